@@ -14,7 +14,7 @@ import falcon.asgi
 from msgspec import Struct
 
 from engine.areas.people.rules import MAX_PASSWORD, MIN_PASSWORD
-from engine.mail.template import Part, compile_part, render
+from engine.mail.template import TemplatePart, compile_part, render
 
 FILES: Final = Path(__file__).parent / "files"
 POLICY: Final = (
@@ -136,4 +136,4 @@ def html(page: ConsolePage) -> bytes:
     texts = ("title", "intro", "button", "call", "done", "next", "again", "again_why", "again_label")
     values = {name: str(getattr(page, name)) for name in texts} | flags
     values |= {"password": page.typed, "least": str(MIN_PASSWORD), "most": str(MAX_PASSWORD)}
-    return render(compile_part((FILES / "layout.html").read_text("utf-8"), Part.HTML), values).encode()
+    return render(compile_part((FILES / "layout.html").read_text("utf-8"), TemplatePart.HTML), values).encode()

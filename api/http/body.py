@@ -94,6 +94,6 @@ async def _receive(
         if declared is not None and size >= declared:
             break
         now = time.monotonic()
-        with within(pace.patience_s(size, now)):
+        with within(pace.timeout_s(size, now)):
             piece = await connection.more()
     connection.body_ended()

@@ -1,4 +1,4 @@
-"""Time as the service writes it: aware UTC inside, ISO 8601 with milliseconds and `Z` outside."""
+"""Read and convert times: aware UTC inside the service; ISO 8601 with milliseconds and `Z` outside. Used everywhere."""
 
 import math
 import re
@@ -10,25 +10,25 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def now() -> datetime:
-    """The present, aware, UTC, in whole milliseconds: what is hashed is what is stored and shown."""
+    """Return the current time: aware, UTC, in whole milliseconds, so that hashed, stored and shown times are equal."""
     return whole_milliseconds(datetime.now(UTC))
 
 
 def whole_milliseconds(at: datetime) -> datetime:
-    """Without what is below a millisecond."""
+    """Round `at` down to a whole millisecond."""
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
 
 
 def iso(at: datetime) -> str:
-    """`2026-11-20T08:09:10.123Z`."""
+    """Format a time as `2026-11-20T08:09:10.123Z`."""
     utc = at if at.tzinfo is UTC else at.astimezone(UTC)
     return utc.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_iso(text: str) -> datetime:
-    """An ISO 8601 date-time with `Z` or a numeric offset; raises ValueError for anything else.
+    """Parse an ISO 8601 date-time with `Z` or a numeric offset. Raises ValueError for anything else.
 
-    The offset may stand without its colon, as `strftime` and PHP's DATE_ISO8601 write it.
+    The offset may lack its colon, as `strftime` and PHP's DATE_ISO8601 write it.
     """
     match = _ISO.fullmatch(text)
     if match is None:
@@ -49,22 +49,22 @@ def parse_iso(text: str) -> datetime:
 
 
 def milliseconds(at: datetime) -> int:
-    """Unix time in whole milliseconds; exact, as a product of floats would not be."""
+    """Return the Unix time in whole milliseconds, without the rounding errors of float arithmetic."""
     return (at - _EPOCH) // _MILLISECOND
 
 
 def seconds_until_next_day(at: datetime) -> int:
-    """Whole seconds from `at` to the next midnight UTC, never short of it: who waits so long finds the new day."""
+    """Return the seconds from `at` to the next midnight UTC, rounded up, for use as a Retry-After."""
     midnight = datetime.combine(at.date() + timedelta(days=1), datetime.min.time(), UTC)
     return math.ceil((midnight - at).total_seconds())
 
 
 def first_of_month(day: date) -> date:
-    """The first day of the calendar month that holds `day`."""
+    """Return the first day of the calendar month of `day`."""
     return day.replace(day=1)
 
 
 def seconds_until_next_month(at: datetime) -> int:
-    """Whole seconds from `at` to the first of the next month, UTC, never short of it."""
+    """Return the seconds from `at` to the first of the next month (UTC), rounded up."""
     first = (first_of_month(at.date()) + timedelta(days=32)).replace(day=1)
     return math.ceil((datetime.combine(first, datetime.min.time(), UTC) - at).total_seconds())

@@ -1,6 +1,7 @@
-"""The refusal registry: every error a client can see, in one table.
+"""Define every error that a client of the API can get: its type, HTTP status and fields, in one table.
 
-Clients branch on the type, never on the sentence; the sentence says what to do.
+Clients branch on the type, which is stable; the message says what to do and may change. All areas and flows raise
+`Refusal`; the API and the SMTP relay turn it into their replies.
 """
 
 from enum import StrEnum
@@ -8,14 +9,14 @@ from typing import NamedTuple
 
 
 class RefusalEntry(NamedTuple):
-    """One registry row: HTTP status and the evidence fields it may carry."""
+    """The HTTP status of one error type, and the extra fields that its error body may carry."""
 
     status: int
     fields: tuple[str, ...] = ()
 
 
 class ErrorType(StrEnum):
-    """The stable, machine-readable names."""
+    """The stable, machine-readable names of the errors."""
 
     INVALID_REQUEST = "invalid_request"
     UNAUTHORIZED = "unauthorized"
@@ -84,10 +85,9 @@ REGISTRY: dict[ErrorType, RefusalEntry] = {
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
-    """A request that the service declines, with the evidence for it.
+    """A request that the service declines, with the reason and its details.
 
-    `fields` go beside `type` and `message` into the error envelope; `retry_after_s` becomes the
-    `Retry-After` header.
+    `fields` go beside `type` and `message` into the error body; `retry_after_s` becomes the `Retry-After` header.
     """
 
     def __init__(self, kind: ErrorType, message: str, *, retry_after_s: int | None = None, **fields: object) -> None:
@@ -99,16 +99,16 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
 
     @property
     def status(self) -> int:
-        """HTTP status of the registry row."""
+        """Return the HTTP status of this error type."""
         return REGISTRY[self.kind].status
 
     def envelope(self) -> dict[str, dict[str, object]]:
-        """The body of the answer."""
+        """Return the error body of the HTTP response."""
         return {"error": {"type": self.kind.value, "message": self.message, **self.fields}}
 
 
 class NoRoom(Refusal):
-    """The database has no disk left: a 503, and at the relay the reply that says just this (RFC 3463: 4.3.1)."""
+    """The database server has no disk space left: HTTP 503; at the SMTP relay a reply with code 4.3.1 (RFC 3463)."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -119,18 +119,18 @@ class NoRoom(Refusal):
 
 
 def invalid(field: str, message: str) -> Refusal:
-    """A 400 that names the field at fault."""
+    """Return a 400 that names the wrong field."""
     return Refusal(ErrorType.INVALID_REQUEST, message, field=field)
 
 
 def not_found(what: str) -> Refusal:
-    """A 404 for an id that does not exist, belongs to another account, or names another kind."""
+    """Return a 404 for an id that does not exist, belongs to another account or names another type of object."""
     where = "" if what == "account" else " on this account"
     return Refusal(ErrorType.NOT_FOUND, f"There is no such {what}{where}.")
 
 
 def unavailable(retry_after_s: int = 5) -> Refusal:
-    """A 503: something we depend on is away, and nothing was accepted."""
+    """Return a 503: PostgreSQL or another dependency does not answer, and nothing was accepted."""
     return Refusal(
         ErrorType.UNAVAILABLE,
         "A part of the service is away. Nothing was accepted as far as it could tell: try again shortly, a send with "

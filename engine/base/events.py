@@ -1,4 +1,4 @@
-"""All event types, and the moves of a message's status: one table each."""
+"""Define all event types, and which status of a message may follow which. Read by every flow that writes events."""
 
 from enum import StrEnum
 
@@ -110,15 +110,15 @@ class Status(StrEnum):
     CANCELED = "canceled"
 
 
-# new status -> the statuses it may follow. A message that leaves the queue and settles within one
-# transaction passes `sending` inside it, so an outcome may follow `queued` here.
+# New status -> the statuses that it may follow. A message that is taken from the queue and settled in one
+# transaction never shows `sending`, so a final status may follow `queued` here.
 MOVES: dict[Status, frozenset[Status]] = {
     Status.QUEUED: frozenset({Status.SCHEDULED}),
     Status.SENDING: frozenset({Status.QUEUED, Status.SENDING}),
     Status.DELIVERED: frozenset({Status.QUEUED, Status.SENDING}),
     Status.BOUNCED: frozenset({Status.QUEUED, Status.SENDING, Status.DELIVERED}),
     Status.FAILED: frozenset({Status.QUEUED, Status.SENDING}),
-    # One of several recipients may complain before the others are settled, or after they have bounced: see `complain`.
+    # One of several recipients may complain before the others are settled, or after they have bounced (`complain`).
     Status.COMPLAINED: frozenset({Status.DELIVERED, Status.SENDING, Status.BOUNCED, Status.FAILED, Status.REJECTED}),
     Status.REJECTED: frozenset({Status.QUEUED, Status.SENDING, Status.SCHEDULED}),
     Status.SCHEDULED: frozenset(),
@@ -129,14 +129,14 @@ SETTLED: frozenset[Status] = frozenset({
     Status.DELIVERED, Status.BOUNCED, Status.COMPLAINED, Status.FAILED, Status.REJECTED, Status.CANCELED,
 })  # fmt: skip
 
-# With several recipients the message takes the worst of theirs; later in the list is worse.
+# A message takes the worst of its recipients' statuses; later in this list is worse.
 SEVERITY: tuple[Status, ...] = (
     Status.DELIVERED, Status.REJECTED, Status.FAILED, Status.BOUNCED, Status.COMPLAINED,
 )  # fmt: skip
 
 
 def status_of_message(recipients: list[Status]) -> Status:
-    """A message's status from those of its recipients: `sending` until every one is settled."""
+    """Derive a message's status from the statuses of its recipients: `sending` until all of them are final."""
     if any(status not in SETTLED for status in recipients):
         return Status.SENDING
     return max(recipients, key=SEVERITY.index)

@@ -1,6 +1,6 @@
-"""Identifiers: a prefix that names the kind, then a UUIDv7 in 26 base32 characters.
+"""Create and parse identifiers: a prefix that names the type of object, then a UUIDv7 in 26 base32 characters.
 
-Ids sort by creation time, so the id of a stored thing also names its partition.
+Ids sort by creation time, so the id of a stored row also determines its weekly partition.
 """
 
 import os
@@ -18,7 +18,7 @@ _LENGTH = 26
 
 
 class Kind(StrEnum):
-    """What an id names; the value is its prefix."""
+    """The type of object that an id identifies; the value is the prefix of the id."""
 
     MESSAGE = "msg"
     EVENT = "evt"
@@ -50,32 +50,32 @@ class WrongId(ValueError):  # noqa: N818 - named for what the caller gave
 
 
 def uuid7(at_ms: int | None = None, entropy: bytes | None = None) -> UUID:
-    """A fresh UUIDv7 (RFC 9562 section 5.7); `at_ms` is Unix time in milliseconds."""
+    """Return a new UUIDv7 (RFC 9562 section 5.7); `at_ms` is Unix time in milliseconds, by default the present."""
     milliseconds = time.time_ns() // 1_000_000 if at_ms is None else at_ms
-    random = int.from_bytes(entropy or _fresh_entropy(), "big")
+    random = int.from_bytes(entropy or _random_bytes(), "big")
     return UUID(int=(milliseconds << 80) | (random & _RANDOM) | _VERSION)
 
 
-def _fresh_entropy() -> bytes:
-    """Ten random bytes out of a store of them: asking the kernel each time costs 2 µs."""
+def _random_bytes() -> bytes:
+    """Return ten random bytes from a buffer: one system call per id would cost 2 µs."""
     try:
         return _entropy.pop()
     except IndexError:
-        fresh = os.urandom(_BYTES * _STORED)
-        _entropy.extend([fresh[at : at + _BYTES] for at in range(_BYTES, len(fresh), _BYTES)])
-        return fresh[:_BYTES]
+        block = os.urandom(_BYTES * _STORED)
+        _entropy.extend([block[at : at + _BYTES] for at in range(_BYTES, len(block), _BYTES)])
+        return block[:_BYTES]
 
 
 _BYTES, _STORED = 10, 256
-_RANDOM = 0x0FFF_3FFF_FFFF_FFFF_FFFF  # what version and variant leave of the lower 80 bits
+_RANDOM = 0x0FFF_3FFF_FFFF_FFFF_FFFF  # the lower 80 bits without those of version and variant
 _VERSION = 0x7000_8000_0000_0000_0000
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _entropy: list[bytes] = []
-os.register_at_fork(after_in_child=_entropy.clear)  # two processes must not draw the same
+os.register_at_fork(after_in_child=_entropy.clear)  # parent and child must not use the same random bytes
 
 
 def uuid7s(count: int, at_ms: int | None = None) -> Iterator[UUID]:
-    """`count` UUIDv7s in ascending order: the random part counts up within the call."""
+    """Yield `count` UUIDv7s in ascending order: the random part counts up within the call."""
     milliseconds = time.time_ns() // 1_000_000 if at_ms is None else at_ms
     start = int.from_bytes(os.urandom(10), "big") >> 7  # headroom: adding `count` cannot overflow
     for step in range(count):
@@ -86,48 +86,48 @@ def uuid7s(count: int, at_ms: int | None = None) -> Iterator[UUID]:
 
 
 def uuid7_at(at: datetime) -> UUID:
-    """A fresh UUIDv7 of that moment, above every one made so of an earlier microsecond.
+    """Return a new UUIDv7 for the time `at`, greater than every UUIDv7 made in this way for an earlier microsecond.
 
     The fraction of the millisecond takes the place of the leading random bits (RFC 9562 section 6.2, method 3).
     """
     milliseconds, microseconds = divmod((at - _EPOCH) // _MICROSECOND, 1000)
-    random = int.from_bytes(_fresh_entropy()[:8], "big") & 0x3FFF_FFFF_FFFF_FFFF
+    random = int.from_bytes(_random_bytes()[:8], "big") & 0x3FFF_FFFF_FFFF_FFFF
     fraction = microseconds * 4096 // 1000
     return UUID(int=(milliseconds << 80) | (fraction << 64) | random | _VERSION)
 
 
 def floor_of(at_ms: int) -> UUID:
-    """The smallest UUIDv7 of that millisecond: a time bound expressed as an id."""
+    """Return the smallest UUIDv7 of a millisecond, to compare ids with a time."""
     return UUID(int=(max(at_ms, 0) << 80) | (0x7 << 76) | (0x8 << 60))
 
 
 def milliseconds_of(value: UUID) -> int:
-    """Unix time in milliseconds at which a UUIDv7 was made."""
+    """Return the Unix time in milliseconds at which a UUIDv7 was made."""
     return value.int >> 80
 
 
 def format_id(kind: Kind, value: UUID) -> str:
-    """The public form, `msg_01h…`."""
+    """Return the public form of an id, such as `msg_01h…`."""
     return f"{kind.value}_{encode(value)}"
 
 
 def body_of(public_id: str) -> str:
-    """The 26 characters of a public id, without its prefix."""
+    """Return the 26 base32 characters of a public id, without its prefix."""
     return public_id[-_LENGTH:]
 
 
 def encode(value: UUID) -> str:
-    """26 base32 characters of a UUID, most significant first."""
+    """Encode a UUID in 26 base32 characters, most significant first."""
     return base32(value.int, _LENGTH)
 
 
 def base32(number: int, length: int) -> str:
-    """An even number of base32 characters of a number, most significant first."""
+    """Encode a number in `length` base32 characters (an even number of them), most significant first."""
     return "".join([_PAIRS[number >> shift & 0x3FF] for shift in range(5 * length - 10, -1, -10)])
 
 
 def parse_id(kind: Kind, text: str) -> UUID:
-    """The UUID inside a public id; raises WrongId for another kind or a malformed text."""
+    """Return the UUID in a public id. Raises WrongId for another type of object or malformed text."""
     prefix, _, body = text.partition("_")
     if prefix != kind.value or len(body) != _LENGTH:
         raise WrongId(f"expected an id that begins with {kind.value}_")

@@ -11,16 +11,16 @@ from collections import deque
 from contextlib import suppress
 from typing import Final, TextIO
 
-MAX_WAITING_CHARS: Final = 4 * 1024 * 1024  # about 10,000 lines; whoever logs beyond it waits for the reader
-MAX_WAIT_S: Final = 1.0  # for room; then the line is dropped
-EXIT_WAIT_S: Final = 2.0  # for the last lines, when the process ends
+MAX_WAITING_CHARS: Final = 4 * 1024 * 1024  # about 10,000 lines; beyond it `write` waits for the reader
+MAX_WAIT_S: Final = 1.0  # of one `write` for space; then its line is dropped
+EXIT_WAIT_S: Final = 2.0  # of `close` for the last lines, when the process ends
 
 
 class LogOutput:
-    """A file that takes lines at once and writes them in order; lives as long as its process.
+    """A text stream that queues lines in memory and writes them in order from a thread; lives as long as its process.
 
-    A line that can't be written is dropped: a full disk must not end the work that a line tells of. Lines that are
-    still waiting when the process is killed are lost.
+    A line that can't be written is dropped: a full disk must not stop the work that the line reports. Lines that are
+    still queued when the process is killed are lost.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -28,11 +28,11 @@ class LogOutput:
         self._lines: deque[str] = deque()
         self._chars = 0
         self._changed = threading.Condition()
-        self._process = 0  # that has the thread: a fork keeps none
+        self._process = 0  # id of the process that runs the thread: a fork does not copy threads
         atexit.register(self.close)
 
     def write(self, text: str) -> int:
-        """Take a line (or a part of one); wait only where the reader is far behind."""
+        """Queue a line (or a part of one); wait only where the reader is far behind."""
         with self._changed:
             if self._process != os.getpid():
                 self._start()
@@ -47,7 +47,7 @@ class LogOutput:
         """Do nothing: the thread flushes what it writes."""
 
     def close(self) -> None:
-        """Wait until everything is written, at most EXIT_WAIT_S."""
+        """Wait until every queued line is written, at most EXIT_WAIT_S."""
         with self._changed:
             if self._process == os.getpid():
                 self._changed.wait_for(lambda: not self._chars, EXIT_WAIT_S)

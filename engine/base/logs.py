@@ -1,7 +1,7 @@
-"""Structured logs: one JSON line an event on standard output, with the ids that tie it to a request or message.
+"""Write structured logs: one JSON line per event on standard output, with the ids of its request or message.
 
-Never a key, a body or a list of recipients: callers pass ids and counts. The level of a running process is changed by
-a file in the state folder (`ops log level`), which each process looks at once a second, and ends by itself.
+Callers pass ids and counts, never a key, a body or a list of addresses. `ops log level` changes the level of a running
+process for a limited time through a file in the state folder, which each process reads once a second.
 """
 
 import json
@@ -18,7 +18,7 @@ import structlog
 from engine.base.log_output import LogOutput
 
 LEVELS_FILE: Final = "log-levels.json"  # process -> {"level": "debug", "until": seconds of the wall clock}
-LOOK_S: Final = 1.0
+READ_EVERY_S: Final = 1.0
 _NUMBERS: Final = {
     "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR,
     "exception": logging.ERROR, "critical": logging.CRITICAL,
@@ -26,9 +26,9 @@ _NUMBERS: Final = {
 
 
 def configure(process: str, level: str, state: Path | None = None) -> None:
-    """Set logging up for this process; the standard library's loggers go the same way.
+    """Set up logging for this process, for structlog and for the standard library's loggers.
 
-    With `state` the process obeys `LEVELS_FILE` in that folder.
+    With `state`, the process follows `LEVELS_FILE` in that folder.
     """
     number = _NUMBERS[level]
     output = LogOutput(sys.stdout)
@@ -39,7 +39,7 @@ def configure(process: str, level: str, state: Path | None = None) -> None:
             _names(process),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
-            # Where it happened, never with what: the values of a frame are keys, peppers and mail.
+            # No local variables in tracebacks: they may hold keys, the pepper or mail.
             structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(serializer=_json),
         ],
@@ -53,32 +53,32 @@ def configure(process: str, level: str, state: Path | None = None) -> None:
 
 
 class Threshold:
-    """The lowest level that a process writes: that of its settings, or for a while that of `LEVELS_FILE`."""
+    """The lowest level that a process writes: the one of its settings, or for a while the one of `LEVELS_FILE`."""
 
     def __init__(self, process: str, configured: int, file: Path | None) -> None:
         self._process = process
         self._configured = configured
         self._file = file
         self._number = configured
-        self._look_at = 0.0
+        self._read_at = 0.0
 
     def allows(self, number: int) -> bool:
-        """Return True if a line of this level is to be written."""
-        if time.monotonic() >= self._look_at:
-            self._look()
+        """Return True if a line of this level must be written."""
+        if time.monotonic() >= self._read_at:
+            self._read()
         return number >= self._number
 
-    def _look(self) -> None:
-        self._look_at = time.monotonic() + LOOK_S
-        asked = None if self._file is None else read_levels(self._file, time.time()).get(self._process)
-        number = self._configured if asked is None else _NUMBERS[asked["level"]]
+    def _read(self) -> None:
+        self._read_at = time.monotonic() + READ_EVERY_S
+        override = None if self._file is None else read_levels(self._file, time.time()).get(self._process)
+        number = self._configured if override is None else _NUMBERS[override["level"]]
         if number != self._number:
             self._number = number
             logging.getLogger().setLevel(max(number, logging.WARNING))
 
 
 def _filtering(threshold: Threshold) -> type[Any]:
-    """Return structlog's logger with methods that ask `threshold` first: a line that is not written costs 1 µs."""
+    """Return structlog's logger with methods that check `threshold` first: a line below it costs 1 µs."""
     everything = structlog.make_filtering_bound_logger(logging.DEBUG)
 
     def guarded(name: str) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ def _filtering(threshold: Threshold) -> type[Any]:
 
 
 def read_levels(file: Path, now: float) -> dict[str, dict[str, Any]]:
-    """Return the levels that are in force at `now` by process; nothing where the file is missing or unreadable."""
+    """Return the levels that apply at `now`, by process; an empty dict if the file is missing or unreadable."""
     try:
         found = json.loads(file.read_bytes())
     except (OSError, ValueError):

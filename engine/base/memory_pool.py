@@ -1,9 +1,9 @@
-"""Memory for content that clients are sending, shared fairly: no client can keep another one's content out.
+"""Share memory for arriving content fairly between clients.
 
-The API reads request bodies, the relay reads messages, and both compose mail in memory. A pool bounds what a process
-holds for all of them, for one owner (an account, or a network without credentials) and for one part of an owner (an API
-key). When the pool is full, the owner that holds the most loses content that it is still sending, until every owner has
-its share.
+The API reads request bodies, the relay reads messages, and both compose mail in memory. A pool bounds the memory that a
+process holds for all of them, for one owner (an account, or a network without credentials) and for one part of an owner
+(an API key). When the pool is full, the owner that holds the most loses content that is still arriving, until every
+owner has its share.
 """
 
 from collections.abc import Callable, Hashable
@@ -15,7 +15,7 @@ RETRY_AFTER_S: Final = 2
 
 
 class MemoryPool:
-    """The octets that a process holds for many owners.
+    """The number of bytes that a process holds for each owner; lives as long as the process.
 
     `owner_limit` and `part_limit` bound one owner and one part of an owner, whether or not the pool is full.
     """
@@ -27,25 +27,27 @@ class MemoryPool:
         self._part_limit = part_limit
         self._by_owner: dict[Hashable, int] = {}
         self._by_part: dict[Hashable, int] = {}
-        self._arriving: dict[Hashable, set[Reservation]] = {}
+        self._revocable: dict[Hashable, set[Reservation]] = {}
 
     @classmethod
     def for_accounts(cls, total: int, *, largest: int) -> "MemoryPool":
-        """Return a pool of which one account gets three quarters and one key half at the most, and each of them always
-        room for one content of the `largest` size."""
-        least = min(total, largest)
-        return cls(total, owner_limit=max(least, total * 3 // 4), part_limit=max(least, total // 2))
+        """Return a pool that gives one account at most three quarters and one API key at most half of it.
+
+        Each of them may always hold one body of the `largest` size.
+        """
+        minimum = min(total, largest)
+        return cls(total, owner_limit=max(minimum, total * 3 // 4), part_limit=max(minimum, total // 2))
 
     def open(self, owner: Hashable, part: Hashable = None) -> "Reservation":
-        """Return an empty reservation for `part` of `owner`; without a part for the owner alone."""
+        """Return an empty reservation for `part` of `owner`; without a part, for the owner alone."""
         return Reservation(self, owner, owner if part is None else part)
 
     def watch(self, reservation: "Reservation") -> None:
-        """Revoke this reservation when an owner that holds less needs the memory."""
-        self._arriving.setdefault(reservation.owner, set()).add(reservation)
+        """Allow the pool to revoke this reservation when an owner that holds less needs the memory."""
+        self._revocable.setdefault(reservation.owner, set()).add(reservation)
 
     def take(self, reservation: "Reservation", size_bytes: int) -> None:
-        """Reserve octets more. Raises 429 beyond the share of the owner, 503 when the pool is full."""
+        """Reserve more bytes. Raises 429 beyond the share of the owner or part, 503 when the pool is full."""
         if not size_bytes:
             return
         owner = self._by_owner.get(reservation.owner, 0) + size_bytes
@@ -59,8 +61,8 @@ class MemoryPool:
         self.held += size_bytes
         reservation.octets += size_bytes
 
-    def give(self, reservation: "Reservation") -> None:
-        """Release all octets of a reservation."""
+    def release(self, reservation: "Reservation") -> None:
+        """Release all bytes of a reservation."""
         if not reservation.octets:
             return
         _subtract(self._by_owner, reservation.owner, reservation.octets)
@@ -68,16 +70,16 @@ class MemoryPool:
         self.held -= reservation.octets
         reservation.octets = 0
 
-    def settle(self, reservation: "Reservation") -> None:
-        """Leave this reservation alone from here on."""
-        arriving = self._arriving.get(reservation.owner)
-        if arriving is not None:
-            arriving.discard(reservation)
-            if not arriving:
-                del self._arriving[reservation.owner]
+    def unwatch(self, reservation: "Reservation") -> None:
+        """Stop allowing the pool to revoke this reservation."""
+        revocable = self._revocable.get(reservation.owner)
+        if revocable is not None:
+            revocable.discard(reservation)
+            if not revocable:
+                del self._revocable[reservation.owner]
 
     def _make_room(self, size_bytes: int, own: int) -> bool:
-        """Revoke content of owners that would hold more than `own` octets; True when `size_bytes` fit."""
+        """Revoke reservations of owners that hold more than `own` bytes; return True when `size_bytes` fit."""
         while self.held + size_bytes > self.total:
             victim = self._victim(own)
             if victim is None:
@@ -86,17 +88,17 @@ class MemoryPool:
         return True
 
     def _victim(self, own: int) -> "Reservation | None":
-        """The largest content that still arrives of the owner that holds the most, if that is more than `own`."""
-        larger = [owner for owner in self._arriving if self._by_owner.get(owner, 0) > own]
+        """Return the largest arriving content of the owner that holds the most, if that is more than `own`."""
+        larger = [owner for owner in self._revocable if self._by_owner.get(owner, 0) > own]
         for owner in sorted(larger, key=self._by_owner.__getitem__, reverse=True):
-            largest = max(self._arriving[owner], key=lambda reservation: reservation.octets)
+            largest = max(self._revocable[owner], key=lambda reservation: reservation.octets)
             if largest.octets:
                 return largest
         return None
 
 
 class Reservation:
-    """The memory that one request or message holds of a pool, from its first octet until it is answered."""
+    """The memory that one request or message holds in a pool, from its first byte until it is answered."""
 
     __slots__ = ("_on_revoke", "_pool", "octets", "owner", "part", "revoked")
 
@@ -109,31 +111,33 @@ class Reservation:
         self._on_revoke: Callable[[], None] | None = None
 
     def begin(self, on_revoke: Callable[[], None]) -> None:
-        """Content begins to arrive. Until `complete` the pool may take the memory back; `on_revoke` drops the
-        content then."""
+        """Start receiving content. Until `complete`, the pool may revoke the reservation; `on_revoke` must then drop
+        the content.
+        """
         self._on_revoke = on_revoke
         self._pool.watch(self)
 
     def take(self, size_bytes: int) -> None:
-        """Reserve octets more. Raises 429 beyond the share of the owner; 503 when the pool is full, or when the pool
-        took the memory back."""
+        """Reserve more bytes. Raises 429 beyond the share of the owner, 503 when the pool is full or has revoked this
+        reservation.
+        """
         if self.revoked:
             raise full()
         self._pool.take(self, size_bytes)
 
     def complete(self) -> None:
-        """All content has arrived: the pool leaves it alone. Raises 503 when the pool took the memory back before."""
+        """End receiving: the pool no longer revokes this reservation. Raises 503 if it has been revoked."""
         if self.revoked:
             raise full()
-        self._pool.settle(self)
+        self._pool.unwatch(self)
 
     def release(self) -> None:
-        """Give everything back; releasing again does nothing."""
-        self._pool.settle(self)
-        self._pool.give(self)
+        """Release all bytes. Idempotent."""
+        self._pool.unwatch(self)
+        self._pool.release(self)
 
     def revoke(self) -> None:
-        """Take the memory back from content that is still arriving."""
+        """Release all bytes of content that is still arriving, and call `on_revoke`."""
         self.revoked = True
         self.release()
         if self._on_revoke is not None:
@@ -141,7 +145,7 @@ class Reservation:
 
 
 def full() -> Refusal:
-    """Return the 503 of a pool without room."""
+    """Return the 503 for a pool without free memory."""
     return Refusal(
         ErrorType.UNAVAILABLE,
         "The server is busy receiving large requests. Nothing was accepted; try again shortly.",
@@ -152,8 +156,8 @@ def full() -> Refusal:
 def _share_exceeded(limit: int) -> Refusal:
     return Refusal(
         ErrorType.RATE_LIMITED,
-        f"Your requests that are under way hold {limit} bytes together, which is your share. Send large requests one "
-        "after the other.",
+        f"Your requests in progress would hold more than {limit} bytes of memory, which is your share. Send large "
+        "requests one after the other.",
         retry_after_s=RETRY_AFTER_S,
     )
 

@@ -1,9 +1,9 @@
-"""Which IP addresses belong to the public Internet: asked before every connection to a stranger's host. And which
-network counts as one client, for limits by address.
+"""Decide whether an IP address belongs to the public Internet, and which network counts as one client in rate limits.
 
-`ipaddress.is_global` calls several of the ranges below global (NAT64 and 6to4 forms of private addresses,
-site-local, multicast), so the answer is a list of its own: the IANA special-purpose registries
-(RFC 6890 and its updates), and for IPv6 only global unicast 2000::/3 to begin with.
+The service checks every address before it connects to a host that a customer or recipient chose. `ipaddress.is_global`
+calls several of the ranges below global (NAT64 and 6to4 forms of private addresses, site-local, multicast), so this
+module has its own list: the IANA special-purpose registries (RFC 6890 and its updates), and for IPv6 only global
+unicast 2000::/3.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -31,7 +31,7 @@ _V4 = tuple(
         "240.0.0.0/4",  # reserved, broadcast
     )
 )
-_V6_GLOBAL = IPv6Network("2000::/3")  # all that IANA has handed out; leaves out ::/8, 64:ff9b::, fc00::, fec0::
+_V6_GLOBAL = IPv6Network("2000::/3")  # all global unicast in use; excludes ::/8, 64:ff9b::, fc00::, fec0::
 _V6 = tuple(
     IPv6Network(text)
     for text in (
@@ -45,10 +45,10 @@ _V6 = tuple(
 
 
 def is_public(ip: str | IPv4Address | IPv6Address) -> bool:
-    """True for an address that the public Internet routes to one host.
+    """Return True for an address that the public Internet routes to one host.
 
-    False for every special range, for IPv4 inside IPv6 in whatever form, for a scoped address (`%eth0`) and
-    for text that is no address in canonical notation (`0x7f.1`, `127.1`).
+    False for every special range, for IPv4 inside IPv6 in any form, for a scoped address (`%eth0`) and for text that is
+    not an address in canonical notation (`0x7f.1`, `127.1`).
     """
     if isinstance(ip, str):
         try:
@@ -63,7 +63,7 @@ def is_public(ip: str | IPv4Address | IPv6Address) -> bool:
 
 
 def network_of(address: str) -> str:
-    """An IPv4 address, or the /64 of an IPv6 one: that much a single host can make up."""
+    """Return an IPv4 address itself, or the /64 of an IPv6 address: a single host can use all of its /64."""
     try:
         parsed = ip_address(address)
     except ValueError:

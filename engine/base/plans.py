@@ -1,6 +1,6 @@
-"""Plans and their caps, the request rates, and the daily ladder: one table each.
+"""Define the plans: their limits, request rates and the daily warm-up limits of new accounts, one table each.
 
-`None` is unlimited. Enterprise figures are a floor that a per-account agreement can raise.
+`None` means unlimited. The figures of the Enterprise plan are minimums that an agreement with an account can raise.
 """
 
 from enum import StrEnum
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Plan(StrEnum):
-    """The five plans."""
+    """The five plans that an account can have."""
 
     FREE = "free"
     STARTER = "starter"
@@ -19,7 +19,7 @@ class Plan(StrEnum):
 
 
 class Caps(Struct, frozen=True, kw_only=True):
-    """What one plan includes; days for windows, items for the rest."""
+    """The limits of one plan: days for periods, counts for everything else."""
 
     monthly_emails: int
     sending_domains: int | None
@@ -67,4 +67,5 @@ CAPS: dict[Plan, Caps] = {
     for column, plan in enumerate(Plan)
 }
 
+# Messages a day that a new account may send, step by step.
 DAILY_LADDER: tuple[int, ...] = (50, 200, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000)

@@ -1,10 +1,10 @@
-"""What `WAYBILL_REDIS_URL` says: one server, a primary among its replicas, or a cluster. Pure.
+"""Parse `WAYBILL_REDIS_URL`: one server, a primary with its replicas, or a cluster. Pure.
 
     redis://user:password@host:6379/0                one server (`rediss://` with TLS, `unix:///path` by its socket)
-    redis://host1:6379,host2:6379/0                  a primary and its replicas: whichever is primary is used
+    redis://host1:6379,host2:6379/0                  a primary and its replicas: the present primary is used
     redis+cluster://host1:6379,host2:6379            Redis Cluster, found through any of these (`rediss+cluster://`)
 
-Each further host may repeat the scheme. Credentials stand before the first host and hold for all. Options of redis-py
+Each further host may repeat the scheme. Credentials stand before the first host and apply to all. Options of redis-py
 follow as a query (`?ssl_ca_certs=/etc/ca.pem`).
 """
 
@@ -21,7 +21,7 @@ _CLUSTER = "+cluster"
 
 
 class RedisTopology(StrEnum):
-    """How the servers belong together."""
+    """The relation between the servers of one URL."""
 
     SINGLE = "single"
     PRIMARY = "primary"  # one of them takes writes, the others follow it
@@ -29,14 +29,16 @@ class RedisTopology(StrEnum):
 
 
 class RedisServers(Struct, frozen=True):
-    """The servers, each as a URL of its own that redis-py understands."""
+    """The servers of one URL, each as a URL of its own that redis-py understands."""
 
     kind: RedisTopology
     urls: tuple[str, ...]
 
 
 def parse(text: str) -> RedisServers:
-    """Take a URL apart; raises ValueError with a sentence that says what would be right, never the URL itself."""
+    """Split a URL into its servers. Raises ValueError whose text completes the sentence "the URL must be …" and never
+    contains the URL.
+    """
     scheme, separator, rest = text.strip().partition("://")
     if not separator or scheme not in SCHEMES:
         raise ValueError(f"a URL that begins with {' or '.join(f'{one}://' for one in SCHEMES)}")
@@ -46,7 +48,7 @@ def parse(text: str) -> RedisServers:
     if parts.path.startswith("//"):
         raise ValueError(f"hosts that all have one scheme, here {scheme}://")
     if "@" in parts.login:
-        raise ValueError("credentials before the first host only: they hold for all")
+        raise ValueError("credentials before the first host only: they apply to all hosts")
     hosts = _hosts(parts.hosts)
     plain = scheme.removesuffix(_CLUSTER)
     if scheme.endswith(_CLUSTER):
@@ -61,7 +63,7 @@ def parse(text: str) -> RedisServers:
 
 
 def _hosts(items: tuple[str, ...]) -> list[str]:
-    """Return `host:port` of each, with brackets around IPv6."""
+    """Return `host:port` of each server, with brackets around IPv6."""
     found: list[str] = []
     for item in items or ("",):
         host, port = _host_port(item)

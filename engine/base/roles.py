@@ -1,16 +1,16 @@
-"""What a person may do on an account: three roles, each with all that the one below it may."""
+"""Define the roles of people on an account, which decide what they may do. Each role includes the one below it."""
 
 from enum import StrEnum
 
 
 class Role(StrEnum):
-    """From the least to the most."""
+    """A role of a person on an account; the order of declaration is from least to most rights."""
 
     MEMBER = "member"
     ADMIN = "admin"
     OWNER = "owner"
 
     def includes(self, other: "Role") -> bool:
-        """Whether this role may do what `other` may."""
+        """Return True if this role may do everything that `other` may."""
         order = list(Role)
         return order.index(self) >= order.index(other)

@@ -1,4 +1,4 @@
-"""What an API key may be allowed to do."""
+"""List the scopes of API keys: what a key may be allowed to do."""
 
 SCOPES: frozenset[str] = frozenset({
     "account:read",

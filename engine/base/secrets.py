@@ -1,6 +1,6 @@
-"""Keyed digests and sealed secrets, all under keys derived from the one pepper.
+"""Hash and encrypt secrets with keys derived from the pepper (`WAYBILL_KEY_PEPPER`).
 
-Pure: the pepper is given by the caller; nothing here is kept.
+Pure: the caller passes the pepper; this module stores nothing.
 """
 
 import hmac
@@ -17,27 +17,27 @@ BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class Unsealable(ValueError):  # noqa: N818 - named for what it is about
-    """The sealed bytes were not made under this pepper, or were changed."""
+    """The encrypted bytes were made with another pepper, or were changed."""
 
 
 def derived(pepper: str, purpose: str) -> bytes:
-    """A 32-byte key for one purpose (HKDF-SHA-256, RFC 5869)."""
+    """Derive a 32-byte key for one purpose from the pepper (HKDF-SHA-256, RFC 5869)."""
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=f"waybill {purpose}".encode()).derive(pepper.encode())
 
 
 def digest(pepper: str, secret: str) -> bytes:
-    """HMAC-SHA-256 of an API key's secret under the pepper."""
+    """Return the HMAC-SHA-256 of an API key's secret, keyed with the pepper."""
     return hmac.digest(pepper.encode(), secret.encode(), sha256)
 
 
 def seal(key: bytes, plain: bytes, bound_to: bytes) -> bytes:
-    """AES-256-GCM with a random nonce; `bound_to` must be given again to open it."""
+    """Encrypt with AES-256-GCM and a random nonce; `unseal` needs the same `bound_to` (associated data)."""
     nonce = os.urandom(_NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, plain, bound_to)
 
 
 def unseal(key: bytes, sealed: bytes, bound_to: bytes) -> bytes:
-    """The sealed bytes; raises Unsealable."""
+    """Decrypt what `seal` returned. Raises Unsealable."""
     try:
         return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
     except InvalidTag as error:
@@ -45,7 +45,7 @@ def unseal(key: bytes, sealed: bytes, bound_to: bytes) -> bytes:
 
 
 def random_base62(length: int) -> str:
-    """Uniform base62 text; 32 characters hold 190 bits."""
+    """Return random base62 text, every character equally likely; 32 characters hold 190 bits."""
     letters: list[str] = []
     while len(letters) < length:
         letters += [BASE62[byte % 62] for byte in os.urandom(length) if byte < 248]

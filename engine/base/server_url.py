@@ -15,7 +15,7 @@ _HOST_PORT = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@]+))(?::([0-9]*))?", re.ASC
 
 
 class ServerUrl(Struct, frozen=True):
-    """The parts of a URL, as they were written; a part that is missing is empty."""
+    """The parts of a URL as they were written; a missing part is empty."""
 
     scheme: str
     login: str  # `user:password`, still percent-encoded
@@ -25,12 +25,12 @@ class ServerUrl(Struct, frozen=True):
 
     @property
     def password(self) -> str:
-        """The password, still percent-encoded."""
+        """Return the password, still percent-encoded."""
         return self.login.partition(":")[2]
 
 
 def split(url: str) -> ServerUrl:
-    """Split a URL into its parts without judging them."""
+    """Split a URL into its parts without validating them."""
     found = _URL.match(url)
     assert found is not None  # every part is optional
     scheme, authority, path, query = (part or "" for part in found.groups())

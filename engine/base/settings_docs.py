@@ -1,4 +1,7 @@
-"""Read the documentation of settings from the docstrings under the fields of `Settings`, its only source."""
+"""Read the documentation of the settings from the docstrings under the fields of `Settings`, its only source.
+
+Used by `ops config` and by the generator of `ops/runbooks/settings.md`.
+"""
 
 import ast
 import inspect
@@ -14,7 +17,7 @@ from engine.base.settings_groups import GROUP_OF
 
 READERS: Final = ("all", "start", "up", "api", "relay", "mta", "worker", "metrics", "dns", "sink")
 UNSET: Final = "unset"
-_UNITS: Final = {"_s": "seconds", "_bytes": "bytes", "_port": "TCP port", "_bytes_per_s": "bytes a second"}
+_UNITS: Final = {"_s": "seconds", "_bytes": "bytes", "_port": "TCP port", "_bytes_per_s": "bytes per second"}
 _TYPES: Final[dict[str, str]] = {
     "bool": "true or false", "int": "whole number", "float": "number", "str": "text", "Path": "path",
     "HostPort": "host:port", "SourceIp": "address, or address=name", "IPv4Network": "network", "IPv6Network": "network",
@@ -22,7 +25,7 @@ _TYPES: Final[dict[str, str]] = {
 
 
 class SettingDoc(Struct, frozen=True):
-    """One setting as the documentation shows it."""
+    """The documentation of one setting."""
 
     variable: str
     group: str
@@ -35,11 +38,11 @@ class SettingDoc(Struct, frozen=True):
 
 @cache
 def documented() -> dict[str, SettingDoc]:
-    """Return the documentation of every setting by its field, in the order of declaration."""
-    default, told = Settings(), _docstrings()
+    """Return the documentation of every setting by field, in the order of declaration."""
+    default, docstrings = Settings(), _docstrings()
     found = {}
     for field in Settings.__struct_fields__:
-        readers, _, meaning = told.get(field, "").partition(": ")
+        readers, _, meaning = docstrings.get(field, "").partition(": ")
         found[field] = SettingDoc(
             variable=variable(field),
             group=GROUP_OF[field],
@@ -53,7 +56,7 @@ def documented() -> dict[str, SettingDoc]:
 
 
 def _docstrings() -> dict[str, str]:
-    """Return the string that follows each field of the class, its white space folded."""
+    """Return the docstring that follows each field of the class, with its white space collapsed."""
     (body,) = ast.parse(inspect.getsource(Settings)).body
     assert isinstance(body, ast.ClassDef)
     found = {}

@@ -1,4 +1,4 @@
-"""Groups of the settings, in the order in which the documentation and `ops config` show them."""
+"""Group the settings for the documentation and `ops config`, in the order in which they show them."""
 
 from typing import Final
 

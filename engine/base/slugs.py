@@ -1,4 +1,4 @@
-"""Slugs: the ids by which people name their templates and streams."""
+"""Validate and derive slugs: the ids that customers choose for templates and streams."""
 
 import re
 import unicodedata
@@ -10,14 +10,14 @@ _LETTERS = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d
 
 
 def is_slug(text: str) -> bool:
-    """Lower-case letters and digits in groups joined by single hyphens, 1 to 64 characters."""
+    """Return True for lower-case letters and digits in groups joined by single hyphens, 1 to 64 characters."""
     return len(text) <= MAX_SLUG and _is_slug(text) is not None
 
 
 def slug_of(name: str) -> str | None:
-    """The slug that a name suggests, `Order confirmed!` → `order-confirmed`; None when nothing of it is left.
+    """Derive a slug from a name: `Order confirmed!` → `order-confirmed`. None if no usable character is left.
 
-    Accents go, letters beyond Latin have no agreed spelling and go too.
+    Accents are removed; so are letters outside the Latin script, which have no agreed transliteration.
     """
     plain = unicodedata.normalize("NFKD", name.casefold().translate(_LETTERS)).lower()
     kept = "".join(letter for letter in plain if not unicodedata.combining(letter))

@@ -1,15 +1,15 @@
-"""Find the known name that a misspelt one was meant to be."""
+"""Suggest the known name that a misspelt one probably means, for error messages."""
 
 import difflib
 from collections.abc import Iterable
 
-MAX_NAME = 100  # characters of a name that is compared: the comparison takes quadratic time
+MAX_NAME = 100  # longest name in characters that is compared: the comparison takes quadratic time
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name closest to `name`, or None where none is close.
+    """Return the known name closest to `name`, or None if none is close.
 
-    Case, hyphens and underscores do not count: `reply_to` and `Reply-To` are close to `replyTo`.
+    Case, hyphens and underscores are ignored: `reply_to` and `Reply-To` are close to `replyTo`.
     """
     by_plain = {_plain(one): one for one in known}
     if len(name) > MAX_NAME:
@@ -19,7 +19,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """Return ` Did you mean X?` in words, or "" where no known name is close."""
+    """Return the sentence ` Did you mean X?`, or "" if no known name is close."""
     found = nearest(name, known)
     return "" if found is None else f" Did you mean `{found}`?"
 

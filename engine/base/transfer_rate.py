@@ -1,7 +1,7 @@
-"""Decide when a transfer is too slow to go on: request bodies of the API, messages of SMTP submission.
+"""Decide when a transfer is too slow to continue: request bodies of the API, messages of SMTP submission.
 
-A mean rate over the whole content is no bound: 50 MB sent at once pay for a day of single octets. So the content has to
-grow in every window of time, and the more memory it holds, the faster.
+A minimum mean rate over the whole content is not enough: a client that sends 50 MB at once could then send single bytes
+for a day. So the content must grow in every window of time, and faster the more memory it holds.
 """
 
 from typing import Final
@@ -10,11 +10,11 @@ WINDOW_S: Final = 5.0
 
 
 class TransferRate:
-    """The progress of one request body or message.
+    """The progress of one request body or message; lives as long as the transfer.
 
-    In each window of `WINDOW_S` it has to grow by `min_bytes_per_s`, and by the part of its size that makes a constant
-    rate from the beginning to the deadline: a client that sends steadily and ends in time never falls below. With
-    `min_bytes_per_s` 0 the deadline alone counts.
+    In each window of `WINDOW_S` the content must grow by `min_bytes_per_s`, and by its size × WINDOW_S ÷ deadline: a
+    client that sends at a steady rate and finishes in time always passes. With `min_bytes_per_s` 0 only the deadline
+    counts.
     """
 
     __slots__ = ("_deadline_s", "_ends_at", "_min_bytes_per_s", "_wanted", "_window_ends_at")
@@ -25,8 +25,8 @@ class TransferRate:
         self._ends_at = began + deadline_s
         self._begin_window(0, began)
 
-    def patience_s(self, size: int, now: float) -> float:
-        """Return the seconds that the next octets may take when `size` have arrived by `now`; 0: give it up."""
+    def timeout_s(self, size: int, now: float) -> float:
+        """Return how many seconds to wait for the next bytes when `size` have arrived by `now`; 0: end the transfer."""
         if size >= self._wanted:
             self._begin_window(size, now)
         return max(0.0, min(self._window_ends_at, self._ends_at) - now)

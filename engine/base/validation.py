@@ -1,7 +1,7 @@
-"""Describe validation errors of msgspec in sentences for the caller of the API.
+"""Describe validation errors of msgspec in sentences for clients of the API.
 
-msgspec says which Python type it missed and cannot name the entry of an object; the declared type tells what was
-wanted. Only errors come this way, so nothing here has to be fast.
+msgspec names the expected Python type and cannot name the entry of an object that is wrong, so this module reads both
+from the declared type. It runs for invalid requests only, so it need not be fast.
 """
 
 import re
@@ -26,9 +26,10 @@ UNKNOWN = "is not a known field"
 
 
 class ShapeFault(Struct, frozen=True):
-    """Where the fault is, `to[1]` or `metadata.order` ("" for the whole), and what is wrong: "must be a string".
+    """One validation error.
 
-    `meant` is the known field that an unknown one comes close to.
+    `path` is such as `to[1]` or `metadata.order`, or "" for the whole value; `words` is a predicate: "must be a
+    string". `meant` is the known field that an unknown one probably means.
     """
 
     path: str
@@ -36,14 +37,17 @@ class ShapeFault(Struct, frozen=True):
     meant: str | None = None
 
     def sentence(self, path: str) -> str:
-        """Say the fault of a value at `path` (as the caller knows it) in one or two sentences."""
+        """Return the error as a sentence; `path` is the path of the value as the client knows it."""
         if self.words != UNKNOWN:
             return f"`{path}` {self.words}."
         return f"Unknown field `{path}`." + ("" if self.meant is None else f" Did you mean `{self.meant}`?")
 
 
 def fault_of(error: ValidationError, shape: Any, given: object) -> ShapeFault:
-    """A validation error of `shape` in our words. `given` is the value as plain data; None where it is not at hand."""
+    """Translate a validation error of the type `shape`.
+
+    `given` is the value as plain data, or None if the caller does not have it.
+    """
     sentence = str(error)
     at = _AT.search(sentence)
     path, kind = _walked(_type_of(shape), given, at[2] if at else "")
@@ -66,7 +70,7 @@ def _type_of(shape: Any) -> inspect.Type:
 
 
 def _walked(kind: inspect.Type, given: object, path: str) -> tuple[str, inspect.Type]:
-    """The path with the entries of objects named, and the type that stands at its end."""
+    """Return the path with the names of entries filled in, and the type at its end."""
     found = ""
     for name, place in _STEP.findall(path):
         if name:
@@ -98,7 +102,7 @@ def _fields_of(kind: inspect.Type) -> list[str]:
 
 
 def _wrapping(kind: inspect.Type, sentence: str) -> str:
-    """Say in which field a list belongs that was given in place of the object."""
+    """Say which field takes the list that the client sent in place of the object."""
     struct = _one_of(kind, inspect.StructType)
     if struct is None or "got `array`" not in sentence:
         return ""
@@ -111,7 +115,7 @@ def _item(given: object, name: str) -> object:
 
 
 def _faulty(kind: inspect.Type, given: object) -> str | None:
-    """The first entry of an object whose value is not what all must be: a string within its bounds."""
+    """Return the name of the first entry of an object that is not a string within its bounds."""
     text = _one_of(kind, inspect.StrType)
     if text is None or not isinstance(given, dict):
         return None
@@ -123,7 +127,7 @@ def _fits(text: inspect.StrType, value: object) -> bool:
 
 
 def _one_of(kind: inspect.Type, wanted: type) -> Any:
-    """The alternative of a type that is of the wanted kind, or None."""
+    """Return the alternative of a type that has the class `wanted`, or None."""
     return next((one for one in _alternatives(kind) if isinstance(one, wanted)), None)
 
 
@@ -133,7 +137,7 @@ def _names_of(kind: inspect.Type) -> inspect.Type:
 
 
 def _alternatives(kind: inspect.Type) -> Iterable[inspect.Type]:
-    """What a value may be beside null, which stands for an absent one."""
+    """Yield the types that a value may have, without null, which stands for an absent value."""
     if isinstance(kind, inspect.Metadata):
         yield from _alternatives(kind.type)
     elif isinstance(kind, inspect.UnionType):
@@ -144,7 +148,7 @@ def _alternatives(kind: inspect.Type) -> Iterable[inspect.Type]:
 
 
 def _described(kind: inspect.Type) -> str:
-    """`a string of 3 to 320 characters or a list of at least 1 item`; "" where there is nothing to say."""
+    """Describe a type: `a string of 3 to 320 characters or a list of at least 1 item`; "" if unknown."""
     return " or ".join(filter(None, map(_words, _alternatives(kind))))
 
 
@@ -173,17 +177,17 @@ def _words(kind: inspect.Type) -> str:
             return ""
 
 
-def _bounds(least: int | None, most: int | None, unit: str) -> str:
-    if least and most:
-        return f"{least} to {most} {unit}s"
-    if most is not None:
-        return f"at most {most} {unit}{'' if most == 1 else 's'}"
-    return f"at least {least} {unit}{'' if least == 1 else 's'}" if least else ""
+def _bounds(minimum: int | None, maximum: int | None, unit: str) -> str:
+    if minimum and maximum:
+        return f"{minimum} to {maximum} {unit}s"
+    if maximum is not None:
+        return f"at most {maximum} {unit}{'' if maximum == 1 else 's'}"
+    return f"at least {minimum} {unit}{'' if minimum == 1 else 's'}" if minimum else ""
 
 
-def _range(least: float | None, most: float | None) -> str:
-    if least is not None and most is not None:
-        return f" from {least} to {most}"
-    if most is not None:
-        return f" of at most {most}"
-    return f" of at least {least}" if least is not None else ""
+def _range(minimum: float | None, maximum: float | None) -> str:
+    if minimum is not None and maximum is not None:
+        return f" from {minimum} to {maximum}"
+    if maximum is not None:
+        return f" of at most {maximum}"
+    return f" of at least {minimum}" if minimum is not None else ""

@@ -1,1 +1,1 @@
-"""Pure mail: addresses, composing, signing, replies. Bytes in, bytes out, no I/O."""
+"""Handle mail content: addresses, composing, reading, signing, replies. Pure: bytes in, bytes out, no I/O."""

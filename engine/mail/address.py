@@ -1,7 +1,8 @@
-"""Mail addresses as people write them, turned into the one form that the service stores and compares.
+"""Parse email addresses and normalise them to the form that the service stores and compares.
 
-Plain ASCII addresses, nearly all of them, take a strict pattern of a few microseconds; whatever that does
-not recognise goes to email-validator. No DNS is asked: "DNS is down" must not read as "invalid".
+A strict pattern accepts plain ASCII addresses, nearly all of them, within microseconds; email-validator parses the
+rest. No DNS query is made: a DNS failure must not make an address invalid. Used by the API, the SMTP relay and
+suppressions.
 """
 
 import re
@@ -17,8 +18,8 @@ MAX_ADDRESS: Final = 254  # octets: RFC 5321 4.5.3.1.3 gives a path 256 with its
 MAX_LOCAL: Final = 64  # octets: RFC 5321 4.5.3.1.1
 MAX_DOMAIN: Final = 253  # octets: RFC 1035 2.3.4 less the root label and the first length octet
 
-# Which domains exist is for DNS to say, at delivery. Local mode and private networks live on `.test`,
-# `.local` and `.localhost`; the library documents this list as open to change by its user.
+# DNS decides at delivery which domains exist. Local mode and private networks use `.test`, `.local` and
+# `.localhost`; the library documents that its users may change this list.
 email_validator.SPECIAL_USE_DOMAIN_NAMES.clear()
 
 _ATEXT = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
@@ -33,14 +34,14 @@ _FORBIDDEN: Final = {"Cc", "Cs", "Zl", "Zp"}  # controls, lone surrogates, line 
 
 
 class BadAddress(ValueError):  # noqa: N818 - named for what the caller gave
-    """The text is not one usable mail address; the sentence says what is wrong with it."""
+    """The text is not a valid email address; the message says what is wrong."""
 
 
 class Mailbox(Struct, frozen=True):
-    """One address with its display name.
+    """An address with its display name.
 
-    `name` is "" when there is none. `address` is `local@domain`: the local part as given (NFC where it is
-    not ASCII, RFC 6532 3.1), the domain in lower-case A-labels.
+    `name` is "" if there is none. `address` is `local@domain`: the local part as given (NFC if it is not ASCII, RFC
+    6532 3.1), the domain in lower-case A-labels.
     """
 
     name: str
@@ -48,24 +49,24 @@ class Mailbox(Struct, frozen=True):
 
     @property
     def local(self) -> str:
-        """What stands before the last `@`."""
+        """Return the local part: everything before the last `@`."""
         return self.address.rpartition("@")[0]
 
     @property
     def domain(self) -> str:
-        """What stands after the last `@`: lower-case A-labels."""
+        """Return the domain, everything after the last `@`, in lower-case A-labels."""
         return self.address.rpartition("@")[2]
 
     @property
     def smtputf8(self) -> bool:
-        """True when only SMTPUTF8 (RFC 6531) can carry the address: its local part is not ASCII."""
+        """Return True if the address needs SMTPUTF8 (RFC 6531), because its local part is not ASCII."""
         return not self.address.isascii()
 
 
 def parse_mailbox(text: str) -> Mailbox:
-    """One mailbox from `a@b.example`, `Name <a@b.example>` or `"Name, quoted" <a@b.example>`.
+    """Parse one mailbox: `a@b.example`, `Name <a@b.example>` or `"Name, quoted" <a@b.example>`.
 
-    Raises BadAddress for anything else, several addresses and address literals included.
+    Raises BadAddress for anything else, including several addresses and address literals.
     """
     plain = _plain_address(text)
     if plain is not None and _fits(plain):
@@ -76,26 +77,26 @@ def parse_mailbox(text: str) -> Mailbox:
         return Mailbox("", _address(text))
     name, bracket, address = text[:-1].rpartition("<")
     if not bracket:
-        raise BadAddress("The address ends with > but has no <; write it as: Name <name@example.com>.")
+        raise BadAddress("The address ends with > but has no <. Write it as: Name <name@example.com>.")
     return Mailbox(_display_name(name.strip(" ")), _address(address.strip(" ")))
 
 
 def check_sender(mailbox: Mailbox) -> None:
-    """Raise BadAddress for a From mailbox whose display name shows an address of another domain."""
+    """Raise BadAddress for a From mailbox whose display name contains an address of another domain."""
     shown = impersonated(mailbox)
     if shown is not None:
         raise BadAddress(
-            f"The display name shows the address {shown}, which does not belong to {mailbox.domain};"
-            " take it out of the name."
+            f"The display name contains the address {shown}, which does not belong to {mailbox.domain};"
+            " remove it from the name."
         )
 
 
 def impersonated(mailbox: Mailbox) -> str | None:
-    """Return the first address in the display name whose domain is not the mailbox's own; None when there is none.
+    """Return the first address in the display name that has a foreign domain, or None.
 
-    Mail programs show the name and hide the address, so that `"bank@example.com" <x@shop.test>` reads as mail from
-    the bank. A domain above or below the mailbox's own is its own. Look-alikes of `@` and of the full stop count,
-    and invisible characters do not separate.
+    Many mail clients show only the name, so `"bank@example.com" <x@shop.test>` looks like mail from the bank. A parent
+    or subdomain of the mailbox's domain is not foreign. Look-alikes of `@` and of the full stop count as such;
+    invisible characters are ignored.
     """
     if "@" not in mailbox.name and mailbox.name.isascii():
         return None
@@ -111,7 +112,7 @@ def impersonated(mailbox: Mailbox) -> str | None:
 def _comparable(domain: str) -> str:
     try:
         return domain_name(domain)
-    except BadAddress:  # no usable domain, and still an address to a reader
+    except BadAddress:  # an invalid domain still looks like an address to a reader
         return domain.lower()
 
 
@@ -120,11 +121,11 @@ def _same_organisation(one: str, other: str) -> bool:
 
 
 def canonical(address: str) -> str:
-    """The form under which addresses compare equal, for suppression: lower case, NFC, A-labels.
+    """Return the form in which addresses are compared for suppression: lower case, NFC, A-labels.
 
-    `address` is a bare address that parsed before. Lower-casing the local part treats more people as one
-    than RFC 5321 2.4 does; no mailbox provider of note tells them apart, and a suppression must hold.
-    Raises BadAddress where a non-ASCII address has no usable domain.
+    `address` is a bare address that `parse_mailbox` has accepted. RFC 5321 2.4 allows case-sensitive local parts, but
+    no large mailbox provider has them, and a suppression must not depend on case. Raises BadAddress if a non-ASCII
+    address has an invalid domain.
     """
     if address.isascii():
         return address.lower()
@@ -134,7 +135,7 @@ def canonical(address: str) -> str:
 
 
 def domain_name(text: str) -> str:
-    """A domain in lower-case A-labels (IDNA 2008 after UTS 46 mapping); raises BadAddress."""
+    """Return a domain in lower-case A-labels (IDNA 2008 after UTS 46 mapping). Raises BadAddress."""
     if _plain_domain(text) is not None and "--" not in text and len(text) <= MAX_DOMAIN:
         return text.lower()
     if "@" in text:
@@ -144,7 +145,9 @@ def domain_name(text: str) -> str:
 
 
 def _fits(plain: re.Match[str]) -> bool:
-    """True when a plain address is surely right; `--` may be an A-label, which needs a real look."""
+    """Return True if an address that matched the pattern is valid; one with `--` may hold an A-label and needs a full
+    check.
+    """
     local, domain = plain[1], plain[2]
     return (
         len(local) <= MAX_LOCAL
@@ -157,7 +160,7 @@ def _fits(plain: re.Match[str]) -> bool:
 def _check_text(text: str) -> None:
     if len(text) > MAX_TEXT:
         raise BadAddress(f"The address is longer than {MAX_TEXT} characters.")
-    if text.isprintable():  # the usual case; false for other spaces and formats, which may be fine
+    if text.isprintable():  # the usual case; False for other spaces and format characters, which are allowed
         return
     for letter in text:
         if unicodedata.category(letter) in _FORBIDDEN:
@@ -188,7 +191,7 @@ def _validated(address: str) -> ValidatedEmail:
 
 
 def _display_name(text: str) -> str:
-    """The name's own characters, without quotes and escapes."""
+    """Return the display name without quotes and escapes."""
     quoted = _quoted_name(text)
     if quoted is not None:
         return re.sub(r"\\(.)", r"\1", quoted[1]).strip(" ")

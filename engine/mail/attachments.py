@@ -1,7 +1,4 @@
-"""What may be attached and in which form it arrives: blocked file types, base64, media types, content ids.
-
-Used at the door, before anything is composed.
-"""
+"""Validate attachments when a message is accepted: blocked file types, base64, media types, content ids."""
 
 import binascii
 import re
@@ -9,15 +6,14 @@ import unicodedata
 from typing import Final
 
 # Google, "File types blocked in Gmail" (support.google.com/mail/answer/6590, November 2026): a message that
-# carries one is refused for every recipient there.
+# carries one is rejected for every recipient there.
 _GMAIL: Final = """
     ade adp apk appx appxbundle bat cab chm cmd com cpl diagcab diagcfg diagpkg dll dmg ex ex_ exe hta img
     ins iso isp jar jnlp js jse lib lnk mde mjs msc msi msix msixbundle msp mst nsh pif ps1 scr sct shb sys
     vb vbe vbs vhd vxd wsc wsf wsh xll
 """
-# Microsoft, "Blocked attachments in Outlook": what runs by itself when opened, with the Unix shell's scripts
-# beside it. Its data formats (certificates, databases, mail stores) are left out: they are ordinary business
-# documents elsewhere.
+# Microsoft, "Blocked attachments in Outlook": files that run when opened, plus Unix shell scripts. Its data formats
+# (certificates, databases, mail stores) are left out: they are ordinary business documents elsewhere.
 _OUTLOOK: Final = """
     app application appref-ms asp aspx bas cdxml csh fxp gadget hlp htc inf ksh mcf msh msh1 msh1xml msh2
     msh2xml mshxml msu ops osd pl ps1xml ps2 ps2xml psc1 psc2 psd1 psdm1 pssc py pyc pyo pyw pyz pyzw reg
@@ -25,7 +21,7 @@ _OUTLOOK: Final = """
 """
 BLOCKED: Final = frozenset(_GMAIL.split() + _OUTLOOK.split())
 
-# In the middle of a name these are far more often the end of a domain (`invoice-example.com.pdf`).
+# In the middle of a file name these are mostly the end of a domain (`invoice-example.com.pdf`).
 _ALSO_DOMAINS: Final = frozenset({"app", "com", "pl", "py", "sh", "ws"})
 _separators = re.compile(r"[./\\:]+").split  # a path or an NTFS stream name hides no extension
 
@@ -37,14 +33,14 @@ _content_id = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.@:,$-]+").fullmatch
 
 
 class BadContent(ValueError):  # noqa: N818 - named for what the caller gave
-    """An attachment's content, type or content id can't be used; the sentence says why."""
+    """An attachment's content, type or content id is invalid; the message says why."""
 
 
 def blocked_extension(filename: str) -> str | None:
-    """The extension for which mailbox providers would refuse this file, or None.
+    """Return the extension because of which mailbox providers would reject this file, or None.
 
-    Looks past what hides it: case, full-width letters, invisible and direction-changing characters, trailing
-    dots and spaces, and a harmless extension after it (`a.exe.txt`).
+    Sees through case, full-width letters, invisible and direction-changing characters, trailing dots and spaces, and a
+    harmless extension at the end (`a.exe.txt`).
     """
     visible = "".join(
         letter for letter in unicodedata.normalize("NFKC", filename) if unicodedata.category(letter)[0] != "C"
@@ -58,9 +54,9 @@ def blocked_extension(filename: str) -> str | None:
 
 
 def decode_content(text: str) -> bytes:
-    """The bytes of standard, padded base64 (RFC 4648 section 4); raises BadContent for anything else.
+    """Decode standard, padded base64 (RFC 4648 section 4). Raises BadContent.
 
-    Line breaks are allowed, since common encoders wrap at 76; no other foreign character is.
+    Line breaks are allowed, since common encoders wrap at 76 characters; other foreign characters are not.
     """
     if "\n" in text or "\r" in text:
         text = text.replace("\r", "").replace("\n", "")
@@ -71,7 +67,7 @@ def decode_content(text: str) -> bytes:
 
 
 def media_type(text: str) -> str:
-    """`type/subtype` with its parameters as RFC 2045 5.1 writes them; raises BadContent."""
+    """Normalise `type/subtype` and its parameters (RFC 2045 5.1). Raises BadContent."""
     match = _media_type(text.strip(" \t"))
     if match is None:
         raise BadContent("The content type must look like type/subtype, for example application/pdf.")
@@ -79,9 +75,9 @@ def media_type(text: str) -> str:
 
 
 def content_id(text: str) -> str:
-    """A `cid` as it stands between the angle brackets of Content-ID; raises BadContent.
+    """Return a content id without angle brackets. Raises BadContent.
 
-    Accepts `<logo>` and `logo`, and does not insist on the @ of RFC 2392, as no mail program does.
+    Accepts `<logo>` and `logo`, also without the @ that RFC 2392 requires, because mail clients do not check for it.
     """
     bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
     if _content_id(bare) is None:

@@ -1,7 +1,7 @@
-"""One accepted message as the MIME octets that are stored, signed and sent.
+"""Compose an accepted message as MIME, the bytes that are stored, signed and sent.
 
-The same draft gives the same octets. Everything is joined from encoded pieces: a 2 KB message costs some
-microseconds, against a millisecond through the standard library's EmailMessage.
+The same draft gives the same bytes. The message is joined from encoded pieces: a 2 KB message takes some microseconds,
+against a millisecond with the standard library's EmailMessage.
 """
 
 from collections.abc import Sequence
@@ -15,21 +15,21 @@ from engine.mail.address import Mailbox
 from engine.mail.attachments import BadContent
 from engine.mail.encode import BOUNDARY_MARK
 from engine.mail.headers import date_field, mailbox_field, text_field, url_list_field
-from engine.mail.parts import Attachment, Entity, file_entity, multipart, text_entity
+from engine.mail.parts import EncodedEntity, MailAttachment, file_entity, multipart, text_entity
 
 _BREAKING = "\r\n\0"
 _ONE_CLICK = "List-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n"  # RFC 8058 3.1
 
 
 class BadDraft(ValueError):  # noqa: N818 - named for what the caller gave
-    """A value can't stand in a message: CR, LF, NUL or a lone surrogate, or an impossible attachment field."""
+    """A value is not allowed in a message: CR, LF, NUL, a lone surrogate, or an invalid attachment field."""
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """What to compose. Blind recipients are no part of it: they exist in the envelope alone.
+    """The content of a message to compose. Bcc recipients are not part of it: they exist in the envelope only.
 
-    `message_id` has no angle brackets, `date` is aware, `headers` hold the customer's own fields with names
-    already checked, `list_unsubscribe` is a checked `<https://…>, <mailto:…>` value in ASCII.
+    `message_id` has no angle brackets; `date` is aware; `headers` are the customer's own fields, whose names have been
+    checked; `list_unsubscribe` is a checked ASCII value `<https://…>, <mailto:…>`.
     """
 
     message_id: str
@@ -44,15 +44,15 @@ class Draft(Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
     list_unsubscribe: str | None = None
     one_click: bool = False
-    attachments: tuple[Attachment, ...] = ()
+    attachments: tuple[MailAttachment, ...] = ()
 
 
 class Composed(Struct, frozen=True):
-    """The message as octets.
+    """A composed message.
 
-    `smtputf8` says that its header needs a server with that extension (the envelope may need it besides).
-    `places[i]` is where the draft's attachment `i` stands among the attachments of the MIME text, which put
-    the HTML's own images first: the index that reading it back takes.
+    `smtputf8` is True if its header needs a server with SMTPUTF8 (the envelope may need it independently). `places[i]`
+    is the index of the draft's attachment `i` among the attachments of the MIME text, which puts inline images first;
+    `engine.mail.read.attachment` takes this index.
     """
 
     mime: bytes
@@ -61,10 +61,10 @@ class Composed(Struct, frozen=True):
 
 
 def compose(draft: Draft) -> Composed:
-    """RFC 5322 octets of a draft: CRLF only, no NUL, lines of at most 998 octets, 7-bit unless `smtputf8`.
+    """Compose a draft (RFC 5322): CRLF only, no NUL, lines of at most 998 octets, 7-bit unless `smtputf8`.
 
-    Fields come in the order From, To, Cc, Reply-To, Subject, Date, Message-ID, the customer's own,
-    List-Unsubscribe, MIME-Version, Content-*. Raises BadDraft.
+    Fields come in the order From, To, Cc, Reply-To, Subject, Date, Message-ID, the customer's own, List-Unsubscribe,
+    MIME-Version, Content-*. Raises BadDraft.
     """
     _check(draft)
     try:
@@ -79,7 +79,7 @@ def compose(draft: Draft) -> Composed:
 
 
 def _check(draft: Draft) -> None:
-    """Refuse every value that could end its header field; one look at all of them together."""
+    """Raise BadDraft if a value could end its header field; all values are checked in one pass."""
     values = [draft.subject, draft.message_id, draft.list_unsubscribe or ""]
     for mailbox in chain((draft.sender,), draft.to, draft.cc, draft.reply_to):
         values += (mailbox.name, mailbox.address)
@@ -99,7 +99,7 @@ def _check(draft: Draft) -> None:
 
 
 def _fields(draft: Draft) -> str:
-    """All header fields but Content-*."""
+    """Return all header fields except Content-*."""
     fields = [mailbox_field("From", (draft.sender,)), mailbox_field("To", draft.to)]
     if draft.cc:
         fields.append(mailbox_field("Cc", draft.cc))
@@ -118,8 +118,8 @@ def _fields(draft: Draft) -> str:
     return "".join(fields)
 
 
-def _content(draft: Draft) -> Entity:
-    """mixed > related > alternative, each layer only where something needs it."""
+def _content(draft: Draft) -> EncodedEntity:
+    """Nest mixed > related > alternative, each layer only if the draft needs it."""
     boundary = BOUNDARY_MARK + blake2b(draft.message_id.encode(), digest_size=12).hexdigest()
     bodies = []
     if draft.text is not None or draft.html is None:
@@ -142,7 +142,7 @@ def _content(draft: Draft) -> Entity:
 
 
 def _sorted(draft: Draft) -> tuple[list[int], list[int]]:
-    """Indexes of the attachments that the HTML shows, and of those that stand beside it."""
+    """Return the indexes of the inline attachments that the HTML shows, and those of the others."""
     shown: list[int] = []
     beside: list[int] = []
     for index, file in enumerate(draft.attachments):

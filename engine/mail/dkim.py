@@ -1,7 +1,7 @@
-"""DKIM signatures, relaxed/relaxed (RFC 6376), with RSA-2048 and Ed25519 (RFC 8463), straight on octets.
+"""Sign messages with DKIM, relaxed/relaxed (RFC 6376), with RSA-2048 and Ed25519 (RFC 8463).
 
-The work is one RSA operation (0.22 ms); canonicalising by whole-body replacements adds microseconds, and
-the body is hashed once however many keys sign.
+One RSA operation (0.22 ms) dominates the cost; canonicalisation by whole-body replacements takes microseconds, and the
+body is hashed once for all keys.
 """
 
 import re
@@ -27,25 +27,25 @@ from msgspec import Struct
 
 Algorithm = Literal["rsa-sha256", "ed25519-sha256"]
 
-# Listed in `h=` once more often than they occur, also when absent, so that nobody on the way can add one without
-# breaking the signature (RFC 6376 5.4.2, 8.15). These are the fields that may occur once (RFC 5322 3.6, RFC 2045 3,
-# RFC 2183, RFC 2919, RFC 8058, RFC 8098) and that tell readers or their programs who wrote, how to read the body,
-# where to answer, unsubscribe, complain or confirm. A mailing list that adds its own `Sender` or `List-Id` breaks the
-# signature; it has to sign with its own domain or seal with ARC (RFC 8617): ops/decisions/0046.
+# Listed in `h=` once more often than they occur, also when absent, so that adding one on the way breaks the
+# signature (RFC 6376 5.4.2, 8.15). These are the fields that may occur once (RFC 5322 3.6, RFC 2045 3,
+# RFC 2183, RFC 2919, RFC 8058, RFC 8098) and that tell readers or mail clients the author, the format of the body,
+# and where to answer, unsubscribe, complain or confirm. A mailing list that adds its own `Sender` or `List-Id`
+# breaks the signature; it has to sign with its own domain or seal with ARC (RFC 8617): ops/decisions/0046.
 _OVERSIGNED: Final = (
     b"From", b"Sender", b"Reply-To", b"To", b"Cc", b"Subject", b"Date", b"Message-ID", b"In-Reply-To", b"References",
     b"MIME-Version", b"Content-Type", b"Content-Transfer-Encoding", b"Content-Disposition", b"Content-ID",
     b"Content-Description", b"List-Id", b"List-Unsubscribe", b"List-Unsubscribe-Post", b"Feedback-ID",
     b"Disposition-Notification-To",
 )  # fmt: skip
-# Signed as often as they occur: they may repeat, or another server may rightly add the first.
+# Signed as often as they occur: they may repeat, or another server may legitimately add one.
 _SIGNED: Final = (
     b"List-Help", b"List-Subscribe", b"List-Post", b"List-Owner", b"List-Archive", b"CFBL-Address", b"Auto-Submitted",
     b"Precedence", b"Importance", b"Priority", b"X-Priority", b"Content-Language", b"Comments", b"Keywords",
     b"Resent-From", b"Resent-Sender", b"Resent-To", b"Resent-Cc", b"Resent-Date", b"Resent-Message-ID",
 )  # fmt: skip
 
-_USUAL: Final = _OVERSIGNED + _SIGNED  # in the spelling that most messages have, which spares lower-casing
+_USUAL: Final = _OVERSIGNED + _SIGNED  # in the usual spelling, which avoids lower-casing
 _ORDER: Final = tuple(name.lower() for name in _USUAL)
 _PLACES: Final = {name: place for names in (_ORDER, _USUAL) for place, name in enumerate(names)}
 _unfold = re.compile(rb"\r\n(?=[ \t])").sub
@@ -56,11 +56,11 @@ _RSA_BITS: Final = 2048  # RFC 8301 3.2 asks for no less; longer keys no longer 
 
 
 class BadKey(ValueError):  # noqa: N818 - named for what the caller gave
-    """The octets are no private key that DKIM can sign with."""
+    """The bytes are not a private key that DKIM can sign with."""
 
 
 class SigningKey(Struct, frozen=True):
-    """A parsed private key and where its public half is published: `selector._domainkey.domain`."""
+    """A parsed private key and the place of its public key in DNS: `selector._domainkey.domain`."""
 
     domain: str
     selector: str
@@ -69,10 +69,10 @@ class SigningKey(Struct, frozen=True):
 
 
 def sign(mime: bytes, keys: Sequence[SigningKey], *, at: int) -> bytes:
-    """The DKIM-Signature fields to put before `mime`, one a key in their order, each ended by CRLF.
+    """Return the DKIM-Signature fields to prepend to `mime`: one per key in the given order, each with its CRLF.
 
-    `mime` has CRLF line ends; `at` is Unix time in seconds. Takes any octets: folded, repeated and malformed
-    fields, a header without a body.
+    `mime` has CRLF line ends; `at` is Unix time in seconds. Accepts any bytes: folded, repeated and malformed fields, a
+    header without a body.
     """
     head, body = _divided(mime)
     names, signed = _selected(head)
@@ -81,10 +81,10 @@ def sign(mime: bytes, keys: Sequence[SigningKey], *, at: int) -> bytes:
 
 
 def load(domain: str, selector: str, der: bytes) -> SigningKey:
-    """A signing key from PKCS #8 DER as the generators below make it; raises BadKey.
+    """Parse a private key in PKCS #8 DER, as the generators below return it. Raises BadKey.
 
-    Costs one signature. Proving an RSA key's primes would cost 27 ms more; our keys are of our own making,
-    and one signature that verifies shows that the stored octets are whole.
+    Verifies an RSA key by one signature. Checking its primes would take 27 ms more; the service generated the key
+    itself, so a valid signature is enough to show that the stored bytes are intact.
     """
     private = _parsed(der)
     if isinstance(private, Ed25519PrivateKey):
@@ -92,24 +92,24 @@ def load(domain: str, selector: str, der: bytes) -> SigningKey:
     try:
         private.public_key().verify(private.sign(b"", _PKCS1, _SHA256), b"", _PKCS1, _SHA256)
     except (InvalidSignature, ValueError) as error:
-        raise BadKey("The private key is damaged: its own public key rejects what it signs.") from error
+        raise BadKey("The private key is damaged: its public key rejects its signatures.") from error
     return SigningKey(domain, selector, "rsa-sha256", private)
 
 
 def generate_rsa() -> bytes:
-    """A fresh RSA-2048 private key, PKCS #8 DER. Takes 20 to 150 ms of CPU: not for an event loop."""
+    """Generate an RSA-2048 private key in PKCS #8 DER. Takes 20 to 150 ms of CPU: call it in a thread."""
     return _der(generate_private_key(public_exponent=65537, key_size=_RSA_BITS))
 
 
 def generate_ed25519() -> bytes:
-    """A fresh Ed25519 private key, PKCS #8 DER."""
+    """Generate an Ed25519 private key in PKCS #8 DER."""
     return _der(Ed25519PrivateKey.generate())
 
 
 def public_txt(der: bytes) -> str:
-    """The TXT record of a private key (RFC 6376 3.6.1, RFC 8463 4), in one piece; raises BadKey.
+    """Return the TXT record of a private key's public half (RFC 6376 3.6.1, RFC 8463 4) as one string. Raises BadKey.
 
-    RSA's is longer than the 255 octets of one DNS string: whoever writes the record divides it.
+    For RSA it exceeds the 255 octets of one DNS character string: divide it when writing the record.
     """
     private = _parsed(der)
     if isinstance(private, Ed25519PrivateKey):
@@ -121,15 +121,15 @@ def public_txt(der: bytes) -> str:
 
 
 def canonical_body(body: bytes) -> bytes:
-    """The relaxed body (RFC 6376 3.4.4): what the body hash covers.
+    """Return the relaxed body (RFC 6376 3.4.4), over which the body hash is computed.
 
-    A body without a last CRLF is taken as the wire will carry it, with one.
+    A body without a final CRLF gets one, as it does on the wire.
     """
     if not body.endswith(b"\r\n"):
         body += b"\r\n"
     if b"\t" in body:
         body = body.replace(b"\t", b" ")
-    while b"  " in body:  # halves every run: 24 rounds for 10 MB of blanks, shrinking all the while
+    while b"  " in body:  # halves every run: 24 rounds for 10 MB of blanks
         body = body.replace(b"  ", b" ")
     if b" \r\n" in body:
         body = body.replace(b" \r\n", b"\r\n")
@@ -141,7 +141,7 @@ def canonical_body(body: bytes) -> bytes:
 
 
 def _bare_end(tail: bytes) -> int:
-    """How many octets of a tail of CR and LF come before its last run of CRLF; 0 in well-formed mail."""
+    """Return how many octets of a tail of CR and LF precede its last run of CRLF; 0 in well-formed mail."""
     if tail.count(b"\r\n") * 2 == len(tail):
         return 0
     end = len(tail)
@@ -151,7 +151,7 @@ def _bare_end(tail: bytes) -> int:
 
 
 def _divided(mime: bytes) -> tuple[bytes, bytes]:
-    """(header fields with their CRLF, body): the first empty line divides them."""
+    """Split a message at its first empty line into header fields with their CRLF, and body."""
     if mime.startswith(b"\r\n"):
         return b"", mime[2:]
     end = mime.find(b"\r\n\r\n")
@@ -161,9 +161,9 @@ def _divided(mime: bytes) -> tuple[bytes, bytes]:
 
 
 def _selected(head: bytes) -> tuple[str, bytes]:
-    """(value of `h=`, the signed fields in relaxed form in that order).
+    """Return the value of `h=`, and the signed fields in relaxed form in that order.
 
-    Of a repeated field the last comes first (RFC 6376 5.4.2).
+    Of repeated fields the last comes first (RFC 6376 5.4.2).
     """
     found: dict[int, list[bytes]] = {}
     places = _PLACES
@@ -184,8 +184,9 @@ def _selected(head: bytes) -> tuple[str, bytes]:
 
 
 def _relaxed(head: bytes) -> bytes:
-    """Header fields unfolded, their runs of blanks as one (RFC 6376 3.4.2); one blank may still stand at either end of
-    a name or a value."""
+    """Unfold header fields and reduce runs of blanks to one (RFC 6376 3.4.2); a blank may remain at either end of a
+    name or value.
+    """
     if b"\r\n " in head or b"\r\n\t" in head:
         head = _unfold(b"", head)
     if b"\t" in head:
@@ -197,9 +198,9 @@ def _relaxed(head: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def _name_list(found: tuple[tuple[int, int], ...]) -> str:
-    """Return the value of `h=`: each name as often as it is signed, divided by colons and folded after a colon.
+    """Return the value of `h=`: each name as often as it is signed, separated by colons, folded after a colon.
 
-    `found` holds places in `_ORDER` and how many fields of each there are; nearly every message has the same ones.
+    `found` holds indexes into `_ORDER` and the number of fields of each; nearly all messages have the same ones.
     """
     counts = dict(found)
     lines = [""]
@@ -216,24 +217,24 @@ def _base64(octets: bytes) -> str:
 
 
 def _signature(key: SigningKey, names: str, signed: bytes, body_hash: str, at: int) -> bytes:
-    """One whole DKIM-Signature field; in its relaxed form every fold is one blank."""
-    asked, relaxed = _where_and_what(key.domain, key.selector, names)
+    """Return one complete DKIM-Signature field; every fold becomes one blank in its relaxed form."""
+    written, relaxed = _constant_tags(key.domain, key.selector, names)
     begin = f"v=1; a={key.algorithm}; c=relaxed/relaxed; t={at};"
     data = b"%bdkim-signature:%b" % (signed, f"{begin}{relaxed} bh={body_hash}; b=".encode())
-    # By the name, not the class: those are abstract, and asking for one costs 1 µs. Ed25519 signs the hash, not the
-    # data (RFC 8463 3).
+    # Compares names because `isinstance` with these abstract classes takes 1 µs. Ed25519 signs the hash, not the data
+    # (RFC 8463 3).
     if key.algorithm == "rsa-sha256":
         raw = cast("RSAPrivateKey", key.private).sign(data, _PKCS1, _SHA256)
     else:
         raw = cast("Ed25519PrivateKey", key.private).sign(sha256(data).digest())
     text = _base64(raw)
     lines = "\r\n ".join([text[start : start + _FOLD_AT] for start in range(0, len(text), _FOLD_AT)])
-    return f"DKIM-Signature: {begin}{asked}\r\n bh={body_hash};\r\n b={lines}\r\n".encode()
+    return f"DKIM-Signature: {begin}{written}\r\n bh={body_hash};\r\n b={lines}\r\n".encode()
 
 
 @lru_cache(maxsize=1024)
-def _where_and_what(domain: str, selector: str, names: str) -> tuple[str, str]:
-    """The tags that are alike in nearly all signatures of a key, as they are written and in relaxed form."""
+def _constant_tags(domain: str, selector: str, names: str) -> tuple[str, str]:
+    """Return the tags that most signatures of a key share, as written and in relaxed form."""
     tags = f"\r\n d={domain};\r\n s={selector};\r\n h={names};"
     return tags, tags.replace("\r\n ", " ")
 

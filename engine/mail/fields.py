@@ -1,7 +1,6 @@
-"""The header of a message read back: its fields where they stand, their text decoded, the mailboxes in them.
+"""Parse message headers: the fields with their offsets, their text decoded, the mailboxes in them.
 
-For mail that others wrote, hostile mail included: every function is linear in what it is given and fails in
-one way.
+Written for mail from others, including hostile mail: every function is linear in its input and has one exception.
 """
 
 import binascii
@@ -28,16 +27,16 @@ _trailing_comment = re.compile(r"([^\s()]+)[ \t]*\(([^()\\]*)\)").fullmatch
 _controls = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+").sub
 _hidden_control = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]").search  # all but the tab
 _mapped_stops = re.compile("[\u3002\uff0e\uff61]").search  # UTS 46 2.3 maps them to the full stop
-# Python codecs that are no charsets of mail: they evaluate escapes, or take quadratic time.
+# Python codecs that are not charsets of mail: they evaluate escapes, or take quadratic time.
 _NO_CHARSET: Final = frozenset({"unicode-escape", "raw-unicode-escape", "idna", "punycode", "undefined"})
 
 
 class BadHeader(ValueError):  # noqa: N818 - named for what was given
-    """The octets are no header (RFC 5322 2.2), or one beyond MAX_HEADER or MAX_FIELDS; the sentence says why."""
+    """The bytes are not a header (RFC 5322 2.2), or exceed MAX_HEADER or MAX_FIELDS; the message says why."""
 
 
 class Field(NamedTuple):
-    """One field: `name` in lower case, `value` without its last CRLF, and where the whole lies in the message."""
+    """A header field: `name` in lower case, `value` without its last CRLF, and its offsets in the message."""
 
     name: bytes
     value: bytes
@@ -46,7 +45,9 @@ class Field(NamedTuple):
 
 
 def divided(mime: bytes) -> tuple[int, int]:
-    """(where the header ends, its last CRLF included; where the body starts). Without an empty line all is header."""
+    """Return the offsets of the end of the header (last CRLF included) and of the body; without an empty line there is
+    no body.
+    """
     if mime.startswith(b"\r\n"):
         return 0, 2
     end = mime.find(b"\r\n\r\n")
@@ -54,16 +55,16 @@ def divided(mime: bytes) -> tuple[int, int]:
 
 
 def fields(mime: bytes, head_end: int) -> list[Field]:
-    """The fields of a header in CRLF lines, in order; raises BadHeader."""
+    """Return the fields of a header with CRLF lines, in order. Raises BadHeader."""
     if head_end > MAX_HEADER:
-        raise BadHeader(f"The header has {head_end} octets; {MAX_HEADER} are the most.")
+        raise BadHeader(f"The header has {head_end} octets; at most {MAX_HEADER} are allowed.")
     found: list[Field] = []
     name, start, value_at, at = b"", 0, 0, 0
     for line in mime[:head_end].removesuffix(b"\r\n").split(b"\r\n") if head_end else ():
         if line[:1] in (b" ", b"\t"):
-            # A line of blanks alone ends the header for some readers and not for others (RFC 5322 3.2.2).
+            # A line of blanks ends the header for some mail clients and not for others (RFC 5322 3.2.2).
             if not at or not line.strip(b" \t"):
-                raise BadHeader("The header begins with a folded line, or holds one of blanks alone.")
+                raise BadHeader("The header begins with a folded line, or contains a line of blanks only.")
         else:
             if at:
                 found.append(Field(name, mime[value_at : at - 2], start, at))
@@ -78,7 +79,7 @@ def fields(mime: bytes, head_end: int) -> list[Field]:
 
 
 def _name(line: bytes) -> tuple[bytes, int]:
-    """(name in lower case, where the value begins)."""
+    """Return the name of a field in lower case, and the offset of its value in the line. Raises BadHeader."""
     name, colon, _ = line.partition(b":")
     match = _field_name(name)
     if match is None or not colon:
@@ -87,21 +88,21 @@ def _name(line: bytes) -> tuple[bytes, int]:
     return match[1].lower(), len(name) + 1
 
 
-def text_of(value: bytes, most: int = 4_096) -> str:
-    """A field's value as people read it: unfolded, encoded words decoded, no control characters.
+def text_of(value: bytes, max_octets: int = 4_096) -> str:
+    """Return a field's value as readable text: unfolded, encoded words decoded, no control characters.
 
-    At most `most` octets are looked at. Valid UTF-8 and free of NUL, so that it can be stored.
+    Only the first `max_octets` are read. The result is valid UTF-8 without NUL, so it can be stored.
     """
-    text = value[:most].replace(b"\r\n", b"").decode("utf-8", "replace").strip(" \t")
+    text = value[:max_octets].replace(b"\r\n", b"").decode("utf-8", "replace").strip(" \t")
     if "=?" in text:
         text = decoded(text)
     return text if text.isprintable() else _controls(" ", text).strip(" ")
 
 
 def decoded(text: str) -> str:
-    """RFC 2047 words decoded, blanks between two of them dropped; what can't be decoded stands as it is."""
+    """Decode RFC 2047 words and drop blanks between two of them; words that can't be decoded stay as they are."""
     pieces: list[str] = []
-    run: list[bytes] = []  # octets of neighbouring words in one charset: encoders cut characters in two
+    run: list[bytes] = []  # octets of adjacent words in one charset: some encoders divide characters
     charset, at = "", 0
     for match in _encoded_word(text):
         between = text[at : match.start()]
@@ -120,9 +121,9 @@ def decoded(text: str) -> str:
 
 
 def hidden_control(value: bytes) -> str | None:
-    """Return the first control character (but the tab) that an encoded word of a field's value decodes to.
+    """Return the first control character (except tab) in the decoded encoded words of a field's value, or None.
 
-    Programs that decode before they look for line ends would read a new header field or a new line there.
+    A mail client that decodes before it splits lines would see a new header field or line there.
     """
     if b"=?" not in value:
         return None
@@ -147,7 +148,7 @@ def _word_octets(encoding: str, payload: str) -> bytes | None:
 
 
 def in_charset(octets: bytes, charset: str) -> str:
-    """Octets in a declared charset as text that UTF-8 can carry; UTF-8 where the charset is none."""
+    """Decode bytes in a declared charset to text that UTF-8 can encode; use UTF-8 if the charset is unknown."""
     try:
         found = codecs.lookup(charset).name
         text = octets.decode("utf-8" if found == "ascii" or found in _NO_CHARSET else found, "replace")
@@ -158,7 +159,7 @@ def in_charset(octets: bytes, charset: str) -> str:
 
 
 def entries(value: str) -> Iterator[str]:
-    """The entries of an unfolded address list (RFC 5322 3.4), groups opened, blanks around them dropped."""
+    """Yield the entries of an unfolded address list (RFC 5322 3.4), including those of groups, without outer blanks."""
     start = skip = depth = 0
     quoted = angle = False
     for match in _special(value):
@@ -184,10 +185,10 @@ def entries(value: str) -> Iterator[str]:
 
 
 def mailbox(entry: str) -> Mailbox:
-    """One entry of an address list with its name decoded; raises BadAddress.
+    """Parse one entry of an address list, with its name decoded. Raises BadAddress.
 
-    Strict about what stands unquoted before the brackets: mail programs differ over which address they would
-    show. Takes the old form `name@example.com (Name)` too.
+    Strict about unquoted text before the brackets, because mail clients differ in which address they would show.
+    Accepts the obsolete form `name@example.com (Name)` too.
     """
     if len(entry) > MAX_ENTRY:
         raise BadAddress(f"The address and its name are longer than {MAX_ENTRY} characters.")
@@ -211,9 +212,10 @@ def mailbox(entry: str) -> Mailbox:
 
 
 def _unmapped(address: str) -> Mailbox:
-    """Return the mailbox of an address that is passed on as it is written; raises BadAddress.
+    """Parse an address that is passed on as it is written. Raises BadAddress.
 
-    A domain that only IDNA's mapping (UTS 46) makes usable is refused: other programs do not map it, or differently.
+    Refuses a domain that is valid only after IDNA mapping (UTS 46): other software does not map it, or maps it
+    differently.
     """
     domain = address.rpartition("@")[2].rstrip("> ")
     if not domain.isascii():

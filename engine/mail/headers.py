@@ -1,7 +1,7 @@
-"""Header fields as octets that every server and mail program reads alike (RFC 5322, 2047, 2369).
+"""Format header fields so that every server and mail client reads them alike (RFC 5322, 2047, 2369).
 
-Each function returns whole fields with their CRLF, folded. They trust that no value holds CR, LF or NUL:
-composing checks all of them at once.
+Each function returns complete, folded fields with CRLF. Values must not contain CR, LF or NUL: `compose` checks all of
+them at once.
 """
 
 import re
@@ -17,13 +17,13 @@ from engine.mail.encode import MAX_LINE
 FOLD_AT: Final = 76  # RFC 5322 2.1.1 asks for 78, RFC 2047 2 for 76 where there are encoded words
 WORD_LIMIT: Final = 75  # RFC 2047 2, one encoded word
 _WRAPPING: Final = len("=?utf-8?q??=")
-_PHRASE_WORD: Final = 64  # short enough for the first to share a line with the longest name, "Reply-To:"
-_MIN_WORD: Final = 24  # less room than this on the first line, and the words begin on the next
+_PHRASE_WORD: Final = 64  # the first fits on a line with the longest field name, "Reply-To:"
+_MIN_WORD: Final = 24  # with less room on the first line, the words begin on the next
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
-words_of = re.compile(r" *[^ ]+").findall  # each with the blanks before it: unfolding gives them back
+words_of = re.compile(r" *[^ ]+").findall  # each with its leading blanks, which unfolding preserves
 _atoms = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?: [A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*").fullmatch
 _escaped = re.compile(r'(["\\])').sub
 
@@ -40,14 +40,14 @@ _IN_TEXT: Final = _escapes(bytes(set(range(0x21, 0x7F)) - set(b"=?_")))  # RFC 2
 
 
 def date_field(at: datetime) -> str:
-    """`Date: Fri, 20 Nov 2026 08:09:10 +0000`, of an aware time."""
+    """Return `Date: Fri, 20 Nov 2026 08:09:10 +0000` for an aware time."""
     return _date_field(int(at.timestamp()))
 
 
 def text_field(name: str, value: str) -> str:
-    """An unstructured field (Subject, a customer's own): raw where it may, else encoded words.
+    """Format an unstructured field (Subject, a customer's own): as it is if possible, else in encoded words.
 
-    Blanks around the value are dropped: no parser keeps them.
+    Blanks around the value are removed, as every parser does.
     """
     value = value.strip(" \t")
     if value.isascii() and value.isprintable() and "=?" not in value:
@@ -56,7 +56,7 @@ def text_field(name: str, value: str) -> str:
         if len(name) + len(value) <= FOLD_AT - 2:
             return f"{name}: {value}\r\n"
         words = words_of(" " + value)
-        if max(map(len, words)) + len(name) < MAX_LINE:  # else: a run that no fold can break
+        if max(map(len, words)) + len(name) < MAX_LINE:  # else a word is too long for any line
             return folded(name, words)
     room = FOLD_AT - len(name) - 2
     words = encoded_words(value, _IN_TEXT, first=min(room, WORD_LIMIT) if room >= _MIN_WORD else WORD_LIMIT)
@@ -64,7 +64,7 @@ def text_field(name: str, value: str) -> str:
 
 
 def mailbox_field(name: str, mailboxes: Sequence[Mailbox]) -> str:
-    """From, To, Cc or Reply-To; a non-ASCII local part stands raw (RFC 6532), all else is ASCII."""
+    """Format From, To, Cc or Reply-To in ASCII, except for a non-ASCII local part (RFC 6532)."""
     if len(mailboxes) == 1 and not mailboxes[0].name:
         return f"{name}: {mailboxes[0].address}\r\n"
     last = len(mailboxes) - 1
@@ -80,9 +80,9 @@ def mailbox_field(name: str, mailboxes: Sequence[Mailbox]) -> str:
 
 
 def url_list_field(name: str, value: str) -> str:
-    """List-Unsubscribe: angle-bracketed URLs, in which blanks mean nothing (RFC 2369 2).
+    """Format List-Unsubscribe: URLs in angle brackets, in which blanks have no meaning (RFC 2369 2).
 
-    Only for that reason may a URL too long for any line be divided.
+    Therefore a URL that is too long for a line may be divided.
     """
     words = [
         " " + word[at : at + MAX_LINE // 2] for word in value.split(" ") for at in range(0, len(word), MAX_LINE // 2)
@@ -91,9 +91,9 @@ def url_list_field(name: str, value: str) -> str:
 
 
 def folded(name: str, words: Iterable[str]) -> str:
-    """One field from words that carry their own leading blanks; a line ends only before such a blank.
+    """Join words, which carry their leading blanks, into one field; lines break only before such a blank.
 
-    The first word stays beside the name unless that line would be illegal.
+    The first word stays on the line of the name unless that line would be too long.
     """
     lines: list[str] = []
     line = name + ":"
@@ -109,7 +109,7 @@ def folded(name: str, words: Iterable[str]) -> str:
 
 
 def phrase(name: str) -> list[str]:
-    """A display name as words: atoms, one quoted string, or encoded words (RFC 5322 3.2.5, RFC 2047 5)."""
+    """Format a display name as atoms, one quoted string, or encoded words (RFC 5322 3.2.5, RFC 2047 5)."""
     if name.isascii() and name.isprintable() and len(name) < _PHRASE_WORD and "=?" not in name:
         if _atoms(name) is not None:
             return [name]
@@ -118,9 +118,9 @@ def phrase(name: str) -> list[str]:
 
 
 def encoded_words(text: str, escapes: Sequence[str], *, first: int = WORD_LIMIT, limit: int = WORD_LIMIT) -> list[str]:
-    """RFC 2047 words of `text` in UTF-8, Q or B as shorter, no character divided between two words.
+    """Encode text as RFC 2047 words in UTF-8, in Q or B, whichever is shorter, without dividing a character.
 
-    `first` and `limit` are the longest first and later word.
+    `first` and `limit` are the maximum lengths of the first and of later words.
     """
     raw = text.encode()
     quoted = "".join([escapes[code] for code in raw])
@@ -134,7 +134,7 @@ def encoded_words(text: str, escapes: Sequence[str], *, first: int = WORD_LIMIT,
 
 @lru_cache(maxsize=16)
 def _date_field(second: int) -> str:
-    """Of a Unix second: at a thousand messages a second, nearly always the one before."""
+    """Format the Date of a Unix second; cached, because many messages share a second."""
     utc = datetime.fromtimestamp(second, UTC)
     return (
         f"Date: {_DAYS[utc.weekday()]}, {utc.day:02d} {_MONTHS[utc.month]} {utc.year:04d}"
@@ -147,7 +147,7 @@ def _is_encoded(word: str) -> bool:
 
 
 def _cut_quoted(quoted: str, first: int, limit: int) -> list[str]:
-    """Q text in pieces of at most `limit` characters, cut where a UTF-8 character begins."""
+    """Cut Q-encoded text into pieces of at most `limit` characters, at the beginning of a UTF-8 character."""
     pieces, start, room = [], 0, first
     while len(quoted) - start > room:
         end = start + room
@@ -164,7 +164,7 @@ def _cut_quoted(quoted: str, first: int, limit: int) -> list[str]:
 
 
 def _cut_octets(raw: bytes, first: int, limit: int) -> list[bytes]:
-    """UTF-8 in pieces of at most `limit` octets, cut where a character begins."""
+    """Cut UTF-8 into pieces of at most `limit` octets, at the beginning of a character."""
     pieces, start, room = [], 0, first
     while len(raw) - start > room:
         end = start + room

@@ -1,9 +1,9 @@
-"""Stored MIME read back: the text, the HTML, the attachments.
+"""Read stored MIME: the text, the HTML, the attachments.
 
-Our own messages, and those that customers hand to the relay, which may be hostile. The standard library's
-parser recurses with the nesting, splits a 40 MB message into half a million lines and raises six kinds of
-exceptions; this reader walks offsets within fixed bounds, decodes only what was asked for, and fails in one
-way.
+It reads messages that the service composed, and those from SMTP submission, which may be hostile. The parser of the
+standard library recurses into nested parts, splits a 40 MB message into half a million lines and raises six kinds of
+exceptions; this reader works on offsets within fixed limits, decodes only what is requested, and raises only
+UnreadableMail.
 """
 
 import binascii
@@ -19,10 +19,10 @@ from engine.mail.fields import decoded, in_charset
 
 MAX_DEPTH: Final = 20  # multiparts within multiparts; Postfix allows 100, mail programs write 4
 MAX_PARTS: Final = 1_000  # Amazon SES refuses more than 500
-MAX_HEADER: Final = 102_400  # octets of one part's header looked at, as in Postfix's header_size_limit
-_MAX_VALUE: Final = 2_048  # octets of one field looked at
+MAX_HEADER: Final = 102_400  # octets read of one part's header, as in Postfix's header_size_limit
+_MAX_VALUE: Final = 2_048  # octets read of one field
 _MAX_PARAMETERS: Final = 32
-_MAX_CANDIDATES: Final = 10_000  # lines that begin like a delimiter of one multipart
+_MAX_CANDIDATES: Final = 10_000  # lines per multipart that begin like a delimiter
 
 _header_end = re.compile(rb"\r?\n\r?\n").search
 _field = re.compile(
@@ -37,19 +37,22 @@ _segment = re.compile(r"(\d{1,3})(\*?)").fullmatch
 
 
 class UnreadableMail(ValueError):  # noqa: N818 - named for what was given
-    """The octets go beyond what the reader takes, or hold no such attachment."""
+    """The message exceeds a limit of the reader, or has no such attachment."""
 
 
 class Bodies(Struct, frozen=True):
-    """The first plain text and the first HTML of a message, in LF lines; None where there is none."""
+    """The first plain text and the first HTML of a message, with LF line ends; None if there is none."""
 
     text: str | None
     html: str | None
 
 
 class File(Struct, frozen=True):
-    """One attachment. `names` are all the names it goes by, the one to show first: mail programs differ over which
-    of them they take. Empty where it has none."""
+    """An attachment of a received message.
+
+    `names` lists all its file names, the one to show first: mail clients differ in which of them they use. Empty if it
+    has none.
+    """
 
     names: tuple[str, ...]
     content_type: str  # type/subtype in lower case
@@ -58,9 +61,9 @@ class File(Struct, frozen=True):
 
 
 class Entity(NamedTuple):
-    """One node of the MIME tree (RFC 2045 2.4), with offsets in the message.
+    """A node of the MIME tree (RFC 2045 2.4), with offsets in the message.
 
-    `composite`: multipart or message/rfc822, whose entities follow. `message`: it has a message's header.
+    `composite`: multipart or message/rfc822, whose child entities follow. `message`: it has the header of a message.
     """
 
     start: int
@@ -73,7 +76,7 @@ class Entity(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A leaf of the MIME tree: its fields, and where in the message its content lies."""
+    """A leaf of the MIME tree: its fields, and the offsets of its content in the message."""
 
     kind: str  # "text/plain"
     charset: str
@@ -86,7 +89,7 @@ class _Part(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """An entity with the offsets of those within it; `message`: it has a message's header."""
+    """An entity with the offsets of its children; `message`: it has the header of a message."""
 
     start: int
     part: _Part
@@ -96,7 +99,7 @@ class _Node(NamedTuple):
 
 
 def bodies(mime: bytes) -> Bodies:
-    """What a reader sees. Unknown charsets and broken octets show as replacement characters.
+    """Return the text and HTML that a recipient sees, with replacement characters for bytes that can't be decoded.
 
     Raises UnreadableMail beyond MAX_DEPTH or MAX_PARTS.
     """
@@ -115,10 +118,10 @@ def bodies(mime: bytes) -> Bodies:
 
 
 def attachment(mime: bytes, index: int) -> bytes:
-    """The decoded content of attachment `index` (from 0, in the order of the MIME text).
+    """Return the decoded content of attachment `index` (from 0, in the order of the MIME text).
 
-    For what we composed, that is `Composed.places[i]` of the draft's attachment `i`. Raises UnreadableMail when
-    there is none.
+    For a composed message, that is `Composed.places[i]` of the draft's attachment `i`. Raises UnreadableMail if there
+    is no such attachment.
     """
     if index >= 0:
         for part in islice((part for part in _leaves(mime) if part.attached), index, None):
@@ -127,28 +130,28 @@ def attachment(mime: bytes, index: int) -> bytes:
 
 
 def files(mime: bytes) -> Iterator[File]:
-    """All attachments with their content, in the order that `attachment` counts. Raises UnreadableMail."""
+    """Yield all attachments with their content, in the order of `attachment`. Raises UnreadableMail."""
     for part in _leaves(mime):
         if part.attached:
             yield File(part.names, part.kind, _content(mime, part), part.cid)
 
 
 def entities(mime: bytes) -> Iterator[Entity]:
-    """Walk all entities, each before those within it, into attached messages too. Raises UnreadableMail."""
+    """Yield all entities, parents before children, also those of attached messages. Raises UnreadableMail."""
     for node in _nodes(mime, into_messages=True):
         part = node.part
         yield Entity(node.start, part.start, part.end, part.kind, part.encoding, bool(node.inner), node.message)
 
 
 def _leaves(mime: bytes) -> Iterator[_Part]:
-    """All leaves in order; a multipart without a single delimiter line is shown as it is."""
+    """Yield all leaves in order; a multipart without a delimiter line is treated as plain text."""
     for node in _nodes(mime):
         if not node.inner:
             yield node.part._replace(kind="text/plain") if node.boundary else node.part
 
 
 def _nodes(mime: bytes, *, into_messages: bool = False) -> Iterator[_Node]:
-    """Walk the tree in order with a stack of our own; `into_messages` goes on into message/rfc822."""
+    """Walk the tree in order without recursion; `into_messages` descends into message/rfc822."""
     waiting = [(0, len(mime), 0, True)]
     nodes = 0
     while waiting:
@@ -169,7 +172,7 @@ def _nodes(mime: bytes, *, into_messages: bool = False) -> Iterator[_Node]:
 
 
 def _node(mime: bytes, start: int, end: int) -> _Node:
-    """The entity between two offsets, by its own header."""
+    """Read the entity between two offsets from its header."""
     head_end, body = _header_bounds(mime, start, end)
     head = mime[start : min(head_end, start + MAX_HEADER)]
     fields: dict[bytes, str] = {}
@@ -196,7 +199,7 @@ def _node(mime: bytes, start: int, end: int) -> _Node:
 
 
 def _header_bounds(mime: bytes, start: int, end: int) -> tuple[int, int]:
-    """(where the header ends, where the content starts)."""
+    """Return the offsets of the end of the header and of the start of the content."""
     if mime.startswith((b"\r\n", b"\n"), start, end):
         return start, start + (2 if mime[start] == 0x0D else 1)
     found = _header_end(mime, start, end)
@@ -204,7 +207,7 @@ def _header_bounds(mime: bytes, start: int, end: int) -> tuple[int, int]:
 
 
 def _content_type(value: str) -> tuple[str, dict[str, str]]:
-    """(lower-case type/subtype, parameters by lower-case name); text/plain where there is no usable type."""
+    """Return the lower-case type/subtype and its parameters by lower-case name; text/plain if the type is invalid."""
     essence = _essence(value)
     if essence is None:
         return "text/plain", {}
@@ -212,7 +215,7 @@ def _content_type(value: str) -> tuple[str, dict[str, str]]:
 
 
 def _parameters(value: str, start: int = 0) -> dict[str, str]:
-    """Parameters by lower-case name; of a repeated one the first."""
+    """Return the parameters by lower-case name; the first one counts if a name repeats."""
     parameters: dict[str, str] = {}
     for found in islice(_parameter.finditer(value, start), _MAX_PARAMETERS):
         content = found[2].strip()
@@ -223,7 +226,7 @@ def _parameters(value: str, start: int = 0) -> dict[str, str]:
 
 
 def _names(disposition: Mapping[str, str], content_type: Mapping[str, str]) -> tuple[str, ...]:
-    """What an attachment is called, by Content-Disposition first (RFC 2183 2.3), then by Content-Type."""
+    """Return the file names of an attachment from Content-Disposition (RFC 2183 2.3), then from Content-Type."""
     found: list[str] = []
     for parameters, word in ((disposition, "filename"), (content_type, "name")):
         extended = _extended(parameters, word)
@@ -235,9 +238,9 @@ def _names(disposition: Mapping[str, str], content_type: Mapping[str, str]) -> t
 
 
 def _extended(parameters: Mapping[str, str], word: str) -> str | None:
-    """A parameter in the forms of RFC 2231: `word*`, or `word*0`, `word*1*` and so on joined."""
-    whole = parameters.get(f"{word}*")
-    segments = {0: (whole, True)} if whole is not None else {}
+    """Decode a parameter in the forms of RFC 2231: `word*`, or `word*0`, `word*1*` and so on joined."""
+    unsegmented = parameters.get(f"{word}*")
+    segments = {0: (unsegmented, True)} if unsegmented is not None else {}
     for name, value in () if segments else parameters.items():
         if name.startswith(f"{word}*") and (numbered := _segment(name[len(word) + 1 :])) is not None:
             segments[int(numbered[1])] = (value, bool(numbered[2]))
@@ -253,7 +256,7 @@ def _extended(parameters: Mapping[str, str], word: str) -> str | None:
 
 
 def _divided(mime: bytes, part: _Part, boundary: bytes) -> list[tuple[int, int]]:
-    """The offsets of the entities between a multipart's delimiter lines (RFC 2046 5.1.1)."""
+    """Return the offsets of the entities between the delimiter lines of a multipart (RFC 2046 5.1.1)."""
     line = b"\n--" + boundary
     entities: list[tuple[int, int]] = []
     opened = -1
@@ -272,7 +275,7 @@ def _divided(mime: bytes, part: _Part, boundary: bytes) -> list[tuple[int, int]]
 
 
 def _delimiters(mime: bytes, part: _Part, line: bytes) -> Iterator[tuple[int, int, bool]]:
-    """(offset of the line feed before, offset after the line, whether it closes) of each delimiter line."""
+    """Yield per delimiter line: the offset of its preceding line feed, the offset after it, and True if it closes."""
     at = part.start - 1 if mime.startswith(line[1:], part.start, part.end) else -1
     if at < 0:
         at = mime.find(line, part.start, part.end)
@@ -297,16 +300,16 @@ def _content(mime: bytes, part: _Part) -> bytes:
 
 
 def _from_base64(raw: bytes) -> bytes:
-    """All that can be saved: foreign characters skipped, a cut end dropped."""
+    """Decode as much as possible: skip foreign characters, drop an incomplete end."""
     try:
         return binascii.a2b_base64(raw)
     except binascii.Error:
         letters = raw.translate(None, _NOT_BASE64)
-        whole = len(letters) - (len(letters) % 4 == 1)
-        return binascii.a2b_base64(letters[:whole] + b"=" * (-whole % 4))
+        size = len(letters) - (len(letters) % 4 == 1)
+        return binascii.a2b_base64(letters[:size] + b"=" * (-size % 4))
 
 
 def _text(mime: bytes, part: _Part) -> str:
-    """The part as text that can be encoded in UTF-8 again, in LF lines."""
+    """Decode a part to text with LF line ends that can be encoded in UTF-8 again."""
     text = in_charset(_content(mime, part), part.charset.strip("'\" ") or "utf-8")
     return text.replace("\r\n", "\n").replace("\r", "\n")

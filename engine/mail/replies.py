@@ -1,4 +1,4 @@
-"""What a remote server said, or how the conversation broke: values, never exceptions that escape."""
+"""Define replies of remote servers, and failures of a connection, as values; remote behaviour never raises."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Phase(StrEnum):
-    """Where in the conversation something happened (RFC 5321 section 3)."""
+    """The phase of a delivery attempt in which something happened (RFC 5321 section 3)."""
 
     ROUTE = "route"  # before any connection: DNS
     CONNECT = "connect"
@@ -21,19 +21,19 @@ class Phase(StrEnum):
 
 
 class Reply(Struct, frozen=True, gc=False):
-    """One SMTP reply. `text` is printable, valid UTF-8, at most 1,000 characters, lines joined by a space.
+    """One SMTP reply. `text` is printable, valid UTF-8, at most 1,000 characters, its lines joined by a space.
 
-    `text` is all that followed the code, so it still begins with the enhanced code where there is one.
+    `text` is everything after the code, including the enhanced code if there is one.
     """
 
     code: int
     text: str
     enhanced: str | None = None  # RFC 3463, "5.1.1"
-    local: bool = False  # our own decision from what the server announced; it never crossed the wire
+    local: bool = False  # decided by this service from the capabilities of the server; not received from it
 
 
 class BreakKind(StrEnum):
-    """How a conversation broke without a reply."""
+    """The way in which a connection failed without a reply."""
 
     TIMEOUT = "timeout"
     CLOSED = "closed"  # peer closed or reset
@@ -41,18 +41,18 @@ class BreakKind(StrEnum):
     PROTOCOL = "protocol"  # not SMTP: oversized, malformed, binary
     TLS = "tls"
     DNS = "dns"
-    LOCAL = "local"  # our own limit or shutdown: says nothing about the peer
+    LOCAL = "local"  # our own limit or shutdown, not a fault of the peer
 
 
 class Break(Struct, frozen=True, gc=False):
-    """The conversation ended without a reply to what was asked."""
+    """The connection failed before the expected reply."""
 
     kind: BreakKind
     detail: str  # one printable sentence
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """What came back for one recipient, and at which phase it was decided."""
+    """The reply or failure for one recipient, and the phase in which it occurred."""
 
     phase: Phase
     outcome: Reply | Break

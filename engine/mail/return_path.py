@@ -1,7 +1,7 @@
-"""The return path of a delivery: an unguessable address that names the message and the recipient (VERP).
+"""Create and parse return paths: unguessable envelope senders that identify message and recipient (VERP).
 
-`b+<token>@bounces.<mail host>`: 40 base32 characters hold the message's id, the recipient's place and a
-64-bit keyed digest of both. Place 255 stands for all recipients of a shared transaction.
+`b+<token>@bounces.<mail host>`: 40 base32 characters hold the message id, the index of the recipient and a 64-bit keyed
+digest of both. Index 255 stands for all recipients of a shared transaction.
 """
 
 import hmac
@@ -22,26 +22,26 @@ _VALUES = {letter: value for value, letter in enumerate(ALPHABET)}
 
 
 class ReturnPathOrigin(Struct, frozen=True):
-    """What a return path names."""
+    """The message and the index of the recipient that a return path identifies."""
 
     message_id: UUID
     place: int
 
 
 def key_of(pepper: str) -> bytes:
-    """The key of all return paths of an installation."""
+    """Derive the key of all return paths of an installation."""
     return derived(pepper, "return path")
 
 
 def return_path(key: bytes, message_id: UUID, place: int, domain: str) -> str:
-    """The envelope sender for one transaction; `domain` is the bounce domain."""
+    """Return the envelope sender of one transaction; `domain` is the bounce domain."""
     named = message_id.bytes + bytes((place,))
     number = int.from_bytes(named + _mac(key, named), "big")
     return f"{_PREFIX}{base32(number, _LENGTH)}@{domain}"
 
 
 def origin(key: bytes, address: str) -> ReturnPathOrigin | None:
-    """What a return path of ours names; None for any other address, forged ones included."""
+    """Return the origin of a return path of this installation; None for any other address, including forged ones."""
     local = address.rpartition("@")[0].lower()
     if not local.startswith(_PREFIX) or len(local) != len(_PREFIX) + _LENGTH:
         return None

@@ -1,7 +1,7 @@
-"""Convert 8-bit content of a client's message to quoted-printable or base64 before it is signed.
+"""Convert 8-bit content of submitted messages to quoted-printable or base64 before signing.
 
-A server without 8BITMIME (RFC 6152) must not be given 8-bit content, and a conversion after signing would break the
-signature, so RFC 6376 5.3 advises to convert first. `areas/emails/submitted.py` calls it once a message.
+A server without 8BITMIME (RFC 6152) must not receive 8-bit content, and converting after signing would break the
+signature, so RFC 6376 5.3 advises to convert first. `areas/emails/submitted.py` calls it once per message.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from engine.mail.encode import base64_body, shorter
 from engine.mail.read import Entity, UnreadableMail, entities
 
-# Their content must stay as it is (RFC 1847 2.1), or may not be encoded (RFC 2046 5.2, RFC 6532 3.7).
+# Their content must not change (RFC 1847 2.1), or must not be encoded (RFC 2046 5.2, RFC 6532 3.7).
 _UNTOUCHABLE: Final = ("multipart/signed", "multipart/encrypted", "message/")
 _encoding_field = re.compile(
     rb"^content-transfer-encoding[ \t]*:.*(?:\r\n[ \t].*)*(?:\r\n|\Z)", re.IGNORECASE | re.MULTILINE
@@ -26,11 +26,11 @@ class _Edit(NamedTuple):
 
 
 def to_seven_bit(mime: bytes) -> bytes:
-    """Return the message with every 8-bit part encoded; in whole CRLF lines, as `mime` has to be.
+    """Return the message with every 8-bit part encoded. `mime` must have CRLF line ends.
 
-    Content and charset stay the same. A message stays as it is where encoding can't help or would do harm: 8-bit
-    header fields (they need SMTPUTF8 anyway), signed or encrypted multiparts (RFC 1847 2.1), broken MIME. Linear in
-    the size of the message but for nested multiparts, whose octets are looked at once a level (at most 20).
+    Content and charset stay the same. A message is returned unchanged if encoding can't help or would do harm: 8-bit
+    header fields (they need SMTPUTF8 anyway), signed or encrypted multiparts (RFC 1847 2.1), broken MIME. Linear in the
+    size of the message, except that nested multiparts are read once per level (at most 20).
     """
     if mime.isascii():
         return mime
@@ -48,7 +48,7 @@ def to_seven_bit(mime: bytes) -> bytes:
 
 
 def _edits(mime: bytes, entity: Entity) -> list[_Edit]:
-    """Return what to replace in one entity; raises UnreadableMail where the whole message has to stay as it is."""
+    """Return the replacements in one entity. Raises UnreadableMail if the whole message must stay unchanged."""
     content = mime[entity.body : entity.end]
     if content.isascii():
         return []
@@ -71,7 +71,7 @@ def _edits(mime: bytes, entity: Entity) -> list[_Edit]:
 
 
 def _head(entity: Entity, head: bytes, encoding: bytes, content: bytes | None = None) -> _Edit:
-    """Return the entity's header with `encoding` declared, and with the fields that make it MIME where they lack."""
+    """Return the entity's header with `encoding` declared, and with MIME fields that are missing."""
     field = b"Content-Transfer-Encoding: %b\r\n" % encoding
     kept, count = _encoding_field.subn(field, head[:-2])  # without the empty line
     if count > 1:
@@ -85,7 +85,7 @@ def _head(entity: Entity, head: bytes, encoding: bytes, content: bytes | None = 
 
 
 def _charset(content: bytes) -> bytes:
-    """Name the charset of a text that declares none (RFC 1428 3 for what is not UTF-8)."""
+    """Return the charset to declare for a text without one (RFC 1428 3 if it is not UTF-8)."""
     try:
         content.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""The simulator's recipients: addresses whose fate is known beforehand, for whoever tests what follows a send.
+"""Recognise the recipients of the simulator, with which customers test the handling of each outcome.
 
-`delivered@`, `bounced@`, `deferred@`, `complained@`, `slow@` of `simulator.<mail host>`. What becomes of them says
-nothing of an account's standing and suppresses nobody.
+The local part selects the behaviour: `delivered@`, `bounced@`, `deferred@`, `complained@` or `slow@` of
+`simulator.<mail host>`. Their outcomes do not affect an account's reputation and suppress no address.
 """
 
 from enum import StrEnum
@@ -9,8 +9,8 @@ from enum import StrEnum
 _LABEL = "simulator"
 
 
-class Part(StrEnum):
-    """What an address is called is what becomes of it; `slow` is delivered late."""
+class SimulatedOutcome(StrEnum):
+    """The behaviour of a simulator recipient, named by its local part; `slow` is delivered late."""
 
     DELIVERED = "delivered"
     BOUNCED = "bounced"
@@ -19,14 +19,14 @@ class Part(StrEnum):
     SLOW = "slow"
 
 
-_PARTS = {part.value: part for part in Part}
+_OUTCOMES = {outcome.value: outcome for outcome in SimulatedOutcome}
 
 
 def domain_of(mail_host: str) -> str:
-    """The domain of the simulator's recipients, in lower case."""
+    """Return the domain of the simulator's recipients, in lower case."""
     return f"{_LABEL}.{mail_host.lower()}"
 
 
-def part_of(address: str) -> Part | None:
-    """What an address of that domain stands for, in whatever case and with whatever plus-tag; None: for nothing."""
-    return _PARTS.get(address.rpartition("@")[0].partition("+")[0].lower())
+def simulated_outcome(address: str) -> SimulatedOutcome | None:
+    """Return the behaviour that the local part selects, in any case and with any plus tag; None if it selects none."""
+    return _OUTCOMES.get(address.rpartition("@")[0].partition("+")[0].lower())

@@ -1,7 +1,7 @@
-"""A message that a client composed itself: checked octet by octet, read as far as sending needs, completed.
+"""Check and complete a message that a client of SMTP submission composed.
 
-What the client wrote is kept as it is. Only `Bcc`, `Return-Path` and the service's own `X-Waybill-*` fields are
-taken out, and what the standards demand of a message and this one lacks is put before it.
+The message stays as the client wrote it, except that `Bcc`, `Return-Path` and the service's own `X-Waybill-*` fields
+are removed, and missing mandatory fields are prepended.
 """
 
 import re
@@ -19,12 +19,12 @@ from engine.mail.headers import date_field
 MAX_LINE: Final = 998  # octets without CRLF: RFC 5321 4.5.3.1.6
 MAX_HOPS: Final = 50  # Received fields, as Postfix's hopcount_limit
 MAX_SUBJECT: Final = 998  # characters kept for the record
-MAX_ENTRIES: Final = 1_000  # of one address list looked at
+MAX_ENTRIES: Final = 1_000  # read of one address list
 OPTION: Final = b"x-waybill-"
 
 _REMOVED: Final = frozenset({b"bcc", b"resent-bcc", b"return-path"})
-# RFC 5322 3.6 and RFC 2045 allow one each. Readers differ over which of two they take, so that one could be
-# checked and the other shown.
+# RFC 5322 3.6 and RFC 2045 allow one each. Mail clients differ in which of two they use, so one could be checked and
+# the other shown.
 _SINGLE: Final = frozenset({
     b"from", b"sender", b"reply-to", b"to", b"cc", b"subject", b"date", b"message-id", b"mime-version",
     b"content-type", b"content-transfer-encoding", b"content-disposition",
@@ -35,7 +35,7 @@ _plain_address = re.compile(rb"\s*<?([A-Za-z0-9._+-]+@[A-Za-z0-9.-]+)>?\s*").ful
 
 
 class Flaw(StrEnum):
-    """What kind of thing is wrong with a message."""
+    """The kind of fault in a submitted message; it selects the SMTP reply code."""
 
     OCTETS = "octets"  # a bare CR or LF, NUL
     LINE = "line"  # too long
@@ -46,7 +46,7 @@ class Flaw(StrEnum):
 
 
 class Unsendable(ValueError):  # noqa: N818 - named for what was given
-    """The octets can't be sent on; the sentence says why and what to do."""
+    """The message can't be sent; the text says why and what to do."""
 
     def __init__(self, flaw: Flaw, message: str) -> None:
         super().__init__(message)
@@ -54,17 +54,17 @@ class Unsendable(ValueError):  # noqa: N818 - named for what was given
 
 
 class Option(Struct, frozen=True):
-    """One `X-Waybill-*` field: its name as it was written, and its decoded text."""
+    """One `X-Waybill-*` field: its name as written, and its decoded text."""
 
     name: str
     text: str
 
 
 class Mail(Struct, frozen=True):
-    """A client's message as read.
+    """A submitted message after checking.
 
-    `kept` is the message without what is taken out; `header` its fields in order, those taken out left away.
-    `smtputf8` says that the header holds more than ASCII.
+    `kept` is the message without the removed fields; `header` holds its remaining fields in order. `smtputf8` is True
+    if the header contains non-ASCII characters.
     """
 
     kept: bytes
@@ -74,19 +74,19 @@ class Mail(Struct, frozen=True):
     smtputf8: bool
 
     def value(self, name: bytes) -> bytes | None:
-        """The raw value of a field that may occur once, by its lower-case name."""
+        """Return the raw value of a field that may occur once, by its lower-case name."""
         for field in self.header:
             if field.name == name:
                 return field.value
         return None
 
     def text(self, name: bytes) -> str | None:
-        """The same as people read it."""
+        """Return the value as readable text."""
         found = self.value(name)
         return None if found is None else text_of(found)
 
     def mailboxes(self, name: bytes) -> Iterator[Mailbox]:
-        """The mailboxes of To or Cc; what can't be read as one is passed over."""
+        """Yield the mailboxes of To or Cc; entries that can't be parsed are skipped."""
         found = self.value(name)
         if found is None:
             return
@@ -102,10 +102,10 @@ class Mail(Struct, frozen=True):
 
 
 def read(octets: bytes, *, smtputf8: bool) -> Mail:
-    """Check and read a message in CRLF lines, as it came; raises Unsendable.
+    """Check and parse a message with CRLF lines. Raises Unsendable.
 
-    `smtputf8`: the client announced that its header may hold UTF-8 (RFC 6531). Takes microseconds for a small
-    message; a large one (over 256 KB) takes milliseconds and belongs in a thread.
+    `smtputf8`: the client announced that its header may contain UTF-8 (RFC 6531). Takes microseconds for a small
+    message; a large one (over 256 KB) takes milliseconds, so read it in a thread.
     """
     check_octets(octets)
     head_end, body_at = divided(octets)
@@ -138,8 +138,9 @@ def read(octets: bytes, *, smtputf8: bool) -> Mail:
 
 
 def complete(mail: Mail, *, message_id: str, at: datetime, received: str = "") -> bytes:
-    """The message to store: `received` (a whole field, or nothing), `Date` and `Message-ID` where they are missing,
-    then what the client wrote. `message_id` has no angle brackets; `at` is aware."""
+    """Return the message to store: `received` (a complete field or ""), `Date` and `Message-ID` if missing, then the
+    client's message. `message_id` has no angle brackets; `at` is aware.
+    """
     present = {field.name for field in mail.header}
     before = received
     if b"date" not in present:
@@ -150,7 +151,7 @@ def complete(mail: Mail, *, message_id: str, at: datetime, received: str = "") -
 
 
 def written(one: Mailbox) -> str:
-    """A mailbox as the record shows it: `Name <name@example.com>`, the name quoted where it must be."""
+    """Format a mailbox for the message record: `Name <name@example.com>`, with the name quoted if necessary."""
     if not one.name:
         return one.address
     name = one.name
@@ -160,20 +161,20 @@ def written(one: Mailbox) -> str:
 
 
 def check_octets(octets: bytes) -> None:
-    """Only whole CRLFs, no NUL, no line above MAX_LINE; raises Unsendable.
+    """Raise Unsendable for a bare CR or LF, NUL, or a line longer than MAX_LINE.
 
-    A bare CR or LF ends a line for some servers and not for others: passed on, it could end the message early
-    at one of them and begin another in our name.
+    Some servers treat a bare CR or LF as a line end and others do not: it could end the message early at one of them
+    and smuggle in another message in our name.
     """
     pairs = octets.count(b"\r\n")
     if octets.count(b"\n") != pairs or octets.count(b"\r") != pairs:
-        raise Unsendable(Flaw.OCTETS, "The message holds a bare CR or LF; every line must end with CRLF.")
+        raise Unsendable(Flaw.OCTETS, "The message contains a bare CR or LF; every line must end with CRLF.")
     if b"\0" in octets:
-        raise Unsendable(Flaw.OCTETS, "The message holds NUL; encode binary content in base64.")
+        raise Unsendable(Flaw.OCTETS, "The message contains NUL; encode binary content in base64.")
     at = 0
-    most = MAX_LINE + 2
-    while len(octets) - at > most:  # from line end to line end, as far as one long line may reach
-        end = octets.rfind(b"\n", at, at + most)
+    longest = MAX_LINE + 2
+    while len(octets) - at > longest:  # jumps to the last line end within the longest line
+        end = octets.rfind(b"\n", at, at + longest)
         if end < 0:
             raise Unsendable(Flaw.LINE, f"A line is longer than {MAX_LINE} octets; encode long lines.")
         at = end + 1
@@ -182,7 +183,7 @@ def check_octets(octets: bytes) -> None:
 def _check_charset(head: bytes, *, announced: bool) -> None:
     if not announced:
         raise Unsendable(
-            Flaw.CHARSET, "The header holds characters outside ASCII; encode them (RFC 2047) or send with SMTPUTF8."
+            Flaw.CHARSET, "The header contains characters outside ASCII; encode them (RFC 2047) or send with SMTPUTF8."
         )
     try:
         head.decode()
@@ -200,7 +201,9 @@ def _check_counts(header: list[Field]) -> None:
             seen.add(field.name)
         hops += field.name == b"received"
     if hops > MAX_HOPS:
-        raise Unsendable(Flaw.LOOP, f"The message went through {hops} servers; it seems to run in a loop.")
+        raise Unsendable(
+            Flaw.LOOP, f"The message has passed {hops} servers, more than {MAX_HOPS}; this is a mail loop."
+        )
 
 
 def _check_words(header: list[Field]) -> None:
@@ -209,12 +212,13 @@ def _check_words(header: list[Field]) -> None:
         if control is not None:
             name = field.name.decode()
             raise Unsendable(
-                Flaw.HEADER, f"An encoded word in {name} holds a control character (U+{ord(control):04X}); take it out."
+                Flaw.HEADER,
+                f"An encoded word in {name} contains a control character (U+{ord(control):04X}); remove it.",
             )
 
 
 def _sorted(header: list[Field]) -> tuple[list[Field], list[Field]]:
-    """(fields that stay, fields that are taken out). An empty Date or Message-ID counts as missing."""
+    """Return the fields to keep and those to remove. An empty Date or Message-ID counts as missing."""
     stay: list[Field] = []
     out: list[Field] = []
     for field in header:
@@ -224,13 +228,13 @@ def _sorted(header: list[Field]) -> tuple[list[Field], list[Field]]:
 
 
 def _sender(header: list[Field]) -> Mailbox:
-    """The one From mailbox: whom the reader sees, and whose domain must be verified."""
+    """Return the single From mailbox: recipients see it, and its domain must be verified."""
     values = [field.value for field in header if field.name == b"from"]
     if len(values) != 1:
         raise Unsendable(Flaw.SENDER, f"The message has {len(values) or 'no'} From fields; it must have exactly one.")
     listed = list(entries(values[0].replace(b"\r\n", b"").decode("utf-8", "replace")))
     if len(listed) != 1:
-        raise Unsendable(Flaw.SENDER, f"From holds {len(listed) or 'no'} addresses; it must hold exactly one.")
+        raise Unsendable(Flaw.SENDER, f"From contains {len(listed) or 'no'} addresses; it must contain exactly one.")
     try:
         found = mailbox(listed[0])
         check_sender(found)

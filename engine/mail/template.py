@@ -1,10 +1,9 @@
-"""Customers' templates: a small, logic-less subset of Mustache, compiled once into a flat program.
+"""Compile and render customers' templates: a small, logic-less subset of Mustache.
 
-`{{name}}` puts a value in, escaped in HTML and as it is in text and subject; `{{{name}}}` always as it is.
-`{{#name}}…{{/name}}` shows its inside when the value is a non-empty string, `{{^name}}…{{/name}}` when it is not;
-`{{! … }}` is a comment. A section tag or comment alone on its line takes the line with it, as Mustache has it.
-Values are flat strings that are put in once: nothing in a value is read as a tag. Partials, loops, lambdas and
-other delimiters do not exist here.
+`{{name}}` inserts a value, escaped in HTML and unchanged in text and subject; `{{{name}}}` always unchanged.
+`{{#name}}…{{/name}}` shows its content if the value is a non-empty string, `{{^name}}…{{/name}}` if it is not; `{{! …
+}}` is a comment. A section tag or comment alone on a line removes the line, as in Mustache. Values are flat strings and
+inserted once: tags in a value are not interpreted. Partials, loops, lambdas and other delimiters are not supported.
 """
 
 import re
@@ -15,13 +14,13 @@ from msgspec import Struct
 
 MAX_TAGS = 5_000  # of one part
 MAX_DEPTH = 32  # sections inside each other
-MAX_RENDERED = 5_000_000  # characters of one part: what a send may carry itself
+MAX_RENDERED = 5_000_000  # characters of one part, as many as a send without template may have
 MAX_NAME = 64
 
 _OPEN, _CLOSE = "{{", "}}"
 _name = re.compile(rf"\w[\w.-]{{0,{MAX_NAME - 1}}}").fullmatch
 _rest_of_line = re.compile(r"[ \t]*(?:\r?\n|\Z)").match
-_ALONE = frozenset("#^/!")  # tags that print nothing: alone on a line they leave no empty line behind
+_ALONE = frozenset("#^/!")  # tags without output: alone on a line they remove the line
 _HINTS = {
     ">": "Partials are not supported",
     "=": "Other delimiters are not supported",
@@ -30,8 +29,8 @@ _HINTS = {
 _MAX_SHOWN = 40  # characters of a faulty tag in its error
 
 
-class Part(StrEnum):
-    """The three things that a template writes."""
+class TemplatePart(StrEnum):
+    """The parts of a template."""
 
     SUBJECT = "subject"
     HTML = "html"
@@ -39,9 +38,9 @@ class Part(StrEnum):
 
 
 class BadTemplate(ValueError):  # noqa: N818 - named for what the customer gave
-    """A part that can't be read: which, and where; line and column count from 1, the column in characters."""
+    """A part can't be parsed; line and column of the fault count from 1, the column in characters."""
 
-    def __init__(self, part: Part, line: int, column: int, problem: str) -> None:
+    def __init__(self, part: TemplatePart, line: int, column: int, problem: str) -> None:
         super().__init__(f"{part.value}, line {line}, column {column}: {problem}")
         self.part = part
         self.line = line
@@ -52,13 +51,13 @@ class BadTemplate(ValueError):  # noqa: N818 - named for what the customer gave
 class TooLong(ValueError):  # noqa: N818 - named for what it has become
     """The values make a part longer than MAX_RENDERED characters."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: TemplatePart) -> None:
         super().__init__(f"the {part.value} comes to more than {MAX_RENDERED} characters")
         self.part = part
 
 
 class Op(IntEnum):
-    """What a step does with its text: print it, or look it up as a name."""
+    """The operation of a step: print its text, or look it up as a name."""
 
     LITERAL = 0
     ESCAPED = 1
@@ -67,20 +66,20 @@ class Op(IntEnum):
     INVERTED = 4
 
 
-# (op, literal or name, where to go on when a section is not shown)
+# (op, literal or name, index of the next step if a section is not shown)
 Step = tuple[int, str, int]
 
 
 class Program(Struct, frozen=True):
-    """One compiled part: steps in order, and the names they use in order of first use."""
+    """A compiled part: its steps in order, and the names in it in order of first use."""
 
-    part: Part
+    part: TemplatePart
     steps: tuple[Step, ...]
     names: tuple[str, ...]
 
 
-class Template(Struct, frozen=True):
-    """A compiled template; a part that it does not have is None."""
+class CompiledTemplate(Struct, frozen=True):
+    """A compiled template; a missing part is None."""
 
     subject: Program | None
     html: Program | None
@@ -88,32 +87,32 @@ class Template(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name used, in order of first use."""
+        """Return every name in the template, in order of first use."""
         programs = (self.subject, self.html, self.text)
         return tuple(dict.fromkeys(name for one in programs if one is not None for name in one.names))
 
 
 def is_name(text: str) -> bool:
-    """True for what may stand in a tag: a letter, digit or `_` of any script, then also `.` and `-`; at most 64."""
+    """Return True for a valid name: a letter, digit or `_` of any script, then also `.` and `-`; at most 64 of them."""
     return _name(text) is not None
 
 
-def compile_template(subject: str | None, html: str | None, text: str | None) -> Template:
-    """The parts compiled; raises BadTemplate for the first fault."""
-    return Template(
-        None if subject is None else compile_part(subject, Part.SUBJECT),
-        None if html is None else compile_part(html, Part.HTML),
-        None if text is None else compile_part(text, Part.TEXT),
+def compile_template(subject: str | None, html: str | None, text: str | None) -> CompiledTemplate:
+    """Compile all parts. Raises BadTemplate for the first fault."""
+    return CompiledTemplate(
+        None if subject is None else compile_part(subject, TemplatePart.SUBJECT),
+        None if html is None else compile_part(html, TemplatePart.HTML),
+        None if text is None else compile_part(text, TemplatePart.TEXT),
     )
 
 
-def compile_part(source: str, part: Part) -> Program:
-    """One part compiled, in time linear in its length; raises BadTemplate."""
+def compile_part(source: str, part: TemplatePart) -> Program:
+    """Compile one part in time linear in its length. Raises BadTemplate."""
     return _Compiler(source, part).program()
 
 
 def render(program: Program, values: Mapping[str, str]) -> str:
-    """The part with its values put in; a name without a value is the empty string. Raises TooLong."""
+    """Render a part with its values; a name without a value becomes "". Raises TooLong."""
     steps = program.steps
     out: list[str] = []
     escaped: dict[str, str] = {}
@@ -121,7 +120,7 @@ def render(program: Program, values: Mapping[str, str]) -> str:
     while at < end:
         op, text, after = steps[at]
         at += 1
-        if op == 0:  # the literals of Op: comparing with plain numbers halves the time of this loop
+        if op == 0:  # plain numbers instead of members of Op halve the time of this loop
             out.append(text)
         elif op == 1:
             ready = escaped.get(text)
@@ -132,13 +131,13 @@ def render(program: Program, values: Mapping[str, str]) -> str:
             out.append(values.get(text, ""))
         elif (op == 3) is not bool(values.get(text)):
             at = after
-    if sum(map(len, out)) > MAX_RENDERED:  # before joining: until here only references have been gathered
+    if sum(map(len, out)) > MAX_RENDERED:  # before joining, so that no oversized string is built
         raise TooLong(program.part)
     return "".join(out)
 
 
 def escape(value: str) -> str:
-    """The value as HTML text, safe in element content and in attributes with either kind of quotes."""
+    """Escape a value for HTML content and for attributes with either kind of quotes."""
     if "&" in value:
         value = value.replace("&", "&amp;")
     if "<" in value:
@@ -153,7 +152,7 @@ def escape(value: str) -> str:
 
 
 class _Open(Struct, frozen=True):
-    """A section that waits for its end."""
+    """A section that has not been closed yet."""
 
     name: str
     step: int
@@ -161,9 +160,9 @@ class _Open(Struct, frozen=True):
 
 
 class _Compiler:
-    """One pass over the source of a part. Every character is looked at a bounded number of times."""
+    """The state of one pass over the source of a part; it reads every character a bounded number of times."""
 
-    def __init__(self, source: str, part: Part) -> None:
+    def __init__(self, source: str, part: TemplatePart) -> None:
         self._source = source
         self._part = part
         self._steps: list[Step] = []
@@ -173,19 +172,19 @@ class _Compiler:
         self._tags = 0
 
     def program(self) -> Program:
-        source, at, fresh_line = self._source, 0, True
+        source, at, at_line_start = self._source, 0, True
         while (start := source.find(_OPEN, at)) >= 0:
             before = source[at:start]
             sigil, inside, end = self._tag(start)
             line_start = before.rfind("\n") + 1
-            if sigil in _ALONE and (line_start or fresh_line) and not before[line_start:].strip(" \t"):
+            if sigil in _ALONE and (line_start or at_line_start) and not before[line_start:].strip(" \t"):
                 rest = _rest_of_line(source, end)
             else:
                 rest = None
             self._literals.append(before if rest is None else before[:line_start])
             self._step(sigil, inside, start)
             at = end if rest is None else rest.end()
-            fresh_line = rest is not None
+            at_line_start = rest is not None
         self._literals.append(source[at:])
         self._flush()
         if self._sections:
@@ -194,10 +193,12 @@ class _Compiler:
         return Program(self._part, tuple(self._steps), tuple(self._names))
 
     def _tag(self, start: int) -> tuple[str, str, int]:
-        """The tag at `start`: its sigil ("" for a plain one, "{" for a raw one), its inside, and where it ends."""
+        """Return the sigil ("" for a plain tag, "{" for a raw one), the content and the end offset of the tag at
+        `start`.
+        """
         self._tags += 1
         if self._tags > MAX_TAGS:
-            raise self._fault(start, f"a part may have {MAX_TAGS} tags at the most")
+            raise self._fault(start, f"a part may have {MAX_TAGS} tags at most")
         source = self._source
         sigil = source[start + 2 : start + 3]
         opened = start + 2
@@ -226,11 +227,11 @@ class _Compiler:
         self._names[name] = None
         if sigil in {"#", "^"}:
             if len(self._sections) >= MAX_DEPTH:
-                raise self._fault(place, f"sections may stand {MAX_DEPTH} deep in each other at the most")
+                raise self._fault(place, f"sections may be nested {MAX_DEPTH} deep at most")
             self._sections.append(_Open(name, len(self._steps), place))
             self._steps.append((Op.SECTION if sigil == "#" else Op.INVERTED, name, 0))
             return
-        raw = sigil == "{" or self._part is not Part.HTML
+        raw = sigil == "{" or self._part is not TemplatePart.HTML
         self._steps.append((Op.RAW if raw else Op.ESCAPED, name, 0))
 
     def _close(self, name: str, place: int) -> None:
@@ -261,8 +262,7 @@ def _bad_name(name: str) -> str:
         return "this tag has no name"
     shown = name if len(name) <= _MAX_SHOWN else name[:_MAX_SHOWN] + "…"
     return (
-        f"{shown!r} is not a name: use letters, digits, and inside also '_', '-' and '.', "
-        f"{MAX_NAME} characters at the most"
+        f"{shown!r} is not a name: use letters, digits, and inside also '_', '-' and '.', {MAX_NAME} characters at most"
     )
 
 

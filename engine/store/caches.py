@@ -1,8 +1,8 @@
-"""Per-process caches of small tables, emptied within half a second of a change anywhere.
+"""Cache small tables in each process; a change anywhere empties the caches within half a second.
 
-A change adds one to its kind's row in `stamps` within its own transaction; every process reads all stamps twice
-a second in one tiny query. Postgres carries the stamps, not Redis, so that a revocation takes effect while
-Redis is away (ops/decisions/0003-cache-stamps-in-postgres.md).
+A change increments the version of its kind in the table `stamps` within its own transaction; every process reads all
+stamps twice a second in one small query. The stamps are in PostgreSQL, not in Redis, so that revoking a key works while
+Redis is unavailable (ops/decisions/0003-cache-stamps-in-postgres.md).
 """
 
 import asyncio
@@ -18,14 +18,14 @@ import structlog
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Conn
 
-POLL_S = 0.4  # with the query itself well under the promised second
+POLL_S = 0.4  # with the query, well under the promised second
 _MAX_ENTRIES = 50_000
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 _log = structlog.get_logger("caches")
-_caches_here: dict[str, WeakSet["Cache[Any, Any]"]] = defaultdict(WeakSet)  # this process's caches by kind
+_caches_here: dict[str, WeakSet["Cache[Any, Any]"]] = defaultdict(WeakSet)  # the caches of this process by kind
 
 
 class Cache(Generic[Key, Value]):
@@ -40,18 +40,18 @@ class Cache(Generic[Key, Value]):
         _caches_here[kind].add(self)
 
     async def get(self, key: Key) -> Value:
-        """The value, from memory or loaded. Errors of the load are the caller's and are not kept."""
+        """Return the cached value, or load it. Errors of loading are raised and not cached."""
         try:
             return self._values[key]
         except KeyError:
             return await self._fetch(key)
 
     def peek(self, key: Key) -> Value | None:
-        """The value if it is in memory."""
+        """Return the value if it is cached, else None."""
         return self._values.get(key)
 
     async def anew(self, key: Key) -> Value:
-        """The value as it stands now, whatever memory says: for who is about to refuse over what may be new."""
+        """Load the current value, whatever is cached, for callers that may refuse a request because of a stale one."""
         generation = self._generation
         value = await self._load(key)
         if generation == self._generation and key in self._values:
@@ -59,7 +59,7 @@ class Cache(Generic[Key, Value]):
         return value
 
     def clear(self) -> None:
-        """Forget everything; loads in flight deliver to their callers but are not kept."""
+        """Remove all entries; loads in progress return their value to their callers, but it is not cached."""
         self._generation += 1
         self._values.clear()
         self._loading.clear()
@@ -79,13 +79,13 @@ class Cache(Generic[Key, Value]):
                 self._loading.pop(key, None)
         if generation == self._generation:
             if len(self._values) >= _MAX_ENTRIES:
-                self._values.pop(next(iter(self._values)))  # the oldest: a flood of keys costs the cache, not everybody
+                self._values.pop(next(iter(self._values)))  # the oldest: a flood of unknown keys must not use up memory
             self._values[key] = value
         return value
 
 
 class Stamps:
-    """Watches the stamps and clears the caches whose kind has moved."""
+    """The versions last read from `stamps`; clears each cache whose version has changed."""
 
     def __init__(self, pool: asyncpg.Pool, caches: Sequence[Cache[Any, Any]]) -> None:
         self._pool = pool
@@ -98,11 +98,11 @@ class Stamps:
             try:
                 await self.check()
             except DatabaseUnavailable as error:
-                _log.warning("stamps unreadable", error=str(error))
+                _log.warning("cache stamps not read", error=str(error))
             await asyncio.sleep(POLL_S)
 
     async def check(self) -> None:
-        """Read the stamps once and clear what has changed."""
+        """Read the stamps once and clear the caches that have changed."""
         rows = await self._pool.fetch("SELECT kind, version FROM stamps", timeout=5)
         now = {row["kind"]: row["version"] for row in rows}
         for cache in self._caches:
@@ -113,7 +113,7 @@ class Stamps:
 
 @asynccontextmanager
 async def change(pool: asyncpg.Pool, kind: str) -> AsyncIterator[Conn]:
-    """Run a transaction that changes what caches of `kind` hold: their stamp moves with it.
+    """Run a transaction that changes rows which caches of `kind` hold, and increment their stamp.
 
     The caches of this process are cleared after the commit, so that the caller's next request sees the change.
     """
@@ -124,13 +124,13 @@ async def change(pool: asyncpg.Pool, kind: str) -> AsyncIterator[Conn]:
 
 
 def clear_here(kind: str) -> None:
-    """Clear this process's caches of `kind`; call it after the commit. Other processes follow by the stamp."""
+    """Clear this process's caches of `kind`; call it after the commit. Other processes follow within half a second."""
     for cache in _caches_here[kind]:
         cache.clear()
 
 
 async def bump(connection: Conn, kind: str) -> None:
-    """Move the stamp of `kind` within the transaction of a change, so that every process clears its caches."""
+    """Increment the stamp of `kind` in the transaction of a change, so that every process clears its caches."""
     await connection.execute(
         "INSERT INTO stamps (kind, version) VALUES ($1, 1) "
         "ON CONFLICT (kind) DO UPDATE SET version = stamps.version + 1",

@@ -1,7 +1,7 @@
-"""Limit how many slow requests a process runs at the same time, in all and for each account.
+"""Limit how many slow operations a process runs at the same time, in total and per account.
 
-A filter without an index may read for seconds in the sessions of Postgres that sends need too; a large message fills
-memory; a check of a domain waits for DNS.
+A filter without an index can occupy for seconds a database session that sending needs; a large message uses memory; a
+domain check waits for DNS.
 """
 
 import asyncio
@@ -14,23 +14,23 @@ from msgspec import Struct
 
 from engine.base.errors import ErrorType, Refusal, unavailable
 
-WAIT_S = 2.5  # with up to five seconds of reading: together within the deadline of a request
+WAIT_S = 2.5  # plus up to 5 s of reading: within the deadline of a request
 
 
 class _Owner(Struct):
-    """The running and waiting work of one owner; kept while there is any."""
+    """The running and waiting operations of one owner; lives as long as there is one."""
 
-    turns: asyncio.Semaphore
-    asking: int = 0  # at work, or waiting
-    at_work: list[float] = []  # when each of them began, by the monotonic clock
-    typical_s: float = 0.0  # what a turn took lately
+    places: asyncio.Semaphore
+    requests: int = 0  # running or waiting
+    started_at: list[float] = []  # start times of the running ones, monotonic
+    average_s: float = 0.0  # recent duration of one operation
 
 
 class ConcurrencyLimiter:
-    """Allows `at_once` operations of a process at the same time, and `each` of one owner.
+    """Allow `at_once` operations of a process at the same time, and `each` of one owner.
 
-    Further operations of an owner wait for one another without delaying other owners. `work` names the operation in
-    error messages, in the plural.
+    Further operations of an owner wait for one another without delaying other owners. `work` names the operations in
+    error messages, in the plural. Lives as long as the process.
     """
 
     def __init__(self, work: str, *, at_once: int, each: int) -> None:
@@ -43,52 +43,51 @@ class ConcurrencyLimiter:
     async def of(self, owner: Hashable, *, wait_s: float = WAIT_S) -> AsyncIterator[None]:
         """Wait for a free place and hold it until the block ends.
 
-        Raises 429 where the owner's own operations occupy its places for longer than `wait_s`, 503 where those of
-        others do.
+        Raises 429 if the owner's own operations occupy its places for longer than `wait_s`, 503 if those of others do.
         """
         own = self._owners.setdefault(owner, _Owner(asyncio.Semaphore(self._each)))
-        own.asking += 1
+        own.requests += 1
         try:
             async with AsyncExitStack() as held:
                 try:
                     async with asyncio.timeout(wait_s):
-                        await held.enter_async_context(own.turns)
+                        await held.enter_async_context(own.places)
                         await held.enter_async_context(self._gate)
                 except TimeoutError:
                     raise self._refusal(own) from None
-                with _at_work(own):
+                with _running(own):
                     yield
         finally:
-            own.asking -= 1
-            if not own.asking:
+            own.requests -= 1
+            if not own.requests:
                 del self._owners[owner]
 
     def _refusal(self, own: _Owner) -> Refusal:
-        if len(own.at_work) < self._each:  # its next waits for the others' work, and this one behind it
+        if len(own.started_at) < self._each:  # the owner has a free place: operations of others delay it
             return unavailable()
-        turn_s = max(own.typical_s, time.monotonic() - own.at_work[0])
-        wait = max(1, math.ceil((own.asking - 1) / self._each * turn_s))
+        expected_s = max(own.average_s, time.monotonic() - own.started_at[0])
+        wait = max(1, math.ceil((own.requests - 1) / self._each * expected_s))
         return Refusal(
             ErrorType.RATE_LIMITED,
-            f"Too many {self._work} of this account at once: {self._each} may run at the same time, and those before "
-            f"this one take long. Wait {wait} s, and send fewer at the same time.",
+            f"Too many {self._work} of this account at once: {self._each} may run at the same time. Wait {wait} s, "
+            "and send fewer at the same time.",
             retry_after_s=wait,
         )
 
 
 @contextmanager
-def _at_work(own: _Owner) -> Iterator[None]:
+def _running(own: _Owner) -> Iterator[None]:
     began = time.monotonic()
-    own.at_work.append(began)
+    own.started_at.append(began)
     try:
         yield
     finally:
-        own.at_work.remove(began)
-        own.typical_s += (time.monotonic() - began - own.typical_s) / 2
+        own.started_at.remove(began)
+        own.average_s += (time.monotonic() - began - own.average_s) / 2
 
 
-# Of the ten sessions of an API process. Looking for a status is quick but for accounts with very many messages, and not
-# to wait behind those who look for a word.
+# An API process has ten database sessions. Filtering by status is quick except in very large accounts, and must not
+# wait for word searches.
 SEARCHES = ConcurrencyLimiter("searches", at_once=3, each=2)
 FILTERS = ConcurrencyLimiter("filtered lists", at_once=3, each=2)
 LARGE_MESSAGES = ConcurrencyLimiter(

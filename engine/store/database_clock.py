@@ -1,6 +1,7 @@
-"""The time by the database's clock: what due times are made and judged by, however wrong a host's own clock is.
+"""Read the time of the database server, by which due times are set and compared, so that a wrong host clock does no
+harm.
 
-Hosts agree on this one. It is asked once for a piece of work and carried on by the monotonic clock, which nobody sets.
+A task reads it once and continues with the monotonic clock, which is never set.
 """
 
 import time
@@ -14,7 +15,7 @@ _READ = Queries.beside(__file__, "database_clock.sql").command("read_clock")
 
 
 class DatabaseClock:
-    """A clock that stood at `at` when it was made."""
+    """A clock that starts at `at`, the time of the database server; lives as long as one task."""
 
     def __init__(self, at: datetime) -> None:
         self._at = at
@@ -22,26 +23,26 @@ class DatabaseClock:
 
     @classmethod
     async def read(cls, source: Source) -> "DatabaseClock":
-        """Ask the database: one round trip."""
+        """Read the time from the database: one round trip."""
         return cls((await _READ.records(source))[0]["at"])
 
     def now(self) -> datetime:
-        """The present, aware, UTC, in whole milliseconds."""
+        """Return the current time: aware, UTC, in whole milliseconds."""
         return clock.whole_milliseconds(self._at + timedelta(seconds=time.monotonic() - self._since))
 
 
 async def new_time(connection: Conn) -> datetime:
-    """Return the time, to the microsecond, at which a row for a list is made.
+    """Return the creation time, to the microsecond, of a row that a list shows.
 
-    Lists show the newest first, and a client that knows a list's newest row must find every later one above it. So the
-    caller holds the lock of the list's owner (an account's head, or a person) until its commit: whoever makes the next
-    row reads this clock only then. Neither `now()`, which stands still from the start of the transaction, nor a host's
-    clock gives that order.
+    Lists show the newest row first, and a client that knows the newest row must find every later one before it. So the
+    caller holds the lock of the list's owner (an account head, or a person) until its commit, and the next transaction
+    reads this clock only then. Neither `now()`, which is constant in a transaction, nor a host's clock gives that
+    order.
     """
     at: datetime = (await _READ.records(connection))[0]["at"]
     return at
 
 
 async def new_id(connection: Conn) -> UUID:
-    """Return the id of a row for a list that is ordered by id; as `new_time`."""
+    """Return the id of a row for a list that is ordered by id; the caller holds the lock as for `new_time`."""
     return ids.uuid7_at(await new_time(connection))

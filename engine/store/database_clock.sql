@@ -1,3 +1,3 @@
 -- name: read_clock
--- The time.
+-- The current time, also inside a transaction.
 SELECT clock_timestamp() AS at;

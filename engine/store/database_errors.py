@@ -1,4 +1,4 @@
-"""Exceptions that callers of the database see, and the one place that makes them from asyncpg's.
+"""Define the exceptions of database access, and translate those of asyncpg to them in one place.
 
 `engine.store.postgres` translates at every statement of its sessions and at every acquire of its pools, so that no
 module outside `engine.store` names an exception of the driver. `engine.store.redis_errors` does the same for Redis.
@@ -14,18 +14,18 @@ from engine.store.cancellation import raise_if_cancelled
 
 
 class DatabaseError(Exception):
-    """Any failure of a statement. A plain one, without a subclass below, is a bug of ours: a statement is wrong."""
+    """A statement failed. A DatabaseError without a subclass is a bug: the statement is wrong."""
 
 
 class DatabaseUnavailable(DatabaseError):
-    """PostgreSQL is down, restarting, out of connections or disk, or waits too long: try again later.
+    """PostgreSQL is down, restarting, out of connections or disk space, or too slow: try again later.
 
-    The statement may have been committed all the same, where its answer was lost.
+    The statement may have been committed if only its response was lost.
     """
 
 
 class SessionLost(DatabaseUnavailable):
-    """The session had ended before the statement was sent, or no server takes writes: nothing was executed."""
+    """The session had ended before the statement was sent, or no server accepts writes: nothing was executed."""
 
 
 class DiskFull(DatabaseUnavailable):
@@ -41,20 +41,21 @@ class Deadlock(DatabaseUnavailable):
 
 
 class StatementCanceled(DatabaseUnavailable):
-    """The statement ran longer than `statement_timeout`, or an operator canceled it."""
+    """The statement exceeded `statement_timeout`, or an operator canceled it."""
 
 
 class MissingPartition(DatabaseUnavailable):
     """No partition exists for the week of a row. Nothing was written; the session has requested the partition, so
-    repeat the transaction."""
+    repeat the transaction.
+    """
 
 
 class BadData(DatabaseError):
-    """PostgreSQL, or asyncpg before it, can't represent a value: a retry fails the same way."""
+    """PostgreSQL or asyncpg can't represent a value: a retry fails in the same way."""
 
 
 class ConstraintViolation(DatabaseError):
-    """A row breaks an integrity constraint; `constraint` is its name."""
+    """A row violates an integrity constraint; `constraint` is its name."""
 
     def __init__(self, text: str, constraint: str | None) -> None:
         super().__init__(text)
@@ -73,12 +74,12 @@ class SchemaMismatch(DatabaseError):
     """A table or column does not exist: the database lacks migrations of this version."""
 
 
-class LoginRefused(DatabaseError):
+class DatabaseLoginRefused(DatabaseError):
     """The server rejects the user or the password of the URL."""
 
 
 class DatabaseMissing(DatabaseError):
-    """The server has no database of the name in the URL."""
+    """The server has no database with the name in the URL."""
 
 
 # Everything that asyncpg raises, and what sockets and time-outs below it raise (TimeoutError is an OSError).
@@ -100,7 +101,7 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[DatabaseError]], ...]] = 
     (exceptions.QueryCanceledError, StatementCanceled),
     (exceptions.UndefinedTableError, SchemaMismatch),
     (exceptions.UndefinedColumnError, SchemaMismatch),
-    (exceptions.InvalidAuthorizationSpecificationError, LoginRefused),  # InvalidPasswordError is one
+    (exceptions.InvalidAuthorizationSpecificationError, DatabaseLoginRefused),  # InvalidPasswordError is one
     (exceptions.InvalidCatalogNameError, DatabaseMissing),
     (OSError, DatabaseUnavailable),
     (asyncpg.PostgresConnectionError, DatabaseUnavailable),
@@ -117,9 +118,9 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[DatabaseError]], ...]] = 
 
 
 def translated(error: Exception) -> DatabaseError:
-    """Return our exception for one of DRIVER_ERRORS, to be raised from it.
+    """Return the exception to raise for one of DRIVER_ERRORS.
 
-    Raises CancelledError instead where the task is being cancelled.
+    Raises CancelledError instead if the task is being cancelled.
     """
     raise_if_cancelled(error)
     return _ours(error)

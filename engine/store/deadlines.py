@@ -1,7 +1,7 @@
-"""Bounds of time for what mostly takes milliseconds: one timer a loop watches all of them.
+"""Limit the time of operations that mostly take milliseconds, with one timer per event loop for all of them.
 
-A timer of its own costs a request about 5 µs each time, and a request stands under five bounds. Here a bound costs
-less than 1 µs, and ends up to `TICK_S` late: for seconds that is near enough.
+A timer per operation costs about 5 µs, and a request has five time limits. Here a limit costs less than 1 µs and
+expires up to `TICK_S` late, which is accurate enough for limits of seconds.
 """
 
 import asyncio
@@ -14,7 +14,9 @@ TICK_S: Final = 0.1
 
 
 class within:  # noqa: N801 - read as a word: `with within(5):`
-    """`with within(seconds):` ends what is awaited inside, and raises TimeoutError, as `asyncio.timeout` does."""
+    """Cancel what is awaited inside `with within(seconds):` at the time limit, and raise TimeoutError, as
+    `asyncio.timeout`.
+    """
 
     __slots__ = ("_cancelling", "_expired", "_task", "_watch", "at")
 
@@ -24,7 +26,7 @@ class within:  # noqa: N801 - read as a word: `with within(5):`
 
     def __enter__(self) -> None:
         watch = _WATCHES.get(threading.get_ident())
-        # To be told the loop saves asking for it, which costs a system call until Python 3.12.
+        # Passing the loop avoids looking it up, which costs a system call before Python 3.12.
         task = None if watch is None else asyncio.current_task(watch.loop)
         if watch is None or task is None:
             watch, task = _watch_here()
@@ -41,14 +43,14 @@ class within:  # noqa: N801 - read as a word: `with within(5):`
             raise TimeoutError from error
 
     def expire(self) -> None:
-        """End what is awaited inside now."""
+        """Cancel what is awaited inside now."""
         if not self._expired:
             self._expired = True
             self._task.cancel()
 
 
 class _Watch(set[within]):
-    """The bounds that are open on one loop; looked through until a tick finds none."""
+    """The open time limits of one event loop, checked every `TICK_S` until none is left."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -67,13 +69,15 @@ class _Watch(set[within]):
             bound.expire()
 
 
-_WATCHES: dict[int, _Watch] = {}  # by thread: a thread turns one loop at a time
+_WATCHES: dict[int, _Watch] = {}  # by thread: a thread runs one loop at a time
 
 
 def _watch_here() -> "tuple[_Watch, asyncio.Task[object]]":
-    """A fresh watch over the loop that turns in this thread; raises RuntimeError outside a task."""
+    """Return a new watch of the loop that runs in this thread, and the current task. Raises RuntimeError outside a
+    task.
+    """
     task = asyncio.current_task()
     if task is None:
-        raise RuntimeError("a bound of time needs a task that it can end")
+        raise RuntimeError("a time limit needs a running task that it can cancel")
     watch = _WATCHES[threading.get_ident()] = _Watch(task.get_loop())
     return watch, task

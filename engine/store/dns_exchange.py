@@ -1,4 +1,4 @@
-"""Send one DNS question to one server, over UDP or TCP; `dns_wire` reads the plain answers, dnspython all others."""
+"""Send one DNS query to one server over UDP or TCP. `dns_wire` parses plain responses, dnspython all others."""
 
 import asyncio
 import secrets
@@ -14,17 +14,17 @@ import dns.query
 
 from engine.base.settings import HostPort
 from engine.store import dns_wire
-from engine.store.dns_wire import EDNS_PAYLOAD, PlainAnswer, PlainQuestion
+from engine.store.dns_wire import EDNS_PAYLOAD, PlainAnswer, SentQuestion
 
-Kind = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR"]
+RecordType = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR"]
 
 
-# dnspython takes 37 µs for a record, and a packet over TCP can hold 5,000 of them: the owner of a domain could stop the
-# event loop for 0.2 s with every look-up. Real answers have some dozen.
+# dnspython takes 37 µs per record, and a packet over TCP can hold 5,000 of them: the owner of a domain could block the
+# event loop for 0.2 s with every look-up. Real responses have a few dozen.
 MAX_RECORDS: Final = 2_000
-MAX_LOOP_RECORDS: Final = 100  # a larger packet is read in a thread
+MAX_LOOP_RECORDS: Final = 100  # a larger packet is parsed in a thread
 
-# A question over UDP may get lost, above all while many are asked. BIND and Unbound ask again after 0.8 s and 0.4 s.
+# A UDP query may get lost, above all under load. BIND and Unbound resend after 0.8 s and 0.4 s.
 RESEND_AFTER_S: Final = (0.25, 1.0)
 
 
@@ -33,16 +33,16 @@ class NoName(Exception):  # noqa: N818 - named for what was asked for
 
 
 class DnsQuestion:
-    """A DNS question with one id for all servers and tries; made for dnspython only where that reads the answer."""
+    """A DNS query with one id for all servers and retries; converted for dnspython only if that parses the response."""
 
-    def __init__(self, wire: bytes, plain: PlainQuestion | None) -> None:
+    def __init__(self, wire: bytes, plain: SentQuestion | None) -> None:
         self.wire = wire
         self.plain = plain
         self._query: dns.message.Message | None = None
 
     @classmethod
-    def of(cls, name: str, kind: Kind) -> "DnsQuestion":
-        """The question for a name in text form; raises NoName."""
+    def of(cls, name: str, kind: RecordType) -> "DnsQuestion":
+        """Build the query for a name in text form. Raises NoName."""
         plain = dns_wire.ask(name, kind, secrets.randbits(16))
         if plain is not None:
             return cls(plain.wire, plain)
@@ -51,25 +51,25 @@ class DnsQuestion:
         except dns.exception.DNSException:
             raise NoName from None
         query = dns.message.make_query(target, kind, use_edns=0, payload=EDNS_PAYLOAD)
-        query.flags |= dns.flags.AD  # RFC 6840 5.7: tell us whether the data is authentic
+        query.flags |= dns.flags.AD  # RFC 6840 5.7: requests the AD bit of the response
         return cls(query.to_wire(), None)
 
     @property
     def query(self) -> dns.message.Message:
-        """The same to dnspython."""
+        """Return the query as a message of dnspython."""
         if self._query is None:
             self._query = dns.message.from_wire(self.wire)
         return self._query
 
 
 class TooManyRecords(dns.exception.DNSException):
-    """The packet holds more than MAX_RECORDS records."""
+    """The packet has more than MAX_RECORDS records."""
 
 
 def read_packet(wire: bytes, *, lenient: bool) -> dns.message.Message:
-    """A packet as a message; lenient, records that can't be read are left out and counted in its `errors`.
+    """Parse a packet; if `lenient`, records that can't be parsed are left out and counted in its `errors`.
 
-    Raises TooManyRecords before any record is read.
+    Raises TooManyRecords before parsing any record.
     """
     if _records(wire) > MAX_RECORDS:
         raise TooManyRecords
@@ -77,16 +77,16 @@ def read_packet(wire: bytes, *, lenient: bool) -> dns.message.Message:
 
 
 def _records(wire: bytes) -> int:
-    """Count the records that a packet's header declares (RFC 1035 4.1.1)."""
+    """Count the records that the header of a packet declares (RFC 1035 4.1.1)."""
     return sum(int.from_bytes(wire[at : at + 2], "big") for at in (6, 8, 10))
 
 
 async def over_udp(server: HostPort, question: DnsQuestion, *, lenient: bool) -> PlainAnswer | dns.message.Message:
-    """Ask one question from a fresh socket, so from a fresh port (RFC 5452 9.2).
+    """Send a query from a new socket, hence from a new port (RFC 5452 9.2), and return the response.
 
-    Packets that don't answer it are skipped: a forgery must not end the wait for the true answer. The question is sent
-    again after RESEND_AFTER_S from the same port and with the same id, so that a late answer to the first one counts,
-    and a forger gains nothing. A plain connected socket costs half of a datagram transport.
+    Packets that do not answer the query are skipped: a forged one must not end the wait for the true response. The
+    query is sent again after RESEND_AFTER_S from the same port with the same id, so that a late response to the first
+    one counts, and a forger gains nothing. A plain connected socket costs half as much as a datagram transport.
     """
     loop = asyncio.get_running_loop()
     with socket.socket(_family(server), socket.SOCK_DGRAM) as sock, ExitStack() as timers:
@@ -102,13 +102,13 @@ async def over_udp(server: HostPort, question: DnsQuestion, *, lenient: bool) ->
 
 
 def _resend(sock: socket.socket, wire: bytes) -> None:
-    """Send a question again; the caller, who waits for the answer, learns of an error there."""
+    """Send a query again; ignore errors, which the receiving caller gets too."""
     with suppress(OSError):
         sock.send(wire)
 
 
 def answering(question: DnsQuestion, wire: bytes, *, lenient: bool) -> PlainAnswer | dns.message.Message | None:
-    """The answer that a packet holds; None when it does not answer this question. Raises TooManyRecords."""
+    """Return the response in a packet, or None if it does not answer this query. Raises TooManyRecords."""
     plain = None if question.plain is None else dns_wire.read(wire, question.plain)
     if plain is not None:
         return plain
@@ -128,7 +128,7 @@ def _family(server: HostPort) -> socket.AddressFamily:
 
 
 async def over_tcp(server: HostPort, question: DnsQuestion, *, lenient: bool) -> dns.message.Message:
-    """The same question over TCP (RFC 7766): two octets of length, then the packet, at most 64 KiB."""
+    """Send a query over TCP (RFC 7766): two octets of length, then the packet, at most 64 KiB."""
     reader, writer = await asyncio.open_connection(server.host, server.port)
     try:
         writer.write(len(question.wire).to_bytes(2, "big") + question.wire)

@@ -1,8 +1,8 @@
-"""The plain case of a DNS look-up on the wire: one question, and an answer whose records all answer it directly.
+"""Encode DNS queries and parse plain responses: one question, and records that all answer it directly. No I/O.
 
-A look-up costs dnspython some 300 µs, and a domain that mail goes to for the first time takes three; here each costs a
-twentieth. Strict: whatever is not wholly understood (aliases, truncation, other sections, names that need escaping, a
-single octet too many) gives None, and dnspython reads the same packet. No I/O. Source: RFC 1035 4.1, RFC 6891 6.1.
+dnspython takes some 300 µs per look-up, and the first mail to a domain needs three; this parser takes a twentieth. It
+is strict: for anything unusual (aliases, truncation, other sections, names that need escaping, an extra octet) it
+returns None, and dnspython parses the same packet. Source: RFC 1035 4.1, RFC 6891 6.1.
 """
 
 from socket import inet_ntoa
@@ -12,17 +12,17 @@ from typing import Final, Literal
 import dns.ipv6
 from msgspec import Struct
 
-PlainKind = Literal["MX", "A", "AAAA"]
+PlainRecordType = Literal["MX", "A", "AAAA"]
 
 EDNS_PAYLOAD: Final = 1232  # DNS flag day 2020: avoids IP fragmentation
 TYPES: Final[dict[str, int]] = {"A": 1, "MX": 15, "AAAA": 28}
 
-_HEADER: Final = Layout("!HHHHHH")  # id, flags, and how many questions, answers, authorities, others
-_RECORD: Final = Layout("!HHIH")  # behind the owner: type, class, TTL, octets of data
+_HEADER: Final = Layout("!HHHHHH")  # id, flags, and the counts of questions, answers, authorities, others
+_RECORD: Final = Layout("!HHIH")  # after the owner: type, class, TTL, length of data
 _IN: Final = 1
 _SOA, _OPT = 6, 41
-_SOA_NUMBERS: Final = 20  # octets behind its two names
-_RD_AD: Final = 0x0120  # recursion desired; RFC 6840 5.7: tell us whether the data is authentic
+_SOA_NUMBERS: Final = 20  # octets after its two names
+_RD_AD: Final = 0x0120  # recursion desired; RFC 6840 5.7: requests the AD bit
 _QR, _AD = 0x8000, 0x0020
 _MATTERS: Final = 0xFA0F  # QR, opcode, TC and RCODE
 _NXDOMAIN: Final = 3
@@ -30,24 +30,27 @@ _QUESTION_AT: Final = _HEADER.size
 _TO_QUESTION: Final = b"\xc0\x0c"  # a pointer to the name in the question
 _OPT_ASKED: Final = b"\0" + _RECORD.pack(_OPT, EDNS_PAYLOAD, 0, 0)
 _OPT_HEAD: Final = b"\0\0\x29"  # the root, type OPT
-_MAX_TTL: Final = 0x7FFFFFFF  # RFC 2181 8: more means none
+_MAX_TTL: Final = 0x7FFFFFFF  # RFC 2181 8: a larger value counts as 0
 _MAX_NAME: Final = 255  # octets, the root's included (RFC 1035 2.3.4)
 _MAX_LABEL: Final = 63
 _POINTER: Final = 0xC0
 _MAX_POINTERS: Final = 8
-_PLAIN: Final = b"abcdefghijklmnopqrstuvwxyz0123456789-_ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # what no text form escapes
+_PLAIN: Final = b"abcdefghijklmnopqrstuvwxyz0123456789-_ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # unescaped in text
 
 
-class PlainQuestion(Struct, frozen=True):
-    """A question as it was sent."""
+class SentQuestion(Struct, frozen=True):
+    """A query as it was sent."""
 
     wire: bytes
-    kind: PlainKind
+    kind: PlainRecordType
 
 
 class PlainAnswer(Struct, frozen=True):
-    """What a packet answers. `values`: addresses as text, or (preference, host), the host lower case and "" for the
-    root; in the order of the packet, each once. `exists` is false for NXDOMAIN."""
+    """The content of a response.
+
+    `values` are addresses as text, or (preference, host) with the host in lower case and "" for the root, in the order
+    of the packet without duplicates. `exists` is False for NXDOMAIN.
+    """
 
     exists: bool
     authentic: bool  # the AD bit
@@ -55,9 +58,11 @@ class PlainAnswer(Struct, frozen=True):
     values: tuple[str, ...] | tuple[tuple[int, str], ...] = ()
 
 
-def ask(name: str, kind: str, number: int) -> PlainQuestion | None:
-    """The question for the records of `name` (text form, without final dot) with EDNS, its id `number`; None where name
-    or type is none of the plain ones."""
+def ask(name: str, kind: str, number: int) -> SentQuestion | None:
+    """Encode the query for `name` (text form, without final dot) with EDNS and the id `number`.
+
+    Returns None if the name or type is not a plain one.
+    """
     if kind not in TYPES or not name.isascii():
         return None
     parts = [_HEADER.pack(number, _RD_AD, 1, 0, 0, 1)]
@@ -70,17 +75,17 @@ def ask(name: str, kind: str, number: int) -> PlainQuestion | None:
     if size > _MAX_NAME:
         return None
     parts += (b"\0", TYPES[kind].to_bytes(2, "big"), b"\0\x01", _OPT_ASKED)
-    return PlainQuestion(b"".join(parts), kind)  # type: ignore[arg-type]
+    return SentQuestion(b"".join(parts), kind)  # type: ignore[arg-type]
 
 
-def read(wire: bytes, asked: PlainQuestion) -> PlainAnswer | None:
-    """What a packet answers to the question; None where it is for dnspython to judge, forgeries included."""
+def read(wire: bytes, asked: SentQuestion) -> PlainAnswer | None:
+    """Parse the response to a query; None if dnspython must parse it, which includes forged packets."""
     question = asked.wire[_QUESTION_AT : -len(_OPT_ASKED)]
     at = _QUESTION_AT + len(question)
     if len(wire) < at or wire[:2] != asked.wire[:2] or wire[_QUESTION_AT:at] != question:
         return None
     _, flags, questions, answers, authorities, others = _HEADER.unpack_from(wire)
-    rcode = flags & _MATTERS ^ _QR  # 0 where all of it is as it should be
+    rcode = flags & _MATTERS ^ _QR  # 0 for a complete response without error
     if rcode not in (0, _NXDOMAIN) or questions != 1 or authorities > 1 or others > 1:
         return None
     exists, authentic = rcode == 0, bool(flags & _AD)
@@ -93,7 +98,7 @@ def read(wire: bytes, asked: PlainQuestion) -> PlainAnswer | None:
 
 
 def _records(
-    wire: bytes, at: int, answers: int, others: int, asked: PlainQuestion, *, authentic: bool
+    wire: bytes, at: int, answers: int, others: int, asked: SentQuestion, *, authentic: bool
 ) -> PlainAnswer | None:
     owner = asked.wire[_QUESTION_AT : -len(_OPT_ASKED) - 4]
     kind, ttl_s, values = TYPES[asked.kind], _MAX_TTL, []
@@ -121,7 +126,7 @@ def _records(
     return PlainAnswer(exists=True, authentic=authentic, ttl_s=ttl_s, values=tuple(dict.fromkeys(values)))  # type: ignore[arg-type]
 
 
-def _value(wire: bytes, at: int, end: int, kind: PlainKind) -> str | tuple[int, str] | None:
+def _value(wire: bytes, at: int, end: int, kind: PlainRecordType) -> str | tuple[int, str] | None:
     if kind == "A":
         return inet_ntoa(wire[at:end]) if end - at == 4 else None
     if kind == "AAAA":
@@ -135,9 +140,9 @@ def _value(wire: bytes, at: int, end: int, kind: PlainKind) -> str | tuple[int, 
 
 
 def _name(wire: bytes, at: int, end: int) -> tuple[list[bytes], int] | None:
-    """The labels of the name at `at`, which reaches at most to `end`, and what comes behind it.
+    """Return the labels of the name at `at`, which ends before `end`, and the offset after it.
 
-    A pointer leads backwards, to a piece that ends before the one it stands in begins: so there is no loop.
+    A pointer must lead backwards to a piece that ends before the piece that contains it begins, so there is no loop.
     """
     labels: list[bytes] = []
     behind, start, pointers, left = 0, at, 0, _MAX_NAME - 1
@@ -166,7 +171,7 @@ def _name(wire: bytes, at: int, end: int) -> tuple[list[bytes], int] | None:
 
 
 def _soa(wire: bytes, at: int) -> int:
-    """What comes behind the SOA record at `at`, which says how long there will be nothing (RFC 2308); 0 for no SOA."""
+    """Return the offset after the SOA record at `at` of a negative response (RFC 2308); 0 if there is no valid one."""
     owner = _name(wire, at, len(wire))
     if owner is None or owner[1] + _RECORD.size > len(wire):
         return 0
@@ -181,7 +186,7 @@ def _soa(wire: bytes, at: int) -> int:
 
 
 def _ends(wire: bytes, at: int, others: int) -> bool:
-    """True when nothing follows but what EDNS has to say, and that is nothing: version 0, no error, no options."""
+    """Return True if only an empty OPT record follows: version 0, no error, no options."""
     if not others:
         return at == len(wire)
     if not at or len(wire) != at + len(_OPT_ASKED) or wire[at : at + 3] != _OPT_HEAD:

@@ -1,8 +1,8 @@
-"""Group commit: concurrent callers of one process share transactions.
+"""Group concurrent items of one process into shared transactions.
 
-While one flush is in flight the next batch gathers; when idle a single item flushes at once. A least interval
-between flushes, where one is given, trades a few milliseconds under load for fewer and larger transactions.
-Items that were handed over together stay together: a set is flushed whole.
+While one flush runs, the next batch collects; when idle, a single item is flushed at once. A minimum interval between
+flushes trades a few milliseconds under load for fewer and larger transactions. Items that are submitted together are
+flushed together.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ Result = TypeVar("Result")
 
 
 class Overloaded(Exception):  # noqa: N818 - an answer, not a fault
-    """More is waiting than may wait."""
+    """More than `max_waiting` items are waiting."""
 
 
 class _Entry(NamedTuple):
-    """One caller's items. The future of a single item is its result, that of a set the list of its results."""
+    """The items of one caller. The future of a single item is its result, that of a set the list of its results."""
 
     items: Sequence[Any]
     future: "asyncio.Future[Any]"
@@ -26,27 +26,27 @@ class _Entry(NamedTuple):
 
 
 class GroupCommit(Generic[Item, Result]):
-    """Gathers items into batches and hands each item its own result.
+    """Collect items into batches and return its own result to each item.
 
-    `flush` takes a batch in arrival order and returns one result (or exception to raise) per item. A set may make
-    its batch larger than `most_items`. When `flush` raises one of `bad_data` for a batch of several callers, each
-    caller's items are flushed by themselves, and those of a set one by one when that is not enough: an item that
-    the database can't store fails alone.
+    `flush` takes a batch in the order of arrival and returns one result (or exception to raise) per item. A set may
+    make its batch larger than `max_items`. If `flush` raises one of `bad_data` for a batch of several callers, each
+    caller's items are flushed separately, and those of a set one by one if that fails too: an item that the database
+    can't store fails alone.
     """
 
     def __init__(
         self,
         flush: Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]],
         *,
-        most_items: int = 128,
-        most_waiting: int = 10_000,
-        least_interval_s: float = 0.0,
+        max_items: int = 128,
+        max_waiting: int = 10_000,
+        min_interval_s: float = 0.0,
         bad_data: tuple[type[Exception], ...] = (),
     ) -> None:
         self._flush = flush
-        self._most_items = most_items
-        self._most_waiting = most_waiting
-        self._least_interval_s = least_interval_s
+        self._max_items = max_items
+        self._max_waiting = max_waiting
+        self._min_interval_s = min_interval_s
         self._last_at = 0.0
         self._bad_data = bad_data
         self._entries: list[_Entry] = []
@@ -55,17 +55,18 @@ class GroupCommit(Generic[Item, Result]):
 
     @property
     def waiting(self) -> int:
-        """Items not yet in a flush."""
+        """Return the number of items that are not in a flush yet."""
         return self._count
 
     async def submit(self, item: Item) -> Result:
-        """The item's result, after the transaction that holds it was committed."""
+        """Return the item's result after the commit of its transaction."""
         return await self.enqueue(item)
 
     async def submit_set(self, items: Sequence[Item]) -> list[Result | Exception]:
-        """The results of items that share one transaction, in their order; those that failed are exceptions.
+        """Return the results of items that share one transaction, in order; a failed item has an exception as its
+        result.
 
-        Raises what befell all of them. An empty set needs no transaction.
+        Raises an error that concerns all of them. An empty set needs no transaction.
         """
         if not items:
             return []
@@ -73,7 +74,7 @@ class GroupCommit(Generic[Item, Result]):
         return found
 
     def enqueue(self, item: Item) -> "asyncio.Future[Result]":
-        """The same as `submit` without waiting: a future of the result. Raises Overloaded.
+        """Submit an item without waiting; return a future of its result. Raises Overloaded.
 
         Cancelling the future before its flush withdraws the item.
         """
@@ -85,7 +86,7 @@ class GroupCommit(Generic[Item, Result]):
             await asyncio.shield(self._task)
 
     def _add(self, items: Sequence[Item], *, single: bool) -> "asyncio.Future[Any]":
-        if self._count + len(items) > self._most_waiting:
+        if self._count + len(items) > self._max_waiting:
             raise Overloaded
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._entries.append(_Entry(items, future, single))
@@ -104,14 +105,14 @@ class GroupCommit(Generic[Item, Result]):
     async def _pace(self) -> None:
         """Under load, let the batch grow until the interval since the last flush has passed."""
         clock = asyncio.get_running_loop().time
-        left = self._last_at + self._least_interval_s - clock()
-        if left > 0 and self._count < self._most_items:
+        left = self._last_at + self._min_interval_s - clock()
+        if left > 0 and self._count < self._max_items:
             await asyncio.sleep(left)
         self._last_at = clock()
 
     def _taken(self) -> list[_Entry]:
-        """The next batch, out of what waits, without what was withdrawn."""
-        room, places = self._most_items, 0
+        """Remove the next batch from the waiting entries; return it without the cancelled ones."""
+        room, places = self._max_items, 0
         for entry in self._entries:
             if places and len(entry.items) > room:
                 break
@@ -140,11 +141,11 @@ class GroupCommit(Generic[Item, Result]):
             for entry in batch:
                 entry.future.cancel()
             raise
-        except Exception as error:  # noqa: BLE001 - process loop: every waiter must hear of it
+        except Exception as error:  # noqa: BLE001 - process loop: every waiter gets the error
             _fail(batch, error)
         else:
             if len(results) != len(items):
-                _fail(batch, RuntimeError("a flush must answer every item"))
+                _fail(batch, RuntimeError("flush must return one result per item"))
                 return
             at = 0
             for entry in batch:
@@ -152,9 +153,9 @@ class GroupCommit(Generic[Item, Result]):
                 at += len(entry.items)
 
     async def _settle_one_by_one(self, entry: _Entry) -> None:
-        """A set that holds what can't be stored: each item in a transaction of its own, in their order.
+        """Flush each item of a set in a transaction of its own, in order, because one can't be stored.
 
-        Once some of them are stored, what befalls a later one is its own matter and not the set's.
+        An error of a later item then concerns that item only, because earlier ones are stored already.
         """
         loop = asyncio.get_running_loop()
         results: list[Any] = []
@@ -167,7 +168,7 @@ class GroupCommit(Generic[Item, Result]):
 
 def _answer(entry: _Entry, results: Sequence[Any]) -> None:
     future = entry.future
-    if future.done():  # its caller went away
+    if future.done():  # the caller was cancelled
         return
     if not entry.single:
         future.set_result(list(results))

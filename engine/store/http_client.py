@@ -1,9 +1,9 @@
-"""HTTP to strangers: a client that dials public addresses only, and takes a bounded answer within a bounded time.
+"""Send HTTP requests to hosts that customers choose: public addresses only, with limits on time and response size.
 
-A customer chooses the URL, so everything behind it may be hostile: the name may lead to our own network, now or only
-at the second look-up; the server may answer never, slowly, endlessly or nonsense. Names are resolved by our own
-resolver, every address is judged when a socket is made for it, and that is the address the socket connects to.
-No redirect is followed, no proxy, netrc or cookie is used, nothing is decompressed.
+Everything behind such a URL may be hostile: the name may point to our own network, at once or at the second look-up;
+the server may never answer, or slowly, endlessly or with garbage. Our own resolver resolves names, every address is
+checked when its socket is created, and the socket connects to that address. Redirects are not followed; proxies, netrc,
+cookies and decompression are off.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from engine.base.netaddr import is_public
 from engine.base.settings import HostPort, Settings
 from engine.store.resolver import Answered, Records, Resolver, TemporaryFailure, system_servers
 
-MAX_ADDRESSES = 8  # of a name with a thousand the first eight are enough
+MAX_ADDRESSES = 8  # per name; more are ignored
 KEPT_IDLE_S = 5.0  # most servers close an idle connection after 5 s or later
-SESSION_S = 300.0  # connections that are never idle would hold on to an address that DNS has left long ago
+SESSION_S = 300.0  # so that busy connections follow changes in DNS
 RETIRE_S = 60.0  # no request lasts longer
-MAX_HEADER_BYTES, MAX_HEADERS = 8_190, 100  # of an answer: a line, and how many
-MAX_STALE = 32  # kept connections that turn out dead, one after the other
+MAX_HEADER_BYTES, MAX_HEADERS = 8_190, 100  # of a response: per line, and number of lines
+MAX_STALE = 32  # pooled connections in a row that may turn out to be closed
 
-_LOOPBACK = ("127.0.0.1", "::1")  # RFC 6761 6.3: localhost is never asked for
+_LOOPBACK = ("127.0.0.1", "::1")  # RFC 6761 6.3: localhost is not looked up
 _SKIPPED = ("Accept", "Accept-Encoding", "User-Agent")
 _dialled: ContextVar[list[bool]] = ContextVar("dialled")
 
@@ -40,32 +40,34 @@ _log = structlog.get_logger("web")
 
 
 class HttpReply(Struct, frozen=True):
-    """An answer: its status and the first octets of its body, as they came."""
+    """A response: its status and the beginning of its body, not decompressed."""
 
     status: int
     body: bytes
 
 
 class HttpFailure(Struct, frozen=True):
-    """Why there was no answer, in a few words for the owner of the URL. `status` is set when the head of one came."""
+    """The reason why there was no response, for the owner of the URL. `status` is set if the head of one arrived."""
 
     kind: str  # timeout, refused_address, dns, connect, tls, protocol, url
     text: str
     status: int | None = None
 
 
-class NotAllowed(OSError):  # noqa: N818 - named for what it says; an OSError is what aiohttp takes for "can't connect"
-    """The address is not one that may be dialled."""
+class AddressNotAllowed(OSError):  # noqa: N818 - named for what it says; an OSError is what aiohttp takes for "can't connect"
+    """The client may not connect to this address."""
 
 
 class HttpClient:
-    """A pool of connections to anybody; use within one event loop and `close` it there."""
+    """A pool of connections to any hosts; used within one event loop, which must `close` it."""
 
     def __init__(
         self, resolver: Resolver, *, may_dial: Callable[[str], bool] = is_public, tls: ssl.SSLContext | None = None
     ) -> None:
-        """`may_dial` judges addresses in canonical text; `tls` stands in for the system's certificate authorities."""
-        self._resolver = Names(resolver, may_dial)
+        """Create a client. `may_dial` accepts or rejects addresses in canonical text; `tls` replaces the certificate
+        authorities of the system.
+        """
+        self._resolver = GuardedResolver(resolver, may_dial)
         self._may_dial = may_dial
         self._tls = tls or ssl.create_default_context()
         self._session: aiohttp.ClientSession | None = None
@@ -74,17 +76,17 @@ class HttpClient:
 
     @classmethod
     def from_settings(cls, settings: Settings, resolver: Resolver) -> "HttpClient":
-        """Public addresses only, unless the settings or the local mode allow every one."""
+        """Create a client for public addresses only, unless the settings or local mode allow all addresses."""
         allowed = settings.allow_private_webhooks
         every = settings.delivery == "local" if allowed is None else allowed
-        return cls(resolver, may_dial=anybody if every else is_public)
+        return cls(resolver, may_dial=any_address if every else is_public)
 
     async def post(
-        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], *, timeout_s: float, most_bytes: int
+        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], *, timeout_s: float, max_bytes: int
     ) -> HttpReply | HttpFailure:
-        """One request and at most `most_bytes` of its answer; `timeout_s` is for all of it, from DNS to the last octet.
+        """Send one POST and read at most `max_bytes` of the response; `timeout_s` covers DNS to the last byte.
 
-        A kept connection that the server has closed meanwhile is replaced by a fresh one within the same time.
+        A pooled connection that the server has closed is replaced by a new one within the same time limit.
         """
         head: list[int] = []
         try:
@@ -93,11 +95,11 @@ class HttpClient:
                     dialled: list[bool] = []
                     _dialled.set(dialled)
                     try:
-                        return await self._exchange(url, body, headers, most_bytes, head)
+                        return await self._exchange(url, body, headers, max_bytes, head)
                     except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                         if dialled or isinstance(error, aiohttp.ClientConnectorError):
                             raise
-                return HttpFailure("connect", "connections kept from before were all closed")
+                return HttpFailure("connect", "the server had closed all pooled connections")
         except TimeoutError:
             late = "the answer was not complete" if head else "there was no answer"
             return HttpFailure("timeout", f"{late} within {timeout_s:g} s", head[0] if head else None)
@@ -114,13 +116,13 @@ class HttpClient:
             await session.close()
 
     async def _exchange(
-        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], most_bytes: int, head: list[int]
+        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], max_bytes: int, head: list[int]
     ) -> HttpReply:
         response = await self._open().request("POST", url, data=body, headers=headers, allow_redirects=False)
         head.append(response.status)
         try:
-            content = await _beginning(response.content, most_bytes)
-        except (aiohttp.ClientError, OSError):  # cut off in the middle: the status has been said
+            content = await _beginning(response.content, max_bytes)
+        except (aiohttp.ClientError, OSError):  # cut off in the middle: the status is known
             content = b""
         finally:
             response.close() if not response.content.at_eof() else response.release()
@@ -141,9 +143,9 @@ class HttpClient:
         connector = _Connector(
             resolver=self._resolver,
             use_dns_cache=False,  # the resolver has its own
-            socket_factory=sockets_of(self._may_dial),
+            socket_factory=socket_factory(self._may_dial),
             ssl=self._tls,
-            limit=0,  # whoever posts bounds what is in flight
+            limit=0,  # the callers limit the requests in flight
             keepalive_timeout=KEPT_IDLE_S,
         )
         return aiohttp.ClientSession(
@@ -161,15 +163,15 @@ class HttpClient:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Notes whether a request dialled or took a kept connection."""
+    """A connector that records whether a request opened a connection or used a pooled one."""
 
     async def _create_connection(self, *arguments: Any) -> Any:
         _dialled.get().append(True)
         return await super()._create_connection(*arguments)
 
 
-class Names(AbstractResolver):
-    """aiohttp's question for addresses, answered by our resolver and sifted."""
+class GuardedResolver(AbstractResolver):
+    """A resolver for aiohttp that queries our resolver and removes addresses that are not allowed."""
 
     def __init__(self, resolver: Resolver, may_dial: Callable[[str], bool]) -> None:
         self._resolver = resolver
@@ -181,21 +183,21 @@ class Names(AbstractResolver):
         port: int = 0,
         family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - both are asked for
     ) -> list[ResolveResult]:
-        """The addresses of a name that may be dialled; raises OSError when there is none."""
+        """Return the allowed addresses of a name. Raises OSError if there is none."""
         name = host.removesuffix(".").lower()
         if name == "localhost" or name.endswith(".localhost"):
             found, problem = list(_LOOPBACK), ""
         else:
             found, problem = await self._look_up(name)
         allowed = [address for address in found if self._may_dial(address)][:MAX_ADDRESSES]
-        if not allowed and found:  # which one is left unsaid: whoever chose the name need not learn of our network
-            raise NotAllowed(f"{name} leads to what is not a public address")
+        if not allowed and found:  # does not name the address: the owner of the URL must not learn about our network
+            raise AddressNotAllowed(f"{name} does not resolve to a public address")
         if not allowed:
             raise OSError(problem or f"{name} has no address")
         return [_result(host, address, port) for address in allowed]
 
     async def close(self) -> None:
-        """The resolver belongs to whoever made it."""
+        """Do nothing: the resolver belongs to the caller."""
 
     async def _look_up(self, name: str) -> tuple[list[str], str]:
         four, six = await asyncio.gather(self._resolver.addresses(name, "A"), self._resolver.addresses(name, "AAAA"))
@@ -203,23 +205,25 @@ class Names(AbstractResolver):
         return [*_values(four), *_values(six)], problems[0] if problems else ""
 
 
-def sockets_of(may_dial: Callable[[str], bool]) -> Callable[[tuple[Any, ...]], socket.socket]:
-    """aiohttp's `socket_factory`: the last place before an address is dialled, whatever led here."""
+def socket_factory(may_dial: Callable[[str], bool]) -> Callable[[tuple[Any, ...]], socket.socket]:
+    """Return a `socket_factory` for aiohttp that checks every address right before the connection, however it was
+    found.
+    """
 
     def make(address: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, place = address
         if not may_dial(str(place[0])):
-            raise NotAllowed(f"{place[0]} is not a public address")
+            raise AddressNotAllowed(f"{place[0]} is not a public address")
         return socket.socket(family, kind, protocol)
 
     return make
 
 
 def resolver_for(settings: Settings) -> Resolver:
-    """The configured name servers, else the system's.
+    """Return a resolver of the configured name servers, else of the system's.
 
-    The local mode's own responder leads every name to this machine, which is right for mail that must not leave it.
-    A webhook goes where its owner says, were it from a laptop to a public address.
+    In local mode, our own responder resolves every name to this machine, which is right for mail that must not leave
+    it. Webhooks go to their real address, even from a laptop.
     """
     own = (HostPort("127.0.0.1", settings.dns_port),)
     if settings.dns_servers and not (settings.delivery == "local" and settings.dns_servers == own):
@@ -227,9 +231,9 @@ def resolver_for(settings: Settings) -> Resolver:
     return Resolver(system_servers())
 
 
-async def _beginning(stream: aiohttp.StreamReader, most_bytes: int) -> bytes:
+async def _beginning(stream: aiohttp.StreamReader, max_bytes: int) -> bytes:
     parts: list[bytes] = []
-    left = most_bytes
+    left = max_bytes
     while left > 0 and (part := await stream.read(left)):
         parts.append(part)
         left -= len(part)
@@ -237,15 +241,15 @@ async def _beginning(stream: aiohttp.StreamReader, most_bytes: int) -> bytes:
 
 
 async def _retire(session: aiohttp.ClientSession) -> None:
-    """Close a session once the requests in it have ended, or at once when everything ends."""
+    """Close a session after its requests have ended, or at once on cancellation."""
     try:
         await asyncio.sleep(RETIRE_S)
     finally:
         await session.close()
 
 
-def anybody(_address: str) -> bool:
-    """`may_dial` where private addresses are allowed."""
+def any_address(_address: str) -> bool:
+    """Accept every address, as `may_dial` where private addresses are allowed."""
     return True
 
 
@@ -260,10 +264,10 @@ def _result(host: str, address: str, port: int) -> ResolveResult:
 
 
 def _failure(error: Exception, status: int | None) -> HttpFailure:
-    """The errors of the world around aiohttp, translated once."""
+    """Translate an exception of aiohttp, the socket or TLS."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     text = _words(cause)
-    if isinstance(cause, NotAllowed):
+    if isinstance(cause, AddressNotAllowed):
         return HttpFailure("refused_address", text)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return HttpFailure("dns", text)
@@ -277,13 +281,13 @@ def _failure(error: Exception, status: int | None) -> HttpFailure:
 
 
 def _words(error: object) -> str:
-    """One printable line."""
+    """Return the text of an error as one printable line."""
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "the connection was closed without an answer"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not valid: {error.verify_message}"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
-    said = getattr(error, "message", None) or str(error)
-    line = "".join(letter if letter.isprintable() else " " for letter in str(said))
+    message = getattr(error, "message", None) or str(error)
+    line = "".join(letter if letter.isprintable() else " " for letter in str(message))
     return line.strip()[:200]

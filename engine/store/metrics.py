@@ -1,8 +1,8 @@
-"""Prometheus metrics of all processes. With PROMETHEUS_MULTIPROC_DIR set (the supervisor does) each process writes
-to files there, and the worker serves their sum.
+"""Define the Prometheus metrics of all processes. The worker serves their sum.
 
-In multi-process mode an increment costs 3-7 µs and an observation 7-12 µs. What happens once per message is therefore
-counted in memory (`TALLY`) and written once a second, and stage times are those of every sixteenth transaction.
+With PROMETHEUS_MULTIPROC_DIR set (by the supervisor) each process writes its values to files there. In this mode an
+increment costs 3-7 µs and an observation 7-12 µs, so events of every message are counted in memory (`TALLY`) and
+written once a second, and stage times are those of every sixteenth transaction.
 """
 
 from collections import Counter as Counts
@@ -19,7 +19,9 @@ FLUSH_SIZE = Histogram("waybill_flush_items", "Items per group commit", ["flow"]
 FLUSH_SECONDS = Histogram("waybill_flush_seconds", "Time of a group commit", ["flow"], buckets=_SECONDS)
 ATTEMPTS = Counter("waybill_attempts", "Recipients attempted", ["verdict", "scope"])
 CONNECTIONS = Counter("waybill_smtp_connections", "Connections to mail servers", ["how"])
-CONNECTIONS_OPEN = Gauge("waybill_smtp_connections_open", "Connections now open", multiprocess_mode="livesum")
+CONNECTIONS_OPEN = Gauge(
+    "waybill_smtp_connections_open", "Open connections to mail servers", multiprocess_mode="livesum"
+)
 CONNECTIONS_OPENING = Gauge(
     "waybill_smtp_connections_opening", "Connections to mail servers being opened", multiprocess_mode="livesum"
 )
@@ -30,49 +32,55 @@ SLOTS_WAITING = Gauge(
     multiprocess_mode="livesum",
 )
 SLOT_WAIT_SECONDS = Histogram(
-    "waybill_slot_wait_seconds", "Waits for a slot, where there was one", ["kind", "lane"], buckets=_SECONDS
+    "waybill_slot_wait_seconds",
+    "Time of waits for a slot, without immediate grants",
+    ["kind", "lane"],
+    buckets=_SECONDS,
 )
 STAGE_SECONDS = Histogram(
     "waybill_smtp_stage_seconds", "Time per SMTP stage, of every 16th transaction", ["stage"], buckets=_SECONDS
 )
 SETTLE_SECONDS = Histogram(
     "waybill_settle_seconds",
-    "From final reply to settled commit, longest of each half second",
+    "Time from the final reply to the commit of its outcome, longest of each half second",
     buckets=_SECONDS,
 )
 IN_HAND = Gauge("waybill_deliveries_in_hand", "Deliveries held in memory", multiprocess_mode="livesum")
-SHARDS_OWNED = Gauge("waybill_shards_owned", "Shards owned", multiprocess_mode="livesum")
-HINTS_LOST = Counter("waybill_hints_lost", "Messages announced to a Redis that was away")
+SHARDS_OWNED = Gauge("waybill_shards_owned", "Shards owned by the process", multiprocess_mode="livesum")
+HINTS_LOST = Counter("waybill_hints_lost", "Messages without a hint because Redis was unavailable")
 REDIS_AWAY = Gauge("waybill_redis_away", "Processes that can't reach Redis", multiprocess_mode="livesum")
 QUEUE_ROWS = Gauge("waybill_queue_rows", "Pending deliveries", ["shard"], multiprocess_mode="mostrecent")
 QUEUE_AGE = Gauge(
-    "waybill_queue_overdue_seconds", "How long the oldest due row has waited", ["shard"], multiprocess_mode="mostrecent"
+    "waybill_queue_overdue_seconds",
+    "Time since the due time of the oldest due row",
+    ["shard"],
+    multiprocess_mode="mostrecent",
 )
 WEBHOOK_POSTS = Counter("waybill_webhook_posts", "Attempts to post an event to an endpoint", ["result"])
-WEBHOOKS_IN_FLIGHT = Gauge("waybill_webhook_posts_in_flight", "Posts under way", multiprocess_mode="livesum")
+WEBHOOKS_IN_FLIGHT = Gauge("waybill_webhook_posts_in_flight", "Webhook posts in flight", multiprocess_mode="livesum")
 WEBHOOKS_DUE = Gauge("waybill_webhook_endpoints_due", "Endpoints with posts due", multiprocess_mode="mostrecent")
 WEBHOOK_AGE = Gauge(
-    "waybill_webhook_overdue_seconds", "How long the oldest due post has waited", multiprocess_mode="mostrecent"
+    "waybill_webhook_overdue_seconds", "Time since the due time of the oldest due post", multiprocess_mode="mostrecent"
 )
 PARTITIONS_UNTIL = Gauge(
-    "waybill_partitions_until_timestamp_seconds",  # a time: a count of weeks would stand still with a dead worker
+    "waybill_partitions_until_timestamp_seconds",  # a count of weeks would not fall with a dead worker
     "End of the last week up to which every week has partitions",
     multiprocess_mode="mostrecent",
 )
 
 
 class Tally:
-    """Counts of one process since they were last written."""
+    """The counts of one process since they were last written; lives as long as the process."""
 
     def __init__(self) -> None:
         self._counts: Counts[tuple[Counter, tuple[str, ...]]] = Counts()
 
     def add(self, counter: Counter, *labels: str) -> None:
-        """Count one."""
+        """Increment a counter by one."""
         self._counts[counter, labels] += 1
 
     def write(self) -> None:
-        """Hand what was counted to Prometheus; called once a second and at the end."""
+        """Add the counts to the Prometheus counters; called once a second and at exit."""
         counts, self._counts = self._counts, Counts()
         for (counter, labels), count in counts.items():
             (counter.labels(*labels) if labels else counter).inc(count)

@@ -1,7 +1,8 @@
-"""Forward-only migrations: numbered SQL files, each applied once, in order, in a transaction of its own.
+"""Apply migrations: numbered SQL files, each applied once, in order, in a transaction of its own, never undone.
 
-They run while mail is sent. A statement that wants a table for itself queues up behind whoever reads it, and everybody
-else queues up behind the statement: so each try waits a moment only, lets the others pass, and comes again.
+They run while mail is sent. A statement that needs an exclusive table lock waits for current users of the table, and
+all later statements wait behind it: so each attempt waits for its locks only briefly, lets the others pass and tries
+again. Used by `ops migrate`, `ops up` and by processes, which require a current schema at their start.
 """
 
 import asyncio
@@ -22,14 +23,14 @@ from engine.store.database_errors import Deadlock, LockUnavailable, SchemaMismat
 from engine.store.postgres import ACQUIRE_TIMEOUT_S, connect, open_pool
 
 FOLDER = Path(__file__).parent / "migrations"
-TRY_S = 1.0  # how long everybody may have to wait behind a statement that waits for its lock
-PAUSE_S = (0.5, 2.0)  # between two tries, drawn evenly: what has piled up goes through
-PATIENCE_S = 600.0  # for all tries of one file, and for another migration under way
+LOCK_TIMEOUT_S = 1.0  # maximum time that other statements wait behind a migration that waits for its lock
+RETRY_PAUSE_S = (0.5, 2.0)  # random pause between two attempts, in which waiting statements run
+MAX_WAIT_S = 600.0  # for all attempts of one file, and for another migration in progress
 _NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _LOCK = 0x57617962  # "Wayb": one migration at a time on a database
-_TURN_S = 0.25
+_POLL_S = 0.25
 
-_LEDGER = """
+_MIGRATIONS_TABLE = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
     number     integer PRIMARY KEY,
     name       text NOT NULL,
@@ -38,7 +39,7 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 )
 """
 
-# Who keeps others waiting: sessions with a transaction that has lasted, longest first.
+# Sessions that may block a migration: those with long transactions, longest first.
 _HOLDERS = """
 SELECT pid, application_name, extract(epoch FROM now() - xact_start)::float8 AS open_s
 FROM pg_stat_activity
@@ -48,11 +49,11 @@ ORDER BY xact_start LIMIT 5
 
 
 class MigrationError(RuntimeError):
-    """The database and the files disagree, or it can't be changed now; the text says how and what to do."""
+    """The database does not match the files, or can't be changed now; the text says why and what to do."""
 
 
 class MigrationFile(Struct, frozen=True):
-    """One migration as it lies in the folder."""
+    """One migration file."""
 
     number: int
     name: str
@@ -60,8 +61,8 @@ class MigrationFile(Struct, frozen=True):
     digest: str  # SHA-256, hex
 
 
-def _nobody(_: str) -> None:
-    """Who listens when nobody does."""
+def _ignore(_: str) -> None:
+    """Ignore a progress report."""
 
 
 async def migrate(
@@ -69,21 +70,21 @@ async def migrate(
     folder: Path = FOLDER,
     *,
     only: Collection[int] | None = None,
-    say: Callable[[str], None] = _nobody,
-    patience_s: float = PATIENCE_S,
+    report: Callable[[str], None] = _ignore,
+    max_wait_s: float = MAX_WAIT_S,
 ) -> list[str]:
-    """Apply what is missing (of the numbers `only`, where given) and make the partitions ahead; the files' names.
+    """Apply the missing migrations (of the numbers `only`, if given) and create partitions; return the file names.
 
-    Safe to call from several hosts at once: one applies, the others wait for it and find nothing left. Each file is
-    applied whole or not at all. Raises MigrationError when an applied file has changed since, when the database is
-    ahead of these files, or when a lock could not be had within `patience_s`.
+    Several hosts may call it at the same time: one applies the files, the others wait and find nothing to do. Each file
+    is applied completely or not at all. Raises MigrationError if an applied file has changed since, if the database is
+    newer than these files, or if a lock is not granted within `max_wait_s`.
     """
     connection = await connect(database_url, name="migrate", timeout_s=30)
     try:
-        await _turn(connection, say, patience_s)
-        await connection.execute(_LEDGER)
+        await _acquire_lock(connection, report, max_wait_s)
+        await connection.execute(_MIGRATIONS_TABLE)
         files = [one for one in read(folder) if only is None or one.number in only]
-        applied = await _apply_missing(connection, files, say, patience_s)
+        applied = await _apply_missing(connection, files, report, max_wait_s)
         await partitions.ensure(connection, clock.now())
         return applied
     finally:
@@ -91,7 +92,7 @@ async def migrate(
 
 
 async def pending(database_url: str, folder: Path = FOLDER) -> list[str]:
-    """Names of the files that `migrate` would apply."""
+    """Return the names of the files that `migrate` would apply."""
     connection = await connect(database_url, name="migrate", timeout_s=30)
     try:
         exists = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
@@ -103,7 +104,7 @@ async def pending(database_url: str, folder: Path = FOLDER) -> list[str]:
 
 
 async def open_current(database_url: str, **options: Any) -> asyncpg.Pool:
-    """`open_pool` for a process of the service; raises MigrationError on a database that lacks a migration of ours."""
+    """Open a pool for a process of the service. Raises MigrationError if the database lacks a migration."""
     pool = await open_pool(database_url, **options)
     try:
         await require(pool)
@@ -114,7 +115,7 @@ async def open_current(database_url: str, **options: Any) -> asyncpg.Pool:
 
 
 async def require_at(database_url: str) -> None:
-    """`require` for who has no connection."""
+    """Check the database of a URL as `require` does, over a session of its own."""
     connection = await connect(database_url, name="schema", command_timeout_s=ACQUIRE_TIMEOUT_S)
     try:
         await require(connection)
@@ -123,9 +124,9 @@ async def require_at(database_url: str) -> None:
 
 
 async def require(source: asyncpg.Pool | asyncpg.Connection, folder: Path = FOLDER) -> None:
-    """Raises MigrationError unless the database has every migration of these files: one query.
+    """Raise MigrationError unless the database has every migration of these files; one query.
 
-    It may have more: while hosts are upgraded one by one, the version before goes on with the schema of the next.
+    It may have more: while hosts are upgraded one by one, the old version runs with the schema of the new one.
     """
     try:
         done = {row["number"] for row in await source.fetch("SELECT number FROM schema_migrations")}
@@ -140,12 +141,14 @@ async def require(source: asyncpg.Pool | asyncpg.Connection, folder: Path = FOLD
 
 
 def read(folder: Path = FOLDER) -> list[MigrationFile]:
-    """The files, in order of their numbers; raises MigrationError for a wrong name or a number that is taken."""
+    """Read the migration files in the order of their numbers. Raises MigrationError for a wrong or duplicate number."""
     files: dict[int, MigrationFile] = {}
     for path in sorted(folder.glob("*.sql")):
         match = _NAME.fullmatch(path.name)
         if match is None or int(match[1]) in files:
-            raise MigrationError(f"{path.name} is not a migration name, or its number is taken")
+            raise MigrationError(
+                f"{path.name} is not a valid migration name (0001_name.sql), or its number is used twice"
+            )
         text = path.read_text("utf-8")
         files[int(match[1])] = MigrationFile(int(match[1]), path.name, text, hashlib.sha256(text.encode()).hexdigest())
     return list(files.values())
@@ -155,21 +158,21 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.sql"))
 
 
-async def _turn(connection: asyncpg.Connection, say: Callable[[str], None], patience_s: float) -> None:
-    """Be the only one who migrates this database. The session's end gives the turn back."""
-    ends = time.monotonic() + patience_s
-    told = False
+async def _acquire_lock(connection: asyncpg.Connection, report: Callable[[str], None], max_wait_s: float) -> None:
+    """Wait until this session alone may migrate the database. The lock is released with the session."""
+    ends = time.monotonic() + max_wait_s
+    reported = False
     while not await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
         if time.monotonic() > ends:
-            raise MigrationError(f"another migration of this database has been under way for over {patience_s:.0f} s")
-        if not told:
-            say("another migration is under way: waiting for it")
-            told = True
-        await asyncio.sleep(_TURN_S)
+            raise MigrationError(f"another migration of this database has been in progress for over {max_wait_s:.0f} s")
+        if not reported:
+            report("another migration is in progress: waiting for it")
+            reported = True
+        await asyncio.sleep(_POLL_S)
 
 
 async def _apply_missing(
-    connection: asyncpg.Connection, files: list[MigrationFile], say: Callable[[str], None], patience_s: float
+    connection: asyncpg.Connection, files: list[MigrationFile], report: Callable[[str], None], max_wait_s: float
 ) -> list[str]:
     rows = await connection.fetch("SELECT number, name, digest FROM schema_migrations ORDER BY number")
     done = {row["number"]: row for row in rows}
@@ -177,29 +180,31 @@ async def _apply_missing(
     if unknown:
         name = done[unknown[0]]["name"]
         raise MigrationError(
-            f"the database is newer than this version of Waybill: it holds migration {name}, which this version does"
-            " not know. Install the version that made it, or a later one; a database never goes back."
+            f"the database is newer than this version of Waybill: it has migration {name}, which this version does not"
+            " know. Install the version that applied it, or a later one; migrations can't be undone."
         )
     applied = []
     for file in files:
         if file.number not in done:
-            await _apply(connection, file, say, patience_s)
+            await _apply(connection, file, report, max_wait_s)
             applied.append(file.name)
         elif done[file.number]["digest"] != file.digest:
-            raise MigrationError(f"migration {file.name} was changed after it had been applied")
+            raise MigrationError(
+                f"migration {file.name} was changed after it had been applied; restore the original file"
+            )
     return applied
 
 
 async def _apply(
-    connection: asyncpg.Connection, file: MigrationFile, say: Callable[[str], None], patience_s: float
+    connection: asyncpg.Connection, file: MigrationFile, report: Callable[[str], None], max_wait_s: float
 ) -> None:
-    """One file, whole: tried again while somebody holds what it needs."""
-    say(f"applying {file.name}")
-    ends = time.monotonic() + patience_s
+    """Apply one file in a transaction; try again while others hold locks that it needs."""
+    report(f"applying {file.name}")
+    ends = time.monotonic() + max_wait_s
     while True:
         try:
             async with connection.transaction():
-                await connection.execute(f"SET LOCAL lock_timeout = '{round(TRY_S * 1000)}ms'")
+                await connection.execute(f"SET LOCAL lock_timeout = '{round(LOCK_TIMEOUT_S * 1000)}ms'")
                 await connection.execute("SET LOCAL statement_timeout = 0")
                 await connection.execute(file.text)
                 await connection.execute(
@@ -212,16 +217,16 @@ async def _apply(
             holders = await _holders(connection)
             if time.monotonic() > ends:
                 raise MigrationError(
-                    f"{file.name} could not get its locks within {patience_s:.0f} s; nothing of it was applied."
+                    f"{file.name} could not get its locks within {max_wait_s:.0f} s; nothing of it was applied."
                     f" Open transactions: {holders}. End them, and migrate again."
                 ) from error
-            say(f"{file.name} waits for its locks and lets the others pass; open transactions: {holders}")
-            await asyncio.sleep(random.uniform(*PAUSE_S))
+            report(f"{file.name} did not get its locks and tries again; open transactions: {holders}")
+            await asyncio.sleep(random.uniform(*RETRY_PAUSE_S))
         else:
             return
 
 
 async def _holders(connection: asyncpg.Connection) -> str:
     rows = await connection.fetch(_HOLDERS)
-    told = (f"{row['application_name'] or 'unnamed'} (process {row['pid']}, {row['open_s']:.0f} s)" for row in rows)
-    return ", ".join(told) or "none that lasts"
+    shown = (f"{row['application_name'] or 'unnamed'} (process {row['pid']}, {row['open_s']:.0f} s)" for row in rows)
+    return ", ".join(shown) or "none"

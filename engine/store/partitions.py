@@ -1,7 +1,7 @@
-"""Weekly partitions of the big tables.
+"""Create and drop the weekly partitions of the large tables.
 
-All are partitioned on a UUIDv7, so a week is a range of ids (engine.base.ids.floor_of). The worker makes them weeks
-ahead; should it have been dead for as long, the first writer that misses one makes it (engine.store.postgres).
+All are partitioned by a UUIDv7, so a week is a range of ids (engine.base.ids.floor_of). The worker creates them weeks
+ahead; if it has been down for that long, the first session that misses one creates it (engine.store.postgres).
 """
 
 from datetime import UTC, date, datetime, timedelta
@@ -12,18 +12,18 @@ from engine.base import clock, ids
 from engine.store.queries import Conn
 
 TABLES = ("messages", "message_bodies", "recipients", "events", "webhook_attempts")
-AHEAD = 5  # weeks: a month without a worker still finds its partition
-MIN_WEEKS_AHEAD = 4  # the worker makes them hourly, so that fewer means that it has not for over a week
+DEFAULT_WEEKS_AHEAD = 5  # weeks: a month without a worker still finds its partition
+MIN_WEEKS_AHEAD = 4  # fewer means that the worker, which creates them hourly, has not run for over a week
 WEEK = timedelta(days=7)
-_LOCK = 0x57617957  # "WayW": one maker of partitions at a time
+_LOCK = 0x57617957  # "WayW": lock for creating partitions
 
-# Rows of messages and recipients are updated once or twice soon after their insert, a whole page in one transaction:
-# with this room 98% of the updates stay on their page, with 85 and 80 it was two in three (decision 0030).
+# Rows of messages and recipients are updated once or twice soon after their insert, a page in one transaction: with
+# these fill factors 98% of the updates stay on their page, with 85 and 80 only two thirds (decision 0030).
 _FILL = {"messages": " WITH (fillfactor = 60)", "recipients": " WITH (fillfactor = 55)"}
 
 
-async def ensure(connection: Conn, at: datetime, *, ahead: int = AHEAD) -> list[str]:
-    """Make the partitions from the week before `at` to `ahead` weeks after it; returns the names made."""
+async def ensure(connection: Conn, at: datetime, *, ahead: int = DEFAULT_WEEKS_AHEAD) -> list[str]:
+    """Create the partitions from the week before `at` to `ahead` weeks after it; return the names of the new ones."""
     made = []
     existing = {row["name"] for row in await connection.fetch(_EXISTING, list(TABLES))}
     for step in range(-1, ahead + 1):
@@ -38,15 +38,15 @@ async def ensure(connection: Conn, at: datetime, *, ahead: int = AHEAD) -> list[
 
 
 async def make(connection: Conn, table: str, monday: date) -> None:
-    """Make the partition of one week where it is missing."""
+    """Create the partition of one week if it is missing."""
     if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition_name(table, monday)):
         await _make(connection, table, monday)
 
 
 async def drop_before(connection: Conn, table: str, before: datetime) -> list[str]:
-    """Drop the partitions of `table` whose last id is older than `before`; returns the names dropped.
+    """Drop the partitions of `table` whose last id is older than `before`; return their names.
 
-    Waits a second at most for whoever reads or writes the table: what can't be dropped now can be in an hour.
+    Waits at most one second for users of the table; the next hourly run repeats a failed drop.
     """
     last = partition_name(table, week_of(before) - WEEK)
     existing = sorted(row["name"] for row in await connection.fetch(_EXISTING, [table]))
@@ -59,13 +59,13 @@ async def drop_before(connection: Conn, table: str, before: datetime) -> list[st
 
 
 async def weeks(connection: Conn, table: str) -> list[date]:
-    """The Mondays of the weeks that have a partition of `table`, oldest first."""
+    """Return the Mondays of the weeks that have a partition of `table`, oldest first."""
     existing = [row["name"] for row in await connection.fetch(_EXISTING, [table])]
     return sorted(datetime.strptime(name.rpartition("_")[2], "%Y%m%d").date() for name in existing)  # noqa: DTZ007 - a day has no zone
 
 
 async def weeks_ahead(connection: Conn, at: datetime) -> int:
-    """Return how many whole weeks after the present one have partitions in every table; -1 where this week has not."""
+    """Return how many weeks after the present one have partitions in every table; -1 if the present one lacks one."""
     existing = {row["name"] for row in await connection.fetch(_EXISTING, list(TABLES))}
     ahead = -1
     while all(partition_name(table, week_of(at) + (ahead + 1) * WEEK) in existing for table in TABLES):
@@ -79,13 +79,14 @@ def end_of(at: datetime, ahead: int) -> datetime:
 
 
 def is_missing(error: asyncpg.exceptions.CheckViolationError) -> bool:
-    """Return True where PostgreSQL found no partition for a row: it names the table then and no constraint."""
+    """Return True if PostgreSQL found no partition for a row: the error then names a table and no constraint."""
     return error.constraint_name is None and error.table_name in TABLES
 
 
 async def _make(connection: Conn, table: str, monday: date) -> None:
-    """A table of its own first, then attached: neither waits for those who read or write the whole, nor do they wait
-    for it. (`CREATE TABLE … PARTITION OF` wants the whole table for itself.)"""
+    """Create a table and then attach it: this does not block readers and writers of the parent table, which `CREATE
+    TABLE … PARTITION OF` would, with its exclusive lock.
+    """
     name = partition_name(table, monday)
     low, high = bounds(monday)
     async with connection.transaction():
@@ -101,18 +102,18 @@ async def _make(connection: Conn, table: str, monday: date) -> None:
 
 
 def week_of(at: datetime) -> date:
-    """The Monday of the UTC week that holds `at`."""
+    """Return the Monday of the UTC week of `at`."""
     day = at.astimezone(UTC).date()
     return day - timedelta(days=day.weekday())
 
 
 def partition_name(table: str, monday: date) -> str:
-    """`messages_20261116`."""
+    """Return the name of a partition, such as `messages_20261116`."""
     return f"{table}_{monday:%Y%m%d}"
 
 
 def bounds(monday: date) -> tuple[str, str]:
-    """First id of the week and first id of the next."""
+    """Return the first id of the week and the first id of the next."""
     start = datetime.combine(monday, datetime.min.time(), UTC)
     low, high = (ids.floor_of(clock.milliseconds(at)) for at in (start, start + WEEK))
     return str(low), str(high)

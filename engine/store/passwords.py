@@ -1,7 +1,7 @@
-"""Argon2id in a thread of its own, of low priority: signing in never starves sending.
+"""Hash and verify passwords with Argon2id in a low-priority thread, so that sign-ins do not delay sending.
 
-The thread is niced, so that on a busy machine the event loops go first, and how many may wait is bounded: beyond it a
-sign-in is refused for a moment instead of piling up.
+On a busy machine the event loops run first. The number of waiting operations is limited: beyond it, a sign-in is
+refused with 503.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from engine.base.errors import ErrorType, Refusal
 
-# OWASP Password Storage Cheat Sheet, Argon2id. One lane: a hash keeps to one core, for 24 ms (`ops bench --people`).
+# OWASP Password Storage Cheat Sheet, Argon2id. With one lane a hash uses one core for 24 ms (`ops bench --people`).
 TIME_COST, MEMORY_KIB, LANES = 2, 19_456, 1
 THREADS = 1
 MAX_WAITING = 64
@@ -27,32 +27,32 @@ Made = TypeVar("Made")
 
 
 class Passwords:
-    """Hashing and checking as one process does them (RFC 9106)."""
+    """The hashing thread of one process and its queue (RFC 9106); lives as long as the process."""
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(TIME_COST, MEMORY_KIB, LANES)
-        self._threads = ThreadPoolExecutor(THREADS, "passwords", initializer=_step_back)
+        self._threads = ThreadPoolExecutor(THREADS, "passwords", initializer=_lower_priority)
         self._waiting = 0
-        self._nobody: str | None = None
+        self._dummy_hash: str | None = None
 
     async def hashed(self, password: str) -> str:
-        """The hash to store, in PHC form."""
+        """Return the hash to store, in PHC string format."""
         return await self._apart(lambda: self._hasher.hash(password))
 
     async def matches(self, stored: str | None, password: str) -> bool:
-        """Whether the password is the one of that hash; without a hash it takes the same time and is False."""
+        """Return True if the password matches the hash; without a hash, take the same time and return False."""
         return await self._apart(lambda: self._verify(stored, password))
 
     def outdated(self, stored: str) -> bool:
-        """Whether a hash was made with weaker parameters than today's."""
+        """Return True if a hash was made with weaker parameters than today's."""
         return self._hasher.check_needs_rehash(stored)
 
     async def apart(self, work: Callable[[], Made]) -> Made:
-        """Other heavy work about passwords, such as judging one, in the same threads under the same bound."""
+        """Run other expensive work on passwords, such as a strength check, in the same thread with the same limit."""
         return await self._apart(work)
 
     def close(self) -> None:
-        """End the threads, once what they do is done."""
+        """Stop the thread after its current operation."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _apart(self, work: Callable[[], Made]) -> Made:
@@ -68,10 +68,10 @@ class Passwords:
 
     def _verify(self, stored: str | None, password: str) -> bool:
         if stored is None:
-            if self._nobody is None:
-                self._nobody = self._hasher.hash("nobody's password")
+            if self._dummy_hash is None:
+                self._dummy_hash = self._hasher.hash("dummy password")
             with suppress(VerificationError):
-                self._hasher.verify(self._nobody, password)
+                self._hasher.verify(self._dummy_hash, password)
             return False
         try:
             return self._hasher.verify(stored, password)
@@ -79,7 +79,7 @@ class Passwords:
             return False
 
 
-def _step_back() -> None:
-    """Linux counts niceness by thread; elsewhere nothing happens."""
+def _lower_priority() -> None:
+    """Lower the priority of this thread. Linux counts niceness per thread; elsewhere nothing happens."""
     with suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -1,6 +1,6 @@
-"""Open the connection pool of a process, and single sessions, on the server that takes writes.
+"""Open the connection pool of a process, and single sessions, on the server that accepts writes.
 
-This is the only border to the driver: sessions and pools raise `engine.store.database_errors` and never asyncpg's own.
+The only module that calls the driver: sessions and pools raise `engine.store.database_errors`, never asyncpg's errors.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from engine.store.database_errors import DRIVER_ERRORS, DatabaseError, MissingPa
 from engine.store.postgres_hosts import Hosts
 from engine.store.queries import Queries
 
-# Bounded waits: a lock held by somebody else must become an answer, not a pile of waiting requests.
+# A lock that another session holds must become an error, not a growing number of waiting requests.
 LOCK_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 30
-IDLE_TIMEOUT_S = 5  # a process that stands still in a transaction keeps an account's head locked: no longer than this
+IDLE_TIMEOUT_S = 5  # a process that hangs in a transaction keeps an account head locked: at most this long
 ACQUIRE_TIMEOUT_S = 5
 CLOSE_TIMEOUT_S = 3
 MAKE_PARTITIONS_TIMEOUT_S = 4  # less than IDLE_TIMEOUT_S: the writer's transaction stays open meanwhile
@@ -34,11 +34,11 @@ _log = structlog.get_logger("postgres")
 
 
 class SettingsDropped(RuntimeError):  # noqa: N818 - named for what happened
-    """Something between us and the server takes sessions' settings away."""
+    """A connection pooler between this process and the server drops session settings."""
 
 
 class DatabaseTransaction(Transaction):
-    """A transaction whose block ends with our exceptions too where its session was closed meanwhile."""
+    """A transaction whose block raises our exceptions if its session is closed meanwhile."""
 
     async def __aenter__(self) -> None:
         try:
@@ -54,9 +54,9 @@ class DatabaseTransaction(Transaction):
 
 
 class DatabaseSession(asyncpg.Connection):
-    """A connection whose failures are those of `engine.store.database_errors`.
+    """A database connection that raises the exceptions of `engine.store.database_errors`.
 
-    It is not reset between uses: nothing here sets session state, and a reset is a round trip.
+    It is not reset between uses: the service sets no session state, and a reset costs a round trip.
     """
 
     on_read_only: Callable[[], Any] | None = None
@@ -74,7 +74,7 @@ class DatabaseSession(asyncpg.Connection):
         return DatabaseTransaction(self, isolation, readonly, deferrable)
 
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
-        """Run `query` as asyncpg does; BEGIN, COMMIT and ROLLBACK of transactions come this way too."""
+        """Run `query` as asyncpg does; transactions send BEGIN, COMMIT and ROLLBACK through it too."""
         try:
             return await super().execute(query, *args, timeout=timeout)
         except DRIVER_ERRORS as error:
@@ -88,10 +88,10 @@ class DatabaseSession(asyncpg.Connection):
             raise translated(error) from error
 
     async def _execute(self, *args: Any, **options: Any) -> Any:
-        """Run what every form of fetching goes through.
+        """Run a fetching statement, in any form.
 
-        Where the partition of a week is missing, make it and run the statement again, unless it belongs to a
-        transaction: that one has failed, and MissingPartition tells its owner to repeat it.
+        If the partition of a week is missing, create it and run the statement again, except inside a transaction: that
+        has failed, and MissingPartition tells the caller to repeat it.
         """
         try:
             return await self._run(*args, **options)
@@ -126,14 +126,14 @@ class DatabaseSession(asyncpg.Connection):
             raise await self._translated(error) from error
 
     def _check_open(self) -> None:
-        """Refuse work on a closed session; asyncpg asks before every statement and transaction."""
+        """Raise if the session is closed; asyncpg calls it before every statement and transaction."""
         try:
             super()._check_open()  # type: ignore[misc]
         except asyncpg.InterfaceError as error:
             raise translated(error) from error
 
     async def _translated(self, error: Exception) -> DatabaseError:
-        """Return our exception. Retire the pool's sessions first where their server no longer takes writes."""
+        """Return our exception. Retire the sessions of the pool first if their server no longer accepts writes."""
         if isinstance(error, asyncpg.exceptions.ReadOnlySQLTransactionError) and self.on_read_only is not None:
             await self.on_read_only()
         ours = translated(error)
@@ -143,20 +143,21 @@ class DatabaseSession(asyncpg.Connection):
 
 
 class SessionPool(asyncpg.Pool):
-    """A pool that lends its sessions themselves, without asyncpg's proxy around them.
+    """A pool that lends its sessions directly, without asyncpg's proxy.
 
-    A session that the server closes while it is in use then fails as DatabaseUnavailable, as every other one, and no
-    statement pays for the detour.
+    A session that the server closes during use then raises DatabaseUnavailable like every other failure, and statements
+    do not pay for the proxy.
     """
 
     def acquire(self, *, timeout: float | None = None) -> "_Loan":  # type: ignore[override]
-        """Return a context manager that borrows a session; entering it raises DatabaseUnavailable where none is free
-        or the server does not answer."""
+        """Return a context manager that borrows a session. Entering it raises DatabaseUnavailable if none is free or
+        the server does not respond.
+        """
         return _Loan(self, timeout)
 
 
 class _Loan:
-    """One use of a pool's session."""
+    """One use of a session of the pool."""
 
     __slots__ = ("_lent", "_pool", "_timeout")
 
@@ -182,7 +183,7 @@ class _Loan:
 
 
 class PartitionMaker:
-    """Makes this week's partitions for the sessions of one pool; writers that miss them at once share one try."""
+    """Creates this week's partitions for the sessions of one pool; concurrent requests share one attempt."""
 
     def __init__(self, database_url: str) -> None:
         self._url = database_url
@@ -191,14 +192,14 @@ class PartitionMaker:
         self._made = False  # by the last try
 
     async def make(self) -> bool:
-        """Make what is missing, in a session of its own; False where that failed, which the log tells."""
+        """Create the missing partitions in a session of its own; return False if that failed, after logging it."""
         asked_at = time.monotonic()
         try:
             async with asyncio.timeout(MAKE_PARTITIONS_TIMEOUT_S), self._lock:
                 if self._tried_at <= asked_at:
                     await self._try()
         except (DatabaseError, TimeoutError) as error:
-            _log.error("partitions can't be made", error=repr(error))
+            _log.error("partitions not created", error=repr(error))
             return False
         return self._made
 
@@ -211,7 +212,7 @@ class PartitionMaker:
             finally:
                 connection.terminate()
             self._made = True
-            _log.warning("this week's partitions were missing: does the worker run?", made=made)
+            _log.warning("missing partitions created; check that the worker runs", made=made)
         finally:
             self._tried_at = time.monotonic()
 
@@ -219,11 +220,12 @@ class PartitionMaker:
 async def open_pool(
     database_url: str, *, name: str, smallest: int = 1, largest: int = 8, generic: bool = False
 ) -> asyncpg.Pool:
-    """A pool whose sessions carry `name` and the time-outs above, on whichever server of the URL takes writes.
+    """Open a pool whose sessions have the application name `name` and the time limits above, on the server of the URL
+    that accepts writes.
 
-    `generic` sessions plan a statement once and not again with the arrays at hand, which costs 0.3 ms a time: for
-    statements whose every look-up is fenced (LATERAL … OFFSET 0), as a plan made for an empty table must hold for a
-    full one. Raises SettingsDropped where a connection pooler would have sessions run without them.
+    `generic` sessions plan each statement once instead of for every execution, which would cost 0.3 ms each: for
+    statements whose look-ups are all fenced (LATERAL … OFFSET 0), because a plan made for an empty table must work for
+    a full one. Raises SettingsDropped if a connection pooler drops the settings of the sessions.
     """
     hosts = Hosts(database_url)
     maker = PartitionMaker(database_url)
@@ -253,7 +255,7 @@ async def open_pool(
             "lock_timeout": f"{LOCK_TIMEOUT_S}s",
             "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
             "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_S}s",
-            "synchronous_commit": "on",  # a 202 means it is on disk, whatever the server's default is
+            "synchronous_commit": "on",  # a 202 means that the message is on disk, whatever the server's default is
             "jit": "off",
             **({"plan_cache_mode": "force_generic_plan"} if generic else {}),
         },
@@ -266,8 +268,8 @@ async def open_pool(
     if tuple(record) != (f"{LOCK_TIMEOUT_S}s", "on"):
         pool.terminate()
         raise SettingsDropped(
-            "WAYBILL_DATABASE_URL leads to a connection pooler that drops settings of sessions (lock_timeout is "
-            f"{record[0]}): connect to PostgreSQL itself, or let the pooler keep them"
+            "WAYBILL_DATABASE_URL leads to a connection pooler that drops session settings (lock_timeout is "
+            f"{record[0]}): connect to PostgreSQL directly, or configure the pooler to keep them"
         )
     return pool
 
@@ -279,9 +281,9 @@ async def connect(
     timeout_s: float = ACQUIRE_TIMEOUT_S,
     command_timeout_s: float | None = None,
 ) -> asyncpg.Connection:
-    """Open one session without the pool's time-outs, on whichever server of the URL takes writes.
+    """Open one session without the pool's time limits, on the server of the URL that accepts writes.
 
-    Raises DatabaseUnavailable, LoginRefused or DatabaseMissing.
+    Raises DatabaseUnavailable, DatabaseLoginRefused or DatabaseMissing.
     """
     try:
         return await Hosts(database_url).connect(
@@ -295,7 +297,7 @@ async def connect(
 
 
 async def close_pool(pool: asyncpg.Pool) -> None:
-    """Close the pool within a few seconds: a session whose user was cancelled half-way may never come back to it."""
+    """Close the pool within a few seconds, even if a cancelled task never returns its session."""
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await pool.close()

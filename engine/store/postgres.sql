@@ -1,3 +1,3 @@
 -- name: session_settings
--- What a session was opened with, as the server knows it.
+-- The session settings that are in effect on the server.
 SELECT current_setting('lock_timeout') AS lock_timeout, current_setting('synchronous_commit') AS synchronous_commit;

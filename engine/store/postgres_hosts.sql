@@ -1,3 +1,3 @@
 -- name: timeline
--- The timeline that the server writes: one more with each promotion.
+-- The timeline of the server, which increases with each promotion.
 SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;

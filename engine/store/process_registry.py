@@ -1,6 +1,6 @@
-"""List the running processes of all hosts: each writes its row to Postgres every few seconds.
+"""List the running processes of all hosts: each writes its row to PostgreSQL every few seconds.
 
-The list is for operators only; leases decide which process delivers (`shards.member`).
+The list is for operators only (`ops nodes`); leases decide which process delivers (`shards.member`).
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 
 SHOW_S = 3.0
-GONE_S = 5 * SHOW_S  # not seen for so long: it stands still, or is cut off, or dead
+GONE_S = 5 * SHOW_S  # without a report for this long, a process hangs, is cut off or has crashed
 FORGET_S = 600.0
 RATE_S = 60.0
 LEAVE_S = 1.0
@@ -38,7 +38,7 @@ _log = structlog.get_logger("presence")
 
 
 class RegisteredProcess(Struct, frozen=True):
-    """The last report of a process. `rate`: messages a second over the last minute; a missing figure is None."""
+    """The last report of a process. `rate` is in messages per second over the last minute; a missing figure is None."""
 
     host: str
     name: str
@@ -54,7 +54,7 @@ class RegisteredProcess(Struct, frozen=True):
 
 
 class ProcessLoad(Struct, frozen=True):
-    """How much work a process has."""
+    """The present workload of a process."""
 
     shards: int | None = None
     in_hand: int | None = None
@@ -99,7 +99,7 @@ class ProcessRegistration:
 
 
 class Rate:
-    """Counts items; `of` returns their rate a second over the last minute."""
+    """Counts items; `of` returns their rate per second over the last minute."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -125,7 +125,7 @@ class Rate:
             self._counts.popleft()
 
     def of(self) -> float:
-        """Return the rate in items a second."""
+        """Return the rate in items per second."""
         now = self._now()
         passed = sum(items for second, items in self._counts if second > now - RATE_S)
         return passed / max(1.0, min(RATE_S, now - self._began))

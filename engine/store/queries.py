@@ -36,7 +36,7 @@ REGISTRY: list["Query"] = []
 
 
 class Query:
-    """One named statement that returns nothing of interest."""
+    """One named statement without result rows of interest."""
 
     def __init__(self, path: Path, name: str, sql: str) -> None:
         self.path = path
@@ -45,12 +45,12 @@ class Query:
         REGISTRY.append(self)
 
     async def execute(self, connection: Source, *arguments: object) -> str:
-        """Run it; returns the command tag."""
+        """Run the statement; return the command tag."""
         tag: str = await connection.execute(self.sql, *arguments)
         return tag
 
     async def records(self, connection: Source, *arguments: object) -> list[Record]:
-        """Run it; returns raw records in the columns' order."""
+        """Run the statement; return raw records."""
         rows: list[Record] = await connection.fetch(self.sql, *arguments)
         return rows
 
@@ -63,12 +63,12 @@ class RowQuery(Query, Generic[Row]):
         self.row = row
 
     async def fetch(self, connection: Source, *arguments: object) -> list[Row]:
-        """All rows."""
+        """Return all rows."""
         row = self.row
         return [row(*record) for record in await connection.fetch(self.sql, *arguments)]
 
     async def first(self, connection: Source, *arguments: object) -> Row | None:
-        """The first row, or None."""
+        """Return the first row, or None."""
         record = await connection.fetchrow(self.sql, *arguments)
         return None if record is None else self.row(*record)
 
@@ -81,12 +81,12 @@ class WideQuery(Query):
         self._statement = statement
 
     async def run(self, connection: Source, *sets: Arrays, **single: object) -> list[Record]:
-        """Run it with its row sets and single parameters; return raw records in the columns' order."""
+        """Run the statement with its row sets and single parameters; return raw records."""
         return await self.records(connection, *self._statement.arguments(sets, single))
 
 
 class Queries:
-    """The statements of one `.sql` file."""
+    """The statements and fragments of one `.sql` file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -94,24 +94,25 @@ class Queries:
 
     @classmethod
     def beside(cls, module_file: str, name: str = "queries.sql") -> "Queries":
-        """The file `name` in the folder of a module (`__file__`)."""
+        """Load the file `name` from the folder of a module (`__file__`)."""
         return cls(Path(module_file).parent / name)
 
     def command(self, name: str) -> Query:
-        """A statement without rows, or whose rows are read raw."""
+        """Return a statement without rows, or one whose rows are read raw."""
         return Query(self.path, name, self._text(name))
 
     def rows(self, name: str, row: type[Row]) -> RowQuery[Row]:
-        """A statement whose rows fill `row`."""
+        """Return a statement whose rows fill `row`."""
         return RowQuery(self.path, name, self._text(name), row)
 
     def wide(self, name: str, *sets: RowSet[Any], **fragments: str) -> WideQuery:
-        """A statement that names its parameters: these row sets, and single values. It may include fragments of its
-        file, and those of others that are given here."""
+        """Return a statement with named parameters: these row sets, and single values. It may include fragments of its
+        file and those given here.
+        """
         return WideQuery(self.path, name, WideStatement(self._texts[name], sets, self._fragments | fragments))
 
     def fragment(self, name: str) -> str:
-        """A part of several statements. Those of its file include it as `:name`."""
+        """Return the text of a fragment. Statements of the same file include it as `:name`."""
         return self._fragments[name]
 
     def _text(self, name: str) -> str:
@@ -122,19 +123,19 @@ class Queries:
 
     @property
     def names(self) -> set[str]:
-        """Names in the file, for the contract test that finds unused ones."""
+        """Return the names in the file, for the contract test that finds unused ones."""
         return set(self._texts)
 
 
 def columns(rows: Sequence[Sequence[object]], width: int) -> tuple[list[object], ...]:
-    """Rows as `width` column arrays, for `unnest`."""
+    """Transpose rows into `width` column arrays for `unnest`."""
     if not rows:
         return tuple([] for _ in range(width))
     return tuple(list(column) for column in zip(*rows, strict=True))
 
 
 def _split(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the statements of a file, and its fragments, by their names."""
+    """Return the statements and the fragments of a file by name."""
     text = path.read_text("utf-8")
     heads = list(_HEAD.finditer(text))
     found: dict[str, dict[str, str]] = {"name": {}, "fragment": {}}
@@ -142,8 +143,8 @@ def _split(path: Path) -> tuple[dict[str, str], dict[str, str]]:
         kind, name = head.groups()
         body = text[head.end() : following.start() if following else len(text)].strip()
         if not body.startswith("-- "):
-            raise ValueError(f"{path.name}: {name} lacks the sentence that says what it does")
+            raise ValueError(f"{path.name}: {name} lacks a comment that says what it does")
         if name in found[kind]:
-            raise ValueError(f"{path.name}: {name} stands twice")
+            raise ValueError(f"{path.name}: {name} is defined twice")
         found[kind][name] = body.rstrip(";") if kind == "name" else _COMMENT.sub("", body).strip()
     return found["name"], found["fragment"]

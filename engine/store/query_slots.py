@@ -1,14 +1,15 @@
-"""How many DNS questions are on the wire at once. Names that were answered before never wait behind others.
+"""Limit the number of DNS queries in flight. Names that were answered before never wait behind unknown ones.
 
-A name whose servers are silent holds its slot for seconds, and a list of addresses may hold thousands of such names.
+A name whose servers do not respond holds its slot for seconds, and a customer's address list may have thousands of
+them.
 """
 
 import asyncio
 from collections import deque
 from typing import Final
 
-MAX_QUERIES: Final = 256  # open sockets; more wait their turn inside their own budget
-KEPT: Final = 64  # of them, for names that were answered before
+MAX_QUERIES: Final = 256  # open sockets; further queries wait within their own time limit
+KEPT: Final = 64  # reserved for names that were answered before
 
 
 class QuerySlots:
@@ -22,11 +23,11 @@ class QuerySlots:
 
     @property
     def is_crowded(self) -> bool:
-        """True while questions about names that were never answered wait."""
+        """Return True while queries for names that were never answered wait."""
         return bool(self._unknown)
 
     async def acquire(self, *, known: bool) -> None:
-        """Wait for a slot, which must be released. `known`: the name was answered before."""
+        """Wait for a slot, which the caller must release. `known`: the name was answered before."""
         if self._free > (0 if known else self._kept):
             self._free -= 1
             return
@@ -40,7 +41,7 @@ class QuerySlots:
             raise
 
     def release(self) -> None:
-        """Give a slot back."""
+        """Release a slot."""
         self._free += 1
         self._grant(self._known, 0)
         self._grant(self._unknown, self._kept)

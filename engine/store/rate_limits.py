@@ -1,9 +1,9 @@
-"""Request rate: GCRA per key id, or per IP where there is no key, shared by all processes through Redis.
+"""Limit request rates with GCRA per API key, or per network without a key, shared by all processes through Redis.
 
-Concurrent requests of one process are asked for together: one script call grants up to n of them. A busy bucket that
-is more than half full grants requests ahead too, as many as are likely within `AHEAD_S`: they have left the bucket, so
-that nobody grants them twice, and lapse when they are not used. While Redis is away each process keeps its own count,
-so that a dead Redis never stops mail (fails open to a local limit).
+Concurrent requests of one process share one script call that grants up to n of them. A busy bucket that is more than
+half full also grants requests in advance, as many as are expected within `AHEAD_S`: they have left the bucket, so no
+other process grants them again, and they lapse if they are not used. While Redis is unavailable, each process counts
+alone: it fails open to a local limit, so that sending continues.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from msgspec import Struct
 from engine.base.errors import ErrorType, Refusal
 from engine.store.redis import RedisClient, RedisScript, RedisUnavailable
 
-BURST_S = 2.0  # seconds' worth of requests that may come at once
-# A process is granted what its pace needs for this long: at the full rate a hundredth of a bucket. As much may come
-# beyond the burst, once the bucket has filled up behind it.
+BURST_S = 2.0  # a full bucket allows the requests of this many seconds at once
+# A process gets the requests that it needs for this long: at the full rate a hundredth of a bucket. As many may exceed
+# the burst, once the bucket has filled up again.
 AHEAD_S = 0.02
-# It may use that for longer, so that a pause of its own, or of its client's, costs the client nothing. To give back
-# what lapses at last would be worse: a bucket that has filled up meanwhile would overflow.
+# It may use them for longer, so that a pause of the process or its client costs nothing. Unused ones are not returned:
+# a bucket that has filled up meanwhile would overflow.
 LEASE_S = 0.25
 _MAX_LOCAL = 20_000
-_MIN_SPAN_S = 0.005  # that a pace is judged by: a handful at once is none
+_MIN_SPAN_S = 0.005  # minimum time over which a rate is estimated
 
 # GCRA: one timestamp per key, "theoretical arrival time" in microseconds. KEYS[1]; ARGV: microseconds between
-# requests, burst tolerance in microseconds, requests wanted, 0 to look only, requests wanted ahead. What is granted
-# ahead leaves half of the bucket: near its edge each request is asked for. Returns granted, remaining, microseconds
-# until one more, granted ahead.
+# requests, burst tolerance in microseconds, requests wanted, 0 to read only, requests wanted in advance. Advance
+# grants leave half of the bucket, so that a nearly empty bucket counts each request. Returns granted, remaining,
+# microseconds until the next one, granted in advance.
 _SCRIPT = RedisScript("""
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
@@ -49,7 +49,7 @@ return {granted, room - granted - ahead, math.max(0, math.ceil(tat + step - burs
 
 
 class RateStatus(Struct, frozen=True):
-    """Where a bucket stands after a request: for the limit headers."""
+    """The state of a bucket after a request, for the rate limit headers."""
 
     allowed: bool
     limit: int  # requests a second, in the long run
@@ -58,12 +58,12 @@ class RateStatus(Struct, frozen=True):
 
     @property
     def burst(self) -> int:
-        """Requests that may come at once from a full bucket."""
+        """Return how many requests a full bucket allows at once."""
         return max(1, math.floor(self.limit * BURST_S))
 
     @property
     def reset_s(self) -> int:
-        """Seconds until the bucket is full again, or until one more request when it is empty."""
+        """Return the seconds until the bucket is full again, or until the next request if it is empty."""
         wait = (self.burst - self.remaining) / self.limit if self.allowed else self.retry_after_s
         return max(1, math.ceil(wait))
 
@@ -72,39 +72,41 @@ class _Ask(Struct):
     rate: float
     burst_s: float
     waiting: list[asyncio.Future[RateStatus]]
-    ahead: int = 0  # wanted beyond those who wait
+    ahead: int = 0  # wanted in advance
 
 
 class _Lease(Struct):
-    """Requests that a bucket granted ahead; where it granted none, what its pace is judged by."""
+    """Requests that a bucket granted in advance, or if none, the time of its last use, from which its rate is
+    estimated.
+    """
 
     rate: float
     burst_s: float
     left: int
-    rest: int  # in the bucket when they left it
-    at: float  # monotonic, s: before the bucket was asked
+    rest: int  # left in the bucket after the grant
+    at: float  # monotonic time before the grant
     used: int = 0
 
-    def good(self, rate: float, burst_s: float, now: float) -> bool:
-        """Whether it grants a request; not one at another rate, which a change of plan brings."""
+    def is_valid(self, rate: float, burst_s: float, now: float) -> bool:
+        """Return True if it can grant a request at this rate, which changes with the plan."""
         return self.left > 0 and now < self.at + LEASE_S and rate == self.rate and burst_s == self.burst_s
 
     def grant(self, now: float) -> RateStatus:
-        """One request, with what the bucket holds by now if nobody else asked it."""
+        """Grant one request; the remaining count assumes that no other process used the bucket."""
         self.left -= 1
         self.used += 1
-        most = max(1, math.floor(self.rate * self.burst_s)) - 1
+        capacity = max(1, math.floor(self.rate * self.burst_s)) - 1
         refilled = math.floor((now - self.at) * self.rate)
-        return RateStatus(True, round(self.rate), min(most, self.rest + self.left + refilled), 0.0)  # noqa: FBT003
+        return RateStatus(True, round(self.rate), min(capacity, self.rest + self.left + refilled), 0.0)  # noqa: FBT003
 
-    def likely(self, waiting: int, now: float) -> int:
-        """Requests to expect within `AHEAD_S`, as the bucket's pace has been since this one."""
+    def expected(self, waiting: int, now: float) -> int:
+        """Return how many requests to expect within `AHEAD_S` at the rate since this lease was granted."""
         pace = (self.used + waiting) / max(_MIN_SPAN_S, now - self.at)
         return math.floor(min(pace, self.rate) * AHEAD_S)
 
 
 class RateLimiter:
-    """The request-rate buckets as one process asks for them."""
+    """The rate limit buckets that one process uses, with requests granted in advance; lives as long as the process."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -114,9 +116,9 @@ class RateLimiter:
         self._local: dict[str, float] = {}
 
     async def check(self, bucket: str, rate: float, *, burst_s: float = BURST_S) -> RateStatus:
-        """Count one request against `bucket` at `rate` per second; `burst_s` seconds' worth may come at once."""
+        """Count one request in `bucket` at `rate` per second; a full bucket holds `burst_s` seconds of requests."""
         lease = self._leases.get(bucket)
-        if lease is not None and lease.good(rate, burst_s, now := time.monotonic()):
+        if lease is not None and lease.is_valid(rate, burst_s, now := time.monotonic()):
             return lease.grant(now)
         future: asyncio.Future[RateStatus] = asyncio.get_running_loop().create_future()
         self._asks.setdefault(bucket, _Ask(rate, burst_s, [])).waiting.append(future)
@@ -130,7 +132,7 @@ class RateLimiter:
             at = time.monotonic()
             for bucket, ask in asks.items():
                 if (lease := self._leases.pop(bucket, None)) is not None:
-                    ask.ahead = lease.likely(len(ask.waiting), at)
+                    ask.ahead = lease.expected(len(ask.waiting), at)
             answers: list[Any]
             try:
                 answers = await self._client.ask(
@@ -142,13 +144,13 @@ class RateLimiter:
                 if isinstance(answer, list):
                     granted, remaining, wait_us, ahead = answer
                     self._keep(bucket, _Lease(ask.rate, ask.burst_s, ahead, remaining, at))
-                    standings = _standings(ask.rate, len(ask.waiting), granted, remaining + ahead, wait_us / 1e6)
-                else:  # its server is away, or out of memory
-                    standings = self._check_locally(bucket, ask.rate, len(ask.waiting), ask.burst_s)
-                _resolve(ask, standings)
+                    statuses = _statuses(ask.rate, len(ask.waiting), granted, remaining + ahead, wait_us / 1e6)
+                else:  # the Redis server is unavailable, or out of memory
+                    statuses = self._check_locally(bucket, ask.rate, len(ask.waiting), ask.burst_s)
+                _resolve(ask, statuses)
 
     def _keep(self, bucket: str, lease: _Lease) -> None:
-        """Remember what was granted ahead, or else that the bucket was asked. Slow buckets grant nothing ahead."""
+        """Remember a lease. Slow buckets grant nothing in advance."""
         if lease.rate * AHEAD_S >= 1:
             if len(self._leases) >= _MAX_LOCAL:
                 self._leases.clear()
@@ -162,30 +164,30 @@ class RateLimiter:
         room = max(0, math.floor((now + burst_s - tat) * rate))
         granted = min(wanted, room)
         self._local[bucket] = tat = tat + granted / rate
-        return _standings(rate, wanted, granted, room - granted, max(0.0, tat + 1 / rate - burst_s - now))
+        return _statuses(rate, wanted, granted, room - granted, max(0.0, tat + 1 / rate - burst_s - now))
 
 
-def refusal(standing: RateStatus) -> Refusal:
-    """The 429 for a bucket that is empty."""
-    wait = max(1, math.ceil(standing.retry_after_s))
+def refusal(status: RateStatus) -> Refusal:
+    """Return the 429 for an empty bucket."""
+    wait = max(1, math.ceil(status.retry_after_s))
     return Refusal(
         ErrorType.RATE_LIMITED,
-        f"More than {standing.limit} requests per second. Wait {wait} s and go on at a steady pace.",
+        f"More than {status.limit} requests per second. Wait {wait} s, then send at a steady rate.",
         retry_after_s=wait,
     )
 
 
-def _standings(rate: float, wanted: int, granted: int, remaining: int, wait_s: float) -> list[RateStatus]:
+def _statuses(rate: float, wanted: int, granted: int, remaining: int, wait_s: float) -> list[RateStatus]:
     limit = round(rate)
     return [
         RateStatus(index < granted, limit, remaining + max(0, granted - index - 1), wait_s) for index in range(wanted)
     ]
 
 
-def _resolve(ask: _Ask, standings: list[RateStatus]) -> None:
-    for future, standing in zip(ask.waiting, standings, strict=True):
+def _resolve(ask: _Ask, statuses: list[RateStatus]) -> None:
+    for future, status in zip(ask.waiting, statuses, strict=True):
         if not future.done():
-            future.set_result(standing)
+            future.set_result(status)
 
 
 def _key(bucket: str) -> str:

@@ -1,7 +1,7 @@
-"""A process's way to Redis: one server, whichever of several is primary, or a cluster; chosen by the URL.
+"""Connect a process to Redis: one server, a primary with replicas, or a cluster, depending on the URL.
 
-Everything here may be away: Postgres holds the truth and Redis only hints, so that every caller knows what to do
-without. `engine.base.redis_url` says what URLs there are.
+Redis may be unavailable at any time: PostgreSQL holds all data and Redis only hints, so every caller works without it.
+`engine.base.redis_url` documents the URLs.
 """
 
 from engine.base.redis_url import RedisTopology, parse
@@ -26,8 +26,9 @@ COMMAND_TIMEOUT_S = 0.5
 
 
 def connect(redis_url: str, *, timeout_s: float = COMMAND_TIMEOUT_S) -> RedisClient:
-    """A client that gives up after `timeout_s` and does not retry. Nothing is asked yet; raises ValueError for a URL
-    that can't be used."""
+    """Return a client whose commands time out after `timeout_s` and are not retried. Does not connect yet. Raises
+    ValueError for an invalid URL.
+    """
     servers = parse(redis_url)
     match servers.kind:
         case RedisTopology.SINGLE:

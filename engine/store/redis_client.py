@@ -1,4 +1,4 @@
-"""What the rest of the service asks Redis through, and the simplest case of it: one server."""
+"""Define the Redis client that the rest of the service uses, and its simplest form: one server."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,23 +14,22 @@ PING = RedisCommand(None, ("PING",))
 
 
 class RedisClient(ABC):
-    """What the rest of the service asks Redis through."""
+    """The interface to Redis for the rest of the service, whatever the topology; lives as long as the process."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
 
     async def ask(self, commands: Sequence[RedisCommand], *, timeout_s: float | None = None) -> list[Any]:
-        """Return the commands' answers, in order, after one round trip to each server concerned.
+        """Return the replies to the commands, in order, after one round trip to each server concerned.
 
-        A command that the server refuses has RedisRefused as its answer, one whose server does not answer
-        RedisUnavailable; raises RedisUnavailable where that is true of all commands. A script that a server does not
-        know is sent once more with its text.
+        The reply to a rejected command is RedisRefused, to one whose server does not respond RedisUnavailable; raises
+        RedisUnavailable if no server responds. A script that a server does not know is sent again with its text.
         """
-        patience_s = self._timeout_s if timeout_s is None else timeout_s
-        answers = await self._ask(commands, patience_s)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        answers = await self._ask(commands, limit_s)
         refused = [at for at, answer in enumerate(answers) if isinstance(answer, RedisError)]
         if refused:
-            await self._send_unknown_scripts(commands, answers, refused, patience_s)
+            await self._send_unknown_scripts(commands, answers, refused, limit_s)
             for at in refused:
                 if isinstance(answers[at], RedisError):
                     answers[at] = RedisRefused(str(answers[at]))
@@ -41,12 +40,12 @@ class RedisClient(ABC):
     ) -> None:
         unknown = [at for at in refused if isinstance(answers[at], NoScriptError)]
         if unknown:
-            again = await self._ask([_in_full(commands[at]) for at in unknown], timeout_s)
+            again = await self._ask([_with_text(commands[at]) for at in unknown], timeout_s)
             for at, answer in zip(unknown, again, strict=True):
                 answers[at] = answer
 
     async def one(self, *words: Word, key: str | None = None) -> Any:
-        """One command's answer; raises RedisUnavailable, or RedisRefused."""
+        """Return the reply to one command. Raises RedisUnavailable or RedisRefused."""
         [answer] = await self.ask((RedisCommand(key, words),))
         if isinstance(answer, RedisRefused | RedisUnavailable):
             raise answer
@@ -54,16 +53,16 @@ class RedisClient(ABC):
 
     @abstractmethod
     async def ping(self) -> None:
-        """Raises RedisUnavailable when what this process needs of Redis can't be asked, in whole or in part."""
+        """Raise RedisUnavailable if a server that this process needs does not respond."""
 
     @abstractmethod
     async def pubsub(self) -> Subscription:
-        """A subscription at a server where publications of all processes are heard. Raises RedisUnavailable."""
+        """Return a subscription on a server that gets the publications of all processes. Raises RedisUnavailable."""
 
     @property
     @abstractmethod
     def generation(self) -> int:
-        """Changes when a subscription made before may hear nothing any more."""
+        """Return a number that changes when earlier subscriptions may no longer receive messages."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -74,7 +73,7 @@ class RedisClient(ABC):
 
 
 class SingleRedis(RedisClient):
-    """One server, or a name behind which somebody else changes servers."""
+    """A client of one server, or of a host name whose server may change."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         super().__init__(timeout_s)
@@ -82,15 +81,15 @@ class SingleRedis(RedisClient):
 
     @property
     def generation(self) -> int:
-        """There is one server only."""
+        """Return 0: the server does not change."""
         return 0
 
     async def ping(self) -> None:
-        """Raises RedisUnavailable when the server does not answer."""
+        """Raise RedisUnavailable if the server does not respond."""
         await self._node.ask((PING,), self._timeout_s)
 
     async def pubsub(self) -> Subscription:
-        """At the server."""
+        """Return a subscription on the server."""
         return self._node.pubsub()
 
     async def aclose(self) -> None:
@@ -100,15 +99,15 @@ class SingleRedis(RedisClient):
     async def _ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]:
         answers = await self._node.ask(commands, timeout_s)
         if any(is_demoted(answer) for answer in answers):
-            await self._node.drop()  # the name may stand for another server by now
+            await self._node.drop()  # the name may now resolve to another server
         return answers
 
 
 def is_demoted(answer: object) -> bool:
-    """True for the word of a server that takes no writes: it follows another one, or has lost it."""
+    """Return True for the reply of a server that accepts no writes, because it is a replica or has lost its primary."""
     return isinstance(answer, ReadOnlyError | MasterDownError)
 
 
-def _in_full(command: RedisCommand) -> RedisCommand:
+def _with_text(command: RedisCommand) -> RedisCommand:
     assert command.text is not None
     return RedisCommand(command.key, ("EVAL", command.text, *command.words[2:]))

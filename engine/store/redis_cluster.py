@@ -1,7 +1,7 @@
-"""Redis Cluster: each command goes to the server that has its key's slot, those for one server together.
+"""Send each command to the server of Redis Cluster that has the slot of its key, commands for one server together.
 
-Every server has a circuit of its own, so that a dead one takes only its slots along. The map of slots is read anew
-when a server is away, says MOVED or takes no writes, at most once a second and beside whoever asks.
+Every server has its own circuit breaker, so a failed one affects only its slots. The slot map is read again when a
+server is unavailable, replies MOVED or accepts no writes: at most once a second, without delaying callers.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from engine.store.redis_subscription import Subscription
 
 SLOTS = 16_384
 READ_EVERY_S = 1.0
-READ_TIMEOUT_S = 0.4  # below a command's: whoever waits for the map still gets an answer
+READ_TIMEOUT_S = 0.4  # less than that of a command, so that commands waiting for the map still get a reply
 REDIRECTIONS = 3
 _ASKING = RedisCommand(None, ("ASKING",))
 _MAP = RedisCommand(None, ("CLUSTER", "SLOTS"))
 
 Address = tuple[str, int]
-Way = tuple[Address, bool]  # to a server; True: as a guest of a slot on its way there
+Way = tuple[Address, bool]  # a server; True: send ASKING first, because the slot is being moved there
 
 _log = structlog.get_logger("redis")
 
 
 class RedisCluster(RedisClient):
-    """The servers of one cluster, found through those of the URL."""
+    """A client of one cluster: its slot map, and a connection pool per server."""
 
     def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
         super().__init__(timeout_s)
-        self._url = urls[0]  # credentials and options hold for all
+        self._url = urls[0]  # credentials and options apply to all servers
         self._seeds = [Node(url).address for url in urls]
         self._nodes: dict[Address, Node] = {}
         self._slots: list[Address | None] = [None] * SLOTS
@@ -50,12 +50,12 @@ class RedisCluster(RedisClient):
 
     @property
     def generation(self) -> int:
-        """Counts the changes of who is primary: a server that left the cluster hears nothing any more."""
+        """Return the number of changes of the primaries: a subscription on a removed server receives nothing."""
         return self._generation
 
     async def ping(self) -> None:
-        """Raises RedisUnavailable when a part of the slots can't be asked."""
-        await self._known()
+        """Raise RedisUnavailable if the servers of some slots do not respond."""
+        await self._wait_for_map()
         nodes = [self._node(address) for address in self._primaries]
         answers = await asyncio.gather(*[node.ask((PING,), self._timeout_s) for node in nodes], return_exceptions=True)
         away = [
@@ -63,12 +63,12 @@ class RedisCluster(RedisClient):
         ]
         if away or None in self._slots:
             self._read_soon()
-            raise RedisUnavailable(f"no answer for a part of the slots: {away or 'nobody has them'}")
+            raise RedisUnavailable(f"some slots are unavailable: {away or 'no server has them'}")
 
     async def pubsub(self) -> Subscription:
-        """At any server that answers: publications reach them all."""
-        await self._known()
-        for node in self._in_any_order():
+        """Return a subscription on any server that responds: publications reach them all."""
+        await self._wait_for_map()
+        for node in self._shuffled_nodes():
             try:
                 await node.ask((PING,), self._timeout_s)
             except RedisUnavailable:
@@ -84,14 +84,14 @@ class RedisCluster(RedisClient):
         for node in self._nodes.values():
             await node.aclose()
 
-    # -- asking --------------------------------------------------------------------------------
+    # -- commands ------------------------------------------------------------------------------
 
     async def _ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]:
-        await self._known()
-        answers: list[Any] = [RedisUnavailable("nobody has the slot")] * len(commands)
+        await self._wait_for_map()
+        answers: list[Any] = [RedisUnavailable("no server has the slot")] * len(commands)
         left: dict[int, Way] = {}
         for at, command in enumerate(commands):
-            address = self._home(command)
+            address = self._server_of(command)
             if address is not None:
                 left[at] = (address, False)
         for _ in range(REDIRECTIONS + 1):
@@ -111,22 +111,22 @@ class RedisCluster(RedisClient):
     async def _round(
         self, commands: Sequence[RedisCommand], left: dict[int, Way], answers: list[Any], timeout_s: float
     ) -> None:
-        """Ask every server concerned, all at once."""
+        """Send the commands to all servers concerned, in parallel."""
         by_way: dict[Way, list[int]] = defaultdict(list)
         for at, way in left.items():
             by_way[way].append(at)
-        calls = [self._one_way(commands, way, places, answers, timeout_s) for way, places in by_way.items()]
+        calls = [self._ask_server(commands, way, places, answers, timeout_s) for way, places in by_way.items()]
         if len(calls) == 1:
             await calls[0]
         else:
             await asyncio.gather(*calls)
 
-    async def _one_way(
+    async def _ask_server(
         self, commands: Sequence[RedisCommand], way: Way, places: list[int], answers: list[Any], timeout_s: float
     ) -> None:
         address, asking = way
         chosen = [commands[at] for at in places]
-        if asking:  # before each: it holds for one command
+        if asking:  # before each command: ASKING applies to one command
             chosen = [one for command in chosen for one in (_ASKING, command)]
         try:
             found = await self._node(address).ask(chosen, timeout_s)
@@ -136,8 +136,9 @@ class RedisCluster(RedisClient):
             answers[at] = answer
 
     def _redirected(self, left: dict[int, Way], answers: Sequence[Any]) -> dict[int, Way]:
-        """Who goes where next: to a slot's new server for good (MOVED), or as its guest while the slot is on its way
-        there (ASK)."""
+        """Return the commands to send again: to the new server of a slot (MOVED, remembered), or with ASKING while the
+        slot is being moved there (ASK).
+        """
         again: dict[int, Way] = {}
         for at, (asked, _) in left.items():
             answer = answers[at]
@@ -150,11 +151,11 @@ class RedisCluster(RedisClient):
                     self._read_soon()
         return again
 
-    def _home(self, command: RedisCommand) -> Address | None:
+    def _server_of(self, command: RedisCommand) -> Address | None:
         if command.key is not None:
             return self._slots[_slot(command.key)]
-        well = [address for address in self._primaries if not self._node(address).circuit.open]
-        return random.choice(well or self._primaries) if self._primaries else None
+        reachable = [address for address in self._primaries if not self._node(address).circuit.open]
+        return random.choice(reachable or self._primaries) if self._primaries else None
 
     def _node(self, address: Address) -> Node:
         node = self._nodes.get(address)
@@ -162,18 +163,18 @@ class RedisCluster(RedisClient):
             node = self._nodes[address] = Node(self._url, address)
         return node
 
-    def _in_any_order(self) -> list[Node]:
+    def _shuffled_nodes(self) -> list[Node]:
         known = list(dict.fromkeys([*self._primaries, *self._seeds]))
         return [self._node(address) for address in random.sample(known, len(known))]
 
-    # -- the map -------------------------------------------------------------------------------
+    # -- the slot map --------------------------------------------------------------------------
 
-    async def _known(self) -> None:
-        """Wait for the first map; later ones are read beside."""
+    async def _wait_for_map(self) -> None:
+        """Wait for the first slot map; later ones are read in the background."""
         if not self._primaries:
             await asyncio.shield(self._read_soon())
         if not self._primaries:
-            raise RedisUnavailable("no server of the cluster tells who has which slots")
+            raise RedisUnavailable("no server of the cluster returns the slot map")
 
     def _read_soon(self) -> "asyncio.Task[None]":
         if self._reading is None or self._reading.done():
@@ -181,18 +182,18 @@ class RedisCluster(RedisClient):
         return self._reading
 
     async def _read(self) -> None:
-        """Read the map at the first server that has one. Asked for again within a second: read at its end."""
+        """Read the slot map from the first server that has one; at most once per READ_EVERY_S."""
         wait_s = self._read_at + READ_EVERY_S - time.monotonic()
         if wait_s > 0 and self._primaries:
             await asyncio.sleep(wait_s)
         self._read_at = time.monotonic()
-        for node in self._in_any_order():
+        for node in self._shuffled_nodes():
             try:
                 [answer] = await node.ask((_MAP,), READ_TIMEOUT_S)
             except RedisUnavailable:
                 continue
             if isinstance(answer, RedisError):
-                _log.warning("not a cluster", server=node.address, error=str(answer))
+                _log.warning("Redis server is not in cluster mode", server=node.address, error=str(answer))
             elif answer:
                 await self._take_over(read_slots(answer, node.address[0]))
                 return
@@ -200,7 +201,7 @@ class RedisCluster(RedisClient):
     async def _take_over(self, slots: list[Address | None]) -> None:
         primaries = list(dict.fromkeys(address for address in slots if address is not None))
         if set(primaries) != set(self._primaries):
-            _log.info("primaries of the cluster", servers=sorted(primaries))
+            _log.info("Redis cluster primaries changed", servers=sorted(primaries))
             self._generation += 1
         self._slots, self._primaries = slots, primaries
         for address in [one for one in self._nodes if one not in primaries]:
@@ -208,7 +209,7 @@ class RedisCluster(RedisClient):
 
 
 def read_slots(answer: Sequence[Any], asked: str) -> list[Address | None]:
-    """The primary of every slot by what CLUSTER SLOTS says; a server that does not know its own name is `asked`."""
+    """Return the primary of every slot from a CLUSTER SLOTS reply; a server that omits its own name is `asked`."""
     slots: list[Address | None] = [None] * SLOTS
     for first, last, primary, *_ in answer:
         host = primary[0].decode() if primary[0] else ""

@@ -1,4 +1,4 @@
-"""Exceptions that callers of Redis see, and the one place that makes them from the client library's."""
+"""Define the exceptions of Redis access, and translate those of the client library to them in one place."""
 
 from typing import Final
 
@@ -8,11 +8,11 @@ from engine.store.cancellation import raise_if_cancelled
 
 
 class RedisUnavailable(Exception):  # noqa: N818 - names a state
-    """Redis, or the server that keeps a key, does not answer: go on without its hint."""
+    """Redis, or the server that holds a key, does not respond: continue without it."""
 
 
 class RedisRefused(Exception):  # noqa: N818 - names what happened
-    """The server answered a command with an error; the text is the server's."""
+    """The server replied to a command with an error; the text is the server's."""
 
 
 # What the client library raises, and the sockets and time-outs below it (TimeoutError is an OSError).
@@ -20,9 +20,9 @@ CLIENT_ERRORS: Final = (RedisError, OSError)
 
 
 def unavailable(error: Exception, server: str) -> RedisUnavailable:
-    """Return our exception for one of CLIENT_ERRORS, to be raised from it. `server`: its address, for the text.
+    """Return the exception to raise for one of CLIENT_ERRORS. `server` is its address, for the text.
 
-    Raises CancelledError instead where the task is being cancelled.
+    Raises CancelledError instead if the task is being cancelled.
     """
     raise_if_cancelled(error)
     return RedisUnavailable(f"{server}: {type(error).__name__} {error}")

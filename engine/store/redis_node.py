@@ -1,5 +1,6 @@
-"""One Redis server as one process talks to it: its connections, and the circuit that keeps it from costing time when
-it is dead or hangs. Commands go out together and come back in order; no call waits for another.
+"""Talk to one Redis server: its connections, and a circuit breaker that avoids waiting for a server that hangs.
+
+Commands of one call are pipelined; concurrent calls use separate connections.
 """
 
 import asyncio
@@ -18,14 +19,14 @@ from redis.exceptions import ResponseError
 from engine.store.redis_errors import CLIENT_ERRORS, RedisUnavailable, unavailable
 from engine.store.redis_subscription import Subscription
 
-OPEN_S = 1.0  # after a failure nobody asks a server for this long
+OPEN_S = 1.0  # time after a failure in which calls are refused at once
 CONNECT_TIMEOUT_S = 0.5
 
 Word = str | bytes | int | float
 
 
 class RedisCommand(NamedTuple):
-    """A command and the one key it is about (None: any server will do). `text`: the script that EVALSHA names."""
+    """A command and its key (None: any server can execute it). `text`: the script that EVALSHA names."""
 
     key: str | None
     words: tuple[Word, ...]
@@ -33,20 +34,21 @@ class RedisCommand(NamedTuple):
 
 
 class RedisScript:
-    """A Lua script on one key. A server that does not know it is given its text: after a flush, a restart, a
-    promotion."""
+    """A Lua script with one key. A server that does not know its digest (after a flush, restart or promotion) gets its
+    text.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
     def command(self, key: str, *arguments: Word) -> RedisCommand:
-        """The call with this key as KEYS[1]."""
+        """Return the call with this key as KEYS[1]."""
         return RedisCommand(key, ("EVALSHA", self._digest, 1, key, *arguments), self._text)
 
 
 class Circuit:
-    """Lets calls through while a server answers; after a failure refuses at once for a second."""
+    """A circuit breaker: after a failure, calls are refused at once for OPEN_S."""
 
     def __init__(self) -> None:
         self._closed_again_at = 0.0
@@ -54,23 +56,23 @@ class Circuit:
 
     @property
     def open(self) -> bool:
-        """True while nobody should ask."""
+        """Return True while calls are refused."""
         return self.failing and time.monotonic() < self._closed_again_at
 
     def failed(self) -> None:
-        """The server did not answer."""
+        """Record that the server did not respond."""
         self.failing = True
         self._closed_again_at = time.monotonic() + OPEN_S
 
 
 class Node:
-    """One server, named by a URL of redis-py's; `address` replaces its host and port."""
+    """A connection pool of one server, given by a URL of redis-py; `address` replaces its host and port."""
 
     def __init__(self, url: str, address: tuple[str, int] | None = None) -> None:
         self.circuit = Circuit()
         self._pool = ConnectionPool.from_url(
             url,
-            socket_timeout=None,  # the whole exchange has one time-out, here below
+            socket_timeout=None,  # `ask` sets one time limit for the whole exchange
             socket_connect_timeout=CONNECT_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
@@ -82,7 +84,7 @@ class Node:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port; of a unix socket its path and 0."""
+        """Return host and port; for a Unix socket its path and 0."""
         given = self._pool.connection_kwargs
         return str(given.get("host") or given.get("path")), int(given.get("port") or 0)
 
@@ -91,8 +93,9 @@ class Node:
         return ":".join(map(str, self.address))
 
     async def ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]:
-        """The answers in order; what the server refuses is a ResponseError among them. Raises RedisUnavailable
-        when it fails, hangs, or has just done so."""
+        """Return the replies in order; rejected commands have a ResponseError. Raises RedisUnavailable if the server
+        fails, hangs, or did so less than OPEN_S ago.
+        """
         if self.circuit.open:
             raise RedisUnavailable(f"{self._name} did not answer a moment ago")
         try:
@@ -109,7 +112,7 @@ class Node:
         return Subscription(self._pool, self._name)
 
     async def drop(self) -> None:
-        """Close the connections that nobody uses; those in use are closed by who uses them."""
+        """Close the idle connections; their users close the others."""
         free, self._free = self._free, []
         for connection in free:
             await connection.disconnect(nowait=True)
@@ -124,7 +127,7 @@ class Node:
         connection = await self._connection()
         answers: list[Any] = []
         try:
-            # The parser's own packer: an eighth of what the client library takes to look at each word.
+            # hiredis packs commands in an eighth of the time that redis-py takes.
             packed = b"".join([hiredis.pack_command(one) for one in words])  # type: ignore[arg-type] # its stub: one word
             await connection.send_packed_command(packed, check_health=False)
             for _ in words:
@@ -132,7 +135,7 @@ class Node:
                     answers.append(await connection.read_response(timeout=math.inf))
                 except ResponseError as refused:
                     answers.append(refused)
-        except BaseException:  # whatever it was: answers may still come that nobody waits for
+        except BaseException:  # replies may still arrive for the abandoned commands
             await connection.disconnect(nowait=True)
             raise
         if self._closed:
@@ -142,7 +145,7 @@ class Node:
         return answers
 
     async def _connection(self) -> Connection:
-        """One that nobody uses, fit for use. One that the server has closed meanwhile is left behind."""
+        """Return an idle connection that the server has not closed, or a new one."""
         while self._free:
             connection: Connection = self._free.pop()
             try:

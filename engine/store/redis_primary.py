@@ -1,8 +1,7 @@
-"""A primary among its replicas, none of whom elects: whichever server of the URL says that it is primary is asked, and
-a promotion by hand is followed within seconds.
+"""Use the present primary among several Redis servers without automatic election, and follow manual promotions.
 
-A look asks every server for its role. It is made when there is no primary yet, when the present one fails or takes no
-more writes, and every few seconds otherwise, because a server that was cut off may go on calling itself primary.
+A check asks every server for its role: if no primary is known, if the primary fails or accepts no writes, and otherwise
+every few seconds, because a server that was cut off may still call itself primary.
 """
 
 import asyncio
@@ -19,23 +18,23 @@ from engine.store.redis_node import Node, RedisCommand
 from engine.store.redis_subscription import Subscription
 
 LOOK_EVERY_S = 5.0
-LOOK_TIMEOUT_S = 0.4  # below a command's: whoever waits for the look still gets an answer
+LOOK_TIMEOUT_S = 0.4  # less than that of a command, so that commands waiting for it still get a reply
 _INFO = RedisCommand(None, ("INFO", "replication"))
 
 _log = structlog.get_logger("redis")
 
 
 class ReplicationRole(Struct, frozen=True):
-    """What a server says of its part in replication."""
+    """The replication role that a server reports."""
 
     primary: bool
     replicas: int = 0
-    lineage: str = ""  # id of the history it writes
-    before: str = ""  # id of the history that it followed before its promotion
+    lineage: str = ""  # replication id (master_replid)
+    before: str = ""  # replication id before its promotion (master_replid2)
 
 
 class RedisPrimary(RedisClient):
-    """The servers of one URL, and which of them is primary just now."""
+    """A client of several servers, and which of them is the primary; lives as long as the process."""
 
     def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
         super().__init__(timeout_s)
@@ -44,19 +43,19 @@ class RedisPrimary(RedisClient):
         self._generation = 0
         self._looked_at = 0.0
         self._looking: asyncio.Task[None] | None = None
-        self._two = False
+        self._has_two = False
 
     @property
     def generation(self) -> int:
-        """Counts the promotions seen."""
+        """Return the number of changes of the primary."""
         return self._generation
 
     async def ping(self) -> None:
-        """Raises RedisUnavailable when there is no primary, or it does not answer."""
+        """Raise RedisUnavailable if there is no primary, or it does not respond."""
         await self._ask((PING,), self._timeout_s)
 
     async def pubsub(self) -> Subscription:
-        """At the primary: it hears all publications, its replicas hear them too."""
+        """Return a subscription on the primary, which receives all publications."""
         return (await self._present()).pubsub()
 
     async def aclose(self) -> None:
@@ -79,12 +78,12 @@ class RedisPrimary(RedisClient):
         if any(is_demoted(answer) for answer in answers):
             self._primary = None
             self._look_soon()
-            raise RedisUnavailable(f"{node.address} is no primary any more")
+            raise RedisUnavailable(f"{node.address} is no longer the primary")
         return answers
 
     async def _present(self) -> Node:
         if self._primary is None:
-            # Shared by all who wait; one of them giving up must not end it.
+            # All waiting callers share the check; cancelling one of them must not end it.
             await asyncio.shield(self._look_soon())
         if self._primary is None:
             raise RedisUnavailable(f"none of {[node.address for node in self._nodes]} is a primary")
@@ -99,14 +98,14 @@ class RedisPrimary(RedisClient):
         roles = dict(zip(self._nodes, await asyncio.gather(*map(_role, self._nodes)), strict=True))
         self._looked_at = time.monotonic()
         primaries = [node for node in self._nodes if roles[node].primary]
-        if len(primaries) > 1 and not self._two:
-            _log.warning("two servers say that they are primary", servers=[node.address for node in primaries])
-        self._two = len(primaries) > 1
+        if len(primaries) > 1 and not self._has_two:
+            _log.warning("two Redis servers report to be primary", servers=[node.address for node in primaries])
+        self._has_two = len(primaries) > 1
         if not primaries:
-            return  # the present one may be slow only; nobody else is better
+            return  # the known one may only be slow, and there is no better one
         found = chosen(primaries, roles)
         if found is not self._primary:
-            _log.info("primary", server=found.address)
+            _log.info("Redis primary changed", server=found.address)
             self._primary, before = found, self._primary
             self._generation += 1
             if before is not None:
@@ -114,11 +113,12 @@ class RedisPrimary(RedisClient):
 
 
 def chosen(primaries: Sequence[Node], roles: dict[Node, ReplicationRole]) -> Node:
-    """The primary that all processes shall agree on: the one promoted last as far as lineage tells, then the one with
-    most replicas, then the first in the URL."""
-    forsaken = {roles[node].before for node in primaries}
-    heirs = [node for node in primaries if roles[node].lineage not in forsaken] or list(primaries)
-    return max(heirs, key=lambda node: roles[node].replicas)
+    """Choose the primary so that all processes agree: the one promoted last as far as replication ids tell, then the
+    one with most replicas, then the first in the URL.
+    """
+    superseded = {roles[node].before for node in primaries}
+    candidates = [node for node in primaries if roles[node].lineage not in superseded] or list(primaries)
+    return max(candidates, key=lambda node: roles[node].replicas)
 
 
 async def _role(node: Node) -> ReplicationRole:
@@ -130,11 +130,11 @@ async def _role(node: Node) -> ReplicationRole:
 
 
 def read_role(info: str) -> ReplicationRole:
-    """What `INFO replication` says."""
-    said = dict(line.partition(":")[::2] for line in info.splitlines())
+    """Parse the reply to `INFO replication`."""
+    fields = dict(line.partition(":")[::2] for line in info.splitlines())
     return ReplicationRole(
-        primary=said.get("role") == "master",
-        replicas=int(said.get("connected_slaves", "0")),
-        lineage=said.get("master_replid", ""),
-        before=said.get("master_replid2", ""),
+        primary=fields.get("role") == "master",
+        replicas=int(fields.get("connected_slaves", "0")),
+        lineage=fields.get("master_replid", ""),
+        before=fields.get("master_replid2", ""),
     )

@@ -1,4 +1,4 @@
-"""A subscription to a Redis channel, over a connection of its own; its failures are RedisUnavailable."""
+"""Subscribe to a Redis channel over a connection of its own; failures raise RedisUnavailable."""
 
 import asyncio
 from types import TracebackType
@@ -12,7 +12,7 @@ from engine.store.redis_errors import CLIENT_ERRORS, unavailable
 
 
 class Subscription:
-    """Hears one channel for as long as its `async with` block lasts."""
+    """A subscription to one channel; lives as long as its `async with` block."""
 
     def __init__(self, pool: ConnectionPool, server: str) -> None:
         self._pubsub = PubSub(connection_pool=pool)
@@ -38,7 +38,7 @@ class Subscription:
             raise unavailable(error, self._server) from error
 
     async def ping(self, *, timeout_s: float) -> None:
-        """Ask the server for a sign of life, which comes as a message. Raises RedisUnavailable."""
+        """Send a PING, whose reply arrives as a message. Raises RedisUnavailable."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._pubsub.ping()

@@ -1,7 +1,7 @@
-"""DNS for delivery: asynchronous lookups with cache, budgets and one query per name at a time.
+"""Look up DNS records for delivery: asynchronous, with a cache, time limits and one query per name at a time.
 
-Whatever the world's name servers do is a value (`Records`, `NoData`, `NxDomain`, `TemporaryFailure`);
-nothing here raises for it. The plain case is `dns_wire`'s, dnspython reads all others; the sockets are asyncio's own.
+Everything that name servers do is a value (`Records`, `NoData`, `NxDomain`, `TemporaryFailure`), never an exception.
+`dns_wire` parses plain responses, dnspython all others; sockets are asyncio's.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from msgspec import Struct
 
 from engine.base.settings import HostPort, Settings
 from engine.store.deadlines import within
-from engine.store.dns_exchange import DnsQuestion, Kind, NoName, over_tcp, over_udp
+from engine.store.dns_exchange import DnsQuestion, NoName, RecordType, over_tcp, over_udp
 from engine.store.dns_wire import PlainAnswer
 from engine.store.query_slots import QuerySlots
 from engine.store.single_flight import SingleFlightCache
 
-MIN_TTL_S = 5.0  # TTL 0 is for rebinding and for load balancers; five seconds of reuse harm neither
-MAX_TTL_S = 3600.0  # a wrong record that was mended must not live on for a day
+MIN_TTL_S = 5.0  # TTL 0 serves rebinding and load balancers; five seconds of reuse do no harm
+MAX_TTL_S = 3600.0  # so that a corrected record takes effect within an hour
 NEGATIVE_TTL_S = 30.0
-FAILURE_TTL_S = 5.0  # long enough that a queue full of one domain asks once, not once a message
+FAILURE_TTL_S = 5.0  # so that a queue full of one domain causes one query, not one per message
 MAX_CNAME_HOPS = 8
-STRESSED_S = 1.0  # for one question about a name that was never answered, while others wait
+STRESSED_S = 1.0  # time limit of a query for a name that was never answered, while others wait
 
 T = TypeVar("T")
 
@@ -58,9 +58,11 @@ class Tlsa(Struct, frozen=True):
 
 
 class Records(Struct, Generic[T], frozen=True):
-    """At least one record. `until` is monotonic time; `authentic` is the resolver's AD bit, worth as much
-    as the resolver and the way to it can be trusted. `canonical` is the name that holds the records, where the
-    name asked for is an alias."""
+    """At least one record.
+
+    `until` is monotonic time. `authentic` is the AD bit of the resolver, as trustworthy as the resolver and the network
+    path to it. `canonical` is the name that holds the records if the queried name is an alias.
+    """
 
     values: tuple[T, ...]
     until: float
@@ -69,7 +71,7 @@ class Records(Struct, Generic[T], frozen=True):
 
 
 class NoData(Struct, frozen=True):
-    """The name exists and has no record of this type."""
+    """The name exists, but has no record of this type."""
 
     until: float
 
@@ -81,14 +83,14 @@ class NxDomain(Struct, frozen=True):
 
 
 class TemporaryFailure(Struct, frozen=True):
-    """No usable answer: timeout, SERVFAIL, REFUSED, nonsense. `detail` is one printable sentence."""
+    """No usable response: timeout, SERVFAIL, REFUSED or garbage. `detail` is one printable sentence."""
 
     detail: str
     until: float
 
 
 class AnswerContent(Struct, Generic[T], frozen=True):
-    """What one answer says; without values, `canonical` is the alias to ask for next, or the name asked itself."""
+    """The content of one response; without values, `canonical` is the alias to query next, or the queried name."""
 
     exists: bool
     authentic: bool
@@ -98,9 +100,9 @@ class AnswerContent(Struct, Generic[T], frozen=True):
 
 
 class RecordReader(Generic[T]):
-    """How records become values: those of dnspython by `read`, those of `dns_wire` by `plain`.
+    """Functions that convert records to values: those of dnspython by `read`, those of `dns_wire` by `plain`.
 
-    With `malformed`, that value stands for records which can't be read; without it such an answer is no answer.
+    `malformed` is the value for records that can't be parsed; without it, a response with such records is unusable.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class RecordReader(Generic[T]):
         self.malformed = malformed
 
     def of(self, answer: PlainAnswer | dns.message.Message, asked: str) -> AnswerContent[T]:
-        """What an answer says about the name asked for; raises DNSException for what makes no sense."""
+        """Return the content of a response for the queried name. Raises DNSException for an invalid response."""
         if isinstance(answer, PlainAnswer):
             assert self._plain is not None
             return AnswerContent(
@@ -131,11 +133,11 @@ class RecordReader(Generic[T]):
 
 
 class Resolver:
-    """Lookups through fixed servers, asked in turn; the last one that answered is asked first.
+    """A caching resolver with fixed servers, tried in turn; the last one that responded is tried first.
 
-    `query_timeout_s` bounds one question to one server, `budget_s` a whole lookup with all its retries,
-    TCP fall-backs and CNAME hops. Use within one event loop and `close` it there. Raises ValueError for a
-    server that is not given by address.
+    `query_timeout_s` limits one query to one server, `budget_s` a look-up with all its retries, TCP fall-backs and
+    CNAME hops. Used within one event loop, which must `close` it. Raises ValueError for a server that is not given by
+    address.
     """
 
     def __init__(
@@ -155,12 +157,12 @@ class Resolver:
         self._budget_s = budget_s
         self._clock = clock
         self._slots = QuerySlots()
-        self._answered: dict[str, None] = {}  # names that were answered lately
+        self._answered: dict[str, None] = {}  # recently answered names
         self._capacity = capacity
         self._mx: SingleFlightCache[str, Answered[Mx]] = SingleFlightCache(
             self._look_up_mx, capacity, clock, _has_failed
         )
-        self._text: SingleFlightCache[tuple[str, Kind], Answered[str]] = SingleFlightCache(
+        self._text: SingleFlightCache[tuple[str, RecordType], Answered[str]] = SingleFlightCache(
             self._look_up_text, capacity, clock, _has_failed
         )
         self._txt: SingleFlightCache[str, Answered[bytes]] = SingleFlightCache(
@@ -172,7 +174,9 @@ class Resolver:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Resolver":
-        """The configured servers; else our own responder (local mode) or those of /etc/resolv.conf."""
+        """Create a resolver with the configured servers; else with our own responder (local mode) or those of
+        /etc/resolv.conf.
+        """
         if settings.dns_servers:
             return cls(settings.dns_servers)
         if settings.delivery == "local":
@@ -180,31 +184,31 @@ class Resolver:
         return cls(system_servers())
 
     async def mx(self, name: str) -> "Answered[Mx]":
-        """The MX records of `name`, in the order of the answer."""
+        """Return the MX records of `name`, in the order of the response."""
         return await self._mx.get(_normal(name))
 
     async def addresses(self, name: str, kind: Literal["A", "AAAA"]) -> "Answered[str]":
-        """The IPv4 or IPv6 addresses of `name` as text."""
+        """Return the IPv4 or IPv6 addresses of `name` as text."""
         return await self._text.get((_normal(name), kind))
 
     def begin_addresses(self, name: str, kind: Literal["A", "AAAA"]) -> "Answered[str] | asyncio.Task[Answered[str]]":
-        """The same at once where they are known, else the look-up: others may wait for it too, so don't cancel it."""
+        """Return cached addresses at once, else the running look-up, which callers share and must not cancel."""
         return self._text.begin((_normal(name), kind))
 
     async def names(self, ip: str) -> "Answered[str]":
-        """The reverse names of an address (PTR, RFC 1035 3.5), with their final dots."""
+        """Return the reverse names of an address (PTR, RFC 1035 3.5), with their final dots."""
         return await self._text.get((ip_address(ip).reverse_pointer, "PTR"))
 
     async def txt(self, name: str) -> "Answered[bytes]":
-        """The TXT records of `name`, the strings of each joined (RFC 7208 3.3)."""
+        """Return the TXT records of `name`, the strings of each joined (RFC 7208 3.3)."""
         return await self._txt.get(_normal(name))
 
     async def tlsa(self, name: str) -> "Answered[Tlsa]":
-        """The TLSA records of `name`, which is such as `_25._tcp.mx.example.com` (RFC 6698 3)."""
+        """Return the TLSA records of `name`, such as `_25._tcp.mx.example.com` (RFC 6698 3)."""
         return await self._tlsa.get(_normal(name))
 
     async def close(self) -> None:
-        """Cancel the lookups under way; cached answers go with the object."""
+        """Cancel the running look-ups."""
         for cache in (self._mx, self._text, self._txt, self._tlsa):
             await cache.close()
 
@@ -216,7 +220,7 @@ class Resolver:
 
         return await self._look_up(name, "MX", RecordReader(read, lambda plain: Mx(*plain)))
 
-    async def _look_up_text(self, key: tuple[str, Kind]) -> "Answered[str]":
+    async def _look_up_text(self, key: tuple[str, RecordType]) -> "Answered[str]":
         return await self._look_up(key[0], key[1], RecordReader(str, str))
 
     async def _look_up_txt(self, name: str) -> "Answered[bytes]":
@@ -233,8 +237,8 @@ class Resolver:
 
         return await self._look_up(name, "TLSA", RecordReader(read, malformed=_MALFORMED))
 
-    async def _look_up(self, name: str, kind: Kind, reading: RecordReader[T]) -> "Answered[T]":
-        """Ask, follow what the server did not follow, and read the records; total time is the budget."""
+    async def _look_up(self, name: str, kind: RecordType, reading: RecordReader[T]) -> "Answered[T]":
+        """Query, follow aliases that the server did not follow, and read the records, all within the time limit."""
         target, ttl_s, authentic = name, int(MAX_TTL_S), True
         try:
             with within(self._budget_s):
@@ -256,7 +260,7 @@ class Resolver:
         except TimeoutError:
             return self._failed(f"{kind} of {name}: no answer within {self._budget_s:g} s")
         except NoName:
-            return NxDomain(self._clock() + NEGATIVE_TTL_S)  # what can't be a name can't exist
+            return NxDomain(self._clock() + NEGATIVE_TTL_S)  # an invalid name can't exist
         except dns.exception.DNSException as error:
             return self._failed(f"{kind} of {name}: unusable answer ({type(error).__name__})")
         return self._failed(f"{kind} of {name}: more than {MAX_CNAME_HOPS} aliases")
@@ -265,10 +269,11 @@ class Resolver:
         return TemporaryFailure(detail, self._clock() + FAILURE_TTL_S)
 
     async def _ask(
-        self, name: str, target: str, kind: Kind, *, lenient: bool = False
+        self, name: str, target: str, kind: RecordType, *, lenient: bool = False
     ) -> PlainAnswer | dns.message.Message | str:
-        """A NOERROR or NXDOMAIN answer about `target`, or why there was none; two rounds over the servers. `name` is
-        what was asked for at first. Raises NoName."""
+        """Return a NOERROR or NXDOMAIN response for `target`, or the reason why there is none, after up to two rounds
+        over the servers. `name` is the name of the look-up. Raises NoName.
+        """
         question = DnsQuestion.of(target, kind)
         problem = ""
         for attempt in range(2 * len(self._servers)):
@@ -292,7 +297,7 @@ class Resolver:
                 return response
             problem = f"{server} answered {dns.rcode.to_text(response.rcode())}"
             if attempt >= len(self._servers) - 1:
-                break  # every server has been asked, and this one is alive: it won't know better now
+                break  # every server was tried, and this one is alive: a retry would not help
         self._answered.pop(name, None)
         return problem
 
@@ -315,7 +320,7 @@ class Resolver:
         except (OSError, EOFError) as error:
             return f"is not reachable ({type(error).__name__})"
         except dns.exception.DNSException as error:
-            return f"answered nonsense ({type(error).__name__})"
+            return f"sent an unusable response ({type(error).__name__})"
         return response
 
 
@@ -328,7 +333,7 @@ def _has_failed(answer: object) -> bool:
 
 
 def system_servers() -> tuple[HostPort, ...]:
-    """The name servers of /etc/resolv.conf; 127.0.0.1 when it names none, as resolv.conf(5) says."""
+    """Return the name servers of /etc/resolv.conf; 127.0.0.1 if it names none (resolv.conf(5))."""
     try:
         found = dns.resolver.Resolver(filename="/etc/resolv.conf")
     except (dns.exception.DNSException, OSError):
@@ -338,7 +343,7 @@ def system_servers() -> tuple[HostPort, ...]:
 
 
 def ascii_domain(domain: str) -> str | None:
-    """The A-label form (RFC 5891, with UTS 46 mapping), lower case, no final dot; None if there is none."""
+    """Return the A-label form (RFC 5891, with UTS 46 mapping) in lower case without final dot; None if invalid."""
     name = domain.removesuffix(".").lower()
     if name.isascii():
         return name if 0 < len(name) <= 253 and ".." not in name and name[0] != "." else None
@@ -349,7 +354,7 @@ def ascii_domain(domain: str) -> str | None:
 
 
 def _numeric(server: HostPort) -> HostPort:
-    """A name server is given by address: looking up its name would need a name server."""
+    """Return a name server by address. Raises ValueError for a name, whose look-up would need a name server."""
     if server.host == "localhost":
         return HostPort("127.0.0.1", server.port)
     ip_address(server.host)

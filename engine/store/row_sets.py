@@ -1,9 +1,9 @@
-"""Row sets: many rows as array parameters of one statement, with generated positions.
+"""Pass many rows as array parameters of one statement, with generated positions.
 
-A wide statement names its parameters. `:low` is a single value. `:message`, where a RowSet of that name belongs to
-the statement, is a relation with the set's columns, to be read as `FROM :message`; `:message.names` is the list of its
-columns for an INSERT. RowSet and its columns say once what each parameter holds, of which type it is and where its
-value comes from, so that no position is written by hand. A name that is a fragment stands for the fragment's text.
+A wide statement names its parameters. `:low` is a single value. `:message`, if the statement has a RowSet of that name,
+is a relation with the set's columns, used as `FROM :message`; `:message.names` is the list of its columns for an
+INSERT. RowSet and its columns define once the content, type and source of each parameter, so no position is written by
+hand. The name of a fragment stands for the fragment's text.
 """
 
 import re
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 Item = TypeVar("Item")
 
-# The types of PostgreSQL for annotations that leave no choice. Integers have several widths: their columns name one.
+# PostgreSQL types of unambiguous annotations. Integers have several widths, so their columns name one.
 _TYPES: Final[dict[object, str]] = {
     UUID: "uuid", str: "text", bytes: "bytea", bool: "boolean", datetime: "timestamptz", date: "date",
     timedelta: "interval",
@@ -30,9 +30,9 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z][a-z0-9_]*)(\.names\b)?")
 class Column(Struct, frozen=True):
     """One column of a row set.
 
-    `value` computes it from a row; without one it is the row's attribute `name`. `type` is the PostgreSQL type;
-    without one it follows from the annotation of that attribute. `repeats` marks a column that is never NULL and
-    mostly has one value throughout a batch: that value is then sent once.
+    `value` computes it from a row; without one it is the row's attribute `name`. `type` is the PostgreSQL type; without
+    one it follows from the annotation of that attribute. `repeats` marks a column that is never NULL and mostly has one
+    value in a batch, which is then sent once.
     """
 
     name: str
@@ -57,7 +57,7 @@ class RowSet(Generic[Item]):
         self.types = tuple(column.type or _type_of(item, column.name) for column in columns)
         self._repeats = tuple(column.repeats for column in columns)
         if all(self._repeats):
-            raise ValueError(f"row set {name}: one column must not repeat, for it tells the number of rows")
+            raise ValueError(f"row set {name}: one column must not repeat, because it determines the number of rows")
         self._values = tuple(column.value or attrgetter(column.name) for column in columns)
 
     def of(self, rows: Iterable[Item]) -> Arrays:
@@ -120,10 +120,10 @@ class WideStatement:
 
 
 def _shortened(column: list[object], repeats: bool) -> list[object]:  # noqa: FBT001 - called for every column
-    """Return a column without values that the statement can add: each costs the client 0.3 µs and the server as much.
+    """Shorten a column whose values the statement can add: each value costs client and server 0.3 µs.
 
-    `unnest` fills short arrays up with NULL, so a column of NULLs needs none; a column that `repeats` needs its value
-    once.
+    `unnest` pads short arrays with NULL, so a column of NULLs is sent empty; a column that `repeats` is sent with one
+    value.
     """
     if not column or (column[0] is not None and not repeats) or column.count(column[0]) != len(column):
         return column
@@ -137,4 +137,4 @@ def _type_of(item: type[Any], name: str) -> str:
     try:
         return _TYPES[annotation]
     except KeyError:
-        raise TypeError(f"column {name}: give its PostgreSQL type, which {annotation!r} does not tell") from None
+        raise TypeError(f"column {name}: give its PostgreSQL type, which does not follow from {annotation!r}") from None

@@ -1,12 +1,10 @@
-"""Cache values that many callers request at once, such as DNS answers, and compute each only once."""
+"""Cache values that many callers request at once, such as DNS responses, and compute each only once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-REFRESH: Final = (
-    0.9  # of its time: a value that is asked for later is made anew before it expires (as Unbound prefetch)
-)
+REFRESH: Final = 0.9  # of its lifetime: a later request refreshes the value before it expires (as Unbound prefetch)
 REFRESH_AGAIN_S: Final = 1.0  # after a refresh that failed
 
 K = TypeVar("K")
@@ -29,12 +27,12 @@ class _Kept(NamedTuple, Generic[V]):
 
 
 class SingleFlightCache(Generic[K, V]):
-    """A bounded cache in which every caller of a key waits for one and the same computation.
+    """A bounded cache in which concurrent callers of a key share one computation.
 
-    The cache refreshes a value in use shortly before it expires, so that no caller waits for it. Where the new value
-    is a failure (`is_failure`), the old one stays until it expires. For `stale_s` seconds after it expired, a value
-    that is no failure is still returned while its refresh runs. Cancelling a caller leaves the computation running
-    for the others; `make` bounds its own time.
+    The cache refreshes a value in use shortly before it expires, so that no caller waits for it. If the new value is a
+    failure (`is_failure`), the old one stays until it expires. For `stale_s` seconds after expiry, a value that is not
+    a failure is still returned while its refresh runs. Cancelling a caller does not stop the computation; `make` limits
+    its own time.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Take over listening sockets from the supervisor, and tell it that this process is ready.
+"""Take over listening sockets from the supervisor, and report to it when this process is ready.
 
 Any supervisor passes sockets as systemd does (sd_listen_fds(3)): descriptors from 3 on, `LISTEN_FDS` their number,
 `LISTEN_FDNAMES` their names, `LISTEN_PID` the receiving process.
@@ -16,13 +16,13 @@ _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
 class WrongSockets(RuntimeError):  # noqa: N818 - named for what they are
-    """The supervisor passed sockets that can't be used; the text says what is expected."""
+    """The supervisor passed sockets that can't be used; the text says why."""
 
 
 def take(environ: MutableMapping[str, str] = os.environ) -> dict[str, list[socket.socket]]:
-    """Return the listening sockets for this process by name; {} when there are none.
+    """Return the listening sockets for this process by name; {} if there are none.
 
-    Takes the variables out of `environ`, so that no child believes them to be its own. Raises WrongSockets.
+    Removes the variables from `environ`, so that child processes do not use them. Raises WrongSockets.
     """
     found: dict[str, list[socket.socket]] = {}
     for fd, name in described(environ):
@@ -33,21 +33,21 @@ def take(environ: MutableMapping[str, str] = os.environ) -> dict[str, list[socke
 
 
 def described(environ: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Return descriptor and name of every socket that `environ` announces to this process; raises WrongSockets."""
+    """Return descriptor and name of every socket that `environ` passes to this process. Raises WrongSockets."""
     pid, count = environ.get("LISTEN_PID", ""), environ.get("LISTEN_FDS", "")
     if pid != str(os.getpid()) or not count.isdigit() or not int(count):
         return []
     names = environ.get("LISTEN_FDNAMES", "").split(":") if environ.get("LISTEN_FDNAMES") else []
     if names and len(names) != int(count):
-        raise WrongSockets(f"LISTEN_FDS tells of {count} sockets and LISTEN_FDNAMES names {len(names)}.")
+        raise WrongSockets(f"LISTEN_FDS is {count}, but LISTEN_FDNAMES has {len(names)} names.")
     return [(FIRST + place, names[place] if names else "") for place in range(int(count))]
 
 
 def tell_ready(environ: Mapping[str, str] = os.environ) -> None:
-    """Tell the supervisor that this process serves. Does nothing without one; may be repeated."""
+    """Report to the supervisor that this process is ready. Does nothing without one; idempotent."""
     fd = environ.get(READY_FD, "")
     if fd.isdigit():
-        with suppress(OSError):  # the supervisor may have gone
+        with suppress(OSError):  # the supervisor may have ended
             os.write(int(fd), b"R")
 
 
@@ -57,7 +57,7 @@ def _listener(fd: int, name: str) -> socket.socket:
         found = socket.socket(fileno=fd)
         listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) if found.type == socket.SOCK_STREAM else 0
     except OSError as error:
-        raise WrongSockets(f"Descriptor {fd}, handed over as {name or 'unnamed'}, is no socket: {error}.") from error
+        raise WrongSockets(f"Descriptor {fd}, passed as {name or 'unnamed'}, is not a socket: {error}.") from error
     if found.family not in (socket.AF_INET, socket.AF_INET6) or not listens:
-        raise WrongSockets(f"The socket handed over as {name or 'unnamed'} does not listen for TCP connections.")
+        raise WrongSockets(f"The socket passed as {name or 'unnamed'} does not listen for TCP connections.")
     return found

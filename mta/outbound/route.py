@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from engine.base.settings import Settings
-from engine.mail.simulator import Part, part_of
+from engine.mail.simulator import SimulatedOutcome, simulated_outcome
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.attempts import SHARED_ATTEMPT, after_deaths, refused_by_route, without_key, without_recipients
@@ -133,9 +133,9 @@ class RouteStage:
         quick: list[ActiveDelivery] = []
         slow: list[ActiveDelivery] = []
         for one in mail:
-            is_slow = any(part_of(address) is Part.SLOW for address in one.addresses)
+            is_slow = any(simulated_outcome(address) is SimulatedOutcome.SLOW for address in one.addresses)
             (slow if is_slow else quick).append(one)
-        apart = msgspec.structs.replace(route, site=f"{Part.SLOW.value}.{route.site}")
+        apart = msgspec.structs.replace(route, site=f"{SimulatedOutcome.SLOW.value}.{route.site}")
         for way, part in ((route, quick), (apart, slow)):
             if part:
                 await self._bring(way, WITHOUT, part, None)

@@ -17,7 +17,7 @@ from engine.base import clock, ids
 from engine.delivery.outcome import Verdict
 from engine.flows.sending.complaint import complain
 from engine.flows.sending.settle import DeliveryAttempt
-from engine.mail.simulator import Part, part_of
+from engine.mail.simulator import SimulatedOutcome, simulated_outcome
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 
@@ -68,7 +68,7 @@ class SimulatedComplaints:
     def _note(self, attempt: DeliveryAttempt) -> None:
         for one in attempt.results:
             delivered = one.outcome is not None and one.outcome.verdict is Verdict.DELIVERED
-            if delivered and part_of(one.address) is Part.COMPLAINED:
+            if delivered and simulated_outcome(one.address) is SimulatedOutcome.COMPLAINED:
                 self._add(attempt.row.message_id, one.place)
 
     async def _complain(self) -> None:
@@ -103,7 +103,9 @@ class SimulatedComplaints:
         since, until = (ids.floor_of(clock.milliseconds(at)) for at in (now - LOOK_BACK, now + LOOK_BACK))
         ending = f"@{self._domain}"
         try:
-            found = await _DELIVERED_LATELY.records(self._pool, since, until, Part.COMPLAINED.value, ending, MAX_FOUND)
+            found = await _DELIVERED_LATELY.records(
+                self._pool, since, until, SimulatedOutcome.COMPLAINED.value, ending, MAX_FOUND
+            )
         except DatabaseUnavailable as error:
             _log.warning("simulated complaints not looked for", error=repr(error))
             return

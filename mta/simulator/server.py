@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from engine.base.settings import MEBIBYTE, Settings
 from engine.mail import return_path
 from engine.mail.return_path import ReturnPathOrigin
-from engine.mail.simulator import Part, domain_of, part_of
+from engine.mail.simulator import SimulatedOutcome, domain_of, simulated_outcome
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 from mta.smtp.server import commands
@@ -106,7 +106,7 @@ class _SimulatedMail(Struct):
 
     origin: ReturnPathOrigin | None
     smtputf8: bool
-    recipients: list[Part] = field(default_factory=list)
+    recipients: list[SimulatedOutcome] = field(default_factory=list)
 
 
 class _SimulatorSession:
@@ -184,13 +184,14 @@ class _SimulatorSession:
             return "452 4.5.3 too many recipients"
         if address.rpartition("@")[2].lower() != self._host.domain:
             return f"550 5.7.1 only {self._host.domain} is simulated here"
-        part = part_of(address)
+        part = simulated_outcome(address)
         match part:
             case None:
-                return f"550 5.1.1 no such simulator recipient; there are {', '.join(one.value for one in Part)}"
-            case Part.BOUNCED:
+                known = ", ".join(SimulatedOutcome)
+                return f"550 5.1.1 no such simulator recipient; there are {known}"
+            case SimulatedOutcome.BOUNCED:
                 return "550 5.1.1 simulated: no such user"
-            case Part.DEFERRED if not await self._was_tried(self._mail.origin, address):
+            case SimulatedOutcome.DEFERRED if not await self._was_tried(self._mail.origin, address):
                 return "452 4.2.2 simulated: mailbox full at the first attempt, taken at the next"
         self._mail.recipients.append(part)
         return "250 2.1.5 ok"
@@ -210,9 +211,9 @@ class _SimulatorSession:
         taken, self._mail = self._mail.recipients, None
         if size > self._host.max_bytes:
             return f"552 5.3.4 more than {self._host.max_bytes} octets"
-        if Part.SLOW in taken:
+        if SimulatedOutcome.SLOW in taken:
             await asyncio.sleep(self._host.slow_s)
-        follows = "; a complaint follows" if Part.COMPLAINED in taken else ""
+        follows = "; a complaint follows" if SimulatedOutcome.COMPLAINED in taken else ""
         return f"250 2.0.0 simulated: delivered{follows}"
 
 

@@ -270,7 +270,7 @@ class SubmissionSession(AiosmtpdSession):
 
     def _allow_content(self, pace: TransferRate, size: int) -> None:
         """Limit the wait for more content to the idle time, and to what the minimum rate allows for `size` octets."""
-        allowed = min(self._server.settings.relay_idle_s, pace.patience_s(size, self.loop.time()))
+        allowed = min(self._server.settings.relay_idle_s, pace.timeout_s(size, self.loop.time()))
         self.allow(max(allowed, 0.001))
 
     async def _submit(self, content: ReceivedContent) -> str:

@@ -10,9 +10,9 @@ from engine.base.settings import BadSetting, variable
 from engine.mail.address import BadAddress
 from engine.store.database_errors import (
     DatabaseError,
+    DatabaseLoginRefused,
     DatabaseMissing,
     DatabaseUnavailable,
-    LoginRefused,
     SchemaMismatch,
 )
 from ops.operate import ApiError
@@ -31,7 +31,7 @@ def sentence(error: Exception) -> str:
             return _not_permitted(error)
         case SchemaMismatch():
             return f"The database lacks what this version needs ({error}). Run `ops migrate`."
-        case LoginRefused():
+        case DatabaseLoginRefused():
             return f"PostgreSQL does not let us in: {error}. Correct user and password in {variable('database_url')}."
         case DatabaseMissing():
             return f"PostgreSQL says: {error}. Create it, or correct {variable('database_url')}."

@@ -189,7 +189,7 @@ def migrate(*, as_json: bool) -> None:
     settings = attached()
     assert settings.database_url is not None
     try:
-        applied = asyncio.run(run(settings.database_url, say=lambda words: click.echo(words, err=True)))
+        applied = asyncio.run(run(settings.database_url, report=lambda words: click.echo(words, err=True)))
     except MigrationError as error:
         fail(str(error))
     show({"applied": applied or ["nothing: the database is up to date"]}, as_json=as_json)

@@ -186,13 +186,13 @@ async def test_a_query_of_very_many_parameters_is_refused(api: Api, account: Tes
 def test_a_steady_client_that_ends_in_time_is_never_given_up(rate: int) -> None:
     progress = transfer_rate.TransferRate(0.0, deadline_s=60, min_bytes_per_s=500)
     for tenth in range(1, 600):
-        assert progress.patience_s(rate * tenth // 10, tenth / 10) > 0, tenth
+        assert progress.timeout_s(rate * tenth // 10, tenth / 10) > 0, tenth
 
 
 @pytest.mark.parametrize("head", [0, 10_000, 51_000_000])
 def test_octets_sent_at_once_buy_no_time_for_a_trickle(head: int) -> None:
     progress = transfer_rate.TransferRate(0.0, deadline_s=60, min_bytes_per_s=500)
-    given_up = next(second for second in range(60) if not progress.patience_s(head + second, second))
+    given_up = next(second for second in range(60) if not progress.timeout_s(head + second, second))
 
     assert given_up <= 2 * transfer_rate.WINDOW_S
 
@@ -200,4 +200,4 @@ def test_octets_sent_at_once_buy_no_time_for_a_trickle(head: int) -> None:
 def test_without_a_least_rate_the_deadline_alone_counts() -> None:
     progress = transfer_rate.TransferRate(0.0, deadline_s=60, min_bytes_per_s=0)
 
-    assert [progress.patience_s(1, at) for at in (0.0, 30.0, 60.0, 90.0)] == [60.0, 30.0, 0.0, 0.0]
+    assert [progress.timeout_s(1, at) for at in (0.0, 30.0, 60.0, 90.0)] == [60.0, 30.0, 0.0, 0.0]

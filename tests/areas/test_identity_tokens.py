@@ -17,7 +17,7 @@ from engine.areas.identity.types import Config, Proven
 from engine.base import clock
 from engine.base.netaddr import is_public
 from engine.base.settings import HostPort, Settings
-from engine.store.http_client import anybody
+from engine.store.http_client import any_address
 from engine.store.resolver import Resolver
 from tests.harness.provider import CLIENT_ID, CLIENT_SECRET, Claims, Person, TestProvider, providing
 
@@ -53,7 +53,7 @@ async def use(provider: TestProvider, time: Clock) -> AsyncIterator[Use]:
 
     def make(**changed: Any) -> IdentityProvider:
         config = Config(changed.pop("issuer", provider.issuer), CLIENT_ID, CLIENT_SECRET, "openid email")
-        given: dict[str, Any] = {"may_dial": anybody, "clock": time, "timeout_s": 5.0}
+        given: dict[str, Any] = {"may_dial": any_address, "clock": time, "timeout_s": 5.0}
         return IdentityProvider(config, resolver, **(given | changed))
 
     yield make

@@ -105,4 +105,4 @@ def test_what_is_held_is_the_sum_of_all_reservations_and_ends_at_nothing(steps: 
         reservation.release()
         reservation.release()
 
-    assert (pool.held, pool._by_owner, pool._by_part, pool._arriving) == (0, {}, {}, {})
+    assert (pool.held, pool._by_owner, pool._by_part, pool._revocable) == (0, {}, {}, {})

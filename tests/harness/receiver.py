@@ -284,7 +284,7 @@ async def client_of(zone: Responder | None = None, **how: object) -> AsyncIterat
 
 async def post(client: HttpClient, url: str, *, timeout_s: float = 1.0) -> HttpReply | HttpFailure:
     """A post of next to nothing."""
-    return await client.post(yarl.URL(url), b"{}", {"content-type": "x"}, timeout_s=timeout_s, most_bytes=4_096)
+    return await client.post(yarl.URL(url), b"{}", {"content-type": "x"}, timeout_s=timeout_s, max_bytes=4_096)
 
 
 def failed(found: HttpReply | HttpFailure) -> HttpFailure:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.mail.address import Mailbox
 from engine.mail.compose import Draft
-from engine.mail.parts import Attachment
+from engine.mail.parts import MailAttachment
 
 THOROUGH = settings(max_examples=300, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -74,7 +74,7 @@ _types = st.sampled_from([
 ])  # fmt: skip
 _dispositions: st.SearchStrategy[Literal["attachment", "inline"]] = st.sampled_from(["attachment", "inline"])
 attachments = st.builds(
-    Attachment,
+    MailAttachment,
     filename=filenames,
     content_type=_types,
     content=st.binary(max_size=300) | st.sampled_from([b"", b"\r\n.\r\n", bytes(range(256)) * 300]),

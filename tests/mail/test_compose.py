@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from engine.mail.address import Mailbox
 from engine.mail.compose import BadDraft, Draft, compose
-from engine.mail.parts import Attachment
+from engine.mail.parts import MailAttachment
 from tests.mail.drafts import THOROUGH, body_text, drafts
 
 PLAIN = Draft(
@@ -28,10 +28,10 @@ PLAIN = Draft(
     subject="Shipped",
     text="Hello\n",
 )
-PICTURE = Attachment(
+PICTURE = MailAttachment(
     filename="logo.png", content_type="image/png", content=b"\x89PNG", disposition="inline", cid="logo"
 )
-PAPER = Attachment(filename="invoice.pdf", content_type="application/pdf", content=b"%PDF")
+PAPER = MailAttachment(filename="invoice.pdf", content_type="application/pdf", content=b"%PDF")
 
 
 def with_(**changes: Any) -> Draft:
@@ -332,7 +332,7 @@ def test_an_empty_subject_is_left_out() -> None:
 
 def test_composite_types_travel_as_octets() -> None:
     message = b"From: a@b.test\r\n\r\nbare \n line"
-    draft = with_(attachments=(Attachment(filename="m.eml", content_type="message/rfc822", content=message),))
+    draft = with_(attachments=(MailAttachment(filename="m.eml", content_type="message/rfc822", content=message),))
 
     part = list(parsed(draft).iter_parts())[1]
 

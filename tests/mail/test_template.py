@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.mail import template
-from engine.mail.template import MAX_DEPTH, MAX_NAME, MAX_RENDERED, MAX_TAGS, BadTemplate, Part, TooLong
+from engine.mail.template import MAX_DEPTH, MAX_NAME, MAX_RENDERED, MAX_TAGS, BadTemplate, TemplatePart, TooLong
 from tests.mail.drafts import THOROUGH
 
 NASTY = """<b class="x" id='y'> & {{name}} &amp;"""
 
 
-def written(source: str, values: Mapping[str, str] | None = None, part: Part = Part.HTML) -> str:
+def written(source: str, values: Mapping[str, str] | None = None, part: TemplatePart = TemplatePart.HTML) -> str:
     return template.render(template.compile_part(source, part), values or {})
 
 
@@ -52,8 +52,8 @@ def test_html_escapes_double_braces_only() -> None:
     )
 
 
-@pytest.mark.parametrize("part", [Part.SUBJECT, Part.TEXT])
-def test_subject_and_text_take_values_as_they_are(part: Part) -> None:
+@pytest.mark.parametrize("part", [TemplatePart.SUBJECT, TemplatePart.TEXT])
+def test_subject_and_text_take_values_as_they_are(part: TemplatePart) -> None:
     assert written("{{x}}|{{{x}}}", {"x": NASTY}, part) == f"{NASTY}|{NASTY}"
 
 
@@ -109,7 +109,7 @@ def test_a_section_may_stand_in_one_of_its_own_name() -> None:
     ],
 )
 def test_a_section_tag_alone_on_its_line_leaves_no_empty_line(source: str, expected: str) -> None:
-    assert written(source, {"x": "1"}, Part.TEXT) == expected
+    assert written(source, {"x": "1"}, TemplatePart.TEXT) == expected
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_a_section_tag_alone_on_its_line_leaves_no_empty_line(source: str, expec
 )
 def test_a_fault_is_named_with_its_place(source: str, line: int, column: int, word: str) -> None:
     with pytest.raises(BadTemplate) as caught:
-        template.compile_part(source, Part.TEXT)
+        template.compile_part(source, TemplatePart.TEXT)
 
-    assert (caught.value.part, caught.value.line, caught.value.column) == (Part.TEXT, line, column)
+    assert (caught.value.part, caught.value.line, caught.value.column) == (TemplatePart.TEXT, line, column)
     assert word in caught.value.problem
 
 
@@ -147,7 +147,7 @@ def test_the_first_faulty_part_is_named() -> None:
     with pytest.raises(BadTemplate) as caught:
         template.compile_template("fine", "{{#a}}", "{{")
 
-    assert caught.value.part is Part.HTML
+    assert caught.value.part is TemplatePart.HTML
 
 
 def test_names_come_in_the_order_of_their_first_use() -> None:
@@ -164,21 +164,21 @@ def test_a_part_that_is_absent_stays_absent() -> None:
 
 
 def test_tags_and_depth_are_bounded() -> None:
-    template.compile_part("{{a}}" * MAX_TAGS, Part.TEXT)
-    template.compile_part("{{#a}}" * MAX_DEPTH + "{{/a}}" * MAX_DEPTH, Part.TEXT)
+    template.compile_part("{{a}}" * MAX_TAGS, TemplatePart.TEXT)
+    template.compile_part("{{#a}}" * MAX_DEPTH + "{{/a}}" * MAX_DEPTH, TemplatePart.TEXT)
     with pytest.raises(BadTemplate, match=str(MAX_TAGS)):
-        template.compile_part("{{!}}" * (MAX_TAGS + 1), Part.TEXT)
+        template.compile_part("{{!}}" * (MAX_TAGS + 1), TemplatePart.TEXT)
     with pytest.raises(BadTemplate, match=str(MAX_DEPTH)):
-        template.compile_part("{{#a}}" * (MAX_DEPTH + 1) + "{{/a}}" * (MAX_DEPTH + 1), Part.TEXT)
+        template.compile_part("{{#a}}" * (MAX_DEPTH + 1) + "{{/a}}" * (MAX_DEPTH + 1), TemplatePart.TEXT)
 
 
 def test_what_a_part_comes_to_is_bounded() -> None:
-    program = template.compile_part("{{x}}" * 1000, Part.HTML)
+    program = template.compile_part("{{x}}" * 1000, TemplatePart.HTML)
 
     assert len(template.render(program, {"x": "'" * 1000})) == MAX_RENDERED
     with pytest.raises(TooLong) as caught:
         template.render(program, {"x": "'" * 1001})
-    assert caught.value.part is Part.HTML
+    assert caught.value.part is TemplatePart.HTML
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_reading_a_million_characters_takes_no_time(source: str) -> None:
     """Quadratic work on any of these would take minutes."""
     before = time.thread_time()
     with contextlib.suppress(BadTemplate):
-        template.compile_part(source, Part.HTML)
+        template.compile_part(source, TemplatePart.HTML)
 
     assert time.thread_time() - before < 6
 
@@ -269,7 +269,7 @@ def test_no_source_raises_anything_but_its_own_error(parts: list[str], values: d
     source = "".join(parts)
     fault: BadTemplate | None = None
     try:
-        program = template.compile_part(source, Part.HTML)
+        program = template.compile_part(source, TemplatePart.HTML)
     except BadTemplate as error:
         fault = error
     else:
@@ -283,7 +283,7 @@ def test_no_source_raises_anything_but_its_own_error(parts: list[str], values: d
 @given(st.text())
 def test_no_text_raises_anything_but_its_own_error(source: str) -> None:
     try:
-        program = template.compile_part(source, Part.SUBJECT)
+        program = template.compile_part(source, TemplatePart.SUBJECT)
     except BadTemplate:
         return
     assert isinstance(template.render(program, {}), str)

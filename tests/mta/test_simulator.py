@@ -11,7 +11,7 @@ from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.settings import SourceIp
 from engine.flows.accounts import suspend
-from engine.mail.simulator import Part, domain_of, part_of
+from engine.mail.simulator import SimulatedOutcome, domain_of, simulated_outcome
 from mta.simulator.complaints import SimulatedComplaints
 from mta.simulator.server import Simulator
 from ops.explain import explain
@@ -33,15 +33,18 @@ async def outcome(here: World, message: Any, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("address", "part"),
+    ("address", "outcome"),
     [
-        ("delivered@x", Part.DELIVERED), ("Bounced@x", Part.BOUNCED), ("deferred+a+b@x", Part.DEFERRED),
-        ("COMPLAINED+Order-7@x", Part.COMPLAINED), ("slow+@x", Part.SLOW), ("nobody@x", None), ("+slow@x", None),
-        ("delivered.x@x", None), ("@x", None),
+        ("delivered@x", SimulatedOutcome.DELIVERED), ("Bounced@x", SimulatedOutcome.BOUNCED),
+        ("deferred+a+b@x", SimulatedOutcome.DEFERRED), ("COMPLAINED+Order-7@x", SimulatedOutcome.COMPLAINED),
+        ("slow+@x", SimulatedOutcome.SLOW), ("nobody@x", None), ("+slow@x", None), ("delivered.x@x", None),
+        ("@x", None),
     ],
 )  # fmt: skip
-def test_the_name_decides_in_whatever_case_and_with_whatever_tag(address: str, part: Part | None) -> None:
-    assert part_of(address) is part
+def test_the_local_part_selects_the_outcome_in_any_case_and_with_any_tag(
+    address: str, outcome: SimulatedOutcome | None
+) -> None:
+    assert simulated_outcome(address) is outcome
     assert domain_of("Mail.Example.com") == "simulator.mail.example.com"
 
 

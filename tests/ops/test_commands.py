@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from engine.store.database_errors import DatabaseUnavailable, LoginRefused, SchemaMismatch
+from engine.store.database_errors import DatabaseLoginRefused, DatabaseUnavailable, SchemaMismatch
 from ops import release
 from ops.cli import cli
 from ops.commands import delivery
@@ -108,7 +108,7 @@ def test_a_file_of_another_user_is_told_with_both_users(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (LoginRefused("no such password"), "WAYBILL_DATABASE_URL"),
+        (DatabaseLoginRefused("no such password"), "WAYBILL_DATABASE_URL"),
         (SchemaMismatch('relation "x" does not exist'), "Run `ops migrate`."),
         (DatabaseUnavailable("the database system is starting up"), "does not serve us now"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "`ops doctor`"),

@@ -71,7 +71,7 @@ def written(threshold: logs.Threshold) -> list[str]:
 def test_a_level_of_the_file_holds_for_its_process_until_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "LOOK_S", 0.0)
+    monkeypatch.setattr(logs, "READ_EVERY_S", 0.0)
     file = tmp_path / logs.LEVELS_FILE
     mine = logs.Threshold("mta-1", logging.INFO, file)
     assert written(mine) == ["info", "warning", "error"]

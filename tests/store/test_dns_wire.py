@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from engine.store import dns_wire
 from engine.store.dns_exchange import DnsQuestion, answering
-from engine.store.dns_wire import PlainAnswer, PlainQuestion
+from engine.store.dns_wire import PlainAnswer, SentQuestion
 from engine.store.resolver import Mx, RecordReader
 
 KINDS = ("MX", "A", "AAAA")
@@ -36,7 +36,7 @@ TEXTS = {
 
 
 @st.composite
-def packets(draw: st.DrawFn) -> tuple[str, str, PlainQuestion, bytes]:
+def packets(draw: st.DrawFn) -> tuple[str, str, SentQuestion, bytes]:
     """A question and what a server might answer to it, more or less."""
     kind, name = draw(st.sampled_from(KINDS)), draw(names)
     asked = dns_wire.ask(name, kind, draw(st.integers(0, 65_535)))
@@ -67,7 +67,7 @@ def _rrset(name: str, ttl: int, rdtype: str, text: str) -> dns.rrset.RRset:
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> tuple[str, str, PlainQuestion, bytes]:
+def mutated(draw: st.DrawFn) -> tuple[str, str, SentQuestion, bytes]:
     """The same with octets changed, cut off, put in or added."""
     name, kind, asked, wire = draw(packets())
     octets = bytearray(wire)
@@ -94,7 +94,7 @@ def _mx(rdata: Any) -> Mx:
     return Mx(rdata.preference, "" if host == "." else host)
 
 
-def _alike(name: str, kind: str, asked: PlainQuestion, wire: bytes) -> PlainAnswer | None:
+def _alike(name: str, kind: str, asked: SentQuestion, wire: bytes) -> PlainAnswer | None:
     """Fails unless dnspython reads the same, where the codec reads anything; gives what it read."""
     plain = dns_wire.read(wire, asked)
     if plain is None:
@@ -114,13 +114,13 @@ def _alike(name: str, kind: str, asked: PlainQuestion, wire: bytes) -> PlainAnsw
 
 
 @given(packets())
-def test_what_the_codec_reads_of_a_packet_dnspython_reads_alike(case: tuple[str, str, PlainQuestion, bytes]) -> None:
+def test_what_the_codec_reads_of_a_packet_dnspython_reads_alike(case: tuple[str, str, SentQuestion, bytes]) -> None:
     _alike(*case)
 
 
 @given(mutated())
 def test_what_the_codec_reads_of_a_damaged_packet_dnspython_reads_alike(
-    case: tuple[str, str, PlainQuestion, bytes],
+    case: tuple[str, str, SentQuestion, bytes],
 ) -> None:
     _alike(*case)
 

@@ -35,8 +35,8 @@ async def flushes() -> Flushes:
     return Flushes()
 
 
-def group(flushes: Flushes, *, most_items: int = 128, most_waiting: int = 10_000) -> GroupCommit[int, int]:
-    return GroupCommit(flushes, most_items=most_items, most_waiting=most_waiting, bad_data=(ValueError,))
+def group(flushes: Flushes, *, max_items: int = 128, max_waiting: int = 10_000) -> GroupCommit[int, int]:
+    return GroupCommit(flushes, max_items=max_items, max_waiting=max_waiting, bad_data=(ValueError,))
 
 
 async def test_a_single_item_flushes_at_once(flushes: Flushes) -> None:
@@ -59,7 +59,7 @@ async def test_items_gather_while_a_flush_is_in_flight(flushes: Flushes) -> None
 
 
 async def test_batches_are_bounded_and_keep_the_order(flushes: Flushes) -> None:
-    commit = group(flushes, most_items=3)
+    commit = group(flushes, max_items=3)
 
     assert await asyncio.gather(*[commit.submit(number) for number in (1, 2, 3, 4, 5)]) == [2, 4, 6, 8, 10]
     assert flushes.batches == [[1, 2, 3], [4, 5]]
@@ -124,7 +124,7 @@ async def test_a_waiter_that_goes_away_before_the_flush_withdraws_its_item(flush
 
 
 async def test_too_much_waiting_is_refused_at_once(flushes: Flushes) -> None:
-    commit = group(flushes, most_waiting=2)
+    commit = group(flushes, max_waiting=2)
     flushes.free.clear()
     first = commit.enqueue(1)
     await asyncio.sleep(0)
@@ -156,7 +156,7 @@ async def test_idle_is_immediate_without_work_and_waits_with_it(flushes: Flushes
 
 
 async def test_a_least_interval_gathers_under_load_and_costs_the_first_nothing(flushes: Flushes) -> None:
-    commit: GroupCommit[int, int] = GroupCommit(flushes, least_interval_s=INTERVAL_S)
+    commit: GroupCommit[int, int] = GroupCommit(flushes, min_interval_s=INTERVAL_S)
     began = time.monotonic()
     assert await commit.submit(1) == 2
     first_s = time.monotonic() - began
@@ -171,7 +171,7 @@ async def test_a_least_interval_gathers_under_load_and_costs_the_first_nothing(f
 
 
 async def test_a_full_batch_does_not_wait_for_the_interval(flushes: Flushes) -> None:
-    commit: GroupCommit[int, int] = GroupCommit(flushes, most_items=2, least_interval_s=600)
+    commit: GroupCommit[int, int] = GroupCommit(flushes, max_items=2, min_interval_s=600)
 
     async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*[commit.submit(number) for number in (1, 2, 3, 4)])
@@ -191,7 +191,7 @@ async def test_a_set_is_answered_in_its_order_with_refusals_as_values(flushes: F
 
 
 async def test_a_set_is_never_divided(flushes: Flushes) -> None:
-    commit = group(flushes, most_items=4)
+    commit = group(flushes, max_items=4)
     flushes.free.clear()
     first = commit.enqueue(0)
     await asyncio.sleep(0)
@@ -255,7 +255,7 @@ async def test_a_fault_of_the_flush_is_raised_for_the_whole_set(flushes: Flushes
 
 
 async def test_a_set_that_is_withdrawn_is_not_flushed(flushes: Flushes) -> None:
-    commit = group(flushes, most_waiting=5)
+    commit = group(flushes, max_waiting=5)
     flushes.free.clear()
     first = commit.enqueue(0)
     await asyncio.sleep(0.01)

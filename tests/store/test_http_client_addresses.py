@@ -86,7 +86,7 @@ async def test_a_name_that_leads_inside_is_refused(zone: Responder, kind: str, a
         found = failed(await post(client, f"http://inside.test:{canary.port}/"))
 
     assert found.kind == "refused_address"
-    assert found.text == "inside.test leads to what is not a public address"
+    assert found.text == "inside.test does not resolve to a public address"
     assert canary.got == []
 
 

@@ -11,7 +11,7 @@ from dns.rdtypes.ANY.CNAME import CNAME
 
 from engine.areas.domains.types import Place
 from engine.base.settings import HostPort, Settings
-from engine.store.dns_exchange import Kind
+from engine.store.dns_exchange import RecordType
 from engine.store.resolver import Answered, NoData, NxDomain, RecordReader, Records, Resolver
 
 QUERY_S: Final = 2.0
@@ -43,7 +43,7 @@ class SetupResolver(Resolver):
             return _texts(await self.txt(name), lambda value: value.decode("utf-8", "replace"))
         if kind == "MX":
             return _texts(await self.mx(name), lambda mx: f"{mx.preference} {mx.host or '.'}")
-        return _texts(await self._look_up(name, cast("Kind", "CNAME"), RecordReader(_target)), str)
+        return _texts(await self._look_up(name, cast("RecordType", "CNAME"), RecordReader(_target)), str)
 
 
 def for_checks(settings: Settings) -> SetupResolver:

@@ -32,7 +32,7 @@ from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import attachments as files
 from engine.mail.address import BadAddress, Mailbox, canonical, check_sender, parse_mailbox
 from engine.mail.compose import BadDraft, Composed, Draft, compose
-from engine.mail.parts import Attachment
+from engine.mail.parts import MailAttachment
 
 Value = TypeVar("Value")
 
@@ -420,7 +420,7 @@ def _unsubscribe(request: SendRequest, header: tuple[str, str] | None) -> tuple[
     return ", ".join(f"<{link}>" for link in links), any(link.startswith("https:") for link in links)
 
 
-def _attachments(items: Sequence[AttachmentIn]) -> list[Attachment]:
+def _attachments(items: Sequence[AttachmentIn]) -> list[MailAttachment]:
     found = [_attachment(item, index) for index, item in enumerate(items)]
     known: set[str] = set()
     for index, one in enumerate(found):
@@ -432,7 +432,7 @@ def _attachments(items: Sequence[AttachmentIn]) -> list[Attachment]:
     return found
 
 
-def _attachment(item: AttachmentIn, index: int) -> Attachment:
+def _attachment(item: AttachmentIn, index: int) -> MailAttachment:
     field = f"attachments[{index}]"
     for name, value in (("filename", item.filename), ("contentType", item.content_type), ("cid", item.cid or "")):
         forbid_line_breaks(f"{field}.{name}", value)
@@ -446,7 +446,7 @@ def _attachment(item: AttachmentIn, index: int) -> Attachment:
             filename=item.filename,
         )
     content = _readable(f"{field}.content", files.decode_content, item.content)
-    return Attachment(
+    return MailAttachment(
         filename=item.filename, content_type=content_type, content=content,
         disposition=item.disposition or "attachment", cid=cid,
     )  # fmt: skip
@@ -459,7 +459,7 @@ def _readable(field: str, read: Callable[[str], Value], text: str) -> Value:
         raise invalid(field, f"`{field}`: {error}") from error
 
 
-def _stored(item: Attachment) -> StoredAttachment:
+def _stored(item: MailAttachment) -> StoredAttachment:
     return StoredAttachment(
         ids.format_id(ids.Kind.ATTACHMENT, ids.uuid7()),
         item.filename,

@@ -24,7 +24,7 @@ from engine.areas.identity.id_tokens import BadToken, Signer
 from engine.areas.identity.types import Config, Proven, Tokens
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
-from engine.store.http_client import Names, anybody, resolver_for, sockets_of
+from engine.store.http_client import GuardedResolver, any_address, resolver_for, socket_factory
 from engine.store.resolver import Resolver
 
 KEPT_S: Final = 3_600.0  # metadata and keys
@@ -110,7 +110,7 @@ class IdentityProvider:
         config = Config(settings.idp_issuer, settings.idp_client_id, settings.idp_client_secret, settings.idp_scopes)
         allowed = settings.allow_private_idp
         every = settings.delivery == "local" if allowed is None else allowed
-        return cls(config, resolver_for(settings), may_dial=anybody if every else is_public)
+        return cls(config, resolver_for(settings), may_dial=any_address if every else is_public)
 
     async def close(self) -> None:
         """Cancel running DNS lookups."""
@@ -263,9 +263,9 @@ class IdentityProvider:
         if self._tls is None:  # on first use: loading CA certificates takes 20 ms
             self._tls = ssl.create_default_context()
         connector = aiohttp.TCPConnector(
-            resolver=Names(self._resolver, self._may_dial),
+            resolver=GuardedResolver(self._resolver, self._may_dial),
             use_dns_cache=False,  # the resolver has its own
-            socket_factory=sockets_of(self._may_dial),
+            socket_factory=socket_factory(self._may_dial),
             ssl=self._tls,
             force_close=True,
         )

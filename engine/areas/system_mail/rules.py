@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock
-from engine.mail.template import Part, Program, compile_part, escape, render
+from engine.mail.template import Program, TemplatePart, compile_part, escape, render
 
 TEMPLATES = Path(__file__).parent / "templates"
 LADDER = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 5, 15, 30, 60, 120))  # then every two hours
@@ -101,16 +101,16 @@ def _template(kind: SystemMailKind) -> _Template:
     head, _, body = (TEMPLATES / f"{kind.value}.txt").read_text("utf-8").partition("\n\n")
     if not head.startswith("Subject: ") or "\n" in head:
         raise ValueError(f"{kind.value}.txt must begin with one line `Subject: …` followed by an empty line")
-    subject = compile_part(head.removeprefix("Subject: "), Part.SUBJECT)
-    text = compile_part(_LINK.sub(r"\1:\n\2", body), Part.TEXT)
+    subject = compile_part(head.removeprefix("Subject: "), TemplatePart.SUBJECT)
+    text = compile_part(_LINK.sub(r"\1:\n\2", body), TemplatePart.TEXT)
     blocks = re.split(r"\n{2,}", _TAG.sub(r"\n\n\g<0>\n\n", body).strip())
-    html = compile_part("\n".join(_block(block) for block in blocks), Part.HTML)
+    html = compile_part("\n".join(_block(block) for block in blocks), TemplatePart.HTML)
     return _Template(subject, text, html)
 
 
 @cache
 def _layout() -> Program:
-    return compile_part((TEMPLATES / "layout.html").read_text("utf-8"), Part.HTML)
+    return compile_part((TEMPLATES / "layout.html").read_text("utf-8"), TemplatePart.HTML)
 
 
 def _block(block: str) -> str:

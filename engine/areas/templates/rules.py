@@ -20,7 +20,7 @@ from engine.areas.templates.types import (
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import template
-from engine.mail.template import BadTemplate, Program, Template, TooLong
+from engine.mail.template import BadTemplate, CompiledTemplate, Program, TooLong
 
 RESERVED = frozenset({"preview"})  # taken by the path `/v1/templates/preview`
 LARGE_CHARS = 50_000  # compiling more takes over 1 ms and runs outside the event loop
@@ -65,7 +65,7 @@ def version_of(row: VersionRow) -> Version:
     return prepared(compiled, variables, slug=row.slug, version=row.version)
 
 
-def prepared(compiled: Template, variables: Sequence[Variable], *, slug: str = "", version: int = 0) -> Version:
+def prepared(compiled: CompiledTemplate, variables: Sequence[Variable], *, slug: str = "", version: int = 0) -> Version:
     """Return a compiled version with its defaults and required names; unsaved content has no slug or version."""
     return Version(
         slug,
@@ -188,7 +188,7 @@ def _check_variables(variables: Sequence[Variable]) -> None:
                 raise invalid(f"{field}.{name}", f"`{name}` contains NUL (U+0000). Remove it.")
 
 
-def _compiled(content: TemplateContent) -> Template:
+def _compiled(content: TemplateContent) -> CompiledTemplate:
     try:
         return template.compile_template(content.subject, content.html, content.text)
     except BadTemplate as error:
@@ -201,7 +201,7 @@ def _compiled(content: TemplateContent) -> Template:
         ) from None
 
 
-def _notices(content: TemplateContent, compiled: Template) -> Iterator[Notice]:
+def _notices(content: TemplateContent, compiled: CompiledTemplate) -> Iterator[Notice]:
     """Yield the warnings in a stable order."""
     used = compiled.names
     declared = {one.name for one in content.variables}
@@ -232,7 +232,7 @@ def _notices(content: TemplateContent, compiled: Template) -> Iterator[Notice]:
     yield from _raw_values(compiled.html)
 
 
-def _has_content(compiled: Template) -> bool:
+def _has_content(compiled: CompiledTemplate) -> bool:
     return any(part is not None and part.steps for part in (compiled.html, compiled.text))
 
 

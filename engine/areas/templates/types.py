@@ -4,7 +4,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from engine.mail.template import Template
+from engine.mail.template import CompiledTemplate
 
 MAX_SLUG = 64
 MAX_SUBJECT = 998  # characters, as in a send
@@ -46,7 +46,7 @@ class CheckedContent(Struct, frozen=True):
     """Hold content with its compiled form and its warnings."""
 
     content: TemplateContent
-    template: Template
+    template: CompiledTemplate
     warnings: tuple[Notice, ...]
 
 
@@ -55,7 +55,7 @@ class Version(Struct, frozen=True):
 
     slug: str
     version: int
-    template: Template
+    template: CompiledTemplate
     defaults: dict[str, str]
     required: tuple[str, ...]  # names that a send must give
 

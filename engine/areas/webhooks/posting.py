@@ -83,7 +83,7 @@ class Poster:
         self._rng = rng
         self._shares = Shares(max_in_hand=settings.webhook_connections, each=settings.webhook_connections_each)
         self._records: GroupCommit[Recorded, bool] = GroupCommit(
-            self._flush, most_items=256, most_waiting=1_000_000, least_interval_s=MIN_RECORD_S, bad_data=(BadData,)
+            self._flush, max_items=256, max_waiting=1_000_000, min_interval_s=MIN_RECORD_S, bad_data=(BadData,)
         )
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -272,7 +272,7 @@ class Poster:
             url = _url(post.url)
         except ValueError:
             return HttpFailure("url", "the URL is invalid; change the endpoint's URL")
-        return await self._client.post(url, body, headers, timeout_s=self._timeout_s, most_bytes=rules.MAX_ANSWER_BYTES)
+        return await self._client.post(url, body, headers, timeout_s=self._timeout_s, max_bytes=rules.MAX_ANSWER_BYTES)
 
     def _secret(self, webhook: UUID, sealed: bytes) -> str:
         secret = self._secrets.get((webhook, sealed))

@@ -65,8 +65,8 @@ class Settler:
         self._planned: dict[int, float] = {}  # by session, when it last discarded its plans
         self._group: GroupCommit[DeliveryAttempt, bool] = GroupCommit(
             self._flush,
-            most_waiting=1_000_000,
-            least_interval_s=MIN_INTERVAL_S,
+            max_waiting=1_000_000,
+            min_interval_s=MIN_INTERVAL_S,
             bad_data=(BadData, ConstraintViolation),
         )
 

@@ -71,7 +71,7 @@ def _nested(depth: int) -> bytes:
 
 
 def _compiled(text: str) -> Any:
-    return template.compile_part(text, template.Part.HTML)
+    return template.compile_part(text, template.TemplatePart.HTML)
 
 
 _MIXED = HEAD + b"Content-Type: multipart/mixed; boundary=B\r\n\r\n"

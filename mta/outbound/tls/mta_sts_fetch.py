@@ -15,7 +15,7 @@ import structlog
 
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
-from engine.store.http_client import Names, anybody, sockets_of
+from engine.store.http_client import GuardedResolver, any_address, socket_factory
 from engine.store.resolver import Resolver
 from mta.outbound.tls.mta_sts import MAX_OCTETS
 from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
@@ -41,7 +41,7 @@ class StsFetcher:
     ) -> None:
         """Fetch from addresses that `may_dial` allows; `authorities` is a PEM file in place of the system's
         authorities."""
-        self._names = Names(resolver, may_dial)
+        self._names = GuardedResolver(resolver, may_dial)
         self._may_dial = may_dial
         self._authorities = authorities
         self._port = port
@@ -51,7 +51,7 @@ class StsFetcher:
     @classmethod
     def from_settings(cls, settings: Settings, resolver: Resolver) -> "StsFetcher":
         """Make a fetcher for public policy hosts, and private ones where private mail hosts are allowed."""
-        may_dial = anybody if settings.allow_private_mx else is_public
+        may_dial = any_address if settings.allow_private_mx else is_public
         return cls(resolver, may_dial=may_dial, authorities=settings.tls_authorities)
 
     async def fetch(self, domain: str) -> bytes | TlsFailure:
@@ -88,7 +88,7 @@ class StsFetcher:
         connector = aiohttp.TCPConnector(
             resolver=self._names,
             use_dns_cache=False,  # the resolver has its own
-            socket_factory=sockets_of(self._may_dial),
+            socket_factory=socket_factory(self._may_dial),
             ssl=self._tls,
             force_close=True,
         )

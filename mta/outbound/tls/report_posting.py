@@ -16,7 +16,7 @@ import yarl
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
 from engine.store.database_errors import DatabaseUnavailable
-from engine.store.http_client import HttpClient, HttpFailure, anybody
+from engine.store.http_client import HttpClient, HttpFailure, any_address
 from engine.store.queries import Queries
 from engine.store.resolver import Resolver
 from mta.outbound.tls.daily_reports import DailyTlsReports
@@ -73,7 +73,7 @@ def client_for(settings: Settings, resolver: Resolver) -> HttpClient:
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    return HttpClient(resolver, may_dial=anybody if settings.allow_private_mx else is_public, tls=context)
+    return HttpClient(resolver, may_dial=any_address if settings.allow_private_mx else is_public, tls=context)
 
 
 async def _post(
@@ -82,7 +82,7 @@ async def _post(
     place = (report.day, report.domain, row["url"])
     headers = {"Content-Type": "application/tlsrpt+gzip", "User-Agent": f"{report.submitter} TLS reports"}
     answer = await client.post(
-        yarl.URL(row["url"], encoded=True), packed(report), headers, timeout_s=POST_S, most_bytes=MAX_ANSWER
+        yarl.URL(row["url"], encoded=True), packed(report), headers, timeout_s=POST_S, max_bytes=MAX_ANSWER
     )
     if not isinstance(answer, HttpFailure) and 200 <= answer.status < 300:
         await _POSTED.execute(pool, *place)

@@ -1,0 +1,26 @@
+"""Provide every setting of the service: one Struct, read from the environment in one place.
+
+`fields` declares the settings, `values` converts them from and to text, `checks` validates them, `loading` reads them.
+"""
+
+from engine.base.settings.fields import MEBIBYTE, PROCESSES, SECRETS, Settings
+from engine.base.settings.loading import Loaded, load, shown, to_environ, unknown_setting
+from engine.base.settings.values import PREFIX, BadSetting, HostPort, SourceIp, text_of, variable
+
+__all__ = [
+    "MEBIBYTE",
+    "PREFIX",
+    "PROCESSES",
+    "SECRETS",
+    "BadSetting",
+    "HostPort",
+    "Loaded",
+    "Settings",
+    "SourceIp",
+    "load",
+    "shown",
+    "text_of",
+    "to_environ",
+    "unknown_setting",
+    "variable",
+]

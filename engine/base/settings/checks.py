@@ -1,0 +1,159 @@
+"""Check settings for values that are out of range, malformed or contradict one another, before a process starts."""
+
+import re
+from urllib.parse import urlsplit
+
+from engine.base import redis_url, server_url
+from engine.base.settings.fields import MEBIBYTE, PROCESSES, Settings
+from engine.base.settings.values import BadSetting, variable
+
+MIN_PEPPER = 16
+_HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})+", re.ASCII | re.IGNORECASE)
+_ADDRESS = re.compile(rf"[a-z0-9._+-]{{1,64}}@{_HOST.pattern}", re.ASCII | re.IGNORECASE)
+_SENDER = re.compile(rf"{_ADDRESS.pattern}|[^<>@\x00-\x1f]{{1,100}} <{_ADDRESS.pattern}>", re.IGNORECASE)
+# Schemes that belong to browsers, not to apps.
+_NO_APP_SCHEMES = frozenset({"", "http", "javascript", "data", "file", "vbscript", "blob", "about"})
+_PORTS = tuple(name for name in Settings.__struct_fields__ if name.endswith("_port"))
+_MINIMUM: dict[str, float] = {
+    "api_workers": 1, "mta_workers": 1, "platform_daily_ceiling": 0, "max_message_bytes": 64 * 1024,
+    "max_request_bytes": 64 * 1024, "max_inflight_bytes": MEBIBYTE, "body_deadline_s": 1,
+    "body_min_bytes_per_s": 0, "request_rate": 0, "unauthenticated_rate": 1, "sign_in_rate": 1, "shards": 1,
+    "lease_s": 1, "fresh_due_s": 0.5, "split_rate": 0, "split_share": 0, "split_after_s": 0, "merge_after_s": 0,
+    "balance_rate": 0, "balance_after_s": 0,
+    "site_connections": 1, "messages_per_connection": 1, "mta_active_limit": 10, "mta_connections": 1,
+    "relay_workers": 0, "relay_sessions": 1, "relay_sessions_each": 1, "relay_idle_s": 1, "relay_login_s": 1,
+    "relay_session_s": 1, "relay_login_delay_s": 0,
+    "connect_timeout_s": 0.1, "domain_check_s": 1,
+    "reply_timeout_s": 0.1, "final_dot_timeout_s": 0.1, "give_up_s": 1, "schedule_grace_s": 0, "drain_s": 0,
+    "webhook_timeout_s": 0.1, "webhook_connections": 10, "webhook_connections_each": 1,
+    "tail_heartbeat_s": 0.1, "tail_idle_s": 0.1, "tail_lease_s": 1, "tails_per_worker": 1, "stream_write_s": 0.1,
+}  # fmt: skip
+
+
+def check(settings: Settings) -> None:
+    """Raise BadSetting for the first wrong setting."""
+    for field in _PORTS:
+        if not 0 < getattr(settings, field) < 65536:
+            raise BadSetting(f"{variable(field)} is {getattr(settings, field)}; it must be a port from 1 to 65535")
+    for field, minimum in _MINIMUM.items():
+        if not getattr(settings, field) >= minimum:
+            raise BadSetting(f"{variable(field)} is {getattr(settings, field)}; it must be at least {minimum:g}")
+    for field, schemes in (
+        ("database_url", ("postgresql", "postgres")),
+        ("public_url", ("http", "https")),
+        ("cloudflare_url", ("http", "https")),
+    ):
+        value = getattr(settings, field)
+        if value is not None and _scheme(value) not in schemes:
+            raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
+    _check_processes(settings)
+    _check_redis(settings)
+    _check_names(settings)
+    _check_identity_provider(settings)
+    _check_passkeys(settings)
+    if settings.key_pepper is not None and len(settings.key_pepper) < MIN_PEPPER:
+        raise BadSetting(f"{variable('key_pepper')} must have at least {MIN_PEPPER} characters, all of them random")
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise BadSetting(f"{variable('tls_cert')} and {variable('tls_key')} belong together; set both or neither")
+    if settings.tls_authorities is not None and not settings.tls_authorities.is_file():
+        raise BadSetting(f"{variable('tls_authorities')} is {settings.tls_authorities}; there is no such file")
+    if settings.shards > 65536:
+        raise BadSetting(f"{variable('shards')} is {settings.shards}; it must be at most 65536")
+
+
+def _check_processes(settings: Settings) -> None:
+    unknown = [name for name in settings.processes if name not in PROCESSES]
+    if unknown or not settings.processes or len(set(settings.processes)) < len(settings.processes):
+        raise BadSetting(
+            f"{variable('processes')} is {','.join(settings.processes)!r}; it must be a list of different ones of "
+            f"{', '.join(PROCESSES)}"
+        )
+    own = [variable(field) for field in ("database_url", "redis_url") if getattr(settings, field) is None]
+    if own and set(settings.processes) != set(PROCESSES):
+        raise BadSetting(
+            f"{variable('processes')} leaves some processes to other hosts, but without {' and '.join(own)} this host "
+            "uses an embedded database that they can't reach; set the same URLs and the same "
+            f"{variable('key_pepper')} on all hosts"
+        )
+
+
+def _check_redis(settings: Settings) -> None:
+    if settings.redis_url is None:
+        return
+    try:
+        redis_url.parse(settings.redis_url)
+    except ValueError as error:
+        raise BadSetting(f"{variable('redis_url')} must be {error}") from None
+
+
+def _check_names(settings: Settings) -> None:
+    if not _HOST.fullmatch(settings.mail_host):
+        raise BadSetting(
+            f"{variable('mail_host')} is {settings.mail_host!r}; it must be a host name such as mail.example.com"
+        )
+    if settings.system_from is not None and not _SENDER.fullmatch(settings.system_from):
+        raise BadSetting(
+            f"{variable('system_from')} is {settings.system_from!r}; it must be an address such as "
+            "no-reply@example.com or Example <no-reply@example.com>"
+        )
+    for source in settings.source_ips:
+        if source.name is not None and not _HOST.fullmatch(source.name):
+            raise BadSetting(
+                f"{variable('source_ips')} names {source.ip} {source.name!r}; that must be a host name such as"
+                " mta1.example.com"
+            )
+    if settings.tls_report_from is not None and not _ADDRESS.fullmatch(settings.tls_report_from):
+        raise BadSetting(
+            f"{variable('tls_report_from')} is {settings.tls_report_from!r}; it must be an address such as "
+            "tls-reports@example.com"
+        )
+
+
+def _check_passkeys(settings: Settings) -> None:
+    wanted = settings.passkey_rp_id
+    if wanted is None:
+        return
+    host = urlsplit(settings.public_url).hostname or ""
+    if not _HOST.fullmatch(wanted) or not f".{host}".endswith(f".{wanted.lower()}"):
+        raise BadSetting(
+            f"{variable('passkey_rp_id')} is {wanted!r}; it must be the host name in {variable('public_url')}, or a "
+            "domain above it"
+        )
+
+
+def _check_identity_provider(settings: Settings) -> None:
+    given = [settings.idp_issuer, settings.idp_client_id, settings.idp_client_secret]
+    if any(value is None for value in given) and any(value is not None for value in given):
+        named = ", ".join(variable(field) for field in ("idp_issuer", "idp_client_id", "idp_client_secret"))
+        raise BadSetting(f"{named} belong together; set all three or none")
+    schemes = ("https", "http") if settings.delivery == "local" else ("https",)
+    if settings.idp_issuer is not None and not _is_issuer(settings.idp_issuer, schemes):
+        raise BadSetting(
+            f"{variable('idp_issuer')} is {settings.idp_issuer!r}; it must be an https:// URL without query and "
+            "fragment, exactly as the provider writes it (http:// in local mode only)"
+        )
+    if "openid" not in settings.idp_scopes.split():
+        raise BadSetting(f"{variable('idp_scopes')} is {settings.idp_scopes!r}; it must contain the scope openid")
+    for redirect in settings.idp_app_redirects:
+        if (
+            _scheme(redirect) in _NO_APP_SCHEMES
+            or "#" in redirect
+            or not redirect.isascii()
+            or not redirect.isprintable()
+        ):
+            raise BadSetting(
+                f"{variable('idp_app_redirects')} holds {redirect!r}; each must be a URI of an app's own scheme, or an "
+                "https:// URL that an app has claimed, without fragment"
+            )
+
+
+def _is_issuer(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in schemes and bool(url.hostname) and not (url.query or url.fragment) and text.isascii()
+    except ValueError:
+        return False
+
+
+def _scheme(url: str) -> str:
+    return server_url.split(url).scheme

@@ -1,0 +1,230 @@
+"""Declare every setting of the service with its default and documentation: one Struct.
+
+The variable of a setting is `WAYBILL_` and its field name in capitals.
+"""
+
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from engine.base.settings.values import HostPort, SourceIp
+
+MEBIBYTE = 1024 * 1024
+PROCESSES = ("api", "relay", "mta", "worker")
+# Masked wherever settings are shown.
+SECRETS = frozenset({"key_pepper", "database_url", "redis_url", "idp_client_secret"})
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """The settings of one process. Times are in seconds, sizes in bytes, ports are TCP port numbers.
+
+    The docstring under each field is its documentation everywhere (`engine.base.settings_docs`): first the processes
+    that read the setting, as `ops status` names their kinds (`up` is the supervisor, `start` the first start), then its
+    meaning.
+    """
+
+    state: Path = Path(".state")
+    """all: Folder for everything that this host keeps: embedded servers, pepper, logs, the local sink."""
+    processes: tuple[str, ...] = PROCESSES
+    """up: Kinds of processes that run on this host, of `api`, `relay`, `mta` and `worker`."""
+    database_url: str | None = None
+    """all: URL of PostgreSQL, `postgresql://…`; may name several hosts; unset: an embedded server under the state
+    folder."""
+    redis_url: str | None = None
+    """all: URL of Redis or Valkey, `redis://…`, `rediss://…`, `redis+cluster://…` or `unix://…`; unset: an embedded
+    server under the state folder."""
+    api_host: str = "127.0.0.1"
+    """api, worker: Address that the HTTP API and the metrics listen on."""
+    api_port: int = 8080
+    """api: Port of the HTTP API."""
+    submission_host: str = "127.0.0.1"
+    """relay: Address that SMTP submission listens on."""
+    submission_port: int = 2587
+    """relay: Port of SMTP submission with STARTTLS."""
+    submission_tls_port: int = 2465
+    """relay: Port of SMTP submission with TLS from the first octet."""
+    mx_port: int = 2525
+    """mta: Port of our own server for incoming mail, which nothing serves yet; where it equals `smtp_port`, an mta
+    takes the addresses of this host for itself."""
+    metrics_port: int = 9090
+    """worker, metrics: Port of the Prometheus metrics of all processes of this host."""
+    sink_port: int = 2600
+    """mta, sink: Port of the local SMTP server that takes all mail in local mode."""
+    dns_port: int = 2653
+    """dns, up: Port of the local DNS responder in local mode."""
+    api_workers: int = 1
+    """up: Number of API worker processes on this host."""
+    mta_workers: int = 2
+    """up: Number of mta processes on this host."""
+    relay_workers: int = 1
+    """up: Number of relay processes on this host; 0: no SMTP submission."""
+    delivery: Literal["local", "live"] = "local"
+    """all: `local` delivers all mail to the sink on this machine, `live` to the recipients' mail servers."""
+    dns_servers: tuple[HostPort, ...] = ()
+    """api, mta, worker: Name servers to query, as host:port; unset: those of the system in live mode, the local DNS
+    responder in local mode."""
+    dnssec_trusted: bool = False
+    """mta: Set to true if the name servers validate DNSSEC and the path to them is secure; DANE is used only then."""
+    tls_authorities: Path | None = None
+    """mta: PEM file of the certificate authorities that may sign the certificates of mail servers; unset: the
+    system's."""
+    system_from: str | None = None
+    """api, worker: Sender of the service's own mail, `Name <address>` or an address alone; unset: the one that `ops
+    platform set` stored, else no-reply@ the mail host."""
+    tls_report_from: str | None = None
+    """worker: Sender of TLS reports (RFC 8460), in a verified domain; unset: no reports are sent."""
+    smtp_port: int = 25
+    """mta: Port of remote mail servers in live mode."""
+    mail_host: str = "mail.waybill.test"
+    """api, relay, mta, worker: Name of this mail service: in EHLO, in return addresses and in the DNS records that
+    customers publish; in live mode it must resolve to this host and back."""
+    source_ips: tuple[SourceIp, ...] = ()
+    """mta: Local addresses to send mail from, each with an optional EHLO name after `=`; unset: the system chooses."""
+    public_url: str = "http://127.0.0.1:8080"
+    """api, worker: URL of the API as clients and browsers see it, for links in mail, cookies and passkeys; unset:
+    http://127.0.0.1 with the API port."""
+    key_pepper: str | None = None
+    """api, relay, mta, worker: Secret with which API keys and sessions are hashed and DKIM keys encrypted, the same on
+    all hosts; unset: generated on the first start and stored in the state folder."""
+    allow_private_mx: bool = False
+    """mta, worker: Allow delivery to private and loopback addresses; `up` turns this on in local mode."""
+    allow_private_webhooks: bool | None = None
+    """api, worker: Allow webhook posts to private and loopback addresses; unset: in local mode only."""
+    platform_daily_ceiling: int = 1_000_000
+    """api, relay, worker: Maximum number of messages that all accounts together may send in a day (UTC)."""
+    max_message_bytes: int = 40 * MEBIBYTE
+    """api, relay: Maximum size of a composed message."""
+    max_request_bytes: int = 60 * MEBIBYTE
+    """api: Maximum size of the request body of a single send: base64 and JSON make it larger than the message."""
+    max_inflight_bytes: int = 256 * MEBIBYTE
+    """api, relay: Memory that one process may use for request bodies and messages that it is receiving; requests
+    without credentials get an eighth of it."""
+    body_deadline_s: float = 60.0
+    """api: Time within which a request body must arrive."""
+    body_min_bytes_per_s: int = 500
+    """api, relay: Minimum rate at which a body must arrive in every window of 5 s, beside the deadline (Postfix
+    smtpd_min_data_rate)."""
+    request_rate: int = 0
+    """api, relay: Requests per second allowed for every API key; 0: the limit of its plan."""
+    unauthenticated_rate: int = 10
+    """api: Requests per second allowed for one network (an IPv4 address or an IPv6 /64) without a key or session."""
+    sign_in_rate: int = 5
+    """api: Attempts per minute to sign in, to sign up or to reset a password, per network and per email address."""
+    shards: int = 256
+    """all: Number of parts that the queue is divided into, the same on all hosts; chosen before the first start."""
+    lease_s: float = 6.0
+    """mta: Time for which an mta process owns its shards without renewing the lease; after a crash others take over
+    when it ends."""
+    shard_rules: Literal["auto", "manual"] = "auto"
+    """worker: `auto` splits hot domains and moves shards by load; `manual` leaves both to `ops shards`."""
+    split_rate: float = 50.0
+    """worker: Messages per second to one recipient domain from which it is split, if `split_share` is reached too."""
+    split_share: float = 0.2
+    """worker: Share of all mail (0 to 1) from which a recipient domain is split, if `split_rate` is reached too."""
+    split_after_s: float = 60.0
+    """worker: Time for which a domain must stay above both limits before it is split."""
+    merge_after_s: float = 900.0
+    """worker: Time below half of either limit after which a split domain is merged."""
+    balance_rate: float = 20.0
+    """worker: Total messages per second below which shards are not moved because of load."""
+    balance_after_s: float = 60.0
+    """worker: Time for which the load must be uneven before shards are moved."""
+    fresh_due_s: float = 5.0
+    """api, relay, mta: Delay after which an mta process finds a new message by its due time if no hint arrived through
+    Redis."""
+    site_connections: int = 20
+    """mta: Maximum number of simultaneous connections to the mail servers of one site (Postfix
+    default_destination_concurrency_limit)."""
+    messages_per_connection: int = 100
+    """mta: Maximum number of messages sent over one connection."""
+    mta_active_limit: int = 2_000
+    """mta: Maximum number of deliveries that one mta process holds in memory."""
+    mta_connections: int = 1_000
+    """mta: Maximum number of connections to mail servers that one mta process keeps open."""
+    connect_timeout_s: float = 30.0
+    """mta: Time limit for connecting to a mail server."""
+    reply_timeout_s: float = 300.0
+    """mta: Time limit for the greeting and each reply of a mail server (RFC 5321 4.5.3.2)."""
+    final_dot_timeout_s: float = 600.0
+    """mta: Time limit for a mail server's reply after the message content (RFC 5321 4.5.3.2.6); a shorter one risks
+    duplicate deliveries."""
+    retry_ladder_s: tuple[float, ...] = (
+        30, 60, 120, 300, 900, 1800, 3600, 7200, 14400, 28800,
+    )  # fmt: skip
+    """mta: Waits between the attempts of a delivery; the last one repeats until `give_up_s`."""
+    give_up_s: float = 72 * 3600.0
+    """api, mta, worker: Time after which a message that could not be delivered bounces."""
+    schedule_grace_s: float = 3600.0
+    """worker: Time for which the release of a scheduled message waits for quota."""
+    drain_s: float = 20.0
+    """all: Time that a process has to finish its work when it is told to stop."""
+    tls_cert: Path | None = None
+    """relay: PEM file with the certificate chain of SMTP submission; unset: self-signed, in local mode only."""
+    tls_key: Path | None = None
+    """relay: PEM file with the key of that certificate."""
+    relay_sessions: int = 2_000
+    """relay: Maximum number of open SMTP sessions of one relay process."""
+    relay_sessions_each: int = 100
+    """relay: Maximum number of these sessions from one IPv4 address or one IPv6 /64."""
+    relay_idle_s: float = 300.0
+    """relay: Time without a command after which an SMTP session is closed (RFC 5321 4.5.3.2.7)."""
+    relay_login_s: float = 60.0
+    """relay: Time from connecting to a successful AUTH."""
+    relay_session_s: float = 3600.0
+    """relay: Maximum duration of an SMTP session."""
+    relay_login_delay_s: float = 1.0
+    """relay: Delay before the reply to a failed AUTH."""
+    proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """relay: Networks of load balancers that speak the PROXY protocol (v1, v2) to the relay."""
+    http_proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """api: Networks of load balancers whose X-Forwarded-For the API trusts."""
+    webhook_ladder_s: tuple[float, ...] = (10, 60, 300, 1800, 7200, 21600, 43200)
+    """worker: Waits between the attempts of a webhook post."""
+    webhook_timeout_s: float = 10.0
+    """worker: Time limit for connecting to an endpoint, sending and receiving the whole response."""
+    webhook_connections: int = 1_000
+    """worker: Maximum number of requests to webhook endpoints that one worker has in flight."""
+    webhook_connections_each: int = 16
+    """worker: Maximum number of these requests to one endpoint."""
+    domain_check_s: float = 6 * 3600.0
+    """worker: Time between two checks of a verified domain's DNS records."""
+    cloudflare_url: str = "https://api.cloudflare.com"
+    """api: Base URL of Cloudflare's API, which publishes DNS records for customers who ask for it."""
+    tail_heartbeat_s: float = 15.0
+    """api: Time between two heartbeats on an open tail."""
+    tail_idle_s: float = 900.0
+    """api: Time without a message event after which a tail is closed."""
+    tail_lease_s: float = 6.0
+    """api: Time after which the tails of a crashed API worker no longer count against limits."""
+    tails_per_worker: int = 5_000
+    """api: Maximum number of tails that one API worker keeps open."""
+    stream_write_s: float = 30.0
+    """api: Time without progress after which the API disconnects a client that does not read its response."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """api, relay, mta, worker: Lowest level of the log lines that are written; `ops log level` changes it for a limited
+    time."""
+    signup: Literal["open", "closed"] = "open"
+    """api: `open` lets everybody sign up, `closed` requires an invitation."""
+    signup_challenge: Literal["off", "required"] = "off"
+    """api: `required` demands a proof of work at sign-up."""
+    idp_issuer: str | None = None
+    """api: Issuer URL of the OpenID Connect provider that people may sign in with; unset: none."""
+    idp_client_id: str | None = None
+    """api: Client id at that provider."""
+    idp_client_secret: str | None = None
+    """api: Client secret at that provider."""
+    idp_name: str | None = None
+    """api: Display name of the provider; unset: the issuer's host."""
+    idp_scopes: str = "openid email profile"
+    """api: Scopes to request from the provider."""
+    idp_app_redirects: tuple[str, ...] = ()
+    """api: Redirect URIs of apps for sign-in, such as com.example.app:/signed-in."""
+    allow_private_idp: bool | None = None
+    """api: Allow an issuer with a private address; unset: in local mode only."""
+    passkey_rp_id: str | None = None
+    """api: Relying party ID of passkeys: the public URL's host or a domain above it; unset: that host."""
+    python: str | None = None
+    """start: Python that creates the virtual environment on the first start, a path or a name on PATH; unset: an
+    optimised build of the same or a newer version if there is one."""
