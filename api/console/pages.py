@@ -1,7 +1,7 @@
-"""The pages that the links in system mail lead to: one form each, which calls the API.
+"""Serve the pages that links in system mail lead to; each has one form, which calls the API.
 
-The token stands behind the `#` of the link, where no server, log or Referer ever sees it; the pages themselves are the
-same for everybody. They load nothing from elsewhere and hold no script of their own.
+The token is in the link's fragment (`#`), which browsers send to no server, log or Referer. All visitors get the same
+pages, which load nothing from other hosts and contain no inline script.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _SIGN_IN: Final = "You can close this page and sign in."
 
 
 class ConsolePage(Struct, frozen=True):
-    """What one page says, asks for and calls; `again` is where a link that is used up can be had anew."""
+    """The texts of one page, its form and the operation that it calls; `again` is the page to request a new link."""
 
     title: str
     intro: str
@@ -99,14 +99,14 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
 
 
 class PageContent:
-    """A Falcon resource that gives the same octets to everybody."""
+    """A Falcon resource that serves the same octets to all visitors."""
 
     def __init__(self, octets: bytes, media: str) -> None:
         self._octets = octets
         self._media = media
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002
-        """The page or the file."""
+        """Answer with the page or file."""
         response.data = self._octets
         response.content_type = self._media
         response.set_header("Content-Security-Policy", POLICY)
@@ -117,12 +117,12 @@ class PageContent:
         response.set_header("Cache-Control", "no-cache")
 
     async def on_head(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
-        """The same without its content: scanners of mail ask so."""
+        """Answer with the headers alone: mail scanners ask with HEAD."""
         await self.on_get(request, response)
 
 
 def add_routes(app: "falcon.asgi.App[Any, Any]") -> None:
-    """Put the pages and what they load into the application."""
+    """Add the pages and their files to the application."""
     for path, page in PAGES.items():
         app.add_route(path, PageContent(html(page), "text/html; charset=utf-8"))
     for name, media in ASSETS.items():
@@ -131,7 +131,7 @@ def add_routes(app: "falcon.asgi.App[Any, Any]") -> None:
 
 @cache
 def html(page: ConsolePage) -> bytes:
-    """The page as it is served."""
+    """Return the page as served."""
     flags = {name: "yes" for name in ("token", "email", "new") if getattr(page, name)}
     texts = ("title", "intro", "button", "call", "done", "next", "again", "again_why", "again_label")
     values = {name: str(getattr(page, name)) for name in texts} | flags

@@ -37,7 +37,7 @@ _log = structlog.get_logger("relay")
 
 
 class SessionServer(Protocol):
-    """What a session needs from the server of its process."""
+    """The parts of `SubmissionServer` that a session uses."""
 
     settings: Settings
     auth: SubmissionAuth
@@ -47,17 +47,17 @@ class SessionServer(Protocol):
 
     @property
     def tls_context(self) -> ssl.SSLContext:
-        """The TLS context for new handshakes."""
+        """Return the TLS context for new handshakes."""
 
     def count_connection(self, result: str) -> None:
         """Count a connection by its result, such as `handshake` for one that failed."""
 
     def session_ended(self, session: "SubmissionSession") -> None:
-        """Free what the session holds."""
+        """Free the seat of a session."""
 
 
 class SubmissionSession(AiosmtpdSession):
-    """One customer's mail program. Nothing but HELP and its like is answered before TLS and AUTH."""
+    """The session of one connection; before TLS and AUTH it refuses all commands but HELP and the like."""
 
     def __init__(self, server: SessionServer, address: str, *, secured: bool) -> None:
         settings = server.settings
@@ -82,12 +82,12 @@ class SubmissionSession(AiosmtpdSession):
 
     @property
     def in_transaction(self) -> bool:
-        """True from MAIL until the message has its answer."""
+        """Return True from MAIL until the message has its answer."""
         return self._sender is not None
 
     @property
     def may_end_early(self) -> bool:
-        """True after AUTH: before it, the time to log in is the only limit."""
+        """Return True after AUTH; before it, the time to log in is the only limit."""
         return self._login is not None
 
     def session_ended(self) -> None:

@@ -28,7 +28,7 @@ _log = structlog.get_logger("relay")
 
 
 class SubmittedEnvelope(Struct, frozen=True):
-    """What the SMTP commands said about a message.
+    """The sender, recipients and parameters of a message, from the SMTP commands.
 
     `overflowed`: the client named more recipients than one message can have, and sends to the others in another
     transaction.
@@ -40,7 +40,7 @@ class SubmittedEnvelope(Struct, frozen=True):
 
 
 class Submitter:
-    """Submits messages for one process."""
+    """The acceptance of submitted messages, for all sessions of one process."""
 
     def __init__(self, acceptor: Acceptor, host: str) -> None:
         self._acceptor = acceptor

@@ -12,7 +12,7 @@ from engine.base import ids
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.embedded import temporary_servers
-from shards.member import Member
+from shards.member import ShardMember
 from shards.ownership import ShardOwnership
 from tests.harness.patience import PATIENCE_S
 
@@ -33,7 +33,7 @@ class Process:
         self.may_release = asyncio.Event()
         self.may_release.set()
         self.on_gain: Callable[[], None] = lambda: None
-        self.member = Member(
+        self.member = ShardMember(
             pool,
             name=name,
             ownership=ShardOwnership(SHARDS),

@@ -11,7 +11,7 @@ from engine.delivery import splits
 from engine.delivery.partition import parts_of, shard_of
 from engine.delivery.splits import Splits, Whose
 from engine.store.caches import Stamps
-from shards import live_map
+from shards import placement
 from tests.harness.patience import PATIENCE_S
 from tests.shards.test_member import LEASE_S, SHARDS, Process, Start, own_pool, shared_out, start, until
 
@@ -37,7 +37,7 @@ async def test_a_pinned_shard_goes_where_it_is_pinned_and_stays_there(start: Sta
         shards = sorted(one.owned)[:3]
 
         async with own_pool.acquire() as connection, connection.transaction():
-            await live_map.pin(connection, shards, "host:b", "tests")
+            await placement.pin(connection, shards, "host:b", "tests")
         await until(lambda: two.owned >= set(shards) and shared_out(one, two))
 
         assert frozenset(shards) <= frozenset().union(*one.released)  # a hand-over, not a loss
@@ -51,7 +51,7 @@ async def test_a_pin_waits_for_what_is_in_hand(start: Start, own_pool: asyncpg.P
     shard = min(one.owned)
 
     async with own_pool.acquire() as connection, connection.transaction():
-        await live_map.pin(connection, [shard], "b", "tests")
+        await placement.pin(connection, [shard], "b", "tests")
     await until(lambda: shard not in one.owned)
     await asyncio.sleep(LEASE_S)
     assert shard not in two.owned
@@ -67,7 +67,7 @@ async def test_who_drains_gives_everything_away_unless_nobody_else_is_there(
     async with stamped(own_pool, one, two):
         await until(lambda: shared_out(one, two))
         async with own_pool.acquire() as connection, connection.transaction():
-            await live_map.place(connection, "north", weight=1, draining=True, why="disk")
+            await placement.set_member_policy(connection, "north", weight=1, draining=True, why="disk")
         await until(lambda: len(two.owned) == SHARDS)
 
         await two.kill()
@@ -79,7 +79,7 @@ async def test_who_drains_gives_everything_away_unless_nobody_else_is_there(
 async def test_a_member_of_weight_three_owns_three_quarters(start: Start, own_pool: asyncpg.Pool) -> None:
     one, two = start("a"), start("b")
     async with own_pool.acquire() as connection, connection.transaction():
-        await live_map.place(connection, "a", weight=3, draining=False, why="")
+        await placement.set_member_policy(connection, "a", weight=3, draining=False, why="")
 
     await until(lambda: (len(one.owned), len(two.owned)) == (12, 4))
 
