@@ -64,15 +64,15 @@ def decide_split(
         return DomainDecision(ThresholdState())
     over = rate >= thresholds.split_rate and share >= thresholds.split_share
     under = rate < MERGE_FACTOR * thresholds.split_rate or share < MERGE_FACTOR * thresholds.split_share
-    seen = ThresholdState((state.over_since or at) if over else None, (state.under_since or at) if under else None)
-    if parts == 1 and members > 1 and _lasted(seen.over_since, at, thresholds.split_after_s):
+    new_state = ThresholdState((state.over_since or at) if over else None, (state.under_since or at) if under else None)
+    if parts == 1 and members > 1 and _lasted(new_state.over_since, at, thresholds.split_after_s):
         why = f"{rate:.0f}/s, {share:.0%} of all mail, for {thresholds.split_after_s:g} s"
         return DomainDecision(ThresholdState(), parts_for(members), why)
-    if parts > 1 and _lasted(seen.under_since, at, thresholds.merge_after_s):
+    if parts > 1 and _lasted(new_state.under_since, at, thresholds.merge_after_s):
         return DomainDecision(
             ThresholdState(), 1, f"{rate:.0f}/s, {share:.0%} of all mail, for {thresholds.merge_after_s:g} s"
         )
-    return DomainDecision(seen)
+    return DomainDecision(new_state)
 
 
 def parts_for(members: int) -> int:
@@ -111,9 +111,9 @@ def decide_balance(
     then = burdens(active, assign(shards, active, owners, pins=pins, loads=rates), cost)
     if max(now.values()) - max(then.values()) < MIN_GAIN:
         return BalanceDecision(ThresholdState())
-    seen = ThresholdState(over_since=state.over_since or at)
-    if not _lasted(seen.over_since, at, thresholds.balance_after_s):
-        return BalanceDecision(seen)
+    new_state = ThresholdState(over_since=state.over_since or at)
+    if not _lasted(new_state.over_since, at, thresholds.balance_after_s):
+        return BalanceDecision(new_state)
     why = f"the busiest member carried {max(now.values()):.1f} times its share for {thresholds.balance_after_s:g} s"
     return BalanceDecision(ThresholdState(), by_load=True, why=why)
 

@@ -36,8 +36,8 @@ class ConsolePage(Struct, frozen=True):
     next: str
     token: bool = True
     email: bool = False
-    typed: str = ""  # the label of the field for a password, where there is one
-    new: bool = False  # a password that is made up here
+    typed: str = ""  # the label of the password field, if the page has one
+    new: bool = False  # True if the person chooses the password on this page
     again: str = ""
     again_why: str = ""
     again_label: str = ""
@@ -46,15 +46,15 @@ class ConsolePage(Struct, frozen=True):
 PAGES: Final[Mapping[str, ConsolePage]] = {
     "/verify-email": ConsolePage(
         title="Confirm your address",
-        intro="Press the button to confirm that this mail came to you.",
+        intro="Press the button to confirm that you received this mail.",
         button="Confirm my address",
         call="v1/auth/verify-email",
         done="Your address is confirmed",
-        next="Your account can create API keys now. You can close this page and go on where you were.",
+        next="Your account can create API keys now. You can close this page.",
     ),
     "/reset-password": ConsolePage(
         title="Set a new password",
-        intro="This signs you out everywhere, and only the new password is good from then on.",
+        intro="This ends all your sessions. From then on, sign in with the new password.",
         button="Set the password",
         call="v1/auth/password/reset",
         done="Your password is set",
@@ -62,7 +62,7 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
         typed="New password",
         new=True,
         again="forgot-password",
-        again_why="Is the link used up or too old?",
+        again_why="Was the link used already, or has it expired?",
         again_label="Ask for a new one.",
     ),
     "/confirm-email": ConsolePage(
@@ -71,14 +71,14 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
         button="Use this address",
         call="v1/auth/email/change/confirm",
         done="Your address is changed",
-        next="Sign in with it from now on. The old address was told.",
+        next="Sign in with it from now on. A notice was sent to the old address.",
     ),
     "/accept-invite": ConsolePage(
         title="Accept the invitation",
-        intro="Give the password that you sign in with here. If you are new, choose one: it makes your sign-in.",
+        intro="Enter the password that you sign in with. If you are new here, choose one.",
         button="Accept",
         call="v1/team/invites/accept",
-        done="You belong to the account now",
+        done="You are a member of the account now",
         next=_SIGN_IN,
         typed="Password",
         again="forgot-password",
@@ -87,11 +87,11 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
     ),
     "/forgot-password": ConsolePage(
         title="Forgot your password?",
-        intro="Give the address that you sign in with, and look into its mailbox for a link.",
+        intro="Enter the address that you sign in with. We send it a link to set a new password.",
         button="Send the link",
         call="v1/auth/password/forgot",
-        done="Look into your mailbox",
-        next="If the address belongs to somebody here, a link is on its way. It is good for an hour.",
+        done="Check your mailbox",
+        next="If the address has a sign-in here, a link was sent to it. The link works for an hour.",
         token=False,
         email=True,
     ),

@@ -209,12 +209,12 @@ def _bound_of(kinds: Iterable[ErrorType], limit: int) -> str:
     return f": a body of more than {limit} bytes" if ErrorType.PAYLOAD_TOO_LARGE in kinds else ""
 
 
-_EVIDENCE = sorted({field for entry in REGISTRY.values() for field in entry.fields})
+_ERROR_FIELDS = sorted({field for entry in REGISTRY.values() for field in entry.fields})
 
 
-def _carried_by(field: str) -> str:
+def _field_description(field: str) -> str:
     kinds = ", ".join(f"`{kind.value}`" for kind, entry in REGISTRY.items() if field in entry.fields)
-    return f"Evidence of {kinds}"
+    return f"Given with errors of type {kinds}"
 
 
 def _error_schema() -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _error_schema() -> dict[str, Any]:
                 "properties": {
                     "type": {"type": "string", "enum": [kind.value for kind in ErrorType]},
                     "message": {"type": "string"},
-                    **{field: {"description": _carried_by(field)} for field in _EVIDENCE},
+                    **{field: {"description": _field_description(field)} for field in _ERROR_FIELDS},
                 },
                 "additionalProperties": True,
             }

@@ -141,11 +141,11 @@ class Connection:
             self._gone = True
             self._task.cancel()
 
-    async def _send_final_piece(self, words: bytes) -> None:
-        if words:
+    async def _send_final_piece(self, piece: bytes) -> None:
+        if piece:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FINAL_PIECE_S):
-                    await self._send({"type": "http.response.body", "body": words, "more_body": True})
+                    await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def _close(self, answer: Streamed) -> None:
         self._closing = True

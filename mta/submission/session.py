@@ -207,13 +207,13 @@ class SubmissionSession(AiosmtpdSession):
         try:
             caller = await self._current_caller()
             rate = self._server.settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
-            standing = await self._server.limits.check(f"key:{caller.key_id}", rate)
+            limited = await self._server.limits.check(f"key:{caller.key_id}", rate)
         except Refusal as refusal:
             self.closing = True  # every later command would be refused for the same reason
             return refusal
         except (DatabaseUnavailable, OSError):
             return unavailable()
-        return None if standing.allowed else rate_limits.refusal(standing)
+        return None if limited.allowed else rate_limits.refusal(limited)
 
     async def _current_caller(self) -> Caller:
         assert self._login is not None
@@ -275,8 +275,9 @@ class SubmissionSession(AiosmtpdSession):
 
     async def _submit(self, content: ReceivedContent) -> str:
         if content.dropped is ContentDropped.SIZE:
-            most = self._server.settings.max_message_bytes
-            return replies.reply_line("552 5.3.4", ErrorType.PAYLOAD_TOO_LARGE, f"The message may have {most} octets.")
+            limit = self._server.settings.max_message_bytes
+            sentence = f"A message may have at most {limit} octets."
+            return replies.reply_line("552 5.3.4", ErrorType.PAYLOAD_TOO_LARGE, sentence)
         if content.dropped is ContentDropped.MEMORY:
             return replies.reply_line(
                 "452 4.3.1", ErrorType.UNAVAILABLE, "The server is busy receiving large messages; try again shortly."

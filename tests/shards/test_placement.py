@@ -1,4 +1,4 @@
-"""Pins, weights and draining as members heed them, and splits as those hear of them who accept mail."""
+"""Members follow pins, weights and draining; every process learns of splits."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ __all__ = ["own_pool", "start"]
 
 @contextlib.asynccontextmanager
 async def stamped(pool: asyncpg.Pool, *processes: Process) -> AsyncIterator[None]:
-    """As in a real process: changes are heard of between heartbeats."""
+    """Run the cache stamps of the processes, so that they learn of changes between heartbeats."""
     stamps = asyncio.create_task(Stamps(pool, [process.member.cache for process in processes]).run())
     try:
         yield
@@ -30,7 +30,7 @@ async def stamped(pool: asyncpg.Pool, *processes: Process) -> AsyncIterator[None
             await stamps
 
 
-async def test_a_pinned_shard_goes_where_it_is_pinned_and_stays_there(start: Start, own_pool: asyncpg.Pool) -> None:
+async def test_a_pinned_shard_moves_to_its_target_and_stays_there(start: Start, own_pool: asyncpg.Pool) -> None:
     one, two = start("host:a"), start("host:b")
     async with stamped(own_pool, one, two):
         await until(lambda: shared_out(one, two))
@@ -44,7 +44,7 @@ async def test_a_pinned_shard_goes_where_it_is_pinned_and_stays_there(start: Sta
         assert (one.fenced, two.fenced) == (0, 0)
 
 
-async def test_a_pin_waits_for_what_is_in_hand(start: Start, own_pool: asyncpg.Pool) -> None:
+async def test_a_pinned_shard_moves_after_its_deliveries_finish(start: Start, own_pool: asyncpg.Pool) -> None:
     one, two = start("a"), start("b")
     await until(lambda: shared_out(one, two))
     one.may_release.clear()
@@ -60,7 +60,7 @@ async def test_a_pin_waits_for_what_is_in_hand(start: Start, own_pool: asyncpg.P
     await until(lambda: shard in two.owned)
 
 
-async def test_who_drains_gives_everything_away_unless_nobody_else_is_there(
+async def test_a_draining_member_releases_all_shards_unless_no_other_member_exists(
     start: Start, own_pool: asyncpg.Pool
 ) -> None:
     one, two = start("north:a"), start("south:b")
@@ -111,7 +111,7 @@ async def test_a_split_is_known_to_every_process_within_a_second(
     assert [row["shard"] for row in errands] == [shard_of("hot.test", SHARDS)]
 
 
-async def test_a_second_change_sends_the_owners_of_all_earlier_parts(own_pool: asyncpg.Pool) -> None:
+async def test_a_second_change_moves_rows_from_all_earlier_parts(own_pool: asyncpg.Pool) -> None:
     async with own_pool.acquire() as connection, connection.transaction():
         await splits.change(connection, "hot.test", 3, shards=SHARDS, whose=Whose.RULE, why="hot")
         await splits.change(connection, "hot.test", 4, shards=SHARDS, whose=Whose.RULE, why="hotter")

@@ -1,4 +1,4 @@
-"""Splitting, merging and balancing by rule: only what lasts, and not back at the first lull."""
+"""Domains are split, merged and balanced only when a condition lasts."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -40,7 +40,7 @@ def test_a_domain_is_split_once_it_has_been_hot_for_long_enough() -> None:
     assert "80/s" in hot.why
 
 
-def test_a_lull_begins_the_wait_anew() -> None:
+def test_a_lull_restarts_the_wait_before_a_split() -> None:
     first = decide(ThresholdState(), 0, rate=80)
     lull = decide(first.state, 30, rate=10)
 
@@ -48,11 +48,11 @@ def test_a_lull_begins_the_wait_anew() -> None:
     assert decide(lull.state, 61, rate=80).parts is None
 
 
-def test_a_busy_domain_that_is_a_small_part_of_all_mail_stays_whole() -> None:
+def test_a_busy_domain_with_a_small_share_of_all_mail_is_not_split() -> None:
     assert decide(ThresholdState(over_since=START), 1000, rate=500, share=0.1).parts is None
 
 
-def test_between_the_bounds_a_split_domain_stays_split() -> None:
+def test_a_domain_between_the_split_and_merge_thresholds_stays_split() -> None:
     state = ThresholdState()
     for seconds in range(0, 10_000, 100):
         hot = decide(state, seconds, rate=30, parts=4, whose=Whose.RULE)  # above half, below the whole
@@ -66,7 +66,7 @@ def test_a_domain_that_has_cooled_is_merged_after_a_long_time() -> None:
     assert decide(first.state, 900, rate=3, parts=4, whose=Whose.RULE).parts == 1
 
 
-def test_the_rule_leaves_alone_what_the_operator_has_said() -> None:
+def test_rules_do_not_change_an_operators_split() -> None:
     whole = decide(ThresholdState(over_since=START), 10_000, rate=500, parts=1, whose=Whose.OPERATOR)
     split = decide(ThresholdState(under_since=START), 10_000, rate=0, parts=8, whose=Whose.OPERATOR)
 
@@ -86,7 +86,7 @@ def decide_uneven(state: ThresholdState, seconds: float, rates: dict[int, float]
     )  # fmt: skip
 
 
-def test_loads_count_once_they_have_been_uneven_for_long_enough() -> None:
+def test_shards_are_balanced_by_load_once_it_has_been_uneven_for_long_enough() -> None:
     owners = assign(32, {"a": 1.0, "b": 1.0}, {})
     uneven = {shard: 10.0 if owner == "a" else 0.1 for shard, owner in owners.items()}
     first = decide_uneven(ThresholdState(), 0, uneven)

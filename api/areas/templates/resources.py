@@ -113,13 +113,13 @@ async def preview_template(call: Call) -> Preview:
         raise rules.unknown(slug, body.version)
     content = rules.content_of(row)
 
-    def look() -> Preview:
+    def preview() -> Preview:
         checked = rules.inspected(content)
         version = rules.prepared(checked.template, content.variables, slug=slug, version=row.version)
         rules.check_sendable(version)
         return _preview(checked, version, body.variables or {}, field="variables")
 
-    return await _looked(content, look)
+    return await _run_preview(content, preview)
 
 
 async def preview_unsaved(call: Call) -> Preview:
@@ -127,15 +127,15 @@ async def preview_unsaved(call: Call) -> Preview:
     body: UnsavedPreviewIn = call.body
     content = TemplateContent(body.subject, body.html, body.text, _declared(body.variables))
 
-    def look() -> Preview:
+    def preview() -> Preview:
         checked = rules.checked(content)
         return _preview(checked, rules.prepared(checked.template, content.variables), body.values or {}, field="values")
 
-    return await _looked(content, look)
+    return await _run_preview(content, preview)
 
 
-async def _looked(content: TemplateContent, look: Callable[[], Preview]) -> Preview:
-    return await asyncio.to_thread(look) if rules.is_large(content) else look()
+async def _run_preview(content: TemplateContent, preview: Callable[[], Preview]) -> Preview:
+    return await asyncio.to_thread(preview) if rules.is_large(content) else preview()
 
 
 def _preview(checked: CheckedContent, version: Version, values: Mapping[str, str], *, field: str) -> Preview:
