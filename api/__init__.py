@@ -1,1 +1,1 @@
-"""The HTTP door: REST operations on Falcon, served by Granian."""
+"""The HTTP API: REST operations on Falcon, served by Granian."""

@@ -1,6 +1,6 @@
-"""The ASGI application: services of one worker, every area's operations, health.
+"""The ASGI application: the services of one worker, the operations of all areas, health checks.
 
-Granian starts it by the factory `create_app`; the services are opened and closed by the ASGI lifespan.
+Granian calls the factory `create_app`; the ASGI lifespan opens and closes the services.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import functools
 import gc
 import os
 import shutil
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -38,10 +38,9 @@ from api.areas.team import resources as team
 from api.areas.templates import resources as templates
 from api.areas.webhooks import resources as webhooks
 from api.console import pages
-from api.http import dispatch, framing, openapi, paths
+from api.http import dispatch, framing, graceful_shutdown, openapi, paths
 from api.http.body import BodyMemory
 from api.http.decode import set_query_aside
-from api.http.farewell import LINGER_S, before_stopping
 from api.http.forwarded import with_client
 from api.http.operation import Access, Call, Operation, Raw
 from api.http.services import ApiServices
@@ -65,7 +64,7 @@ from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
 
-OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
+OVERDUE_S = 120.0  # a queue row overdue for longer means that no mta process delivers its shard
 CHECK_S = 2.0
 MIN_DISK_BYTES = 512 * 1024 * 1024
 
@@ -75,7 +74,7 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 
 
 def all_operations() -> tuple[Operation, ...]:
-    """Every operation of the public API, the description document among them."""
+    """Return every operation of the public API, including the OpenAPI document."""
     areas = (
         emails, messages, tails, statistics, templates, streams, suppressions, domains, webhooks, audit, api_keys,
         account, auth, identity, email_verification, second_factor, passkeys,
@@ -85,10 +84,10 @@ def all_operations() -> tuple[Operation, ...]:
 
 
 def create_app(settings: Settings | None = None) -> App:
-    """The application; without settings they are read from the environment."""
+    """Return the application; settings are read from the environment unless given."""
     known = settings or load(os.environ).settings
     lifespan = Lifespan(known)
-    app: App = Patient(known)
+    app: App = ApiApp(known)
     app.add_middleware(dispatch.RequestId(over_tls=known.public_url.startswith("https://")))
     app.add_middleware(lifespan)
     lifespan.app = app
@@ -98,9 +97,8 @@ def create_app(settings: Settings | None = None) -> App:
     return app
 
 
-class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
-    """Falcon, which waits for nothing of a body: operations read it from the connection, after they have looked at the
-    credentials and the declared size."""
+class ApiApp(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
+    """Falcon without its own body handling: operations read the body after they have checked credentials and size."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -111,13 +109,13 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
     async def __call__(  # type: ignore[override]  # as in Falcon: its ASGI App overrides its WSGI App
         self, scope: Any, receive: Any, send: Any
     ) -> None:
-        """One ASGI connection."""
+        """Serve one ASGI connection."""
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
         if self._proxies:
             scope = with_client(scope, self._proxies)
-        if scope["http_version"] == "1":  # as Granian names HTTP/1.0; ASGI says "1.0"
+        if scope["http_version"] == "1":  # Granian's name of HTTP/1.0; ASGI specifies "1.0"
             scope["http_version"] = "1.0"
         try:
             framing.check(scope, self._max_request_bytes)
@@ -132,14 +130,14 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
 
 
 async def _nothing_yet() -> Any:
-    """ASGI's receive for Falcon, which asks for the first event of a request before it does anything."""
+    """Return an empty first event: Falcon requests one before it does anything."""
     return {"type": "http.request", "body": b"", "more_body": True}
 
 
 class Lifespan:
-    """Falcon middleware: opens the services at start, drains and closes them at the end."""
+    """Falcon middleware: open the services at start; drain and close them at shutdown."""
 
-    app: App  # set by create_app, which needs this middleware to make it
+    app: App  # set by create_app, which needs this middleware first
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -147,7 +145,7 @@ class Lifespan:
         self._services: ApiServices | None = None
 
     async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Open what the worker needs and put the routes in."""
+        """Open the services, then add the routes."""
         settings = self._settings
         logs.configure("api", settings.log_level, settings.state)
         if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
@@ -174,8 +172,8 @@ class Lifespan:
             settings=settings,
         )
         self._services = services
-        gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
-        gc.set_threshold(50_000, 20, 100)  # requests make few cycles; the default looks 70 times as often
+        gc.freeze()  # the collector need not scan objects that stay loaded
+        gc.set_threshold(50_000, 20, 100)  # requests make few cycles; the default collects 70 times as often
         stamps = Stamps(pool, [services.keys.cache, *services.acceptor.caches])
         self._tasks = [asyncio.create_task(stamps.run()), asyncio.create_task(_housekeeping(services))]
         self._tasks += [
@@ -184,11 +182,11 @@ class Lifespan:
         ]
         presence = ProcessRegistration(pool, kind="api", name="api", figures=lambda: ProcessLoad(rate=rate.of()))
         self._tasks.append(asyncio.create_task(presence.run()))
-        before_stopping(services.tails.stop, min(LINGER_S, settings.drain_s / 2))
+        graceful_shutdown.install(services.tails.stop, min(graceful_shutdown.LINGER_S, settings.drain_s / 2))
         _add_routes(self.app, services)
 
     async def process_shutdown(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Finish what was begun, then close."""
+        """Finish the requests' pending writes, then close the services."""
         services = self._services
         if services is None:
             return
@@ -210,7 +208,7 @@ class Lifespan:
 
 
 async def _housekeeping(services: ApiServices) -> None:
-    """Gauges every second, last uses of keys every half minute."""
+    """Write metrics every second, and the keys' last uses every half minute."""
     lost = 0
     ticks = 0
     while True:
@@ -226,7 +224,7 @@ async def _housekeeping(services: ApiServices) -> None:
 
 
 def _add_routes(app: App, services: ApiServices) -> None:
-    door = dispatch.DispatchContext(
+    context = dispatch.DispatchContext(
         settings=services.settings,
         services=services,
         keys=services.keys,
@@ -240,7 +238,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
     for operation in all_operations():
         by_path.setdefault(operation.path, []).append(operation)
     for path, operations in by_path.items():
-        app.add_route(path, dispatch.RoutedOperation(door, operations))
+        app.add_route(path, dispatch.RoutedOperation(context, operations))
     pages.add_routes(app)
     app.add_route("/healthz", Health())
     app.add_route("/readyz", Readiness(services))
@@ -248,7 +246,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
 
 def _count(operation: str, status: int, refused: str | None) -> None:
     metrics.TALLY.add(metrics.REQUESTS, operation, str(status))
-    _log.debug("answered", operation=operation, status=status, refused=refused)
+    _log.debug("request answered", operation=operation, status=status, refused=refused)
     if refused is not None:
         metrics.TALLY.add(metrics.REFUSED, refused)
 
@@ -276,22 +274,23 @@ class Health:
     """`/healthz`: the process answers."""
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002
-        """Always 200 while the event loop turns."""
+        """Answer 200 while the event loop runs."""
         response.media = {"status": "ok"}
 
-    on_head = on_get  # many load balancers and monitors ask so
+    on_head = on_get  # many load balancers and monitors send HEAD
 
 
 class Readiness:
-    """`/readyz`: every dependency with its own verdict; 503 when mail can't be accepted."""
+    """`/readyz`: the state of every dependency; 503 when mail can't be accepted."""
 
     def __init__(self, services: ApiServices) -> None:
         self._services = services
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002
-        """200 with all checks, or 503 when one that acceptance needs has failed.
+        """Answer 200 with all checks, or 503 if a check that acceptance needs has failed.
 
-        Redis and partitions only warn: a writer makes the partition that it misses.
+        Redis and partitions only warn: without Redis mail is found by its due time, and a writer makes a missing
+        partition.
         """
         named = {
             "postgres": self._postgres(),
@@ -320,7 +319,11 @@ class Readiness:
         try:
             await self._services.redis.ping()
         except redis_store.RedisUnavailable as error:
-            return {"ok": False, "detail": _short(error), "effect": "mail is accepted and found by its due time"}
+            return {
+                "ok": False,
+                "detail": _short(error),
+                "effect": "mail is accepted, and delivered seconds later than usual",
+            }
         return {"ok": True}
 
     async def _queue(self) -> dict[str, object]:
@@ -339,7 +342,7 @@ class Readiness:
             return {"ok": False, "detail": _short(error)}
         if ahead >= partitions.MIN_WEEKS_AHEAD:
             return {"ok": True, "weeksAhead": ahead}
-        effect = "the first write of a week without partitions makes them; see why the worker does not"
+        effect = "the first write of a week without partitions creates them; check why the worker does not"
         return {"ok": False, "weeksAhead": ahead, "effect": effect}
 
     def _disk(self) -> dict[str, object]:
@@ -351,7 +354,7 @@ class Readiness:
 
 
 async def _bounded(check: Awaitable[dict[str, object]]) -> dict[str, object]:
-    """A check that does not come back in time has failed."""
+    """Return the check's result, or a failure if it takes longer than `CHECK_S`."""
     try:
         async with asyncio.timeout(CHECK_S):
             return await check
@@ -361,8 +364,3 @@ async def _bounded(check: Awaitable[dict[str, object]]) -> dict[str, object]:
 
 def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:200]
-
-
-def operations_by_id(operations: Iterable[Operation]) -> dict[str, Operation]:
-    """Operations by their id, for tests that walk all of them."""
-    return {one.id: one for one in operations}

@@ -40,7 +40,7 @@ from mta.outbound.source_ips.addresses import check_sources
 from mta.outbound.tls.security import TransportSecurity
 from mta.simulator.complaints import MAX_WAITING, SimulatedComplaints
 from mta.simulator.server import Simulator
-from shards.member import Member
+from shards.member import ShardMember
 from shards.ownership import ShardOwnership
 
 ASK_S = 0.05
@@ -173,7 +173,7 @@ class DeliveryProcess:
             ownership=ownership, simulated=simulated, reader=HintReader(stores.client, name), woken=self._woken,
             router=self._router, envelopes=envelopes, settler=settler, security=self._security,
         )  # fmt: skip
-        self.member = Member(
+        self.member = ShardMember(
             pool, name=process, ownership=ownership, lease_s=settings.lease_s, on_gain=self.outbound.gained,
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
@@ -218,8 +218,8 @@ def _allow_files(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-async def _announce(member: Member) -> None:
-    """Report readiness to the supervisor as soon as the process may own shards."""
+async def _announce(member: ShardMember) -> None:
+    """Tell the supervisor that this process is ready, as soon as it may own shards."""
     while not member.holds:  # noqa: ASYNC110 - once in the life of a process; Member has no event for it
         await asyncio.sleep(ASK_S)
     socket_activation.tell_ready()

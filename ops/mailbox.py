@@ -39,7 +39,7 @@ class NewestRow(Struct, frozen=True):
 
 
 class OwnerRow(Struct, frozen=True):
-    """Whose a message is."""
+    """SplitAuthor a message is."""
 
     account_id: UUID
 

@@ -21,9 +21,9 @@ from engine.delivery.partition import parts_of
 from engine.delivery.splits import Split, SplitAuthor
 from engine.mail.address import BadAddress, domain_name
 from engine.store.queries import Conn, Queries
-from shards import lease, live_map, load
+from shards import lease, load, placement
 from shards.lease import MemberRow
-from shards.live_map import LiveMap, label_of, node_of
+from shards.placement import PlacementRules, label_of, node_of
 from shards.ring import assign, burdens, costs, moves
 
 WATCH_S = 0.5
@@ -74,7 +74,7 @@ class _Known(Struct, frozen=True):
 
     shards: int
     members: list[MemberRow]
-    live: LiveMap
+    live: PlacementRules
     owners: dict[int, str]  # member ids
     rates: dict[int, float]
 
@@ -82,9 +82,9 @@ class _Known(Struct, frozen=True):
         """Member names by id."""
         return {str(one.id): one.name for one in self.members}
 
-    def wanted(self, live: LiveMap) -> dict[int, str]:
+    def wanted(self, live: PlacementRules) -> dict[int, str]:
         """Owners as the map would be by `live`."""
-        weights, pins = live_map.weights_of(self.members, live), live_map.pins_of(self.members, live)
+        weights, pins = placement.weights_of(self.members, live), placement.pins_of(self.members, live)
         return assign(self.shards, weights, self.owners, pins=pins, loads=live.loads)
 
 
@@ -95,9 +95,9 @@ async def show(pool: asyncpg.Pool, settings: Settings, *, limit: int | None) -> 
     """All members, the busiest shards, splits and what is under way. `lagS`: for how long the oldest due row waits;
     `rate`: messages a second over the last minute; `burden`: what a member carries of its share, 1.0 is fair."""
     known, now = await _known(pool, settings), clock.now()
-    rows = await _ROWS.fetch(pool, settings.shards, load.FRESH_S)
+    rows = await _ROWS.fetch(pool, settings.shards, load.MAX_AGE_S)
     rows.sort(key=lambda one: (-(one.rate or 0.0), -one.rows, one.shard))
-    weights = live_map.weights_of(known.members, known.live)
+    weights = placement.weights_of(known.members, known.live)
     by_name = {one.name: weights[str(one.id)] for one in known.members}
     moving = {one.domain: one for one in await _REHOMINGS.fetch(pool)}
     said = await splits.ALL.fetch(pool)
@@ -113,7 +113,7 @@ async def show(pool: asyncpg.Pool, settings: Settings, *, limit: int | None) -> 
 
 
 def _members(known: _Known, rows: Sequence[ShardRow]) -> list[dict[str, Any]]:
-    weights = live_map.weights_of(known.members, known.live)
+    weights = placement.weights_of(known.members, known.live)
     counts, waiting = Counter(known.owners.values()), Counter[str]()
     rates: dict[str, float] = {}
     for row in rows:
@@ -122,7 +122,7 @@ def _members(known: _Known, rows: Sequence[ShardRow]) -> list[dict[str, Any]]:
             rates[row.owner] = rates.get(row.owner, 0.0) + (row.rate or 0.0)
     carried = burdens({name: one for name, one in weights.items() if one > 0}, known.owners,
                       costs(known.shards, known.rates))  # fmt: skip
-    said = {one.name: one for one in known.live.places}
+    said = {one.name: one for one in known.live.policies}
     found = []
     for one in sorted(known.members, key=lambda one: one.name):
         words = [place for place in (said.get(one.name), said.get(node_of(one.name))) if place is not None]
@@ -169,9 +169,9 @@ def _split(one: Split, moving: Rehoming | None) -> dict[str, Any]:
 
 
 async def _known(pool: asyncpg.Pool, settings: Settings) -> _Known:
-    members, live = await lease.MEMBERS.fetch(pool), await live_map.read(pool)
+    members, live = await lease.MEMBERS.fetch(pool), await placement.read(pool)
     owners = await lease.OWNERS.fetch(pool, settings.shards)
-    rates = {one.shard: one.rate for one in await load.SHARD_RATES.fetch(pool, load.FRESH_S)}
+    rates = {one.shard: one.rate for one in await load.SHARD_RATES.fetch(pool, load.MAX_AGE_S)}
     return _Known(settings.shards, members, live, {row.shard: str(row.owner) for row in owners if row.alive}, rates)
 
 
@@ -187,13 +187,13 @@ async def plan_move(pool: asyncpg.Pool, settings: Settings, shards: Sequence[int
     wanted = sorted(set(shards))
     if to is None:
         kept = tuple(pin for pin in known.live.pins if pin.shard not in wanted)
-        return _placing(known, _with(known.live, pins=kept), {"unpin": wanted}, lambda db: live_map.unpin(db, wanted))
+        return _placing(known, _with(known.live, pins=kept), {"unpin": wanted}, lambda db: placement.unpin(db, wanted))
     target = _target(known, to)
     pins = [pin for pin in known.live.pins if pin.shard not in wanted]
-    pins += [live_map.Pin(shard, target, why, clock.now()) for shard in wanted]
+    pins += [placement.Pin(shard, target, why, clock.now()) for shard in wanted]
     words = {"pin": wanted, "to": label_of(target)}
     return _placing(
-        known, _with(known.live, pins=tuple(pins)), words, lambda db: live_map.pin(db, wanted, target, _short(why))
+        known, _with(known.live, pins=tuple(pins)), words, lambda db: placement.pin(db, wanted, target, _short(why))
     )
 
 
@@ -203,21 +203,21 @@ async def plan_place(
     """Give a member or node another weight, or let it give everything away; None: as it is. Raises ValueError."""
     known = await _known(pool, settings)
     target = _target(known, name)
-    before = next((one for one in known.live.places if one.name == target), None)
+    before = next((one for one in known.live.policies if one.name == target), None)
     if before is None:
-        before = live_map.Place(target, 1.0, draining=False, why="", changed_at=clock.now())
-    after = live_map.Place(
+        before = placement.MemberPolicy(target, 1.0, draining=False, why="", changed_at=clock.now())
+    after = placement.MemberPolicy(
         target, before.weight if weight is None else weight, before.draining if draining is None else draining,
         _short(why), clock.now(),
     )  # fmt: skip
-    places = (*(one for one in known.live.places if one.name != target), after)
+    places = (*(one for one in known.live.policies if one.name != target), after)
     live = _with(known.live, places=places)
     if after.draining and not _somebody_left(known, live):
         raise ValueError(f"there is no other member left to take the shards of {label_of(target)}")
     words = {"place": label_of(target), "weight": after.weight, "draining": after.draining}
     return _placing(
         known, live, words,
-        lambda db: live_map.place(db, target, weight=after.weight, draining=after.draining, why=after.why),
+        lambda db: placement.set_member_policy(db, target, weight=after.weight, draining=after.draining, why=after.why),
     )  # fmt: skip
 
 
@@ -225,16 +225,16 @@ async def plan_balance(pool: asyncpg.Pool, settings: Settings, *, by_count: bool
     """Reckon with the loads of this minute from now on, or count shards. Raises ValueError where none are measured."""
     known = await _known(pool, settings)
     if by_count:
-        live = LiveMap(known.live.pins, known.live.places, None)
-        return _placing(known, live, {"balance": "by count"}, live_map.forget_plan)
+        live = PlacementRules(known.live.pins, known.live.policies, None)
+        return _placing(known, live, {"balance": "by count"}, placement.delete_load_plan)
     if sum(known.rates.values()) <= 0:
         raise ValueError("no load was measured in the last minute; `--by-count` shares out the shards evenly")
     why = f"{sum(known.rates.values()):.1f}/s measured"
-    planned = live_map.Plan(known.rates, SplitAuthor.OPERATOR.value, why, clock.now())
-    live = LiveMap(known.live.pins, known.live.places, planned)
+    planned = placement.LoadPlan(known.rates, SplitAuthor.OPERATOR.value, why, clock.now())
+    live = PlacementRules(known.live.pins, known.live.policies, planned)
     return _placing(
         known, live, {"balance": "by load", "measured": why},
-        lambda db: live_map.write_plan(db, known.rates, whose=SplitAuthor.OPERATOR, why=why),
+        lambda db: placement.write_load_plan(db, known.rates, whose=SplitAuthor.OPERATOR, why=why),
     )  # fmt: skip
 
 
@@ -270,7 +270,9 @@ async def plan_split(pool: asyncpg.Pool, settings: Settings, domain: str, parts:
     )  # fmt: skip
 
 
-def _placing(known: _Known, live: LiveMap, words: dict[str, Any], apply: Callable[[Conn], Awaitable[None]]) -> Plan:
+def _placing(
+    known: _Known, live: PlacementRules, words: dict[str, Any], apply: Callable[[Conn], Awaitable[None]]
+) -> Plan:
     """A plan whose steps are changes of owners."""
     wanted, names = known.wanted(live), known.names()
     changes = sorted(moves(known.owners, wanted).items())
@@ -321,10 +323,10 @@ async def watch(pool: asyncpg.Pool, plan: Plan, timeout_s: float) -> AsyncIterat
 def _target(known: _Known, text: str) -> str:
     """The member or node that somebody means."""
     names = sorted({one.name for one in known.members})
-    nodes = sorted({node_of(name) for name in names} | {one.name for one in known.live.places if ":" not in one.name})
+    nodes = sorted({node_of(name) for name in names} | {one.name for one in known.live.policies if ":" not in one.name})
     if text in nodes or text in names:
         return text
-    placed = [one.name for one in known.live.places]
+    placed = [one.name for one in known.live.policies]
     found = sorted({name for name in (*names, *placed) if text in (label_of(name), name.rpartition(":")[2], name)})
     if len(found) == 1:
         return found[0]
@@ -341,8 +343,8 @@ def _named(names: Mapping[str, str], member: str | None) -> str | None:
     return None if member is None or member not in names else label_of(names[member])
 
 
-def _somebody_left(known: _Known, live: LiveMap) -> bool:
-    draining = {one.name for one in live.places if one.draining}
+def _somebody_left(known: _Known, live: PlacementRules) -> bool:
+    draining = {one.name for one in live.policies if one.draining}
     return any(one.name not in draining and node_of(one.name) not in draining for one in known.members)
 
 
@@ -355,10 +357,13 @@ def _domain(text: str) -> str:
 
 
 def _with(
-    live: LiveMap, *, pins: Collection[live_map.Pin] | None = None, places: Collection[live_map.Place] | None = None
-) -> LiveMap:
-    return LiveMap(
-        live.pins if pins is None else tuple(pins), live.places if places is None else tuple(places), live.plan
+    live: PlacementRules,
+    *,
+    pins: Collection[placement.Pin] | None = None,
+    places: Collection[placement.MemberPolicy] | None = None,
+) -> PlacementRules:
+    return PlacementRules(
+        live.pins if pins is None else tuple(pins), live.policies if places is None else tuple(places), live.plan
     )
 
 

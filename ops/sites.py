@@ -24,7 +24,7 @@ from engine.delivery.sources import source_key
 from engine.store.resolver import Resolver
 from mta.outbound.mx_routes import Router
 from mta.outbound.routes import Route
-from shards.live_map import label_of
+from shards.placement import label_of
 
 RECENT = timedelta(hours=1)
 MAX_SITES = 100

@@ -1,1 +1,1 @@
-"""Who delivers what: members, leases, and the assignment of shards to them."""
+"""Assign the queue's shards to mta processes: members, leases, placement, splitting of busy domains."""

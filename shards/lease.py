@@ -1,6 +1,6 @@
-"""The rows behind membership and ownership, in Postgres: where the truth about mail is, the right to send it is too.
+"""The queries of shard members and shard owners, used by `shards.member`, the rebalancer and `ops shards`.
 
-Times are the database's own, so the clocks of the hosts do not matter.
+All times are the database's own, so that the clocks of the hosts do not matter.
 """
 
 from uuid import UUID
@@ -13,15 +13,15 @@ _SQL = Queries.beside(__file__, "lease.sql")
 
 
 class MemberRow(Struct, frozen=True):
-    """A living member."""
+    """A member that has not been removed; `weight` is 1.0 unless the process asked for another."""
 
     id: UUID
     name: str
     weight: float
 
 
-class OwnerRow(Struct, frozen=True):
-    """A shard's owner; `alive` tells whether that member still exists."""
+class ShardOwnerRow(Struct, frozen=True):
+    """A shard with its owner and epoch; `alive` is True while the owner is still a member."""
 
     shard: int
     owner: UUID | None
@@ -35,7 +35,7 @@ HEARTBEAT = _SQL.command("heartbeat")
 LEAVE = _SQL.command("leave_members")
 FENCE = _SQL.command("fence_expired")
 MEMBERS = _SQL.rows("live_members", MemberRow)
-OWNERS = _SQL.rows("owners", OwnerRow)
+OWNERS = _SQL.rows("owners", ShardOwnerRow)
 MAKE = _SQL.command("make_shards")
 TAKE = _SQL.command("take_free")
 RELEASE = _SQL.command("release")

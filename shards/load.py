@@ -1,7 +1,7 @@
-"""How busy each shard and the busiest domains are: counted in memory by whoever delivers, told to Postgres.
+"""Measure the deliveries per second of each shard and of the busiest domains, in each mta process.
 
-Counting costs two dictionary entries a delivery; every few seconds the rates of the last minute are written in two
-statements. The figures balance the map and split hot domains; nothing is lost when they are.
+A delivery is counted in two dictionaries in memory; every few seconds two statements write the rates of the last minute
+to PostgreSQL. The rebalancer reads them to balance shards and to split busy domains. A crash loses only measurements.
 """
 
 import asyncio
@@ -17,31 +17,31 @@ from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries, columns
 from shards.ownership import ShardOwnership
 
-TELL_S = 5.0
+WRITE_S = 5.0
 MINUTE_S = 60.0
-FRESH_S = 4 * TELL_S  # rates older than this are nobody's
-MAX_DOMAINS = 20  # told by each process
-MAX_COUNTED = 20_000  # domains in one slice; beyond, the rare ones are not hot anyway
-MIN_RATE = 0.2  # messages a second of a domain worth telling
+MAX_AGE_S = 4 * WRITE_S  # readers ignore older rates: their process has stopped
+MAX_DOMAINS = 20  # written by each process
+MAX_COUNTED = 20_000  # domains in one slice; a domain that first appears beyond them is rare
+MIN_RATE = 0.2  # messages per second; slower domains are not written
 
 _SQL = Queries.beside(__file__, "load.sql")
 _WRITE_SHARDS = _SQL.command("write_shard_rates")
 _WRITE_DOMAINS = _SQL.command("write_domain_rates")
-_FORGET_SHARDS = _SQL.command("forget_shard_rates")
-_FORGET_DOMAINS = _SQL.command("forget_domain_rates")
+_DELETE_SHARDS = _SQL.command("delete_shard_rates")
+_DELETE_DOMAINS = _SQL.command("delete_domain_rates")
 
 _log = structlog.get_logger("shards")
 
 
 class ShardRate(Struct, frozen=True):
-    """Deliveries settled a second in a shard."""
+    """The deliveries that one shard settles per second."""
 
     shard: int
     rate: float
 
 
 class DomainRate(Struct, frozen=True):
-    """The same for a domain."""
+    """The deliveries that one recipient domain settles per second."""
 
     domain: str
     rate: float
@@ -58,23 +58,23 @@ class _Slice:
         self.domains: Counter[str] = Counter()
 
 
-class Load:
-    """What one process settled in the last minute."""
+class ShardLoad:
+    """The deliveries that one process settled in the last minute, counted in slices of a few seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._slices: deque[_Slice] = deque([_Slice(now())])
-        self._since: dict[int, float] = {}  # when a shard came
+        self._since: dict[int, float] = {}  # when this process got a shard
 
     def count(self, shard: int, domain: str) -> None:
-        """One delivery more is settled."""
+        """Count one settled delivery."""
         latest = self._slices[-1]
         latest.shards[shard] += 1
         if domain in latest.domains or len(latest.domains) < MAX_COUNTED:
             latest.domains[domain] += 1
 
-    def turn(self, owned: Collection[int]) -> None:
-        """Begin another slice; call it every few seconds with the shards that are owned now."""
+    def rotate(self, owned: Collection[int]) -> None:
+        """Begin a new slice and drop those older than a minute; called every few seconds with the owned shards."""
         now = self._now()
         self._since = {shard: self._since.get(shard, now) for shard in owned}
         self._slices.append(_Slice(now))
@@ -82,42 +82,42 @@ class Load:
             self._slices.popleft()
 
     def shards(self) -> dict[int, float]:
-        """Messages a second by owned shard, over the last minute or since it came."""
+        """Return messages per second by owned shard, over the last minute or since this process got the shard."""
         totals: Counter[int] = Counter()
         for one in self._slices:
             totals.update(one.shards)
         now, began = self._now(), self._slices[0].began
         return {
-            shard: totals[shard] / max(TELL_S, min(now - began, now - since)) for shard, since in self._since.items()
+            shard: totals[shard] / max(WRITE_S, min(now - began, now - since)) for shard, since in self._since.items()
         }
 
     def domains(self) -> list[tuple[str, float]]:
-        """The busiest domains and their messages a second."""
+        """Return the busiest domains with their messages per second, busiest first."""
         totals: Counter[str] = Counter()
         for one in self._slices:
             totals.update(one.domains)
-        seconds = max(TELL_S, self._now() - self._slices[0].began)
+        seconds = max(WRITE_S, self._now() - self._slices[0].began)
         rates = [(domain, count / seconds) for domain, count in totals.most_common(MAX_DOMAINS)]
         return [(domain, rate) for domain, rate in rates if rate >= MIN_RATE]
 
     @property
     def rate(self) -> float:
-        """Messages a second in all."""
-        seconds = max(TELL_S, self._now() - self._slices[0].began)
+        """Return messages per second over all shards."""
+        seconds = max(WRITE_S, self._now() - self._slices[0].began)
         return sum(one.shards.total() for one in self._slices) / seconds
 
     async def run(self, pool: asyncpg.Pool, process: str, ownership: ShardOwnership) -> None:
-        """Tell Postgres, until cancelled."""
+        """Write the rates every `WRITE_S` seconds, until cancelled."""
         while True:
-            await asyncio.sleep(TELL_S)
-            self.turn(ownership.shards)
+            await asyncio.sleep(WRITE_S)
+            self.rotate(ownership.shards)
             try:
-                await self.tell(pool, process)
+                await self.write(pool, process)
             except DatabaseUnavailable as error:
-                _log.warning("loads not told", error=repr(error))
+                _log.warning("shard loads not written", error=repr(error))
 
-    async def tell(self, pool: asyncpg.Pool, process: str) -> None:
-        """The rates of this moment. Raises DatabaseUnavailable."""
+    async def write(self, pool: asyncpg.Pool, process: str) -> None:
+        """Write the present rates. Raises DatabaseUnavailable."""
         shards, domains = sorted(self.shards().items()), sorted(self.domains())
         if shards:
             await _WRITE_SHARDS.execute(pool, process, *columns(shards, 2))
@@ -125,7 +125,7 @@ class Load:
             await _WRITE_DOMAINS.execute(pool, process, *columns(domains, 2))
 
 
-async def forget(pool: asyncpg.Pool) -> None:
-    """Drop what nobody measures any more."""
-    await _FORGET_SHARDS.execute(pool, MINUTE_S)
-    await _FORGET_DOMAINS.execute(pool, MINUTE_S)
+async def delete_old(pool: asyncpg.Pool) -> None:
+    """Delete rates that no process has renewed for a minute."""
+    await _DELETE_SHARDS.execute(pool, MINUTE_S)
+    await _DELETE_DOMAINS.execute(pool, MINUTE_S)

@@ -1,8 +1,8 @@
-"""One process as an owner of shards: joins, keeps its lease, takes its share, hands over, and knows when to stop.
+"""The membership of one mta process: join, renew the lease, take the assigned shards, hand over the others.
 
-A lease is a promise in both directions. Others leave the shards alone until it has run out by a margin; the
-member itself stops starting anything once its own clock says that the lease may have run out. Whoever removes
-an expired member waits for that member's settling transactions and makes every later one fail (`Fenced`).
+A lease protects both sides. Other members leave the shards alone until a margin after the lease has expired; the member
+itself starts no delivery once its own clock says that the lease may have expired. The statement that removes an expired
+member waits for that member's settling transactions and makes every later one fail (`Fenced`).
 """
 
 import asyncio
@@ -16,23 +16,23 @@ import structlog
 
 from engine.store.caches import Cache, bump
 from engine.store.database_errors import DatabaseUnavailable
-from shards import lease, live_map
+from shards import lease, placement
 from shards.ownership import ShardOwnership
 from shards.ring import assign
 
 MARGIN = 0.25  # of the lease: how much earlier the member stops than others may take over
-HEAR_S = 0.1  # a change of the map waits no longer for a look, once it is heard of
+POLL_S = 0.1  # between checks for a change of the placement rules
 
 _log = structlog.get_logger("shards")
 
 
-class Member:
-    """The membership of one process. `name` belongs to no other living process: an earlier member of that name is
-    this process's dead predecessor, whose shards need not wait for its lease to run out. Lease and shards are written
-    to `ownership`, which whoever delivers reads.
+class ShardMember:
+    """The membership of one process; lease and shards are written to `ownership`.
 
-    `on_gain` hears of shards that came; `on_release` finishes what is in hand of shards that are to go, however
-    long that takes; `on_fenced` drops everything: the work belongs to others already.
+    `name` must belong to no other running process: an earlier member of that name is taken for an ended run of this
+    process, whose shards are free at once. `on_gain` receives added shards; `on_release` finishes the deliveries under
+    way of shards to be released, however long that takes; `on_fenced` drops all deliveries, as other processes own
+    the shards already.
     """
 
     def __init__(
@@ -48,104 +48,104 @@ class Member:
     ) -> None:
         self._pool = pool
         self._name = name
-        self._map = live_map.Watch(pool)
+        self._placement = placement.PlacementWatch(pool)
         self._ownership = ownership
         self._shards = ownership.total
         self._lease_s = lease_s
         self._on_gain = on_gain
         self._on_release = on_release
         self._on_fenced = on_fenced
-        self._leaving: asyncio.TaskGroup
+        self._releasing: asyncio.TaskGroup
         self._joined = False
         self._first = True
         self._steady_since = 0.0
 
     @property
     def id(self) -> UUID:
-        """The id of the present membership; a new one after each loss."""
+        """Return the id of the present membership; it changes after each loss."""
         return self._ownership.member_id
 
     @property
     def owned(self) -> frozenset[int]:
-        """The shards that this process owns."""
+        """Return the shards that this process owns."""
         return self._ownership.shards
 
     @property
     def name(self) -> str:
-        """What the operator knows it as."""
+        """Return the name that operators see."""
         return self._name
 
     @property
     def cache(self) -> Cache[Any, Any]:
-        """For the process's Stamps: a change of the map is heeded at once instead of with the next heartbeat."""
-        return self._map.cache
+        """Return the cache for the process's Stamps: changed rules apply at once, not with the next heartbeat."""
+        return self._placement.cache
 
     @property
     def holds(self) -> bool:
-        """True while the lease certainly stands. Asked right before message content is written."""
+        """Return True while the lease is certainly valid. Checked right before message content is written."""
         return self._ownership.holds
 
     async def run(self) -> None:
-        """Join, then heartbeat and rebalance until cancelled.
+        """Join, then renew the lease and rebalance until cancelled.
 
-        A fault in `on_release` ends this too: with its process gone, the shards go to others.
+        An exception of `on_release` ends this too: the process stops, and other members take its shards.
         """
-        async with asyncio.TaskGroup() as self._leaving:
-            await self._keep()
+        async with asyncio.TaskGroup() as self._releasing:
+            await self._stay_member()
 
     async def leave(self) -> None:
-        """Give everything up at once, so that others need not wait for the lease to run out."""
+        """Release all shards at once, so that other members need not wait for the lease to expire."""
         self._ownership.end_lease()
         async with self._pool.acquire() as connection, connection.transaction():
             await lease.LEAVE.execute(connection, self.id)
-            await bump(connection, live_map.KIND)
+            await bump(connection, placement.KIND)
         self._ownership.remove(self.owned)
 
     def lose_all(self) -> None:
-        """Forget every shard: they are somebody else's by now. The next turn joins under a new id."""
+        """Drop all shards, which other members own by now; the next heartbeat joins under a new id."""
         self._ownership.lose()
         if self._joined:
             self._joined = False
             self._on_fenced()
 
-    async def _keep(self) -> None:
+    async def _stay_member(self) -> None:
         while True:
             try:
                 await self._join()
-                while await self._beat():
+                while await self._heartbeat():
                     await self._rebalance()
-                    await self._rest(self._lease_s / 3)
-                _log.warning("fenced", member=str(self.id))
+                    await self._wait(self._lease_s / 3)
+                _log.warning("member fenced", member=str(self.id))
                 self.lose_all()
             except DatabaseUnavailable as error:
                 _log.warning("lease not renewed", error=repr(error))
                 await asyncio.sleep(self._lease_s / 12)
 
-    async def _rest(self, seconds: float) -> None:
-        """Until the next heartbeat is due, or the map has changed."""
+    async def _wait(self, seconds: float) -> None:
+        """Wait until the next heartbeat is due or the placement rules have changed."""
         ends = time.monotonic() + seconds
-        while (left_s := ends - time.monotonic()) > 0 and not self._map.changed:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(min(HEAR_S, left_s))
+        while (left_s := ends - time.monotonic()) > 0 and not self._placement.changed:  # noqa: ASYNC110 - has no event
+            await asyncio.sleep(min(POLL_S, left_s))
 
     async def _join(self) -> None:
         """Become a member, unless a connection loss only interrupted the membership."""
-        if await self._beat():
+        if await self._heartbeat():
             return
         self.lose_all()
         began = time.monotonic()
         await lease.MAKE.execute(self._pool, self._shards)
-        if self._first:  # never again: two processes by one name would otherwise end each other's turns for ever
+        if self._first:  # only once: two processes of one name would otherwise remove each other for ever
             await lease.SUPERSEDE.execute(self._pool, self._name)
             self._first = False
         async with self._pool.acquire() as connection, connection.transaction():
             await lease.JOIN.execute(connection, self.id, self._name, 1.0, self._lease_s)
-            await bump(connection, live_map.KIND)
+            await bump(connection, placement.KIND)
         self._joined = True
         self._renewed(began)
-        _log.info("joined", member=str(self.id), name=self._name)
+        _log.info("member joined", member=str(self.id), name=self._name)
 
-    async def _beat(self) -> bool:
-        """Renew the lease; False when it was taken away."""
+    async def _heartbeat(self) -> bool:
+        """Renew the lease; return False if another member has fenced this one."""
         began = time.monotonic()
         rows = await lease.HEARTBEAT.records(self._pool, self.id, self._lease_s)
         if not rows:
@@ -159,54 +159,54 @@ class Member:
         self._ownership.renew(began + self._lease_s * (1 - MARGIN))
 
     async def _rebalance(self) -> None:
-        # Only who has itself been renewing steadily judges others: after an outage of Postgres everybody's
-        # lease has run out, and nobody is to blame.
+        # A member fences others only after it has renewed its own lease steadily: after an outage of PostgreSQL the
+        # leases of all members have expired although their processes are alive.
         if time.monotonic() - self._steady_since > self._lease_s:
             for row in await lease.FENCE.records(self._pool, self._lease_s * MARGIN):
-                _log.warning("fenced a member whose lease ran out", member=str(row["id"]), name=row["name"])
-        live = await self._map.read()
+                _log.warning("member with an expired lease fenced", member=str(row["id"]), name=row["name"])
+        rules = await self._placement.read()
         members = await lease.MEMBERS.fetch(self._pool)
         if self.id not in {row.id for row in members}:
             return
         owners = await lease.OWNERS.fetch(self._pool, self._shards)
         current = {row.shard: str(row.owner) for row in owners if row.alive and row.owner is not None}
-        weights, pins = live_map.weights_of(members, live), live_map.pins_of(members, live)
-        wanted = assign(self._shards, weights, current, pins=pins, loads=live.loads)
+        weights, pins = placement.weights_of(members, rules), placement.pins_of(members, rules)
+        wanted = assign(self._shards, weights, current, pins=pins, loads=rules.loads)
         mine = {shard for shard, member in wanted.items() if member == str(self.id)}
         self._hand_over({shard for shard in self.owned if shard not in mine})
         await self._take({row.shard for row in owners if not row.alive and row.shard in mine})
 
     def _hand_over(self, shards: Collection[int]) -> None:
-        """Take nothing new of these shards, finish what is in hand, then let them go; heartbeats go on meanwhile."""
+        """Stop fetching from these shards at once, and release them in the background as their deliveries finish."""
         if not shards:
             return
         self._ownership.remove(shards)
-        self._leaving.create_task(self._release(shards))
+        self._releasing.create_task(self._release(shards))
 
     async def _release(self, shards: Collection[int]) -> None:
-        """Give each shard up as soon as nothing of it is in hand; one on a slow wire does not hold the others."""
+        """Release each shard when its own deliveries are finished; a slow one does not delay the others."""
         owner = self.id
         async with asyncio.TaskGroup() as waiting:
             finishing = {waiting.create_task(self._finished(shard)) for shard in shards}
             while finishing and owner == self.id:
                 done, finishing = await asyncio.wait(finishing, return_when=asyncio.FIRST_COMPLETED)
-                await self._give_up(owner, [task.result() for task in done])
+                await self._write_release(owner, [task.result() for task in done])
 
     async def _finished(self, shard: int) -> int:
         await self._on_release((shard,))
         return shard
 
-    async def _give_up(self, owner: UUID, shards: Collection[int]) -> None:
+    async def _write_release(self, owner: UUID, shards: Collection[int]) -> None:
         while owner == self.id:
             try:
                 async with self._pool.acquire() as connection, connection.transaction():
                     await lease.RELEASE.execute(connection, owner, list(shards))
-                    await bump(connection, live_map.KIND)  # whoever is to have them need not wait for a heartbeat
+                    await bump(connection, placement.KIND)  # the next owner need not wait for its heartbeat
             except DatabaseUnavailable as error:
-                _log.warning("release waits", error=repr(error))
+                _log.warning("shards not released yet", error=repr(error))
                 await asyncio.sleep(1)
             else:
-                _log.info("handed over", shards=len(shards))
+                _log.info("shards released", shards=len(shards))
                 return
 
     async def _take(self, shards: Collection[int]) -> None:
@@ -216,5 +216,5 @@ class Member:
         taken = frozenset(row["shard"] for row in rows)
         if taken:
             self._ownership.add(taken)
-            _log.info("took", shards=len(taken), owned=len(self.owned))
+            _log.info("shards taken", shards=len(taken), owned=len(self.owned))
             await self._on_gain(taken)

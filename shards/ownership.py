@@ -1,4 +1,4 @@
-"""The shards and the lease of one process: its Member writes them, everything that delivers reads them. No I/O."""
+"""The shards and the lease of one mta process: `shards.member` writes them, the delivery stages read them. No I/O."""
 
 import time
 from collections.abc import Collection
@@ -8,7 +8,7 @@ from engine.base import ids
 
 
 class ShardOwnership:
-    """The shards that one process owns of `total`, its member id, and until when its lease stands."""
+    """The shards that one process owns of `total`, its member id, and the end of its lease."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -18,37 +18,37 @@ class ShardOwnership:
 
     @property
     def holds(self) -> bool:
-        """True while the lease certainly stands. Read right before message content is written."""
+        """Return True while the lease is certainly valid. Checked right before message content is written."""
         return time.monotonic() < self._held_until
 
     @property
     def fraction(self) -> float:
-        """The owned part of all shards."""
+        """Return the owned part of all shards, from 0 to 1."""
         return len(self.shards) / self.total
 
     @property
     def held_until(self) -> float:
-        """The monotonic time at which the process must stop starting anything."""
+        """Return the monotonic time from which the process must start no delivery."""
         return self._held_until
 
     def renew(self, until: float) -> None:
-        """Let the lease stand until a monotonic time."""
+        """Extend the lease to a monotonic time."""
         self._held_until = until
 
     def end_lease(self) -> None:
-        """Start nothing from now on; the shards are still to be given up."""
+        """End the lease at once, before the shards are released: no delivery starts any more."""
         self._held_until = 0.0
 
     def add(self, shards: Collection[int]) -> None:
-        """Own these shards too."""
+        """Add shards to the owned ones."""
         self.shards = self.shards.union(shards)
 
     def remove(self, shards: Collection[int]) -> None:
-        """Own these shards no longer."""
+        """Remove shards from the owned ones."""
         self.shards = self.shards.difference(shards)
 
     def lose(self) -> None:
-        """Forget lease and shards: other processes own them by now. The next membership has a new id."""
+        """Clear lease and shards, which other processes may own already, and choose the id of the next membership."""
         self.end_lease()
         self.shards = frozenset()
         self.member_id = ids.uuid7()

@@ -1,7 +1,7 @@
-"""Who owns which shard: weighted rendezvous hashing with bounded load, by count or by measured load. Pure.
+"""Assign shards to members: weighted rendezvous hashing with bounded load, by count or by measured load. Pure.
 
-Every process that computes the map from the same members and the same present map gets the same answer,
-so the map needs agreement on its inputs only.
+Every process that computes the assignment from the same members and present owners gets the same result, so processes
+need to agree on the inputs only.
 """
 
 from collections.abc import Collection, Mapping
@@ -9,9 +9,9 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import floor, log
 
-SLACK = 0.2  # a member may carry so much more or less than its share before loads move shards
-EVEN = 0.25  # of all cost is shared evenly among the shards: a quiet one may be busy tomorrow
-_EVEN = 1e-9  # what floating point leaves of a whole share
+SLACK = 0.2  # a member may carry this part more or less than its share before shards move by load
+EVEN = 0.25  # of the total cost is spread evenly over the shards: a quiet shard may become busy
+_EPSILON = 1e-9  # rounding error of a share that is a whole number
 
 
 def assign(
@@ -22,13 +22,13 @@ def assign(
     pins: Mapping[int, Collection[str]] | None = None,
     loads: Mapping[int, float] | None = None,
 ) -> dict[int, str]:
-    """The owner of every shard 0..shards-1; empty when no member has a weight above 0.
+    """Return the owner of every shard 0..shards-1; empty when no member has a weight above 0.
 
-    Without `loads` each member gets its fair share by weight, rounded down or up, so never more than one off. A shard
-    moves only when its owner is gone or holds more than its share; of what an owner must give up, the shards that
-    rank it lowest go first. With `loads` (messages a second by shard) members share the load instead, and nothing
-    moves while all are within `SLACK` of their share. A shard in `pins` belongs to one of the members named there, as
-    long as one of them has a weight above 0. Deterministic and independent of the order of the mappings.
+    Without `loads` each member gets its fair share by weight, rounded down or up. A shard moves only when its owner has
+    left or holds more than its share; such an owner releases the shards that rank it lowest first. With `loads`
+    (messages per second by shard) members share the load instead, and no shard moves while all members are within
+    `SLACK` of their share. A shard in `pins` belongs to one of the members named there, as long as one of them has a
+    weight above 0. The result is deterministic and independent of the order of the mappings.
     """
     weights = {name: members[name] for name in sorted(members) if members[name] > 0}
     if shards <= 0 or not weights:
@@ -40,12 +40,12 @@ def assign(
 
 
 def moves(before: Mapping[int, str], after: Mapping[int, str]) -> dict[int, tuple[str | None, str]]:
-    """(old owner or None, new owner) of every shard whose owner changes."""
+    """Return (old owner or None, new owner) by shard, for every shard whose owner changes."""
     return {shard: (before.get(shard), owner) for shard, owner in after.items() if before.get(shard) != owner}
 
 
 def costs(shards: int, loads: Mapping[int, float]) -> list[float]:
-    """What each shard costs its owner, as a part of all: some for being there, the rest for its load."""
+    """Return the cost of each shard as a part of the total: a fixed part for each, the rest in proportion to load."""
     known = [max(0.0, loads.get(shard, 0.0)) for shard in range(shards)]
     total = sum(known)
     if total <= 0:
@@ -54,7 +54,7 @@ def costs(shards: int, loads: Mapping[int, float]) -> list[float]:
 
 
 def burdens(weights: Mapping[str, float], owners: Mapping[int, str], cost: list[float]) -> dict[str, float]:
-    """What each member of weight above 0 carries, as a multiple of its share: 1.0 is fair."""
+    """Return the cost that each member carries as a multiple of its fair share (1.0); weights must be above 0."""
     total = sum(weights[name] for name in sorted(weights))
     carried = dict.fromkeys(sorted(weights), 0.0)
     for shard, owner in sorted(owners.items()):
@@ -66,7 +66,7 @@ def burdens(weights: Mapping[str, float], owners: Mapping[int, str], cost: list[
 def _living(
     pins: Mapping[int, Collection[str]], weights: Mapping[str, float], shards: int
 ) -> dict[int, tuple[str, ...]]:
-    """Pins that somebody can honour."""
+    """Return the pins that at least one member in `weights` can satisfy."""
     found = {shard: tuple(sorted(name for name in pins[shard] if name in weights)) for shard in sorted(pins)}
     return {shard: names for shard, names in found.items() if names and 0 <= shard < shards}
 
@@ -104,7 +104,7 @@ def _by_count(
 def _pinned(
     current: Mapping[int, str], allowed: Mapping[int, tuple[str, ...]], weights: Mapping[str, float]
 ) -> dict[int, str]:
-    """Owners of the pinned shards: who has one and may have it keeps it, others go where fewest are."""
+    """Return the owners of the pinned shards: a permitted owner keeps its shard, others the least loaded member."""
     owners = {shard: current[shard] for shard, names in allowed.items() if current.get(shard) in names}
     counts = dict.fromkeys(weights, 0)
     for name in owners.values():
@@ -130,7 +130,7 @@ def _held(
 def _quotas(
     shards: int, weights: Mapping[str, float], held: Mapping[str, int], forced: Mapping[str, int]
 ) -> dict[str, int]:
-    """Whole shards per member; one whose pins exceed its share has those, and the others share the rest."""
+    """Return whole shards per member; one with more pins than its share gets those, the others share the rest."""
     fixed: dict[str, int] = {}
     while True:
         rest = {name: weights[name] for name in weights if name not in fixed}
@@ -142,16 +142,16 @@ def _quotas(
 
 
 def _quota(shards: int, weights: Mapping[str, float], held: Mapping[str, int]) -> dict[str, int]:
-    """Whole shards per member, summing to `shards`.
+    """Return whole shards per member, summing to `shards`.
 
-    The rounding remainder goes to those who already hold more than the floor of their share, so that it
-    costs no move, then by largest fraction, then by name.
+    The rounding remainder goes to members that already hold more than the floor of their share, so that it moves no
+    shard, then by largest fraction, then by name.
     """
     total = sum(weights[name] for name in sorted(weights))
     share = {name: shards * weights[name] / total for name in sorted(weights)}
-    quota = {name: floor(share[name] + _EVEN) for name in share}
+    quota = {name: floor(share[name] + _EPSILON) for name in share}
     spare = shards - sum(quota.values())
-    rounded = [name for name in share if share[name] - quota[name] > _EVEN]  # a whole share is nobody's to round up
+    rounded = [name for name in share if share[name] - quota[name] > _EPSILON]  # a whole share is not rounded
     ranked = sorted(rounded, key=lambda name: (held[name] <= quota[name], quota[name] - share[name], name))
     for name in ranked[:spare]:
         quota[name] += 1
@@ -168,8 +168,10 @@ def _by_load(
     allowed: Mapping[int, tuple[str, ...]],
     cost: list[float],
 ) -> dict[int, str]:
-    """Everybody keeps what they may; what is free goes to whoever carries least for it, the costliest first; and if
-    somebody is beyond the slack then, single shards move from the busiest to the idlest until nobody is."""
+    """Assign by load: members keep their permitted shards; free shards go, costliest first, to the least loaded member.
+
+    If a member is then outside the slack, single shards move from the busiest members to the idlest.
+    """
     total = sum(weights.values())
     share = {name: weights[name] / total for name in weights}
     owners: dict[int, str] = {}
@@ -200,13 +202,14 @@ def _relieve(
     allowed: Mapping[int, tuple[str, ...]],
     cost: list[float],
 ) -> None:
-    """One shard after the other from a busy member to an idle one, the idlest that may have any, each time the one that
-    leaves both best off. Half the slack is aimed at, so that the next little change moves nothing; ends where no move
-    helps."""
+    """Move single shards from busy members to idle ones until all are within half the slack or no move helps.
+
+    Half the slack is the aim, so that the next small change of load moves no shard.
+    """
     mine: dict[str, list[int]] = {name: [] for name in burden}
     for shard, owner in owners.items():
         mine[owner].append(shard)
-    for _ in range(len(cost) * len(burden)):  # a shard may move on, and make room where it was
+    for _ in range(len(cost) * len(burden)):  # a shard may move more than once
         if not _beyond(burden, SLACK / 2):
             return
         step = _next_move(mine, burden, share, allowed, cost)
@@ -227,7 +230,7 @@ def _next_move(
     allowed: Mapping[int, tuple[str, ...]],
     cost: list[float],
 ) -> tuple[str, str, int] | None:
-    """(giver, taker, shard); the idlest and the busiest come first."""
+    """Return (giver, taker, shard) of the next move, trying the idlest taker and the busiest giver first."""
     idle = sorted(burden, key=lambda name: (burden[name], name))
     for taker in idle:
         for giver in reversed(idle):
@@ -248,19 +251,19 @@ def _step(
     allowed: Mapping[int, tuple[str, ...]],
     cost: list[float],
 ) -> int | None:
-    """The shard whose move leaves the busier of both with the least; None where every move would make it worse."""
+    """Return the shard whose move leaves the busier of both members with the least load; None if no move helps."""
     after = {
         shard: max(burden[giver] - cost[shard] / share[giver], burden[taker] + cost[shard] / share[taker])
         for shard in shards
         if taker in allowed.get(shard, (taker,))
     }
     shard = min(after, key=lambda shard: (after[shard], shard), default=None)
-    return None if shard is None or after[shard] >= burden[giver] - _EVEN else shard
+    return None if shard is None or after[shard] >= burden[giver] - _EPSILON else shard
 
 
 @lru_cache(maxsize=65_536)
 def _score(shard: int, name: str, weight: float) -> float:
-    """Weighted rendezvous score (Thaler and Ravishankar 1998; weights as -w / ln u): highest owns."""
+    """Return the weighted rendezvous score (Thaler and Ravishankar 1998; weights as -w / ln u): the highest owns."""
     digest = blake2b(f"{shard}:{name}".encode(), digest_size=8).digest()
     unit = (int.from_bytes(digest, "big") + 1) / (2**64 + 2)  # in (0, 1), never an end
     return -weight / log(unit)

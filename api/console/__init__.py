@@ -1,1 +1,1 @@
-"""Pages for people, served beside the API: so far those that the links in system mail lead to."""
+"""The pages that links in system mail lead to, served beside the API."""

@@ -1,7 +1,7 @@
-"""The pages that the links in system mail lead to: one form each, which calls the API.
+"""Serve the pages that links in system mail lead to; each has one form, which calls the API.
 
-The token stands behind the `#` of the link, where no server, log or Referer ever sees it; the pages themselves are the
-same for everybody. They load nothing from elsewhere and hold no script of their own.
+The token is in the link's fragment (`#`), which browsers send to no server, log or Referer. All visitors get the same
+pages, which load nothing from other hosts and contain no inline script.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _SIGN_IN: Final = "You can close this page and sign in."
 
 
 class ConsolePage(Struct, frozen=True):
-    """What one page says, asks for and calls; `again` is where a link that is used up can be had anew."""
+    """The texts of one page, its form and the operation that it calls; `again` is the page to request a new link."""
 
     title: str
     intro: str
@@ -36,8 +36,8 @@ class ConsolePage(Struct, frozen=True):
     next: str
     token: bool = True
     email: bool = False
-    typed: str = ""  # the label of the field for a password, where there is one
-    new: bool = False  # a password that is made up here
+    typed: str = ""  # the label of the password field, if the page has one
+    new: bool = False  # True if the person chooses the password on this page
     again: str = ""
     again_why: str = ""
     again_label: str = ""
@@ -46,15 +46,15 @@ class ConsolePage(Struct, frozen=True):
 PAGES: Final[Mapping[str, ConsolePage]] = {
     "/verify-email": ConsolePage(
         title="Confirm your address",
-        intro="Press the button to confirm that this mail came to you.",
+        intro="Press the button to confirm that you received this mail.",
         button="Confirm my address",
         call="v1/auth/verify-email",
         done="Your address is confirmed",
-        next="Your account can create API keys now. You can close this page and go on where you were.",
+        next="Your account can create API keys now. You can close this page.",
     ),
     "/reset-password": ConsolePage(
         title="Set a new password",
-        intro="This signs you out everywhere, and only the new password is good from then on.",
+        intro="This ends all your sessions. From then on, sign in with the new password.",
         button="Set the password",
         call="v1/auth/password/reset",
         done="Your password is set",
@@ -62,7 +62,7 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
         typed="New password",
         new=True,
         again="forgot-password",
-        again_why="Is the link used up or too old?",
+        again_why="Was the link used already, or has it expired?",
         again_label="Ask for a new one.",
     ),
     "/confirm-email": ConsolePage(
@@ -71,14 +71,14 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
         button="Use this address",
         call="v1/auth/email/change/confirm",
         done="Your address is changed",
-        next="Sign in with it from now on. The old address was told.",
+        next="Sign in with it from now on. A notice was sent to the old address.",
     ),
     "/accept-invite": ConsolePage(
         title="Accept the invitation",
-        intro="Give the password that you sign in with here. If you are new, choose one: it makes your sign-in.",
+        intro="Enter the password that you sign in with. If you are new here, choose one.",
         button="Accept",
         call="v1/team/invites/accept",
-        done="You belong to the account now",
+        done="You are a member of the account now",
         next=_SIGN_IN,
         typed="Password",
         again="forgot-password",
@@ -87,11 +87,11 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
     ),
     "/forgot-password": ConsolePage(
         title="Forgot your password?",
-        intro="Give the address that you sign in with, and look into its mailbox for a link.",
+        intro="Enter the address that you sign in with. We send it a link to set a new password.",
         button="Send the link",
         call="v1/auth/password/forgot",
-        done="Look into your mailbox",
-        next="If the address belongs to somebody here, a link is on its way. It is good for an hour.",
+        done="Check your mailbox",
+        next="If the address has a sign-in here, a link was sent to it. The link works for an hour.",
         token=False,
         email=True,
     ),
@@ -99,14 +99,14 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
 
 
 class PageContent:
-    """A Falcon resource that gives the same octets to everybody."""
+    """A Falcon resource that serves the same octets to all visitors."""
 
     def __init__(self, octets: bytes, media: str) -> None:
         self._octets = octets
         self._media = media
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002
-        """The page or the file."""
+        """Answer with the page or file."""
         response.data = self._octets
         response.content_type = self._media
         response.set_header("Content-Security-Policy", POLICY)
@@ -117,12 +117,12 @@ class PageContent:
         response.set_header("Cache-Control", "no-cache")
 
     async def on_head(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
-        """The same without its content: scanners of mail ask so."""
+        """Answer with the headers alone: mail scanners ask with HEAD."""
         await self.on_get(request, response)
 
 
 def add_routes(app: "falcon.asgi.App[Any, Any]") -> None:
-    """Put the pages and what they load into the application."""
+    """Add the pages and their files to the application."""
     for path, page in PAGES.items():
         app.add_route(path, PageContent(html(page), "text/html; charset=utf-8"))
     for name, media in ASSETS.items():
@@ -131,7 +131,7 @@ def add_routes(app: "falcon.asgi.App[Any, Any]") -> None:
 
 @cache
 def html(page: ConsolePage) -> bytes:
-    """The page as it is served."""
+    """Return the page as served."""
     flags = {name: "yes" for name in ("token", "email", "new") if getattr(page, name)}
     texts = ("title", "intro", "button", "call", "done", "next", "again", "again_why", "again_label")
     values = {name: str(getattr(page, name)) for name in texts} | flags

@@ -1,1 +1,1 @@
-"""What every operation shares: its record, authentication, limits, decoding, refusals, OpenAPI."""
+"""The parts that all operations share: the operation record, authentication, limits, decoding, errors, OpenAPI."""

@@ -1,4 +1,4 @@
-"""The credentials of a request: its API key, or the session of its cookie."""
+"""Read and check the credentials of a request: its API key, or the session named by its cookie."""
 
 import hmac
 
@@ -14,7 +14,7 @@ CSRF_HEADER = "X-CSRF-Token"
 
 
 def bearer(header: str | None) -> rules.FreshApiKey | None:
-    """The key of an Authorization header: scheme in any case, surrounding white space tolerated."""
+    """Return the API key of an Authorization header, or None. The scheme is case-insensitive, spaces are tolerated."""
     if header is None:
         return None
     parts = header.split(None, 1)
@@ -24,46 +24,46 @@ def bearer(header: str | None) -> rules.FreshApiKey | None:
 
 
 def session_secret(request: falcon.asgi.Request) -> str | None:
-    """The session's secret out of the cookie, or None."""
+    """Return the session's secret from the cookie, or None."""
     values = request.get_cookie_values(COOKIE)
     return values[0] if values else None
 
 
 def device(request: falcon.asgi.Request) -> Device:
-    """Where the request comes from."""
+    """Return the client's address and user agent."""
     return Device.of(request.remote_addr, request.user_agent)
 
 
 def check_csrf(person: Person, header: str | None) -> None:
-    """The token must be the session's own; 403 `csrf_failed`."""
+    """Raise 403 `csrf_failed` unless `header` is the CSRF token of the session."""
     if header is None or not hmac.compare_digest(header.encode(), person.csrf.encode()):
         raise Refusal(
             ErrorType.CSRF_FAILED,
-            f"Send the session's CSRF token in {CSRF_HEADER}; signing in and GET /v1/auth/me give it.",
+            f"Send the session's CSRF token in {CSRF_HEADER}; signing in and GET /v1/auth/me return it.",
         )
 
 
 def check_role(person: Person, role: Role | None) -> None:
-    """The person needs the role or a higher one; 403 `forbidden`."""
+    """Raise 403 `forbidden` unless the person has `role` or a higher one."""
     if role is not None and not person.role.includes(role):
-        raise Refusal(ErrorType.FORBIDDEN, f"This takes the role {role.value} or higher; yours is {person.role.value}.")
+        raise Refusal(ErrorType.FORBIDDEN, f"This needs the role {role.value} or higher; yours is {person.role.value}.")
 
 
-def check_standing(person: Person) -> None:
-    """The account must not be suspended; 403 `account_suspended`."""
+def check_not_suspended(person: Person) -> None:
+    """Raise 403 `account_suspended` if the person's account is suspended."""
     if person.suspended:
         raise Refusal(
             ErrorType.ACCOUNT_SUSPENDED,
-            "This account is suspended: it can be read, and keys and people can be taken off it; nothing else can be "
-            "changed. Ask the operator.",
+            "This account is suspended: you can read it, revoke keys and remove members, but change nothing else. Ask "
+            "the operator.",
         )
 
 
-def sign_in_first() -> Refusal:
-    """The one answer of an endpoint for people to whoever is not signed in."""
-    return Refusal(ErrorType.UNAUTHORIZED, "Sign in first: this endpoint takes a signed-in session.")
+def sign_in_required() -> Refusal:
+    """Return the 401 for a request without a valid session at an endpoint for signed-in persons."""
+    return Refusal(ErrorType.UNAUTHORIZED, "Sign in first: this endpoint needs a signed-in session.")
 
 
-def people_only() -> Refusal:
-    """What a good API key hears at an endpoint for people."""
-    return Refusal(ErrorType.FORBIDDEN, "This endpoint takes a signed-in session; an API key can't call it.")
+def session_required() -> Refusal:
+    """Return the 403 for a valid API key at an endpoint for signed-in persons."""
+    return Refusal(ErrorType.FORBIDDEN, "This endpoint needs a signed-in session; an API key can't call it.")

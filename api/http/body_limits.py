@@ -1,7 +1,7 @@
-"""How large the body of an operation may be: the longest spelling that its schema allows.
+"""Compute the largest body that the schema of an operation allows.
 
-JSON may write each character as an escape, and put white space anywhere; a schema bounds characters and entries. An
-operation whose schema is bounded nowhere, or far above what clients send, declares its own bound.
+JSON may write each character as an escape and put white space anywhere; a schema bounds characters and entries. An
+operation whose schema has no bound, or one far above real requests, declares its own.
 """
 
 import math
@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-NO_BODY_BYTES: Final = 4 * 1024  # operations that read no body: some clients send `{}` all the same
+NO_BODY_BYTES: Final = 4 * 1024  # operations without a body: some clients send `{}` anyway
 MIN_BODY_BYTES: Final = 16 * 1024
-MAX_STRANGER_BYTES: Final = 64 * 1024  # without credentials
+MAX_ANONYMOUS_BYTES: Final = 64 * 1024  # without credentials
 _STEP_BYTES: Final = 4 * 1024
 _ESCAPED: Final = 6  # `\u00e9`: RFC 8259 section 7
 _NUMBER: Final = 32
@@ -19,11 +19,11 @@ _REF: Final = "#/components/schemas/{name}"
 
 
 class Unbounded(ValueError):  # noqa: N818 - named for what the schema is
-    """A schema allows a body of any length."""
+    """The schema allows a body of any length."""
 
 
 def bytes_needed(request: Any) -> int:
-    """Return the octets that a valid body of type `request` can have, with white space; raises Unbounded."""
+    """Return the largest size in octets of a valid body of type `request`, with white space. Raises Unbounded."""
     (schema,), components = msgspec.json.schema_components([request], ref_template=_REF)
     longest = 2 * _longest(schema, components)
     return max(MIN_BODY_BYTES, math.ceil(longest / _STEP_BYTES) * _STEP_BYTES)
@@ -45,12 +45,12 @@ def _longest(schema: dict[str, Any], components: dict[str, Any]) -> int:
         return _longest_object(schema, components)
     if kind in {"integer", "number", "boolean", "null"}:
         return _NUMBER
-    raise Unbounded(f"any value: {schema}")
+    raise Unbounded(f"the schema allows any value: {schema}")
 
 
 def _longest_of_name(name: str, components: dict[str, Any]) -> int:
-    if name not in components:  # a part that is decoded later, such as a message of a batch
-        raise Unbounded(f"no schema of {name} here")
+    if name not in components:  # decoded later, as the messages of a batch are
+        raise Unbounded(f"the schema of {name} is not among the components")
     return _longest(components[name], components)
 
 
@@ -66,6 +66,6 @@ def _longest_object(schema: dict[str, Any], components: dict[str, Any]) -> int:
 
 def _bound(schema: dict[str, Any], name: str) -> int:
     if name not in schema:
-        raise Unbounded(f"no {name} in {schema}")
+        raise Unbounded(f"the schema sets no {name}: {schema}")
     bound: int = schema[name]
     return bound

@@ -1,4 +1,4 @@
-"""From bytes and query strings to typed Structs, or a 400 that names the field."""
+"""Decode bodies and query strings to typed Structs, or raise a 400 that names the field at fault."""
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from functools import lru_cache
@@ -19,7 +19,7 @@ LARGE_BYTES = 1024 * 1024  # decoding more takes over a millisecond: off the eve
 
 
 def check_media_type(request: falcon.asgi.Request) -> None:
-    """Bodies are JSON as it is; an absent Content-Type is taken as JSON."""
+    """Raise 415 unless the body is plain JSON; an absent Content-Type counts as JSON."""
     declared = request.content_type
     if declared and declared.partition(";")[0].strip().lower() not in {"application/json", "text/json"}:
         raise Refusal(ErrorType.UNSUPPORTED_MEDIA_TYPE, "Send the body as application/json.")
@@ -28,7 +28,7 @@ def check_media_type(request: falcon.asgi.Request) -> None:
 
 
 def decode_body(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
-    """The body as the operation's Struct."""
+    """Return the body as the operation's Struct. Raises a 400 that names the field at fault."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -38,9 +38,9 @@ def decode_body(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -
 
 
 def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None, *, lenient: bool = False) -> Any:
-    """The query string as the operation's Struct; unknown and repeated parameters are refused by name.
+    """Return the query string as the operation's Struct; an unknown or repeated parameter is a 400 that names it.
 
-    `lenient`: unknown ones are passed over.
+    `lenient`: ignore unknown parameters.
     """
     names = _parameters(shape)
     values: dict[str, Any] = {}
@@ -52,7 +52,7 @@ def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None, *, le
         if names[name]:
             values.setdefault(name, []).append(value)
         elif name in values:
-            raise invalid(name, f"The query parameter {name!r} is given twice.")
+            raise invalid(name, f"The query parameter {name!r} is given twice. Send it once.")
         else:
             values[name] = value
     if shape is None:
@@ -62,14 +62,14 @@ def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None, *, le
     except msgspec.ValidationError as error:
         raise refusal_of(error, shape, values) from None
     for field in msgspec.structs.fields(shape):
-        # The lax reading takes the word null for an absent value, and a filter that is not heard shows too much.
+        # The lax conversion reads the word null as an absent value; an ignored filter would show too much.
         if field.encode_name in values and getattr(query, field.name) is None:
-            raise invalid(field.encode_name, f"`{field.encode_name}`: leave it out instead of giving null.")
+            raise invalid(field.encode_name, f"`{field.encode_name}` is null. Leave it out instead.")
     return query
 
 
 def refusal_of(error: msgspec.ValidationError, shape: Any, given: object) -> Refusal:
-    """A validation error of plain data as a refusal that names the field and says what it must be."""
+    """Return the 400 for a validation error: the field at fault, and the values that it accepts."""
     fault = validation.fault_of(error, shape, given)
     field = fault.path or "body"
     return invalid(field, fault.sentence(field))
@@ -87,7 +87,7 @@ def _pairs(request: falcon.asgi.Request) -> Iterable[tuple[str, str]]:
     if not query:
         return ()
     if query.count(b"&") >= MAX_PARAMETERS:
-        raise invalid("query", f"A query string may have {MAX_PARAMETERS} parameters at the most.")
+        raise invalid("query", f"A query string may have at most {MAX_PARAMETERS} parameters.")
     try:
         return parse_qsl(query.decode(), keep_blank_values=True, strict_parsing=False, errors="strict")
     except (ValueError, UnicodeDecodeError):
@@ -96,7 +96,7 @@ def _pairs(request: falcon.asgi.Request) -> Iterable[tuple[str, str]]:
 
 @lru_cache(maxsize=256)
 def _parameters(shape: type[Struct] | None) -> Mapping[str, bool]:
-    """Parameter names, and whether each may repeat."""
+    """Return the parameter names, each with True if it may be repeated."""
     if shape is None:
         return {}
     return {
@@ -106,13 +106,13 @@ def _parameters(shape: type[Struct] | None) -> Mapping[str, bool]:
 
 
 def _plain(body: bytes | msgspec.Raw, error: msgspec.ValidationError) -> object:
-    """The body as plain data where the error does not name the entry at fault itself."""
+    """Return the body as plain data if the error does not name the array entry at fault itself."""
     if "[...]" not in str(error):
         return None
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return None  # something behind the fault is no JSON
+        return None  # the body is not valid JSON after the fault
 
 
 def _short(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""A stored file as a download: never shown by the browser that fetches it, whatever it claims to be."""
+"""Serve a stored file as a download that no browser opens or runs, whatever its type."""
 
 import re
 import unicodedata
@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from api.http.operation import Raw
 
-# What a browser saves under its own type. Everything that one could run or render as a page (HTML, SVG, XML,
-# scripts) goes out as plain octets.
+# Types that keep their name in the response. All others, above all those that a browser could run or render as a page
+# (HTML, SVG, XML, scripts), are served as plain octets.
 _PLAIN_TEXT = frozenset({"text/plain", "text/csv", "text/calendar", "text/markdown", "text/vcard"})
 _IMAGES = frozenset(f"image/{kind}" for kind in ("avif", "bmp", "gif", "heic", "jpeg", "png", "tiff", "webp"))
 _APPLICATIONS = frozenset(
@@ -28,7 +28,7 @@ _NOT_PLAIN = re.compile(r'[^ -~]|["%\\]')
 
 
 def download(content: bytes, *, filename: str, content_type: str) -> Raw:
-    """The answer that hands `content` out as a file."""
+    """Return the response that serves `content` as a file."""
     return Raw(
         content,
         served_type(content_type),
@@ -42,17 +42,17 @@ def download(content: bytes, *, filename: str, content_type: str) -> Raw:
 
 
 def served_type(content_type: str) -> str:
-    """The stored type without its parameters where that is harmless, else plain octets."""
+    """Return the stored type without its parameters if it is harmless, else `application/octet-stream`."""
     essence = content_type.partition(";")[0].strip().lower()
     harmless = essence in SAFE_TYPES or _SAFE_FAMILY.fullmatch(essence) is not None
     return essence if harmless and "xml" not in essence.partition("/")[2].split("+") else OCTETS
 
 
 def disposition(filename: str) -> str:
-    """Content-Disposition for any file name (RFC 6266 section 4, RFC 8187): an ASCII fallback and the true name.
+    """Return Content-Disposition for any file name (RFC 6266 section 4, RFC 8187): ASCII fallback and full name.
 
-    Controls, direction overrides and path separators become `_`, so that neither a header nor the name that a
-    person sees can be forged.
+    Controls, direction overrides and path separators become `_`, so that neither a header nor the name that a person
+    sees can be forged.
     """
     name = "".join("_" if letter in "/\\" or unicodedata.category(letter)[0] == "C" else letter for letter in filename)
     name = name.strip(" .") or _UNNAMED

@@ -1,7 +1,7 @@
-"""Whom a load balancer speaks for: the client's address out of `X-Forwarded-For`, believed from known peers only.
+"""Find the client's address behind a load balancer from `X-Forwarded-For`, trusted from configured proxies only.
 
-Limits by address, keys limited to networks and the device shown beside a session all mean the client; behind a proxy
-every connection comes from the proxy.
+Rate limits by address, keys limited to networks and the device of a session all mean the client; behind a proxy every
+connection comes from the proxy.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,16 +10,16 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any
 
 HEADER = b"x-forwarded-for"
-MAX_HOPS = 32  # read from the right: whoever is that far away has been named by somebody we do not know
+MAX_HOPS = 32  # read from the right: entries beyond them were written by unknown hosts
 
 Network = IPv4Network | IPv6Network
 
 
 def with_client(scope: dict[str, Any], proxies: Sequence[Network]) -> dict[str, Any]:
-    """The ASGI scope with its `client` as `proxies` name it; the same scope where they say nothing usable.
+    """Return the ASGI scope with `client` as the `proxies` name it, or the same scope if they name no valid one.
 
-    Every proxy appends the peer it saw, so the list is read from its end: the first address that is none of ours is
-    the client. What stands left of it the client may have written itself.
+    Every proxy appends the peer that it saw, so the list is read from its end: the first address outside `proxies` is
+    the client. Entries left of it may be forged by the client.
     """
     peer, port = scope.get("client") or ("", 0)
     address = client(peer, (value for name, value in scope["headers"] if name == HEADER), proxies)
@@ -27,7 +27,7 @@ def with_client(scope: dict[str, Any], proxies: Sequence[Network]) -> dict[str, 
 
 
 def client(peer: str, headers: Iterable[bytes], proxies: Sequence[Network]) -> str:
-    """The address that the proxy `peer` speaks for; `peer` itself unless it is a proxy that names somebody."""
+    """Return the client's address that the proxy `peer` forwards; `peer` itself if it is no proxy."""
     believed = peer
     if not _among(_parsed(peer), proxies):
         return believed
@@ -47,7 +47,7 @@ def _among(address: IPv4Address | IPv6Address | None, networks: Sequence[Network
 
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:
-    """An address, also as `[v6]`, `[v6]:port` or `v4:port`, as some proxies write it."""
+    """Return an address, also from the forms `[v6]`, `[v6]:port` and `v4:port` that some proxies write; else None."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]

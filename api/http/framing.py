@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from api.http.dispatch import CAREFUL, REQUEST_ID
+from api.http.dispatch import REQUEST_ID, SECURITY_HEADERS
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.store import metrics
@@ -35,7 +35,7 @@ _log = structlog.get_logger("api")
 def check(scope: Mapping[str, Any], max_body_bytes: int) -> None:
     """Raise Refusal for a head that is ambiguous, asks for another protocol, or declares a body that is too large."""
     if scope["method"] not in _METHODS:
-        raise invalid("method", f"{_shown(scope['method'])} is not a method that this API knows.")
+        raise invalid("method", f"{_shown(scope['method'])} is not a method that this API supports.")
     seen: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in _CHECKED:
@@ -61,7 +61,7 @@ def _check_body(seen: Mapping[bytes, bytes], max_body_bytes: int) -> None:
     if coding is not None and coding.strip().lower() != b"chunked":
         raise invalid(
             "Transfer-Encoding",
-            f"`Transfer-Encoding` is {_shown(coding.decode('latin-1'))}; only `chunked` alone is understood. Send the "
+            f"`Transfer-Encoding` is {_shown(coding.decode('latin-1'))}; only `chunked` alone is supported. Send the "
             "body in chunks or with `Content-Length`.",
         )
     declared = int(seen.get(b"content-length", b"0"))
@@ -88,14 +88,14 @@ async def answer(refusal: Refusal, receive: Receive, send: Send) -> None:
     """
     request = ids.encode(ids.uuid7())
     metrics.TALLY.add(metrics.REQUESTS, "unrouted", str(refusal.status))
-    _log.info("refused", request=request, operation="unrouted", type=refusal.kind.value)
+    _log.info("request refused", request=request, operation="unrouted", type=refusal.kind.value)
     body = msgspec.json.encode(refusal.envelope())
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
     ]
-    headers += [(name.lower().encode(), value.encode()) for name, value in ((REQUEST_ID, request), *CAREFUL)]
+    headers += [(name.lower().encode(), value.encode()) for name, value in ((REQUEST_ID, request), *SECURITY_HEADERS)]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body[:-1], "more_body": True})
     await _linger(receive)

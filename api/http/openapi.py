@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, generated from the operations: nothing in it is written twice."""
+"""Generate the OpenAPI 3.1 document from the operations."""
 
 import re
 from collections.abc import Iterable
@@ -19,34 +19,36 @@ _REF = "#/components/schemas/{name}"
 VERSION = "1.0.0"
 DEFAULT_REQUEST_BYTES = Settings().max_request_bytes
 DESCRIPTION = """\
-Transactional email: accepted durably, signed, delivered, and told about truthfully. The `Idempotency-Key` header is \
-not read: use the body field `idempotencyKey`.
+Waybill stores, signs and delivers transactional email, and records every event of a message. The API ignores the \
+header `Idempotency-Key`; use the body field `idempotencyKey`.
 
-**Paths.** A path is divided at its slashes before it is decoded, and each part is decoded once: percent-encode a \
-parameter as a whole, `/` as `%2F` and `%` as `%25`. `+` stands for itself. What is not percent-encoded UTF-8 is a 404.
+**Paths.** The API splits a path at its slashes, then decodes each segment once. Percent-encode each parameter as a \
+whole: `/` as `%2F` and `%` as `%25`. `+` stands for itself. A path that is not percent-encoded UTF-8 is a 404.
 
-**Errors.** Every refusal of the API is an object `error` with `type` and `message`. A request whose framing is \
-ambiguous or broken is refused in the same form, as `invalid_request`, and its connection is closed: `Host` missing in \
-HTTP/1.1, malformed or repeated, a `Transfer-Encoding` other than `chunked` alone, a request target without a path, an \
-unknown method, an upgrade to a WebSocket, a malformed chunk, and a body that ends early. A body that is declared \
-larger than the limit is a 413 before any of it is read.
+**Errors.** Every error of the API has a JSON body with an object `error`, which holds `type` and `message`. A request \
+with ambiguous or broken framing gets such an error of type `invalid_request`, and the API closes its connection: \
+`Host` missing in HTTP/1.1, malformed or repeated, a `Transfer-Encoding` other than `chunked` alone, a request target \
+without a path, an unknown method, an upgrade to a WebSocket, a malformed chunk, and a body that ends early. A body \
+whose declared size is above the limit is a 413 before the API reads any of it.
 
-**Answers without that object.** The HTTP server in front of the API answers some requests itself, with an empty body, \
-and closes the connection:
-- 400: a request line or a header line that is malformed (another version of HTTP/1 than 1.0 and 1.1, white space \
-before a colon or a folded line, NUL or a bare CR, octets that no URL may hold); a `Content-Length` that is no number, \
-a list, or given twice with different values; a `Transfer-Encoding` that does not end in `chunked`, or any in HTTP/1.0.
+**Responses without that object.** The HTTP server in front of the API answers some requests itself, with an empty \
+body, and closes the connection:
+- 400: a malformed request line or header line (a version of HTTP/1 other than 1.0 and 1.1, white space before a \
+colon, a folded line, NUL or a bare CR, octets that a URL must not contain); a `Content-Length` that is not a number, \
+is a list, or is given twice with different values; a `Transfer-Encoding` that does not end in `chunked`, or any in \
+HTTP/1.0.
 - 414: a request target longer than 65,534 bytes.
 - 431: more than 100 header fields, a head that is too large (64 KiB always pass, 128 KiB never), or a \
 `Content-Length` of 18446744073709551614 or 18446744073709551615.
 
-It closes without an answer: HTTP/2 (the API speaks HTTP/1.0 and 1.1), a head that is not complete within 30 s, a \
-connection that is idle for 30 s, and a client that shuts down its sending side before it has its answer.
+The server closes the connection without a response for HTTP/2 (the API supports HTTP/1.0 and 1.1), for a head that is \
+not complete within 30 s, after 30 s without a request, and if the client shuts down its sending side before it has \
+the response.
 
-It accepts what RFC 9112 allows: lines that end in a bare LF, an absolute request target (which also stands in for a \
-missing `Host`), equal `Content-Length` fields, and `Content-Length` beside `Transfer-Encoding: chunked`, of which the \
-latter counts and after which the connection is closed. Trailers and chunk extensions of less than 16 KiB are read and \
-ignored, as is an `Expect` other than `100-continue`.
+The server accepts, as RFC 9112 allows: lines that end in a bare LF, an absolute request target (which also replaces a \
+missing `Host`), equal `Content-Length` fields, and `Content-Length` together with `Transfer-Encoding: chunked`, of \
+which the latter applies and the connection is closed afterwards. It ignores trailers and chunk extensions of less \
+than 16 KiB, and an `Expect` other than `100-continue`.
 """
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
 
@@ -60,7 +62,7 @@ _SECURITY: dict[Access, list[dict[str, list[str]]]] = {
 
 
 def document(operations: Iterable[Operation], *, server: str, max_request_bytes: int = DEFAULT_REQUEST_BYTES) -> bytes:
-    """The document as JSON. `max_request_bytes`: what the settings allow the largest requests."""
+    """Return the document as JSON. `max_request_bytes`: the limit of the settings for the largest requests."""
     listed = list(operations)
     types = [part for one in listed for part in (one.request, one.query, one.reply) if part is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
@@ -104,9 +106,9 @@ def _operation(
         "responses": _responses(one, by_type, limit),
         "x-max-body-bytes": limit,
     }
-    told = " ".join(text for text in (one.note, _needs(one)) if text)
-    if told:
-        described["description"] = told
+    description = " ".join(text for text in (one.note, _needs(one)) if text)
+    if description:
+        described["description"] = description
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PARAMETER.findall(one.path)
@@ -159,7 +161,7 @@ def _query_parameters(query: type[Struct], by_type: dict[int, Any], components: 
     found = []
     for name, shape in schema.get("properties", {}).items():
         kept = {key: value for key, value in shape.items() if not (key == "default" and value is None)}
-        if "anyOf" in kept:  # a parameter is given or left out, never null
+        if "anyOf" in kept:  # a parameter is present or absent, never null
             choices = [choice for choice in kept.pop("anyOf") if choice != {"type": "null"}]
             kept |= choices[0] if len(choices) == 1 else {"anyOf": choices}
         found.append({"name": name, "in": "query", "required": name in required, "schema": kept})
@@ -173,7 +175,7 @@ def _responses(one: Operation, by_type: dict[int, Any], limit: int) -> dict[str,
         if one.reply is None and one.reply_type == "application/json" and status != 204:
             answer["content"] = {"application/json": {"schema": {"type": "object"}}}
         elif one.reply is not None and one.reply_type != "application/json":
-            # OpenAPI 3.1 has no word for the records of a stream; generators may use ours.
+            # OpenAPI 3.1 has no keyword for the records of a stream; generators may read this extension.
             answer["content"] = {
                 one.reply_type: {"schema": {"type": "string"}, "x-item-schema": by_type[id(one.reply)]}
             }
@@ -207,12 +209,12 @@ def _bound_of(kinds: Iterable[ErrorType], limit: int) -> str:
     return f": a body of more than {limit} bytes" if ErrorType.PAYLOAD_TOO_LARGE in kinds else ""
 
 
-_EVIDENCE = sorted({field for entry in REGISTRY.values() for field in entry.fields})
+_ERROR_FIELDS = sorted({field for entry in REGISTRY.values() for field in entry.fields})
 
 
-def _carried_by(field: str) -> str:
+def _field_description(field: str) -> str:
     kinds = ", ".join(f"`{kind.value}`" for kind, entry in REGISTRY.items() if field in entry.fields)
-    return f"Evidence of {kinds}"
+    return f"Given with errors of type {kinds}"
 
 
 def _error_schema() -> dict[str, Any]:
@@ -226,7 +228,7 @@ def _error_schema() -> dict[str, Any]:
                 "properties": {
                     "type": {"type": "string", "enum": [kind.value for kind in ErrorType]},
                     "message": {"type": "string"},
-                    **{field: {"description": _carried_by(field)} for field in _EVIDENCE},
+                    **{field: {"description": _field_description(field)} for field in _ERROR_FIELDS},
                 },
                 "additionalProperties": True,
             }

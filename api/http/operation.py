@@ -1,7 +1,7 @@
-"""The operation record: everything one endpoint declares, once.
+"""The operation record: everything that one endpoint declares.
 
-Routing, authentication, limits, decoding and the OpenAPI document are driven by it. A handler gets a `Call`
-and returns a Struct, a `Raw`, a `Streamed`, or None for 204.
+Routing, authentication, limits, decoding and the OpenAPI document use it. A handler gets a `Call` and returns a Struct,
+a `Raw`, a `Streamed`, or None for 204.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -23,38 +23,38 @@ from engine.base.roles import Role
 from engine.base.settings import Settings
 
 _STREAMS = frozenset({"text/event-stream", "application/x-ndjson"})
-CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # what a session needs its CSRF token for
+CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # methods for which a session needs its CSRF token
 
 
 class Access(StrEnum):
-    """Who may call."""
+    """The credentials that an operation accepts."""
 
     NONE = "none"  # no credential
     KEY = "key"  # an API key with one of the scopes, or a signed-in person
     SESSION = "session"  # a signed-in person, with at least the role where one is named
-    PLATFORM_KEY = "platform-key"  # an API key of the account that the service itself sends from
+    PLATFORM_KEY = "platform-key"  # an API key of the platform account, which sends the service's own mail
 
 
 class Call(Struct):
-    """One request on its way through an operation."""
+    """One request with its credentials and decoded input, and the parts of the response that its handler sets."""
 
     request: falcon.asgi.Request
     services: ApiServices
     settings: Settings
     path: Mapping[str, str]
-    caller: Caller | None = None  # the key that calls
-    signed_in: Person | None = None  # or the person
+    caller: Caller | None = None  # set if the request has an API key
+    signed_in: Person | None = None  # set if the request has a session
     body: Any = None
     query: Any = None
     body_bytes: int = 0
     memory: Reservation | None = None  # for the body, until the request is answered
-    status: int | None = None  # set by the handler when it is not the operation's success
+    status: int | None = None  # set by the handler if it differs from the operation's `success`
     cookies: tuple[str, ...] = ()  # `Set-Cookie` values of the answer, see api.http.cookies
-    headers: tuple[tuple[str, str], ...] = ()  # other header fields of the answer, where it succeeds
+    headers: tuple[tuple[str, str], ...] = ()  # other header fields of a successful response
 
     @property
     def account_id(self) -> UUID:
-        """The caller's account; only where the operation needs a credential."""
+        """Return the caller's account. Raises RuntimeError in an operation without credentials."""
         if self.signed_in is not None:
             return self.signed_in.account_id
         if self.caller is None:
@@ -63,14 +63,14 @@ class Call(Struct):
 
     @property
     def person(self) -> Person:
-        """Who is signed in; only where the operation takes nobody else."""
+        """Return the signed-in person. Raises RuntimeError unless the operation requires a session."""
         if self.signed_in is None:
-            raise RuntimeError("nobody is signed in")
+            raise RuntimeError("this operation has no signed-in person")
         return self.signed_in
 
     @property
     def actor(self) -> str:
-        """Who acts, as the account log names them: `usr_…` or `key_…`."""
+        """Return the actor's id for the account log: `usr_…` or `key_…`."""
         if self.signed_in is not None:
             return ids.format_id(ids.Kind.USER, self.signed_in.user_id)
         if self.caller is None:
@@ -79,7 +79,7 @@ class Call(Struct):
 
 
 class Raw(Struct, frozen=True):
-    """An answer that is not JSON of ours."""
+    """A response body that is sent as it is, with its own content type."""
 
     content: bytes
     content_type: str
@@ -87,35 +87,35 @@ class Raw(Struct, frozen=True):
 
 
 class Chunks(Protocol):
-    """Octets of a streamed answer, one piece at a time; an async generator is one."""
+    """The pieces of a streamed response; an async generator is one."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Itself."""
+        """Return the object itself."""
         ...
 
     async def __anext__(self) -> bytes:
-        """The next piece; it is cancelled when the client goes away."""
+        """Return the next piece; cancelled when the client disconnects."""
         ...
 
     async def aclose(self) -> None:
-        """Give back what the stream holds; called exactly once, whether or not a piece was ever asked for."""
+        """Release what the stream holds; called exactly once, even if no piece was requested."""
         ...
 
 
 class Streamed(Struct, frozen=True):
-    """An answer whose octets come one piece at a time, without a length (`api.http.stream` bounds its writes).
+    """A response sent piece by piece, without a length (`api.http.stream` bounds its writes).
 
-    `last_words` are offered to a client that takes nothing any more, right before it is cut.
+    `final_piece` is offered to a client that has stopped reading, right before its connection is closed.
     """
 
     chunks: Chunks
     content_type: str
     headers: tuple[tuple[str, str], ...] = ()
-    last_words: bytes = b""
+    final_piece: bytes = b""
 
 
 class HeaderField(Struct, frozen=True):
-    """A request header that an operation reads beside those that all of them read."""
+    """A request header that one operation reads, besides those that all operations read."""
 
     name: str
     description: str
@@ -126,7 +126,7 @@ Handler = Callable[[Call], Awaitable[Struct | Raw | Streamed | None]]
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One endpoint."""
+    """One endpoint: its path, access rules, input, output, limits and handler."""
 
     method: str
     path: str
@@ -134,47 +134,50 @@ class Operation(Struct, frozen=True, kw_only=True):
     summary: str
     access: Access
     handler: Handler
-    note: str = ""  # what callers need to know beside the summary, for the OpenAPI document
+    note: str = ""  # more for callers than the summary, for the OpenAPI document
     success: int = 200
     also: tuple[int, ...] = ()  # other success statuses with the same reply
     scopes: tuple[str, ...] = ()  # any one of them
-    role: Role | None = None  # the least, for a signed-in person; None: whoever is on the account
+    role: Role | None = None  # the lowest role of a signed-in person; None: any member
     request: Any = None  # Struct type of the body
-    max_body_bytes: int | None = None  # None: what the schema of `request` can need
-    carries_messages: bool = False  # the body may be as large as the settings allow any request to be
+    max_body_bytes: int | None = None  # None: the largest body that the schema of `request` allows
+    carries_messages: bool = False  # the body may have `max_request_bytes` of the settings
     query: type[Struct] | None = None
-    lenient_query: bool = False  # parameters that we do not know are passed over: somebody else writes them
+    lenient_query: bool = False  # unknown parameters are ignored: another service writes the query
     headers: tuple[HeaderField, ...] = ()
-    reply: Any = None  # of each record, where `reply_type` is one of records in a row
+    reply: Any = None  # type of the response, or of each record of a stream
     reply_type: str = "application/json"
-    deadline_s: float | None = None  # for the handler, not for what it streams; None: that of its method
-    refusals: tuple[ErrorType, ...] = ()  # beyond those every operation of its kind can answer
+    deadline_s: float | None = None  # of the handler, not of its stream; None: the default of the method
+    refusals: tuple[ErrorType, ...] = ()  # beyond those of every such operation
     no_body_is_empty: bool = False
-    open_to_suspended: bool = False  # a change that the people of a suspended account may make: it takes access away
+    open_to_suspended: bool = False  # allowed to persons of a suspended account, as it only revokes access
 
     @property
     def id(self) -> str:
-        """A stable name for the OpenAPI document: `post_v1_emails`."""
+        """Return the operation's id in the OpenAPI document, such as `post_v1_emails`."""
         words = self.path.strip("/").replace("{", "").replace("}", "").replace("-", "_").replace(".", "_")
         return f"{self.method.lower()}_{words.replace('/', '_')}"
 
     @property
     def takes_head(self) -> bool:
-        """Whether HEAD asks what GET would answer (RFC 9110 9.1): not for streams, nor on the way through a sign-in."""
+        """Return True if HEAD is allowed (RFC 9110 9.1): not for streams, nor for redirects of a sign-in."""
         return self.method == "GET" and self.success == 200 and self.reply_type not in _STREAMS
 
     @property
     def needs_csrf(self) -> bool:
-        """Whether a signed-in caller has to show the session's CSRF token."""
+        """Return True if a signed-in caller must send the session's CSRF token."""
         return self.access in (Access.KEY, Access.SESSION) and self.method in CHANGES
 
     @property
     def stops_suspended(self) -> bool:
-        """Whether people of a suspended account are refused: they may look, change their own, and take access away."""
+        """Return True if persons of a suspended account are refused.
+
+        They may still read, change their own profile and sign-in, and revoke access.
+        """
         return self.needs_csrf and (self.access is Access.KEY or self.role is not None) and not self.open_to_suspended
 
     def body_limit(self, max_request_bytes: int) -> int:
-        """The octets that a body may have, where no request may have more than `max_request_bytes`."""
+        """Return the largest body in octets, at most `max_request_bytes`."""
         if self.request is None:
             return body_limits.NO_BODY_BYTES
         if self.carries_messages:
@@ -182,7 +185,7 @@ class Operation(Struct, frozen=True, kw_only=True):
         return min(max_request_bytes, self.max_body_bytes or body_limits.bytes_needed(self.request))
 
     def all_refusals(self) -> tuple[ErrorType, ...]:
-        """Every refusal this operation can answer, in the registry's order."""
+        """Return every error type that this operation can answer, in the registry's order."""
         # Unknown query parameters and large bodies are refused everywhere.
         own = {
             ErrorType.INVALID_REQUEST, ErrorType.RATE_LIMITED, ErrorType.UNAVAILABLE, ErrorType.PAYLOAD_TOO_LARGE,

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 from engine.base.errors import ErrorType, Refusal, invalid
 
 MAX_PATH_BYTES: Final = 4096  # the longest that any operation needs: an address of 320 characters, each encoded
-_PERCENT: Final = ord("%")  # a number is looked for in octets ten times as fast as octets are
+_PERCENT: Final = ord("%")  # searching octets for a number is ten times as fast as for octets
 _INCOMPLETE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The services of one API process, which every operation's handler gets with its call."""
+"""The services of one API process; every handler gets them with its call."""
 
 import asyncpg
 from msgspec import Struct

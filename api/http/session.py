@@ -1,4 +1,4 @@
-"""The answer to every way of signing in: a session's cookie, and beside it who is signed in where."""
+"""Build the response that every way of signing in returns: the session's cookie, person and account."""
 
 from typing import Literal, cast
 
@@ -13,7 +13,7 @@ from engine.flows.people.open_session import NewSession
 
 
 class PersonShown(Struct, rename="camel"):
-    """Who is signed in. `name` is null where they have given none."""
+    """The signed-in person; `name` is null if the person has not set one."""
 
     id: str
     email: str
@@ -23,7 +23,7 @@ class PersonShown(Struct, rename="camel"):
 
 
 class AccountShown(Struct, rename="camel"):
-    """The account that the session is at."""
+    """The account that the session works on."""
 
     id: str
     name: str
@@ -33,39 +33,41 @@ class AccountShown(Struct, rename="camel"):
 
 
 class Session(Struct, rename="camel"):
-    """A session: its cookie is set beside this. Every change sends `csrfToken` in `X-CSRF-Token`."""
+    """A session, whose cookie the response sets; send `csrfToken` in the header `X-CSRF-Token` with every change."""
 
     csrf_token: str
     user: PersonShown
     account: AccountShown
 
 
-async def opened(call: Call, made: NewSession) -> Session:
-    """Set the session's cookie and tell its CSRF token, its person and its account."""
+async def session_reply(call: Call, made: NewSession) -> Session:
+    """Set the session's cookie, and return its CSRF token, person and account."""
     person = await call.services.sessions.person(made.secret, auth.device(call.request))
-    if person is None:  # ended between its making and now
-        raise auth.sign_in_first()
+    if person is None:  # the session was ended since it was created
+        raise auth.sign_in_required()
     call.cookies = (*call.cookies, session_cookie(call.settings, made.secret))
-    return Session(made.csrf, shown_person(person), shown_account(person))
+    return Session(made.csrf, person_of(person), account_of(person))
 
 
-def renewed(call: Call, made: NewSession) -> None:
-    """The cookie of a session that goes on under a new secret, and its new CSRF token in a header: the answer may have
-    no body."""
+def renew_session(call: Call, made: NewSession) -> None:
+    """Set the cookie of a session with a new secret, and its new CSRF token in a response header.
+
+    The header serves responses without a body too.
+    """
     call.cookies = (*call.cookies, session_cookie(call.settings, made.secret))
     call.headers = (*call.headers, (auth.CSRF_HEADER, made.csrf))
 
 
-def shown_person(person: Person) -> PersonShown:
-    """The person of a session."""
+def person_of(person: Person) -> PersonShown:
+    """Return the person of a session."""
     row = person.row
     return PersonShown(
         ids.format_id(ids.Kind.USER, person.user_id), row.email, row.email_verified, row.name or None, row.has_totp
     )
 
 
-def shown_account(person: Person) -> AccountShown:
-    """The account that a session is at."""
+def account_of(person: Person) -> AccountShown:
+    """Return the account of a session."""
     row = person.row
     return account_shown(
         ids.format_id(ids.Kind.ACCOUNT, person.account_id), row.account_name, row.role, row.plan, row.account_status
@@ -73,7 +75,7 @@ def shown_account(person: Person) -> AccountShown:
 
 
 def account_shown(public_id: str, name: str, role: str, plan: str, status: str) -> AccountShown:
-    """An account with a person's role on it; the texts are the database's, which checks them."""
+    """Return an account with a person's role on it; the database checks `role` and `status`."""
     return AccountShown(
         public_id,
         name,

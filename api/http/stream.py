@@ -1,8 +1,8 @@
-"""A request's connection: its body in pieces, and streamed answers, whose writes are bounded, whose clients are missed
-when they go away or take nothing, and whose end is announced.
+"""The connection of one request: the pieces of its body, and streamed responses with bounded writes.
 
 Falcon pulls the pieces and the server sends them, each waiting for the one below it. A client that does not read
-therefore holds its own request and nothing else: the piece in hand, the server's buffer and the kernel's.
+therefore holds its own request only: one piece, the server's buffer and the kernel's. A stream ends when its client
+disconnects or stops reading.
 """
 
 import asyncio
@@ -13,22 +13,22 @@ from typing import Any, Final
 
 import structlog
 
-from api.http import farewell
-from api.http.farewell import Farewell
+from api.http import graceful_shutdown
+from api.http.graceful_shutdown import Shutdown
 from api.http.operation import Streamed
 from engine.base.errors import Refusal, invalid
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
 
-LAST_WORDS_S: Final = 1.0
-PIECE_BYTES: Final = 64 * 1024  # in `stream_write_s`: 2 KB a second by default
-UNSENT_BYTES: Final = 128 * 1024  # in the kernel for one connection, beyond what its peer has room for
-_TCP_NOTSENT_LOWAT: Final = 25  # linux/tcp.h; Python names it from 3.12 on
+FINAL_PIECE_S: Final = 1.0
+PIECE_BYTES: Final = 64 * 1024  # per `stream_write_s`, by default 2 KB per second
+UNSENT_BYTES: Final = 128 * 1024  # in the kernel for one connection, beyond the peer's receive window
+_TCP_NOTSENT_LOWAT: Final = 25  # linux/tcp.h; in Python's socket module from 3.12 on
 _KEY: Final = "waybill.connection"
 DRAIN_S: Final = 3.0
 MAX_DRAINED_BYTES: Final = 16 * 1024 * 1024
 FREE_DRAINED_PIECES: Final = 64
-MIN_DRAINED_PIECE_BYTES: Final = 1024  # on average, beyond those
+MIN_DRAINED_PIECE_BYTES: Final = 1024  # on average, beyond the free pieces
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 _FOUND_S, _LOOK_S = 10.0, 0.05
 
@@ -36,11 +36,11 @@ _log = structlog.get_logger("api")
 
 
 class TooSlow(Exception):  # noqa: N818 - named for what the client is
-    """A piece of a stream was not taken in time."""
+    """The client did not read a piece of a stream in time."""
 
 
 class Connection:
-    """One request's way to its client and back: ASGI's receive and send, with a bound on the writes of a stream."""
+    """One request's ASGI receive and send, with a time limit on the writes of a stream."""
 
     __slots__ = (
         "_answer", "_body_ended", "_broken", "_closing", "_gone", "_names", "_receive", "_send", "_task", "_watcher",
@@ -56,7 +56,7 @@ class Connection:
         self._broken = self._closing = self._gone = False
 
     async def more(self) -> bytes:
-        """The next piece of the body; empty behind the last. Raises Refusal when the body ends before its time."""
+        """Return the next piece of the body; empty after the last. Raises Refusal for a body that ends too early."""
         while not self._body_ended:
             event = await self._receive()
             if event["type"] == "http.disconnect":
@@ -69,14 +69,16 @@ class Connection:
         return b""
 
     def body_ended(self) -> None:
-        """The body has all the octets that its client declared: there is nothing more to read."""
+        """Mark the body as complete: all declared octets have been read."""
         self._body_ended = True
 
     async def drain(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Read on for a moment behind the answer where a body was left unread: a client that is still writing hears the
-        answer only when its writing gets through (RFC 9112 section 9.6). What is left then closes the connection.
+        """Read the rest of an unread body for a moment after the response.
+
+        A client that is still writing reads the response only when its writing gets through (RFC 9112 section 9.6). A
+        body that is longer than the limits here closes the connection.
         """
-        if self._body_ended or self._answer is not None or Farewell.begun:
+        if self._body_ended or self._answer is not None or Shutdown.begun:
             return
         if not any(name in _FRAMING for name, _ in headers):
             return
@@ -89,17 +91,17 @@ class Connection:
                 size += len(piece)
                 count += 1
 
-    def carry(self, answer: Streamed, **names: str) -> None:
-        """Take charge of a stream: from here on it will be closed, and a client that leaves ends its request."""
+    def start_stream(self, answer: Streamed, **names: str) -> None:
+        """Begin a streamed response: close it at the end of the request, and cancel it if the client disconnects."""
         self._answer = answer
         self._names = names
         self._task = asyncio.current_task()
         self._watcher = asyncio.create_task(self._watch())
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """ASGI's send; raises TooSlow for a client that has not taken a piece of a stream in time."""
-        if Farewell.begun or self._broken:
-            message = farewell.closing(message)
+        """Send an ASGI message. Raises TooSlow for a client that does not read a piece of a stream in time."""
+        if Shutdown.begun or self._broken:
+            message = graceful_shutdown.with_connection_close(message)
         if self._answer is None:
             await self._send(message)
             return
@@ -108,14 +110,14 @@ class Connection:
                 async with asyncio.timeout(self._write_s):
                     await self._send(piece)
         except TimeoutError:
-            await self._take_leave(self._answer.last_words)
+            await self._send_final_piece(self._answer.final_piece)
             raise TooSlow from None
 
     async def run(self, serving: Any) -> None:
-        """Await the application on this connection; a stream is closed at its end, whatever ends it.
+        """Await the application on this connection, and close its stream in any case.
 
-        A stream that broke leaves its HTTP body unfinished, so that the client can tell. Errors of requests
-        without one are the server's to report.
+        A stream that failed leaves its HTTP body unfinished, so that the client can tell. The server reports errors of
+        requests without a stream.
         """
         try:
             await serving
@@ -123,7 +125,7 @@ class Connection:
             if not self._gone:
                 raise
             assert self._task is not None
-            self._task.uncancel()  # the cancellation was our own
+            self._task.uncancel()  # `_watch` has cancelled this task
         except Exception as error:
             if self._answer is None:
                 raise
@@ -139,11 +141,11 @@ class Connection:
             self._gone = True
             self._task.cancel()
 
-    async def _take_leave(self, words: bytes) -> None:
-        if words:
+    async def _send_final_piece(self, piece: bytes) -> None:
+        if piece:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LAST_WORDS_S):
-                    await self._send({"type": "http.response.body", "body": words, "more_body": True})
+                async with asyncio.timeout(FINAL_PIECE_S):
+                    await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def _close(self, answer: Streamed) -> None:
         self._closing = True
@@ -154,15 +156,15 @@ class Connection:
         if self._gone:  # a driver that was cancelled half-way may raise an error of its own
             return
         if isinstance(error, TooSlow):
-            _log.info("stream cut", why="the client took nothing", seconds=self._write_s, **self._names)
+            _log.info("stream closed", why="the client stopped reading", seconds=self._write_s, **self._names)
         elif isinstance(error, (DatabaseUnavailable, OSError)):
-            _log.warning("stream broken off", error=repr(error), **self._names)
+            _log.warning("stream interrupted", error=repr(error), **self._names)
         else:
             _log.error("stream failed", exc_info=error, **self._names)
 
 
 def _pieces(message: MutableMapping[str, Any]) -> Iterator[MutableMapping[str, Any]]:
-    """A message of ASGI with its body cut into pieces that a slow line takes in time."""
+    """Yield an ASGI message with its body cut into pieces that a slow connection takes in time."""
     body = message.get("body", b"")
     if len(body) <= PIECE_BYTES:
         yield message
@@ -173,9 +175,9 @@ def _pieces(message: MutableMapping[str, Any]) -> Iterator[MutableMapping[str, A
 
 
 def broken_body() -> Refusal:
-    """A 400 for a body that broke off or whose framing is wrong: the server tells the two apart to nobody.
+    """Return the 400 for a body that is incomplete or malformed; the server does not tell which of the two.
 
-    RFC 9112 8: such a message is incomplete, and what has come of it must not be taken for the whole.
+    RFC 9112 8: such a message is incomplete and must not be processed as if it were whole.
     """
     return invalid(
         "body",
@@ -190,22 +192,22 @@ def open_connection(
     send: Callable[[Any], Any],
     write_s: float,
 ) -> Connection:
-    """The connection of one request, kept in its scope."""
+    """Return the connection of one request, and keep it in the ASGI scope."""
     connection = scope[_KEY] = Connection(receive, send, write_s)
     return connection
 
 
 def connection_of(scope: MutableMapping[str, Any]) -> Connection:
-    """The connection that `open_connection` put there."""
+    """Return the connection that `open_connection` put into the scope."""
     connection: Connection = scope[_KEY]
     return connection
 
 
 async def guard_listeners(patience_s: float) -> None:
-    """Have the kernel cut each connection whose peer takes nothing for `patience_s`, and hold little unsent for it.
+    """Set socket options so that the kernel drops a connection whose peer reads nothing for `patience_s`.
 
-    The options are set on the listening sockets and passed on to what they accept (Linux). The server opens them
-    after the application has started, so they are looked for until they are there.
+    They also limit the unsent data of each connection. Accepted sockets inherit the options of the listening ones
+    (Linux). The server opens those after the application has started, so this waits until they exist.
     """
     if not hasattr(socket, "TCP_USER_TIMEOUT"):
         return
@@ -220,11 +222,11 @@ async def guard_listeners(patience_s: float) -> None:
                 if found:
                     return
                 await asyncio.sleep(_LOOK_S)
-    _log.warning("no listening socket found: a client that reads nothing is cut by the stream's own bound only")
+    _log.warning("no listening socket found: only the write timeout of streams closes connections that stop reading")
 
 
 def _listeners() -> Iterator[socket.socket]:
-    """The listening ones among them."""
-    for _, one in farewell.sockets():
+    """Yield the listening sockets of this process."""
+    for _, one in graceful_shutdown.sockets():
         if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             yield one

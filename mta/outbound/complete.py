@@ -24,7 +24,7 @@ from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.sites.site_stats import SiteStats
 from mta.outbound.sites.site_table import SiteTable
 from mta.outbound.tasks import DeliveryTasks
-from shards.load import Load
+from shards.load import ShardLoad
 from shards.ownership import ShardOwnership
 
 ACK_EVERY_S = 0.1
@@ -57,7 +57,7 @@ class CompleteStage:
         active: ActiveQueue,
         sites: SiteTable,
         ownership: ShardOwnership,
-        load: Load,
+        load: ShardLoad,
         site_stats: SiteStats,
         simulated: "asyncio.Queue[DeliveryAttempt]",
         tasks: DeliveryTasks,

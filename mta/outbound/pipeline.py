@@ -47,7 +47,7 @@ from mta.outbound.source_ips.unspent_quota import UnspentQuota
 from mta.outbound.suppression_check import SuppressionCheck
 from mta.outbound.tasks import DeliveryTasks
 from mta.outbound.tls.security import TransportSecurity
-from shards.load import Load
+from shards.load import ShardLoad
 from shards.ownership import ShardOwnership
 
 KEEP_SETTLED_S = 60.0
@@ -83,7 +83,7 @@ class OutboundPipeline:
         self._security = security
         # State and policy that the stages share.
         self.tasks = tasks = DeliveryTasks()
-        self.load = load = Load()
+        self.load = load = ShardLoad()
         self.site_stats = site_stats = SiteStats(pool)
         unspent = UnspentQuota()
         self.active = active = ActiveQueue(settings.mta_active_limit, unspent)

@@ -1,1 +1,1 @@
-"""Recipients whose outcome is known beforehand: a mail server inside each mta process, and complaints about mail."""
+"""The simulator: recipients with a fixed outcome, served by a mail server inside each mta process, and complaints."""

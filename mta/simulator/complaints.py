@@ -1,7 +1,7 @@
 """Record complaints for mail to `complained@`, seconds after its delivery is stored, like any other complaint.
 
-They wait in memory. A process that drains makes its own at once; one that was killed leaves them to the next that
-starts, which looks for them among the messages of the last minutes.
+Pending complaints are kept in memory. A process that drains records its own at once; those of a killed process are
+found by the next one that starts, among the messages of the last minutes.
 """
 
 import asyncio
@@ -33,8 +33,10 @@ _DELIVERED_LATELY = Queries.beside(__file__, "complaints.sql").command("delivere
 
 
 class SimulatedComplaints:
-    """The complaints of one process: `run` beside the delivery, then `drain`. `settled` brings the attempts at the
-    simulator that are on record."""
+    """The pending complaints of one process: call `run` during delivery, then `drain`.
+
+    `settled` is the queue of recorded attempts at the simulator.
+    """
 
     def __init__(
         self, pool: asyncpg.Pool, domain: str, settled: "asyncio.Queue[DeliveryAttempt]", *, delay_s: float = DELAY_S
@@ -47,14 +49,14 @@ class SimulatedComplaints:
         self._came = asyncio.Event()
 
     async def run(self) -> None:
-        """Complain when it is time, until cancelled."""
+        """Record each complaint when it is due, until cancelled."""
         await self._find()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._collect())
             tasks.create_task(self._complain())
 
     async def drain(self) -> None:
-        """Make the complaints that wait now, as far as `DRAIN_S` allows."""
+        """Record the pending complaints at once, for up to `DRAIN_S` seconds."""
         while not self._settled.empty():
             self._note(self._settled.get_nowait())
         ends = time.monotonic() + DRAIN_S
@@ -85,20 +87,20 @@ class SimulatedComplaints:
         self._came.set()
 
     async def _next(self) -> bool:
-        """Make the oldest complaint; return False if Postgres is away: then it goes on waiting."""
+        """Record the oldest complaint; return False, and keep it pending, if PostgreSQL is unavailable."""
         _, message, place = self._waiting[0]
         try:
             await complain(self._pool, message, place, at=clock.now(), simulated=True)
         except DatabaseUnavailable as error:
-            _log.warning("simulated complaint waits", error=repr(error))
+            _log.warning("simulated complaint not recorded yet", error=repr(error))
             return False
         except Exception:  # noqa: BLE001 - process loop: a fault costs this complaint, not the next
-            _log.exception("no simulated complaint", message=str(message))
+            _log.exception("simulated complaint failed", message=str(message))
         self._waiting.popleft()
         return True
 
     async def _find(self) -> None:
-        """Find the complaints that a killed process may have left; one that was made is not made again."""
+        """Add the complaints that a killed process may have left; a recorded one is not recorded again."""
         now = clock.now()
         since, until = (ids.floor_of(clock.milliseconds(at)) for at in (now - LOOK_BACK, now + LOOK_BACK))
         ending = f"@{self._domain}"

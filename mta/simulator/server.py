@@ -1,7 +1,7 @@
 """The mail server behind the simulator's recipients, on a loopback port of each delivering process.
 
-Mail for them is delivered like other mail and ends here: the server counts content and keeps none. It can't be
-reached from other hosts, and another process on this host can neither learn nor change anything through it. It offers
+Mail for these recipients is delivered like other mail; the server counts the content and stores none. It can't be
+reached from other hosts, and other processes on this host can neither read nor change anything through it. It offers
 no PIPELINING, so that no message waits behind a slow one on the same connection.
 """
 
@@ -73,13 +73,13 @@ class Simulator:
             await asyncio.wait(self._sessions, timeout=END_S)
 
     def origin(self, address: str) -> ReturnPathOrigin | None:
-        """Return what a return path of Waybill names; None for any other address."""
+        """Return the message and recipient that a return path of Waybill names; None for any other address."""
         return return_path.origin(self._path_key, address)
 
     async def was_tried(self, message: ReturnPathOrigin, address: str) -> bool:
         """Return True when an attempt at this recipient is on record.
 
-        The message's age would not tell: a scheduled or postponed message has its first attempt late.
+        The message's age can't replace this: a scheduled or postponed message has its first attempt late.
         """
         async with asyncio.timeout(LOOK_UP_S):
             (row,) = await _ATTEMPTS_MADE.records(self._pool, message.message_id, address)
@@ -102,7 +102,7 @@ class Simulator:
 
 
 class _SimulatedMail(Struct):
-    """A transaction: the message that the return path names, and the recipients accepted so far."""
+    """One transaction: the origin of the message from its return path, and the recipients accepted so far."""
 
     origin: ReturnPathOrigin | None
     smtputf8: bool

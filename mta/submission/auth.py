@@ -1,7 +1,7 @@
-"""Check AUTH: any user name, and as the password an API key that may send.
+"""Check the credentials of AUTH: any user name, with an API key that may send as the password.
 
-Every refusal looks the same and takes the same time: made-up, malformed, revoked or expired keys,
-keys used from outside their networks, suspended accounts, and keys without the scope can't be told apart.
+Every refusal looks the same and takes the same time, so that a client can't tell apart made-up, malformed, revoked or
+expired keys, keys used from outside their networks, suspended accounts, and keys without the scope.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class LoginRefused(Exception):  # noqa: N818 - an answer, not a fault
 
 
 class SubmissionAuth:
-    """Checks passwords for one process, and slows down clients that guess."""
+    """The check of passwords in one process; it delays clients that guess."""
 
     def __init__(self, keys: Keys, limits: RateLimiter, settings: Settings) -> None:
         self._keys = keys
@@ -91,4 +91,4 @@ class SubmissionAuth:
         if key is not None:
             buckets.append(f"login:key:{key.key_id}")
         found = [await self._limits.check(bucket, FAILURES_PER_S, burst_s=BURST_S) for bucket in buckets]
-        return not all(standing.allowed for standing in found)
+        return not all(limit.allowed for limit in found)

@@ -1,4 +1,4 @@
-"""The SMTP submission server of one process: its two ports, its sessions, and what the sessions share."""
+"""The SMTP submission server of one process: its two ports, its sessions, and the services that they share."""
 
 import asyncio
 import socket
@@ -46,12 +46,12 @@ class SubmissionServer:
 
     @property
     def tls_context(self) -> ssl.SSLContext:
-        """The TLS context for new handshakes."""
+        """Return the TLS context for new handshakes."""
         return self._certificate.context
 
     @property
     def sessions(self) -> int:
-        """Connections now open."""
+        """Return the number of open connections."""
         return len(self._listener.seats)
 
     def start(self, given: Sequence[tuple[socket.socket, bool]] = ()) -> None:
@@ -81,7 +81,7 @@ class SubmissionServer:
         await self._listener.cancel_tasks(running)
 
     async def open_session(self, connection: socket.socket, address: str, client: str, *, secured: bool) -> None:
-        """Make a session of a connection; TLS from the first octet where `secured`."""
+        """Create the session of a connection; `secured`: TLS from the first octet."""
         session = SubmissionSession(self, address, secured=secured)
         self._clients[session] = client
         try:

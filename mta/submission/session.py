@@ -37,7 +37,7 @@ _log = structlog.get_logger("relay")
 
 
 class SessionServer(Protocol):
-    """The services that a session uses from the server of its process."""
+    """The parts of `SubmissionServer` that a session uses."""
 
     settings: Settings
     auth: SubmissionAuth
@@ -47,17 +47,17 @@ class SessionServer(Protocol):
 
     @property
     def tls_context(self) -> ssl.SSLContext:
-        """The TLS context for new handshakes."""
+        """Return the TLS context for new handshakes."""
 
     def count_connection(self, result: str) -> None:
         """Count a connection by its result, such as `handshake` for one that failed."""
 
     def session_ended(self, session: "SubmissionSession") -> None:
-        """Free what the session holds."""
+        """Free the seat of a session."""
 
 
 class SubmissionSession(AiosmtpdSession):
-    """One customer's mail program. Nothing but HELP and its like is answered before TLS and AUTH."""
+    """The session of one connection; before TLS and AUTH it refuses all commands but HELP and the like."""
 
     def __init__(self, server: SessionServer, address: str, *, secured: bool) -> None:
         settings = server.settings
@@ -82,12 +82,12 @@ class SubmissionSession(AiosmtpdSession):
 
     @property
     def in_transaction(self) -> bool:
-        """Return True from MAIL until the message has its reply."""
+        """Return True from MAIL until the message has its answer."""
         return self._sender is not None
 
     @property
     def may_end_early(self) -> bool:
-        """Return True after AUTH; before it, only the login time is limited."""
+        """Return True after AUTH; before it, the time to log in is the only limit."""
         return self._login is not None
 
     def session_ended(self) -> None:
@@ -207,13 +207,13 @@ class SubmissionSession(AiosmtpdSession):
         try:
             caller = await self._current_caller()
             rate = self._server.settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
-            standing = await self._server.limits.check(f"key:{caller.key_id}", rate)
+            limited = await self._server.limits.check(f"key:{caller.key_id}", rate)
         except Refusal as refusal:
             self.closing = True  # every later command would be refused for the same reason
             return refusal
         except (DatabaseUnavailable, OSError):
             return unavailable()
-        return None if standing.allowed else rate_limits.refusal(standing)
+        return None if limited.allowed else rate_limits.refusal(limited)
 
     async def _current_caller(self) -> Caller:
         assert self._login is not None
@@ -275,8 +275,9 @@ class SubmissionSession(AiosmtpdSession):
 
     async def _submit(self, content: ReceivedContent) -> str:
         if content.dropped is ContentDropped.SIZE:
-            most = self._server.settings.max_message_bytes
-            return replies.reply_line("552 5.3.4", ErrorType.PAYLOAD_TOO_LARGE, f"The message may have {most} octets.")
+            limit = self._server.settings.max_message_bytes
+            sentence = f"A message may have at most {limit} octets."
+            return replies.reply_line("552 5.3.4", ErrorType.PAYLOAD_TOO_LARGE, sentence)
         if content.dropped is ContentDropped.MEMORY:
             return replies.reply_line(
                 "452 4.3.1", ErrorType.UNAVAILABLE, "The server is busy receiving large messages; try again shortly."

@@ -28,7 +28,7 @@ _log = structlog.get_logger("relay")
 
 
 class SubmittedEnvelope(Struct, frozen=True):
-    """The envelope of a message, from its SMTP commands.
+    """The sender, recipients and parameters of a message, from the SMTP commands.
 
     `overflowed`: the client named more recipients than one message can have, and sends to the others in another
     transaction.
@@ -40,7 +40,7 @@ class SubmittedEnvelope(Struct, frozen=True):
 
 
 class Submitter:
-    """Submits messages for one process."""
+    """The acceptance of submitted messages, for all sessions of one process."""
 
     def __init__(self, acceptor: Acceptor, host: str) -> None:
         self._acceptor = acceptor
@@ -70,13 +70,13 @@ class Submitter:
             # The other recipients would arrive with the same key, and count as a replay of this message.
             raise invalid(
                 "X-Waybill-Idempotency-Key",
-                "A message with X-Waybill-Idempotency-Key can't be divided among several transactions: name all its "
-                "recipients in one, or leave the key out.",
+                "A message with X-Waybill-Idempotency-Key can't be split into several transactions: name all its "
+                "recipients in one, or leave out the key.",
             )
-        door = Origin(caller.account_id, SOURCE, caller.reach)
+        origin = Origin(caller.account_id, SOURCE, caller.reach)
         if isinstance(read, SendRequest):
-            return await self._acceptor.accept(read, door)
-        return await self._acceptor.accept_submitted(read, door)
+            return await self._acceptor.accept(read, origin)
+        return await self._acceptor.accept_submitted(read, origin)
 
     async def _read(self, envelope: SubmittedEnvelope, content: bytes) -> Submitted | SendRequest:
         if len(content) <= LARGE_REQUEST_BYTES:

@@ -37,7 +37,7 @@ from mta.outbound.tls import reporting
 from ops import gauges
 from ops.processes.metrics import shown
 from ops.processes.posting import posting
-from shards import keeper
+from shards import rebalancer
 
 _log = structlog.get_logger("worker")
 _LOGS = gauges.Logs()
@@ -199,7 +199,7 @@ async def _erasures(context: Context) -> None:
 
 
 async def _shards(context: Context) -> None:
-    await keeper.keep(context.pool, context.settings)
+    await rebalancer.run_once(context.pool, context.settings)
 
 
 async def _tls_reports(context: Context) -> None:

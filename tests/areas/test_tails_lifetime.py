@@ -248,7 +248,7 @@ async def test_a_reader_that_never_reads_is_cut_and_costs_a_bounded_buffer(
 
             await until(taken)
             await until(cut)
-            assert api_log.read_text().count("stream cut") == 4
+            assert api_log.read_text().count("stream closed") == 4
             assert _resident_mb(worker) - before < 20
 
             async def closed() -> bool:

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from api.app import all_operations
 from api.http import openapi
-from api.http.body_limits import MAX_STRANGER_BYTES, NO_BODY_BYTES
+from api.http.body_limits import MAX_ANONYMOUS_BYTES, NO_BODY_BYTES
 from api.http.operation import Access, Operation
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
@@ -119,6 +119,6 @@ def test_every_operation_has_a_bound_and_says_it(operation: Operation, document:
     assert f"more than {limit} bytes" in described["responses"]["413"]["description"]
     assert limit == largest if operation.carries_messages else limit <= largest // 2
     if operation.access is Access.NONE:
-        assert limit <= MAX_STRANGER_BYTES
+        assert limit <= MAX_ANONYMOUS_BYTES
     if operation.request is None:
         assert limit == NO_BODY_BYTES

@@ -32,7 +32,7 @@ from mta.simulator.complaints import SimulatedComplaints
 from mta.simulator.server import Simulator
 from ops.local.sink import Sink
 from ops.local.sink_session import SinkSession
-from shards.member import Member
+from shards.member import ShardMember
 from shards.ownership import ShardOwnership
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.patience import PATIENCE_S
@@ -99,7 +99,7 @@ class Mta:
             reader=HintReader(client, self.name), woken=woken, router=router,
             envelopes=envelopes, settler=settler, security=security, simulated=simulated, ownership=ownership,
         )  # fmt: skip
-        self.member = Member(
+        self.member = ShardMember(
             pool, name=self.name, ownership=ownership, lease_s=settings.lease_s, on_gain=self.outbound.gained,
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from engine.store.postgres import open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from ops import nodes, shards
 from ops.cli import cli
-from shards.load import Load
+from shards.load import ShardLoad
 from tests.conftest import NewDatabase
 from tests.shards.test_member import SHARDS, Process, Start, shared_out, start, until
 
@@ -186,12 +186,12 @@ async def test_measured_load_moves_shards_from_the_busy_to_the_idle(
     start: Start, own_pool: asyncpg.Pool, ops: Run
 ) -> None:
     one, two = await pair(start)
-    load = Load()
-    load.turn(one.owned)
+    load = ShardLoad()
+    load.rotate(one.owned)
     for shard in one.owned:
         for _ in range(100):
             load.count(shard, f"d{shard}.test")
-    await load.tell(own_pool, "north")
+    await load.write(own_pool, "north")
 
     done = await ops("shards", "balance", "--json")
 

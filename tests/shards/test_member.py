@@ -1,4 +1,4 @@
-"""Members on one database: fair shares, leases that are never held twice, hand-over, and outages without blame."""
+"""Members on one database: fair shares, exclusive leases, hand-over, and outages."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from engine.base import ids
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.embedded import temporary_servers
-from shards.member import Member
+from shards.member import ShardMember
 from shards.ownership import ShardOwnership
 from tests.harness.patience import PATIENCE_S
 
@@ -24,7 +24,7 @@ BUSY_S = 10.0  # that a busy machine may take longer
 
 
 class Process:
-    """A member and what it was told."""
+    """A member and the callbacks that it got."""
 
     def __init__(self, pool: asyncpg.Pool, name: str, *, lease_s: float = LEASE_S) -> None:
         self.gained: list[frozenset[int]] = []
@@ -33,7 +33,7 @@ class Process:
         self.may_release = asyncio.Event()
         self.may_release.set()
         self.on_gain: Callable[[], None] = lambda: None
-        self.member = Member(
+        self.member = ShardMember(
             pool,
             name=name,
             ownership=ShardOwnership(SHARDS),
@@ -53,7 +53,7 @@ class Process:
         return self
 
     async def kill(self) -> None:
-        """Stop as a killed process does: nothing is given up."""
+        """Stop as a killed process does, without releasing shards."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -111,7 +111,7 @@ async def until(condition: Callable[[], bool], *, within_s: float = PATIENCE_S) 
 
 
 def shared_out(*processes: Process) -> bool:
-    """Every shard has one owner, and nobody has more than one above another."""
+    """Return True if every shard has one owner, and the owners' numbers of shards differ by at most one."""
     counts = [len(process.owned) for process in processes]
     whole = frozenset().union(*[process.owned for process in processes])
     return len(whole) == SHARDS == sum(counts) and max(counts) - min(counts) <= 1
@@ -191,7 +191,7 @@ async def test_a_restarted_process_does_not_wait_for_its_own_lease(start: Start,
     assert await own_pool.fetchval("SELECT count(*) FROM shard_members") == 1
 
 
-async def test_two_living_members_of_one_name_do_not_take_turns_at_ending_each_other(start: Start) -> None:
+async def test_two_members_of_one_name_do_not_remove_each_other_repeatedly(start: Start) -> None:
     first = start("a")
     await until(lambda: shared_out(first))
     second = start("a")
@@ -220,7 +220,7 @@ async def test_a_member_stops_before_another_may_take_over(start: Start) -> None
     assert taken_s - stopped_s > LEASE_S * 0.2
 
 
-async def test_who_leaves_is_replaced_without_waiting_for_the_lease(start: Start) -> None:
+async def test_shards_of_a_leaving_member_are_taken_without_waiting_for_the_lease(start: Start) -> None:
     leaving, heir = start("a", lease_s=LONG_S), start("b", lease_s=LONG_S)
     await until(lambda: shared_out(leaving, heir))
     await leaving.kill()
@@ -233,7 +233,7 @@ async def test_who_leaves_is_replaced_without_waiting_for_the_lease(start: Start
     assert leaving.owned == frozenset()
 
 
-async def test_a_shard_is_handed_over_only_after_what_is_in_hand_is_finished(start: Start) -> None:
+async def test_a_shard_is_handed_over_only_after_its_deliveries_finish(start: Start) -> None:
     old = start("a")
     await until(lambda: shared_out(old))
     old.may_release.clear()
@@ -282,7 +282,9 @@ async def test_each_change_of_owner_is_a_new_epoch(start: Start, own_pool: async
     assert all(after[shard] > before[shard] for shard in range(SHARDS))
 
 
-async def test_a_fenced_member_drops_everything_and_comes_back_as_another(start: Start, own_pool: asyncpg.Pool) -> None:
+async def test_a_fenced_member_drops_all_shards_and_rejoins_under_a_new_id(
+    start: Start, own_pool: asyncpg.Pool
+) -> None:
     process = start("a")
     await until(lambda: shared_out(process))
     before = process.member.id
@@ -325,7 +327,7 @@ async def test_shards_of_a_member_that_never_existed_are_free(start: Start, own_
     assert await until(lambda: shared_out(alone)) < LONG_S
 
 
-async def test_after_an_outage_of_postgres_nobody_is_blamed() -> None:
+async def test_an_outage_of_postgres_fences_no_member() -> None:
     with temporary_servers() as servers:
         await migrate(servers.database_url)
         pool = await open_pool(servers.database_url, name="members", largest=6)

@@ -29,7 +29,7 @@ def test_every_shard_has_an_owner_and_every_owner_its_share(
 
 
 @given(st.integers(1, 300), MEMBERS, st.randoms(use_true_random=False))
-def test_answer_depends_on_nothing_but_the_inputs(shards: int, members: dict[str, float], rng: random.Random) -> None:
+def test_the_assignment_depends_only_on_its_inputs(shards: int, members: dict[str, float], rng: random.Random) -> None:
     current = {shard: rng.choice([*members, "gone"]) for shard in range(shards)}
     shuffled_members = list(members.items())
     shuffled_current = list(current.items())
@@ -39,13 +39,13 @@ def test_answer_depends_on_nothing_but_the_inputs(shards: int, members: dict[str
 
 
 @given(st.integers(1, 300), MEMBERS)
-def test_settled_map_does_not_move(shards: int, members: dict[str, float]) -> None:
+def test_a_repeated_assignment_moves_no_shard(shards: int, members: dict[str, float]) -> None:
     owners = assign(shards, members, {})
     assert assign(shards, members, owners) == owners
 
 
 @given(st.integers(1, 300), MEMBERS, st.randoms(use_true_random=False))
-def test_departure_moves_only_what_rounding_and_the_departed_leave(
+def test_a_departure_moves_only_free_shards_but_for_rounding(
     shards: int, members: dict[str, float], rng: random.Random
 ) -> None:
     before = assign(shards, members, {})
@@ -69,7 +69,7 @@ def test_arrival_moves_only_to_the_newcomer_but_for_rounding(shards: int, member
     assert len(to_others) <= len(members)
 
 
-def test_equal_members_trade_nothing_among_themselves() -> None:
+def test_equal_members_exchange_no_shards() -> None:
     before = assign(256, {"a": 1, "b": 1, "c": 1}, {})
     after = assign(256, {"a": 1, "b": 1, "c": 1, "d": 1}, before)
     assert {owner for _, owner in moves(before, after).values()} == {"d"}
@@ -78,7 +78,7 @@ def test_equal_members_trade_nothing_among_themselves() -> None:
     assert set(moves(after, back)) == {shard for shard, owner in after.items() if owner == "d"}
 
 
-def test_weight_zero_drains_a_member_and_nobody_owns_nothing() -> None:
+def test_a_member_of_weight_zero_owns_no_shard_and_without_members_no_shard_is_assigned() -> None:
     before = assign(16, {"a": 1, "b": 1}, {})
     assert set(assign(16, {"a": 1, "b": 0}, before).values()) == {"a"}
     assert assign(16, {}, before) == {}

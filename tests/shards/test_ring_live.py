@@ -13,7 +13,7 @@ FLAT = st.floats(0.0, 100.0, allow_nan=False)
 
 
 @given(st.integers(1, 200), MEMBERS, SEEDS, st.booleans())
-def test_a_pinned_shard_belongs_to_whom_it_is_pinned(
+def test_a_pinned_shard_belongs_to_its_target(
     shards: int, members: dict[str, float], rng: random.Random, loaded: bool
 ) -> None:
     current = {shard: rng.choice([*members, "gone"]) for shard in range(shards)}
@@ -46,7 +46,7 @@ def test_pins_beyond_a_members_share_cost_it_its_other_shards_only(shards: int, 
 
 
 @given(st.integers(1, 100), MEMBERS, st.data())
-def test_by_load_nobody_is_far_from_the_share_where_moves_can_help(
+def test_balancing_by_load_brings_members_near_their_share_where_moves_help(
     shards: int, members: dict[str, float], data: st.DataObject
 ) -> None:
     loads = dict(enumerate(data.draw(st.lists(FLAT, min_size=shards, max_size=shards))))
@@ -67,7 +67,7 @@ def test_by_load_nobody_is_far_from_the_share_where_moves_can_help(
 
 
 @given(st.integers(1, 60), MEMBERS, st.data(), SEEDS)
-def test_moves_made_one_by_one_come_to_rest(
+def test_moves_made_one_by_one_converge(
     shards: int, members: dict[str, float], data: st.DataObject, rng: random.Random
 ) -> None:
     """As members do it: some shards are still on their way while the map is reckoned anew."""
@@ -94,7 +94,7 @@ def test_loads_within_the_slack_move_nothing() -> None:
     assert assign(16, {"a": 1, "b": 1}, even, loads=loads) == even
 
 
-def test_one_hot_shard_drives_the_others_from_its_owner() -> None:
+def test_the_owner_of_one_busy_shard_releases_its_other_shards() -> None:
     even = assign(64, {"a": 1, "b": 1}, {})
     hot = next(shard for shard, owner in even.items() if owner == "a")
     loads = dict.fromkeys(range(64), 1.0) | {hot: 60.0}
@@ -116,7 +116,7 @@ def test_a_heavier_member_carries_more_of_the_load() -> None:
     assert 44 <= sum(owner == "a" for owner in owners.values()) <= 52
 
 
-def test_a_map_by_load_is_at_rest_when_it_is_given() -> None:
+def test_an_assignment_by_load_is_stable() -> None:
     members, loads = {"0": 1.0, "00": 2.0, "1": 0.5}, {0: 0.41}
     owners = assign(1, members, {0: "1"}, loads=loads)
     assert assign(1, members, owners, loads=loads) == owners

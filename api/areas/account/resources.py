@@ -1,8 +1,8 @@
-"""`GET /v1/me`, the name of the account, and the profile of who is signed in."""
+"""`GET /v1/me`, the name of the account, and the profile of the signed-in person."""
 
 from typing import Literal, cast
 
-from api.areas.account.schemas import Cap, Me, Profile, ProfileChange, Rename, Sending
+from api.areas.account.schemas import Cap, Me, Profile, ProfileChange, RenameAccount, Sending
 from api.http.operation import Access, Call, Operation
 from engine.areas.account import allowance, rules, store
 from engine.areas.api_keys.key_auth import unauthorized
@@ -15,10 +15,10 @@ from engine.flows.people import profile
 
 
 async def read_me(call: Call) -> Me:
-    """The account, its plan, what it may still send and what else it holds."""
+    """Return the account, its plan, its sending allowance and the use of its limits."""
     async with call.services.pool.acquire() as connection:
         account = await store.READ.first(connection, call.account_id)
-        if account is None:  # erased since the key was looked up
+        if account is None:  # the account was erased since the key's lookup
             raise unauthorized()
         left = await allowance.read(connection, call.account_id, clock.now())
         (used,) = await store.USED.fetch(connection, call.account_id)
@@ -51,19 +51,19 @@ async def read_me(call: Call) -> Me:
 
 
 async def rename(call: Call) -> Me:
-    """Another name for the account."""
-    body: Rename = call.body
+    """Rename the account."""
+    body: RenameAccount = call.body
     await profile.rename_account(call.services.pool, call.account_id, body.name, actor=call.actor)
     return await read_me(call)
 
 
 async def read_profile(call: Call) -> Profile:
-    """The caller's own profile."""
+    """Return the signed-in person's profile."""
     return _profile(await profile.read_profile(call.services.pool, call.person.user_id))
 
 
 async def change_profile(call: Call) -> Profile:
-    """The fields that are given, changed."""
+    """Change the given fields of the profile."""
     body: ProfileChange = call.body
     wanted = profile.ProfilePatch(
         name=body.name,
@@ -94,7 +94,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/me",
         tag="Account",
-        summary="The account, its plan and its sending allowance",
+        summary="Read the account, its plan and its sending allowance",
         access=Access.KEY,
         scopes=("account:read",),
         reply=Me,
@@ -107,7 +107,7 @@ OPERATIONS = (
         summary="Rename the account",
         access=Access.SESSION,
         role=Role.ADMIN,
-        request=Rename,
+        request=RenameAccount,
         reply=Me,
         handler=rename,
     ),
@@ -115,7 +115,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/profile",
         tag="Account",
-        summary="Your profile",
+        summary="Read your profile",
         access=Access.SESSION,
         reply=Profile,
         handler=read_profile,

@@ -1,4 +1,4 @@
-"""Wire shapes of the account."""
+"""Requests and replies of the account and the profile."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,10 @@ from engine.flows.people.profile import MAX_NAME
 
 
 class Sending(Struct, rename="camel"):
-    """What the account may send, by UTC day and calendar month. `warmupTier` is the rung of the daily ladder."""
+    """The number of messages that the account may send, by UTC day and calendar month.
+
+    `warmupTier` is the account's step in the daily warm-up.
+    """
 
     daily_limit: int
     sent_today: int
@@ -22,7 +25,7 @@ class Sending(Struct, rename="camel"):
 
 
 class Cap(Struct):
-    """How many of a thing the plan includes and the account holds; the names are those of `plan_limit_reached`.
+    """A limit of the plan and its use; `resource` is the name that `plan_limit_reached` errors give.
 
     `limit` is null where the plan sets none.
     """
@@ -33,10 +36,11 @@ class Cap(Struct):
 
 
 class Me(Struct, rename="camel", kw_only=True):
-    """The account behind a key.
+    """The account of the caller.
 
-    `retentionDays`: how long messages, events and the log are kept. `scheduleDays`: how far ahead a message may be
-    scheduled. `analyticsDays`: how far back delivery analytics reach. `requestsPerSecond`: for each key.
+    `retentionDays`: days that messages, events and the account log are kept. `scheduleDays`: days that a message may be
+    scheduled ahead. `analyticsDays`: days that delivery analytics reach back. `requestsPerSecond`: the limit of each
+    key.
     """
 
     id: str
@@ -53,17 +57,17 @@ class Me(Struct, rename="camel", kw_only=True):
     limits: list[Cap]
 
 
-class Rename(Struct, forbid_unknown_fields=True):
-    """`PATCH /v1/account`."""
+class RenameAccount(Struct, forbid_unknown_fields=True):
+    """The new name of the account, for `PATCH /v1/account`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
 class Profile(Struct, rename="camel", kw_only=True):
-    """What a person says of themselves. `displayName` is shown to others where there is one, in place of `name`.
+    """The profile of a person. Others see `displayName` where it is set, else `name`.
 
-    Others are the team, and whom they invite. `signatureAddresses`: the addresses that the signature goes under; null
-    for all.
+    Others are the team, and the people that this person invites. `signatureAddresses`: the addresses that the signature
+    applies to; null for all.
     """
 
     id: str
@@ -77,7 +81,10 @@ class Profile(Struct, rename="camel", kw_only=True):
 
 
 class ProfileChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """`PATCH /v1/profile`: a field that is left out stays, null clears it. `timezone` is an IANA name."""
+    """The fields to change, for `PATCH /v1/profile`: an omitted field stays, null clears it.
+
+    `timezone` is an IANA name.
+    """
 
     name: Annotated[str, Meta(max_length=profile.MAX_NAME)] | UnsetType | None = UNSET
     display_name: Annotated[str, Meta(max_length=profile.MAX_NAME)] | UnsetType | None = UNSET

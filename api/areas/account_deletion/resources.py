@@ -1,4 +1,4 @@
-"""The deletion of the caller's account: asked for by an owner, seen by everybody on it, taken back by an owner."""
+"""Scheduling, reading and cancelling the deletion of the caller's account."""
 
 from typing import Literal
 
@@ -13,19 +13,19 @@ from engine.flows.accounts import close_account
 
 
 async def request_deletion(call: Call) -> Deletion:
-    """Have the account erased 14 days from now; asking again keeps the date."""
+    """Schedule the deletion of the account in 14 days; a second request keeps the date."""
     body: DeletionIn = call.body
     await close_account.prove(call.services, call.person, body.password, auth.device(call.request))
     return _shown(await close_account.schedule(call.services.pool, call.account_id, actor=call.actor))
 
 
 async def read_deletion(call: Call) -> Deletion:
-    """Whether a deletion is scheduled, and for when."""
+    """Return whether the account's deletion is scheduled, and its date."""
     return _shown(await store.READ.first(call.services.pool, call.account_id))
 
 
 async def cancel_deletion(call: Call) -> None:
-    """Keep the account."""
+    """Cancel the deletion of the account."""
     await close_account.cancel(call.services.pool, call.account_id, actor=call.actor)
 
 
@@ -41,7 +41,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/account/deletion",
         tag="Account",
-        summary="Have the account erased 14 days from now",
+        summary="Schedule the deletion of the account in 14 days",
         access=Access.SESSION,
         role=Role.OWNER,
         request=DeletionIn,
@@ -56,7 +56,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/account/deletion",
         tag="Account",
-        summary="Whether the account is going to be erased",
+        summary="Read the state of the account's deletion",
         access=Access.SESSION,
         reply=Deletion,
         handler=read_deletion,
@@ -65,7 +65,7 @@ OPERATIONS = (
         method="DELETE",
         path="/v1/account/deletion",
         tag="Account",
-        summary="Keep the account after all",
+        summary="Cancel the deletion of the account",
         access=Access.SESSION,
         role=Role.OWNER,
         success=204,

@@ -1,4 +1,4 @@
-"""`/v1/api-keys`: the keys of an account; people make and revoke them, no key does."""
+"""`/v1/api-keys`: the keys of an account. Only signed-in persons create and revoke keys."""
 
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ from engine.flows.accounts.api_keys import KeyLimits
 
 
 async def list_keys(call: Call) -> ApiKeyPage:
-    """A page of the account's keys, revoked ones included."""
+    """Return a page of the account's keys, including revoked ones."""
     query: KeysQuery = call.query
     before = cursor_id(ids.Kind.API_KEY, query.before)
     account = call.account_id
@@ -29,20 +29,22 @@ async def list_keys(call: Call) -> ApiKeyPage:
 
 
 async def make_key(call: Call) -> MadeKey:
-    """A new key; its token is in this answer and nowhere else."""
+    """Create a key; only this reply contains its token."""
     body: NewKey = call.body
     person = call.person
     if not person.row.email_verified:
         raise Refusal(
             ErrorType.EMAIL_UNVERIFIED,
-            "Confirm your mail address first: the link is in your mailbox; POST /v1/auth/verify-email/send sends one.",
+            "Confirm your address first, with the link mailed to you; POST /v1/auth/verify-email/send sends another.",
         )
     expires_at = rules.checked_expiry(body.expires_at, clock.now())
     account = person.account_id
     if body.sub_account_id is not None:
         child = await _sub_account(call, body.sub_account_id)
         if child.status == "closing":
-            raise Refusal(ErrorType.INVALID_STATE, "This sub-account is being erased.", status=child.status)
+            raise Refusal(
+                ErrorType.INVALID_STATE, "This sub-account is being erased and gets no new keys.", status=child.status
+            )
         account = child.id
     made = await giving.create_api_key(
         call.services.pool,
@@ -59,7 +61,7 @@ async def make_key(call: Call) -> MadeKey:
 
 
 async def revoke_key(call: Call) -> None:
-    """End a key for good: at once in this process, in every other within a second; once more changes nothing."""
+    """Revoke a key for good; every process refuses it within a second. Revoking it again changes nothing."""
     key = path_id(ids.Kind.API_KEY, call.path["id"], "API key")
     await giving.revoke_key(call.services.pool, call.account_id, key, actor=call.actor)
 
@@ -68,10 +70,10 @@ async def _sub_account(call: Call, text: str) -> AccountRow:
     try:
         wanted = ids.parse_id(ids.Kind.ACCOUNT, text)
     except ids.WrongId as error:
-        raise invalid("subAccountId", f"`subAccountId` is no account's id: {error}.") from None
+        raise invalid("subAccountId", f"`subAccountId` is not the id of an account: {error}.") from None
     if call.signed_in is None:
-        raise Refusal(ErrorType.FORBIDDEN, "A key sees its own account alone: leave `subAccountId` out.")
-    auth.check_role(call.signed_in, Role.ADMIN)  # as for sub-accounts themselves
+        raise Refusal(ErrorType.FORBIDDEN, "An API key reads its own account only: leave `subAccountId` out.")
+    auth.check_role(call.signed_in, Role.ADMIN)  # sub-accounts themselves require it too
     return await giving.sub_account(call.services.pool, call.account_id, wanted)
 
 
@@ -112,7 +114,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/api-keys",
         tag="API keys",
-        summary="Make an API key; its token is shown this once",
+        summary="Create an API key; its token is shown only once",
         access=Access.SESSION,
         role=Role.ADMIN,
         request=NewKey,

@@ -1,4 +1,4 @@
-"""Wire shapes of API keys. A secret is in one of them alone: the answer that makes its key."""
+"""Requests and replies of API keys. Only the reply that creates a key contains its secret."""
 
 from typing import Annotated
 
@@ -6,23 +6,25 @@ from msgspec import Meta, Struct
 
 from engine.areas.api_keys.rules import MAX_NAME, MAX_NAMED
 
-SubAccount = Annotated[str, Meta(max_length=100, description="The keys of a sub-account, for people of its parent")]
+SubAccount = Annotated[
+    str, Meta(max_length=100, description="Lists the keys of this sub-account, for admins of its parent")
+]
 
 
 class KeysQuery(Struct, rename="camel", forbid_unknown_fields=True):
-    """`GET /v1/api-keys`: newest first, revoked keys included."""
+    """The query of `GET /v1/api-keys`: newest first, revoked keys included."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
     sub_account_id: SubAccount | None = None
 
 
 class NewKey(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """`POST /v1/api-keys`.
+    """A new API key.
 
-    `expiresAt`: ISO 8601, when the key ends by itself. `subAccountId`: the key is that sub-account's. `domains`,
-    `streams`: what it may send from and on, names of the account's own; `networks`: where it may be used from, in CIDR
-    notation. What is left out does not limit the key.
+    `expiresAt`: ISO 8601, the time from which the key is invalid. `subAccountId`: the sub-account that gets the key.
+    `domains`, `streams`: the account's domains and streams that the key may send from and on; `networks`: the networks
+    that it may be used from, in CIDR notation. An omitted list does not limit the key.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
@@ -44,9 +46,9 @@ class NewKey(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
 
 
 class ApiKey(Struct, rename="camel", kw_only=True):
-    """A key as the list shows it. `hint` is the key's first characters, of no use as a credential.
+    """An API key as the list shows it. `hint` is the beginning of the key, which is useless as a credential.
 
-    `lastUsedAt` is null for a key never used, and up to half a minute behind. With `revokedAt` set a key no longer
+    `lastUsedAt` is null for a key never used, and up to half a minute old. A key with `revokedAt` no longer
     authenticates; its record stays. `domains`, `streams` and `networks` are null for a key without such a limit.
     """
 
@@ -64,7 +66,7 @@ class ApiKey(Struct, rename="camel", kw_only=True):
 
 
 class MadeKey(ApiKey, rename="camel", kw_only=True):
-    """A key at its making. `token` is what a caller sends as bearer token; it is never shown again."""
+    """A new API key. `token` is the bearer token; it is never shown again."""
 
     token: str
 

@@ -1,4 +1,4 @@
-"""The account log for auditors: `/v1/audit/events`, `/export`, `/verify`, and the narrow verdict of the account."""
+"""The account log for auditors: `/v1/audit/events`, `/export`, `/verify`, and a short result for the account."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -36,11 +36,11 @@ _HASHED_BY = HashedBy(
     first_prev_hash=bytes(32).hex(),
 )
 _ENCODER = msgspec.json.Encoder()
-_READS = asyncio.Semaphore(4)  # pages of exports at once: sends use the same connections to Postgres
+_READS = asyncio.Semaphore(4)  # pages of exports at once: sends share the connections to PostgreSQL
 
 
 async def list_events(call: Call) -> AuditPage:
-    """A page of the log; the chain is not verified."""
+    """Return a page of the log, without verifying the chain."""
     query: AuditQuery = call.query
     found = await store.page(
         call.services.pool,
@@ -66,7 +66,7 @@ async def list_events(call: Call) -> AuditPage:
 
 
 async def verify(call: Call) -> AuditVerdict:
-    """The verdict on the whole chain: 200 whether or not it is intact."""
+    """Verify the whole chain; answer 200 whether or not it is intact."""
     verdict: ChainVerdict = await call.services.verifier.verdict(call.account_id)
     return AuditVerdict(
         *_narrow(verdict),
@@ -78,12 +78,12 @@ async def verify(call: Call) -> AuditVerdict:
 
 
 async def verify_account(call: Call) -> Intact:
-    """The same verdict without the rest."""
+    """Verify the whole chain and return the result without details."""
     return Intact(*_narrow(await call.services.verifier.verdict(call.account_id)))
 
 
 async def export(call: Call) -> Streamed:
-    """The log as a file: a header, a record for each event, a trailer."""
+    """Export the log as a file: a header, a record for each event, a trailer."""
     query: AuditExportQuery = call.query
     times = rules.time_range(query.from_, query.until)
     exported = await store.open_export(call.services.pool, call.account_id, times)
@@ -170,7 +170,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/audit/export",
         tag="Audit",
-        summary="Export the account log with its verdict",
+        summary="Export the account log with the result of its verification",
         access=Access.KEY,
         scopes=("messages:read",),
         query=AuditExportQuery,
@@ -182,7 +182,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/audit/verify",
         tag="Audit",
-        summary="Replay the hash chain of the account log",
+        summary="Verify the hash chain of the account log",
         access=Access.KEY,
         scopes=("messages:read",),
         reply=AuditVerdict,
@@ -193,7 +193,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/account/verify",
         tag="Account",
-        summary="Whether the account log is intact",
+        summary="Check that the account log is intact",
         access=Access.KEY,
         scopes=("account:read",),
         reply=Intact,

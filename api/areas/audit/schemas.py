@@ -1,4 +1,4 @@
-"""Wire shapes of the audit: the account log as it is hashed, and the verdict on it."""
+"""Requests and replies of the audit: the account log as it was hashed, and the result of its verification."""
 
 from typing import Annotated
 
@@ -19,24 +19,26 @@ Digest = Annotated[str, Meta(description="SHA-256 in lower-case hex")]
 
 
 class AuditQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
-    """`GET /v1/audit/events`: newest first."""
+    """The query of `GET /v1/audit/events`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 100
-    before: Annotated[int, Meta(ge=1, le=MAX_SEQ, description="`nextCursor` of the page before: a `seq`")] | None = None
+    before: Annotated[int, Meta(ge=1, le=MAX_SEQ, description="`nextCursor` of the previous page: a `seq`")] | None = (
+        None
+    )
     type: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
     from_: Moment | None = None
     until: Moment | None = None
 
 
 class AuditExportQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
-    """`GET /v1/audit/export`: oldest first."""
+    """The query of `GET /v1/audit/export`: oldest first."""
 
     from_: Moment | None = None
     until: Moment | None = None
 
 
 class AuditEvent(Struct, rename="camel"):
-    """One event exactly as it was sealed: `payload` and `occurredAt` are the very texts that were hashed."""
+    """One event as it was hashed: `payload` and `occurredAt` are the exact texts that went into the hash."""
 
     seq: int
     id: str
@@ -45,7 +47,7 @@ class AuditEvent(Struct, rename="camel"):
     payload: Annotated[str, Meta(description="JSON text with `type`, `messageId` and `detail`")]
     hash: Digest
     prev_hash: Annotated[
-        Digest | None, Meta(description="Hash of the event before; null where a break in the log took that one")
+        Digest | None, Meta(description="Hash of the previous event; null if a break in the log removed it")
     ]
 
 
@@ -57,7 +59,7 @@ class AuditPage(Struct, rename="camel"):
 
 
 class HashedBy(Struct, rename="camel"):
-    """How the hash of each event is made."""
+    """The formula of each event's hash."""
 
     algorithm: str
     encoding: str
@@ -66,7 +68,7 @@ class HashedBy(Struct, rename="camel"):
 
 
 class HeadOfLog(Struct, rename="camel"):
-    """The last event."""
+    """The last event of the log."""
 
     seq: int
     hash: Digest
@@ -84,7 +86,7 @@ class ExportHeader(Struct, rename={
     hash: HashedBy
     head: HeadOfLog
     purged_through_seq: int
-    purged_hash: Annotated[Digest, Meta(description="`prevHash` of the first event that retention has left")]
+    purged_hash: Annotated[Digest, Meta(description="`prevHash` of the first retained event")]
 
 
 class ExportedEvent(Struct, rename="camel", tag_field="record", tag="event", kw_only=True):
@@ -102,7 +104,7 @@ class ExportedEvent(Struct, rename="camel", tag_field="record", tag="event", kw_
 class ExportTrailer(Struct, rename="camel", tag_field="record", tag="trailer", kw_only=True):
     """The last record of an export; a file without it is incomplete."""
 
-    events: Annotated[int, Meta(description="Records of events in this file")]
+    events: Annotated[int, Meta(description="Number of event records in this file")]
     intact: bool
     broken_at: int | None
     problem: str | None
@@ -112,17 +114,17 @@ ExportRecord = ExportHeader | ExportedEvent | ExportTrailer
 
 
 class Intact(Struct, rename="camel"):
-    """The narrow verdict."""
+    """The result of the verification, without details."""
 
     intact: bool
-    broken_at: Annotated[int | None, Meta(description="`seq` of the first event that is not as it was sealed")]
+    broken_at: Annotated[int | None, Meta(description="`seq` of the first event that does not match its hash")]
     problem: str | None
 
 
 class AuditVerdict(Intact, rename="camel", kw_only=True):
-    """The verdict on the whole chain as it stood at `asOf`; a chain that retention has cut starts above 1."""
+    """The result of verifying the whole chain as of `asOf`; a chain shortened by retention starts above 1."""
 
     purged_through_seq: int
-    events: Annotated[int, Meta(description="Events replayed, up to the break where there is one")]
+    events: Annotated[int, Meta(description="Number of verified events, up to the first mismatch")]
     head: HeadOfLog
     as_of: str

@@ -1,4 +1,4 @@
-"""Signing up, in and out; the sessions of a person."""
+"""Signing up, in and out; listing and ending the sessions of a person."""
 
 from api.areas.auth.schemas import (
     Challenge,
@@ -14,7 +14,7 @@ from api.http import auth
 from api.http.cookies import no_session
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
-from api.http.session import Session, account_shown, opened, shown_account, shown_person
+from api.http.session import Session, account_of, account_shown, person_of, session_reply
 from engine.areas.people import challenge
 from engine.areas.people import store as people
 from engine.areas.sessions import rules, store
@@ -22,11 +22,11 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 from engine.flows.people import log_in, open_session, sign_up
 
-MAX_SESSIONS = 200  # shown; a person with more has a script that signs in
+MAX_SESSIONS = 200  # listed; only a script that signs in opens more
 
 
 async def post_signup(call: Call) -> SignedUp:
-    """A new account with its owner, or a notice to whoever has the address already."""
+    """Open an account with its owner, or mail a notice if a person has the address already."""
     body: SignUp = call.body
     email = await sign_up.sign_up(
         call.services,
@@ -37,7 +37,7 @@ async def post_signup(call: Call) -> SignedUp:
 
 
 async def get_challenge(call: Call) -> Challenge:
-    """A proof of work to solve before signing up, where `WAYBILL_SIGNUP_CHALLENGE` asks for one."""
+    """Return a proof of work to solve before signing up; `WAYBILL_SIGNUP_CHALLENGE` can require it."""
     made = challenge.make(call.settings.key_pepper or "", clock.now())
     return Challenge(
         made.algorithm,
@@ -50,14 +50,14 @@ async def get_challenge(call: Call) -> Challenge:
 
 
 async def post_login(call: Call) -> Session:
-    """A session for an address, its password and, where one is set up, a code."""
+    """Open a session for an address, its password and, where one is set up, a code."""
     body: LogIn = call.body
     made = await log_in.log_in(call.services, body.email, body.password, body.code, auth.device(call.request))
-    return await opened(call, made)
+    return await session_reply(call, made)
 
 
 async def post_logout(call: Call) -> None:
-    """End the cookie's session, should it still live, and take the cookie away."""
+    """End the session of the cookie, if it has one, and delete the cookie."""
     secret = auth.session_secret(call.request)
     if secret is not None and rules.well_formed(secret):
         await open_session.sign_out(call.services.pool, call.settings.key_pepper or "", secret)
@@ -65,7 +65,7 @@ async def post_logout(call: Call) -> None:
 
 
 async def get_state(call: Call) -> SignInState:
-    """Whether the cookie is that of a living session, and whose."""
+    """Return whether the cookie belongs to a valid session, with its person and account."""
     secret = auth.session_secret(call.request)
     person = await call.services.sessions.person(secret, auth.device(call.request))
     if person is None:
@@ -76,8 +76,8 @@ async def get_state(call: Call) -> SignInState:
     return SignInState(
         signed_in=True,
         csrf_token=person.csrf,
-        user=shown_person(person),
-        account=shown_account(person),
+        user=person_of(person),
+        account=account_of(person),
         accounts=[
             account_shown(ids.format_id(ids.Kind.ACCOUNT, one.account_id), one.name, one.role, one.plan, one.status)
             for one in memberships
@@ -86,7 +86,7 @@ async def get_state(call: Call) -> SignInState:
 
 
 async def list_sessions(call: Call) -> SessionList:
-    """The person's sessions on all devices."""
+    """List the person's sessions on all devices."""
     person = call.person
     at = clock.now()
     rows = await store.LIST.fetch(call.services.pool, person.user_id, at, at - rules.IDLE, MAX_SESSIONS)
@@ -110,7 +110,7 @@ async def list_sessions(call: Call) -> SessionList:
 
 
 async def revoke_one(call: Call) -> None:
-    """Sign one device out; one's own takes the cookie along."""
+    """End one session of the person; if it is the current one, delete its cookie."""
     person = call.person
     session = path_id(ids.Kind.SESSION, call.path["id"], "session")
     await open_session.revoke_one(call.services.pool, person.user_id, session)
@@ -119,23 +119,23 @@ async def revoke_one(call: Call) -> None:
 
 
 async def revoke_others(call: Call) -> None:
-    """Sign the person out everywhere else."""
+    """End all other sessions of the person."""
     person = call.person
     await open_session.revoke_others(call.services.pool, person.user_id, person.session_id)
 
 
 async def switch_account(call: Call) -> Session:
-    """Go on at another account; the cookie and the CSRF token change."""
+    """Switch the session to another account; its cookie and CSRF token change."""
     body: SwitchAccount = call.body
     try:
         account = ids.parse_id(ids.Kind.ACCOUNT, body.account_id)
     except ids.WrongId as error:
-        raise invalid("accountId", f"`accountId` is no account's id: {error}.") from None
+        raise invalid("accountId", f"`accountId` is not the id of an account: {error}.") from None
     person = call.person
     made = await open_session.switch_account(
         call.services.pool, call.settings.key_pepper or "", person.session_id, person.user_id, account
     )
-    return await opened(call, made)
+    return await session_reply(call, made)
 
 
 OPERATIONS = (
@@ -143,7 +143,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/signup",
         tag="Auth",
-        summary="Sign up: the first account of a new person",
+        summary="Sign up a new person with a first account",
         access=Access.NONE,
         request=SignUp,
         reply=SignedUp,
@@ -155,7 +155,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/auth/signup/challenge",
         tag="Auth",
-        summary="A challenge to solve before signing up",
+        summary="Get a challenge to solve before signing up",
         access=Access.NONE,
         reply=Challenge,
         handler=get_challenge,
@@ -189,7 +189,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/auth/me",
         tag="Auth",
-        summary="Who is signed in",
+        summary="Read the sign-in state",
         access=Access.NONE,
         reply=SignInState,
         handler=get_state,
@@ -198,7 +198,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/auth/sessions",
         tag="Auth",
-        summary="Your sessions",
+        summary="List your sessions",
         access=Access.SESSION,
         reply=SessionList,
         handler=list_sessions,
@@ -207,7 +207,7 @@ OPERATIONS = (
         method="DELETE",
         path="/v1/auth/sessions/{id}",
         tag="Auth",
-        summary="Sign one device out",
+        summary="End one of your sessions",
         access=Access.SESSION,
         success=204,
         handler=revoke_one,
@@ -216,7 +216,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/sessions/revoke-others",
         tag="Auth",
-        summary="Sign out everywhere else",
+        summary="End all your other sessions",
         access=Access.SESSION,
         success=204,
         handler=revoke_others,
@@ -225,7 +225,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/switch",
         tag="Auth",
-        summary="Go on at another account of yours",
+        summary="Switch to another of your accounts",
         access=Access.SESSION,
         request=SwitchAccount,
         reply=Session,

@@ -1,4 +1,4 @@
-"""Wire shapes of signing in."""
+"""Requests and replies of signing up, in and out, and of sessions."""
 
 from typing import Annotated, Literal
 
@@ -22,7 +22,7 @@ NewPassword = Annotated[
 
 
 class SignUp(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/signup`."""
+    """A new person with an account, for `POST /v1/auth/signup`."""
 
     email: Email
     password: NewPassword
@@ -31,9 +31,10 @@ class SignUp(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Challenge(Struct):
-    """Find the number from 0 to `maxnumber` for which SHA-256 of `salt` and the number in decimal is `challenge`.
+    """A proof of work: find the number from 0 to `maxnumber` for which SHA-256 of `salt` and the number in decimal is
+    `challenge`.
 
-    ALTCHA's widget takes this as it is; send its payload as `challengeToken`, where `required`.
+    ALTCHA's widget takes this object as it is; send its payload as `challengeToken`, where `required`.
     """
 
     algorithm: str
@@ -45,17 +46,21 @@ class Challenge(Struct):
 
 
 class SignedUp(Struct, rename="camel"):
-    """The same for an address that has a person already: only its mailbox learns which. Sign in next."""
+    """The sign-up was accepted.
+
+    The reply is the same for an address that has a person already; the mail to it tells which. Sign in next.
+    """
 
     status: Literal["verification_sent"]
     email: str
 
 
 class LogIn(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/login`. `code`: of the authenticator app or a recovery code, where one is set up.
+    """The credentials for `POST /v1/auth/login`; `code` is from the authenticator app, or a recovery code, where one is
+    set up.
 
-    The answer sets the cookie `svc_session`: HttpOnly, SameSite=Lax and Secure. Only in local mode, where people reach
-    the service by plain http on loopback, `Secure` is left out, because browsers would not send the cookie.
+    The reply sets the cookie `svc_session`: HttpOnly, SameSite=Lax and Secure. `Secure` is omitted only in local mode
+    over plain HTTP on loopback, because browsers would not send the cookie.
     """
 
     email: Email
@@ -64,7 +69,7 @@ class LogIn(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class SignInState(Struct, rename="camel"):
-    """Whether somebody is signed in; with the session's CSRF token, and the accounts they may switch to."""
+    """The sign-in state, with the session's CSRF token and the accounts that the person may switch to."""
 
     signed_in: bool
     csrf_token: str | None = None
@@ -74,7 +79,7 @@ class SignInState(Struct, rename="camel"):
 
 
 class OneSession(Struct, rename="camel"):
-    """A session of the person, on whatever device. `lastUsedAt` is up to a minute behind."""
+    """A session of the person on some device. `lastUsedAt` is up to a minute old."""
 
     id: str
     current: bool
@@ -89,12 +94,12 @@ class OneSession(Struct, rename="camel"):
 
 
 class SessionList(Struct):
-    """The last used first."""
+    """The person's sessions, the last used first."""
 
     data: list[OneSession]
 
 
 class SwitchAccount(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/switch`: go on at another account of yours."""
+    """The account to switch to, for `POST /v1/auth/switch`."""
 
     account_id: Annotated[str, Meta(max_length=100)]

@@ -28,21 +28,21 @@ from engine.areas.domains.verification import Verified, known_records, verify_no
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
 
-_TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # what an HTTP header can carry
+_TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # the characters that an HTTP header allows
 
 
 async def create_domain(call: Call) -> Domain:
-    """A new domain, pending."""
+    """Add a domain, which is pending until its records are found."""
     body: NewDomain = call.body
     made = await add_domain(call.services.pool, call.settings, call.account_id, body.name, actor=call.actor)
     row = await store.FIND.first(call.services.pool, call.account_id, made.id)
-    if row is None:  # removed by somebody within this moment
+    if row is None:  # removed meanwhile by another request
         raise not_found("domain")
     return Domain(**await _with_keys(call, row))
 
 
 async def list_domains(call: Call) -> DomainPage:
-    """A page of the account's domains."""
+    """Return a page of the account's domains."""
     query: DomainsQuery = call.query
     before = cursor_id(ids.Kind.DOMAIN, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
@@ -55,18 +55,18 @@ async def list_domains(call: Call) -> DomainPage:
 
 
 async def read_domain(call: Call) -> Domain:
-    """One domain."""
+    """Return one domain."""
     return Domain(**await _with_keys(call, await _found(call)))
 
 
 async def verify_domain(call: Call) -> CheckedDomain:
-    """Look the domain's records up now."""
+    """Look up the domain's records now."""
     domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
     return _checked(await verify_now(call.services.pool, call.settings, call.account_id, domain))
 
 
 async def rotate_domain(call: Call) -> CheckedDomain:
-    """Ask for the other selector's keys."""
+    """Begin a change of the signing keys to the other selector."""
     domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
     rotated = await rotate_keys(call.services.pool, call.settings, call.account_id, domain, actor=call.actor)
     return _checked(rotated)
@@ -84,7 +84,7 @@ async def publish_domain(call: Call) -> Publication:
     body: Publish = call.body
     token = None if body.token is None else body.token.strip(" ")
     if token is not None and not _TOKEN.fullmatch(token):
-        raise invalid("token", "This is no Cloudflare token: it holds a character that none has.")
+        raise invalid("token", "`token` is not a Cloudflare token: it contains a character that tokens never have.")
     done = await publish_dns(call.services.pool, call.settings, call.account_id, domain, token, actor=call.actor)
     return Publication(
         "cloudflare",
@@ -99,7 +99,7 @@ async def publish_domain(call: Call) -> Publication:
 
 
 async def disconnect_cloudflare(call: Call) -> None:
-    """Forget the kept token."""
+    """Delete the stored Cloudflare token."""
     await forget_token(call.services.pool, call.account_id, actor=call.actor)
 
 
@@ -181,16 +181,16 @@ OPERATIONS = (
     ),
     Operation(
         method="DELETE", path="/v1/domains/{id}", tag="Domains",
-        summary="Remove a sending domain; what was accepted from it is still delivered", access=Access.KEY,
+        summary="Remove a sending domain; messages accepted from it are still delivered", access=Access.KEY,
         scopes=_WRITE, success=204, handler=delete_domain,
     ),
     Operation(
         method="GET", path="/v1/domains/{id}/setup", tag="Domains",
-        summary="The DNS records to publish, as the last check found them", access=Access.KEY, scopes=_READ,
+        summary="Read the DNS records to publish, as the last check found them", access=Access.KEY, scopes=_READ,
         reply=Domain, handler=read_domain,
     ),
     Operation(
-        method="POST", path="/v1/domains/{id}/verify", tag="Domains", summary="Look the DNS records up now",
+        method="POST", path="/v1/domains/{id}/verify", tag="Domains", summary="Look up the DNS records now",
         access=Access.KEY, scopes=_WRITE, reply=CheckedDomain, handler=verify_domain,
     ),
     Operation(
@@ -205,7 +205,7 @@ OPERATIONS = (
         reply=Publication, handler=publish_domain, no_body_is_empty=True,
     ),
     Operation(
-        method="DELETE", path="/v1/account/cloudflare", tag="Domains", summary="Forget the Cloudflare token",
+        method="DELETE", path="/v1/account/cloudflare", tag="Domains", summary="Delete the stored Cloudflare token",
         access=Access.KEY, scopes=_WRITE, success=204, handler=disconnect_cloudflare,
         refusals=(ErrorType.NOT_FOUND,),
     ),

@@ -1,4 +1,4 @@
-"""Wire shapes of sending domains and of publishing their records."""
+"""Requests and replies of sending domains and of publishing their records."""
 
 from typing import Annotated, Literal
 
@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from engine.areas.domains.publishing import Outcome
 from engine.areas.domains.types import DomainStatus, Purpose, RecordStatus, RecordType
 
-MAX_NAME = 320  # characters as given; in A-labels with the records' own labels it must fit DNS
+MAX_NAME = 320  # characters as given; as A-labels, with the labels of the records, it must fit into DNS
 
 
 class NewDomain(Struct, forbid_unknown_fields=True, rename="camel"):
@@ -19,14 +19,14 @@ class NewDomain(Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 class DomainsQuery(Struct, forbid_unknown_fields=True, rename="camel"):
-    """`GET /v1/domains`: newest first."""
+    """The query of `GET /v1/domains`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 100
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
 
 
 class Record(Struct, rename="camel"):
-    """A DNS record to publish, and what the last check found at its place."""
+    """A DNS record to publish, and the values that the last check found at its name."""
 
     type: RecordType
     host: str
@@ -35,23 +35,28 @@ class Record(Struct, rename="camel"):
     status: RecordStatus
     found: list[str]
     purpose: Purpose
-    note: Annotated[str | None, Meta(description="What the record is for, or what to mind")]
+    note: Annotated[str | None, Meta(description="The purpose of the record, or a warning about it")]
     problem: Annotated[
-        str | None, Meta(description="Why the last check learned nothing: `status` and `found` are then older")
+        str | None,
+        Meta(description="Why the last check got no result; `status` and `found` are then from an earlier one"),
     ]
 
 
 class Signing(Struct, rename="camel"):
-    """The selectors whose keys sign, take over, and step down."""
+    """The selectors whose keys sign now, will sign next, and no longer sign."""
 
     selector: str | None
-    next: Annotated[str | None, Meta(description="Signing moves to it as soon as its record is found published")]
-    retiring: Annotated[str | None, Meta(description="To be kept published until `retiresAt`")]
+    next: Annotated[
+        str | None, Meta(description="The next selector; signing moves to it once a check finds its record")
+    ]
+    retiring: Annotated[
+        str | None, Meta(description="The former selector; keep its record published until `retiresAt`")
+    ]
     retires_at: str | None
 
 
 class Domain(Struct, rename="camel", kw_only=True):
-    """A sending domain with the records of its set-up as the last check found them."""
+    """A sending domain with its DNS records as the last check found them."""
 
     id: str
     name: str
@@ -60,15 +65,15 @@ class Domain(Struct, rename="camel", kw_only=True):
     verified_at: str | None
     last_checked_at: str | None
     signing: Signing
-    records: Annotated[list[Record], Meta(description="What the owner of the domain publishes")]
+    records: Annotated[list[Record], Meta(description="The records that the owner of the domain publishes")]
     operator_records: Annotated[
         list[Record],
-        Meta(description="What the operator of this service publishes for all domains; not your task"),
+        Meta(description="The records that the operator of this service publishes for all domains; you need not"),
     ]
 
 
 class CheckedDomain(Domain, kw_only=True):
-    """A domain right after a check; `notice` says where the check decided less than it might have."""
+    """A domain right after a check; `notice` says why the check could not decide everything."""
 
     notice: str | None
 
@@ -81,13 +86,14 @@ class DomainPage(Struct, rename="camel"):
 
 
 class Publish(Struct, forbid_unknown_fields=True, rename="camel"):
-    """A Cloudflare API token that may read the zone and edit its DNS records; kept sealed, so needed only once."""
+    """A Cloudflare API token that may read the zone and edit its DNS records; it is stored encrypted, so send it only
+    once."""
 
     token: Annotated[str, Meta(min_length=1, max_length=400)] | None = None
 
 
 class PublishedRecord(Struct, rename="camel"):
-    """What became of one record in the zone; `reason` says what to do where that is something."""
+    """The result for one record in the zone; `reason` says what to do, if anything."""
 
     type: RecordType
     host: str
@@ -98,7 +104,7 @@ class PublishedRecord(Struct, rename="camel"):
 
 
 class Publication(Struct, rename="camel"):
-    """What became of the domain's records. Nothing that others put into the zone was changed."""
+    """The result of publishing the domain's records. Records of others in the zone stay unchanged."""
 
     provider: Literal["cloudflare"]
     zone: str

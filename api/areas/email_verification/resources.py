@@ -1,60 +1,60 @@
-"""Confirming an address, changing it, and passwords: what a link in a mailbox proves, and asking for such links."""
+"""Confirming and changing an address, and resetting and changing passwords, with links sent by mail."""
 
 from api.areas.email_verification.schemas import ChangeEmail, ChangePassword, Forgot, Mailed, Reset, WithToken
 from api.http import auth
 from api.http.operation import Access, Call, Operation
-from api.http.session import renewed
+from api.http.session import renew_session
 from engine.base.errors import ErrorType
 from engine.flows.people import change_email, change_password, forgot_password, verify_email
 
 
 async def post_verify(call: Call) -> None:
-    """The mailbox is its person's."""
+    """Confirm the address with the token of a link."""
     body: WithToken = call.body
     await verify_email.verify(call.services, body.token, auth.device(call.request))
 
 
 async def post_send(call: Call) -> Mailed:
-    """Another link to confirm the address."""
+    """Mail another link to confirm the address."""
     await verify_email.send_again(call.services, call.person)
     return Mailed()
 
 
 async def post_email_change(call: Call) -> Mailed:
-    """A link to the new address; the old one is told."""
+    """Mail a link to the new address, and a notice to the old one."""
     body: ChangeEmail = call.body
     await change_email.request_change(call.services, call.person, body.new_email, body.current_password)
     return Mailed()
 
 
 async def post_email_confirm(call: Call) -> None:
-    """The new address is in use; a session of the same person that came along goes on, all others end."""
+    """Use the new address from now on; the person's session in this request continues, all others end."""
     body: WithToken = call.body
     device = auth.device(call.request)
     caller = await call.services.sessions.person(auth.session_secret(call.request), device)
     made = await change_email.confirm(call.services, body.token, device, caller)
     if made is not None:
-        renewed(call, made)
+        renew_session(call, made)
 
 
 async def post_forgot(call: Call) -> Mailed:
-    """A link to a new password, if the address has a person."""
+    """Mail a link to set a new password, if the address has a person."""
     body: Forgot = call.body
     await forgot_password.forgot(call.services, body.email, auth.device(call.request))
     return Mailed()
 
 
 async def post_reset(call: Call) -> None:
-    """A new password by the link's token; every session of the person ends."""
+    """Set a new password with the token of a link; every session of the person ends."""
     body: Reset = call.body
     await forgot_password.reset(call.services, body.token, body.password, auth.device(call.request))
 
 
 async def post_password_change(call: Call) -> None:
-    """A new password; the session goes on under a new cookie and CSRF token, all others end."""
+    """Change the password; the session gets a new cookie and CSRF token, all others end."""
     body: ChangePassword = call.body
     made = await change_password.change_password(call.services, call.person, body.current_password, body.new_password)
-    renewed(call, made)
+    renew_session(call, made)
 
 
 OPERATIONS = (
@@ -72,7 +72,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/verify-email/send",
         tag="Auth",
-        summary="Send the link to confirm your address once more",
+        summary="Send the link to confirm your address again",
         access=Access.SESSION,
         reply=Mailed,
         success=202,
@@ -83,7 +83,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/email/change",
         tag="Auth",
-        summary="Ask for another address to sign in with",
+        summary="Request a change of your address",
         access=Access.SESSION,
         request=ChangeEmail,
         reply=Mailed,
@@ -95,7 +95,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/email/change/confirm",
         tag="Auth",
-        summary="Confirm the new address; a session of yours gets a new cookie, and its CSRF token in X-CSRF-Token",
+        summary="Confirm the new address; your session gets a new cookie, and its CSRF token in X-CSRF-Token",
         access=Access.NONE,
         request=WithToken,
         success=204,
@@ -106,7 +106,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/password/forgot",
         tag="Auth",
-        summary="Ask for a link to set a new password",
+        summary="Request a link to set a new password",
         access=Access.NONE,
         request=Forgot,
         reply=Mailed,

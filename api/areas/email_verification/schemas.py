@@ -1,4 +1,4 @@
-"""Wire shapes of what runs over a mailbox."""
+"""Requests and replies of confirming and changing an address, and of passwords."""
 
 from typing import Annotated, Literal
 
@@ -14,40 +14,45 @@ NewPassword = Annotated[str, Meta(max_length=MAX_PASSWORD, extra_json_schema={"m
 
 
 class WithToken(Struct, rename="camel", forbid_unknown_fields=True):
-    """The token of a link: what stands behind `#token=` in it."""
+    """The token of a link in a mail: the part after `#token=`."""
 
     token: Token
 
 
 class Forgot(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/password/forgot`."""
+    """The address of a person who needs a new password."""
 
     email: Email
 
 
 class Reset(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/password/reset`."""
+    """The token of a link in a mail, and the new password."""
 
     token: Token
     password: NewPassword
 
 
 class ChangePassword(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/password/change`. A person without a password leaves `currentPassword` out and has signed in
-    within the last ten minutes."""
+    """The new password and the current one.
+
+    A person without a password omits `currentPassword` and must have signed in within the last ten minutes.
+    """
 
     new_password: NewPassword
     current_password: Password | None = None
 
 
 class ChangeEmail(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/email/change`. `currentPassword` as for a change of the password."""
+    """The new address and the current password.
+
+    A person without a password omits `currentPassword` and must have signed in within the last ten minutes.
+    """
 
     new_email: Email
     current_password: Password | None = None
 
 
 class Mailed(Struct, rename="camel"):
-    """A mail is on its way, where there is anybody to get it."""
+    """A mail was sent if the address belongs to a person."""
 
     status: Literal["accepted"] = "accepted"

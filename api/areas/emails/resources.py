@@ -1,4 +1,4 @@
-"""`POST /v1/emails`, `POST /v1/emails/batch`, and what may be done to a message that waits for its time."""
+"""`POST /v1/emails`, `POST /v1/emails/batch`, and changing or cancelling a scheduled message."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ _ITEM = msgspec.json.Decoder(SendRequest)
 
 
 async def send(call: Call) -> SendReply:
-    """Accept one email: 202 for a new one, 200 for the replay of an idempotency key."""
+    """Accept one email; answer 202 for a new one, 200 for a replay of an idempotency key."""
     accepted = await call.services.acceptor.accept(call.body, _origin(call))
     reply = SendReply(accepted.id, accepted.status)
     if accepted.status == "duplicate":
@@ -55,14 +55,14 @@ async def send_batch(call: Call) -> BatchReply:
 
 
 async def cancel(call: Call) -> CancelReply:
-    """Take a message out of the schedule; the release and this have one winner."""
+    """Cancel a scheduled message; 409 if its release has begun."""
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
     await cancel_schedule(call.services.pool, call.account_id, message, reach=_reach(call), actor=call.actor)
     return CancelReply(call.path["id"])
 
 
 async def move(call: Call) -> RescheduleReply:
-    """Give a scheduled message another time; the release and this have one winner."""
+    """Give a scheduled message another time; 409 if its release has begun."""
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
     body: RescheduleRequest = call.body
     at = await reschedule(
@@ -77,7 +77,7 @@ def _origin(call: Call) -> Origin:
 
 
 def _reach(call: Call) -> KeyRestrictions | None:
-    """What the key that calls is limited to; people are not."""
+    """Return the restrictions of the calling key; None for a signed-in person."""
     return None if call.caller is None else call.caller.reach
 
 

@@ -1,4 +1,4 @@
-"""Wire shapes of sending. The request is the engine's own type: what is decoded is what is accepted."""
+"""Requests and replies of sending. `SendRequest` is the type that acceptance itself uses."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,12 +13,12 @@ __all__ = [
 
 MAX_MESSAGES = 100
 
-# Each item is decoded by itself, so that one with a wrong type fails alone; described as what it must be.
+# Each message is decoded by itself, so that an invalid one fails alone; the OpenAPI document shows its type.
 Undecoded = Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/SendRequest"})]
 
 
 class SendReply(Struct, rename="camel"):
-    """What became of a send. `bodyDiffers`: this replay of an `idempotencyKey` came with another request."""
+    """The result of a send. `bodyDiffers`: the `idempotencyKey` was used before, with another request."""
 
     id: str
     status: Literal["queued", "scheduled", "duplicate"]
@@ -32,7 +32,7 @@ class BatchRequest(Struct, forbid_unknown_fields=True):
 
 
 class BatchItem(Struct, rename="camel", kw_only=True):
-    """What became of the message at `index` (from 0): its `id`, or the `error` that its own request would have got."""
+    """The result for the message at `index` (from 0): its `id`, or the `error` that a single send would return."""
 
     index: int
     id: str | UnsetType = UNSET
@@ -48,7 +48,7 @@ class BatchItem(Struct, rename="camel", kw_only=True):
                     "message": {"type": "string"},
                     "retryAfter": {
                         "type": "integer",
-                        "description": "Seconds to wait, where a request of its own would have got `Retry-After`",
+                        "description": "Seconds to wait, if a single send would have got the header `Retry-After`",
                     },
                 },
             }
@@ -57,7 +57,7 @@ class BatchItem(Struct, rename="camel", kw_only=True):
 
 
 class BatchReply(Struct):
-    """One entry for each message, in the order of the request, and how many of each there are."""
+    """One entry for each message, in the order of the request, and the number of messages by result."""
 
     data: list[BatchItem]
     accepted: int
@@ -66,13 +66,13 @@ class BatchReply(Struct):
 
 
 class RescheduleRequest(Struct, forbid_unknown_fields=True, rename="camel"):
-    """Another time for a scheduled message. In the past or within 60 seconds: it goes out at once."""
+    """A new time for a scheduled message; a time in the past or within 60 seconds sends it at once."""
 
     scheduled_at: Moment
 
 
 class RescheduleReply(Struct, rename="camel"):
-    """The message waits for another time."""
+    """The message is scheduled for another time."""
 
     id: str
     scheduled_at: str

@@ -11,22 +11,22 @@ from api.areas.identity.schemas import (
     Start,
 )
 from api.http import auth
-from api.http.body_limits import MAX_STRANGER_BYTES
+from api.http.body_limits import MAX_ANONYMOUS_BYTES
 from api.http.cookies import http_only, session_cookie
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation, Raw
-from api.http.session import Session, opened, renewed
+from api.http.session import Session, renew_session, session_reply
 from engine.areas.identity import rules
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.flows.people import identity, identity_links
 
-DEADLINE_S = 20.0  # three conversations with the provider, each within its own bound
-_UNKEPT = (("Cache-Control", "no-store"), ("Referrer-Policy", "no-referrer"))
+DEADLINE_S = 20.0  # three requests to the provider, each with its own timeout
+_NO_STORE = (("Cache-Control", "no-store"), ("Referrer-Policy", "no-referrer"))
 
 
 async def get_start(call: Call) -> Raw:
-    """To the provider, with a cookie that knows the browser again."""
+    """Redirect the browser to the provider, and set a cookie that ties the sign-in to this browser."""
     identity.provider_of(call.services)
     query: Start = call.query
     browser = _browser(call)
@@ -42,7 +42,7 @@ async def get_start(call: Call) -> Raw:
 
 
 async def get_callback(call: Call) -> Raw:
-    """Back from the provider: on to the console, to its sign-in page, or to the app."""
+    """Finish the sign-in of the provider, and redirect to the console, its sign-in page, or the app."""
     query: Callback = call.query
     came = identity.ProviderReturn(query.state, query.code, query.error, query.iss)
     browser = _known_browser(call)
@@ -55,40 +55,40 @@ async def get_callback(call: Call) -> Raw:
 
 
 async def get_nonce(call: Call) -> OneTapNonce:
-    """A nonce for the provider's one-tap button on a page of this browser."""
+    """Return a nonce for the provider's one-tap button on a page of this browser."""
     identity.provider_of(call.services)
     browser = _browser(call)
     made = await identity.give_nonce(call.services, browser)
     call.cookies = (_browser_cookie(call, browser),)
-    call.headers = _UNKEPT
+    call.headers = _NO_STORE
     return OneTapNonce(made.nonce, made.client_id, made.issuer, made.name, made.expires_in_s)
 
 
 async def post_one_tap(call: Call) -> Session:
-    """A session for the id token that the one-tap button gave to the page."""
+    """Open a session for the ID token that the one-tap button gave to the page."""
     body: OneTap = call.body
     made = await identity.one_tap(call.services, body.credential, _known_browser(call), auth.device(call.request))
-    return await opened(call, made)
+    return await session_reply(call, made)
 
 
 async def post_totp(call: Call) -> Session:
-    """A session for the ticket of a sign-in that asked for a code, and the code."""
+    """Open a session for the ticket of a sign-in that asked for a code, and that code."""
     body: ShowCode = call.body
     made = await identity.show_code(
         call.services, body.ticket, body.code, _known_browser(call), auth.device(call.request)
     )
-    return await opened(call, made)
+    return await session_reply(call, made)
 
 
 async def post_exchange(call: Call) -> Session:
-    """A session for the code that an app was given, and the verifier that it began with."""
+    """Open a session for the code of an app's redirect and the app's verifier."""
     body: Exchange = call.body
     made = await identity.exchange(call.services, body.code, body.verifier, auth.device(call.request))
-    return await opened(call, made)
+    return await session_reply(call, made)
 
 
 async def list_identities(call: Call) -> IdentityList:
-    """The person's identities."""
+    """List the person's identities."""
     provider = identity.provider_of(call.services)
     rows = await identity_links.list_identities(call.services.pool, call.person.user_id)
     issuer = provider.config.issuer
@@ -108,14 +108,14 @@ async def list_identities(call: Call) -> IdentityList:
 
 
 async def delete_identity(call: Call) -> None:
-    """Sign in that way no more. Other sessions end; this one goes on under a new cookie and CSRF token."""
+    """Remove an identity. Other sessions end; this one gets a new cookie and CSRF token."""
     identity.provider_of(call.services)
     found = path_id(ids.Kind.IDENTITY, call.path["id"], "identity")
-    renewed(call, await identity_links.unlink(call.services, call.person, found))
+    renew_session(call, await identity_links.unlink(call.services, call.person, found))
 
 
 def _redirect(location: str) -> Raw:
-    return Raw(b"", "text/plain", headers=(("Location", location), *_UNKEPT))
+    return Raw(b"", "text/plain", headers=(("Location", location), *_NO_STORE))
 
 
 def _known_browser(call: Call) -> str | None:
@@ -124,7 +124,7 @@ def _known_browser(call: Call) -> str | None:
 
 
 def _browser(call: Call) -> str:
-    """The browser's own secret, so that sign-ins in several of its windows don't end one another, or a new one."""
+    """Return the browser's secret from its cookie, or a new one; windows of one browser share it."""
     known = _known_browser(call)
     return known if known is not None and rules.browser_digest(known) is not None else rules.new_browser()
 
@@ -147,7 +147,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/auth/idp/start",
         tag="Auth",
-        summary="Sign in with the identity provider: to it",
+        summary="Begin signing in with the identity provider",
         access=Access.NONE,
         query=Start,
         success=302,
@@ -160,7 +160,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/auth/idp/callback",
         tag="Auth",
-        summary="Sign in with the identity provider: back from it",
+        summary="Finish signing in with the identity provider",
         access=Access.NONE,
         query=Callback,
         lenient_query=True,
@@ -174,7 +174,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/auth/idp/nonce",
         tag="Auth",
-        summary="A nonce for the identity provider's one-tap button",
+        summary="Get a nonce for the identity provider's one-tap button",
         access=Access.NONE,
         reply=OneTapNonce,
         refusals=(ErrorType.NOT_FOUND,),
@@ -187,7 +187,7 @@ OPERATIONS = (
         summary="Sign in with the id token of a one-tap button",
         access=Access.NONE,
         request=OneTap,
-        max_body_bytes=MAX_STRANGER_BYTES,  # an ID token: base64url, which needs no escapes
+        max_body_bytes=MAX_ANONYMOUS_BYTES,  # an ID token: base64url, which needs no escapes
         reply=Session,
         deadline_s=DEADLINE_S,
         refusals=(*_PROVEN, ErrorType.EMAIL_UNVERIFIED, ErrorType.INVALID_ADDRESS),
@@ -219,7 +219,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/auth/idp/identities",
         tag="Auth",
-        summary="Your identities at the identity provider",
+        summary="List your identities at the identity provider",
         access=Access.SESSION,
         reply=IdentityList,
         refusals=(ErrorType.NOT_FOUND,),

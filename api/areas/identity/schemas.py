@@ -1,4 +1,4 @@
-"""Wire shapes of signing in with an identity provider."""
+"""Requests and replies of signing in with an identity provider."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from engine.areas.identity.id_tokens import MAX_OCTETS
 from engine.areas.identity.rules import MAX_RETURN, MAX_TOKEN
 
-# RFC 6749, appendix A: what counts is printable ASCII.
+# RFC 6749, appendix A: these parameters are printable ASCII.
 _Visible = "^[ -~]*$"
 _Code = Annotated[str, Meta(max_length=4_000, pattern=_Visible)]
 _State = Annotated[str, Meta(max_length=2_000, pattern=_Visible)]
@@ -15,8 +15,10 @@ _Word = Annotated[str, Meta(max_length=1_000, pattern=_Visible)]
 
 
 class Start(Struct, rename="camel"):
-    """`GET /v1/auth/idp/start`. `returnTo`: a path on this service to come back to. An app gives `appRedirect`, one of
-    those that the operator has set, with `verifierChallenge`, the S256 of its verifier (RFC 7636).
+    """The query of `GET /v1/auth/idp/start`.
+
+    `returnTo`: a path on this service to return to. An app gives `appRedirect`, one of the redirects that the operator
+    has set, with `verifierChallenge`, the S256 of its verifier (RFC 7636).
     """
 
     return_to: Annotated[str, Meta(max_length=MAX_RETURN)] | None = None
@@ -25,8 +27,11 @@ class Start(Struct, rename="camel"):
 
 
 class Callback(Struct):
-    """`GET /v1/auth/idp/callback`, as the provider has the browser call it. What providers add is passed over, as
-    RFC 6749, 4.1.2 demands: session states, descriptions of errors, prompts, traces."""
+    """The query of `GET /v1/auth/idp/callback`, which the provider makes the browser call.
+
+    Other parameters are ignored, as RFC 6749, 4.1.2 demands: providers add session states, error descriptions, prompts,
+    traces.
+    """
 
     state: _State | None = None
     code: _Code | None = None
@@ -35,7 +40,10 @@ class Callback(Struct):
 
 
 class OneTapNonce(Struct, rename="camel"):
-    """What a page gives to the provider's one-tap button. The nonce is good once, in this browser, for ten minutes."""
+    """The values that a page gives to the provider's one-tap button.
+
+    The nonce works once, in this browser, for ten minutes.
+    """
 
     nonce: str
     client_id: str
@@ -45,27 +53,27 @@ class OneTapNonce(Struct, rename="camel"):
 
 
 class OneTap(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/idp/one-tap`. `credential`: the provider's id token."""
+    """The provider's ID token as `credential`, for `POST /v1/auth/idp/one-tap`."""
 
     credential: Annotated[str, Meta(min_length=1, max_length=MAX_OCTETS)]
 
 
 class ShowCode(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/idp/totp`. `code`: of the authenticator app, or a recovery code."""
+    """The code of the authenticator app, or a recovery code, for `POST /v1/auth/idp/totp`."""
 
     ticket: Annotated[str, Meta(min_length=1, max_length=MAX_TOKEN)]
     code: Annotated[str, Meta(min_length=1, max_length=32)]
 
 
 class Exchange(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/idp/mobile/exchange`. `code`: of the app's redirect; `verifier`: the one of the challenge."""
+    """The `code` from the app's redirect and the `verifier` of its challenge: `POST /v1/auth/idp/mobile/exchange`."""
 
     code: Annotated[str, Meta(min_length=1, max_length=MAX_TOKEN)]
     verifier: Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class Identity(Struct, rename="camel"):
-    """A way to sign in with an identity provider. `current`: with the one that this service uses today."""
+    """A sign-in at an identity provider. `current`: the provider is the one that this service uses now."""
 
     id: str
     issuer: str
@@ -76,6 +84,6 @@ class Identity(Struct, rename="camel"):
 
 
 class IdentityList(Struct):
-    """The newest first."""
+    """The person's identities, newest first."""
 
     data: list[Identity]

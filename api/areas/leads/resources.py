@@ -1,4 +1,4 @@
-"""`POST /v1/leads`: the contact form of whoever runs the service."""
+"""`POST /v1/leads`: the contact form of the service's operator."""
 
 from api.areas.leads.schemas import Lead, NewLead
 from api.http.operation import Access, Call, Operation
@@ -8,7 +8,7 @@ from engine.flows.accounts import leads
 
 
 async def take(call: Call) -> Lead:
-    """Keep an enquiry, and mail it to the platform account's owners."""
+    """Store an enquiry, and mail it to the platform account's owners."""
     body: NewLead = call.body
     enquiry = leads.Enquiry(body.email, body.message, body.name, body.company)
     lead = await leads.take(call.services, call.account_id, enquiry, actor=call.actor)
@@ -20,7 +20,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/leads",
         tag="Other",
-        summary="Pass on an enquiry from a contact form",
+        summary="Submit an enquiry from a contact form",
         access=Access.PLATFORM_KEY,
         request=NewLead,
         reply=Lead,

@@ -1,4 +1,4 @@
-"""Wire shapes of enquiries."""
+"""Requests and replies of the contact form."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from engine.flows.accounts.leads import MAX_COMPANY, MAX_MESSAGE, MAX_NAME
 
 
 class NewLead(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`POST /v1/leads`: what a visitor has written into the contact form."""
+    """An enquiry from the contact form, for `POST /v1/leads`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)] | None = None
     email: Annotated[str, Meta(min_length=1, max_length=MAX_EMAIL)]
@@ -18,6 +18,6 @@ class NewLead(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Lead(Struct):
-    """An enquiry that was taken."""
+    """An enquiry that was stored."""
 
     id: str

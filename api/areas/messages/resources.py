@@ -28,7 +28,7 @@ from engine.mail.read import Bodies, UnreadableMail, bodies
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 
 MAIL = "message/rfc822"
-LARGE_BYTES = 128 * 1024  # taking more apart takes over a millisecond: off the event loop
+LARGE_BYTES = 128 * 1024  # parsing more takes over a millisecond, so it runs in a thread
 
 _ENCODER = msgspec.json.Encoder()
 _TAGS = msgspec.json.Decoder(list[str])
@@ -43,7 +43,7 @@ _PAYLOAD = msgspec.json.Decoder(_Payload)
 
 
 async def list_messages(call: Call) -> MessagePage:
-    """A page of the account's messages."""
+    """Return a page of the account's messages."""
     query: MessagesQuery = call.query
     wanted = rules.filters(
         before=cursor_id(ids.Kind.MESSAGE, query.before),
@@ -66,7 +66,7 @@ async def list_messages(call: Call) -> MessagePage:
 
 
 async def read_message(call: Call) -> MessageDetail | Raw:
-    """One message with its bodies and its waybill."""
+    """Return one message with its bodies and its waybill."""
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
     row = await store.read(call.services.pool, call.account_id, message)
     if row is None:
@@ -81,7 +81,7 @@ async def read_message(call: Call) -> MessageDetail | Raw:
 
 
 async def read_attachment(call: Call) -> Raw:
-    """An attachment's octets, always as a download."""
+    """Return an attachment's octets, always as a download."""
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
     wanted = path_id(ids.Kind.ATTACHMENT, call.path["attachmentId"], "attachment")
     found = await store.files(call.services.pool, call.account_id, message)
@@ -105,10 +105,10 @@ async def read_attachment(call: Call) -> Raw:
 
 
 async def read_raw(call: Call) -> Raw:
-    """The message as a mail file.
+    """Return the message as a mail file.
 
-    Without its DKIM-Signature, which is kept only until the last recipient is settled: the file is the same at any
-    time. Blind recipients are not in it, as they were not in what was sent.
+    The DKIM-Signature is left out, as it is kept only until the last recipient is settled: the file is the same at any
+    time. Blind recipients are not in it, as they were not in the mail sent.
     """
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
     found = await store.files(call.services.pool, call.account_id, message)
@@ -142,14 +142,14 @@ def detail_of(row: MessageWithWaybill, mime: bytes | None) -> MessageDetail:
     """Return a message with its bodies, read from its octets `mime`, and its waybill."""
     try:
         shown = bodies(mime) if mime is not None else Bodies(None, None)
-    except UnreadableMail:  # a message handed to the relay may be anything
+    except UnreadableMail:  # SMTP submission accepts messages that can't be parsed
         shown = Bodies(None, None)
     waybill = [_event(WaybillRow(*fields)) for fields in row.waybill]
     return MessageDetail(**_fields(row), text=shown.text, html=shown.html, waybill=waybill)
 
 
 def _fields(row: MessageRow) -> dict[str, Any]:
-    """What the list and the single fetch have in common."""
+    """Return the fields that the list and the single message have in common."""
     recipients = [RecipientRow(*fields) for fields in row.recipients]
     return {
         "id": ids.format_id(ids.Kind.MESSAGE, row.id),
@@ -203,10 +203,9 @@ OPERATIONS = (
         path="/v1/messages",
         tag="Messages",
         summary="List messages",
-        note="Newest first, by the time at which a request came in; a message appears with its commit, mostly some "
-        "milliseconds and at most 15 seconds later. Of messages accepted at once one may therefore appear below "
-        "another that was there before. To learn of every message, follow `GET /v1/events?after=` or "
-        "`GET /v1/messages/tail`: the log has no gaps.",
+        note="Messages are listed newest first, by the time of their request. A message appears when it is stored, "
+        "usually some milliseconds and at most 15 seconds later, so a new one may appear below another that was listed "
+        "before. To miss no message, follow `GET /v1/events?after=` or `GET /v1/messages/tail`: the log has no gaps.",
         access=Access.KEY,
         scopes=("messages:read",),
         query=MessagesQuery,
@@ -227,7 +226,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/emails/{id}",
         tag="Emails",
-        summary="Read a message: the same answer as GET /v1/messages/{id}",
+        summary="Read a message; the same as GET /v1/messages/{id}",
         access=Access.KEY,
         scopes=("messages:read",),
         reply=MessageDetail,

@@ -1,4 +1,4 @@
-"""Wire shapes of reading messages. Attachment metadata and event details are snake_case, as in events."""
+"""Requests and replies of reading messages. Attachment metadata and event details are snake_case, as in events."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,16 +7,16 @@ from msgspec import Meta, Struct
 from engine.areas.emails.types import Slug, Tag
 from engine.base.events import Status
 
-MAX_TAGS = 10  # no message has more
+MAX_TAGS = 10  # of one message
 
 _MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
 
 
 class MessagesQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
-    """`GET /v1/messages`: newest first; every filter given must match."""
+    """The query of `GET /v1/messages`: newest first; every given filter must match."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 25
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
     status: Status | None = None
     to: Annotated[
         str,
@@ -29,12 +29,14 @@ class MessagesQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}
     stream: Slug | None = None
     tag: Annotated[list[Tag], Meta(max_length=MAX_TAGS, description="Repeatable; all must be on the message")] = []
     metadata: Annotated[str, Meta(max_length=577, description="`name:value`")] | None = None
-    from_: Annotated[str, _MOMENT, Meta(description="Made then or later: ISO 8601, UTC, with `Z`")] | None = None
-    until: Annotated[str, _MOMENT, Meta(description="Made before then: ISO 8601, UTC, with `Z`")] | None = None
+    from_: (
+        Annotated[str, _MOMENT, Meta(description="Created at this time or later: ISO 8601, UTC, with `Z`")] | None
+    ) = None
+    until: Annotated[str, _MOMENT, Meta(description="Created before this time: ISO 8601, UTC, with `Z`")] | None = None
 
 
 class Attachment(Struct):
-    """A file of a message; its content has a path of its own."""
+    """An attachment of a message; download its content by its `id`."""
 
     id: str
     filename: str
@@ -44,7 +46,7 @@ class Attachment(Struct):
 
 
 class Recipient(Struct, rename="camel"):
-    """Where one recipient stands."""
+    """The delivery state of one recipient."""
 
     address: str
     kind: Literal["to", "cc", "bcc"]
@@ -79,13 +81,13 @@ class Message(Struct, rename={
     scheduled_at: str | None
     delivered_at: str | None
     size_bytes: int
-    resent_from: Annotated[str | None, Meta(description="The message whose content this one sent again")]
+    resent_from: Annotated[str | None, Meta(description="The message whose content this one sends again")]
     attachments: list[Attachment]
     recipients: list[Recipient]
 
 
 class WaybillEvent(Struct, rename="camel"):
-    """One step of a message's way; the shape of `detail` varies with the type."""
+    """One event of a message; the shape of `detail` depends on the type."""
 
     id: str
     seq: int

@@ -1,4 +1,4 @@
-"""Passkeys: registering one, signing in with one, and one's own."""
+"""Registering passkeys, signing in with them, and managing one's own."""
 
 from datetime import datetime
 
@@ -14,30 +14,30 @@ from api.areas.passkeys.schemas import (
     Passkey,
     PasskeyList,
     RegistrationOptions,
-    Rename,
+    RenamePasskey,
     RequestOptions,
     Selection,
     SignInOptions,
 )
 from api.http import auth
-from api.http.body_limits import MAX_STRANGER_BYTES
+from api.http.body_limits import MAX_ANONYMOUS_BYTES
 from api.http.cookies import http_only
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
-from api.http.session import Session, opened
+from api.http.session import Session, session_reply
 from engine.areas.passkeys import rules, store
 from engine.areas.passkeys.ceremony import Assertion, Attestation, text_of
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.flows.people import passkeys
 
-MAX_REGISTRATION_BYTES = 128 * 1024  # 50,000 characters of base64url, and the members that browsers add
+MAX_REGISTRATION_BYTES = 128 * 1024  # 50,000 characters of base64url, and further members from browsers
 _COOKIE_PATH = "/v1/auth/passkeys/login"
 _LIFETIME_S = int(rules.LIFETIME.total_seconds())
 
 
 async def post_register_options(call: Call) -> RegistrationOptions:
-    """What the person's browser makes a passkey from."""
+    """Return the options from which the browser creates a passkey."""
     body: BeginRegistration = call.body
     begun = await passkeys.begin_registration(call.services, call.person, body.password, origin=_origin(call))
     return RegistrationOptions(
@@ -57,7 +57,7 @@ async def post_register_options(call: Call) -> RegistrationOptions:
 
 
 async def post_register_verify(call: Call) -> Passkey:
-    """The passkey that the browser has made."""
+    """Store the passkey that the browser has created."""
     body: FinishRegistration = call.body
     made = body.credential
     row = await passkeys.finish_registration(
@@ -71,24 +71,24 @@ async def post_register_verify(call: Call) -> Passkey:
 
 
 async def list_passkeys(call: Call) -> PasskeyList:
-    """The person's passkeys."""
+    """List the person's passkeys."""
     return PasskeyList([_shown(row) for row in await store.LIST.fetch(call.services.pool, call.person.user_id)])
 
 
 async def patch_passkey(call: Call) -> Passkey:
-    """The passkey under another name."""
-    body: Rename = call.body
+    """Rename a passkey."""
+    body: RenamePasskey = call.body
     passkey = path_id(ids.Kind.PASSKEY, call.path["id"], "passkey")
     return _shown(await passkeys.rename(call.services.pool, call.person, passkey, body.name))
 
 
 async def delete_passkey(call: Call) -> None:
-    """Nobody signs in with it any more."""
+    """Remove a passkey."""
     await passkeys.remove(call.services, call.person, path_id(ids.Kind.PASSKEY, call.path["id"], "passkey"))
 
 
 async def post_login_options(call: Call) -> SignInOptions:
-    """What a passkey signs to sign in; the answer must come from this browser."""
+    """Return the challenge that a passkey signs to sign in; the reply must come from the same browser."""
     begun = await passkeys.begin_sign_in(call.services, _browser(call), origin=_origin(call))
     call.cookies = (
         http_only(call.settings, rules.BROWSER_COOKIE, begun.browser, max_age_s=_LIFETIME_S, path=_COOKIE_PATH),
@@ -97,7 +97,7 @@ async def post_login_options(call: Call) -> SignInOptions:
 
 
 async def post_login_verify(call: Call) -> Session:
-    """A session for the passkey's person."""
+    """Open a session for the person of the presented passkey."""
     body: FinishSignIn = call.body
     shown = body.credential
     answer = Assertion(
@@ -111,7 +111,7 @@ async def post_login_verify(call: Call) -> Session:
     device = auth.device(call.request)
     made = await passkeys.finish_sign_in(call.services, answer, _browser(call), device)
     call.cookies = (http_only(call.settings, rules.BROWSER_COOKIE, "", max_age_s=0, path=_COOKIE_PATH),)
-    return await opened(call, made)
+    return await session_reply(call, made)
 
 
 def _browser(call: Call) -> str | None:
@@ -157,7 +157,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/passkeys/register/verify",
         tag="Auth",
-        summary="Register the passkey that the browser has made",
+        summary="Register the passkey that the browser has created",
         access=Access.SESSION,
         request=FinishRegistration,
         max_body_bytes=MAX_REGISTRATION_BYTES,
@@ -170,7 +170,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/auth/passkeys",
         tag="Auth",
-        summary="Your passkeys",
+        summary="List your passkeys",
         access=Access.SESSION,
         reply=PasskeyList,
         handler=list_passkeys,
@@ -181,7 +181,7 @@ OPERATIONS = (
         tag="Auth",
         summary="Rename a passkey",
         access=Access.SESSION,
-        request=Rename,
+        request=RenamePasskey,
         reply=Passkey,
         handler=patch_passkey,
     ),
@@ -212,7 +212,7 @@ OPERATIONS = (
         summary="Sign in with a passkey",
         access=Access.NONE,
         request=FinishSignIn,
-        max_body_bytes=MAX_STRANGER_BYTES,  # base64url, which needs no escapes
+        max_body_bytes=MAX_ANONYMOUS_BYTES,  # base64url, which needs no escapes
         reply=Session,
         refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.UNAUTHORIZED, ErrorType.FORBIDDEN, ErrorType.INVALID_STATE),
         handler=post_login_verify,

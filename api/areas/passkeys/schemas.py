@@ -1,6 +1,6 @@
-"""Wire shapes of passkeys: the JSON forms of W3C Web Authentication, level 3, sections 5.1.8 to 5.1.10.
+"""Requests and replies of passkeys: the JSON forms of W3C Web Authentication, level 3, sections 5.1.8 to 5.1.10.
 
-What browsers answer may hold members beyond those that are read here: `PublicKeyCredential.toJSON()` goes in as it is.
+Objects from browsers may have members beyond those read here: `PublicKeyCredential.toJSON()` is sent as it is.
 """
 
 from typing import Annotated, Literal
@@ -21,20 +21,21 @@ Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
 class BeginRegistration(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/passkeys/register/options`. `password`: where your sign-in is older than ten minutes."""
+    """The caller's password, for `POST /v1/auth/passkeys/register/options`; needed if the sign-in is older than ten
+    minutes."""
 
     password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)] | None = None
 
 
 class Party(Struct):
-    """Whom the passkey is for."""
+    """The relying party that the passkey is for."""
 
     id: str
     name: str
 
 
 class Owner(Struct, rename="camel"):
-    """Whose the passkey is."""
+    """The person that the passkey belongs to."""
 
     id: str
     name: str
@@ -42,14 +43,14 @@ class Owner(Struct, rename="camel"):
 
 
 class Parameter(Struct):
-    """A kind of key that is good here, by its COSE algorithm."""
+    """A kind of key that is accepted, by its COSE algorithm."""
 
     type: Literal["public-key"]
     alg: int
 
 
 class Descriptor(Struct):
-    """A passkey that exists."""
+    """An existing passkey."""
 
     id: str
     type: Literal["public-key"]
@@ -57,7 +58,7 @@ class Descriptor(Struct):
 
 
 class Selection(Struct, rename="camel"):
-    """What the authenticator must be able to."""
+    """The abilities that the authenticator must have."""
 
     resident_key: Literal["required"]
     require_resident_key: bool
@@ -65,7 +66,7 @@ class Selection(Struct, rename="camel"):
 
 
 class CreationOptions(Struct, rename="camel"):
-    """For `PublicKeyCredential.parseCreationOptionsFromJSON`."""
+    """Options for `PublicKeyCredential.parseCreationOptionsFromJSON`."""
 
     rp: Party
     user: Owner
@@ -78,13 +79,16 @@ class CreationOptions(Struct, rename="camel"):
 
 
 class RegistrationOptions(Struct, rename="camel"):
-    """`navigator.credentials.create({publicKey: PublicKeyCredential.parseCreationOptionsFromJSON(publicKey)})`."""
+    """Options for `navigator.credentials.create({publicKey:
+
+    PublicKeyCredential.parseCreationOptionsFromJSON(publicKey)})`.
+    """
 
     public_key: CreationOptions
 
 
 class AttestationResponse(Struct, rename="camel"):
-    """What the authenticator has made."""
+    """The authenticator's response to the creation of a passkey."""
 
     client_data_json: ClientData = field(name="clientDataJSON")
     attestation_object: AttestationObject
@@ -92,7 +96,7 @@ class AttestationResponse(Struct, rename="camel"):
 
 
 class RegisteredCredential(Struct, rename="camel"):
-    """The new credential's `toJSON()`."""
+    """The `toJSON()` of the new credential."""
 
     id: CredentialId
     raw_id: CredentialId
@@ -101,14 +105,14 @@ class RegisteredCredential(Struct, rename="camel"):
 
 
 class FinishRegistration(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/passkeys/register/verify`. Without a `name` it gets a number."""
+    """The new passkey, for `POST /v1/auth/passkeys/register/verify`; without a `name` it gets a number as its name."""
 
     credential: RegisteredCredential
     name: Name | None = None
 
 
 class RequestOptions(Struct, rename="camel"):
-    """For `PublicKeyCredential.parseRequestOptionsFromJSON`. The device knows whose passkeys it has."""
+    """Options for `PublicKeyCredential.parseRequestOptionsFromJSON`; the device finds its passkeys by itself."""
 
     challenge: str
     timeout: int
@@ -117,16 +121,16 @@ class RequestOptions(Struct, rename="camel"):
 
 
 class SignInOptions(Struct, rename="camel"):
-    """`navigator.credentials.get({publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(publicKey)})`.
+    """Options for `navigator.credentials.get({publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(publicKey)})`.
 
-    A cookie beside this ties the challenge to the browser. Both are good for five minutes, the challenge for one try.
+    A cookie ties the challenge to the browser. Both are valid for five minutes, the challenge for one try.
     """
 
     public_key: RequestOptions
 
 
 class AssertionResponse(Struct, rename="camel"):
-    """What the authenticator has signed."""
+    """The authenticator's signed response to the challenge."""
 
     client_data_json: ClientData = field(name="clientDataJSON")
     authenticator_data: AuthenticatorData
@@ -135,7 +139,7 @@ class AssertionResponse(Struct, rename="camel"):
 
 
 class PresentedCredential(Struct, rename="camel"):
-    """The presented credential's `toJSON()`."""
+    """The `toJSON()` of the presented credential."""
 
     id: CredentialId
     raw_id: CredentialId
@@ -144,22 +148,22 @@ class PresentedCredential(Struct, rename="camel"):
 
 
 class FinishSignIn(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/passkeys/login/verify`."""
+    """The presented passkey, for `POST /v1/auth/passkeys/login/verify`."""
 
     credential: PresentedCredential
 
 
-class Rename(Struct, rename="camel", forbid_unknown_fields=True):
-    """`PATCH /v1/auth/passkeys/{id}`."""
+class RenamePasskey(Struct, rename="camel", forbid_unknown_fields=True):
+    """The new name of a passkey, for `PATCH /v1/auth/passkeys/{id}`."""
 
     name: Name
 
 
 class Passkey(Struct, rename="camel"):
-    """A passkey of yours. `backedUp`: it was synchronised to other devices when it was last used.
+    """A passkey of the person. `backedUp`: at its last use it was synchronised to other devices.
 
-    With `suspectedAt` set its counter has gone backwards, so that there may be a copy of it: it signs nobody in any
-    more. Remove it, and register its device again.
+    `suspectedAt` is set if the passkey's counter went backwards, so that a copy of it may exist: it is no longer
+    accepted. Remove it, and register its device again.
     """
 
     id: str
@@ -172,6 +176,6 @@ class Passkey(Struct, rename="camel"):
 
 
 class PasskeyList(Struct):
-    """The oldest first."""
+    """The person's passkeys, oldest first."""
 
     data: list[Passkey]

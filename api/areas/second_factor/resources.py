@@ -1,4 +1,4 @@
-"""The second factor: setting it up, asking for it, new recovery codes, and giving it up."""
+"""Setting up, enabling and disabling the second factor, and new recovery codes."""
 
 from api.areas.second_factor.schemas import (
     Confirmed,
@@ -11,28 +11,28 @@ from api.areas.second_factor.schemas import (
 )
 from api.http.cookies import session_cookie
 from api.http.operation import Access, Call, Operation
-from api.http.session import renewed
+from api.http.session import renew_session
 from engine.base import clock
 from engine.base.errors import ErrorType
 from engine.flows.people import second_factor
 
 
 async def get_state(call: Call) -> FactorState:
-    """What the person has set up."""
+    """Return the state of the person's second factor."""
     found = await second_factor.state(call.services.pool, call.person.user_id)
     at = found.enabled_at
     return FactorState(at is not None, None if at is None else clock.iso(at), found.recovery_codes)
 
 
 async def post_setup(call: Call) -> Setup:
-    """A fresh secret, which nobody is asked for yet."""
+    """Create a new secret, which is not required yet."""
     body: SetUp = call.body
     made = await second_factor.set_up(call.services, call.person, body.password)
     return Setup(made.secret, made.uri, made.svg)
 
 
 async def post_enable(call: Call) -> Enabled:
-    """Codes are asked for from now on."""
+    """Require codes from now on."""
     body: Enable = call.body
     made = await second_factor.enable(call.services, call.person, body.code)
     call.cookies = (session_cookie(call.settings, made.session.secret),)
@@ -40,14 +40,14 @@ async def post_enable(call: Call) -> Enabled:
 
 
 async def post_disable(call: Call) -> None:
-    """No code is asked for any more; the session's new CSRF token stands in a header, for there is no body."""
+    """Stop requiring codes; the session's new CSRF token is in a header, as the reply has no body."""
     body: Confirmed = call.body
     session = await second_factor.disable(call.services, call.person, body.password, body.code)
-    renewed(call, session)
+    renew_session(call, session)
 
 
 async def post_recovery_codes(call: Call) -> RecoveryCodes:
-    """A new set in place of the old one."""
+    """Replace the recovery codes."""
     body: Confirmed = call.body
     return RecoveryCodes(await second_factor.replace_codes(call.services, call.person, body.password, body.code))
 
@@ -57,7 +57,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/auth/2fa",
         tag="Auth",
-        summary="Your second factor",
+        summary="Read the state of your second factor",
         access=Access.SESSION,
         reply=FactorState,
         handler=get_state,
@@ -78,7 +78,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/2fa/enable",
         tag="Auth",
-        summary="Ask for codes of the authenticator app",
+        summary="Require codes of the authenticator app",
         access=Access.SESSION,
         request=Enable,
         reply=Enabled,
@@ -89,7 +89,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/2fa/disable",
         tag="Auth",
-        summary="Ask for codes no more",
+        summary="Stop requiring codes",
         access=Access.SESSION,
         request=Confirmed,
         success=204,
@@ -100,7 +100,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/2fa/recovery-codes",
         tag="Auth",
-        summary="New recovery codes in place of the old ones",
+        summary="Replace your recovery codes",
         access=Access.SESSION,
         request=Confirmed,
         reply=RecoveryCodes,

@@ -24,7 +24,7 @@ from engine.mail.address import BadAddress, domain_name
 
 
 async def read_message_stats(call: Call) -> MessageStats:
-    """Messages by local day and status."""
+    """Return the number of messages by local day and status."""
     query: StatsQuery = call.query
     wanted = rules.local_days(rules.zone_of(query.tz), clock.now(), query.days)
     domain = None if query.domain is None else _domain(query.domain)
@@ -47,12 +47,12 @@ async def read_message_stats(call: Call) -> MessageStats:
 
 
 async def read_usage(call: Call) -> Usage:
-    """What a month has used of the allowance, by day."""
+    """Return the usage of one month by day."""
     query: UsageQuery = call.query
     at = clock.now()
     month = rules.month_of(query.month, at)
     present = month == clock.first_of_month(at.date())
-    # One snapshot: what the days add up to is what the allowance has counted.
+    # Both reads use one snapshot, so that the sum of the days equals the count of the allowance.
     async with (
         call.services.pool.acquire() as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
@@ -86,7 +86,7 @@ def _figures(counts: Counts) -> dict[str, Any]:
         **structs.asdict(counts),
         "total": counts.total,
         "settled": counts.settled,
-        # Only what was delivered can be complained about.
+        # A complained message was delivered before.
         "delivery_rate": rules.rate(counts.delivered + counts.complained, counts),
         "bounce_rate": rules.rate(counts.bounced, counts),
         "complaint_rate": rules.rate(counts.complained, counts),
@@ -120,7 +120,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/usage",
         tag="Account",
-        summary="What a month has used, by day",
+        summary="Read the usage of a month, by day",
         access=Access.KEY,
         scopes=("account:read",),
         query=UsageQuery,

@@ -1,4 +1,4 @@
-"""Wire shapes of statistics and usage. Days are calendar dates; moments are ISO 8601, UTC."""
+"""Requests and replies of statistics and usage. Days are calendar dates; times are ISO 8601, UTC."""
 
 from typing import Annotated
 
@@ -6,11 +6,11 @@ from msgspec import Meta, Struct
 
 from engine.areas.statistics.rules import ZONE_PATTERN
 
-Rate = Annotated[float, Meta(ge=0, le=1, description="A share of the settled messages; null when none is settled")]
+Rate = Annotated[float, Meta(ge=0, le=1, description="A share of the settled messages; null if none is settled")]
 
 
 class StatsQuery(Struct, forbid_unknown_fields=True):
-    """`GET /v1/stats/messages`."""
+    """The query of `GET /v1/stats/messages`."""
 
     days: Annotated[int, Meta(ge=1, le=365, description="Calendar days, today included")] = 30
     domain: Annotated[str, Meta(min_length=1, max_length=253, description="The sending domain")] | None = None
@@ -19,7 +19,7 @@ class StatsQuery(Struct, forbid_unknown_fields=True):
         Meta(
             min_length=1,
             max_length=64,
-            description="IANA time zone whose calendar days are counted",
+            description="IANA time zone of the calendar days",
             examples=["Europe/Berlin"],
             extra_json_schema={"pattern": ZONE_PATTERN},
         ),
@@ -27,10 +27,10 @@ class StatsQuery(Struct, forbid_unknown_fields=True):
 
 
 class Figures(Struct, rename="camel", kw_only=True):
-    """Messages by their present status.
+    """The number of messages by their present status.
 
-    `total` is the sum of the nine statuses, `accepted` those taken for delivery: not waiting for their date,
-    withdrawn, or refused when it came. Rates are of `settled`: delivered, bounced, complained and failed.
+    `total` is the sum of the nine statuses. `accepted` excludes messages that are scheduled, canceled, or were refused
+    at their scheduled time. Rates are shares of `settled`: delivered, bounced, complained and failed.
     """
 
     total: int
@@ -51,16 +51,16 @@ class Figures(Struct, rename="camel", kw_only=True):
 
 
 class DayFigures(Figures, rename="camel", kw_only=True):
-    """The messages made on one calendar day of the zone, which began at `startsAt`."""
+    """The messages created on one calendar day of the time zone; the day began at `startsAt`."""
 
     date: str
     starts_at: str
 
 
 class MessageStats(Struct, rename="camel", kw_only=True):
-    """Messages by the day of their making, oldest day first, and all of them together.
+    """Messages by the day of their creation, oldest day first, and in total.
 
-    `from` and `until` bound the whole as they would in `GET /v1/messages`.
+    `from` and `until` bound the period as the same parameters of `GET /v1/messages` do.
     """
 
     tz: str
@@ -73,13 +73,13 @@ class MessageStats(Struct, rename="camel", kw_only=True):
 
 
 class UsageQuery(Struct, forbid_unknown_fields=True):
-    """`GET /v1/usage`."""
+    """The query of `GET /v1/usage`."""
 
     month: Annotated[
         str,
         Meta(
             max_length=7,
-            description="A UTC calendar month; default: the present one. A year back is kept.",
+            description="A UTC calendar month of the last year; default: the present month",
             examples=["2026-11"],
             extra_json_schema={"pattern": r"^\d{4}-\d{2}$"},
         ),
@@ -87,7 +87,7 @@ class UsageQuery(Struct, forbid_unknown_fields=True):
 
 
 class DayUsage(Struct, rename="camel", kw_only=True):
-    """One UTC day: messages accepted on it, and recipients whose outcome came on it."""
+    """One UTC day: messages accepted, and recipients by the outcome that was recorded on it."""
 
     date: str
     accepted: int
@@ -98,10 +98,10 @@ class DayUsage(Struct, rename="camel", kw_only=True):
 
 
 class Usage(Struct, rename="camel", kw_only=True):
-    """What a month has used. `accepted` counts messages and is what the allowance is about; outcomes count
-    recipients, on the day they came.
+    """The usage of one month.
 
-    `limit` and `remaining` are null for a month that is over.
+    `accepted` counts messages, which the allowance limits; outcomes count recipients, on the day of the outcome.
+    `limit` and `remaining` are null for a past month.
     """
 
     month: str

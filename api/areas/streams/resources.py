@@ -1,4 +1,4 @@
-"""Message streams."""
+"""Listing, opening and closing message streams."""
 
 from api.areas.streams.schemas import Stream, StreamIn, StreamPage, StreamsQuery
 from api.http.operation import Access, Call, Operation
@@ -11,7 +11,7 @@ from engine.base.slugs import is_slug
 
 
 async def list_streams(call: Call) -> StreamPage:
-    """A page of the account's streams, the transactional one among them."""
+    """Return a page of the account's streams, including the transactional one."""
     query: StreamsQuery = call.query
     pool = call.services.pool
     if query.before is not None:
@@ -33,7 +33,7 @@ async def create_stream(call: Call) -> Stream:
 
 
 async def delete_stream(call: Call) -> None:
-    """Close a stream to new mail; what was accepted goes out."""
+    """Close a stream to new mail; accepted messages are still sent."""
     slug = call.path["id"]
     if not is_slug(slug):
         raise not_found("stream")

@@ -1,4 +1,4 @@
-"""Wire shapes of message streams."""
+"""Requests and replies of message streams."""
 
 from typing import Annotated
 
@@ -8,10 +8,10 @@ from engine.areas.emails.types import Slug
 
 
 class StreamsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`GET /v1/streams`: newest first."""
+    """The query of `GET /v1/streams`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 100
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
 
 
 class StreamIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

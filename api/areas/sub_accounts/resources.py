@@ -1,4 +1,4 @@
-"""Sub-accounts: seen and changed by the people of the account above them, never by a key."""
+"""Sub-accounts, read and changed by signed-in persons of the parent account, never with an API key."""
 
 from typing import Literal, cast
 from uuid import UUID
@@ -16,7 +16,7 @@ from engine.flows.accounts.sub_accounts import SubAccountPatch
 
 
 async def list_sub_accounts(call: Call) -> SubAccountPage:
-    """A page of the account's sub-accounts."""
+    """Return a page of the account's sub-accounts."""
     query: SubAccountsQuery = call.query
     before = cursor_id(ids.Kind.ACCOUNT, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
@@ -34,7 +34,7 @@ async def create_sub_account(call: Call) -> SubAccount:
 
 
 async def read_sub_account(call: Call) -> SubAccount:
-    """One sub-account."""
+    """Return one sub-account."""
     row = await store.READ.first(call.services.pool, call.account_id, _id(call))
     if row is None:
         raise not_found("sub-account")
@@ -105,7 +105,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/sub-accounts/{id}",
         tag="Sub-accounts",
-        summary="One sub-account",
+        summary="Read a sub-account",
         access=Access.SESSION,
         role=Role.ADMIN,
         reply=SubAccount,

@@ -1,4 +1,4 @@
-"""Wire shapes of sub-accounts."""
+"""Requests and replies of sub-accounts."""
 
 from typing import Annotated, Literal
 
@@ -12,27 +12,27 @@ Limit = Annotated[
     Meta(
         ge=0,
         le=MAX_LIMIT,
-        description="Messages a calendar month (UTC), within the parent's allowance; null: that alone bounds it",
+        description="Messages per calendar month (UTC), within the parent's allowance; null: no other limit than that",
     ),
 ]
 
 
 class SubAccountsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`GET /v1/sub-accounts`: newest first."""
+    """The query of `GET /v1/sub-accounts`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
 
 
 class SubAccountIn(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """`POST /v1/sub-accounts`."""
+    """A new sub-account, for `POST /v1/sub-accounts`."""
 
     name: Name
     monthly_limit: Limit | None = None
 
 
 class SubAccountChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """`PATCH /v1/sub-accounts/{id}`: what is left out stays. `active` also cancels a deletion."""
+    """The fields to change: an omitted field stays. The status `active` also cancels a deletion."""
 
     name: Name | UnsetType = UNSET
     status: Literal["active", "suspended"] | UnsetType = UNSET
@@ -40,11 +40,11 @@ class SubAccountChange(Struct, rename="camel", forbid_unknown_fields=True, kw_on
 
 
 class SubAccount(Struct, rename="camel", kw_only=True):
-    """A sub-account: keys, domains, streams, suppressions and log are its own.
+    """A sub-account with its own keys, domains, streams, suppressions and account log.
 
-    `suspendedBy`, while it is suspended: `parent` (its parent's people), `inherited` (its parent is suspended itself),
-    `rates` (too many bounces or complaints), `operator`. `deletionScheduledFor`: when it will be erased. `dailyLimit`
-    is that of its own ladder.
+    `suspendedBy`, while it is suspended: `parent` (the parent's people), `inherited` (the parent is suspended itself),
+    `rates` (too many bounces or complaints), `operator`. `deletionScheduledFor`: the date of its deletion. `dailyLimit`
+    is the sub-account's own warm-up limit.
     """
 
     id: str

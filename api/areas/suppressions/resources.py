@@ -1,4 +1,4 @@
-"""Suppressions: the list, adding by hand and in bulk, lifting, and the export."""
+"""Suppressions: listing, adding by hand and in bulk, lifting, and exporting."""
 
 import asyncio
 from collections import Counter
@@ -30,14 +30,14 @@ from engine.areas.suppressions.types import Reason, SuppressionCursor, Suppressi
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 
-EXPORT_ROWS = 1000  # a query, and a piece of the answer
-MAX_IMPORT_BYTES = 2 * 1024 * 1024  # 1,000 rows of an address, a reason and what other services' exports hold beside
+EXPORT_ROWS = 1000  # in one query, and in one piece of the response
+MAX_IMPORT_BYTES = 2 * 1024 * 1024  # 1,000 rows with address, reason and the extra fields of other services' exports
 
 _ENCODER = msgspec.json.Encoder()
 
 
 async def list_suppressions(call: Call) -> SuppressionPage:
-    """A page of the account's suppressions."""
+    """Return a page of the account's suppressions."""
     query: SuppressionsQuery = call.query
     wanted = rules.filters(before=query.before, reason=query.reason, search=query.search)
     try:
@@ -45,13 +45,13 @@ async def list_suppressions(call: Call) -> SuppressionPage:
     except TimeoutError:
         if query.search is None:
             raise unavailable() from None
-        raise invalid("search", "Too many addresses would have to be looked through; narrow `search`.") from None
+        raise invalid("search", "The search took too long. Use a longer `search`.") from None
     data = [_suppression(row) for row in page.rows]
     return SuppressionPage(data, rules.cursor(page.rows[-1]) if page.has_more else None, page.has_more)
 
 
 async def add_suppression(call: Call) -> Suppression:
-    """Suppress an address: 201 when it was not, 200 when it stood already."""
+    """Suppress an address; answer 201 for a new suppression, 200 for an existing one."""
     body: SuppressionIn = call.body
     wanted = (rules.address_of(body.address), Reason(body.reason or Reason.MANUAL))
     (outcome,) = await suppressions_service.suppress(call.services.pool, call.account_id, [wanted], actor=call.actor)
@@ -61,7 +61,7 @@ async def add_suppression(call: Call) -> Suppression:
 
 
 async def import_suppressions(call: Call) -> ImportReply:
-    """Suppress many addresses in one transaction; bad rows are reported by their index and fail alone."""
+    """Suppress many addresses in one transaction; invalid rows are reported by their index and do not affect others."""
     wanted, refused = await asyncio.to_thread(_read, call.body)
     outcomes = []
     if wanted:
@@ -76,7 +76,7 @@ async def import_suppressions(call: Call) -> ImportReply:
 
 
 async def export_suppressions(call: Call) -> Streamed:
-    """Every suppressed address, newest first, one JSON object a line."""
+    """Stream every suppressed address, newest first, as one JSON object per line."""
     query: SuppressionsExportQuery = call.query
     wanted = rules.filters(before=None, reason=query.reason, search=None)
     return Streamed(
@@ -87,7 +87,7 @@ async def export_suppressions(call: Call) -> Streamed:
 
 
 async def read_suppression(call: Call) -> Suppression:
-    """Whether an address is suppressed, and why; named in any form that means it."""
+    """Return the suppression of an address, given in any equivalent form."""
     address = _named(call)
     row = (await store.read(call.services.pool, call.account_id, [address])).get(address)
     if row is None:
@@ -96,12 +96,12 @@ async def read_suppression(call: Call) -> Suppression:
 
 
 async def lift_suppression(call: Call) -> None:
-    """Send to an address again, named in any form that means it."""
+    """Lift the suppression of an address, given in any equivalent form."""
     await suppressions_service.lift(call.services.pool, call.account_id, _named(call), actor=call.actor)
 
 
 def _named(call: Call) -> str:
-    """Return the canonical address that the path names; what is no address is as unknown as any other (404)."""
+    """Return the canonical form of the address in the path; raises 404 for an invalid one."""
     try:
         return rules.address_of(call.path["address"])
     except Refusal:
@@ -109,7 +109,7 @@ def _named(call: Call) -> str:
 
 
 async def _lines(pool: asyncpg.Pool, account: UUID, wanted: SuppressionFilters) -> AsyncGenerator[bytes, None]:
-    """Page by page: no connection is held while the client reads."""
+    """Yield the export page by page, without holding a connection while the client reads."""
     while True:
         page = await store.page(pool, account, wanted, limit=EXPORT_ROWS)
         if page.rows:
@@ -121,7 +121,7 @@ async def _lines(pool: asyncpg.Pool, account: UUID, wanted: SuppressionFilters) 
 
 
 def _read(body: ImportIn) -> tuple[list[tuple[str, Reason]], list[RefusedRow]]:
-    """What is wanted, and the rows that can't be: a thousand odd addresses take a fifth of a second."""
+    """Return the valid rows and the refused ones. Takes a fifth of a second for a thousand unusual addresses."""
     wanted: list[tuple[str, Reason]] = []
     refused: list[RefusedRow] = []
     for index, row in enumerate(body.suppressions):
@@ -188,7 +188,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/suppressions/export",
         tag="Suppressions",
-        summary="Export all suppressed addresses, one JSON object a line",
+        summary="Export all suppressed addresses, one JSON object per line",
         access=Access.KEY,
         scopes=("suppressions:read",),
         query=SuppressionsExportQuery,
@@ -200,7 +200,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/suppressions/{address}",
         tag="Suppressions",
-        summary="Whether an address is suppressed, and why",
+        summary="Read the suppression of an address",
         access=Access.KEY,
         scopes=("suppressions:read",),
         reply=Suppression,
@@ -210,7 +210,7 @@ OPERATIONS = (
         method="DELETE",
         path="/v1/suppressions/{address}",
         tag="Suppressions",
-        summary="Lift a suppression; one after a complaint stays",
+        summary="Lift a suppression, unless a complaint caused it",
         access=Access.KEY,
         scopes=("suppressions:write",),
         success=204,

@@ -1,4 +1,4 @@
-"""Wire shapes of suppressions."""
+"""Requests and replies of suppressions."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,33 +9,33 @@ from engine.areas.suppressions.types import Reason
 
 MAX_ROWS = 1000  # of one import
 
-ByHand = Literal["manual", "unsubscribe"]  # bounces and complaints are what the service itself saw
+ByHand = Literal["manual", "unsubscribe"]  # the service itself records bounces and complaints
 
 
 class SuppressionsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`GET /v1/suppressions`: newest first; every filter given must match."""
+    """The query of `GET /v1/suppressions`: newest first; every given filter must match."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    before: Annotated[str, Meta(max_length=1000, description="`nextCursor` of the page before")] | None = None
+    before: Annotated[str, Meta(max_length=1000, description="`nextCursor` of the previous page")] | None = None
     reason: Reason | None = None
     search: Annotated[str, Meta(min_length=1, max_length=320, description="Anywhere in the address")] | None = None
 
 
 class SuppressionsExportQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`GET /v1/suppressions/export`: all of them, or those of one reason."""
+    """The query of `GET /v1/suppressions/export`: all suppressions, or those of one reason."""
 
     reason: Reason | None = None
 
 
 class SuppressionIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An address to suppress. A stronger reason that stands already stays."""
+    """An address to suppress. An existing stronger reason stays."""
 
     address: AddressText
     reason: ByHand | None = None
 
 
 class Suppression(Struct, rename="camel"):
-    """A suppressed address in its canonical form, and the message that caused it where one did."""
+    """A suppressed address in its canonical form, and the message that caused it, if any."""
 
     address: str
     reason: Reason
@@ -53,21 +53,24 @@ class SuppressionPage(Struct, rename="camel"):
 
 
 class ImportIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Rows as for a single suppression; `reason` is that of rows which name none. A bad row fails alone."""
+    """Rows as for a single suppression; `reason` is the default of rows without one.
+
+    An invalid row does not affect others.
+    """
 
     suppressions: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=MAX_ROWS)]
     reason: ByHand | None = None
 
 
 class RefusedRow(Struct):
-    """A row that was not taken; `error` is what a single request would have been answered."""
+    """A row that was refused; `error` is what a single request would return."""
 
     index: int
     error: dict[str, Any]
 
 
 class ImportReply(Struct):
-    """How many rows were new, took the place of a weaker reason, or stood already; and those not taken."""
+    """The number of rows that were added, replaced a weaker reason, or existed already; and the refused rows."""
 
     added: int
     changed: int

@@ -1,4 +1,4 @@
-"""A live tail as octets: what the hub gives, as Server-Sent Events, with heartbeats and a last word."""
+"""Write a live tail as Server-Sent Events: the hub's events, heartbeats and a closing event."""
 
 import asyncio
 import random
@@ -16,19 +16,19 @@ from engine.base import clock, ids
 from engine.base.events import EventType
 from engine.base.settings import Settings
 
-RETRY_MS: Final = (1_000, 3_000)  # drawn evenly, so that the readers of a worker that died do not come back as one
+RETRY_MS: Final = (1_000, 3_000)  # drawn at random, so that the readers of a crashed worker do not reconnect at once
 _ENCODER = msgspec.json.Encoder()
-_SAID: Final = {
-    Ending.IDLE: "There was no message event for a long time. Connect again to go on.",
-    Ending.SHUTDOWN: "The server is being restarted. Connect again to go on.",
-    Ending.UNAUTHORIZED: "The API key no longer authenticates, or the session is over.",
-    Ending.TOO_SLOW: "The stream was not read fast enough. Connect again to go on where it broke off.",
-    Ending.TOO_MANY_STREAMS: "Other live tails of the account have taken this one's place.",
+_MESSAGES: Final = {
+    Ending.IDLE: "There was no message event for a long time. Connect again to continue.",
+    Ending.SHUTDOWN: "The server is being restarted. Connect again to continue.",
+    Ending.UNAUTHORIZED: "The API key no longer authenticates, or the session has ended.",
+    Ending.TOO_SLOW: "The client did not read the stream fast enough. Connect again to continue after the last event.",
+    Ending.TOO_MANY_STREAMS: "The account opened more live tails than it may have; this one, the oldest, was closed.",
 }
 
 
 def encode(event: Event) -> bytes:
-    """The `message` event of one event of the log: made once for all tails."""
+    """Return the `message` event of one event of the log; made once and shared by all tails."""
     data = TailMessage(
         seq=event.seq,
         id=ids.format_id(ids.Kind.EVENT, event.id),
@@ -47,12 +47,12 @@ def encode(event: Event) -> bytes:
 
 
 def bye(reason: Ending, seq: int | None = None) -> bytes:
-    """The last event of a stream."""
-    return sse.event("bye", _ENCODER.encode(TailBye(reason, _SAID[reason])), seq=seq)
+    """Return the last event of a stream."""
+    return sse.event("bye", _ENCODER.encode(TailBye(reason, _MESSAGES[reason])), seq=seq)
 
 
 class Followed:
-    """The pieces of one tail's answer (`api.http.operation.Chunks`)."""
+    """The pieces of one tail's response (`api.http.operation.Chunks`)."""
 
     def __init__(self, tail: Tail, settings: Settings) -> None:
         self._tail = tail
@@ -67,7 +67,7 @@ class Followed:
         return self
 
     async def __anext__(self) -> bytes:
-        """The next events, several at once where they came at once; or a heartbeat; or the last word."""
+        """Return the next events together, or a heartbeat, or the closing event."""
         if not self._begun:
             return self._ready()
         while not self._over:
@@ -86,7 +86,7 @@ class Followed:
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Give the tail's place back."""
+        """Release the tail's place in the hub."""
         await self._tail.close()
 
     def _ready(self) -> bytes:

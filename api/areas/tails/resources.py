@@ -1,4 +1,4 @@
-"""`GET /v1/messages/tail`, the live tail, and `GET /v1/events`, which pulls what webhooks push."""
+"""`GET /v1/messages/tail`, the live tail, and `GET /v1/events`, which pulls the events that webhooks push."""
 
 import re
 from collections.abc import Collection
@@ -24,16 +24,16 @@ _is_seq = re.compile(_SEQ, re.ASCII).fullmatch
 
 
 def open_hub(pool: Any, keys: Keys, sessions: SessionAuth, settings: Settings) -> Tails:
-    """The live tails of one process."""
+    """Return the hub of one process's live tails."""
 
-    async def standing(readers: Collection[TailReader]) -> set[TailReader]:
-        """A key must hold as for a request; of a session it is enough that it lives, and is where it was."""
+    async def still_valid(readers: Collection[TailReader]) -> set[TailReader]:
+        """Return the readers whose key is still valid with its scope, or whose session is alive on the same account."""
         good = {one for one in readers if one.key_id is not None and await _holds(keys, one.key_id)}
         asked = {one.session_id for one in readers if one.session_id is not None}
         living = await sessions.living(asked) if asked else {}
         return good | {one for one in readers if one.session_id and living.get(one.session_id) == one.account_id}
 
-    return Tails(pool, settings, encode=follow.encode, still_allowed=standing)
+    return Tails(pool, settings, encode=follow.encode, still_allowed=still_valid)
 
 
 async def _holds(keys: Keys, key_id: str) -> bool:
@@ -42,7 +42,7 @@ async def _holds(keys: Keys, key_id: str) -> bool:
 
 
 async def tail(call: Call) -> Streamed:
-    """A stream of the account's message events, from where the reader left off or from a moment ago."""
+    """Stream the account's message events from where the reader stopped, or from the latest ones."""
     query: TailQuery = call.query
     wanted = TailFilters(status=query.status, stream=query.stream, tags=frozenset(query.tag))
     after = _last_event_id(call)
@@ -50,7 +50,7 @@ async def tail(call: Call) -> Streamed:
     tails: Tails = call.services.tails
     opened = await tails.open(_reader(call), wanted, start)
     return Streamed(
-        follow.Followed(opened, call.settings), sse.CONTENT_TYPE, sse.HEADERS, last_words=follow.bye(Ending.TOO_SLOW)
+        follow.Followed(opened, call.settings), sse.CONTENT_TYPE, sse.HEADERS, final_piece=follow.bye(Ending.TOO_SLOW)
     )
 
 
@@ -62,7 +62,7 @@ def _reader(call: Call) -> TailReader:
 
 
 async def pull(call: Call) -> EventPage:
-    """A page of the account log, oldest first."""
+    """Return a page of the account log, oldest first."""
     query: PullQuery = call.query
     found = await store.pull(
         call.services.pool,
@@ -86,7 +86,10 @@ async def pull(call: Call) -> EventPage:
 
 
 def _last_event_id(call: Call) -> int | None:
-    """Where a reader that comes back left off. It goes before `after`, which still stands in the address it knows."""
+    """Return the `seq` at which a reconnecting reader stopped, or None.
+
+    It goes before `after`, which is still in the URL that the client reconnects to.
+    """
     text = call.request.get_header(LAST_EVENT_ID)
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""Wire shapes of the live tail and of the pull of events. Details of events are snake_case, as in webhooks."""
+"""Requests and replies of the live tail and of pulling events. Event details are snake_case, as in webhooks."""
 
 from typing import Annotated
 
@@ -8,27 +8,32 @@ from engine.areas.emails.types import Slug, Tag
 from engine.areas.tails.types import Ending
 from engine.base.events import EventType, Status
 
-MAX_TAGS = 10  # no message has more
+MAX_TAGS = 10  # of one message
 MAX_SEQ = 2**63 - 1
 
 Seq = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
-Detail = Annotated[Raw, Meta(extra_json_schema={"type": "object"}, description="Its shape varies with the type")]
+Detail = Annotated[Raw, Meta(extra_json_schema={"type": "object"}, description="The shape depends on the type")]
 
 
 class TailQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`GET /v1/messages/tail`: every filter given must match."""
+    """The query of `GET /v1/messages/tail`: every given filter must match."""
 
     status: Annotated[Status | None, Meta(description="Of the message, as the event left it")] = None
     stream: Slug | None = None
     tag: Annotated[list[Tag], Meta(max_length=MAX_TAGS, description="Repeatable; all must be on the message")] = []
     replay: Annotated[
-        int, Meta(ge=0, le=100, description="How many of the latest events to begin with; not beside `after`")
+        int, Meta(ge=0, le=100, description="The number of latest events to begin with; not together with `after`")
     ] = 20  # fmt: skip
-    after: Annotated[Seq | None, Meta(description="A `seq`: everything behind it is shown first")] = None
+    after: Annotated[Seq | None, Meta(description="A `seq`: the stream begins with all matching events after it")] = (
+        None
+    )
 
 
 class TailMessage(Struct, rename={"created_at": "createdAt", "message_id": "messageId", "from_": "from"}, kw_only=True):
-    """The data of a `message` event. A send that was refused has no message: what belongs to one is null or empty."""
+    """The data of a `message` event.
+
+    For a refused send, which has no message, the fields of a message are null or empty.
+    """
 
     seq: int
     id: str
@@ -45,17 +50,17 @@ class TailMessage(Struct, rename={"created_at": "createdAt", "message_id": "mess
 
 
 class TailReady(Struct, rename="camel", kw_only=True):
-    """The data of `ready`, which opens the stream and carries the `after` as its id."""
+    """The data of `ready`, the first event of the stream, whose id is `after`."""
 
-    seq: Annotated[int, Meta(description="The last event of the account's log now")]
-    after: Annotated[int, Meta(description="What matches behind this `seq` follows")]
-    first_seq: Annotated[int, Meta(description="The first event that retention has left")]
+    seq: Annotated[int, Meta(description="The `seq` of the log's last event now")]
+    after: Annotated[int, Meta(description="All matching events after this `seq` follow")]
+    first_seq: Annotated[int, Meta(description="The `seq` of the first retained event")]
     heartbeat_seconds: float
     idle_seconds: float
 
 
 class TailHeartbeat(Struct, rename="camel"):
-    """The data of `heartbeat`: everything that matches up to `seq` has been shown."""
+    """The data of `heartbeat`: all matching events up to `seq` have been sent."""
 
     seq: int
     at: str
@@ -69,9 +74,9 @@ class TailBye(Struct):
 
 
 class PullQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`GET /v1/events`: oldest first."""
+    """The query of `GET /v1/events`: oldest first."""
 
-    after: Annotated[Seq, Meta(description="`nextCursor` of the page before: a `seq`")] = 0
+    after: Annotated[Seq, Meta(description="`nextCursor` of the previous page: a `seq`")] = 0
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     type: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=64)]],
@@ -80,7 +85,7 @@ class PullQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class PulledEvent(Struct, rename="camel"):
-    """One event of the account log: of a message (the thirteen types) or of the account (a type with a dot)."""
+    """One event of the account log: of a message (thirteen types) or of the account (types with a dot)."""
 
     id: str
     seq: int
@@ -91,8 +96,11 @@ class PulledEvent(Struct, rename="camel"):
 
 
 class EventPage(Struct, rename="camel"):
-    """Events, oldest first. Pages may be short. `nextCursor` is never null: a log has no last page, so keep it and
-    ask again later once `hasMore` is false. Events up to `purgedThroughSeq` have aged out of retention."""
+    """Events, oldest first. Pages may be short.
+
+    `nextCursor` is never null, as a log has no last page: keep it and ask again later once `hasMore` is false. Events
+    up to `purgedThroughSeq` are no longer retained.
+    """
 
     data: list[PulledEvent]
     next_cursor: str

@@ -1,11 +1,11 @@
-"""`/v1/team`: who is on the account, who is invited, and what becomes of either."""
+"""`/v1/team`: the members of the account, invitations and roles."""
 
 from api.areas.team.schemas import Acceptance, Invite, Member, NewInvite, RoleChange, Seats, Team
 from api.http import auth
 from api.http.cookies import no_session
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
-from api.http.session import renewed
+from api.http.session import renew_session
 from engine.areas.team.types import InviteRow, TeamMemberRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
@@ -14,7 +14,7 @@ from engine.flows.accounts import join_team, team
 
 
 async def read_team(call: Call) -> Team:
-    """Members, pending invitations and seats."""
+    """Return members, pending invitations and seats."""
     found = await team.read(call.services.pool, call.account_id)
     return Team(
         [_member(one) for one in found.members],
@@ -24,37 +24,37 @@ async def read_team(call: Call) -> Team:
 
 
 async def invite(call: Call) -> Invite:
-    """Mail an invitation."""
+    """Invite a person by mail."""
     body: NewInvite = call.body
     return _invite(await team.invite(call.services, call.person, body.email, body.role))
 
 
 async def revoke_invite(call: Call) -> None:
-    """Take an invitation back."""
+    """Revoke an invitation."""
     wanted = path_id(ids.Kind.INVITE, call.path["id"], "invitation")
     await team.revoke_invite(call.services.pool, call.person, wanted)
 
 
 async def accept(call: Call) -> None:
-    """Join with the token from the mailbox."""
+    """Join the account with the token of an invitation mail."""
     body: Acceptance = call.body
     await join_team.accept(call.services, body.token, body.password, auth.device(call.request))
 
 
 async def change_role(call: Call) -> Member:
-    """Another role for a member; one's own takes a new secret for the session."""
+    """Change a member's role; one's own renews the secret of the session."""
     body: RoleChange = call.body
     user = path_id(ids.Kind.USER, call.path["id"], "member")
     changed, made = await team.change_role(
         call.services.pool, call.settings.key_pepper or "", call.person, user, body.role
     )
     if made is not None:
-        renewed(call, made)
+        renew_session(call, made)
     return _member(changed)
 
 
 async def remove(call: Call) -> None:
-    """Take a member off the account."""
+    """Remove a member from the account."""
     user = path_id(ids.Kind.USER, call.path["id"], "member")
     await team.remove(call.services.pool, call.person, user)
     if user == call.person.user_id:
@@ -62,7 +62,7 @@ async def remove(call: Call) -> None:
 
 
 async def leave(call: Call) -> None:
-    """Take oneself off the account; the session is over with it."""
+    """Remove the signed-in person from the account, which ends the session."""
     await team.leave(call.services.pool, call.person)
     call.cookies = (no_session(call.settings),)
 
@@ -95,7 +95,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/team",
         tag="Team",
-        summary="Who is on the account",
+        summary="List members, invitations and seats",
         access=Access.KEY,
         scopes=("team:read",),
         reply=Team,
@@ -106,7 +106,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/team/invites",
         tag="Team",
-        summary="Invite somebody by mail",
+        summary="Invite a person by mail",
         access=Access.SESSION,
         role=Role.ADMIN,
         request=NewInvite,
@@ -119,7 +119,7 @@ OPERATIONS = (
         method="DELETE",
         path="/v1/team/invites/{id}",
         tag="Team",
-        summary="Take an invitation back",
+        summary="Revoke an invitation",
         access=Access.SESSION,
         role=Role.ADMIN,
         success=204,
@@ -130,7 +130,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/team/invites/accept",
         tag="Team",
-        summary="Accept an invitation; it signs nobody in",
+        summary="Accept an invitation, without signing in",
         access=Access.NONE,
         request=Acceptance,
         success=204,
@@ -159,7 +159,7 @@ OPERATIONS = (
         method="DELETE",
         path="/v1/team/members/{id}",
         tag="Team",
-        summary="Take a member off the account; their sessions there end at once",
+        summary="Remove a member from the account, and end their sessions there",
         access=Access.SESSION,
         role=Role.ADMIN,
         success=204,

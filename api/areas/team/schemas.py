@@ -1,4 +1,4 @@
-"""Wire shapes of the team."""
+"""Requests and replies of the team."""
 
 from typing import Annotated
 
@@ -10,8 +10,10 @@ from engine.base.roles import Role
 
 
 class Member(Struct, rename="camel"):
-    """A person on the account. `name`: their display name, where they have given one. `twoFactor`: whether signing in
-    with their password takes a code besides."""
+    """A person on the account.
+
+    `name` is the display name, if set; `twoFactor`: signing in with the password takes a code too.
+    """
 
     id: str
     email: str
@@ -23,7 +25,7 @@ class Member(Struct, rename="camel"):
 
 
 class Invite(Struct, rename="camel"):
-    """A pending invitation. `invitedBy` is null where that person has no record any more."""
+    """A pending invitation. `invitedBy` is null if that person's record no longer exists."""
 
     id: str
     email: str
@@ -34,14 +36,14 @@ class Invite(Struct, rename="camel"):
 
 
 class Seats(Struct):
-    """Pending invitations count as used. `limit` is null where the plan sets none."""
+    """The seats of the plan; pending invitations count as used. `limit` is null where the plan sets none."""
 
     limit: int | None
     used: int
 
 
 class Team(Struct):
-    """Members, the longest there first; invitations, the newest first."""
+    """Members, the longest on the account first; invitations, newest first."""
 
     members: list[Member]
     invites: list[Invite]
@@ -49,21 +51,27 @@ class Team(Struct):
 
 
 class NewInvite(Struct, forbid_unknown_fields=True):
-    """`POST /v1/team/invites`: a second one to an address replaces the first."""
+    """An invitation for `POST /v1/team/invites`; a second one to an address replaces the first."""
 
     email: Annotated[str, Meta(min_length=1, max_length=MAX_EMAIL)]
     role: Role = Role.MEMBER
 
 
 class RoleChange(Struct, forbid_unknown_fields=True):
-    """`PATCH /v1/team/members/{id}`. One's own new role renews the session: its cookie is set again, and its
-    new CSRF token stands in `X-CSRF-Token`."""
+    """The new role of a member.
+
+    Changing your own role renews the session: the reply sets its cookie, and its new CSRF token is in the header
+    `X-CSRF-Token`.
+    """
 
     role: Role
 
 
 class Acceptance(Struct, forbid_unknown_fields=True):
-    """`POST /v1/team/invites/accept`. The password becomes that of a new person; who has one already gives theirs."""
+    """The token of an invitation, for `POST /v1/team/invites/accept`, with the password of the person.
+
+    A new person chooses it here.
+    """
 
     token: Annotated[str, Meta(min_length=1, max_length=MAX_LENGTH)]
     password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)]

@@ -1,4 +1,4 @@
-"""Templates: making and publishing them, their versions, and previews."""
+"""Creating and publishing templates, their versions, and previews."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -29,13 +29,13 @@ from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.slugs import is_slug
 
-# Two texts of a million characters, as the common encoders write them: UTF-8, or escapes of other scripts.
+# Two texts of a million characters, as common encoders write them: UTF-8, or escapes for other scripts than Latin.
 MAX_TEMPLATE_BYTES = 16 * 1024 * 1024
-MAX_VALUES_BYTES = 8 * 1024 * 1024  # 200 values of 5,000 characters likewise
+MAX_VALUES_BYTES = 8 * 1024 * 1024  # 200 values of 5,000 characters, encoded the same way
 
 
 async def list_templates(call: Call) -> TemplatePage:
-    """A page of the account's templates, without their bodies."""
+    """Return a page of the account's templates, without their bodies."""
     query: TemplatesQuery = call.query
     pool = call.services.pool
     if query.before is not None:
@@ -68,12 +68,12 @@ async def create_template(call: Call) -> Template:
 
 
 async def read_template(call: Call) -> Template:
-    """One template with its latest version."""
+    """Return one template with its latest version."""
     return _template(await templates_service.read(call.services.pool, call.account_id, _slug(call)))
 
 
 async def change_template(call: Call) -> Template:
-    """Change what is given; content that differs becomes the next version."""
+    """Change the given fields; changed content becomes the next version."""
     body: TemplatePatch = call.body
     wanted = TemplateEdit(
         name=body.name,
@@ -87,12 +87,12 @@ async def change_template(call: Call) -> Template:
 
 
 async def delete_template(call: Call) -> None:
-    """Delete a template; what was sent with it keeps its name and version."""
+    """Delete a template; messages sent with it keep its name and version."""
     await templates_service.delete(call.services.pool, call.account_id, _slug(call), actor=call.actor)
 
 
 async def list_versions(call: Call) -> TemplateVersionPage:
-    """A page of a template's versions with their content."""
+    """Return a page of a template's versions with their content."""
     query: VersionsQuery = call.query
     pool, slug = call.services.pool, _slug(call)
     if not await _exists(call, slug):
@@ -103,7 +103,7 @@ async def list_versions(call: Call) -> TemplateVersionPage:
 
 
 async def preview_template(call: Call) -> Preview:
-    """Render a stored version as a send would, and send nothing."""
+    """Render a stored version as a send would, without sending."""
     body: PreviewIn = call.body
     pool, slug = call.services.pool, _slug(call)
     row = await store.load_row(pool, call.account_id, slug, body.version)
@@ -113,29 +113,29 @@ async def preview_template(call: Call) -> Preview:
         raise rules.unknown(slug, body.version)
     content = rules.content_of(row)
 
-    def look() -> Preview:
+    def preview() -> Preview:
         checked = rules.inspected(content)
         version = rules.prepared(checked.template, content.variables, slug=slug, version=row.version)
         rules.check_sendable(version)
         return _preview(checked, version, body.variables or {}, field="variables")
 
-    return await _looked(content, look)
+    return await _run_preview(content, preview)
 
 
 async def preview_unsaved(call: Call) -> Preview:
-    """Check and render content that is not stored anywhere, then or later."""
+    """Check and render content that is never stored."""
     body: UnsavedPreviewIn = call.body
     content = TemplateContent(body.subject, body.html, body.text, _declared(body.variables))
 
-    def look() -> Preview:
+    def preview() -> Preview:
         checked = rules.checked(content)
         return _preview(checked, rules.prepared(checked.template, content.variables), body.values or {}, field="values")
 
-    return await _looked(content, look)
+    return await _run_preview(content, preview)
 
 
-async def _looked(content: TemplateContent, look: Callable[[], Preview]) -> Preview:
-    return await asyncio.to_thread(look) if rules.is_large(content) else look()
+async def _run_preview(content: TemplateContent, preview: Callable[[], Preview]) -> Preview:
+    return await asyncio.to_thread(preview) if rules.is_large(content) else preview()
 
 
 def _preview(checked: CheckedContent, version: Version, values: Mapping[str, str], *, field: str) -> Preview:
@@ -151,7 +151,7 @@ def _preview(checked: CheckedContent, version: Version, values: Mapping[str, str
 
 
 def _slug(call: Call) -> str:
-    """The template of the path; what can't be a slug names nothing."""
+    """Return the template id of the path; raises 404 for a text that can't be one."""
     slug = call.path["id"]
     if not is_slug(slug):
         raise not_found("template")
@@ -159,8 +159,8 @@ def _slug(call: Call) -> str:
 
 
 async def _exists(call: Call, slug: str) -> bool:
-    standing = await store.READ_SLUG.first(call.services.pool, call.account_id, slug)
-    return standing is not None and standing.deleted_at is None
+    row = await store.READ_SLUG.first(call.services.pool, call.account_id, slug)
+    return row is not None and row.deleted_at is None
 
 
 def _declared(variables: Sequence[VariableIn] | None) -> tuple[Variable, ...]:
@@ -213,7 +213,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/templates",
         tag="Templates",
-        summary="Make a template and publish its first version",
+        summary="Create a template and publish its first version",
         access=Access.KEY,
         scopes=_WRITES,
         request=TemplateIn,
@@ -250,7 +250,7 @@ OPERATIONS = (
         method="PATCH",
         path="/v1/templates/{id}",
         tag="Templates",
-        summary="Change a template; content that differs is published as the next version",
+        summary="Change a template; changed content is published as the next version",
         access=Access.KEY,
         scopes=_WRITES,
         request=TemplatePatch,

@@ -1,4 +1,4 @@
-"""Wire shapes of templates."""
+"""Requests and replies of templates."""
 
 from typing import Annotated
 
@@ -20,30 +20,37 @@ MAX_LABEL = 120
 
 Label = Annotated[str, Meta(max_length=MAX_LABEL)]
 Subject = Annotated[
-    str, Meta(max_length=MAX_SUBJECT, description="One line. `{{name}}` and sections as in `text`: values as they are")
+    str,
+    Meta(
+        max_length=MAX_SUBJECT,
+        description="One line. `{{name}}` and sections work as in `text`: values are not escaped",
+    ),
 ]
 Html = Annotated[
     str,
     Meta(
         max_length=MAX_CONTENT,
-        description="`{{name}}` is the value escaped, `{{{name}}}` the value as it is. `{{#name}}…{{/name}}` shows "
-        "when the value is a non-empty string, `{{^name}}…{{/name}}` when it is not; `{{! … }}` is a comment",
+        description="`{{name}}` is the escaped value, `{{{name}}}` the value as it is. `{{#name}}…{{/name}}` is shown "
+        "if the value is a non-empty string, `{{^name}}…{{/name}}` if it is empty; `{{! … }}` is a comment",
     ),
 ]
-Text = Annotated[str, Meta(max_length=MAX_CONTENT, description="As `html`, with every value as it is")]
+Text = Annotated[str, Meta(max_length=MAX_CONTENT, description="Like `html`, but no value is escaped")]
 Number = Annotated[int, Meta(ge=1)]
 Values = dict[Annotated[str, Meta(min_length=1, max_length=MAX_NAME)], Annotated[str, Meta(max_length=MAX_VALUE)]]
 
 
 class VariableIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A variable to declare. `default` stands in where a send gives no value; a required one without it refuses."""
+    """A variable to declare.
+
+    `default` is used where a send gives no value; without it, a send without a required value is refused.
+    """
 
     name: Annotated[
         str,
         Meta(
             min_length=1,
             max_length=MAX_NAME,
-            description="As in its tag: letters, digits and `_`, inside also `.` and `-`",
+            description="The name in tags: letters, digits and `_`; also `.` and `-`, except at the ends",
         ),
     ]
     required: bool | None = None
@@ -51,7 +58,7 @@ class VariableIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     description: Annotated[str, Meta(max_length=MAX_DESCRIPTION)] | None = None
 
     def declared(self) -> Variable:
-        """As it is stored."""
+        """Return the variable as it is stored."""
         return Variable(self.name, bool(self.required), self.default, self.description)
 
 
@@ -59,21 +66,27 @@ Variables = Annotated[list[VariableIn], Meta(max_length=MAX_VARIABLES)]
 
 
 class TemplatesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`GET /v1/templates`: newest first."""
+    """The query of `GET /v1/templates`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
 
 
 class VersionsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`GET /v1/templates/{id}/versions`: newest first. A page of long versions holds fewer than `limit`."""
+    """The query of `GET /v1/templates/{id}/versions`: newest first.
+
+    A page of long versions holds fewer than `limit`.
+    """
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[Number | None, Meta(description="`nextCursor` of the page before: a version")] = None
+    before: Annotated[Number | None, Meta(description="`nextCursor` of the previous page: a version")] = None
 
 
 class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A new template. Without an `id` it gets one from its name; null is left out. Sending takes `html` or `text`."""
+    """A new template.
+
+    Without an `id` it gets one from its name; null counts as omitted. A sendable template has `html` or `text`.
+    """
 
     id: Slug | None = None
     name: Label | None = None
@@ -84,7 +97,7 @@ class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class TemplatePatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Fields to change: one left out stays as it is, null clears it. Content that differs is the next version."""
+    """The fields to change: an omitted field stays, null clears it. Changed content becomes the next version."""
 
     name: Label | UnsetType | None = UNSET
     subject: Subject | UnsetType | None = UNSET
@@ -94,7 +107,7 @@ class TemplatePatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Template(Struct, rename="camel", kw_only=True):
-    """A template with its latest version, and what is odd about it."""
+    """A template with its latest version, and warnings about its content."""
 
     id: str
     name: str | None
@@ -145,14 +158,14 @@ class TemplateVersionPage(Struct, rename="camel"):
 
 
 class PreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What to render a stored template with; the latest version unless one is named."""
+    """The values to render a stored template with; without `version` the latest version is rendered."""
 
     version: Number | None = None
     variables: Values | None = None
 
 
 class UnsavedPreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Content to look at before it is stored: `variables` declares, `values` fills in."""
+    """Content to render without storing it: `variables` declares variables, `values` gives their values."""
 
     subject: Subject | None = None
     html: Html | None = None
@@ -162,7 +175,7 @@ class UnsavedPreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Preview(Struct, kw_only=True):
-    """What would be sent. Unsaved content has neither template nor version."""
+    """The rendered message. Content that is not stored has neither template nor version."""
 
     template: str | None
     version: int | None

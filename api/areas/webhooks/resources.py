@@ -1,4 +1,4 @@
-"""Webhook endpoints: made, listed, changed, removed, tried out; what was posted to them, and once more."""
+"""Webhook endpoints: creating, listing, changing, removing and testing them; their deliveries, and replays."""
 
 from datetime import UTC, datetime
 from typing import Literal, cast
@@ -34,7 +34,7 @@ READ, WRITE = ("webhooks:read",), ("webhooks:write",)
 
 
 async def create(call: Call) -> WebhookMade:
-    """A new endpoint; its secret is in this answer only."""
+    """Add an endpoint; only this reply contains its secret."""
     body: NewWebhook = call.body
     made = await webhooks_service.create(
         call.services.pool,
@@ -48,7 +48,7 @@ async def create(call: Call) -> WebhookMade:
 
 
 async def list_webhooks(call: Call) -> WebhookPage:
-    """A page of the account's endpoints."""
+    """Return a page of the account's endpoints."""
     query: WebhooksQuery = call.query
     before = cursor_id(ids.Kind.WEBHOOK, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
@@ -57,7 +57,7 @@ async def list_webhooks(call: Call) -> WebhookPage:
 
 
 async def read(call: Call) -> Webhook:
-    """One endpoint."""
+    """Return one endpoint."""
     row = await store.READ.first(call.services.pool, call.account_id, path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT))
     if row is None:
         raise not_found(WHAT)
@@ -65,7 +65,7 @@ async def read(call: Call) -> Webhook:
 
 
 async def change(call: Call) -> Webhook:
-    """Some of its values replaced."""
+    """Change the given fields of an endpoint."""
     body: WebhookChange = call.body
     row = await webhooks_service.change(
         call.services.pool,
@@ -80,13 +80,13 @@ async def change(call: Call) -> Webhook:
 
 
 async def remove(call: Call) -> None:
-    """No event from now on."""
+    """Remove an endpoint; it gets no further event."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
     await webhooks_service.remove(call.services.pool, call.account_id, webhook, actor=call.actor)
 
 
 async def rotate(call: Call) -> SecretMade:
-    """A new secret, in this answer only."""
+    """Give an endpoint a new secret; only this reply contains it."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
     fresh = await webhooks_service.rotate(
         call.services.pool, call.account_id, webhook, pepper=_pepper(call), at=clock.now(), actor=call.actor
@@ -95,14 +95,14 @@ async def rotate(call: Call) -> SecretMade:
 
 
 async def try_out(call: Call) -> Queued:
-    """A `webhook.test` event to this endpoint alone."""
+    """Send a `webhook.test` event to this endpoint alone."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
     event = await webhooks_service.try_out(call.services.pool, call.account_id, webhook, clock.now(), actor=call.actor)
     return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(webhook)])
 
 
 async def list_deliveries(call: Call) -> DeliveryPage:
-    """A page of what was and is to be posted to an endpoint."""
+    """Return a page of an endpoint's deliveries, finished and pending."""
     query: WebhooksQuery = call.query
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
     before = cursor_id(ids.Kind.EVENT, query.before)
@@ -114,7 +114,7 @@ async def list_deliveries(call: Call) -> DeliveryPage:
 
 
 async def replay(call: Call) -> Queued:
-    """An event posted once more under the same delivery id."""
+    """Post an event again under the same delivery id."""
     body: ReplayRequest = call.body
     event = path_id(ids.Kind.EVENT, call.path["id"], "webhook delivery")
     found = await webhooks_service.replay(call.services.pool, call.account_id, event, _wanted(body))
@@ -127,7 +127,7 @@ def _wanted(body: ReplayRequest) -> UUID | None:
     try:
         return ids.parse_id(ids.Kind.WEBHOOK, body.webhook_id)
     except ids.WrongId as error:
-        raise invalid("webhookId", f"`webhookId` names no webhook endpoint: {error}.") from None
+        raise invalid("webhookId", f"`webhookId` is not the id of a webhook endpoint: {error}.") from None
 
 
 def _pepper(call: Call) -> str:
@@ -257,10 +257,10 @@ OPERATIONS = (
         method="GET",
         path="/v1/webhooks/{id}/deliveries",
         tag="Webhooks",
-        summary="List what was posted to a webhook endpoint",
-        note="Newest event first, by the time at which it happened; a delivery appears with the commit of its event, "
-        "so that of events at the same moment one may appear below another that was there before. To learn of every "
-        "event, follow `GET /v1/events?after=`: the log has no gaps.",
+        summary="List the deliveries of a webhook endpoint",
+        note="Deliveries are listed by the time of their event, newest first. A delivery appears when its event is "
+        "stored, so a new one may appear below another that was listed before. To miss no event, follow "
+        "`GET /v1/events?after=`: the log has no gaps.",
         access=Access.KEY,
         scopes=READ,
         query=WebhooksQuery,
@@ -271,7 +271,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/webhooks/deliveries/{id}/replay",
         tag="Webhooks",
-        summary="Post an event once more",
+        summary="Post an event again",
         access=Access.KEY,
         scopes=WRITE,
         request=ReplayRequest,

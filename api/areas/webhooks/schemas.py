@@ -1,4 +1,4 @@
-"""Wire shapes of webhook endpoints and of what was posted to them."""
+"""Requests and replies of webhook endpoints and of their deliveries."""
 
 from typing import Annotated, Literal
 
@@ -11,27 +11,27 @@ Url = Annotated[
     Meta(
         min_length=1,
         max_length=MAX_URL,
-        description="http:// or https://, without user name, password and fragment",
+        description="An http:// or https:// URL without user name, password and fragment",
         examples=["https://example.com/hooks/waybill"],
     ),
 ]
 TypeName = Annotated[str, Meta(min_length=1, max_length=MAX_TYPE)]
 EventTypes = Annotated[
     list[TypeName],
-    Meta(max_length=MAX_TYPES, description="None: every type. A name that no event has is kept and never matches."),
+    Meta(max_length=MAX_TYPES, description="Empty: every type. An unknown name is stored, but never matches."),
 ]
 Standing = Literal["active", "disabled"]
 
 
 class NewWebhook(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """`POST /v1/webhooks`."""
+    """A new webhook endpoint, for `POST /v1/webhooks`."""
 
     url: Url
     event_types: EventTypes | None = None
 
 
 class WebhookChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """`PATCH /v1/webhooks/{id}`: what is left out stays as it is."""
+    """The fields to change, for `PATCH /v1/webhooks/{id}`: an omitted field stays."""
 
     url: Url | UnsetType = UNSET
     event_types: EventTypes | UnsetType = UNSET
@@ -39,16 +39,16 @@ class WebhookChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=
 
 
 class ReplayRequest(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """`POST /v1/webhooks/deliveries/{id}/replay`; without a body every active endpoint that had the event."""
+    """The endpoint to post the event to again; without a body, every active endpoint that had the event."""
 
-    webhook_id: Annotated[str, Meta(max_length=100, description="`whk_…`: this endpoint alone")] | None = None
+    webhook_id: Annotated[str, Meta(max_length=100, description="`whk_…`: post to this endpoint only")] | None = None
 
 
 class WebhooksQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A page, newest first."""
+    """The query of a page, newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
 
 
 class Warned(Struct, rename="camel"):
@@ -58,11 +58,11 @@ class Warned(Struct, rename="camel"):
     message: str
 
 
-Warnings = Annotated[list[Warned], Meta(description="What will probably not do what was meant; empty as a rule")]
+Warnings = Annotated[list[Warned], Meta(description="Entries that probably have no effect; usually empty")]
 
 
 class Webhook(Struct, rename="camel"):
-    """An endpoint; its secret is never shown again."""
+    """A webhook endpoint; its secret is never shown again."""
 
     id: str
     url: str
@@ -73,7 +73,7 @@ class Webhook(Struct, rename="camel"):
 
 
 class WebhookMade(Struct, rename="camel"):
-    """An endpoint at its making. `signingSecret` is the key of the signatures, all its characters; keep it now."""
+    """A new webhook endpoint. `signingSecret` is the key of the signatures, all its characters; store it now."""
 
     id: str
     url: str
@@ -91,7 +91,10 @@ class WebhookPage(Struct, rename="camel"):
 
 
 class SecretMade(Struct, rename="camel"):
-    """A new secret. Until `previousUntil` the former one signs `Service-Signature-Previous`."""
+    """A new secret.
+
+    Until `previousUntil` posts are also signed with the former one, in `Service-Signature-Previous`.
+    """
 
     id: str
     signing_secret: str
@@ -99,14 +102,14 @@ class SecretMade(Struct, rename="camel"):
 
 
 class Queued(Struct, rename="camel"):
-    """An event on its way: the delivery id, and the endpoints it is posted to."""
+    """An event to be posted: its delivery id, and the endpoints that get it."""
 
     id: str
     webhooks: list[str]
 
 
 class Attempt(Struct, rename="camel"):
-    """One post. `milliseconds` is null where a delivery ended without another attempt, and `error` says why."""
+    """One post. `milliseconds` is null where a delivery ended without another attempt; `error` says why."""
 
     attempt: int
     at: str
@@ -116,7 +119,7 @@ class Attempt(Struct, rename="camel"):
 
 
 class Delivery(Struct, rename="camel", kw_only=True):
-    """One event at one endpoint: how it stands, the last attempt with its answer, and every attempt in order.
+    """One event at one endpoint: its state, the last attempt with its answer, and every attempt in order.
 
     `type` is null when the event itself is no longer kept; `answer` holds the first 4 KB of the last answer.
     """

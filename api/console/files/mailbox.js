@@ -1,26 +1,26 @@
-// One form that calls the API. The token comes behind the # of the link: browsers send that to no server.
+// One form that calls the API. The token is in the fragment (#) of the link, which browsers send to no server.
 "use strict";
 
 const form = document.querySelector("form");
-const told = document.getElementById("told");
+const result = document.getElementById("result");
 const button = form.querySelector("button");
 const wantsToken = form.hasAttribute("data-token");
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
-if (token) history.replaceState(null, "", location.pathname); // out of the address bar, and so of screenshots
+if (token) history.replaceState(null, "", location.pathname); // keeps the token out of the address bar and of screenshots
 
-function tell(kind, ...parts) {
-  told.className = kind;
-  told.replaceChildren(...parts);
-  told.hidden = false;
-  told.focus();
+function show(kind, ...parts) {
+  result.className = kind;
+  result.replaceChildren(...parts);
+  result.hidden = false;
+  result.focus();
 }
 
-function words(title, text) {
-  const heading = document.createElement("h2");
+function heading(title, text) {
+  const first = document.createElement("h2");
   const line = document.createElement("p");
-  heading.textContent = title;
+  first.textContent = title;
   line.textContent = text;
-  return [heading, line];
+  return [first, line];
 }
 
 function from(template) {
@@ -52,23 +52,23 @@ async function send(event) {
     });
     if (answer.ok) {
       form.hidden = true;
-      tell("good", from("done"));
+      show("good", from("done"));
     } else {
-      tell("fault", ...words("That did not work", await problem(answer)));
+      show("fault", ...heading("The request failed", await problem(answer)));
     }
   } catch {
-    tell("fault", ...words("The service can't be reached", "Check your connection and press the button again."));
+    show("fault", ...heading("The service can't be reached", "Check your connection and press the button again."));
   } finally {
     button.disabled = false;
   }
 }
 
-const show = document.getElementById("show");
-if (show) show.addEventListener("change", () => {
-  document.getElementById("password").type = show.checked ? "text" : "password";
+const showPassword = document.getElementById("show");
+if (showPassword) showPassword.addEventListener("change", () => {
+  document.getElementById("password").type = showPassword.checked ? "text" : "password";
 });
 form.addEventListener("submit", send);
 if (wantsToken && !token) {
   form.hidden = true;
-  tell("fault", from("incomplete"));
+  show("fault", from("incomplete"));
 }

@@ -1,4 +1,4 @@
-"""Pins, weights and draining as members heed them, and splits as those hear of them who accept mail."""
+"""Members follow pins, weights and draining; every process learns of splits."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from engine.delivery import splits
 from engine.delivery.partition import parts_of, shard_of
 from engine.delivery.splits import SplitAuthor, Splits
 from engine.store.caches import Stamps
-from shards import live_map
+from shards import placement
 from tests.harness.patience import PATIENCE_S
 from tests.shards.test_member import LEASE_S, SHARDS, Process, Start, own_pool, shared_out, start, until
 
@@ -20,7 +20,7 @@ __all__ = ["own_pool", "start"]
 
 @contextlib.asynccontextmanager
 async def stamped(pool: asyncpg.Pool, *processes: Process) -> AsyncIterator[None]:
-    """As in a real process: changes are heard of between heartbeats."""
+    """Run the cache stamps of the processes, so that they learn of changes between heartbeats."""
     stamps = asyncio.create_task(Stamps(pool, [process.member.cache for process in processes]).run())
     try:
         yield
@@ -30,28 +30,28 @@ async def stamped(pool: asyncpg.Pool, *processes: Process) -> AsyncIterator[None
             await stamps
 
 
-async def test_a_pinned_shard_goes_where_it_is_pinned_and_stays_there(start: Start, own_pool: asyncpg.Pool) -> None:
+async def test_a_pinned_shard_moves_to_its_target_and_stays_there(start: Start, own_pool: asyncpg.Pool) -> None:
     one, two = start("host:a"), start("host:b")
     async with stamped(own_pool, one, two):
         await until(lambda: shared_out(one, two))
         shards = sorted(one.owned)[:3]
 
         async with own_pool.acquire() as connection, connection.transaction():
-            await live_map.pin(connection, shards, "host:b", "tests")
+            await placement.pin(connection, shards, "host:b", "tests")
         await until(lambda: two.owned >= set(shards) and shared_out(one, two))
 
         assert frozenset(shards) <= frozenset().union(*one.released)  # a hand-over, not a loss
         assert (one.fenced, two.fenced) == (0, 0)
 
 
-async def test_a_pin_waits_for_what_is_in_hand(start: Start, own_pool: asyncpg.Pool) -> None:
+async def test_a_pinned_shard_moves_after_its_deliveries_finish(start: Start, own_pool: asyncpg.Pool) -> None:
     one, two = start("a"), start("b")
     await until(lambda: shared_out(one, two))
     one.may_release.clear()
     shard = min(one.owned)
 
     async with own_pool.acquire() as connection, connection.transaction():
-        await live_map.pin(connection, [shard], "b", "tests")
+        await placement.pin(connection, [shard], "b", "tests")
     await until(lambda: shard not in one.owned)
     await asyncio.sleep(LEASE_S)
     assert shard not in two.owned
@@ -60,14 +60,14 @@ async def test_a_pin_waits_for_what_is_in_hand(start: Start, own_pool: asyncpg.P
     await until(lambda: shard in two.owned)
 
 
-async def test_who_drains_gives_everything_away_unless_nobody_else_is_there(
+async def test_a_draining_member_releases_all_shards_unless_no_other_member_exists(
     start: Start, own_pool: asyncpg.Pool
 ) -> None:
     one, two = start("north:a"), start("south:b")
     async with stamped(own_pool, one, two):
         await until(lambda: shared_out(one, two))
         async with own_pool.acquire() as connection, connection.transaction():
-            await live_map.place(connection, "north", weight=1, draining=True, why="disk")
+            await placement.set_member_policy(connection, "north", weight=1, draining=True, why="disk")
         await until(lambda: len(two.owned) == SHARDS)
 
         await two.kill()
@@ -79,7 +79,7 @@ async def test_who_drains_gives_everything_away_unless_nobody_else_is_there(
 async def test_a_member_of_weight_three_owns_three_quarters(start: Start, own_pool: asyncpg.Pool) -> None:
     one, two = start("a"), start("b")
     async with own_pool.acquire() as connection, connection.transaction():
-        await live_map.place(connection, "a", weight=3, draining=False, why="")
+        await placement.set_member_policy(connection, "a", weight=3, draining=False, why="")
 
     await until(lambda: (len(one.owned), len(two.owned)) == (12, 4))
 
@@ -111,7 +111,7 @@ async def test_a_split_is_known_to_every_process_within_a_second(
     assert [row["shard"] for row in errands] == [shard_of("hot.test", SHARDS)]
 
 
-async def test_a_second_change_sends_the_owners_of_all_earlier_parts(own_pool: asyncpg.Pool) -> None:
+async def test_a_second_change_moves_rows_from_all_earlier_parts(own_pool: asyncpg.Pool) -> None:
     async with own_pool.acquire() as connection, connection.transaction():
         await splits.change(connection, "hot.test", 3, shards=SHARDS, whose=SplitAuthor.RULE, why="hot")
         await splits.change(connection, "hot.test", 4, shards=SHARDS, whose=SplitAuthor.RULE, why="hotter")
