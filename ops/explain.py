@@ -26,7 +26,7 @@ THEIRS, RECIPIENTS, SENDERS, OURS, NOBODYS = (
 _SQL = Queries.beside(__file__, "explain.sql")
 
 
-class MessageRow(Struct, frozen=True):
+class ExplainedMessage(Struct, frozen=True):
     """The message."""
 
     id: UUID
@@ -38,7 +38,7 @@ class MessageRow(Struct, frozen=True):
     delivered_at: datetime | None
 
 
-class RecipientRow(Struct, frozen=True):
+class ExplainedRecipient(Struct, frozen=True):
     """One of its recipients."""
 
     address: str
@@ -47,7 +47,7 @@ class RecipientRow(Struct, frozen=True):
     next_attempt_at: datetime | None
 
 
-class EventRow(Struct, frozen=True):
+class ExplainedEvent(Struct, frozen=True):
     """One event of its waybill."""
 
     type: str
@@ -65,9 +65,9 @@ class Meaning(Struct, frozen=True):
     over: str = ""
 
 
-_MESSAGE = _SQL.rows("message_to_explain", MessageRow)
-_RECIPIENTS = _SQL.rows("recipients_to_explain", RecipientRow)
-_EVENTS = _SQL.rows("events_to_explain", EventRow)
+_MESSAGE = _SQL.rows("message_to_explain", ExplainedMessage)
+_RECIPIENTS = _SQL.rows("recipients_to_explain", ExplainedRecipient)
+_EVENTS = _SQL.rows("events_to_explain", ExplainedEvent)
 
 MEANINGS: dict[Category, Meaning] = {
     Category.ACCEPTED: Meaning(
@@ -199,7 +199,9 @@ async def explain(pool: asyncpg.Pool, message: str) -> dict[str, Any]:
     return {"id": message, "status": row.status, "explanation": paragraph(row, recipients, events, clock.now())}
 
 
-def paragraph(message: MessageRow, recipients: Sequence[RecipientRow], events: Sequence[EventRow], at: datetime) -> str:
+def paragraph(
+    message: ExplainedMessage, recipients: Sequence[ExplainedRecipient], events: Sequence[ExplainedEvent], at: datetime
+) -> str:
     """The story in one paragraph, as it stands at a moment. Pure."""
     details = [(event.type, event.occurred_at, json.loads(event.payload)["detail"]) for event in events]
     subject = f" “{message.subject}”" if message.subject else ""
@@ -229,7 +231,7 @@ def _came_in(details: _Details) -> str:
     return "is on record, though its first events are past their keeping"
 
 
-def _of_the_whole(message: MessageRow, details: _Details, at: datetime) -> str | None:
+def _of_the_whole(message: ExplainedMessage, details: _Details, at: datetime) -> str | None:
     """What happened to the message as such, before any recipient had a fate of their own."""
     match message.status:
         case Status.SCHEDULED.value if message.scheduled_at is not None and at > message.scheduled_at + OVERDUE:
@@ -277,7 +279,7 @@ _REFUSED_LATE = {
 }
 
 
-def _recipient(one: RecipientRow, details: _Details) -> str:
+def _recipient(one: ExplainedRecipient, details: _Details) -> str:
     own = [(kind, at, detail) for kind, at, detail in details if detail.get("recipient") == one.address]
     if own and own[-1][2].get("simulated"):
         return _simulated(one, own, details)
@@ -305,7 +307,7 @@ def _recipient(one: RecipientRow, details: _Details) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _simulated(one: RecipientRow, own: _Details, details: _Details) -> str:
+def _simulated(one: ExplainedRecipient, own: _Details, details: _Details) -> str:
     """What its name says has become of it; nothing of it is anybody's matter."""
     kind, at, detail = own[-1]
     if kind == EventType.COMPLAINED.value:
@@ -317,7 +319,7 @@ def _simulated(one: RecipientRow, own: _Details, details: _Details) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _not_tried(one: RecipientRow, details: _Details) -> str:
+def _not_tried(one: ExplainedRecipient, details: _Details) -> str:
     if Status(one.status) in SETTLED:
         return f"{one.address} ended as {one.status}; the events that say why are past their keeping."
     waits = _waiting(one, details)
@@ -326,7 +328,7 @@ def _not_tried(one: RecipientRow, details: _Details) -> str:
     return f"{one.address} has not been tried yet; it is next in the queue, and there is nothing to do but wait."
 
 
-def _verdict(kind: str, at: datetime, detail: dict[str, Any], one: RecipientRow) -> str:
+def _verdict(kind: str, at: datetime, detail: dict[str, Any], one: ExplainedRecipient) -> str:
     tries = f"try {detail['attempt']}" if "attempt" in detail else "the delivery"
     mx = f" with {detail['mx']}" if detail.get("mx") else ""
     match kind:
@@ -354,7 +356,7 @@ def _side(meaning: Meaning, detail: dict[str, Any]) -> str:
     return meaning.side
 
 
-def _waiting(one: RecipientRow, details: _Details) -> str:
+def _waiting(one: ExplainedRecipient, details: _Details) -> str:
     """Why an unsettled recipient waits beyond a retry: the last `queued` event, unless something came after it."""
     if Status(one.status) in SETTLED:
         return ""
@@ -370,7 +372,7 @@ def _waiting(one: RecipientRow, details: _Details) -> str:
     return ""
 
 
-def _concerns(one: RecipientRow, detail: dict[str, Any]) -> bool:
+def _concerns(one: ExplainedRecipient, detail: dict[str, Any]) -> bool:
     """Whether an event is about a recipient: by their address, or by the domain that it names in their place."""
     if "recipient" in detail:
         return bool(detail["recipient"] == one.address)
@@ -419,5 +421,5 @@ def _category(detail: dict[str, Any]) -> Category:
         return Category.PROTOCOL
 
 
-def _id(message: MessageRow) -> str:
+def _id(message: ExplainedMessage) -> str:
     return ids.format_id(ids.Kind.MESSAGE, message.id)

@@ -22,7 +22,7 @@ _FIRST = 3  # sd_listen_fds(3)
 _ABOVE = 64  # more than the sockets we hand over: where descriptors wait while places change
 
 
-class Identity(NamedTuple):
+class SystemUser(NamedTuple):
     """A system user that a server runs as."""
 
     uid: int
@@ -33,7 +33,7 @@ class Identity(NamedTuple):
 def command(
     argv: list[str],
     *,
-    identity: Identity | None = None,
+    identity: SystemUser | None = None,
     death_signal: int = signal.SIGKILL,
     sockets: Mapping[str, int] | None = None,
 ) -> list[str]:

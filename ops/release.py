@@ -4,7 +4,7 @@ import functools
 import subprocess
 import tomllib
 
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 
 _GIT_S = 5.0
 

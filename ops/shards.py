@@ -45,7 +45,7 @@ class ShardRow(Struct, frozen=True):
     rate: float | None
 
 
-class Rehoming(Struct, frozen=True):
+class ReshardingRow(Struct, frozen=True):
     """A domain whose rows are being brought elsewhere."""
 
     domain: str
@@ -54,11 +54,11 @@ class Rehoming(Struct, frozen=True):
 
 
 _ROWS = _SQL.rows("shard_rows", ShardRow)
-_REHOMINGS = _SQL.rows("rehomings", Rehoming)
+_REHOMINGS = _SQL.rows("rehomings", ReshardingRow)
 _OF_DOMAIN = _SQL.command("rows_of_domain")
 
 
-class Plan(Struct, kw_only=True):
+class ShardPlan(Struct, kw_only=True):
     """What a command is about to do. `apply` writes it, within a transaction; `left` says how many of `total` steps are
     still to come."""
 
@@ -156,7 +156,7 @@ def _row(one: ShardRow, weights: Mapping[str, float], now: datetime) -> dict[str
     }
 
 
-def _split(one: Split, moving: Rehoming | None) -> dict[str, Any]:
+def _split(one: Split, moving: ReshardingRow | None) -> dict[str, Any]:
     return {
         "domain": one.domain,
         "parts": one.parts,
@@ -178,7 +178,9 @@ async def _known(pool: asyncpg.Pool, settings: Settings) -> _Known:
 # -- planning ----------------------------------------------------------------------------------
 
 
-async def plan_move(pool: asyncpg.Pool, settings: Settings, shards: Sequence[int], to: str | None, *, why: str) -> Plan:
+async def plan_move(
+    pool: asyncpg.Pool, settings: Settings, shards: Sequence[int], to: str | None, *, why: str
+) -> ShardPlan:
     """Pin shards to a member or node; `to` None: take their pins away. Raises ValueError."""
     known = await _known(pool, settings)
     strange = [shard for shard in shards if not 0 <= shard < settings.shards]
@@ -199,7 +201,7 @@ async def plan_move(pool: asyncpg.Pool, settings: Settings, shards: Sequence[int
 
 async def plan_place(
     pool: asyncpg.Pool, settings: Settings, name: str, *, weight: float | None, draining: bool | None, why: str
-) -> Plan:
+) -> ShardPlan:
     """Give a member or node another weight, or let it give everything away; None: as it is. Raises ValueError."""
     known = await _known(pool, settings)
     target = _target(known, name)
@@ -221,7 +223,7 @@ async def plan_place(
     )  # fmt: skip
 
 
-async def plan_balance(pool: asyncpg.Pool, settings: Settings, *, by_count: bool) -> Plan:
+async def plan_balance(pool: asyncpg.Pool, settings: Settings, *, by_count: bool) -> ShardPlan:
     """Reckon with the loads of this minute from now on, or count shards. Raises ValueError where none are measured."""
     known = await _known(pool, settings)
     if by_count:
@@ -238,7 +240,7 @@ async def plan_balance(pool: asyncpg.Pool, settings: Settings, *, by_count: bool
     )  # fmt: skip
 
 
-async def plan_split(pool: asyncpg.Pool, settings: Settings, domain: str, parts: int | None, *, why: str) -> Plan:
+async def plan_split(pool: asyncpg.Pool, settings: Settings, domain: str, parts: int | None, *, why: str) -> ShardPlan:
     """Let a domain have so many parts; one merges it, None leaves it to the rule. Raises ValueError."""
     name = _domain(domain)
     most = min(MAX_PARTS, settings.shards)
@@ -261,14 +263,16 @@ async def plan_split(pool: asyncpg.Pool, settings: Settings, domain: str, parts:
     async def left(pool: asyncpg.Pool) -> int:
         return await _under_way(pool, name)
 
-    return Plan(
+    return ShardPlan(
         words={"domain": name, "parts": then, "now": now, "rowsWaiting": waiting},
         steps=[{"shard": shard, "now": shard in there, "then": shard in homes} for shard in sorted({*there, *homes})],
         total=max(await _under_way(pool, name), 0 if now == then else len(there)), apply=apply, left=left,
     )  # fmt: skip
 
 
-def _placing(known: _Known, live: LiveMap, words: dict[str, Any], apply: Callable[[Conn], Awaitable[None]]) -> Plan:
+def _placing(
+    known: _Known, live: LiveMap, words: dict[str, Any], apply: Callable[[Conn], Awaitable[None]]
+) -> ShardPlan:
     """A plan whose steps are changes of owners."""
     wanted, names = known.wanted(live), known.names()
     changes = sorted(moves(known.owners, wanted).items())
@@ -290,19 +294,19 @@ def _placing(known: _Known, live: LiveMap, words: dict[str, Any], apply: Callabl
         at = {row.shard: members.get(row.owner) if row.owner else None for row in owners if row.alive}
         return sum(at.get(shard) != home for shard, home in homes.items())
 
-    return Plan(words=words | {"shardsToMove": len(steps)}, steps=steps, total=len(steps), apply=apply, left=left)
+    return ShardPlan(words=words | {"shardsToMove": len(steps)}, steps=steps, total=len(steps), apply=apply, left=left)
 
 
 # -- doing -------------------------------------------------------------------------------------
 
 
-async def carry_out(pool: asyncpg.Pool, plan: Plan) -> None:
+async def carry_out(pool: asyncpg.Pool, plan: ShardPlan) -> None:
     """Write what the plan says; from here on it goes on by itself."""
     async with pool.acquire() as connection, connection.transaction():
         await plan.apply(connection)
 
 
-async def watch(pool: asyncpg.Pool, plan: Plan, timeout_s: float) -> AsyncIterator[int]:
+async def watch(pool: asyncpg.Pool, plan: ShardPlan, timeout_s: float) -> AsyncIterator[int]:
     """How many steps are left, until none is or the time is up."""
     ends = time.monotonic() + timeout_s
     while True:

@@ -21,7 +21,7 @@ RECENT = timedelta(hours=1)
 MAX_SITES = 100
 
 
-class Place(Struct, frozen=True):
+class SiteServers(Struct, frozen=True):
     """What a name stands for: a set of mail servers, the most preferred first."""
 
     site: str
@@ -30,15 +30,15 @@ class Place(Struct, frozen=True):
 
 async def show(pool: asyncpg.Pool, settings: Settings, name: str) -> dict[str, Any]:
     """What holds for a domain, a mail host or a site and on whose word; and how its servers answered lately."""
-    place = await find(settings, name.strip().lower().rstrip("."))
-    limits = RuleBook(await sites_store.operators(pool)).limits(place.site, place.hosts, settings)
+    servers = await find(settings, name.strip().lower().rstrip("."))
+    limits = RuleBook(await sites_store.operators(pool)).limits(servers.site, servers.hosts, settings)
     by_source = [source_key(limits.key, source.ip) for source in settings.source_ips]
-    names = dict.fromkeys((limits.key, *by_source, place.site, name.strip().lower(), *place.hosts))
+    names = dict.fromkeys((limits.key, *by_source, servers.site, name.strip().lower(), *servers.hosts))
     states = await sites_store.states(pool, list(names), clock.now() - RECENT)
     return {
-        "site": place.site,
+        "site": servers.site,
         "window": limits.key,
-        "hosts": list(place.hosts),
+        "hosts": list(servers.hosts),
         "rules": _rules(limits),
         "processes": [
             {"process": label_of(row.process), "site": row.site, "at": clock.iso(row.updated_at)} | _state(row)
@@ -56,9 +56,9 @@ async def change(
     """
     wanted = checked_name(name)
     if wanted != EVERYWHERE and "#" not in wanted:
-        place = await find(settings, wanted)
-        if place.hosts and not f".{place.hosts[0]}".endswith(f".{wanted}"):
-            wanted = place.site
+        servers = await find(settings, wanted)
+        if servers.hosts and not f".{servers.hosts[0]}".endswith(f".{wanted}"):
+            wanted = servers.site
     try:
         rule = await sites_store.change(pool, wanted, fields, why)
     except msgspec.ValidationError as error:
@@ -92,10 +92,10 @@ async def listing(pool: asyncpg.Pool) -> dict[str, Any]:
     return {"rules": own + shipped, "sites": [_brief(row) for row in rows]}
 
 
-async def find(settings: Settings, name: str) -> Place:
+async def find(settings: Settings, name: str) -> SiteServers:
     """The servers that a name leads to, asked of DNS as deliveries do; without an answer, the name itself."""
     if "#" in name or "/" in name or name == EVERYWHERE:
-        return Place(name, ())
+        return SiteServers(name, ())
     resolver = Resolver.from_settings(settings)
     router = Router.from_settings(settings, resolver)
     try:
@@ -104,8 +104,8 @@ async def find(settings: Settings, name: str) -> Place:
         await router.close()
         await resolver.close()
     if isinstance(route, Route):
-        return Place(route.site, tuple(host.name for host in route.hosts))
-    return Place(name, (name,))
+        return SiteServers(route.site, tuple(host.name for host in route.hosts))
+    return SiteServers(name, (name,))
 
 
 def _brief(row: sites_store.StateRow) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class PortTaken(RuntimeError):  # noqa: N818 - named for what it says
     """A port can't be had; the text names it and the variable that moves it."""
 
 
-class Doors:
+class ListeningSockets:
     """The sockets of one supervisor, by name; a context manager that closes them."""
 
     def __init__(self) -> None:

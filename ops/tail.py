@@ -21,7 +21,7 @@ LOOK_BACK_MS = 5_000  # ids are made before their commit: look again at those of
 _SQL = Queries.beside(__file__, "tail.sql")
 
 
-class EventRow(Struct, frozen=True):
+class TailedEvent(Struct, frozen=True):
     """One event of any account."""
 
     id: UUID
@@ -32,7 +32,7 @@ class EventRow(Struct, frozen=True):
     payload: str
 
 
-FRESH = _SQL.rows("fresh_events", EventRow)
+FRESH = _SQL.rows("fresh_events", TailedEvent)
 
 
 def follow(
@@ -61,7 +61,7 @@ def follow(
             runner.run(connection.close())
 
 
-def _shown(row: EventRow) -> dict[str, Any]:
+def _shown(row: TailedEvent) -> dict[str, Any]:
     payload = json.loads(row.payload)
     return {
         "accountId": ids.format_id(ids.Kind.ACCOUNT, row.account_id),

@@ -1,7 +1,7 @@
 """`ops up`: brings the service up on this host, keeps it up, replaces its processes when asked, drains it at the end.
 
 Order: state lock, listening sockets, embedded servers, migrations, local helpers, first run, service processes. They
-stop in the order of a message's way: doors first, so that what was accepted can still be settled.
+stop in the order of a message's way: listeners first, so that what was accepted can still be settled.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ import msgspec
 from engine.base.settings import PROCESSES, BadSetting, HostPort, Loaded, Settings, variable
 from engine.store.socket_activation import WrongSockets
 from mta.outbound.source_ips.addresses import check_sources
-from ops import control, fleet, log_levels, rolling
-from ops.agreement import Disagreement, agree
+from ops import control, log_levels, process_specs, rolling
+from ops.cluster_check import ClusterMismatch, agree
+from ops.console import UpConsole
 from ops.control import Refused
 from ops.embedded import CannotServe, PostgresServer, ValkeyServer
 from ops.rolling import Roller
-from ops.sockets import Doors, PortTaken
+from ops.sockets import ListeningSockets, PortTaken
 from ops.state import AlreadyRunning, StateLock, UnusableState, holder, kept_pepper, make_state, write_private
 from ops.supervise import StartFailed, Supervisor
-from ops.voice import Voice
 
 READY_TIMEOUT_S = 60.0
 REDIS_TIMEOUT_S = 2.0
@@ -38,7 +38,7 @@ _FIRST_RUN = "first-run.json"
 
 
 _PLAIN = (
-    AlreadyRunning, BadSetting, CannotServe, Disagreement, PortTaken, StartFailed, UnusableState, WrongSockets,
+    AlreadyRunning, BadSetting, CannotServe, ClusterMismatch, PortTaken, StartFailed, UnusableState, WrongSockets,
 )  # fmt: skip
 
 
@@ -53,14 +53,14 @@ def run(loaded: Loaded) -> int:
     other; on a terminal it means that the terminal has gone, and drains. 0 after a drain, 1 when the service could
     not be brought up (said on standard error), 130 after the second signal.
     """
-    with Voice() as voice:
+    with UpConsole() as console:
         try:
             state = make_state(loaded.settings.state)
-            with StateLock(state), Doors() as doors:
-                doors.take()
-                return asyncio.run(_serve(_settled(loaded, doors), state, voice, doors))
+            with StateLock(state), ListeningSockets() as listeners:
+                listeners.take()
+                return asyncio.run(_serve(_settled(loaded, listeners), state, console, listeners))
         except _PLAIN as error:
-            voice.fail(str(error))
+            console.fail(str(error))
     return 1
 
 
@@ -86,30 +86,30 @@ def attach(loaded: Loaded) -> Settings:
     return msgspec.structs.replace(settings, **found)
 
 
-async def _serve(loaded: Loaded, state: Path, voice: Voice, doors: Doors) -> int:
+async def _serve(loaded: Loaded, state: Path, console: UpConsole, listeners: ListeningSockets) -> int:
     """Rise, wait for a signal, descend."""
     first, second = _signals()
     servers = _embedded(loaded.settings, state)
     (state / _RUNNING).unlink(missing_ok=True)
     try:
-        async with Supervisor(voice.say) as supervisor:
-            rising = asyncio.create_task(_rise(loaded, state, supervisor, servers, voice, doors))
+        async with Supervisor(console.say) as supervisor:
+            rising = asyncio.create_task(_rise(loaded, state, supervisor, servers, console, listeners))
             await _either(rising, first)
             if not rising.done():
                 rising.cancel()
                 await asyncio.wait({rising})
             elif rising.exception() is None:
-                await _stay(supervisor, state, voice, first)
+                await _stay(supervisor, state, console, first)
             if first.is_set():
-                voice.say("Stopping: open requests and deliveries end first (a second Ctrl-C ends all at once)")
-            await _either(asyncio.create_task(_descend(supervisor, doors)), second)
+                console.say("Stopping: open requests and deliveries end first (a second Ctrl-C ends all at once)")
+            await _either(asyncio.create_task(_descend(supervisor, listeners)), second)
             if not rising.cancelled():
                 rising.result()
     finally:
         (state / _RUNNING).unlink(missing_ok=True)
         for server in servers.values():
             server.forget_sockets()
-    voice.say("Stopped at once" if second.is_set() else "Stopped")
+    console.say("Stopped at once" if second.is_set() else "Stopped")
     return INTERRUPTED if second.is_set() else 0
 
 
@@ -118,43 +118,43 @@ async def _rise(
     state: Path,
     supervisor: Supervisor,
     servers: Mapping[str, PostgresServer | ValkeyServer],
-    voice: Voice,
-    doors: Doors,
+    console: UpConsole,
+    listeners: ListeningSockets,
 ) -> None:
     """Everything from nothing to the ready line."""
     began = time.monotonic()
     check_sources(loaded.settings)
-    fleet.check_ports(loaded.settings, doors.given)
-    doors.open(loaded.settings, fleet.doors_of(loaded.settings))
+    process_specs.check_ports(loaded.settings, listeners.given)
+    listeners.open(loaded.settings, process_specs.socket_names(loaded.settings))
     for server in servers.values():
-        voice.stage(f"Starting {server.name}")
+        console.stage(f"Starting {server.name}")
         await asyncio.to_thread(server.prepare)
-        supervisor.start(fleet.server(server))
+        supervisor.start(process_specs.server(server))
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
     settings = _filled(loaded, state, {field: server.url for field, server in servers.items()})
     _record(settings, state)
-    voice.stage("Bringing the database up to date")
+    console.stage("Bringing the database up to date")
     await _migrate(settings)
-    await _agree(settings, voice)
-    fleet.empty_metrics(state)
+    await _agree(settings, console)
+    process_specs.empty_metrics(state)
     log_levels.forget(state)
     first_run: dict[str, Any] = {}
     fresh = not (state / _FIRST_RUN).exists()
     if _is_whole(settings):
-        voice.stage("Starting the local DNS responder and the sink")
-        for spec in fleet.helpers(settings):
+        console.stage("Starting the local DNS responder and the sink")
+        for spec in process_specs.helpers(settings):
             supervisor.start(spec)
-        await supervisor.wait_ready(*fleet.HELPERS, timeout_s=READY_TIMEOUT_S)
+        await supervisor.wait_ready(*process_specs.HELPERS, timeout_s=READY_TIMEOUT_S)
         first_run = await _first_run(settings, state)
-    voice.stage("Starting the service")
-    for spec in fleet.processes(settings, doors):
+    console.stage("Starting the service")
+    for spec in process_specs.processes(settings, listeners):
         supervisor.start(spec)
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
-    voice.ready(_ready_line(settings, time.monotonic() - began))
+    console.ready(_ready_line(settings, time.monotonic() - began))
     if warning := await _redis_warning(settings):
-        voice.say(warning)
+        console.say(warning)
     if fresh and first_run:
-        voice.say(_invitation(first_run, state / _FIRST_RUN, show_key=voice.terminal))
+        console.say(_invitation(first_run, state / _FIRST_RUN, show_key=console.terminal))
 
 
 def _is_whole(settings: Settings) -> bool:
@@ -162,45 +162,45 @@ def _is_whole(settings: Settings) -> bool:
     return settings.delivery == "local" and set(settings.processes) == set(PROCESSES)
 
 
-async def _stay(supervisor: Supervisor, state: Path, voice: Voice, first: asyncio.Event) -> None:
+async def _stay(supervisor: Supervisor, state: Path, console: UpConsole, first: asyncio.Event) -> None:
     """Answer operators and heed SIGHUP until told to stop."""
-    roller = Roller(supervisor, voice.say)
+    roller = Roller(supervisor, console.say)
     hangup = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, (first if voice.terminal else hangup).set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, (first if console.terminal else hangup).set)
     levels = log_levels.Levels(state, supervisor)
 
     async def act(asked: dict[str, Any], say: control.Say) -> None:
         await (levels.act if asked.get("do") == "log level" else roller.act)(asked, say)
 
     async with control.answering(state, act):
-        rolling_restarts = asyncio.create_task(_heed(hangup, roller, voice))
+        rolling_restarts = asyncio.create_task(_heed(hangup, roller, console))
         await first.wait()
         rolling_restarts.cancel()
         await asyncio.wait({rolling_restarts})
 
 
-async def _heed(hangup: asyncio.Event, roller: Roller, voice: Voice) -> None:
+async def _heed(hangup: asyncio.Event, roller: Roller, console: UpConsole) -> None:
     while True:
         await hangup.wait()
         hangup.clear()
         try:
-            voice.say("Replacing the processes one after the other")
+            console.say("Replacing the processes one after the other")
             await roller.restart()
-            voice.say("All processes were replaced")
+            console.say("All processes were replaced")
         except Refused as error:
-            voice.say(str(error))
+            console.say(str(error))
 
 
-async def _descend(supervisor: Supervisor, doors: Doors) -> None:
-    """Doors, delivery, background work, the local world, then what they all stand on."""
-    doors.close()  # with the last process that accepts, callers are refused: nobody waits for who never comes
-    for stage in (("api", "relay"), ("mta",), ("worker", "metrics"), fleet.HELPERS, ("valkey",), ("postgres",)):
+async def _descend(supervisor: Supervisor, listeners: ListeningSockets) -> None:
+    """ListeningSockets, delivery, background work, the local world, then what they all stand on."""
+    listeners.close()  # with the last process that accepts, callers are refused: nobody waits for who never comes
+    for stage in (("api", "relay"), ("mta",), ("worker", "metrics"), process_specs.HELPERS, ("valkey",), ("postgres",)):
         await supervisor.stop(*(name for name in supervisor.pids() if rolling.kind(name) in stage))
 
 
-def _settled(loaded: Loaded, doors: Doors) -> Loaded:
+def _settled(loaded: Loaded, listeners: ListeningSockets) -> Loaded:
     """The settings as the sockets are that were handed over."""
-    settings = doors.settled(loaded.settings)
+    settings = listeners.settled(loaded.settings)
     if loaded.origin["public_url"] == "default":
         settings = msgspec.structs.replace(settings, public_url=f"http://127.0.0.1:{settings.api_port}")
     return Loaded(settings, loaded.origin)
@@ -222,7 +222,7 @@ def _filled(loaded: Loaded, state: Path, urls: Mapping[str, str]) -> Settings:
     found: dict[str, Any] = {"state": state, "key_pepper": given.key_pepper or kept_pepper(state), **urls}
     if given.delivery == "local" and set(given.processes) == set(PROCESSES):
         if loaded.origin["dns_servers"] == "default":
-            found["dns_servers"] = (HostPort(fleet.LOOPBACK, given.dns_port),)
+            found["dns_servers"] = (HostPort(process_specs.LOOPBACK, given.dns_port),)
         if loaded.origin["allow_private_mx"] == "default":
             found["allow_private_mx"] = True  # the sink listens on loopback
     return msgspec.structs.replace(given, **found)
@@ -270,9 +270,9 @@ async def _redis_warning(settings: Settings) -> str | None:
     return None
 
 
-async def _agree(settings: Settings, voice: Voice) -> None:
+async def _agree(settings: Settings, console: UpConsole) -> None:
     for sentence in await agree(settings):
-        voice.say(sentence)
+        console.say(sentence)
 
 
 async def _first_run(settings: Settings, state: Path) -> dict[str, Any]:
@@ -286,7 +286,7 @@ def _ready_line(settings: Settings, took_s: float) -> str:
     parts = [f"metrics http://{host}:{settings.metrics_port}/metrics"]
     if "api" in settings.processes:
         parts.insert(0, f"API http://{host}:{settings.api_port}")
-    if fleet.relays(settings):
+    if process_specs.relays(settings):
         parts.append(f"SMTP submission {settings.submission_host}:{settings.submission_port}")
     elif settings.relay_workers and "relay" in settings.processes:
         parts.append("no SMTP submission: set WAYBILL_TLS_CERT and WAYBILL_TLS_KEY")

@@ -33,8 +33,8 @@ from loadtests.drill.sends import ApiAccess, SendClient, expects_greylisting, pl
 from loadtests.drill.service import Service
 from loadtests.drill.stage import account_id, database_url, first_access, new_access, played
 from loadtests.drill.verdict import DrillVerdict
-from ops.fleet import PRELOAD
 from ops.local.sink_store import SinkEntry, entries
+from ops.process_specs import PRELOAD
 
 NAME: Final = "clock"
 RATE: Final = 40.0

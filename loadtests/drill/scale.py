@@ -28,7 +28,7 @@ from loadtests.drill.sinks import SinkSites
 from loadtests.drill.stage import first_access, played_in_world
 from loadtests.drill.verdict import DrillVerdict
 from loadtests.drill.world import DrillWorld
-from ops import fleet, operate, shards
+from ops import admin, process_specs, shards
 from ops.supervise import ProcessSpec
 
 NAME: Final = "scale"
@@ -72,7 +72,7 @@ class Mtas:
         self.killed: list[Struck] = []
         self.how = how
         settings = msgspec.structs.replace(service.settings, mta_workers=max(COUNTS), allow_private_mx=True)
-        self._specs = {spec.name: spec for spec in fleet.processes(settings) if spec.name.startswith("mta-")}
+        self._specs = {spec.name: spec for spec in process_specs.processes(settings) if spec.name.startswith("mta-")}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -115,7 +115,7 @@ async def _played(service: Service, world: DrillWorld, mtas: Mtas, messages: int
     client = SendClient(service.base_url, access, plan(messages))
     sites = SinkSites(DOMAINS, store, world.point, port=service.sink_port, delay_s=QUEUEING_S)
     moved: dict[tuple[object, ...], int] = {}
-    async with sites, operate.opened(service.settings) as pool:
+    async with sites, admin.opened(service.settings) as pool:
         counting = asyncio.create_task(_count_moved(pool, moved))
         await client.run()
         sites.pace(DOT_S)

@@ -31,10 +31,10 @@ from loadtests.runner import own, verdict
 from loadtests.runner.bounds import LoadFailed, refuse
 from loadtests.runner.catalogue import SCENARIOS, Scenario
 from loadtests.users.world import VARIABLE, LoadSender, LoadWorld
-from ops import launch, operate
+from ops import admin, launch
 from ops.embedded import CannotServe
-from ops.fleet import ROOT, PortTaken
 from ops.local.sink_store import entries
+from ops.process_specs import ROOT, PortTaken
 from ops.state import UnusableState
 from ops.supervise import StartFailed
 
@@ -51,7 +51,7 @@ Say = Callable[[str], None]
 
 
 _FAILURES: Final = (
-    BadSetting, CannotServe, LoadFailed, PortTaken, StartFailed, UnusableState, operate.ApiError, DatabaseUnavailable,
+    BadSetting, CannotServe, LoadFailed, PortTaken, StartFailed, UnusableState, admin.ApiError, DatabaseUnavailable,
 )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ async def _elsewhere(options: LoadOptions, say: Say) -> dict[str, Any]:
     assert options.url is not None
     assert options.key is not None
     url, key = options.url.rstrip("/"), options.key
-    domains = await asyncio.to_thread(operate.call_api, url, "GET", "/v1/domains", key)
+    domains = await asyncio.to_thread(admin.call_api, url, "GET", "/v1/domains", key)
     name = next((one["name"] for one in domains["data"] if one["status"] == "verified"), None)
     if name is None:
         raise LoadFailed("That account has no verified domain to send from.")
@@ -177,7 +177,7 @@ async def _elsewhere(options: LoadOptions, say: Say) -> dict[str, Any]:
     signatures = await _under_load(options, world, sampler, say, nothing)
     done = await asyncio.to_thread(course.read, options.folder, [])
     lost = sum(one.status.startswith("lost") for one in done.requests)
-    proof = await asyncio.to_thread(operate.call_api, url, "GET", "/v1/audit/verify", key)
+    proof = await asyncio.to_thread(admin.call_api, url, "GET", "/v1/audit/verify", key)
     findings = [
         CheckResult("every request was answered", lost == 0, f"{lost} of {len(done.requests)} were not"),
         verdict.whole([proof]),

@@ -24,7 +24,7 @@ class BackupError(RuntimeError):
     """A backup can't be made, read or restored; the text says why and what to do."""
 
 
-class Part(Struct, frozen=True):
+class BackupPart(Struct, frozen=True):
     """The rows of one table: `rows` and `digest` are those of `ops.backup.rows`, `sha256` is the file's."""
 
     file: str
@@ -56,7 +56,7 @@ class Manifest(Struct, frozen=True):
     took_s: float
     migrations: list[Migration]
     pepper: str  # fingerprint
-    parts: list[Part]
+    parts: list[BackupPart]
     files: dict[str, str]  # SHA-256 of the other files
     accounts: int  # those with a log; `heads.tsv` holds where each ended
     events: int

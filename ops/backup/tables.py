@@ -47,7 +47,7 @@ class Migration(Struct, frozen=True):
     digest: str
 
 
-class Session(Struct, frozen=True):
+class ConnectedProcessRow(Struct, frozen=True):
     """One of our own processes, by the name of its connections."""
 
     name: str
@@ -56,7 +56,7 @@ class Session(Struct, frozen=True):
 _TABLES = _SQL.rows("list_tables", Table)
 _REFERENCES = _SQL.rows("list_references", Reference)
 MIGRATIONS = _SQL.rows("applied_migrations", Migration)
-SESSIONS = _SQL.rows("own_sessions", Session)
+SESSIONS = _SQL.rows("own_sessions", ConnectedProcessRow)
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import click
 
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
-from ops import operate
+from ops import admin
 from ops.commands.base import as_json, attached, fail, reported, show
 
 _account = click.option("--account", "account_id", required=True, help="Id of the account (acc_…).")
@@ -41,9 +41,9 @@ def account_create(
     *, name: str, email: str, plan: str, daily_cap: int | None, monthly_cap: int | None, as_json: bool
 ) -> None:
     """Open an account; its owner's password is printed once."""
-    made = operate.with_pool(
+    made = admin.with_pool(
         attached(),
-        lambda pool: operate.create_account(
+        lambda pool: admin.create_account(
             pool, name=name, email=email, plan=Plan(plan), daily_cap=daily_cap, monthly_cap=monthly_cap
         ),
     )
@@ -59,7 +59,7 @@ def account_retention(*, account_id: str, days: int | None, as_json: bool) -> No
     """Keep an account's records longer than its plan does."""
     from ops import retention  # noqa: PLC0415
 
-    agreed = operate.with_pool(attached(), lambda pool: retention.agree(pool, account=account_id, days=days))
+    agreed = admin.with_pool(attached(), lambda pool: retention.agree(pool, account=account_id, days=days))
     show(agreed, as_json=as_json)
 
 
@@ -69,9 +69,9 @@ def account_retention(*, account_id: str, days: int | None, as_json: bool) -> No
 @reported
 def account_list(*, limit: int, as_json: bool) -> None:
     """List the newest accounts and their status."""
-    from ops import standing  # noqa: PLC0415
+    from ops import accounts  # noqa: PLC0415
 
-    found = operate.with_pool(attached(), lambda pool: standing.listed(pool, limit=limit))
+    found = admin.with_pool(attached(), lambda pool: accounts.listed(pool, limit=limit))
     show({"accounts": found}, as_json=as_json)
 
 
@@ -81,9 +81,9 @@ def account_list(*, limit: int, as_json: bool) -> None:
 @reported
 def account_show(*, account_id: str, as_json: bool) -> None:
     """Show an account: suspensions, deletion, sub-accounts; or what is left of an erased one."""
-    from ops import standing  # noqa: PLC0415
+    from ops import accounts  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: standing.shown(pool, account=account_id)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: accounts.shown(pool, account=account_id)), as_json=as_json)
 
 
 @account.command("suspend")
@@ -93,9 +93,9 @@ def account_show(*, account_id: str, as_json: bool) -> None:
 @reported
 def account_suspend(*, account_id: str, reason: str, as_json: bool) -> None:
     """Stop an account and its sub-accounts: keys end, queued mail is held, people may only look."""
-    from ops import standing  # noqa: PLC0415
+    from ops import accounts  # noqa: PLC0415
 
-    done = operate.with_pool(attached(), lambda pool: standing.suspend(pool, account=account_id, reason=reason))
+    done = admin.with_pool(attached(), lambda pool: accounts.suspend(pool, account=account_id, reason=reason))
     show(done, as_json=as_json)
 
 
@@ -105,9 +105,9 @@ def account_suspend(*, account_id: str, reason: str, as_json: bool) -> None:
 @reported
 def account_resume(*, account_id: str, as_json: bool) -> None:
     """Let a suspended account go on: held mail goes out, and what came of its mail until now is forgiven."""
-    from ops import standing  # noqa: PLC0415
+    from ops import accounts  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: standing.resume(pool, account=account_id)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: accounts.resume(pool, account=account_id)), as_json=as_json)
 
 
 @click.group()
@@ -121,9 +121,9 @@ def person() -> None:
 @reported
 def person_show(*, email: str, as_json: bool) -> None:
     """Show the person with a mail address, and their accounts."""
-    from ops import persons  # noqa: PLC0415
+    from ops import people  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: persons.shown(pool, email=email)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: people.shown(pool, email=email)), as_json=as_json)
 
 
 @person.command("reset-factor")
@@ -132,9 +132,9 @@ def person_show(*, email: str, as_json: bool) -> None:
 @reported
 def person_reset_factor(*, email: str, as_json: bool) -> None:
     """Turn off a person's second factor, when app and codes are lost: sessions end, and a mail tells them."""
-    from ops import persons  # noqa: PLC0415
+    from ops import people  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: persons.reset_factor(pool, email=email)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: people.reset_factor(pool, email=email)), as_json=as_json)
 
 
 @person.command("sign-out")
@@ -143,9 +143,9 @@ def person_reset_factor(*, email: str, as_json: bool) -> None:
 @reported
 def person_sign_out(*, email: str, as_json: bool) -> None:
     """End all of a person's sessions."""
-    from ops import persons  # noqa: PLC0415
+    from ops import people  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: persons.sign_out(pool, email=email)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: people.sign_out(pool, email=email)), as_json=as_json)
 
 
 @click.group()
@@ -163,8 +163,8 @@ def key_create(*, account_id: str, scopes: str, name: str, as_json: bool) -> Non
     """Create an API key; it is printed once."""
     settings = attached()
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
-    made = operate.with_pool(
-        settings, lambda pool: operate.create_key(pool, settings, account=account_id, name=name, scopes=wanted)
+    made = admin.with_pool(
+        settings, lambda pool: admin.create_key(pool, settings, account=account_id, name=name, scopes=wanted)
     )
     show(made, as_json=as_json)
 
@@ -177,7 +177,7 @@ def key_list(*, account_id: str, as_json: bool) -> None:
     """List an account's keys, without their secrets."""
     from ops import keys  # noqa: PLC0415
 
-    show({"keys": operate.with_pool(attached(), lambda pool: keys.listed(pool, account=account_id))}, as_json=as_json)
+    show({"keys": admin.with_pool(attached(), lambda pool: keys.listed(pool, account=account_id))}, as_json=as_json)
 
 
 @key.command("revoke")
@@ -189,7 +189,7 @@ def key_revoke(*, account_id: str, key_id: str, as_json: bool) -> None:
     """Revoke a key, such as one that has leaked; that can't be undone."""
     from ops import keys  # noqa: PLC0415
 
-    done = operate.with_pool(attached(), lambda pool: keys.revoked(pool, account=account_id, key=key_id))
+    done = admin.with_pool(attached(), lambda pool: keys.revoked(pool, account=account_id, key=key_id))
     show(done, as_json=as_json)
 
 
@@ -207,8 +207,8 @@ def domain() -> None:
 def domain_add(*, account_id: str, name: str, verified: bool, as_json: bool) -> None:
     """Add a domain; prints the DNS records to publish."""
     settings = attached()
-    made = operate.with_pool(
-        settings, lambda pool: operate.add_domain(pool, settings, account=account_id, name=name, verified=verified)
+    made = admin.with_pool(
+        settings, lambda pool: admin.add_domain(pool, settings, account=account_id, name=name, verified=verified)
     )
     show(made, as_json=as_json)
 
@@ -221,9 +221,7 @@ def domain_add(*, account_id: str, name: str, verified: bool, as_json: bool) -> 
 def domain_verify(*, account_id: str, name: str, as_json: bool) -> None:
     """Check a domain's records in DNS; exit status 1 while it is not verified."""
     settings = attached()
-    found = operate.with_pool(
-        settings, lambda pool: operate.check_domain(pool, settings, account=account_id, name=name)
-    )
+    found = admin.with_pool(settings, lambda pool: admin.check_domain(pool, settings, account=account_id, name=name))
     if found is None:
         fail(f"{name} is not a domain of {account_id}.")
     show(found, as_json=as_json)
@@ -245,9 +243,7 @@ def platform_set(*, account_id: str, sender: str | None, as_json: bool) -> None:
     """Send confirmations, notices and links for passwords from this account."""
     settings = attached()
     show(
-        operate.with_pool(
-            settings, lambda pool: operate.set_platform(pool, settings, account=account_id, sender=sender)
-        ),
+        admin.with_pool(settings, lambda pool: admin.set_platform(pool, settings, account=account_id, sender=sender)),
         as_json=as_json,
     )
 
@@ -258,4 +254,4 @@ def platform_set(*, account_id: str, sender: str | None, as_json: bool) -> None:
 def platform_show(*, as_json: bool) -> None:
     """Show that account, the sender of its mail, and how much of it waits."""
     settings = attached()
-    show(operate.with_pool(settings, lambda pool: operate.show_platform(pool, settings)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: admin.show_platform(pool, settings)), as_json=as_json)

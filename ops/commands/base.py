@@ -12,7 +12,7 @@ from typing import NoReturn, ParamSpec
 import click
 
 from engine.base.settings import BadSetting, Loaded, Settings, load
-from ops import operate
+from ops import admin
 from ops.commands.failures import EXPECTED, sentence
 from ops.commands.output import cell, console, line, print_json, show, table
 
@@ -62,7 +62,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
             command(*args, **kwargs)
         except (click.exceptions.Exit, click.Abort):
             raise
-        except operate.ApiError as error:
+        except admin.ApiError as error:
             if kwargs.get("as_json"):
                 click.echo(json.dumps(error.answer, indent=2))
                 raise click.exceptions.Exit(1) from error

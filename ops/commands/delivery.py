@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ops import operate
+from ops import admin
 from ops.commands.base import as_json, attached, fail, reported, show, table
 from ops.commands.durations import Duration
 
@@ -71,7 +71,7 @@ def queue(context: click.Context, *, by: str, limit: int, as_json: bool) -> None
     from ops import queue as levers  # noqa: PLC0415
 
     settings = attached()
-    found = operate.with_pool(settings, lambda pool: levers.depths(pool, settings, by=by, limit=limit))
+    found = admin.with_pool(settings, lambda pool: levers.depths(pool, settings, by=by, limit=limit))
     if as_json:
         show(found, as_json=True)
         return
@@ -100,7 +100,7 @@ def queue_suspend(*, reason: str, for_s: float | None, as_json: bool, **on: Any)
     from ops import queue as levers  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
-    done = operate.with_pool(settings, lambda pool: levers.suspend(pool, settings, target, reason=reason, for_s=for_s))
+    done = admin.with_pool(settings, lambda pool: levers.suspend(pool, settings, target, reason=reason, for_s=for_s))
     show(done, as_json=as_json)
 
 
@@ -114,7 +114,7 @@ def queue_resume(*, note: str | None, as_json: bool, **on: Any) -> None:
     from ops import queue as levers  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
-    show(operate.with_pool(settings, lambda pool: levers.resume(pool, settings, target, note=note)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: levers.resume(pool, settings, target, note=note)), as_json=as_json)
 
 
 @queue.command("flush")
@@ -127,7 +127,7 @@ def queue_flush(*, note: str | None, as_json: bool, **on: Any) -> None:
     from ops import queue as levers  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
-    show(operate.with_pool(settings, lambda pool: levers.flush(pool, settings, target, note=note)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: levers.flush(pool, settings, target, note=note)), as_json=as_json)
 
 
 @queue.command("bounce")
@@ -145,7 +145,7 @@ def queue_bounce(*, reason: str, yes: bool, as_json: bool, **on: Any) -> None:
         whose = "" if on_everything(target) else f" for the {target[0].value} {target[1]}"
         click.confirm(f"Give up everything that waits{whose}?", abort=True, err=True)
     settings = attached()
-    done = operate.with_pool(settings, lambda pool: levers.bounce(pool, settings, target, reason=reason))
+    done = admin.with_pool(settings, lambda pool: levers.bounce(pool, settings, target, reason=reason))
     show(done, as_json=as_json)
 
 
@@ -163,7 +163,7 @@ def site_show(*, name: str, as_json: bool) -> None:
     from ops import sites  # noqa: PLC0415
 
     settings = attached()
-    found = operate.with_pool(settings, lambda pool: sites.show(pool, settings, name))
+    found = admin.with_pool(settings, lambda pool: sites.show(pool, settings, name))
     if as_json:
         show(found, as_json=True)
         return
@@ -224,7 +224,7 @@ def site_set(
     if not fields and why is None:
         fail("Nothing to set: give at least one option.")
     settings = attached()
-    show(operate.with_pool(settings, lambda pool: sites.change(pool, settings, name, fields, why)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: sites.change(pool, settings, name, fields, why)), as_json=as_json)
 
 
 @site.command("list")
@@ -234,7 +234,7 @@ def site_list(*, as_json: bool) -> None:
     """List all rules, and the sites with news of the last hour."""
     from ops import sites  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), sites.listing), as_json=as_json)
+    show(admin.with_pool(attached(), sites.listing), as_json=as_json)
 
 
 @site.command("reset")
@@ -246,7 +246,7 @@ def site_reset(*, name: str, as_json: bool) -> None:
     from ops import sites  # noqa: PLC0415
 
     settings = attached()
-    show(operate.with_pool(settings, lambda pool: sites.reset(pool, settings, name)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: sites.reset(pool, settings, name)), as_json=as_json)
 
 
 @click.group()
@@ -262,7 +262,7 @@ def source_list(*, as_json: bool) -> None:
     from ops import sources  # noqa: PLC0415
 
     settings = attached()
-    found = operate.with_pool(settings, lambda pool: sources.listing(pool, settings))
+    found = admin.with_pool(settings, lambda pool: sources.listing(pool, settings))
     if not as_json and not found["sources"]:
         click.echo("No source is configured: the system chooses an address for each connection.")
         return
@@ -278,7 +278,7 @@ def source_show(*, ip: str, as_json: bool) -> None:
     from ops import sources  # noqa: PLC0415
 
     settings = attached()
-    found = operate.with_pool(settings, lambda pool: sources.show(pool, settings, ip))
+    found = admin.with_pool(settings, lambda pool: sources.show(pool, settings, ip))
     show(
         found if as_json else {name: value for name, value in found.items() if value not in (None, [])}, as_json=as_json
     )
@@ -301,7 +301,7 @@ def source_pool_set(*, name: str, ips: str, as_json: bool) -> None:
     from ops import sources  # noqa: PLC0415
 
     settings = attached()
-    show(operate.with_pool(settings, lambda pool: sources.set_pool(pool, settings, name, ips)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: sources.set_pool(pool, settings, name, ips)), as_json=as_json)
 
 
 @source_pool.command("remove")
@@ -312,7 +312,7 @@ def source_pool_remove(*, name: str, as_json: bool) -> None:
     """Remove a pool that nothing is assigned to."""
     from ops import sources  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: sources.remove_pool(pool, name)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: sources.remove_pool(pool, name)), as_json=as_json)
 
 
 @source.command("assign")
@@ -325,7 +325,7 @@ def source_assign(*, stream: str, name: str, account: str | None, as_json: bool)
     """Send mail of a stream from a pool; an assignment of one account goes before that of all."""
     from ops import sources  # noqa: PLC0415
 
-    done = operate.with_pool(attached(), lambda pool: sources.assign(pool, stream=stream, name=name, account=account))
+    done = admin.with_pool(attached(), lambda pool: sources.assign(pool, stream=stream, name=name, account=account))
     show(done, as_json=as_json)
 
 
@@ -338,7 +338,7 @@ def source_unassign(*, stream: str, account: str | None, as_json: bool) -> None:
     """Send mail of a stream from any address again."""
     from ops import sources  # noqa: PLC0415
 
-    done = operate.with_pool(attached(), lambda pool: sources.unassign(pool, stream=stream, account=account))
+    done = admin.with_pool(attached(), lambda pool: sources.unassign(pool, stream=stream, account=account))
     show(done, as_json=as_json)
 
 
@@ -357,11 +357,11 @@ def source_warmup(*, ip: str, start: datetime | None, plan: str | None, off: boo
         fail("Give either --start DATE, with or without --plan, or --off.")
     settings = attached()
     if start is None:
-        show(operate.with_pool(settings, lambda pool: sources.end_warm_up(pool, ip)), as_json=as_json)
+        show(admin.with_pool(settings, lambda pool: sources.end_warm_up(pool, ip)), as_json=as_json)
         return
     steps = None if plan is None else _numbers("--plan", plan, int)
     day = start.date()
-    show(operate.with_pool(settings, lambda pool: sources.warm_up(pool, ip, day, steps)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: sources.warm_up(pool, ip, day, steps)), as_json=as_json)
 
 
 @source.command("trust")
@@ -373,7 +373,7 @@ def source_trust(*, ip: str, site: str | None, as_json: bool) -> None:
     """Use an address again for sites whose servers refused it, once it is off a blocklist."""
     from ops import sources  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: sources.trust(pool, ip, site)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: sources.trust(pool, ip, site)), as_json=as_json)
 
 
 @click.command()
@@ -384,7 +384,7 @@ def explain(*, message: str, as_json: bool) -> None:
     """Tell in plain words what happened to a message, who can act on it, and how."""
     from ops.explain import explain as told  # noqa: PLC0415
 
-    found = operate.with_pool(attached(), lambda pool: told(pool, message))
+    found = admin.with_pool(attached(), lambda pool: told(pool, message))
     if as_json:
         show(found, as_json=True)
     else:

@@ -15,7 +15,7 @@ from engine.store.database_errors import (
     LoginRefused,
     SchemaMismatch,
 )
-from ops.operate import ApiError
+from ops.admin import ApiError
 
 FOREIGN = (OSError, DatabaseError)  # of the system and of the database
 EXPECTED = (ApiError, BadAddress, BadSetting, Refusal, RuntimeError, ValueError, WrongId, *FOREIGN)

@@ -11,7 +11,7 @@ import click
 
 from engine.base.events import Status
 from engine.base.settings import Loaded
-from ops import operate
+from ops import admin
 from ops.commands.base import as_json, attached, fail, line, loaded, print_json, reported, show, table
 from ops.first_run import FILE as FIRST_RUN
 
@@ -49,7 +49,7 @@ def send(
     }
     if html is not None:
         body["html"] = html
-    show(operate.call_api(access["baseUrl"], "POST", "/v1/emails", access["apiKey"], body), as_json=as_json)
+    show(admin.call_api(access["baseUrl"], "POST", "/v1/emails", access["apiKey"], body), as_json=as_json)
 
 
 @click.command()
@@ -65,15 +65,15 @@ def messages(
 ) -> None:
     """List the newest messages of the key's account, of another one, or of all."""
     if _one_of(account=account, everybody=everybody, key=key):
-        from ops import mailbox  # noqa: PLC0415
+        from ops import stored_messages  # noqa: PLC0415
 
-        found = operate.with_pool(
-            attached(), lambda pool: mailbox.newest(pool, account=account, status=status, limit=limit)
+        found = admin.with_pool(
+            attached(), lambda pool: stored_messages.newest(pool, account=account, status=status, limit=limit)
         )
     else:
         access = _access(key)
         query = urlencode({"limit": limit} | ({"status": status} if status else {}))
-        found = operate.call_api(access["baseUrl"], "GET", f"/v1/messages?{query}", access["apiKey"])["data"]
+        found = admin.call_api(access["baseUrl"], "GET", f"/v1/messages?{query}", access["apiKey"])["data"]
     if as_json:
         print_json(found)
     elif not found:
@@ -92,12 +92,12 @@ def messages(
 def message(*, message: str, account: str | None, everybody: bool, key: str | None, as_json: bool) -> None:
     """Show one message with its waybill, the history of its events."""
     if _one_of(account=account, everybody=everybody, key=key):
-        from ops import mailbox  # noqa: PLC0415
+        from ops import stored_messages  # noqa: PLC0415
 
-        found = operate.with_pool(attached(), lambda pool: mailbox.opened(pool, message, account=account))
+        found = admin.with_pool(attached(), lambda pool: stored_messages.opened(pool, message, account=account))
     else:
         access = _access(key)
-        found = operate.call_api(access["baseUrl"], "GET", f"/v1/messages/{message}", access["apiKey"])
+        found = admin.call_api(access["baseUrl"], "GET", f"/v1/messages/{message}", access["apiKey"])
     if as_json:
         print_json(found)
         return

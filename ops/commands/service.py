@@ -7,7 +7,7 @@ import click
 
 from engine.base.settings import PREFIX, shown, unknown_setting
 from engine.base.settings_docs import SettingDoc
-from ops import operate
+from ops import admin
 from ops.commands.base import as_json, attached, fail, loaded, print_json, reported, show, state_folder, table
 
 COMPLETE_VARIABLE = "_WAYBILL_COMPLETE"
@@ -91,13 +91,13 @@ def adopt(*, yes: bool, as_json: bool) -> None:
     """
     import asyncio  # noqa: PLC0415
 
-    from ops import agreement  # noqa: PLC0415
+    from ops import cluster_check  # noqa: PLC0415
 
     if not yes:
         click.confirm(
             "Keys, sessions and tokens made under another pepper will never work again. Go on?", abort=True, err=True
         )
-    asyncio.run(agreement.adopt(attached()))
+    asyncio.run(cluster_check.adopt(attached()))
     if as_json:
         print_json({"adopted": True})
     else:
@@ -203,7 +203,7 @@ def purge(*, dry_run: bool, as_json: bool) -> None:
     """Remove records that no plan keeps any more; the worker does it daily."""
     from ops import retention  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: retention.purge(pool, dry_run=dry_run)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: retention.purge(pool, dry_run=dry_run)), as_json=as_json)
 
 
 @click.command()

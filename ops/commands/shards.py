@@ -11,11 +11,11 @@ import asyncpg
 import click
 
 from engine.base.settings import Settings
-from ops import operate
+from ops import admin
 from ops.commands.base import as_json, attached, fail, reported, show, table
 
 if TYPE_CHECKING:
-    from ops.shards import Plan
+    from ops.shards import ShardPlan
 
 SHOWN = 20
 MAX_STEPS = 40  # of a plan, printed
@@ -23,7 +23,7 @@ MAX_STEPS = 40  # of a plan, printed
 _member = click.argument(
     "name", metavar="MEMBER|NODE", help="An mta process or a host, as `ops shards` and `ops nodes` name them."
 )
-Planner = Callable[[asyncpg.Pool, Settings], Awaitable["Plan"]]
+Planner = Callable[[asyncpg.Pool, Settings], Awaitable["ShardPlan"]]
 
 
 def _changes(command: Callable[..., None]) -> Callable[..., None]:
@@ -55,7 +55,7 @@ def shards(context: click.Context, *, every: bool, as_json: bool) -> None:
     from ops import shards as work  # noqa: PLC0415
 
     settings = attached()
-    found = operate.with_pool(settings, lambda pool: work.show(pool, settings, limit=None if every else SHOWN))
+    found = admin.with_pool(settings, lambda pool: work.show(pool, settings, limit=None if every else SHOWN))
     if as_json:
         show(found, as_json=True)
         return
@@ -159,7 +159,7 @@ def nodes(*, as_json: bool) -> None:
     """
     from ops import nodes as work  # noqa: PLC0415
 
-    found = operate.with_pool(attached(), work.listing)
+    found = admin.with_pool(attached(), work.listing)
     if as_json:
         show(found, as_json=True)
     elif found["processes"]:
@@ -170,7 +170,7 @@ def nodes(*, as_json: bool) -> None:
 
 
 def _run(planner: Planner, *, dry_run: bool, no_wait: bool, timeout_s: float, as_json: bool, reason: str) -> None:  # noqa: ARG001
-    """Plan, show, write, watch."""
+    """ShardPlan, show, write, watch."""
     settings = attached()
     try:
         left = asyncio.run(
@@ -189,7 +189,7 @@ async def _carry_out(
     """What is left of it when nobody watches any more; 0 without a wish to watch."""
     from ops import shards as work  # noqa: PLC0415
 
-    async with operate.opened(settings) as pool:
+    async with admin.opened(settings) as pool:
         plan = await planner(pool, settings)
         left = plan.total
         if not as_json:
@@ -206,7 +206,7 @@ async def _carry_out(
     return 0 if dry_run or no_wait else left
 
 
-async def _watched(pool: asyncpg.Pool, plan: "Plan", timeout_s: float) -> int:
+async def _watched(pool: asyncpg.Pool, plan: "ShardPlan", timeout_s: float) -> int:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
@@ -222,7 +222,7 @@ async def _watched(pool: asyncpg.Pool, plan: "Plan", timeout_s: float) -> int:
     return left
 
 
-def _print_plan(plan: "Plan") -> None:
+def _print_plan(plan: "ShardPlan") -> None:
     show(plan.words, as_json=False)
     if plan.steps:
         table(plan.steps[:MAX_STEPS], list(plan.steps[0]))

@@ -15,7 +15,7 @@ from engine.base.settings import Settings, variable
 from engine.flows.accounts import platform_account
 from engine.store import migrate, partitions, postgres
 from engine.store.queries import Queries
-from ops.doctor.finding import Finding, bad, good, said, unseen
+from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
 
 CONNECT_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
@@ -64,7 +64,7 @@ _SHARDS = _SQL.rows("shard_facts", _Shards)
 _DOMAINS = _SQL.rows("verified_domains", _Domain)
 
 
-async def database(settings: Settings) -> list[Finding]:
+async def database(settings: Settings) -> list[DoctorFinding]:
     """The server's settings and clock, then what our own tables say."""
     try:
         connection = await connect(settings)
@@ -73,7 +73,7 @@ async def database(settings: Settings) -> list[Finding]:
             f"Check {variable('database_url')} where it is set, else see {settings.state}/log/postgres.log,"
             " and start the server."
         )
-        return [bad("postgres", f"does not answer ({said(error)})", mend)]
+        return [bad("postgres", f"does not answer ({describe_error(error)})", mend)]
     try:
         found = await _server(connection)
         found.append(await _asked("migrations", lambda: _migrations(settings)))
@@ -95,15 +95,15 @@ async def connect(settings: Settings) -> asyncpg.Connection:
     )
 
 
-async def _asked(check: str, look: Callable[[], Awaitable[Finding]]) -> Finding:
+async def _asked(check: str, look: Callable[[], Awaitable[DoctorFinding]]) -> DoctorFinding:
     try:
         async with asyncio.timeout(ASK_TIMEOUT_S):
             return await look()
     except Exception as error:  # noqa: BLE001 - one look that fails must not end the others
-        return unseen(check, error)
+        return check_failed(check, error)
 
 
-async def _server(connection: asyncpg.Connection) -> list[Finding]:
+async def _server(connection: asyncpg.Connection) -> list[DoctorFinding]:
     before = clock.now()
     facts = await _FACTS.first(connection)
     after = clock.now()
@@ -112,14 +112,14 @@ async def _server(connection: asyncpg.Connection) -> list[Finding]:
     return [_version(facts), _durability(facts), _replicas(facts), _connections(facts), _skew(skew_s)]
 
 
-def _version(facts: _Facts) -> Finding:
+def _version(facts: _Facts) -> DoctorFinding:
     found = f"answers, PostgreSQL {facts.version // 10_000}.{facts.version % 10_000}"
     if facts.version // 10_000 < OLDEST_POSTGRES:
         return bad("postgres", found, f"Upgrade the server to PostgreSQL {OLDEST_POSTGRES} or newer.")
     return good("postgres", found)
 
 
-def _durability(facts: _Facts) -> Finding:
+def _durability(facts: _Facts) -> DoctorFinding:
     wanted = {name: getattr(facts, name) for name in ("fsync", "synchronous_commit", "full_page_writes")}
     off = [name for name, value in wanted.items() if value == "off"]
     if off:
@@ -130,7 +130,7 @@ def _durability(facts: _Facts) -> Finding:
     return good("durability", ", ".join(f"{name}={value}" for name, value in wanted.items()))
 
 
-def _replicas(facts: _Facts) -> Finding:
+def _replicas(facts: _Facts) -> DoctorFinding:
     """What was accepted must be on two servers before the 202 when one of them may replace the other."""
     found = f"{facts.replicas} connected, {facts.synchronous} of them synchronous"
     if facts.replicas and not facts.wanted:
@@ -145,7 +145,7 @@ def _replicas(facts: _Facts) -> Finding:
     return good("replicas", found if facts.replicas else "none connected")
 
 
-def _connections(facts: _Facts) -> Finding:
+def _connections(facts: _Facts) -> DoctorFinding:
     left = facts.connections - facts.used
     found = f"{facts.used} of {facts.connections} in use"
     if left < MIN_CONNECTIONS_LEFT:
@@ -155,7 +155,7 @@ def _connections(facts: _Facts) -> Finding:
     return good("connections", found)
 
 
-def _skew(skew_s: float) -> Finding:
+def _skew(skew_s: float) -> DoctorFinding:
     found = f"the clocks of this host and of PostgreSQL differ by {abs(skew_s):.1f} s"
     if abs(skew_s) > GRAVE_SKEW_S:
         mend = (
@@ -168,7 +168,7 @@ def _skew(skew_s: float) -> Finding:
     return good("clock", found)
 
 
-async def _migrations(settings: Settings) -> Finding:
+async def _migrations(settings: Settings) -> DoctorFinding:
     assert settings.database_url is not None
     missing = await migrate.pending(settings.database_url)
     if missing:
@@ -176,7 +176,7 @@ async def _migrations(settings: Settings) -> Finding:
     return good("migrations", "the database is up to date")
 
 
-async def _partitions(connection: asyncpg.Connection, settings: Settings) -> Finding:  # noqa: ARG001 - one shape for all
+async def _partitions(connection: asyncpg.Connection, settings: Settings) -> DoctorFinding:  # noqa: ARG001 - one shape for all
     weeks = await partitions.weeks_ahead(connection, clock.now())
     found = "this week has no partitions" if weeks < 0 else f"weeks made ahead: {weeks}"
     if weeks < partitions.MIN_WEEKS_AHEAD:
@@ -187,7 +187,7 @@ async def _partitions(connection: asyncpg.Connection, settings: Settings) -> Fin
     return good("partitions", found)
 
 
-async def _queue(connection: asyncpg.Connection, settings: Settings) -> Finding:
+async def _queue(connection: asyncpg.Connection, settings: Settings) -> DoctorFinding:
     due = await _DUE.first(connection, settings.shards, MAX_DUE_COUNTED)
     assert due is not None
     late_s = 0.0 if due.oldest is None else (clock.now() - due.oldest).total_seconds()
@@ -198,7 +198,7 @@ async def _queue(connection: asyncpg.Connection, settings: Settings) -> Finding:
     return good("queue", found)
 
 
-async def _shards(connection: asyncpg.Connection, settings: Settings) -> Finding:
+async def _shards(connection: asyncpg.Connection, settings: Settings) -> DoctorFinding:
     facts = await _SHARDS.first(connection, settings.shards)
     assert facts is not None
     found = f"{settings.shards - facts.unowned} of {settings.shards} owned by {facts.members} mta processes"
@@ -213,7 +213,7 @@ async def _shards(connection: asyncpg.Connection, settings: Settings) -> Finding
     return good("shards", found)
 
 
-async def _signing(connection: asyncpg.Connection, settings: Settings) -> Finding:
+async def _signing(connection: asyncpg.Connection, settings: Settings) -> DoctorFinding:
     """Every verified domain signs with RSA, with a key that the present pepper opens."""
     if settings.key_pepper is None:
         return good("signing keys", "not looked at: there is no pepper yet")
@@ -237,7 +237,7 @@ async def _signing(connection: asyncpg.Connection, settings: Settings) -> Findin
     return good("signing keys", f"{len(verified)} verified domains can be signed for")
 
 
-async def _system_mail(connection: asyncpg.Connection, settings: Settings) -> Finding:
+async def _system_mail(connection: asyncpg.Connection, settings: Settings) -> DoctorFinding:
     """Confirmations and links for passwords have an account to be sent from, and none waits for long."""
     standing = await platform_account.standing(connection, settings)
     found = f"comes from {standing.sender}"

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from engine.base.settings import HostPort, Settings, variable
 from engine.store.resolver import system_servers
-from ops.doctor.finding import Finding, bad, good, said
+from ops.doctor.finding import DoctorFinding, bad, describe_error, good
 
 CHECK = "dnssec"
 SIGNED = "."  # the root zone, signed since 2010
@@ -33,7 +33,7 @@ class Answers(Struct, frozen=True):
     away: str | None = None
 
 
-async def dnssec(settings: Settings) -> list[Finding]:
+async def dnssec(settings: Settings) -> list[DoctorFinding]:
     """Every name server validates, where it is trusted to; nothing to say where it isn't."""
     if not settings.dnssec_trusted:
         return []
@@ -43,7 +43,7 @@ async def dnssec(settings: Settings) -> list[Finding]:
     return [judged(await asyncio.gather(*[_asked(server) for server in servers]))]
 
 
-def judged(answers: list[Answers]) -> Finding:
+def judged(answers: list[Answers]) -> DoctorFinding:
     """Return what the answers say, the worst first."""
     name = variable("dnssec_trusted")
     if echoing := [one.server for one in answers if one.unsigned]:
@@ -63,7 +63,7 @@ async def _asked(server: HostPort) -> Answers:
     try:
         signed, unsigned = await asyncio.gather(_is_authentic(server, SIGNED), _is_authentic(server, UNSIGNED))
     except (OSError, EOFError, ValueError, dns.exception.DNSException) as error:
-        return Answers(str(server), away=said(error))
+        return Answers(str(server), away=describe_error(error))
     if signed is None:
         return Answers(str(server), unsigned=bool(unsigned), away=f"it refuses to answer for {SIGNED}")
     return Answers(str(server), signed, bool(unsigned))

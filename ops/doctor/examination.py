@@ -18,11 +18,11 @@ from pathlib import Path
 from msgspec import structs
 
 from engine.base.settings import Loaded, Settings, variable
-from ops import bootstrap, fleet, interpreter
+from ops import bootstrap, interpreter, process_specs
 from ops.doctor.database import database
 from ops.doctor.dnssec import dnssec
-from ops.doctor.doors import api, metrics, sink, submission
-from ops.doctor.finding import Finding, bad, good, said, unseen
+from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
+from ops.doctor.listeners import api, metrics, sink, submission
 from ops.doctor.names import names
 from ops.doctor.sources import sources
 from ops.doctor.stores import postgres_servers, redis
@@ -36,7 +36,7 @@ GROUP_TIMEOUT_S = 30.0  # for one server with all of its checks
 START = "Start it with `python3 -m ops up`."
 
 
-def examine(loaded: Loaded) -> list[Finding]:
+def examine(loaded: Loaded) -> list[DoctorFinding]:
     """All findings, in the order in which they are worth mending. Never raises; not for use inside an event loop."""
     state = loaded.settings.state.expanduser().absolute()
     found = [_guarded("python", _python), _guarded("packages", _packages)]
@@ -47,7 +47,7 @@ def examine(loaded: Loaded) -> list[Finding]:
     if not running.ok:
         found.append(_guarded("ports", lambda: _ports(loaded.settings)))
     settings = _attached(loaded, state)
-    if isinstance(settings, Finding):
+    if isinstance(settings, DoctorFinding):
         return [*found, settings]
     return [*found, *asyncio.run(_servers(settings, running=running.ok))]
 
@@ -55,7 +55,7 @@ def examine(loaded: Loaded) -> list[Finding]:
 # -- this machine ---------------------------------------------------------------------------------
 
 
-def _python() -> Finding:
+def _python() -> DoctorFinding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST_PYTHON:
         return bad("python", f"Python {version}", "Install Python 3.11 or newer and start again with it.")
@@ -64,7 +64,7 @@ def _python() -> Finding:
     return good("python", f"Python {version} at {sys.base_prefix}, {interpreter.words(optimised)}{price}")
 
 
-def _packages() -> Finding:
+def _packages() -> DoctorFinding:
     prefix = Path(sys.prefix)
     record = prefix / bootstrap.RECORD
     if not record.is_file():
@@ -76,7 +76,7 @@ def _packages() -> Finding:
     return bad("packages", f"{prefix} does not hold what ops/lock/run.txt asks for", mend)
 
 
-def _state(state: Path) -> Finding:
+def _state(state: Path) -> DoctorFinding:
     if not state.exists():
         return good("state", f"{state} does not exist yet: the first start makes it")
     if not state.is_dir() or not os.access(state, os.R_OK | os.W_OK | os.X_OK):
@@ -85,7 +85,7 @@ def _state(state: Path) -> Finding:
     return good("state", f"{state} can be written")
 
 
-def _disk(state: Path) -> Finding:
+def _disk(state: Path) -> DoctorFinding:
     folder = next(path for path in (state, *state.parents) if path.exists())
     free = shutil.disk_usage(folder).free
     found = f"{free / 1024**3:.1f} GiB free at {folder}"
@@ -94,7 +94,7 @@ def _disk(state: Path) -> Finding:
     return good("disk", found)
 
 
-def _pepper(settings: Settings, state: Path) -> Finding:
+def _pepper(settings: Settings, state: Path) -> DoctorFinding:
     """Never made here: a fresh pepper beside old data would hide that the true one is lost."""
     if settings.key_pepper is not None:
         return good("pepper", f"taken from {variable('key_pepper')}")
@@ -112,22 +112,22 @@ def _pepper(settings: Settings, state: Path) -> Finding:
     return good("pepper", f"{file}, closed to others")
 
 
-def _service(state: Path) -> Finding:
+def _service(state: Path) -> DoctorFinding:
     pid = holder(state)
     if pid is None:
         return bad("service", f"Waybill does not run on {state}", START)
     return good("service", f"runs on {state} (process {pid})" if pid else f"runs on {state}")
 
 
-def _ports(settings: Settings) -> Finding:
+def _ports(settings: Settings) -> DoctorFinding:
     try:
-        fleet.check_ports(settings)
-    except fleet.PortTaken as taken:
+        process_specs.check_ports(settings)
+    except process_specs.PortTaken as taken:
         return bad("ports", "a port that the service needs is not free", str(taken))
     return good("ports", "all that the service needs are free")
 
 
-def _attached(loaded: Loaded, state: Path) -> Settings | Finding:
+def _attached(loaded: Loaded, state: Path) -> Settings | DoctorFinding:
     """The settings with URLs and pepper filled in, without making anything; or why there are none."""
     settings = structs.replace(loaded.settings, state=state)
     if settings.key_pepper is None and not (state / "pepper").is_file():
@@ -139,15 +139,15 @@ def _attached(loaded: Loaded, state: Path) -> Settings | Finding:
     except NotRunning:
         return bad("servers", "PostgreSQL and Redis come with the service, which does not run", START)
     except Exception as error:  # noqa: BLE001 - the doctor reports what it can't look at
-        return bad("servers", f"can't be found ({said(error)})", f"Look at {state} and its running.json.")
+        return bad("servers", f"can't be found ({describe_error(error)})", f"Look at {state} and its running.json.")
 
 
 # -- what it stands on ----------------------------------------------------------------------------
 
-Look = Callable[[Settings], Awaitable[Sequence[Finding]]]
+Look = Callable[[Settings], Awaitable[Sequence[DoctorFinding]]]
 
 
-async def _servers(settings: Settings, *, running: bool) -> list[Finding]:
+async def _servers(settings: Settings, *, running: bool) -> list[DoctorFinding]:
     """Findings of all servers, asked at the same time, in the order of the table."""
     looks: list[tuple[str, Look]] = [("postgres", database), ("postgres servers", postgres_servers), ("redis", redis)]
     if running:
@@ -161,18 +161,18 @@ async def _servers(settings: Settings, *, running: bool) -> list[Finding]:
     return [finding for group in groups for finding in group]
 
 
-async def _bounded(name: str, look: Look, settings: Settings) -> Sequence[Finding]:
+async def _bounded(name: str, look: Look, settings: Settings) -> Sequence[DoctorFinding]:
     try:
         async with asyncio.timeout(GROUP_TIMEOUT_S):
             return await look(settings)
     except TimeoutError:
         return [bad(name, f"no answer within {GROUP_TIMEOUT_S:g} s", "See whether the server hangs, and restart it.")]
     except Exception as error:  # noqa: BLE001 - the doctor reports what it can't look at
-        return [unseen(name, error)]
+        return [check_failed(name, error)]
 
 
-def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
+def _guarded(name: str, check: Callable[[], DoctorFinding]) -> DoctorFinding:
     try:
         return check()
     except Exception as error:  # noqa: BLE001 - as above
-        return unseen(name, error)
+        return check_failed(name, error)

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 
-class Finding(Struct, frozen=True):
+class DoctorFinding(Struct, frozen=True):
     """One look at the installation. `mend` says in a sentence what to do; None when there is nothing to."""
 
     check: str
@@ -18,22 +18,22 @@ class Finding(Struct, frozen=True):
         return {"check": self.check, "ok": self.ok, "found": self.found, "mend": self.mend}
 
 
-def good(check: str, found: str) -> Finding:
+def good(check: str, found: str) -> DoctorFinding:
     """Nothing to do."""
-    return Finding(check, ok=True, found=found)
+    return DoctorFinding(check, ok=True, found=found)
 
 
-def bad(check: str, found: str, mend: str) -> Finding:
+def bad(check: str, found: str, mend: str) -> DoctorFinding:
     """Something to mend."""
-    return Finding(check, ok=False, found=found, mend=mend)
+    return DoctorFinding(check, ok=False, found=found, mend=mend)
 
 
-def unseen(check: str, error: BaseException) -> Finding:
+def check_failed(check: str, error: BaseException) -> DoctorFinding:
     """A check that failed itself."""
-    return bad(check, f"can't be examined ({said(error)})", "Mend what the error names, then look again.")
+    return bad(check, f"can't be examined ({describe_error(error)})", "Mend what the error names, then look again.")
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An error as one bounded line."""
     line = " ".join(str(error).split())
     return f"{type(error).__name__}: {line}"[:200] if line else type(error).__name__

@@ -3,10 +3,10 @@
 from engine.base.settings import Settings, variable
 from engine.store.resolver import Records, Resolver, TemporaryFailure
 from ops.doctor.database import verified_domain
-from ops.doctor.finding import Finding, bad, good
+from ops.doctor.finding import DoctorFinding, bad, good
 
 
-async def names(settings: Settings) -> list[Finding]:
+async def names(settings: Settings) -> list[DoctorFinding]:
     """The resolver answers, and in live mode the mail host's name and address lead to each other."""
     resolver = Resolver.from_settings(settings)
     try:
@@ -18,7 +18,7 @@ async def names(settings: Settings) -> list[Finding]:
         await resolver.close()
 
 
-async def _resolver(resolver: Resolver, settings: Settings) -> Finding:
+async def _resolver(resolver: Resolver, settings: Settings) -> DoctorFinding:
     name = await verified_domain(settings) or settings.mail_host
     for answer in (await resolver.mx(name), await resolver.txt(name)):
         if isinstance(answer, TemporaryFailure):
@@ -30,7 +30,7 @@ async def _resolver(resolver: Resolver, settings: Settings) -> Finding:
     return good("dns", f"MX and TXT of {name} are answered")
 
 
-async def _mail_host(resolver: Resolver, settings: Settings) -> Finding:
+async def _mail_host(resolver: Resolver, settings: Settings) -> DoctorFinding:
     """Forward-confirmed reverse DNS: large providers refuse hosts without it."""
     host = settings.mail_host
     addresses = await _addresses(resolver, host)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from engine.base.settings import Settings, variable
 from engine.store.resolver import Records, Resolver, TemporaryFailure
 from mta.outbound.source_ips.addresses import SourceAddress, sources_of, why_not_ours
-from ops.doctor.finding import Finding, bad, good
+from ops.doctor.finding import DoctorFinding, bad, good
 
 # Behind address translation the world sees another address than the one that connections are bound to.
 _INSIDE = tuple(
@@ -24,14 +24,14 @@ _WORLD = {socket.AF_INET: "198.41.0.4", socket.AF_INET6: "2001:503:ba3e::2:30"}
 _RECORD = {"4": "A", "6": "AAAA"}
 
 
-class _Seen(Struct):
+class _SourceChecks(Struct):
     """What was found about one source, and what there is to publish."""
 
     found: list[str]
     publish: list[str]
 
 
-async def sources(settings: Settings) -> list[Finding]:
+async def sources(settings: Settings) -> list[DoctorFinding]:
     """Each source, or where none is configured what the system would use: PTR, forward confirmation, EHLO name."""
     if settings.delivery != "live":
         return [good("sources", "not looked at: in local mode no mail leaves this machine")]
@@ -58,13 +58,13 @@ def _chosen_by_the_system(settings: Settings) -> list[SourceAddress]:
     return found
 
 
-async def _examined(resolver: Resolver, source: SourceAddress, *, ours: bool) -> Finding:
+async def _examined(resolver: Resolver, source: SourceAddress, *, ours: bool) -> DoctorFinding:
     check = f"source {source.ip}"
     problem = why_not_ours(source.ip) if ours else None
     if problem is not None:
         mend = f"Add the address to this host, or take it out of {variable('source_ips')}."
         return bad(check, f"mail can't leave from it here: {problem}", mend)
-    seen = _Seen([f"greets as {source.helo}"], [])
+    seen = _SourceChecks([f"greets as {source.helo}"], [])
     here = ip_address(source.ip)
     if any(here in network for network in _INSIDE):
         await _from_inside(resolver, source, seen)
@@ -76,7 +76,7 @@ async def _examined(resolver: Resolver, source: SourceAddress, *, ours: bool) ->
     return good(check, "; ".join(seen.found))
 
 
-async def _from_inside(resolver: Resolver, source: SourceAddress, seen: _Seen) -> None:
+async def _from_inside(resolver: Resolver, source: SourceAddress, seen: _SourceChecks) -> None:
     """Nobody outside sees this address: what the name stands for is taken for the one they see."""
     record = _RECORD[source.family]
     outside = await _addresses(resolver, source.helo, source.family)
@@ -91,7 +91,7 @@ async def _from_inside(resolver: Resolver, source: SourceAddress, seen: _Seen) -
             await _reverse(resolver, ip, source.helo, seen)
 
 
-async def _forward(resolver: Resolver, source: SourceAddress, seen: _Seen) -> None:
+async def _forward(resolver: Resolver, source: SourceAddress, seen: _SourceChecks) -> None:
     record = _RECORD[source.family]
     found = await _addresses(resolver, source.helo, source.family)
     if isinstance(found, TemporaryFailure):
@@ -104,7 +104,7 @@ async def _forward(resolver: Resolver, source: SourceAddress, seen: _Seen) -> No
         seen.publish.append(f"Publish {source.helo} {record} {source.ip}.")
 
 
-async def _reverse(resolver: Resolver, ip: str, name: str, seen: _Seen) -> None:
+async def _reverse(resolver: Resolver, ip: str, name: str, seen: _SourceChecks) -> None:
     answer = await resolver.names(ip)
     if isinstance(answer, TemporaryFailure):
         _unknown(seen, "PTR", ip, answer)
@@ -135,6 +135,6 @@ async def _addresses(resolver: Resolver, name: str, family: str) -> tuple[str, .
     return tuple(str(ip_address(one)) for one in answer.values) if isinstance(answer, Records) else ()
 
 
-def _unknown(seen: _Seen, record: str, name: str, failure: TemporaryFailure) -> None:
+def _unknown(seen: _SourceChecks, record: str, name: str, failure: TemporaryFailure) -> None:
     seen.found.append(f"{record} of {name} unknown ({failure.detail})")
     seen.publish.append(f"Look again once DNS answers for {record} of {name}.")

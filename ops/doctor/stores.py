@@ -11,7 +11,7 @@ from engine.base.redis_url import RedisServers, RedisTopology, parse
 from engine.base.settings import Settings, variable
 from engine.store import redis as redis_store
 from engine.store.postgres_hosts import hosts_of, url_without_hosts
-from ops.doctor.finding import Finding, bad, good, said
+from ops.doctor.finding import DoctorFinding, bad, describe_error, good
 
 TIMEOUT_S = 5.0
 OLDEST_REDIS = (7, 0)
@@ -19,7 +19,7 @@ _HARMLESS = "mail is accepted meanwhile and delivered some seconds later."
 _INFO = ("INFO", "server", "replication", "memory", "cluster")
 
 
-async def postgres_servers(settings: Settings) -> list[Finding]:
+async def postgres_servers(settings: Settings) -> list[DoctorFinding]:
     """Each server of a URL that names several: exactly one takes writes."""
     assert settings.database_url is not None
     hosts = hosts_of(settings.database_url)
@@ -52,11 +52,11 @@ async def _postgres_state(url: str, host: tuple[str, str]) -> str:
         finally:
             connection.terminate()
     except Exception as error:  # noqa: BLE001 - whatever a foreign server brings about is the finding
-        return f"away ({said(error)})"
+        return f"away ({describe_error(error)})"
     return "replica" if follows else "primary"
 
 
-class _Seen(Struct):
+class _RedisState(Struct):
     """One Redis server: its URL, and what INFO says; None: why it is away."""
 
     name: str
@@ -68,7 +68,7 @@ class _Seen(Struct):
         return self.facts is not None and self.facts.get("role") == "master"
 
 
-async def redis(settings: Settings) -> list[Finding]:
+async def redis(settings: Settings) -> list[DoctorFinding]:
     """Versions, who is primary, and what they do when memory runs out."""
     assert settings.redis_url is not None
     servers = parse(settings.redis_url)
@@ -89,20 +89,20 @@ async def redis(settings: Settings) -> list[Finding]:
     return [*found, _policy(answering)]
 
 
-async def _redis_seen(url: str) -> _Seen:
+async def _redis_seen(url: str) -> _RedisState:
     name = url.rpartition("@")[2].partition("?")[0].removeprefix("redis://").removeprefix("rediss://")
     client = redis_store.connect(url, timeout_s=TIMEOUT_S)
     try:
         answer = await client.one(*_INFO)
         lines = answer.decode("utf-8", "replace").splitlines()
-        return _Seen(name, dict(line.partition(":")[::2] for line in lines))
+        return _RedisState(name, dict(line.partition(":")[::2] for line in lines))
     except Exception as error:  # noqa: BLE001 - whatever a foreign URL and server bring about is the finding
-        return _Seen(name, None, said(error))
+        return _RedisState(name, None, describe_error(error))
     finally:
         await client.aclose()
 
 
-def _version(answering: list[_Seen]) -> Finding:
+def _version(answering: list[_RedisState]) -> DoctorFinding:
     versions = sorted({_fact(one, "redis_version") for one in answering})
     found = f"answers, Redis protocol {', '.join(versions)}"
     for version in versions:
@@ -111,7 +111,7 @@ def _version(answering: list[_Seen]) -> Finding:
     return good("redis", found)
 
 
-def _roles(servers: RedisServers, seen: list[_Seen]) -> Finding:
+def _roles(servers: RedisServers, seen: list[_RedisState]) -> DoctorFinding:
     found = ", ".join(f"{one.name} {_role(one)}" for one in seen)
     check = "redis servers"
     if any(one.facts is not None and one.facts.get("cluster_enabled") == "1" for one in seen):
@@ -126,7 +126,7 @@ def _roles(servers: RedisServers, seen: list[_Seen]) -> Finding:
     return good(check, found if servers.kind is RedisTopology.PRIMARY else "one, and it takes writes")
 
 
-async def _clustered(url: str, answering: list[_Seen]) -> Finding:
+async def _clustered(url: str, answering: list[_RedisState]) -> DoctorFinding:
     check = "redis cluster"
     if any(one.facts is not None and one.facts.get("cluster_enabled") != "1" for one in answering):
         return bad(check, "a server of the URL is not part of a cluster", f"Correct {variable('redis_url')}.")
@@ -141,7 +141,7 @@ async def _clustered(url: str, answering: list[_Seen]) -> Finding:
     return good(check, "every slot has a primary that answers")
 
 
-def _policy(answering: list[_Seen]) -> Finding:
+def _policy(answering: list[_RedisState]) -> DoctorFinding:
     policies = sorted({_fact(one, "maxmemory_policy") for one in answering})
     found = f"maxmemory-policy {', '.join(policies)}"
     if policies != ["noeviction"]:
@@ -149,11 +149,11 @@ def _policy(answering: list[_Seen]) -> Finding:
     return good("redis memory", found)
 
 
-def _role(one: _Seen) -> str:
+def _role(one: _RedisState) -> str:
     if one.facts is None:
         return f"away ({one.away})"
     return "primary" if one.primary else "replica"
 
 
-def _fact(one: _Seen, name: str) -> Any:
+def _fact(one: _RedisState, name: str) -> Any:
     return (one.facts or {}).get(name, "unknown").strip()

@@ -17,7 +17,7 @@ from loadtests.drill.run import drill
 from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service, ServicePart
 from loadtests.drill.stage import until_empty
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S
 from tests.harness.service import (

@@ -12,7 +12,7 @@ import pytest
 
 from engine.base.settings import HostPort, Settings
 from ops.doctor.dnssec import dnssec
-from ops.doctor.finding import Finding
+from ops.doctor.finding import DoctorFinding
 
 Answer = Callable[[dns.message.Message, dns.message.Message], None]
 
@@ -65,7 +65,7 @@ def refuses(query: dns.message.Message, answer: dns.message.Message) -> None:
     answer.set_rcode(dns.rcode.REFUSED)
 
 
-async def found(*servers: HostPort) -> Finding:
+async def found(*servers: HostPort) -> DoctorFinding:
     (one,) = await dnssec(Settings(delivery="live", dnssec_trusted=True, dns_servers=servers))
     assert one.check == "dnssec"
     return one

@@ -14,7 +14,7 @@ from engine.delivery.holds import HoldKind
 from engine.delivery.reply_codes import Category
 from engine.flows.sending import queue_admin
 from ops import explain
-from ops.explain import MEANINGS, EventRow, MessageRow, RecipientRow, paragraph
+from ops.explain import MEANINGS, ExplainedEvent, ExplainedMessage, ExplainedRecipient, paragraph
 from tests.conftest import NewDatabase
 from tests.flows.sending import process
 from tests.harness.accounts import make_account
@@ -25,12 +25,12 @@ ANN = "ann@b.test"
 
 
 def story(status: str, *events: tuple[str, dict[str, object]], recipients: int = 1) -> str:
-    message = MessageRow(ids.uuid7(), status, "api", "shop@a.test", "Your order", None, None)
-    rows = [EventRow("accepted", AT, orjson.dumps({"detail": {"source": "api"}}).decode())]
-    rows += [EventRow(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
+    message = ExplainedMessage(ids.uuid7(), status, "api", "shop@a.test", "Your order", None, None)
+    rows = [ExplainedEvent("accepted", AT, orjson.dumps({"detail": {"source": "api"}}).decode())]
+    rows += [ExplainedEvent(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
     next_at = AT + timedelta(minutes=5) if status == "sending" else None
     addresses = [ANN, *[f"r{n}@b.test" for n in range(1, recipients)]]
-    return paragraph(message, [RecipientRow(one, status, 1, next_at) for one in addresses], rows, AT)
+    return paragraph(message, [ExplainedRecipient(one, status, 1, next_at) for one in addresses], rows, AT)
 
 
 @pytest.mark.parametrize("category", Category)
@@ -108,8 +108,8 @@ def test_what_was_refused_at_its_time_says_why_and_whose_matter_it_is(
 
 @pytest.mark.parametrize(("late", "words"), [(0, "nothing is wrong"), (5, "not been let go"), (-5, "nothing is wrong")])
 def test_a_scheduled_message_that_is_overdue_says_so(late: int, words: str) -> None:
-    message = MessageRow(ids.uuid7(), "scheduled", "api", "shop@a.test", "", AT - timedelta(minutes=late), None)
-    event = EventRow("scheduled", AT, orjson.dumps({"detail": {"scheduled_at": clock.iso(AT)}}).decode())
+    message = ExplainedMessage(ids.uuid7(), "scheduled", "api", "shop@a.test", "", AT - timedelta(minutes=late), None)
+    event = ExplainedEvent("scheduled", AT, orjson.dumps({"detail": {"scheduled_at": clock.iso(AT)}}).decode())
 
     assert words in paragraph(message, [], [event], AT)
 
@@ -134,9 +134,9 @@ def test_a_wait_is_told_of_the_recipients_it_concerns() -> None:
         ("queued", {"reason": "operator_hold", "note": "asked", "until": None, "to_domain": "c.test"}),
         ("attempted", {"to_domain": "b.test"}), ("deferred", {"recipient": ANN, **later}),
     ]  # fmt: skip
-    rows = [EventRow(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
-    both = [RecipientRow(ANN, "sending", 2, AT), RecipientRow("bob@c.test", "sending", 1, None)]
-    told = paragraph(MessageRow(ids.uuid7(), "sending", "api", "shop@a.test", "", None, None), both, rows, AT)
+    rows = [ExplainedEvent(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
+    both = [ExplainedRecipient(ANN, "sending", 2, AT), ExplainedRecipient("bob@c.test", "sending", 1, None)]
+    told = paragraph(ExplainedMessage(ids.uuid7(), "sending", "api", "shop@a.test", "", None, None), both, rows, AT)
     of_ann, of_bob = told.split("For bob@c.test")
 
     assert "the next is at" in of_ann
@@ -146,9 +146,9 @@ def test_a_wait_is_told_of_the_recipients_it_concerns() -> None:
 
 
 def test_a_scheduled_message_waits_for_its_last_time() -> None:
-    message = MessageRow(ids.uuid7(), "scheduled", "api", "shop@a.test", "Your order", None, None)
+    message = ExplainedMessage(ids.uuid7(), "scheduled", "api", "shop@a.test", "Your order", None, None)
     times = [orjson.dumps({"detail": {"scheduled_at": time}}).decode() for time in ("monday", "tuesday")]
-    told = paragraph(message, [], [EventRow("scheduled", AT, time) for time in times], AT)
+    told = paragraph(message, [], [ExplainedEvent("scheduled", AT, time) for time in times], AT)
 
     assert "was scheduled at 2026-11-20T08:00:00.000Z for tuesday" in told
 

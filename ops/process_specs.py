@@ -14,18 +14,18 @@ from pathlib import Path
 from engine.base.settings import PREFIX, Settings, to_environ, variable
 from ops import launch, sockets
 from ops.embedded import STOP_GRACE_S, Server
-from ops.places import QUIET_ENV
-from ops.sockets import Doors, PortTaken
+from ops.server_paths import QUIET_ENV
+from ops.sockets import ListeningSockets, PortTaken
 from ops.supervise import ProcessSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOPBACK = "127.0.0.1"
-__all__ = ["PortTaken", "check_ports", "doors_of", "helpers", "processes", "relays", "server"]
+__all__ = ["PortTaken", "check_ports", "helpers", "processes", "relays", "server", "socket_names"]
 
 HELPERS = ("dns", "sink")
 DRAIN_EXTRA_S = 5.0  # a drained process still has to close its pools
 HELPER_GRACE_S = 5.0
-RELAY_DOORS = (sockets.SUBMISSION, sockets.SUBMISSIONS)
+RELAY_SOCKETS = (sockets.SUBMISSION, sockets.SUBMISSIONS)
 _ANSWER_LIMIT_BYTES = 1024
 PRELOAD = "SERVICE_PRELOAD"  # a library that the service's own processes load first, and nobody else: a drill's clock
 
@@ -57,17 +57,17 @@ def helpers(settings: Settings) -> Iterator[ProcessSpec]:
     yield _python("sink", sink, settings, _answers(settings.sink_port), HELPER_GRACE_S)
 
 
-def processes(settings: Settings, doors: Doors | None = None) -> Iterator[ProcessSpec]:
+def processes(settings: Settings, listeners: ListeningSockets | None = None) -> Iterator[ProcessSpec]:
     """The service itself, in the order of a message's way; `settings` has every URL filled in.
 
-    Without `doors` each process binds its ports itself.
+    Without `listeners` each process binds its ports itself.
     """
     kinds = settings.processes
     if "api" in kinds:
-        yield _served("api", ["ops.processes.api"], settings, doors, (sockets.HTTP,), settings.api_workers)
+        yield _served("api", ["ops.processes.api"], settings, listeners, (sockets.HTTP,), settings.api_workers)
     for number in range(1, relays(settings) + 1):
         name = f"relay-{number}"
-        yield _served(name, ["ops.processes.relay", "--name", name], settings, doors, RELAY_DOORS)
+        yield _served(name, ["ops.processes.relay", "--name", name], settings, listeners, RELAY_SOCKETS)
     for number in range(1, settings.mta_workers + 1) if "mta" in kinds else ():
         name = f"mta-{number}"
         yield _served(name, ["mta.process", "--name", name], settings)
@@ -81,10 +81,10 @@ def relays(settings: Settings) -> int:
     return settings.relay_workers if certified and "relay" in settings.processes else 0
 
 
-def doors_of(settings: Settings) -> list[str]:
+def socket_names(settings: Settings) -> list[str]:
     """The names of the sockets that these processes listen on."""
     names = [sockets.HTTP] if "api" in settings.processes else []
-    return names + (list(RELAY_DOORS) if relays(settings) else [])
+    return names + (list(RELAY_SOCKETS) if relays(settings) else [])
 
 
 def check_ports(settings: Settings, given: Iterable[str] = ()) -> None:
@@ -92,7 +92,7 @@ def check_ports(settings: Settings, given: Iterable[str] = ()) -> None:
 
     The ports of the sockets in `given` are nobody's but ours already.
     """
-    wanted = [sockets.place(name)[::-1] for name in doors_of(settings) if name not in given]
+    wanted = [sockets.place(name)[::-1] for name in socket_names(settings) if name not in given]
     wanted.append(("metrics_port", "api_host"))
     hosts = [(port, getattr(settings, host)) for port, host in wanted]
     if settings.delivery == "local":
@@ -123,7 +123,7 @@ def _served(
     name: str,
     words: list[str],
     settings: Settings,
-    doors: Doors | None = None,
+    listeners: ListeningSockets | None = None,
     listens: Iterable[str] = (),
     announces: int = 1,
 ) -> ProcessSpec:
@@ -132,8 +132,12 @@ def _served(
     One that listens is replaced by a second one beside it: both accept from the same queue. An mta must not: its
     name is good for one.
     """
-    handed = {} if doors is None else doors.fds(listens)
-    where = (settings.api_host, settings.api_port) if doors is None or name != "api" else doors.address(sockets.HTTP)
+    handed = {} if listeners is None else listeners.fds(listens)
+    where = (
+        (settings.api_host, settings.api_port)
+        if listeners is None or name != "api"
+        else listeners.address(sockets.HTTP)
+    )
     asked = _api_is_ready(*where) if name == "api" else None  # the others' own word is enough
     spec = _python(name, words, settings, asked, settings.drain_s + DRAIN_EXTRA_S, handed)
     first = {"LD_PRELOAD": os.environ[PRELOAD]} if PRELOAD in os.environ else {}

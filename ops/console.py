@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.status import Status
 
 
-class Voice:
+class UpConsole:
     """Speaks on standard output, errors on standard error; a context manager around the live line."""
 
     def __init__(self) -> None:

@@ -6,14 +6,14 @@ import urllib.error
 import urllib.request
 
 from engine.base.settings import PROCESSES, Settings, variable
-from ops import fleet
-from ops.doctor.finding import Finding, bad, good, said
+from ops import process_specs
+from ops.doctor.finding import DoctorFinding, bad, describe_error, good
 
 TIMEOUT_S = 5.0
 _ANSWER_LIMIT_BYTES = 1024 * 1024
 
 
-async def api(settings: Settings) -> list[Finding]:
+async def api(settings: Settings) -> list[DoctorFinding]:
     """`/readyz` of the API."""
     if "api" not in settings.processes:
         return [good("api", f"on other hosts: {variable('processes')} leaves it out here")]
@@ -23,7 +23,7 @@ async def api(settings: Settings) -> list[Finding]:
         checks = json.loads(body)["checks"]
     except Exception as error:  # noqa: BLE001 - a stranger may answer on the port
         mend = f"See {settings.state}/log/api.log, and whether another program has port {settings.api_port}."
-        return [bad("api", f"{url} does not answer as it should ({said(error)})", mend)]
+        return [bad("api", f"{url} does not answer as it should ({describe_error(error)})", mend)]
     failed = [name for name, check in checks.items() if not check["ok"]]
     if status != 200:
         return [
@@ -34,61 +34,61 @@ async def api(settings: Settings) -> list[Finding]:
     ]
 
 
-async def metrics(settings: Settings) -> list[Finding]:
+async def metrics(settings: Settings) -> list[DoctorFinding]:
     """`/metrics` of the worker."""
     url = f"http://{_host(settings)}:{settings.metrics_port}/metrics"
     try:
         _, body = await asyncio.to_thread(_get, url)
         problem = None if b"waybill_" in body else "no figure of Waybill's is among the answer"
     except Exception as error:  # noqa: BLE001 - as above
-        problem = said(error)
+        problem = describe_error(error)
     if problem is not None:
         mend = f"See {settings.state}/log/worker.log, and whether another program has port {settings.metrics_port}."
         return [bad("metrics", f"{url} does not answer as it should ({problem})", mend)]
     return [good("metrics", f"served at {url}")]
 
 
-async def submission(settings: Settings) -> list[Finding]:
+async def submission(settings: Settings) -> list[DoctorFinding]:
     """The SMTP relay greets, or is not wanted."""
     if "relay" not in settings.processes:
         return [good("submission", f"on other hosts: {variable('processes')} leaves it out here")]
     if settings.relay_workers == 0:
         return [good("submission", f"no SMTP submission: {variable('relay_workers')} is 0")]
-    if fleet.relays(settings) == 0:
+    if process_specs.relays(settings) == 0:
         mend = f"Set {variable('tls_cert')} and {variable('tls_key')}, or {variable('relay_workers')}=0."
         return [bad("submission", "no SMTP submission: live mode has no certificate to show", mend)]
     where = f"{settings.submission_host}:{settings.submission_port}"
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            greeting = await fleet.greeting_of_relay(settings)
+            greeting = await process_specs.greeting_of_relay(settings)
         problem = None if greeting.startswith(b"220 ") else f"it said {greeting[:60]!r}"
     except OSError as error:
-        problem = said(error)
+        problem = describe_error(error)
     if problem is not None:
         return [bad("submission", f"{where} does not greet ({problem})", f"See {settings.state}/log/relay-1.log.")]
     return [good("submission", f"greets at {where}")]
 
 
-async def sink(settings: Settings) -> list[Finding]:
+async def sink(settings: Settings) -> list[DoctorFinding]:
     """The local SMTP server greets."""
     if set(settings.processes) != set(PROCESSES):
         return [good("sink", "on another host: local mode brings one where everything runs")]
-    where = f"{fleet.LOOPBACK}:{settings.sink_port}"
+    where = f"{process_specs.LOOPBACK}:{settings.sink_port}"
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(fleet.LOOPBACK, settings.sink_port)
+            reader, writer = await asyncio.open_connection(process_specs.LOOPBACK, settings.sink_port)
             greeting = await reader.readline()
             writer.close()
         problem = None if greeting.startswith(b"220") else f"it said {greeting[:60]!r}"
     except (OSError, ValueError) as error:  # ValueError: a line without end
-        problem = said(error)
+        problem = describe_error(error)
     if problem is not None:
         return [bad("sink", f"{where} does not greet ({problem})", f"See {settings.state}/log/sink.log.")]
     return [good("sink", f"greets at {where}")]
 
 
 def _host(settings: Settings) -> str:
-    host = {"0.0.0.0": fleet.LOOPBACK, "::": "::1"}.get(settings.api_host, settings.api_host)  # noqa: S104 - read, not bound
+    host = {"0.0.0.0": process_specs.LOOPBACK, "::": "::1"}.get(settings.api_host, settings.api_host)  # noqa: S104 - read, not bound
     return f"[{host}]" if ":" in host else host
 
 

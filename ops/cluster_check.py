@@ -20,17 +20,17 @@ from engine.store.postgres import connect
 from engine.store.queries import Queries
 from mta.process import process_name
 
-_SQL = Queries.beside(__file__, "agreement.sql")
+_SQL = Queries.beside(__file__, "cluster_check.sql")
 _WHAT: Final = b"waybill installation"
 _POLL_S: Final = 0.25
 _RENEWED_WITHIN: Final = 0.6  # of a lease: it is renewed every third of one
 
 
-class Disagreement(RuntimeError):  # noqa: N818 - named for what it says
+class ClusterMismatch(RuntimeError):  # noqa: N818 - named for what it says
     """This host must not run beside the others; the text says what to set."""
 
 
-class Installation(Struct, frozen=True):
+class InstallationRow(Struct, frozen=True):
     """The row."""
 
     shards: int
@@ -39,7 +39,7 @@ class Installation(Struct, frozen=True):
     sharded: bool
 
 
-class Namesake(Struct, frozen=True):
+class NamesakeRow(Struct, frozen=True):
     """A living member by a name of ours."""
 
     name: str
@@ -47,18 +47,18 @@ class Namesake(Struct, frozen=True):
 
 
 _FOUND = _SQL.command("found_installation")
-_READ = _SQL.rows("read_installation", Installation)
+_READ = _SQL.rows("read_installation", InstallationRow)
 _ADOPT = _SQL.command("adopt_installation")
-_NAMESAKES = _SQL.rows("namesakes", Namesake)
+_NAMESAKES = _SQL.rows("namesakes", NamesakeRow)
 
 
 async def agree(settings: Settings) -> list[str]:
-    """Compare, and write down what nothing depends on yet; returns sentences to tell. Raises Disagreement.
+    """Compare, and write down what nothing depends on yet; returns sentences to tell. Raises ClusterMismatch.
 
     After a crash it waits for up to a lease: only time tells a dead predecessor from a living namesake.
     """
     assert settings.database_url is not None
-    connection = await connect(settings.database_url, name="agreement", timeout_s=30)
+    connection = await connect(settings.database_url, name="cluster_check", timeout_s=30)
     try:
         print_ = pepper_print(settings)
         await _FOUND.execute(connection, settings.shards, print_)
@@ -76,7 +76,7 @@ async def agree(settings: Settings) -> list[str]:
 async def adopt(settings: Settings) -> None:
     """Take this host's number of shards and pepper for those of the installation, whatever depends on the old."""
     assert settings.database_url is not None
-    connection = await connect(settings.database_url, name="agreement", timeout_s=30)
+    connection = await connect(settings.database_url, name="cluster_check", timeout_s=30)
     try:
         await _FOUND.execute(connection, settings.shards, pepper_print(settings))
         await _ADOPT.execute(connection, settings.shards, pepper_print(settings))
@@ -90,11 +90,11 @@ def pepper_print(settings: Settings) -> bytes:
     return hmac.digest(settings.key_pepper.encode(), _WHAT, sha256)[:16]
 
 
-def _compare(settings: Settings, known: Installation, print_: bytes) -> list[str]:
+def _compare(settings: Settings, known: InstallationRow, print_: bytes) -> list[str]:
     told = []
     if known.pepper_print != print_:
         if known.peppered:
-            raise Disagreement(
+            raise ClusterMismatch(
                 f"The key pepper of this host is not the one that the keys in this database were made under, so none"
                 f" would be good here. Set {variable('key_pepper')} to that of the other hosts (on the first it is in"
                 f" the file pepper of its {variable('state')}). Where that one is lost: `ops adopt`, and new keys."
@@ -102,7 +102,7 @@ def _compare(settings: Settings, known: Installation, print_: bytes) -> list[str
         told.append("The key pepper of this host is the installation's from now on: nothing was made under another")
     if known.shards != settings.shards:
         if known.sharded:
-            raise Disagreement(
+            raise ClusterMismatch(
                 f"{variable('shards')} is {settings.shards} on this host, and this installation runs with"
                 f" {known.shards}: mail would be queued where nobody looks. Set {known.shards} here. To change the"
                 f" number: run every host with {variable('processes')}=mta,worker until the queue is empty, stop them"
@@ -122,7 +122,7 @@ async def _refuse_namesakes(connection: asyncpg.Connection, settings: Settings) 
         now = {one.name: one.expires_at for one in await _NAMESAKES.fetch(connection, ours)}
         renewed = [name for name, end in now.items() if name in first and end > first[name]]
         if renewed:
-            raise Disagreement(
+            raise ClusterMismatch(
                 f"Another host runs {renewed[0]} against this database. Give each host a host name, or a"
                 f" {variable('state')}, of its own."
             )

@@ -1,4 +1,4 @@
-"""`python -m ops.healthy`: 0 while this host's service is well, for a container's health check.
+"""`python -m ops.healthcheck`: 0 while this host's service is well, for a container's health check.
 
 Where there is an API it says so itself; a host without one is well as long as its metrics or its supervisor answer.
 """

@@ -16,16 +16,16 @@ from engine.store.queries import Queries
 
 MAX_NAMED = 5  # accounts of one name that an error lists
 
-_SQL = Queries.beside(__file__, "mailbox.sql")
+_SQL = Queries.beside(__file__, "stored_messages.sql")
 
 
-class NamedRow(Struct, frozen=True):
+class AccountIdRow(Struct, frozen=True):
     """An account of a name."""
 
     id: UUID
 
 
-class NewestRow(Struct, frozen=True):
+class NewestMessageRow(Struct, frozen=True):
     """One message of any account."""
 
     id: UUID
@@ -38,15 +38,15 @@ class NewestRow(Struct, frozen=True):
     recipients: list[str]
 
 
-class OwnerRow(Struct, frozen=True):
+class MessageOwnerRow(Struct, frozen=True):
     """Whose a message is."""
 
     account_id: UUID
 
 
-_NAMED = _SQL.rows("accounts_named", NamedRow)
-_NEWEST = _SQL.rows("newest_messages", NewestRow)
-_OWNER = _SQL.rows("owner_of_message", OwnerRow)
+_ACCOUNTS_NAMED = _SQL.rows("accounts_named", AccountIdRow)
+_NEWEST = _SQL.rows("newest_messages", NewestMessageRow)
+_OWNER = _SQL.rows("owner_of_message", MessageOwnerRow)
 
 
 async def find_account(pool: asyncpg.Pool, text: str) -> UUID:
@@ -54,7 +54,7 @@ async def find_account(pool: asyncpg.Pool, text: str) -> UUID:
     try:
         return ids.parse_id(ids.Kind.ACCOUNT, text)
     except ids.WrongId:
-        found = await _NAMED.fetch(pool, text, MAX_NAMED)
+        found = await _ACCOUNTS_NAMED.fetch(pool, text, MAX_NAMED)
     if len(found) == 1:
         return found[0].id
     if not found:
@@ -92,7 +92,7 @@ async def _owner(pool: asyncpg.Pool, message: UUID) -> UUID | None:
     return None if row is None else row.account_id
 
 
-def _brief(row: NewestRow) -> dict[str, Any]:
+def _brief(row: NewestMessageRow) -> dict[str, Any]:
     return {
         **_owned(row.account_id),
         "account": row.account,
