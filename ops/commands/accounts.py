@@ -159,7 +159,7 @@ def key() -> None:
     "--scopes",
     default="all",
     show_default=True,
-    help=f"Scopes, joined by commas: all, or some of {', '.join(sorted(SCOPES))}.",
+    help=f"all, or some of: {', '.join(sorted(SCOPES))}",
 )
 @click.option("--name", default="Operator's key", show_default=True, help="Name of the key.")
 @as_json

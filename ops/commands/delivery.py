@@ -65,13 +65,13 @@ def on_everything(target: tuple[Any, str]) -> bool:
 @click.pass_context
 @reported
 def queue(context: click.Context, *, by: str, limit: int, as_json: bool) -> None:
-    """Show the queue: pending deliveries, their age and holds. Change it with `suspend`, `resume`, `flush`, `bounce`."""
+    """Show pending deliveries, their age and holds; `suspend`, `resume`, `flush` and `bounce` change them."""
     if context.invoked_subcommand is not None:
         return
-    from ops import queue as queue_admin  # noqa: PLC0415
+    from ops import queue as ops_queue  # noqa: PLC0415
 
     settings = attached()
-    found = admin.with_pool(settings, lambda pool: queue_admin.depths(pool, settings, by=by, limit=limit))
+    found = admin.with_pool(settings, lambda pool: ops_queue.depths(pool, settings, by=by, limit=limit))
     if as_json:
         show(found, as_json=True)
         return
@@ -97,12 +97,10 @@ def queue(context: click.Context, *, by: str, limit: int, as_json: bool) -> None
 @reported
 def queue_suspend(*, reason: str, for_s: float | None, as_json: bool, **on: Any) -> None:
     """Hold deliveries, within a second and across restarts. Mail is still accepted."""
-    from ops import queue as queue_admin  # noqa: PLC0415
+    from ops import queue as ops_queue  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
-    done = admin.with_pool(
-        settings, lambda pool: queue_admin.suspend(pool, settings, target, reason=reason, for_s=for_s)
-    )
+    done = admin.with_pool(settings, lambda pool: ops_queue.suspend(pool, settings, target, reason=reason, for_s=for_s))
     show(done, as_json=as_json)
 
 
@@ -113,10 +111,10 @@ def queue_suspend(*, reason: str, for_s: float | None, as_json: bool, **on: Any)
 @reported
 def queue_resume(*, note: str | None, as_json: bool, **on: Any) -> None:
     """End a hold and deliver its mail, spread over time."""
-    from ops import queue as queue_admin  # noqa: PLC0415
+    from ops import queue as ops_queue  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
-    show(admin.with_pool(settings, lambda pool: queue_admin.resume(pool, settings, target, note=note)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: ops_queue.resume(pool, settings, target, note=note)), as_json=as_json)
 
 
 @queue.command("flush")
@@ -126,10 +124,10 @@ def queue_resume(*, note: str | None, as_json: bool, **on: Any) -> None:
 @reported
 def queue_flush(*, note: str | None, as_json: bool, **on: Any) -> None:
     """Attempt now the deliveries that wait for a later attempt."""
-    from ops import queue as queue_admin  # noqa: PLC0415
+    from ops import queue as ops_queue  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
-    show(admin.with_pool(settings, lambda pool: queue_admin.flush(pool, settings, target, note=note)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: ops_queue.flush(pool, settings, target, note=note)), as_json=as_json)
 
 
 @queue.command("bounce")
@@ -140,14 +138,14 @@ def queue_flush(*, note: str | None, as_json: bool, **on: Any) -> None:
 @reported
 def queue_bounce(*, reason: str, yes: bool, as_json: bool, **on: Any) -> None:
     """Fail pending deliveries; no address is suppressed. This can't be undone."""
-    from ops import queue as queue_admin  # noqa: PLC0415
+    from ops import queue as ops_queue  # noqa: PLC0415
 
     target = _target(on)
     if not yes:
         whose = "" if on_everything(target) else f" for the {target[0].value} {target[1]}"
         click.confirm(f"Fail all pending deliveries{whose}?", abort=True, err=True)
     settings = attached()
-    done = admin.with_pool(settings, lambda pool: queue_admin.bounce(pool, settings, target, reason=reason))
+    done = admin.with_pool(settings, lambda pool: ops_queue.bounce(pool, settings, target, reason=reason))
     show(done, as_json=as_json)
 
 
@@ -216,7 +214,7 @@ def site_show(*, name: str, as_json: bool) -> None:
 def site_set(
     *, name: str, ladder_s: str | None, unset: tuple[str, ...], why: str | None, as_json: bool, **given: Any
 ) -> None:
-    """Change the limits of a mail host, all hosts below a name, a domain's servers, or `*`. In force within a second."""
+    """Change the limits of a mail host, all hosts below a name, a domain's servers, or `*`, within a second."""
     from engine.delivery.sites import FIELDS  # noqa: PLC0415
     from ops import sites  # noqa: PLC0415
 

@@ -19,11 +19,9 @@ def log() -> None:
     "level",
     required=False,
     type=click.Choice([*LEVELS, DEFAULT]),
-    help="Lowest level to write; omit it to show the levels.",
+    help="Lowest level to write; without it, show levels.",
 )
-@click.option(
-    "--process", "names", multiple=True, help="Process or kind, as `ops status` names it; repeatable; default: all."
-)
+@click.option("--process", "names", multiple=True, help="Process or kind, as `ops status` names it; default: all.")
 @click.option(
     "--for", "for_s", type=Duration(min_s=1, max_s=_DAY_S), default="10m", show_default=True,
     help="Duration, such as 90s, 10m or 2h; afterwards the level of the settings applies again.",

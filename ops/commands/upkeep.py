@@ -12,7 +12,7 @@ from ops.commands.base import as_json, fail, loaded, reported, show
 @click.option(
     "--without-pepper",
     is_flag=True,
-    help="Leave out the pepper. Keep it elsewhere: without it, no key in the backup works.",
+    help="Leave out the pepper; without it, no key in the backup works.",
 )
 @as_json
 @reported

@@ -1,4 +1,4 @@
-"""What the doctor reports: one finding a look."""
+"""The result of one check of `ops doctor`, and functions that make one."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class DoctorFinding(Struct, frozen=True):
-    """One look at the installation. `mend` says in a sentence what to do; None when there is nothing to."""
+    """Result of one check. `mend` says in a sentence how to fix the problem; None if the check passed."""
 
     check: str
     ok: bool
@@ -14,26 +14,28 @@ class DoctorFinding(Struct, frozen=True):
     mend: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The finding as JSON has it."""
+        """Return the finding as `ops doctor --json` prints it."""
         return {"check": self.check, "ok": self.ok, "found": self.found, "mend": self.mend}
 
 
 def good(check: str, found: str) -> DoctorFinding:
-    """Nothing to do."""
+    """Make the finding of a check that passed."""
     return DoctorFinding(check, ok=True, found=found)
 
 
 def bad(check: str, found: str, mend: str) -> DoctorFinding:
-    """Something to mend."""
+    """Make the finding of a check that failed; `mend` says how to fix the problem."""
     return DoctorFinding(check, ok=False, found=found, mend=mend)
 
 
 def check_failed(check: str, error: BaseException) -> DoctorFinding:
-    """A check that failed itself."""
-    return bad(check, f"can't be examined ({describe_error(error)})", "Mend what the error names, then look again.")
+    """Make the finding of a check that could not be completed because of `error`."""
+    return bad(
+        check, f"can't be checked ({describe_error(error)})", "Fix what the error names, then run `ops doctor` again."
+    )
 
 
 def describe_error(error: BaseException) -> str:
-    """An error as one bounded line."""
+    """Return an error as one line of at most 200 characters."""
     line = " ".join(str(error).split())
     return f"{type(error).__name__}: {line}"[:200] if line else type(error).__name__

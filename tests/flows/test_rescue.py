@@ -65,7 +65,7 @@ async def test_the_operator_signs_a_person_out_everywhere(pool: asyncpg.Pool) ->
 
 
 async def test_an_address_of_nobody_is_said_to_be_that(pool: asyncpg.Pool) -> None:
-    with pytest.raises(ValueError, match="nobody signs in with"):
+    with pytest.raises(ValueError, match="No person signs in with"):
         await people.shown(pool, email="nobody@people.test")
 
 
