@@ -53,7 +53,9 @@ def judged(answers: list[Answers]) -> DoctorFinding:
         mend = f"Make the name servers reachable from this host, or set others in {variable('dns_servers')}."
         return bad(CHECK, f"can't be checked: no usable answer from {', '.join(away)}", mend)
     if blind := [one.server for one in answers if not one.signed]:
-        found = f"{', '.join(blind)} does not validate: its answer for the root zone is not authentic, so DANE is never used"
+        found = (
+            f"{', '.join(blind)} does not validate: the root zone is not authentic in its answers, so DANE is unused"
+        )
         return bad(CHECK, found, f"Set {variable('dns_servers')} to name servers that validate, or unset {name}.")
     servers = ", ".join(one.server for one in answers)
     return good(CHECK, f"{servers} validates: the root zone is marked authentic, the unsigned {UNSIGNED} is not")

@@ -74,8 +74,8 @@ async def found(*servers: HostPort) -> DoctorFinding:
 @pytest.mark.parametrize(
     ("complete", "well", "said"),
     [
-        (validates, True, "the root zone is authentic, the unsigned home.arpa. is not"),
-        (echoes, False, "calls home.arpa. authentic, which is unsigned"),
+        (validates, True, "the root zone is marked authentic, the unsigned home.arpa. is not"),
+        (echoes, False, "marks the unsigned home.arpa. as authentic"),
         (ignores, False, "does not validate"),
         (refuses, False, "refuses to answer"),
     ],
@@ -92,11 +92,11 @@ async def test_one_of_several_servers_that_echoes_is_named() -> None:
         one = await found(good, bad)
 
     assert not one.ok
-    assert one.found.startswith(f"{bad} calls")
+    assert one.found.startswith(f"{bad} marks")
 
 
 async def test_without_trust_nothing_is_asked_and_in_local_mode_it_is_said_why() -> None:
     assert await dnssec(Settings(delivery="live")) == []
     (local,) = await dnssec(Settings(dnssec_trusted=True))
     assert local.ok
-    assert "not tested: in local mode" in local.found
+    assert "not checked: local mode" in local.found
