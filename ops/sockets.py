@@ -58,7 +58,7 @@ class ListeningSockets:
                 )
             if len(found) > 1:
                 raise WrongSockets(
-                    f"systemd passed {len(found)} sockets named {name}. Pass one of each name; one on [::] serves IPv4 too."
+                    f"systemd passed {len(found)} sockets named {name}. Pass one; a socket on [::] serves IPv4 too."
                 )
 
     def open(self, settings: Settings, names: Iterable[str]) -> None:

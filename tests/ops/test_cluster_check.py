@@ -42,7 +42,7 @@ def changed(settings: Settings, **changes: object) -> Settings:
 
 async def keyed(settings: Settings) -> None:
     """Make a key under this pepper."""
-    email = f"{ids.encode(ids.uuid7())}@cluster_check.test"
+    email = f"{ids.encode(ids.uuid7())}@agreement.test"
     async with admin.opened(settings) as pool:
         account = await admin.create_account(pool, name="A", email=email, plan=Plan.SCALE, daily_cap=10)
         await admin.create_key(pool, settings, account=account["accountId"], name="k", scopes=["all"])

@@ -81,7 +81,10 @@ def test_a_socket_by_a_name_that_means_nothing_is_refused() -> None:
     with listening() as one, child(TAKE, {"https": one}) as process:
         said = process.communicate(timeout=20)[0]
 
-    assert said == "WrongSockets A socket named https was handed over; known are http, submission, submissions, smtp.\n"
+    assert said == (
+        "WrongSockets systemd passed a socket named https."
+        " Set FileDescriptorName= to one of http, submission, submissions, smtp.\n"
+    )
 
 
 def test_sockets_for_another_process_are_left_alone() -> None:
