@@ -134,11 +134,11 @@ def test_the_first_send_shows_the_key_on_a_terminal_only(tmp_path: Path) -> None
     first_run = {"baseUrl": "http://127.0.0.1:1", "apiKey": "svc_live_secret", "domain": "d.test"}
     file = tmp_path / "first-run.json"
     file.write_text(json.dumps(first_run))
-    logged = up._invitation(first_run, file, show_key=False)
+    logged = up._first_send_command(first_run, file, show_key=False)
     command = logged.split("\n\n", 1)[1].replace("curl", "printf '%s\\n'")
     pasted = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True).stdout
 
-    assert "svc_live_secret" in up._invitation(first_run, file, show_key=True)
+    assert "svc_live_secret" in up._first_send_command(first_run, file, show_key=True)
     assert "svc_live_secret" not in logged
     assert "Authorization: Bearer svc_live_secret\n" in pasted
 
