@@ -1,7 +1,7 @@
-"""The operator's entry: `python3 -m ops COMMAND` sets itself up, then runs the command.
+"""Entry point of the command line: `python3 -m ops COMMAND` prepares the environment, then runs the command.
 
-Until the project's own environment runs this file, it uses the standard library only; its syntax stays
-readable to old interpreters, so that they can say which one is wanted.
+This file may run before the virtual environment exists, so it imports the standard library only. Its syntax stays
+valid in old Python versions, so that they can print which version is needed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ OLDEST = (3, 11)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one operator command; gives its exit status."""
+    """Run one command and return its exit status."""
     words = sys.argv[1:] if argv is None else argv
     here = sys.version_info[:2]
     if here < OLDEST:
         sys.stderr.write(
-            f"Waybill needs Python {OLDEST[0]}.{OLDEST[1]} or newer and this is Python {here[0]}.{here[1]}:"
-            " start it with a newer one, for example `python3.12 -m ops up`.\n"
+            f"Waybill needs Python {OLDEST[0]}.{OLDEST[1]} or newer; this is Python {here[0]}.{here[1]}."
+            " Start it with a newer version, for example `python3.12 -m ops up`.\n"
         )
         return 2
     from ops import bootstrap  # noqa: PLC0415 - newer syntax
@@ -34,5 +34,5 @@ def main(argv: list[str] | None = None) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except KeyboardInterrupt:  # before a command runs, which ends with the same status by itself
+    except KeyboardInterrupt:  # Ctrl-C before a command runs; commands exit with 130 themselves
         sys.exit(130)

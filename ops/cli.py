@@ -1,6 +1,7 @@
-"""The operator's commands. Each prints for people, or with `--json` one JSON value for programs.
+"""The `ops` command line: collects all commands and turns errors into one line and an exit status.
 
-Exit status: 0 done, 1 it failed or found something wrong, 2 the command line is wrong, 130 interrupted.
+Each command prints text for people, or with `--json` one JSON value for programs. Exit status: 0 done, 1 failed or
+something is wrong, 2 wrong usage, 130 interrupted.
 """
 
 import sys
@@ -14,8 +15,8 @@ from ops.commands.loadtests import GroupWithLoadtests
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; gives its exit status."""
-    structlog.configure(logger_factory=_beside_the_answer)
+    """Run one command and return its exit status."""
+    structlog.configure(logger_factory=_log_to_stderr)
     try:
         found = cli.main(args=argv, prog_name="ops", standalone_mode=False, complete_var=service.COMPLETE_VARIABLE)
     except click.ClickException as error:
@@ -26,13 +27,13 @@ def main(argv: list[str] | None = None) -> int:
     except FOREIGN as error:
         click.ClickException(sentence(error)).show()
         return 1
-    return found if isinstance(found, int) else 0  # click gives the code of an Exit back
+    return found if isinstance(found, int) else 0  # click returns the code of an Exit exception
 
 
-def _beside_the_answer(*_: object) -> structlog.PrintLogger:
-    """Where the engine logs in a command: not into the answer, which may be JSON.
+def _log_to_stderr(*_: object) -> structlog.PrintLogger:
+    """Return a logger for standard error, so that log lines never mix with the command's output.
 
-    Standard error as it is at that moment: who runs a command inside a longer process may close what it gave it.
+    It reads `sys.stderr` at each call: a process that runs several commands may replace and close it between them.
     """
     return structlog.PrintLogger(sys.stderr)
 
@@ -59,7 +60,7 @@ def _print_version(context: click.Context, _option: click.Parameter, wanted: boo
 def cli() -> None:
     """Waybill: transactional email that you run yourself.
 
-    Every command that prints takes --json. Exit status: 0 done, 1 failed or something is wrong, 2 wrong usage, 130
+    Every command that prints accepts --json. Exit status: 0 done, 1 failed or something is wrong, 2 wrong usage, 130
     interrupted.
     """
 

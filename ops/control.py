@@ -1,7 +1,7 @@
-"""How an operator's command speaks with the running supervisor: JSON lines over a unix socket in the state folder.
+"""Control socket of the running supervisor: JSON lines over a unix socket in the state folder.
 
-One line asks (`{"do": "restart", "names": ["api"]}`); lines tell of the progress, and the last one ends with `done`
-or `error`. Whoever may enter the state folder and write to the socket (0600) may ask.
+A command sends one line (`{"do": "restart", "names": ["api"]}`). The supervisor answers with lines of progress; the
+last line has `done` or `error`. Access is by file permissions: the socket has mode 0600.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 FILE: Final = "control.sock"
-_ASK_S: Final = 5.0  # for the question
+_ASK_S: Final = 5.0  # for the request line
 _LIMIT_BYTES: Final = 64 * 1024
 _FOLDERS: Final = Path("/proc/self/fd")
 
@@ -23,21 +23,21 @@ Act = Callable[[dict[str, Any], Say], Awaitable[None]]
 
 
 class NoSupervisor(RuntimeError):  # noqa: N818 - named for what it says
-    """Nobody answers on the state folder; the text says how to start it."""
+    """No supervisor runs on the state folder; the text says how to start it."""
 
 
 class Refused(RuntimeError):  # noqa: N818 - named for what it says
-    """The supervisor could not do what was asked; the text says why."""
+    """The supervisor refused the request; the text says why."""
 
 
 @contextlib.asynccontextmanager
 async def answering(state: Path, act: Act) -> AsyncIterator[None]:
-    """Answer questions while inside: `act` does what one asks, and raises Refused where it can't."""
+    """Serve requests while inside: `act` handles one, and raises Refused if it can't."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async def say(line: dict[str, Any]) -> None:
             writer.write(json.dumps(line).encode() + b"\n")
-            with contextlib.suppress(OSError):  # who asked may have gone: what was begun goes on
+            with contextlib.suppress(OSError):  # the client may have disconnected; the work continues
                 await writer.drain()
 
         with contextlib.suppress(OSError, ValueError, TimeoutError):
@@ -56,7 +56,10 @@ async def answering(state: Path, act: Act) -> AsyncIterator[None]:
 
 
 def ask(state: Path, question: dict[str, Any], timeout_s: float) -> Iterator[dict[str, Any]]:
-    """The lines of the answer as they come; `timeout_s` between two. Raises NoSupervisor, Refused, TimeoutError."""
+    """Send a request and yield the answer's lines; `timeout_s` applies to each line.
+
+    Raises NoSupervisor, Refused, TimeoutError.
+    """
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(timeout_s)
         try:
@@ -75,7 +78,7 @@ def ask(state: Path, question: dict[str, Any], timeout_s: float) -> Iterator[dic
                 if line.get("done"):
                     return
                 yield line
-    raise Refused("The supervisor ended before it was done.")
+    raise Refused("The supervisor ended before the request was done. Run `ops status` to see the processes.")
 
 
 async def _act(act: Act, asked: object, say: Say) -> None:
@@ -88,7 +91,7 @@ async def _act(act: Act, asked: object, say: Say) -> None:
 
 
 def _bind(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)  # under the state lock: it can only be a dead one's
+    path.unlink(missing_ok=True)  # we hold the state lock, so an existing socket belongs to a dead supervisor
     listener = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
     try:
@@ -106,7 +109,7 @@ def _bind(path: Path) -> socket.socket:
 
 @contextlib.contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """A name of the same file that fits into sun_path (108 octets), however deep the folder lies."""
+    """Yield a path of the same file that fits into sun_path (108 octets), for deep folders."""
     if not _FOLDERS.is_dir():
         yield str(path)
         return

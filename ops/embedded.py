@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from ops import launch, places
-from ops.places import CannotServe, Place
+from ops import launch, server_paths
+from ops.server_paths import CannotServe, ServerPaths
 from ops.state import bound_log, sync_folder, tail
 
 __all__ = ["CannotServe", "PostgresServer", "Server", "Temporary", "ValkeyServer", "temporary_servers"]
@@ -41,21 +41,21 @@ class Server(ABC):
     def __init__(self, state: Path, *, durable: bool = True) -> None:
         self._state = state
         self._durable = durable
-        self._place: Place | None = None
+        self._paths: ServerPaths | None = None
         self._sockets: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def place(self) -> Place:
+    def paths(self) -> ServerPaths:
         """Where the server's folders are; settled by `prepare`."""
-        if self._place is None:
-            self._place = places.place_for(self._state)
-        return self._place
+        if self._paths is None:
+            self._paths = server_paths.find_paths(self._state)
+        return self._paths
 
     @property
     def log(self) -> Path:
         """The file that takes what the server prints."""
-        return self.place.state / "log" / f"{self.name}.log"
+        return self.paths.state / "log" / f"{self.name}.log"
 
     @property
     def pid(self) -> int | None:
@@ -85,7 +85,7 @@ class Server(ABC):
 
     def command(self) -> list[str]:
         """`argv` as the servers' user, tied to this process."""
-        return launch.command(self.argv(), identity=self.place.identity, death_signal=self.death_signal)
+        return launch.command(self.argv(), identity=self.paths.identity, death_signal=self.death_signal)
 
     def start(self) -> None:
         """Prepare, start and wait until it takes connections; raises CannotServe with the log's end.
@@ -129,20 +129,20 @@ class Server(ABC):
 
     def forget_sockets(self) -> None:
         """Remove a socket folder that lies outside the data folder."""
-        if self._sockets is not None and self._sockets != self.place.base / "run":
+        if self._sockets is not None and self._sockets != self.paths.base / "run":
             shutil.rmtree(self._sockets, ignore_errors=True)
             self._sockets = None
 
     def socket_folder(self) -> Path:
         """A 0700 folder for the sockets with a path short enough for them."""
         if self._sockets is None:
-            folder = self.place.base / "run"
+            folder = self.paths.base / "run"
             if len(os.fsencode(folder)) <= MAX_SOCKET_FOLDER:
-                self._sockets = places.own_folder(self.place, "run")
+                self._sockets = server_paths.own_folder(self.paths, "run")
             else:
                 self._sockets = Path(tempfile.mkdtemp(prefix="waybill-", dir=_short_temp()))
-                if self.place.identity is not None:
-                    os.chown(self._sockets, self.place.identity.uid, self.place.identity.gid)
+                if self.paths.identity is not None:
+                    os.chown(self._sockets, self.paths.identity.uid, self.paths.identity.gid)
         return self._sockets
 
     def _reap(self) -> None:
@@ -156,7 +156,7 @@ class Server(ABC):
         bound_log(self.log)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command(), env=places.QUIET_ENV, cwd="/", start_new_session=True,
+                self.command(), env=server_paths.QUIET_ENV, cwd="/", start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
@@ -189,16 +189,16 @@ class PostgresServer(Server):
     @property
     def data(self) -> Path:
         """The data folder; its name carries the major version."""
-        return self.place.base / f"pg{self._major}"
+        return self.paths.base / f"pg{self._major}"
 
     def prepare(self) -> None:
         """Find the programs and, the first time, make the data folder."""
-        self._programs, self._major = places.postgres_programs(self.place)
+        self._programs, self._major = server_paths.postgres_programs(self.paths)
         self.socket_folder()
         if not (self.data / "PG_VERSION").is_file():
             self._make_data()
         probe = ["-D", str(self.data), "-c", "wal_compression=lz4", "-C", "wal_compression"]
-        lz4 = places.runs([str(self._programs / "postgres"), *probe], self.place.identity)
+        lz4 = server_paths.runs([str(self._programs / "postgres"), *probe], self.paths.identity)
         self._compression = "lz4" if lz4 else "off"  # pglz, always there, costs more CPU than it saves
 
     def clear_leftovers(self) -> None:
@@ -268,20 +268,20 @@ class PostgresServer(Server):
 
     def _make_data(self) -> None:
         """initdb into a folder aside, then rename: an interrupted start leaves no half-made data."""
-        aside = self.place.base / f"pg{self._major}.new"
+        aside = self.paths.base / f"pg{self._major}.new"
         shutil.rmtree(aside, ignore_errors=True)
-        places.own_folder(self.place, aside.name)
+        server_paths.own_folder(self.paths, aside.name)
         words = [str(self._programs / "initdb"), "-D", str(aside), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         words += ["--locale=C", "--no-instructions"] + ([] if self._durable else ["--no-sync"])
         done = subprocess.run(
-            launch.command(words, identity=self.place.identity),
+            launch.command(words, identity=self.paths.identity),
             check=False, capture_output=True, text=True, errors="replace", timeout=300,
-            stdin=subprocess.DEVNULL, env=places.QUIET_ENV, cwd="/",
+            stdin=subprocess.DEVNULL, env=server_paths.QUIET_ENV, cwd="/",
         )  # fmt: skip
         if done.returncode != 0:
             raise CannotServe(f"initdb could not make {self.data}:\n{(done.stdout + done.stderr)[-2000:]}")
         aside.rename(self.data)
-        sync_folder(self.place.base)
+        sync_folder(self.paths.base)
 
 
 class ValkeyServer(Server):
@@ -307,8 +307,8 @@ class ValkeyServer(Server):
 
     def prepare(self) -> None:
         """Find the program and make the data folder."""
-        self._program = places.valkey_program(self.place)
-        places.own_folder(self.place, "valkey")
+        self._program = server_paths.valkey_program(self.paths)
+        server_paths.own_folder(self.paths, "valkey")
 
     def argv(self) -> list[str]:
         """No configuration file: everything is said here."""
@@ -316,7 +316,7 @@ class ValkeyServer(Server):
             "port": "0",
             "unixsocket": str(self.socket),
             "unixsocketperm": "700",
-            "dir": str(self.place.base / "valkey"),
+            "dir": str(self.paths.base / "valkey"),
             "appendonly": "yes",
             "appendfsync": "everysec",
             "save": "",
@@ -388,7 +388,7 @@ def temporary_servers(root: Path | None = None) -> Iterator[Temporary]:
             servers.postgres.kill()
             servers.postgres.forget_sockets()
             servers.valkey.forget_sockets()
-            for path in {folder, servers.postgres.place.base}:
+            for path in {folder, servers.postgres.paths.base}:
                 shutil.rmtree(path, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""`ops explain`: one message's fate in plain words: what happened, whose side it is on, and what to do."""
+"""Implementation of `ops explain`: what happened to a message, who can act on it, and how, in one paragraph."""
 
 import json
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from engine.base.events import SETTLED, EventType, Status
 from engine.delivery.reply_codes import Category
 from engine.store.queries import Queries
 
-MAX_SAID = 300  # characters of a server's own words
-OVERDUE = timedelta(minutes=2)  # a scheduled message is let go within seconds, unless something keeps it
-MAX_NAMED = 3  # recipients told of one by one; the rest is counted
+MAX_SAID = 300  # characters of a server's reply that are quoted
+OVERDUE = timedelta(minutes=2)  # a scheduled message is released within seconds of its time unless something is wrong
+MAX_NAMED = 3  # recipients described one by one; the others are counted
 
 THEIRS, RECIPIENTS, SENDERS, OURS, NOBODYS = (
     "the receiving side", "the recipient", "the sender", "this service", "nobody"
@@ -26,8 +26,8 @@ THEIRS, RECIPIENTS, SENDERS, OURS, NOBODYS = (
 _SQL = Queries.beside(__file__, "explain.sql")
 
 
-class MessageRow(Struct, frozen=True):
-    """The message."""
+class ExplainedMessage(Struct, frozen=True):
+    """The message to explain."""
 
     id: UUID
     status: str
@@ -38,8 +38,8 @@ class MessageRow(Struct, frozen=True):
     delivered_at: datetime | None
 
 
-class RecipientRow(Struct, frozen=True):
-    """One of its recipients."""
+class ExplainedRecipient(Struct, frozen=True):
+    """One recipient of the message."""
 
     address: str
     status: str
@@ -47,8 +47,8 @@ class RecipientRow(Struct, frozen=True):
     next_attempt_at: datetime | None
 
 
-class EventRow(Struct, frozen=True):
-    """One event of its waybill."""
+class ExplainedEvent(Struct, frozen=True):
+    """One event of the message's waybill."""
 
     type: str
     occurred_at: datetime
@@ -56,8 +56,10 @@ class EventRow(Struct, frozen=True):
 
 
 class Meaning(Struct, frozen=True):
-    """What a class of outcome means: what happened, whose matter it is, what to do about it; `over` is what to do
-    instead once no other try follows."""
+    """Explanation of one category of outcome: what happened, who can act, and what to do.
+
+    `over` replaces `advice` when no further attempt follows.
+    """
 
     happened: str
     side: str
@@ -65,9 +67,9 @@ class Meaning(Struct, frozen=True):
     over: str = ""
 
 
-_MESSAGE = _SQL.rows("message_to_explain", MessageRow)
-_RECIPIENTS = _SQL.rows("recipients_to_explain", RecipientRow)
-_EVENTS = _SQL.rows("events_to_explain", EventRow)
+_MESSAGE = _SQL.rows("message_to_explain", ExplainedMessage)
+_RECIPIENTS = _SQL.rows("recipients_to_explain", ExplainedRecipient)
+_EVENTS = _SQL.rows("events_to_explain", ExplainedEvent)
 
 MEANINGS: dict[Category, Meaning] = {
     Category.ACCEPTED: Meaning(
@@ -80,7 +82,7 @@ MEANINGS: dict[Category, Meaning] = {
         "check the address for a typing mistake and remove it from your lists",
     ),
     Category.MAILBOX_DISABLED: Meaning(
-        "the mailbox exists no more or is switched off", RECIPIENTS,
+        "the mailbox no longer exists or is disabled", RECIPIENTS,
         "reach the person in another way and remove the address from your lists",
     ),
     Category.MAILBOX_UNAVAILABLE: Meaning(
@@ -105,11 +107,11 @@ MEANINGS: dict[Category, Meaning] = {
         "check that the sending domain has its DNS records (`ops domain verify`) and can receive mail itself",
     ),
     Category.POLICY: Meaning(
-        "a rule of the receiving side forbids this mail", THEIRS,
-        "ask the recipient's postmaster which rule it was; try a message with less in it",
+        "a policy of the receiving side forbids this mail", THEIRS,
+        "ask the recipient's postmaster which policy it was; try a simpler message",
     ),
     Category.REPUTATION: Meaning(
-        "the server distrusts the address or domain that the mail comes from", OURS,
+        "the server distrusts the IP address or domain that the mail comes from", OURS,
         "look the sending IP and the domain up in the list that the reply names and follow its link to be removed",
     ),
     Category.AUTH: Meaning(
@@ -117,14 +119,14 @@ MEANINGS: dict[Category, Meaning] = {
         "check the domain's records (`ops domain verify`) and the sending IP's reverse name (`ops doctor`)",
     ),
     Category.RATE: Meaning(
-        "the server takes only so much mail in a given time", THEIRS,
+        "the server limits how much mail it takes in a given time", THEIRS,
         "wait: delivery slows down by itself; `ops site` shows and sets the pace",
         "send again later, and not so much at once; `ops site` shows and sets the pace",
     ),
     Category.GREYLISTED: Meaning(
-        "the server turns first-time senders away once, to see whether they come back", THEIRS,
+        "the server defers first-time senders once (greylisting)", THEIRS,
         "nothing: the next try usually passes",
-        "send again, and ask the recipient's postmaster why your mail was not let in when it came back",
+        "send again, and ask the recipient's postmaster why later attempts were refused too",
     ),
     Category.CONTENT: Meaning(
         "a filter took the message for spam or something harmful", SENDERS,
@@ -143,9 +145,9 @@ MEANINGS: dict[Category, Meaning] = {
         "if it goes on, watch a conversation with `ops trace --domain` and show it to the recipient's postmaster",
     ),
     Category.SYSTEM: Meaning(
-        "the receiving server has a trouble of its own", THEIRS,
+        "the receiving server has an internal problem", THEIRS,
         "nothing: it is tried again; after some hours tell the recipient's postmaster",
-        "tell the recipient's postmaster what the server said, and send again once it is mended",
+        "tell the recipient's postmaster what the server said, and send again once it is fixed",
     ),
     Category.UNAVAILABLE: Meaning(
         "the receiving server does not take mail at present", THEIRS,
@@ -153,7 +155,7 @@ MEANINGS: dict[Category, Meaning] = {
         "tell the recipient by other means, and send again once their server takes mail",
     ),
     Category.NETWORK: Meaning(
-        "no working connection to the receiving server came about", THEIRS,
+        "no connection to the receiving server could be made", THEIRS,
         "nothing, unless other domains fail too: then look at this host's own network (`ops doctor`)",
         "tell the recipient by other means, and send again once their server answers; where other domains fail too, "
         "look at this host's own network (`ops doctor`)",
@@ -168,28 +170,28 @@ MEANINGS: dict[Category, Meaning] = {
         "tell the recipient's postmaster what the certificate lacks; a message with `minTls` of `none` goes without",
     ),
     Category.UNKNOWN_AFTER_DOT: Meaning(
-        "the connection broke after the whole message was written, so nobody knows whether they have it", THEIRS,
+        "the connection broke after the whole message was sent, so it may have been delivered or not", THEIRS,
         "nothing: it is tried again, and the recipient may get it twice",
         "ask the recipient whether they have it, and send again if not",
     ),
     Category.LOCAL: Meaning(
-        "this service could not make the delivery, for a reason of its own", OURS,
+        "this service could not make the delivery because of an internal problem", OURS,
         "nothing: it is tried again; if it repeats, read the log of the mta",
-        "ask whoever runs this service to look into it, then send again",
+        "ask the operator of this service to look into it, then send again",
     ),
     Category.UNSIGNED: Meaning(
-        "the sending domain was taken off the account, so nothing was left to sign the message with", SENDERS,
+        "the sending domain was removed from the account, so the message could not be signed", SENDERS,
         "add the domain again and have it verified, then send again",
     ),
     Category.OPERATOR: Meaning(
-        "whoever runs this service gave the delivery up", OURS,
-        "ask the operator; where their reason no longer holds, send again",
+        "the operator of this service ended the delivery", OURS,
+        "ask the operator for the reason, then send again",
     ),
 }  # fmt: skip
 
 
 async def explain(pool: asyncpg.Pool, message: str) -> dict[str, Any]:
-    """What became of `msg_…`: its id, status, and one paragraph. Raises WrongId, or 404 for an unknown one."""
+    """Return id, status and explanation of a message (`msg_…`); raises WrongId, or Refusal (404) if it is unknown."""
     found = ids.parse_id(ids.Kind.MESSAGE, message)
     row = await _MESSAGE.first(pool, found)
     if row is None:
@@ -199,14 +201,16 @@ async def explain(pool: asyncpg.Pool, message: str) -> dict[str, Any]:
     return {"id": message, "status": row.status, "explanation": paragraph(row, recipients, events, clock.now())}
 
 
-def paragraph(message: MessageRow, recipients: Sequence[RecipientRow], events: Sequence[EventRow], at: datetime) -> str:
-    """The story in one paragraph, as it stands at a moment. Pure."""
+def paragraph(
+    message: ExplainedMessage, recipients: Sequence[ExplainedRecipient], events: Sequence[ExplainedEvent], at: datetime
+) -> str:
+    """Return the explanation as one paragraph, as of `at`. Pure."""
     details = [(event.type, event.occurred_at, json.loads(event.payload)["detail"]) for event in events]
     subject = f" “{message.subject}”" if message.subject else ""
     sentences = [f"The message{subject} from {message.sender} {_came_in(details)}."]
-    whole = _of_the_whole(message, details, at)
-    if whole is not None:
-        return " ".join([*sentences, whole])
+    before_delivery = _before_delivery(message, details, at)
+    if before_delivery is not None:
+        return " ".join([*sentences, before_delivery])
     shown = sorted(recipients, key=lambda one: one.status == Status.DELIVERED.value)[:MAX_NAMED]
     sentences += [_recipient(one, details) for one in shown]
     if len(recipients) > len(shown):
@@ -221,22 +225,21 @@ _Details = Sequence[tuple[str, datetime, dict[str, Any]]]
 def _came_in(details: _Details) -> str:
     for kind, at, detail in details:
         if kind == EventType.ACCEPTED.value and not detail.get("scheduled"):
-            door = {"smtp": " over SMTP", "api": " through the API"}.get(str(detail.get("source")), "")
-            return f"was accepted{door} at {clock.iso(at)}"
+            channel = {"smtp": " over SMTP", "api": " through the API"}.get(str(detail.get("source")), "")
+            return f"was accepted{channel} at {clock.iso(at)}"
         if kind == EventType.SCHEDULED.value:
             times = [one.get("scheduled_at") for name, _, one in details if name == kind]  # it may have been moved
             return f"was scheduled at {clock.iso(at)} for {times[-1]}"
-    return "is on record, though its first events are past their keeping"
+    return "is known, but its first events are past their retention"
 
 
-def _of_the_whole(message: MessageRow, details: _Details, at: datetime) -> str | None:
-    """What happened to the message as such, before any recipient had a fate of their own."""
+def _before_delivery(message: ExplainedMessage, details: _Details, at: datetime) -> str | None:
+    """Explain a message that is still scheduled, was canceled, or failed at its release; None if it was released."""
     match message.status:
         case Status.SCHEDULED.value if message.scheduled_at is not None and at > message.scheduled_at + OVERDUE:
             return (
-                "That time has come, and it has not been let go: the allowance of the account for the day or month, or "
-                "that of this service, is used up and waited for (`GET /v1/me` shows it), or the worker is behind "
-                "(`ops doctor`)."
+                "That time has passed and it was not released: the daily or monthly limit of the account, or the daily "
+                "limit of this service, is used up (`GET /v1/me` shows it), or the worker is behind (`ops doctor`)."
             )
         case Status.SCHEDULED.value:
             return "It waits for that time; nothing is wrong, and there is nothing to do."
@@ -244,55 +247,53 @@ def _of_the_whole(message: MessageRow, details: _Details, at: datetime) -> str |
             return "It was canceled before that time, as its sender asked; nothing was sent."
     for kind, _, detail in reversed(details):
         if kind == EventType.SCHEDULE_FAILED.value:
-            return f"When its time came it was refused ({detail.get('reason')}): {_at_release(detail)}."
+            return f"At its release it was refused ({detail.get('reason')}): {_at_release(detail)}."
         if kind == EventType.SUPPRESSED.value and detail.get("phase") == "scheduled_release":
             return (
-                f"When its time came it was refused, and nobody got it: {detail.get('address')} is on the suppression "
-                f"list ({detail.get('reason')}), the sender's own. Send again without that address, or lift it there "
-                "if that is wrong."
+                f"At its release it was refused and sent to no recipient: {detail.get('address')} is on the sender's "
+                f"suppression list ({detail.get('reason')}). Send again without that address, or remove it from the "
+                "list if that is wrong."
             )
     return None
 
 
 def _at_release(detail: dict[str, Any]) -> str:
-    """Why a scheduled message was not let go, whose matter that is, and what to do."""
+    """Explain why a scheduled message was refused at its release, who can act, and how."""
     reason = str(detail.get("reason"))
     known = _REFUSED_LATE.get(reason)
     if known is None and reason.startswith("account_"):
-        known = "the account was not active by then; that is the sender's matter: ask the operator why"
-    return known or "that is the sender's matter: mend it and send again"
+        known = "the account was not active then. The sender can act: ask the operator why"
+    return known or "the sender can act: fix the cause and send again"
 
 
 _REFUSED_LATE = {
-    "domain_not_verified": "the sending domain was not verified any more; that is the sender's matter: mend its DNS "
+    "domain_not_verified": "the sending domain was no longer verified. The sender can act: correct its DNS "
     "records (`ops domain verify`) and send again",
-    "daily_limit_reached": "the account's mail for the day was used up; that is the sender's matter: send again after "
-    "midnight UTC",
-    "monthly_limit_reached": "the account's mail for the month was used up; that is the sender's matter: send again "
+    "daily_limit_reached": "the account's daily limit was used up. The sender can act: send again after midnight UTC",
+    "monthly_limit_reached": "the account's monthly limit was used up. The sender can act: send again "
     "after the 1st, or with a larger plan",
-    "platform_paused": "this service had sent as much as it may in a day; that lies with this service: send again "
+    "platform_paused": "this service had reached its own daily limit. The operator can act; send again "
     "after midnight UTC",
-    "deliver_by_passed": "the time by which it was to be delivered had passed; that is the sender's matter: send again "
-    "with a later `deliverBy`",
+    "deliver_by_passed": "its `deliverBy` had passed. The sender can act: send again with a later `deliverBy`",
 }
 
 
-def _recipient(one: RecipientRow, details: _Details) -> str:
+def _recipient(one: ExplainedRecipient, details: _Details) -> str:
     own = [(kind, at, detail) for kind, at, detail in details if detail.get("recipient") == one.address]
     if own and own[-1][2].get("simulated"):
         return _simulated(one, own, details)
     if one.status == Status.COMPLAINED.value:
         return (
-            f"{one.address} got it and reported it as spam: nothing more goes to them. It is the sender's matter: "
-            "look at how the address came onto your list."
+            f"{one.address} received it and reported it as spam, so the address gets no more mail. The sender can act: "
+            "check how the address came onto your list."
         )
     if not own:
         return _not_tried(one, details)
     kind, at, detail = own[-1]
     if kind == EventType.SUPPRESSED.value:
         return (
-            f"{one.address} was not tried: the address is on the suppression list ({detail.get('reason')}), the "
-            "sender's own; lift it there if that is wrong."
+            f"{one.address} was not tried: the address is on the sender's suppression list ({detail.get('reason')}); "
+            "remove it from the list if that is wrong."
         )
     meaning = MEANINGS.get(_category(detail), MEANINGS[Category.PROTOCOL])
     parts = [f"For {one.address}, {_verdict(kind, at, detail, one)}: {meaning.happened}.", _said(detail)]
@@ -301,32 +302,34 @@ def _recipient(one: RecipientRow, details: _Details) -> str:
     is_over = kind in (EventType.BOUNCED.value, EventType.FAILED.value)
     parts.append(f"What to do: {meaning.over if is_over and meaning.over else meaning.advice}.")
     if detail.get("suppressed") is True:
-        parts.append("The address is suppressed now, so that no further mail is wasted on it.")
+        parts.append("The address is now on the suppression list and gets no more mail.")
     return " ".join(part for part in parts if part)
 
 
-def _simulated(one: RecipientRow, own: _Details, details: _Details) -> str:
-    """What its name says has become of it; nothing of it is anybody's matter."""
+def _simulated(one: ExplainedRecipient, own: _Details, details: _Details) -> str:
+    """Explain a simulator recipient; nobody has to act."""
     kind, at, detail = own[-1]
     if kind == EventType.COMPLAINED.value:
         verdict = f"a complaint came at {clock.iso(at)}, after the delivery"
     else:
         verdict = _verdict(kind, at, detail, one)
     parts = [f"For {one.address}, {verdict}.", _said(detail), _waiting(one, details)]
-    parts.append("It is a simulator's, which does as it is called: nothing is wrong, and nobody is suppressed.")
+    parts.append(
+        "It is a simulator recipient; its name selects the result. Nothing is wrong, and no address is suppressed."
+    )
     return " ".join(part for part in parts if part)
 
 
-def _not_tried(one: RecipientRow, details: _Details) -> str:
+def _not_tried(one: ExplainedRecipient, details: _Details) -> str:
     if Status(one.status) in SETTLED:
-        return f"{one.address} ended as {one.status}; the events that say why are past their keeping."
+        return f"{one.address} ended as {one.status}; the events with the reason are past their retention."
     waits = _waiting(one, details)
     if waits:
         return f"{one.address} has not been tried yet. {waits}"
     return f"{one.address} has not been tried yet; it is next in the queue, and there is nothing to do but wait."
 
 
-def _verdict(kind: str, at: datetime, detail: dict[str, Any], one: RecipientRow) -> str:
+def _verdict(kind: str, at: datetime, detail: dict[str, Any], one: ExplainedRecipient) -> str:
     tries = f"try {detail['attempt']}" if "attempt" in detail else "the delivery"
     mx = f" with {detail['mx']}" if detail.get("mx") else ""
     match kind:
@@ -344,18 +347,18 @@ def _verdict(kind: str, at: datetime, detail: dict[str, Any], one: RecipientRow)
 
 def _said(detail: dict[str, Any]) -> str:
     words = str(detail.get("diagnostic") or "")[:MAX_SAID]
-    return f"The words were: “{words}”." if words else ""
+    return f"The reply was: “{words}”." if words else ""
 
 
 def _side(meaning: Meaning, detail: dict[str, Any]) -> str:
-    """A trouble of the whole site can't be one recipient's."""
+    """Return who can act; a problem of a whole site is never the recipient's."""
     if meaning.side == RECIPIENTS and detail.get("scope") == "site":
         return THEIRS
     return meaning.side
 
 
-def _waiting(one: RecipientRow, details: _Details) -> str:
-    """Why an unsettled recipient waits beyond a retry: the last `queued` event, unless something came after it."""
+def _waiting(one: ExplainedRecipient, details: _Details) -> str:
+    """Explain why a pending recipient waits: from the last `queued` event, unless an attempt followed it."""
     if Status(one.status) in SETTLED:
         return ""
     for kind, _, detail in reversed(details):
@@ -370,30 +373,30 @@ def _waiting(one: RecipientRow, details: _Details) -> str:
     return ""
 
 
-def _concerns(one: RecipientRow, detail: dict[str, Any]) -> bool:
-    """Whether an event is about a recipient: by their address, or by the domain that it names in their place."""
+def _concerns(one: ExplainedRecipient, detail: dict[str, Any]) -> bool:
+    """Return True if an event is about this recipient, by address or by recipient domain."""
     if "recipient" in detail:
         return bool(detail["recipient"] == one.address)
     return detail.get("to_domain") in (None, one.address.rpartition("@")[2])
 
 
 _REASONS = {
-    "operator_hold": "the operator of this service holds it back",
-    "operator_release": "the operator has let it go",
-    "operator_flush": "the operator asked for an early try",
-    "warm_up": "the source addresses are new to the receiving provider, and their allowance for today is used up",
-    "source_refused": "the receiving servers refuse one of our addresses, so another one takes over",
-    "site_window": "the receiving servers are busy with other mail of ours",
+    "operator_hold": "the operator of this service holds it",
+    "operator_release": "the operator ended the hold",
+    "operator_flush": "the operator asked for an early attempt",
+    "warm_up": "the source addresses are in warm-up, and their limit for this provider today is used up",
+    "source_refused": "the receiving servers refuse one of our source addresses, so another one is used",
+    "site_window": "all connections that we may open to the receiving servers are in use",
     "site_opening": "a connection to the receiving servers is being opened, and they have not greeted yet",
-    "lookup_slot": "much mail waits for domains whose name servers do not answer, so it waits to be looked up",
-    "connection_slot": "much mail waits for servers that have not answered, so it waits for its turn to try them",
-    "site_rate": "the pace that is set for the receiving servers lets no more through for now",
-    "site_paused": "the receiving servers asked us to slow down, so they are left alone for a while",
+    "lookup_slot": "many DNS look-ups wait for name servers that do not answer",
+    "connection_slot": "many connections wait for servers that do not answer",
+    "site_rate": "the rate limit for the receiving servers is reached for now",
+    "site_paused": "the receiving servers asked us to slow down, so deliveries to them pause",
 }
 
 
 def _others(detail: dict[str, Any]) -> str:
-    """Is it me or them? What the same servers told other accounts of late."""
+    """Compare with recent deliveries of other accounts to the same servers."""
     lately = detail.get("site_lately")
     if not isinstance(lately, dict):
         return ""
@@ -401,15 +404,15 @@ def _others(detail: dict[str, Any]) -> str:
     total = delivered + deferred + bounced
     if not total:
         return ""
-    told = (
+    comparison = (
         f"In the {lately.get('minutes')} minutes before, the same servers took {delivered} of {total} deliveries of "
         "other accounts"
     )
     if delivered >= 0.9 * total:
-        return f"{told}: it is more likely about this mail than about them."
+        return f"{comparison}: the cause is more likely this mail than the servers."
     if delivered <= 0.5 * total:
-        return f"{told}: it is more likely about them than about this mail."
-    return f"{told}."
+        return f"{comparison}: the cause is more likely the servers than this mail."
+    return f"{comparison}."
 
 
 def _category(detail: dict[str, Any]) -> Category:
@@ -419,5 +422,5 @@ def _category(detail: dict[str, Any]) -> Category:
         return Category.PROTOCOL
 
 
-def _id(message: MessageRow) -> str:
+def _id(message: ExplainedMessage) -> str:
     return ids.format_id(ids.Kind.MESSAGE, message.id)

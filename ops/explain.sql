@@ -1,5 +1,5 @@
 -- name: message_to_explain
--- Message $1 as it stands.
+-- The current state of message $1.
 SELECT id, status, source, sender, subject, scheduled_at, delivered_at FROM messages WHERE id = $1;
 
 -- name: recipients_to_explain

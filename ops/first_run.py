@@ -1,6 +1,6 @@
-"""Starts in local mode: the first makes an account, a key and a verified domain to try everything with.
+"""First run in local mode: create an account, an API key and a verified domain for trying things out.
 
-Every one sees to it that the service has an account for its own mail.
+Every start in local mode also makes sure that a platform account exists.
 """
 
 import json
@@ -10,28 +10,30 @@ from typing import Any
 from engine.base.plans import Plan
 from engine.base.settings import Settings
 from engine.flows.accounts import platform_account
-from ops import operate
+from ops import admin
 from ops.state import write_private
 
 FILE = "first-run.json"
 DOMAIN = "hello.test"
 EMAIL = "owner@hello.test"
-DAILY_CAP = 100_000  # the ladder's first rung, 50 a day, would end a trial early
+DAILY_CAP = 100_000  # the first warm-up limit of new accounts, 50 a day, is too low for trying things out
 
 
 async def ensure(settings: Settings, state: Path) -> dict[str, Any]:
-    """What the first start made, made now if this is it; kept in `<state>/first-run.json`, mode 0600."""
+    """Return the contents of `<state>/first-run.json` (mode 0600), created with its account on the first start."""
     file = state / FILE
-    async with operate.opened(settings) as pool:
+    async with admin.opened(settings) as pool:
         await platform_account.ensure_local(pool, settings)
         if file.is_file():
             return dict(json.loads(file.read_text("utf-8")))
-        account = await operate.create_account(pool, name="Local", email=EMAIL, plan=Plan.SCALE, daily_cap=DAILY_CAP)
-        key = await operate.create_key(pool, settings, account=account["accountId"], name="First key", scopes=["all"])
-        await operate.add_domain(pool, settings, account=account["accountId"], name=DOMAIN, verified=False)
-        checked = await operate.check_domain(pool, settings, account=account["accountId"], name=DOMAIN)
+        account = await admin.create_account(pool, name="Local", email=EMAIL, plan=Plan.SCALE, daily_cap=DAILY_CAP)
+        key = await admin.create_key(pool, settings, account=account["accountId"], name="First key", scopes=["all"])
+        await admin.add_domain(pool, settings, account=account["accountId"], name=DOMAIN, verified=False)
+        checked = await admin.check_domain(pool, settings, account=account["accountId"], name=DOMAIN)
     if checked is None or checked["status"] != "verified":
-        raise RuntimeError(f"the local DNS responder did not confirm {DOMAIN}: {checked}")
+        raise RuntimeError(
+            f"The local DNS responder did not verify {DOMAIN}: {checked}. Read log/dns.log in the state folder."
+        )
     made = {
         "baseUrl": f"http://{settings.api_host}:{settings.api_port}",
         "accountId": account["accountId"],

@@ -1,4 +1,4 @@
-"""`ops key list|revoke`: the keys of an account, and the end of one that has leaked."""
+"""Implementation of `ops key list` and `ops key revoke`."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ MAX_SHOWN = 1_000
 
 
 async def listed(pool: asyncpg.Pool, *, account: str) -> list[dict[str, Any]]:
-    """The newest keys of an account, revoked ones among them, newest first. 404 for no account."""
+    """Return an account's newest keys, newest first, revoked ones included; raises Refusal (404) for no account."""
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
     if await accounts.READ.first(pool, account_id) is None:
         raise not_found("account")
@@ -23,9 +23,9 @@ async def listed(pool: asyncpg.Pool, *, account: str) -> list[dict[str, Any]]:
 
 
 async def revoked(pool: asyncpg.Pool, *, account: str, key: str) -> dict[str, Any]:
-    """End a key of the account, or of a sub-account of it, in every process within a second; once more changes nothing.
+    """Revoke a key of the account or of its sub-accounts, in all processes within a second. Idempotent.
 
-    404 for any other key.
+    Raises Refusal (404) for any other key.
     """
     account_id, key_id = ids.parse_id(ids.Kind.ACCOUNT, account), ids.parse_id(ids.Kind.API_KEY, key)
     await revoke_key(pool, account_id, key_id, actor="operator")

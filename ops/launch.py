@@ -1,10 +1,10 @@
-"""Starts one program so that it ends with its starter and, where asked, as an unprivileged user.
+"""Launcher for child processes: the child ends with its parent and can run as an unprivileged user.
 
-Runs twice: imported, it builds the command line; as a script it is the short-lived first stage of the
-child, which gives up privileges, asks the kernel for a signal at its parent's death and becomes the
-program (same pid). A separate stage, and not `preexec_fn`, because Python code between fork and exec can
-deadlock a parent that has threads. It is also who puts listening sockets where the program looks for them and
-names it as their receiver (`engine.store.socket_activation`): the starter does not know the pid beforehand.
+The file has two uses. Imported, it builds the command line. As a script, it is the first stage of the child: it drops
+privileges, asks the kernel for a signal at its parent's death, passes on listening sockets as systemd does
+(`engine.store.socket_activation`; only the child knows the pid for LISTEN_PID), and executes the program, which keeps
+the pid. A separate stage instead of `preexec_fn`, because Python code between fork and exec can deadlock a parent that
+has threads.
 """
 
 import ctypes
@@ -19,11 +19,11 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _KEEP = -1
 _NOTHING = "-"
 _FIRST = 3  # sd_listen_fds(3)
-_ABOVE = 64  # more than the sockets we hand over: where descriptors wait while places change
+_FIRST_TEMPORARY = 64  # above all final descriptors: duplicates stay here while descriptors 3 and up are replaced
 
 
-class Identity(NamedTuple):
-    """A system user that a server runs as."""
+class SystemUser(NamedTuple):
+    """The system user that a server runs as."""
 
     uid: int
     gid: int
@@ -33,14 +33,14 @@ class Identity(NamedTuple):
 def command(
     argv: list[str],
     *,
-    identity: Identity | None = None,
+    identity: SystemUser | None = None,
     death_signal: int = signal.SIGKILL,
     sockets: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """The command line that runs `argv` (absolute program path first) tied to this process.
+    """Return the command line that runs `argv` (absolute program path first) and ends it when this process ends.
 
-    The tie is to the *thread* that starts it (prctl(2)): start children from the main thread. `sockets` are
-    descriptors by name that the starter passes on; the program finds them as systemd would hand them over.
+    Start it from the main thread: the kernel watches the *thread* that starts the child (prctl(2)). `sockets` maps
+    names to inherited descriptors; the program receives them by systemd's protocol for socket activation.
     """
     uid, gid = (identity.uid, identity.gid) if identity else (_KEEP, _KEEP)
     handed = ",".join(f"{name}={fd}" for name, fd in sockets.items()) if sockets else _NOTHING
@@ -49,9 +49,9 @@ def command(
 
 
 def become(parent: int, death_signal: int, uid: int, gid: int, handed: str, argv: list[str]) -> NoReturn:
-    """Turn this process into `argv`; ends with 127 when that can't be done."""
+    """Replace this process by `argv`; exits with 127 if that fails."""
     try:
-        _hand_over([] if handed == _NOTHING else [one.split("=", 1) for one in handed.split(",")])
+        _pass_sockets([] if handed == _NOTHING else [one.split("=", 1) for one in handed.split(",")])
         if uid != _KEEP:
             os.setgroups([])
             os.setgid(gid)
@@ -63,18 +63,18 @@ def become(parent: int, death_signal: int, uid: int, gid: int, handed: str, argv
         os._exit(127)
 
 
-def _hand_over(sockets: list[list[str]]) -> None:
-    """Sockets to the descriptors from 3 on, in this order; behind them the pipe of `READY_FD`, where there is one."""
+def _pass_sockets(sockets: list[list[str]]) -> None:
+    """Move the sockets to descriptors 3 and up, in this order, then the pipe of `READY_FD` if it is set."""
     wanted = [int(fd) for _, fd in sockets]
     ready = os.environ.get("READY_FD")
     if ready is not None:
         wanted.append(int(ready))
         os.environ["READY_FD"] = str(_FIRST + len(sockets))
-    waiting = [fcntl.fcntl(fd, fcntl.F_DUPFD, _ABOVE) for fd in wanted]
+    waiting = [fcntl.fcntl(fd, fcntl.F_DUPFD, _FIRST_TEMPORARY) for fd in wanted]
     for fd in wanted:
         os.close(fd)
-    for place, fd in enumerate(waiting, start=_FIRST):
-        os.dup2(fd, place)
+    for target, fd in enumerate(waiting, start=_FIRST):
+        os.dup2(fd, target)
         os.close(fd)
     for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
         os.environ.pop(variable, None)
@@ -85,10 +85,10 @@ def _hand_over(sockets: list[list[str]]) -> None:
 
 
 def tie(parent: int, death_signal: int = signal.SIGKILL) -> None:
-    """Ask for `death_signal` when this process's parent dies (Linux); ends at once when it is dead already."""
+    """Ask the kernel for `death_signal` at the death of this process's parent (Linux); exits if it is dead already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, death_signal)
-        if os.getppid() != parent:  # it died before the request: nobody would ever end us
+        if os.getppid() != parent:  # it died before the request, so no signal will come
             os._exit(127)
 
 

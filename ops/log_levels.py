@@ -1,6 +1,7 @@
-"""`ops log level`: another log level for running processes, for a while; each process ends it by itself.
+"""Implementation of `ops log level`: change the log level of running processes for a limited time.
 
-The supervisor writes `LEVELS_FILE` in the state folder, which its processes read once a second (`engine.base.logs`).
+The supervisor writes levels with end times to `LEVELS_FILE` in the state folder. Its processes read the file once a
+second (`engine.base.logs`) and return to the normal level by themselves.
 """
 
 import json
@@ -20,7 +21,7 @@ from ops.supervise import Supervisor
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 DEFAULT: Final = "default"  # ends what was set
-KINDS: Final = ("api", "relay", "mta", "worker")  # the others write no lines of Waybill's
+KINDS: Final = ("api", "relay", "mta", "worker")  # the other processes don't log through structlog
 _ASK_S: Final = 10.0
 
 
@@ -32,8 +33,8 @@ class Levels:
         self._supervisor = supervisor
 
     async def act(self, asked: dict[str, Any], say: Say) -> None:
-        """Do what a command asks (`ops.control`): change levels where `level` is given, then tell those in force."""
-        known = [one.name for one in self._supervisor.standings() if kind(one.name) in KINDS and " " not in one.name]
+        """Handle a request (`ops.control`): change levels if `level` is given, then send the current levels."""
+        known = [one.name for one in self._supervisor.children() if kind(one.name) in KINDS and " " not in one.name]
         match asked:
             case {"level": str(level), "names": [*names], "for_s": int() | float() as for_s}:
                 if level not in (*LEVELS, DEFAULT):
@@ -64,14 +65,14 @@ def _ends(until: float) -> str:
 
 
 def forget(state: Path) -> None:
-    """Begin with the levels of the settings."""
+    """Delete all changed levels, at the start of the service."""
     (state / LEVELS_FILE).unlink(missing_ok=True)
 
 
 def ask(state: Path, level: str | None, names: Sequence[str], for_s: float) -> list[dict[str, Any]]:
-    """Return every process's level, after changing those named (none: all) to `level`; None changes nothing.
+    """Change the level of the named processes (none: all) unless `level` is None; returns all levels.
 
-    Raises what `ops.control.ask` raises.
+    Raises the errors of `ops.control.ask`.
     """
     question: dict[str, Any] = {"do": "log level"}
     if level is not None:

@@ -1,4 +1,4 @@
-"""`ops nodes`: every process of every host, as it last showed itself."""
+"""Implementation of `ops nodes`: the processes of all hosts, from the process registry."""
 
 from typing import Any
 
@@ -11,8 +11,10 @@ MEBIBYTE = 1024 * 1024
 
 
 async def listing(pool: asyncpg.Pool) -> dict[str, Any]:
-    """Processes by host. `state`: `here`, or `gone` when it has shown itself neither lately nor said that it ends;
-    such ones are forgotten after ten minutes."""
+    """Return all registered processes. `state` is `here`, or `gone` for one that stopped its heartbeat without ending.
+
+    The registry forgets gone processes after ten minutes.
+    """
     seen = await process_registry.READ_PROCESSES.fetch(pool)
     processes = [_shown(one) for one in seen]
     gone = sum(one["state"] == "gone" for one in processes)

@@ -1,4 +1,4 @@
-"""`ops queue`: what waits for delivery and why, and the operator's levers on it."""
+"""Implementation of `ops queue`: show pending deliveries; suspend, resume, flush and bounce them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ from mta.outbound.mx_routes import Router
 from mta.outbound.routes import Route
 
 VIEWS = ("domain", "site", "account", "shard")
-MAX_ROUTED = 1_000  # domains, those with the most mail, whose site is looked up for a view or a lever
-AT_ONCE = 32  # look-ups
-NOWHERE = "(no route)"  # what stands for the site of a domain that has no mail server
+MAX_ROUTED = 1_000  # domains (those with the most mail) whose site is looked up
+AT_ONCE = 32  # concurrent look-ups
+NOWHERE = "(no route)"  # shown as the site of a domain without a mail server
 
 _SQL = Queries.beside(__file__, "queue.sql")
 
 
 class Waiting(Struct, frozen=True):
-    """What waits under one name."""
+    """Pending deliveries of one domain, site, account or shard."""
 
     name: str
     rows: int
@@ -39,7 +39,7 @@ class Waiting(Struct, frozen=True):
     held: int
     oldest_ms: int  # Unix milliseconds
     next_due: datetime
-    total: int  # rows under all names
+    total: int  # rows of the whole queue
 
 
 _BY = {
@@ -51,10 +51,10 @@ _DOMAINS = _SQL.command("waiting_domains")
 
 
 async def depths(pool: asyncpg.Pool, settings: Settings, *, by: str, limit: int) -> dict[str, Any]:
-    """What waits, the largest first: by `domain`, `site`, `account` or `shard`, and the holds that stand.
+    """Return pending deliveries by `domain`, `site`, `account` or `shard`, largest first, and the active holds.
 
-    `rows` are deliveries (a message to a domain), the first number all there are, whatever `limit`; `due` those that
-    could go now, `ageS` the seconds since the oldest message was accepted.
+    `rows` counts deliveries (a message to one domain); at the top level it counts the whole queue, whatever `limit`.
+    `due` counts those due now, `ageS` is the age of the oldest message.
     """
     now = clock.now()
     if by == "site":
@@ -72,7 +72,7 @@ async def depths(pool: asyncpg.Pool, settings: Settings, *, by: str, limit: int)
 async def suspend(
     pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, reason: str, for_s: float | None
 ) -> dict[str, Any]:
-    """Hold a target back for so many seconds, or until it is resumed."""
+    """Hold a target's deliveries for `for_s` seconds, or until `resume`."""
     until = None if for_s is None else (await DatabaseClock.read(pool)).now() + timedelta(seconds=for_s)
     target = await _chosen(pool, settings, on)
     rows = await queue_admin.suspend(pool, target, reason=reason, until=until)
@@ -83,25 +83,25 @@ async def suspend(
 async def resume(
     pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, note: str | None
 ) -> dict[str, Any]:
-    """Let a target go; raises ValueError where nothing holds it."""
+    """End the hold on a target; raises ValueError if there is none."""
     target = await _chosen(pool, settings, on, routed=False)
     rows = await queue_admin.resume(pool, target, note=note)
     if rows is None:
-        raise ValueError(f"nothing is suspended for the {target.kind.value} {target.target}")
+        raise ValueError(f"There is no hold on the {target.kind.value} {target.target}. `ops queue` lists the holds.")
     return {"resumed": target.kind.value, "target": target.target, "rowsBack": rows}
 
 
 async def flush(
     pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, note: str | None
 ) -> dict[str, Any]:
-    """Try a target's waiting deliveries again now."""
+    """Make a target's pending deliveries due now."""
     target = await _chosen(pool, settings, on)
     rows = await queue_admin.flush(pool, target, note=note)
     return {"flushed": target.kind.value, "target": target.target, "rows": rows}
 
 
 async def bounce(pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, reason: str) -> dict[str, Any]:
-    """Give a target's waiting deliveries up."""
+    """Fail a target's pending deliveries."""
     target = await _chosen(pool, settings, on)
     rows = await queue_admin.bounce(pool, target, reason=reason)
     return {"bounced": target.kind.value, "target": target.target, "rows": rows}
@@ -140,7 +140,7 @@ async def _by_site(pool: asyncpg.Pool, settings: Settings, now: datetime) -> lis
 
 
 async def _sites(pool: asyncpg.Pool, settings: Settings) -> dict[str, str]:
-    """The site of each waiting domain as DNS says at present."""
+    """Return the site of each pending domain, by a DNS look-up now."""
     domains: Sequence[str] = [row["domain"] for row in await _DOMAINS.records(pool, MAX_ROUTED)]
     resolver = Resolver.from_settings(settings)
     router = Router.from_settings(settings, resolver)

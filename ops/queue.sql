@@ -1,6 +1,6 @@
 -- name: depths_by_domain
--- The $1 recipient domains with the most rows: rows and recipients waiting, how many are due at $2, retries, and held;
--- when the oldest row's message was made, and its earliest due time; and how many rows there are in all.
+-- The $1 recipient domains with the most rows: counts of rows, recipients, rows due at $2, retries and held rows; time
+-- of the oldest message, earliest due time, and rows of the whole queue.
 SELECT q.domain AS name, count(*) AS rows, sum(jsonb_array_length(q.recipients))::bigint AS recipients,
        count(*) FILTER (WHERE q.due_at <= $2) AS due, count(*) FILTER (WHERE q.attempts > 0) AS retrying,
        count(*) FILTER (WHERE q.held_by IS NOT NULL) AS held, min(uuid7_ms(q.message_id)) AS oldest_ms,
@@ -8,7 +8,7 @@ SELECT q.domain AS name, count(*) AS rows, sum(jsonb_array_length(q.recipients))
 FROM queue q GROUP BY q.domain ORDER BY rows DESC, name LIMIT $1;
 
 -- name: depths_by_account
--- The same by account.
+-- As depths_by_domain, by account.
 SELECT q.account_id::text AS name, count(*) AS rows, sum(jsonb_array_length(q.recipients))::bigint AS recipients,
        count(*) FILTER (WHERE q.due_at <= $2) AS due, count(*) FILTER (WHERE q.attempts > 0) AS retrying,
        count(*) FILTER (WHERE q.held_by IS NOT NULL) AS held, min(uuid7_ms(q.message_id)) AS oldest_ms,
@@ -16,7 +16,7 @@ SELECT q.account_id::text AS name, count(*) AS rows, sum(jsonb_array_length(q.re
 FROM queue q GROUP BY q.account_id ORDER BY rows DESC, name LIMIT $1;
 
 -- name: depths_by_shard
--- The same by shard.
+-- As depths_by_domain, by shard.
 SELECT q.shard::text AS name, count(*) AS rows, sum(jsonb_array_length(q.recipients))::bigint AS recipients,
        count(*) FILTER (WHERE q.due_at <= $2) AS due, count(*) FILTER (WHERE q.attempts > 0) AS retrying,
        count(*) FILTER (WHERE q.held_by IS NOT NULL) AS held, min(uuid7_ms(q.message_id)) AS oldest_ms,

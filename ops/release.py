@@ -1,17 +1,17 @@
-"""Which version of Waybill this is: the project file beside the code says so, and git where there is a checkout."""
+"""Version and revision of this installation, from `pyproject.toml` and git."""
 
 import functools
 import subprocess
 import tomllib
 
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 
 _GIT_S = 5.0
 
 
 @functools.cache
 def version() -> str:
-    """Such as `0.1.0`; `unknown` where the project file is missing."""
+    """Return the version, such as `0.1.0`; `unknown` if `pyproject.toml` is missing."""
     try:
         return str(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"])
     except (OSError, ValueError, KeyError):
@@ -19,7 +19,7 @@ def version() -> str:
 
 
 def revision() -> str | None:
-    """Return the commit of this checkout, with `-dirty` where files were changed since; None outside of one."""
+    """Return the commit of this checkout, with `-dirty` if files differ from it; None outside a checkout."""
     if not (ROOT / ".git").exists():
         return None
     words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]

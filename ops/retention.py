@@ -1,4 +1,4 @@
-"""The operator's hand on retention: purge now or tell what would go, and agree on a longer record."""
+"""Implementation of `ops purge` and `ops account retention`."""
 
 from typing import Any
 
@@ -25,16 +25,16 @@ _NAMES = {
 
 
 async def purge(pool: asyncpg.Pool, *, dry_run: bool) -> dict[str, Any]:
-    """Sweep every account now; with `dry_run` only count what would go. Raises RuntimeError while a worker purges."""
+    """Delete expired records of all accounts, or with `dry_run` count them; raises RuntimeError if a worker does so."""
     at = clock.now()
     found = await (purging.outlook(pool, at) if dry_run else purging.purge(pool, at, everyone=True))
     if found is None:
-        raise RuntimeError("another process is purging at the moment: try again later")
+        raise RuntimeError("Another process is deleting expired records now. Try again in a minute.")
     return {_NAMES[name]: value for name, value in structs.asdict(found).items()}
 
 
 async def agree(pool: asyncpg.Pool, *, account: str, days: int | None) -> dict[str, Any]:
-    """Keep an account's records for `days` where its plan keeps them for less; None: as its plan does."""
+    """Keep an account's records for at least `days`; None returns to the plan's retention. Raises Refusal (404)."""
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
     async with pool.acquire() as connection, connection.transaction():
         rows = await store.AGREE_RETENTION.records(connection, account_id, days)

@@ -1,7 +1,7 @@
-"""`ops shards`: who owns which shard and how busy it is; moving, draining, balancing, splitting and merging under load.
+"""Implementation of `ops shards`: show owners and load of shards; move, drain, balance, split and merge under load.
 
-A command looks, plans, writes rows and watches: the work is done by the members and by the owners of the shards. So it
-may be interrupted at any time, and run again to go on watching.
+A command reads the state, makes a plan, writes rows and watches the progress. The mta processes do the work, so a
+command can be interrupted at any time and run again to watch.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _SQL = Queries.beside(__file__, "shards.sql")
 
 
 class ShardRow(Struct, frozen=True):
-    """A shard as the tables know it."""
+    """One shard: owner, pending rows, pin and rate."""
 
     shard: int
     owner: str | None
@@ -45,8 +45,8 @@ class ShardRow(Struct, frozen=True):
     rate: float | None
 
 
-class Rehoming(Struct, frozen=True):
-    """A domain whose rows are being brought elsewhere."""
+class ReshardingRow(Struct, frozen=True):
+    """A domain whose queue rows are being moved to other shards."""
 
     domain: str
     shards: int
@@ -54,13 +54,15 @@ class Rehoming(Struct, frozen=True):
 
 
 _ROWS = _SQL.rows("shard_rows", ShardRow)
-_REHOMINGS = _SQL.rows("rehomings", Rehoming)
+_REHOMINGS = _SQL.rows("rehomings", ReshardingRow)
 _OF_DOMAIN = _SQL.command("rows_of_domain")
 
 
-class Plan(Struct, kw_only=True):
-    """What a command is about to do. `apply` writes it, within a transaction; `left` says how many of `total` steps are
-    still to come."""
+class ShardPlan(Struct, kw_only=True):
+    """The change that a command is about to make.
+
+    `apply` writes it, within a transaction; `left` returns how many of `total` steps are unfinished.
+    """
 
     words: dict[str, Any]
     steps: list[dict[str, Any]]
@@ -70,7 +72,7 @@ class Plan(Struct, kw_only=True):
 
 
 class _Known(Struct, frozen=True):
-    """The map and the members of one moment."""
+    """Snapshot of members, owners, rates and the operator's placement rules."""
 
     shards: int
     members: list[MemberRow]
@@ -79,36 +81,39 @@ class _Known(Struct, frozen=True):
     rates: dict[int, float]
 
     def names(self) -> dict[str, str]:
-        """Member names by id."""
+        """Return member names by id."""
         return {str(one.id): one.name for one in self.members}
 
     def wanted(self, live: PlacementRules) -> dict[int, str]:
-        """Owners as the map would be by `live`."""
+        """Return the owner of each shard that the rules in `live` would give."""
         weights, pins = placement.weights_of(self.members, live), placement.pins_of(self.members, live)
         return assign(self.shards, weights, self.owners, pins=pins, loads=live.loads)
 
 
-# -- looking -----------------------------------------------------------------------------------
+# -- show --------------------------------------------------------------------------------------
 
 
 async def show(pool: asyncpg.Pool, settings: Settings, *, limit: int | None) -> dict[str, Any]:
-    """All members, the busiest shards, splits and what is under way. `lagS`: for how long the oldest due row waits;
-    `rate`: messages a second over the last minute; `burden`: what a member carries of its share, 1.0 is fair."""
+    """Return all members, the busiest shards, splits, and moves in progress.
+
+    `lagS` is how long the oldest due row has waited, `rate` messages per second over the last minute, `burden` a
+    member's load relative to its share (1.0 is fair).
+    """
     known, now = await _known(pool, settings), clock.now()
     rows = await _ROWS.fetch(pool, settings.shards, load.MAX_AGE_S)
     rows.sort(key=lambda one: (-(one.rate or 0.0), -one.rows, one.shard))
     weights = placement.weights_of(known.members, known.live)
     by_name = {one.name: weights[str(one.id)] for one in known.members}
     moving = {one.domain: one for one in await _REHOMINGS.fetch(pool)}
-    said = await splits.ALL.fetch(pool)
+    chosen = await splits.ALL.fetch(pool)
     plan = known.live.plan
     return {
         "balancedBy": "count" if plan is None else f"load of {clock.iso(plan.changed_at)} ({plan.whose}: {plan.why})",
         "members": _members(known, rows),
         "shards": [_row(one, by_name, now) for one in rows[:limit]],
-        "splits": [_split(one, moving.get(one.domain)) for one in said]
+        "splits": [_split(one, moving.get(one.domain)) for one in chosen]
         + [_split(Split(one.domain, 1, "", "", now), one) for one in moving.values() if one.domain not in
-           {split.domain for split in said}],
+           {split.domain for split in chosen}],
     }  # fmt: skip
 
 
@@ -122,10 +127,10 @@ def _members(known: _Known, rows: Sequence[ShardRow]) -> list[dict[str, Any]]:
             rates[row.owner] = rates.get(row.owner, 0.0) + (row.rate or 0.0)
     carried = burdens({name: one for name, one in weights.items() if one > 0}, known.owners,
                       costs(known.shards, known.rates))  # fmt: skip
-    said = {one.name: one for one in known.live.policies}
+    rules = {one.name: one for one in known.live.policies}
     found = []
     for one in sorted(known.members, key=lambda one: one.name):
-        words = [place for place in (said.get(one.name), said.get(node_of(one.name))) if place is not None]
+        words = [place for place in (rules.get(one.name), rules.get(node_of(one.name))) if place is not None]
         found.append(
             {
                 "member": label_of(one.name),
@@ -156,7 +161,7 @@ def _row(one: ShardRow, weights: Mapping[str, float], now: datetime) -> dict[str
     }
 
 
-def _split(one: Split, moving: Rehoming | None) -> dict[str, Any]:
+def _split(one: Split, moving: ReshardingRow | None) -> dict[str, Any]:
     return {
         "domain": one.domain,
         "parts": one.parts,
@@ -175,32 +180,36 @@ async def _known(pool: asyncpg.Pool, settings: Settings) -> _Known:
     return _Known(settings.shards, members, live, {row.shard: str(row.owner) for row in owners if row.alive}, rates)
 
 
-# -- planning ----------------------------------------------------------------------------------
+# -- plan --------------------------------------------------------------------------------------
 
 
-async def plan_move(pool: asyncpg.Pool, settings: Settings, shards: Sequence[int], to: str | None, *, why: str) -> Plan:
-    """Pin shards to a member or node; `to` None: take their pins away. Raises ValueError."""
+async def plan_move(
+    pool: asyncpg.Pool, settings: Settings, shards: Sequence[int], to: str | None, *, why: str
+) -> ShardPlan:
+    """Plan to pin shards to a member or node, or with `to` None to remove their pins; raises ValueError."""
     known = await _known(pool, settings)
-    strange = [shard for shard in shards if not 0 <= shard < settings.shards]
-    if strange or not shards:
-        raise ValueError(f"shards are numbered from 0 to {settings.shards - 1}; there is no {strange or 'other'}")
+    unknown = [shard for shard in shards if not 0 <= shard < settings.shards]
+    if unknown or not shards:
+        raise ValueError(f"There are no shards {unknown}. Shards are numbered from 0 to {settings.shards - 1}.")
     wanted = sorted(set(shards))
     if to is None:
         kept = tuple(pin for pin in known.live.pins if pin.shard not in wanted)
-        return _placing(known, _with(known.live, pins=kept), {"unpin": wanted}, lambda db: placement.unpin(db, wanted))
+        return _plan_owners(
+            known, _with(known.live, pins=kept), {"unpin": wanted}, lambda db: placement.unpin(db, wanted)
+        )
     target = _target(known, to)
     pins = [pin for pin in known.live.pins if pin.shard not in wanted]
     pins += [placement.Pin(shard, target, why, clock.now()) for shard in wanted]
     words = {"pin": wanted, "to": label_of(target)}
-    return _placing(
+    return _plan_owners(
         known, _with(known.live, pins=tuple(pins)), words, lambda db: placement.pin(db, wanted, target, _short(why))
     )
 
 
 async def plan_place(
     pool: asyncpg.Pool, settings: Settings, name: str, *, weight: float | None, draining: bool | None, why: str
-) -> Plan:
-    """Give a member or node another weight, or let it give everything away; None: as it is. Raises ValueError."""
+) -> ShardPlan:
+    """Plan a new weight or draining state of a member or node; None keeps the current one. Raises ValueError."""
     known = await _known(pool, settings)
     target = _target(known, name)
     before = next((one for one in known.live.policies if one.name == target), None)
@@ -212,42 +221,42 @@ async def plan_place(
     )  # fmt: skip
     places = (*(one for one in known.live.policies if one.name != target), after)
     live = _with(known.live, places=places)
-    if after.draining and not _somebody_left(known, live):
-        raise ValueError(f"there is no other member left to take the shards of {label_of(target)}")
+    if after.draining and not _has_active_member(known, live):
+        raise ValueError(f"No other member could take the shards of {label_of(target)}. Start another member first.")
     words = {"place": label_of(target), "weight": after.weight, "draining": after.draining}
-    return _placing(
+    return _plan_owners(
         known, live, words,
         lambda db: placement.set_member_policy(db, target, weight=after.weight, draining=after.draining, why=after.why),
     )  # fmt: skip
 
 
-async def plan_balance(pool: asyncpg.Pool, settings: Settings, *, by_count: bool) -> Plan:
-    """Reckon with the loads of this minute from now on, or count shards. Raises ValueError where none are measured."""
+async def plan_balance(pool: asyncpg.Pool, settings: Settings, *, by_count: bool) -> ShardPlan:
+    """Plan to distribute shards by the load of the last minute, or by count; raises ValueError if no load is known."""
     known = await _known(pool, settings)
     if by_count:
         live = PlacementRules(known.live.pins, known.live.policies, None)
-        return _placing(known, live, {"balance": "by count"}, placement.delete_load_plan)
+        return _plan_owners(known, live, {"balance": "by count"}, placement.delete_load_plan)
     if sum(known.rates.values()) <= 0:
-        raise ValueError("no load was measured in the last minute; `--by-count` shares out the shards evenly")
+        raise ValueError("No load was measured in the last minute. Use --by-count to distribute the shards evenly.")
     why = f"{sum(known.rates.values()):.1f}/s measured"
     planned = placement.LoadPlan(known.rates, SplitAuthor.OPERATOR.value, why, clock.now())
     live = PlacementRules(known.live.pins, known.live.policies, planned)
-    return _placing(
+    return _plan_owners(
         known, live, {"balance": "by load", "measured": why},
         lambda db: placement.write_load_plan(db, known.rates, whose=SplitAuthor.OPERATOR, why=why),
     )  # fmt: skip
 
 
-async def plan_split(pool: asyncpg.Pool, settings: Settings, domain: str, parts: int | None, *, why: str) -> Plan:
-    """Let a domain have so many parts; one merges it, None leaves it to the rule. Raises ValueError."""
+async def plan_split(pool: asyncpg.Pool, settings: Settings, domain: str, parts: int | None, *, why: str) -> ShardPlan:
+    """Plan to split a domain into `parts` shards; 1 merges it, None leaves it to the rule. Raises ValueError."""
     name = _domain(domain)
     most = min(MAX_PARTS, settings.shards)
     if parts is not None and not 1 <= parts <= most:
-        raise ValueError(f"a domain is split into 2 to {most} parts")
+        raise ValueError(f"A domain can't have {parts} parts. Give 2 to {most}.")
     before = await splits.ONE.first(pool, name)
     now, then = 1 if before is None else before.parts, parts or 1
     if parts is None and before is None and not await _under_way(pool, name):
-        raise ValueError(f"{name} is not split; `ops shards` shows which domains are")
+        raise ValueError(f"{name} is not split. `ops shards` lists the split domains.")
     there = parts_of(name, settings.shards, now)
     homes = parts_of(name, settings.shards, then)
     waiting = int((await _OF_DOMAIN.records(pool, name, there))[0]["rows"])
@@ -263,17 +272,17 @@ async def plan_split(pool: asyncpg.Pool, settings: Settings, domain: str, parts:
     async def left(pool: asyncpg.Pool) -> int:
         return await _under_way(pool, name)
 
-    return Plan(
+    return ShardPlan(
         words={"domain": name, "parts": then, "now": now, "rowsWaiting": waiting},
         steps=[{"shard": shard, "now": shard in there, "then": shard in homes} for shard in sorted({*there, *homes})],
         total=max(await _under_way(pool, name), 0 if now == then else len(there)), apply=apply, left=left,
     )  # fmt: skip
 
 
-def _placing(
+def _plan_owners(
     known: _Known, live: PlacementRules, words: dict[str, Any], apply: Callable[[Conn], Awaitable[None]]
-) -> Plan:
-    """A plan whose steps are changes of owners."""
+) -> ShardPlan:
+    """Return a plan whose steps are changes of owners."""
     wanted, names = known.wanted(live), known.names()
     changes = sorted(moves(known.owners, wanted).items())
     steps: list[dict[str, Any]] = [
@@ -288,26 +297,26 @@ def _placing(
     homes = {shard: names[new] for shard, (_, new) in changes}
 
     async def left(pool: asyncpg.Pool) -> int:
-        """By name: a member may be started anew meanwhile."""
+        """Count shards that don't have their new owner yet; by name, because a member may restart meanwhile."""
         members = {one.id: one.name for one in await lease.MEMBERS.fetch(pool)}
         owners = await lease.OWNERS.fetch(pool, known.shards)
         at = {row.shard: members.get(row.owner) if row.owner else None for row in owners if row.alive}
         return sum(at.get(shard) != home for shard, home in homes.items())
 
-    return Plan(words=words | {"shardsToMove": len(steps)}, steps=steps, total=len(steps), apply=apply, left=left)
+    return ShardPlan(words=words | {"shardsToMove": len(steps)}, steps=steps, total=len(steps), apply=apply, left=left)
 
 
-# -- doing -------------------------------------------------------------------------------------
+# -- apply -------------------------------------------------------------------------------------
 
 
-async def carry_out(pool: asyncpg.Pool, plan: Plan) -> None:
-    """Write what the plan says; from here on it goes on by itself."""
+async def carry_out(pool: asyncpg.Pool, plan: ShardPlan) -> None:
+    """Write the plan in one transaction; the mta processes then carry it out without this command."""
     async with pool.acquire() as connection, connection.transaction():
         await plan.apply(connection)
 
 
-async def watch(pool: asyncpg.Pool, plan: Plan, timeout_s: float) -> AsyncIterator[int]:
-    """How many steps are left, until none is or the time is up."""
+async def watch(pool: asyncpg.Pool, plan: ShardPlan, timeout_s: float) -> AsyncIterator[int]:
+    """Yield the number of unfinished steps every 0.5 s, until it is 0 or `timeout_s` is over."""
     ends = time.monotonic() + timeout_s
     while True:
         left = await plan.left(pool)
@@ -321,7 +330,7 @@ async def watch(pool: asyncpg.Pool, plan: Plan, timeout_s: float) -> AsyncIterat
 
 
 def _target(known: _Known, text: str) -> str:
-    """The member or node that somebody means."""
+    """Return the member or node with this name or label; raises ValueError unless exactly one matches."""
     names = sorted({one.name for one in known.members})
     nodes = sorted({node_of(name) for name in names} | {one.name for one in known.live.policies if ":" not in one.name})
     if text in nodes or text in names:
@@ -331,8 +340,8 @@ def _target(known: _Known, text: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise ValueError(f"{text} may be {_listed(map(label_of, found))}: name one of them")
-    raise ValueError(f"there is no member or node {text}; there are {_listed([*map(label_of, names), *nodes])}")
+        raise ValueError(f"{text} is ambiguous. Give one of: {_listed(map(label_of, found))}.")
+    raise ValueError(f"There is no member or node {text}. There are: {_listed([*map(label_of, names), *nodes])}.")
 
 
 def _listed(names: Any) -> str:
@@ -343,7 +352,7 @@ def _named(names: Mapping[str, str], member: str | None) -> str | None:
     return None if member is None or member not in names else label_of(names[member])
 
 
-def _somebody_left(known: _Known, live: PlacementRules) -> bool:
+def _has_active_member(known: _Known, live: PlacementRules) -> bool:
     draining = {one.name for one in live.policies if one.draining}
     return any(one.name not in draining and node_of(one.name) not in draining for one in known.members)
 
@@ -353,7 +362,7 @@ def _domain(text: str) -> str:
     try:
         return domain_name(name) if name.isascii() else name
     except BadAddress:
-        raise ValueError(f"{text} is not a domain") from None
+        raise ValueError(f"{text!r} is not a domain name.") from None
 
 
 def _with(

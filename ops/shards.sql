@@ -1,6 +1,6 @@
 -- name: shard_rows
--- Of each shard below $1: its owner's name, if that lives, its epoch, what waits in it, the earliest due time, where it
--- is pinned to, and the messages a second that its owner settles, as measured within the last $2 seconds.
+-- For each shard below $1: the owner's name (if it is a member), epoch, pending rows, earliest due time, pin, and the
+-- owner's rate (messages per second) if measured within the last $2 seconds.
 SELECT o.shard, m.name AS owner, o.epoch, coalesce(q.rows, 0) AS rows, q.oldest_due, p.target AS pinned, r.rate
 FROM shard_owners o
 LEFT JOIN shard_members m ON m.id = o.owner
@@ -10,9 +10,9 @@ LEFT JOIN shard_rates r ON r.shard = o.shard AND r.measured_at > clock_timestamp
 WHERE o.shard < $1 ORDER BY o.shard;
 
 -- name: rehomings
--- What is still to be brought elsewhere, by domain: shards to look at, and rows moved out of them so far.
+-- Domains whose rows are being moved: number of shards to process, and rows moved so far.
 SELECT domain, count(*) AS shards, sum(moved)::bigint AS moved FROM shard_rehomings GROUP BY domain ORDER BY domain;
 
 -- name: rows_of_domain
--- How many rows of domain $1 wait in shards $2.
+-- Number of queue rows of domain $1 in the shards $2.
 SELECT count(*) AS rows FROM queue WHERE shard = ANY($2::int[]) AND domain = $1;

@@ -1,4 +1,4 @@
-"""`ops sink`: what the local sink received, as a list and one mail at a time with its text and its links."""
+"""Implementation of `ops sink`: list the mail in the local sink; show one mail with its text and links."""
 
 import re
 from email import message_from_bytes, policy
@@ -18,7 +18,7 @@ _TAG = re.compile(r"<(style|script)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DO
 
 
 def listed(folder: Path, *, limit: int) -> list[dict[str, Any]]:
-    """Return the envelopes of what arrived, newest first."""
+    """Return the envelopes of received mail, newest first."""
     kept = entries(folder)[-limit:] if limit else []
     return [dict(msgspec.to_builtins(entry)) for entry in reversed(kept)]
 
@@ -37,7 +37,7 @@ def shown(folder: Path, wanted: str) -> dict[str, Any]:
     entry = _find(entries(folder), wanted)
     mail = None if entry.file is None else _read(folder / entry.file)
     if entry.file is None or mail is None:
-        raise ValueError(f"The sink keeps no content of {entry.id}.")
+        raise ValueError(f"The sink has no content of {entry.id}: it was not stored, or has been deleted since.")
     text, html = _body(mail, "plain"), _body(mail, "html")
     return {
         "id": entry.id,
@@ -53,7 +53,7 @@ def shown(folder: Path, wanted: str) -> dict[str, Any]:
 
 
 def readable(mail: dict[str, Any]) -> str:
-    """Return the text of a shown mail; that of its HTML without the tags where it has no other."""
+    """Return the text of a mail, or its HTML without tags if it has no text."""
     if mail["text"] is not None or mail["html"] is None:
         return str(mail["text"] or "").strip()
     lines = (" ".join(one.split()) for one in unescape(_TAG.sub("", mail["html"])).splitlines())
@@ -62,7 +62,7 @@ def readable(mail: dict[str, Any]) -> str:
 
 def _find(kept: list[SinkEntry], wanted: str) -> SinkEntry:
     if not kept:
-        raise ValueError("Nothing has arrived in the sink yet.")
+        raise ValueError("The sink is empty. Send a message with `ops send` first.")
     if wanted.upper() == LAST:
         return kept[-1]
     found = next((entry for entry in reversed(kept) if entry.id == wanted), None)
@@ -72,7 +72,7 @@ def _find(kept: list[SinkEntry], wanted: str) -> SinkEntry:
 
 
 def _read(file: Path) -> EmailMessage | None:
-    """Return a mail file; None once the sink has forgotten it."""
+    """Return a stored mail; None if the sink has deleted it."""
     try:
         return message_from_bytes(file.read_bytes(), policy=policy.default)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`ops site`: the rules that deliveries keep to, changed while they run, and what the processes see of a site."""
+"""Implementation of `ops site`: show and change the limits of sites, and the state that mta processes report."""
 
 from datetime import timedelta
 from typing import Any
@@ -30,24 +30,24 @@ RECENT = timedelta(hours=1)
 MAX_SITES = 100
 
 
-class Place(Struct, frozen=True):
-    """What a name stands for: a set of mail servers, the most preferred first."""
+class SiteServers(Struct, frozen=True):
+    """The site that a name resolves to, with its hosts, most preferred first."""
 
     site: str
     hosts: tuple[str, ...]
 
 
 async def show(pool: asyncpg.Pool, settings: Settings, name: str) -> dict[str, Any]:
-    """What holds for a domain, a mail host or a site and on whose word; and how its servers answered lately."""
-    place = await find(settings, name.strip().lower().rstrip("."))
-    limits = RuleBook(await sites_store.operators(pool)).limits(place.site, place.hosts, settings)
+    """Return the limits of a domain, mail host or site with their origin, and its state in each mta process."""
+    servers = await find(settings, name.strip().lower().rstrip("."))
+    limits = RuleBook(await sites_store.operators(pool)).limits(servers.site, servers.hosts, settings)
     by_source = [source_key(limits.key, source.ip) for source in settings.source_ips]
-    names = dict.fromkeys((limits.key, *by_source, place.site, name.strip().lower(), *place.hosts))
+    names = dict.fromkeys((limits.key, *by_source, servers.site, name.strip().lower(), *servers.hosts))
     states = await sites_store.states(pool, list(names), clock.now() - RECENT)
     return {
-        "site": place.site,
+        "site": servers.site,
         "window": limits.key,
-        "hosts": list(place.hosts),
+        "hosts": list(servers.hosts),
         "rules": _rules(limits),
         "processes": [
             {"process": label_of(row.process), "site": row.site, "at": clock.iso(row.updated_at)} | _state(row)
@@ -59,36 +59,36 @@ async def show(pool: asyncpg.Pool, settings: Settings, name: str) -> dict[str, A
 async def change(
     pool: asyncpg.Pool, settings: Settings, name: str, fields: dict[str, object], why: str | None
 ) -> dict[str, Any]:
-    """Set fields of a name's rule, None to take one back; in force within a second.
+    """Set fields of a name's rule, or remove those that are None; in force within a second. Raises ValueError.
 
-    The name of a mail domain stands for the servers it leads to, where those have other names.
+    For a mail domain, the rule is stored for its site, unless its servers have names below the domain.
     """
     wanted = checked_name(name)
     if wanted != EVERYWHERE and "#" not in wanted:
-        place = await find(settings, wanted)
-        if place.hosts and not f".{place.hosts[0]}".endswith(f".{wanted}"):
-            wanted = place.site
+        servers = await find(settings, wanted)
+        if servers.hosts and not f".{servers.hosts[0]}".endswith(f".{wanted}"):
+            wanted = servers.site
     try:
         rule = await sites_store.change(pool, wanted, fields, why)
     except msgspec.ValidationError as error:
-        raise ValueError(f"the rule can't be set: {error}") from None
+        raise ValueError(f"The rule is not valid: {error}") from None
     return {"name": wanted, "rule": _plain(rule)}
 
 
 async def reset(pool: asyncpg.Pool, settings: Settings, name: str) -> dict[str, Any]:
-    """Forget the operator's rule for a name: the shipped ones and the settings hold again."""
+    """Remove the operator's rule for a name; raises ValueError if there is none."""
     wanted = checked_name(name)
-    gone = await sites_store.reset(pool, wanted)
-    if not gone and "#" not in wanted and wanted != EVERYWHERE:
+    removed = await sites_store.reset(pool, wanted)
+    if not removed and "#" not in wanted and wanted != EVERYWHERE:
         wanted = (await find(settings, wanted)).site
-        gone = await sites_store.reset(pool, wanted)
-    if not gone:
-        raise ValueError(f"there is no rule of yours for {name}; `ops site list` shows them")
-    return {"name": wanted, "reset": "the shipped rules and the settings hold"}
+        removed = await sites_store.reset(pool, wanted)
+    if not removed:
+        raise ValueError(f"There is no operator's rule for {name}. `ops site list` shows all rules.")
+    return {"name": wanted, "reset": "shipped rules and settings apply"}
 
 
 async def listing(pool: asyncpg.Pool) -> dict[str, Any]:
-    """All rules, and the sites that something happened to in the last hour."""
+    """Return all rules, and the sites whose state changed in the last hour."""
     own = [
         {"names": row.name, "whose": "operator", "rule": _words(rule_from_json(row.rule)), "why": row.why}
         for row in await sites_store.rows(pool)
@@ -101,10 +101,10 @@ async def listing(pool: asyncpg.Pool) -> dict[str, Any]:
     return {"rules": own + shipped, "sites": [_brief(row) for row in rows]}
 
 
-async def find(settings: Settings, name: str) -> Place:
-    """The servers that a name leads to, asked of DNS as deliveries do; without an answer, the name itself."""
+async def find(settings: Settings, name: str) -> SiteServers:
+    """Return the site and hosts of a name, from DNS as for a delivery; the name itself if there is no answer."""
     if "#" in name or "/" in name or name == EVERYWHERE:
-        return Place(name, ())
+        return SiteServers(name, ())
     resolver = Resolver.from_settings(settings)
     router = Router.from_settings(settings, resolver)
     try:
@@ -113,8 +113,8 @@ async def find(settings: Settings, name: str) -> Place:
         await router.close()
         await resolver.close()
     if isinstance(route, Route):
-        return Place(route.site, tuple(host.name for host in route.hosts))
-    return Place(name, (name,))
+        return SiteServers(route.site, tuple(host.name for host in route.hosts))
+    return SiteServers(name, (name,))
 
 
 def _brief(row: sites_store.StateRow) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _brief(row: sites_store.StateRow) -> dict[str, Any]:
 
 
 def _state(row: sites_store.StateRow) -> dict[str, Any]:
-    """As the process wrote it; a probe whose time has come since waits for the next mail."""
+    """Return the state as the process wrote it, with phase `probe due` if the time of the next probe has passed."""
     state: dict[str, Any] = msgspec.json.decode(row.state)
     if state.get("nextProbe") and state["nextProbe"] < clock.iso(clock.now()):
         state["phase"] = "probe due"
@@ -160,7 +160,7 @@ def _words(rule: SiteRule) -> str:
 
 
 def _listed(value: object) -> str:
-    """A list with commas, a truth value as yes or no."""
+    """Format a value: lists with commas, booleans as yes or no."""
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

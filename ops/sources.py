@@ -1,4 +1,4 @@
-"""`ops source`: the addresses that mail leaves from, their pools and warm-up, and where they are refused."""
+"""Implementation of `ops source`: source addresses, their pools, warm-up, and sites that refuse them."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -26,11 +26,11 @@ from mta.outbound.source_ips.addresses import sources_of, why_not_ours
 
 MAX_SITES = 200
 MAX_NAME = 64
-WAKE_S = 30.0  # what waits for room is looked at again over so long
+WAKE_S = 30.0  # deliveries that wait for warm-up quota are made due again, spread over this time
 
 
 async def listing(pool: asyncpg.Pool, settings: Settings) -> dict[str, Any]:
-    """All sources that are configured here or that the operator has spoken of, the pools, and what is assigned."""
+    """Return all source addresses (configured here or in pools and warm-ups), pools and assignments."""
     book = await sources_store.read(pool)
     today = clock.now().date()
     used = await sources_store.sums(pool, today)
@@ -60,7 +60,7 @@ async def listing(pool: asyncpg.Pool, settings: Settings) -> dict[str, Any]:
 
 
 async def show(pool: asyncpg.Pool, settings: Settings, ip: str) -> dict[str, Any]:
-    """One source: its plan, what it sent to each provider today against its allowance, and where it is refused."""
+    """Return one source address: warm-up plan, messages sent today per site and their limit, sites that refuse it."""
     wanted = checked_ip(ip)
     book = await sources_store.read(pool)
     now = clock.now()
@@ -84,10 +84,10 @@ async def show(pool: asyncpg.Pool, settings: Settings, ip: str) -> dict[str, Any
 
 
 async def set_pool(pool: asyncpg.Pool, settings: Settings, name: str, ips: str) -> dict[str, Any]:
-    """A pool has these addresses (`ip` or `ip*weight`, joined by commas) and no others; in force within a second."""
+    """Create or replace a pool; `ips` is `ip` or `ip*weight`, joined by commas. In force within a second."""
     members = checked_members(ips)
     if not is_slug(name):
-        raise ValueError(f"{name[:MAX_NAME]!r} is no name for a pool: give lower-case letters, digits and hyphens")
+        raise ValueError(f"{name[:MAX_NAME]!r} is not a valid pool name. Use lower-case letters, digits and hyphens.")
     await sources_store.set_pool(pool, name, members)
     here = {source.ip for source in sources_of(settings)}
     elsewhere = [one.ip for one in members if one.ip not in here]
@@ -98,36 +98,34 @@ async def set_pool(pool: asyncpg.Pool, settings: Settings, name: str, ips: str) 
 
 
 async def remove_pool(pool: asyncpg.Pool, name: str) -> dict[str, Any]:
-    """Forget a pool that nothing is assigned to."""
+    """Delete a pool; raises ValueError if it is unknown or a stream is assigned to it."""
     if not await sources_store.remove_pool(pool, name):
-        raise ValueError(
-            f"there is no pool {name[:MAX_NAME]!r}, or mail is assigned to it; `ops source list` shows both"
-        )
+        raise ValueError(f"There is no pool {name[:MAX_NAME]!r}, or a stream is assigned to it. See `ops source list`.")
     return {"pool": name, "removed": True}
 
 
 async def assign(pool: asyncpg.Pool, *, stream: str, name: str, account: str | None) -> dict[str, Any]:
-    """Mail of a stream (its id, `broadcast`, `verification`, `*`) leaves from a pool, everybody's or one account's."""
+    """Send mail of a stream (id, `broadcast`, `verification`, `*`) from a pool, for one account or all."""
     if stream != ANY_STREAM and not is_slug(stream):
-        raise ValueError(f"{stream[:MAX_NAME]!r} is no stream: give its id, broadcast, verification, or *")
+        raise ValueError(f"{stream[:MAX_NAME]!r} is not a stream. Give its id, broadcast, verification, or *.")
     whose = _account_id(account)
     try:
         await sources_store.assign(pool, Assignment(stream, whose, name))
     except ForeignKeyViolation as error:
         missing = f"pool {name[:MAX_NAME]!r}" if error.constraint == "source_assignments_pool_fkey" else "such account"
-        raise ValueError(f"there is no {missing}") from None
+        raise ValueError(f"There is no {missing}.") from None
     return {"stream": stream, "account": _account(whose), "pool": name}
 
 
 async def unassign(pool: asyncpg.Pool, *, stream: str, account: str | None) -> dict[str, Any]:
-    """Take an assignment back."""
+    """Remove an assignment; raises ValueError if there is none."""
     if not await sources_store.unassign(pool, stream, _account_id(account)):
-        raise ValueError("nothing is assigned so; `ops source list` shows what is")
+        raise ValueError("There is no such assignment. `ops source list` shows all.")
     return {"stream": stream, "account": account or "", "pool": "any address"}
 
 
 async def warm_up(pool: asyncpg.Pool, ip: str, start: date, plan: Sequence[int] | None) -> dict[str, Any]:
-    """Warm an address up from a UTC day on, by default by the shipped plan; what waits for room is looked at again."""
+    """Start the warm-up of an address on a UTC day; `plan` None uses the shipped plan. Retries waiting deliveries."""
     warmup = Warmup(checked_ip(ip), start, checked_plan(plan if plan is not None else SHIPPED.plan))
     await sources_store.warm_up(pool, warmup)
     await sources_store.wake_waiting(pool, WAKE_S)
@@ -140,20 +138,20 @@ async def warm_up(pool: asyncpg.Pool, ip: str, start: date, plan: Sequence[int] 
 
 
 async def end_warm_up(pool: asyncpg.Pool, ip: str) -> dict[str, Any]:
-    """The address is warm: no allowance holds any more."""
+    """End the warm-up of an address; raises ValueError if there is none."""
     wanted = checked_ip(ip)
     if not await sources_store.end_warm_up(pool, wanted):
-        raise ValueError(f"{wanted} is not being warmed up")
+        raise ValueError(f"{wanted} has no warm-up. `ops source list` shows all.")
     waiting = await sources_store.wake_waiting(pool, WAKE_S)
     return {"ip": wanted, "warmUp": "warm", "deliveriesWoken": waiting}
 
 
 async def trust(pool: asyncpg.Pool, ip: str, site: str | None) -> dict[str, Any]:
-    """The address is spared no more: it is used again within seconds, at one site or at all."""
+    """Use an address again within seconds, for one site that refused it or for all; raises ValueError."""
     wanted = checked_ip(ip)
     sites = await sources_store.end_rests(pool, wanted, site, clock.now())
     if not sites:
-        raise ValueError(f"{wanted} is spared nowhere" if site is None else f"{wanted} is not spared at {site}")
+        raise ValueError(f"No site refuses {wanted}." if site is None else f"{site} does not refuse {wanted}.")
     return {"ip": wanted, "usedAgainAt": sites}
 
 

@@ -1,4 +1,4 @@
-"""The state folder: who may enter, the lock that one running `up` holds, the pepper, the logs."""
+"""The state folder of a host: its permissions, the lock of the running `ops up`, the pepper, and log files."""
 
 import contextlib
 import fcntl
@@ -12,11 +12,11 @@ from typing import IO, Self
 
 LOG_LIMIT_BYTES = 10 * 1024 * 1024
 _TAIL_BYTES = 8192
-_PROBE_S = 0.2  # a `holder` that looks has the lock for microseconds: that is no second start
+_PROBE_S = 0.2  # `holder` takes the lock for microseconds; that must not look like a second start
 
 
 class AlreadyRunning(RuntimeError):  # noqa: N818 - named for what it says
-    """Another process works on the state folder; `pid` is 0 when it can't be told."""
+    """Another process uses the state folder; `pid` is 0 if unknown."""
 
     def __init__(self, state: Path, pid: int) -> None:
         who = f"process {pid}" if pid else "another process"
@@ -29,18 +29,18 @@ class AlreadyRunning(RuntimeError):  # noqa: N818 - named for what it says
 
 
 class UnusableState(RuntimeError):  # noqa: N818 - named for what it says
-    """The state folder can't be made, written or trusted; the text says what to do."""
+    """The state folder can't be created, written or trusted; the text says what to do."""
 
 
 class StateLock:
-    """Held while one supervisor works on a state folder; the kernel drops it with the process."""
+    """Lock file of a state folder, held while one supervisor uses it; the kernel releases it with the process."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self._file: IO[str] | None = None
 
     def __enter__(self) -> Self:
-        """Raises AlreadyRunning at once when somebody holds it, UnusableState when it can't be written."""
+        """Take the lock; raises AlreadyRunning if another process holds it, UnusableState if it can't be written."""
         try:
             file = os.fdopen(os.open(self._state / "lock", os.O_RDWR | os.O_CREAT, 0o644), "r+")
         except OSError as error:
@@ -68,7 +68,7 @@ class StateLock:
 
 
 def holder(state: Path) -> int | None:
-    """The pid of the `up` that runs on this state folder (0 when it can't be told), or None."""
+    """Return the pid of the `ops up` that runs on this state folder (0 if unknown), or None."""
     try:
         file = (state / "lock").open("r")
     except OSError:
@@ -78,10 +78,10 @@ def holder(state: Path) -> int | None:
 
 
 def make_state(state: Path) -> Path:
-    """Create the state folder if needed and give its absolute path.
+    """Create the state folder if needed and return its absolute path; raises UnusableState.
 
-    Closed to others; a root's is passable (not readable), so that the servers' user gets to its own part.
-    Raises UnusableState.
+    Other users have no access. A folder of root can be traversed (not listed), because the database user needs to
+    reach its own part.
     """
     state = state.expanduser().absolute()
     try:
@@ -95,15 +95,17 @@ def make_state(state: Path) -> Path:
 
 
 def kept_pepper(state: Path) -> str:
-    """The pepper of this state folder, 64 hex digits, made on the first call; call under the lock.
+    """Return the pepper of this state folder (64 hex digits), created at the first call; needs the lock.
 
-    Losing it makes every API key invalid, so it reaches the disk before its first use.
+    Without it every API key is invalid, so it is synced to disk before its first use.
     """
     path = state / "pepper"
     with contextlib.suppress(FileNotFoundError):
         text = path.read_text("ascii").strip()
         if len(text) != 64:
-            raise UnusableState(f"{path} must hold 64 hexadecimal digits. Restore it from a backup.")
+            raise UnusableState(
+                f"{path} holds {len(text)} characters instead of 64 hexadecimal digits. Restore it from a backup."
+            )
         return text
     pepper = secrets.token_hex(32)
     write_private(path, pepper + "\n")
@@ -111,7 +113,7 @@ def kept_pepper(state: Path) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a 0600 file so that a crash leaves the old one or the new one, never half of it."""
+    """Replace a file of mode 0600 atomically: after a crash it has the old or the new content."""
     partial = path.with_name(path.name + ".partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -123,7 +125,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names created or renamed in a folder survive a power cut."""
+    """Sync a folder to disk, so that files created or renamed in it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -132,7 +134,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def tail(path: Path, lines: int = 15) -> str:
-    """The last lines of a text file, at most 8 KB of it; empty when it can't be read."""
+    """Return the last lines of a text file, at most 8 KB; empty if it can't be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -143,9 +145,9 @@ def tail(path: Path, lines: int = 15) -> str:
 
 
 def bound_log(path: Path, limit_bytes: int = LOG_LIMIT_BYTES) -> None:
-    """Set a log that has grown over `limit_bytes` aside as `.log.1` and begin anew.
+    """Rotate a log file that exceeds `limit_bytes` to `.log.1`.
 
-    The file itself stays: its writer appends, and goes on at the new end.
+    Copies and truncates: the process that writes it keeps the file open for appending.
     """
     try:
         if path.stat().st_size > limit_bytes:
@@ -170,4 +172,4 @@ def _pid(file: IO[str]) -> int:
 
 def _unusable(state: Path, error: OSError) -> UnusableState:
     why = error.strerror or str(error)
-    return UnusableState(f"{state} can't be used ({why}). Set WAYBILL_STATE to a folder of your own.")
+    return UnusableState(f"The state folder {state} can't be used ({why}). Set WAYBILL_STATE to a folder that you own.")

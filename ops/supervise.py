@@ -53,7 +53,7 @@ class ProcessSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class ChildStatus:
     """How a process is doing."""
 
     name: str
@@ -143,9 +143,9 @@ class Supervisor:
             await _gone(child.process, _AFTER_LAST_SIGNAL_S)
             await _cancelled(child.keeper)
 
-    def standings(self) -> list[Standing]:
+    def children(self) -> list[ChildStatus]:
         """Every child, in the order of their start; while one is being replaced, both."""
-        return [_standing(name, child) for name, child in self._children.items()]
+        return [_child_status(name, child) for name, child in self._children.items()]
 
     def pids(self) -> dict[str, int]:
         """The process ids of the living, by name."""
@@ -287,10 +287,10 @@ class _Announcements:
             asyncio.get_running_loop().remove_reader(self._reading)
 
 
-def _standing(name: str, child: _Child) -> Standing:
+def _child_status(name: str, child: _Child) -> ChildStatus:
     process = child.process
     lives = process is not None and process.returncode is None
-    return Standing(
+    return ChildStatus(
         name=name,
         pid=process.pid if process is not None and lives else None,
         ready=child.is_ready and lives,

@@ -1,4 +1,4 @@
-"""Following the account log from the database: the operator's view of every account."""
+"""Implementation of `ops tail`: follow the events of one or all accounts, read from the database."""
 
 import asyncio
 import json
@@ -16,13 +16,13 @@ from engine.store import postgres
 from engine.store.queries import Queries
 
 EVERY_S = 0.3
-LOOK_BACK_MS = 5_000  # ids are made before their commit: look again at those of the last seconds
+LOOK_BACK_MS = 5_000  # event ids are older than their commit, so the last seconds are read again
 
 _SQL = Queries.beside(__file__, "tail.sql")
 
 
-class EventRow(Struct, frozen=True):
-    """One event of any account."""
+class TailedEvent(Struct, frozen=True):
+    """One event, as `ops tail` shows it."""
 
     id: UUID
     account_id: UUID
@@ -32,13 +32,13 @@ class EventRow(Struct, frozen=True):
     payload: str
 
 
-FRESH = _SQL.rows("fresh_events", EventRow)
+_NEW_EVENTS = _SQL.rows("new_events", TailedEvent)
 
 
 def follow(
     settings: Settings, *, account: str | None, after: int | None, ends: float | None
 ) -> Iterator[dict[str, Any]]:
-    """Events as they come, until `ends` (monotonic seconds) or for ever."""
+    """Yield new events until `ends` (monotonic seconds; None: without end), starting after sequence number `after`."""
     wanted = None if account is None else ids.parse_id(ids.Kind.ACCOUNT, account)
     assert settings.database_url is not None
     with asyncio.Runner() as runner:
@@ -47,7 +47,7 @@ def follow(
             since = 0 if after is not None else clock.milliseconds(clock.now())
             seen: dict[UUID, None] = {}
             while ends is None or time.monotonic() < ends:
-                rows = runner.run(FRESH.fetch(connection, ids.floor_of(since - LOOK_BACK_MS), wanted, after or 0))
+                rows = runner.run(_NEW_EVENTS.fetch(connection, ids.floor_of(since - LOOK_BACK_MS), wanted, after or 0))
                 for row in rows:
                     if row.id not in seen and ids.milliseconds_of(row.id) >= since - LOOK_BACK_MS:
                         seen[row.id] = None
@@ -61,7 +61,7 @@ def follow(
             runner.run(connection.close())
 
 
-def _shown(row: EventRow) -> dict[str, Any]:
+def _shown(row: TailedEvent) -> dict[str, Any]:
     payload = json.loads(row.payload)
     return {
         "accountId": ids.format_id(ids.Kind.ACCOUNT, row.account_id),

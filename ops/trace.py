@@ -1,5 +1,7 @@
-"""`ops trace`: the conversations with a domain's servers line by line as they happen, and how each attempt ended, with
-nothing of the messages' content in them."""
+"""Implementation of `ops trace`: follow the SMTP dialogues with a domain's servers and the outcome of each attempt.
+
+Message content is never shown.
+"""
 
 import asyncio
 import json
@@ -20,9 +22,9 @@ from engine.store.caches import bump
 from engine.store.queries import Queries
 
 CHANNEL = "wb_trace"
-LASTS_S, RENEW_S = 30.0, 10.0  # a watcher that dies is forgotten within the first
-MAX_S = 3_600.0  # a watcher that was left alone ends by itself
-MAX_WAITING = 1_000  # conversations that were heard of and not yet printed
+LASTS_S, RENEW_S = 30.0, 10.0  # a trace whose command died expires after the first
+MAX_S = 3_600.0  # a forgotten command ends by itself
+MAX_WAITING = 1_000  # notifications received and not yet printed
 EVERY_S = 0.2
 
 _SQL = Queries.beside(__file__, "trace.sql")
@@ -31,12 +33,10 @@ _END = _SQL.command("end_trace")
 
 
 def follow(settings: Settings, *, domain: str, ends: float | None) -> Iterator[dict[str, Any]]:
-    """Lines and attempts about a recipients' domain, until `ends` (monotonic seconds), an hour at most.
+    """Yield dialogue lines and attempts of a recipient domain, until `ends` (monotonic seconds), at most an hour.
 
-    Raises BadAddress.
-
-    A line has `way` (`>` ours, `<` theirs, `*` neither) and `text`, an attempt `outcomes`, and what says how many of
-    them were left out `leftOut`.
+    A line has `way` (`>` sent, `<` received, `*` a note) and `text`; an attempt has `outcomes`; a record with
+    `leftOut` counts those that were dropped. Raises BadAddress.
     """
     name = domain_name(domain)
     assert settings.database_url is not None
@@ -44,32 +44,32 @@ def follow(settings: Settings, *, domain: str, ends: float | None) -> Iterator[d
     ends = min(ends or math.inf, time.monotonic() + MAX_S)
     with asyncio.Runner() as runner:
         connection = runner.run(postgres.connect(settings.database_url, name="ops trace"))
-        heard: asyncio.Queue[str] = asyncio.Queue(MAX_WAITING)
+        received: asyncio.Queue[str] = asyncio.Queue(MAX_WAITING)
         try:
-            runner.run(connection.add_listener(CHANNEL, lambda *told: _keep(heard, str(told[3]))))
+            runner.run(connection.add_listener(CHANNEL, lambda *notification: _keep(received, str(notification[3]))))
             renew_at = 0.0
             while time.monotonic() < ends:
                 if time.monotonic() >= renew_at:
                     runner.run(renew(connection, trace, name))
                     renew_at = time.monotonic() + RENEW_S
                 runner.run(asyncio.sleep(EVERY_S))
-                while not heard.empty():
-                    yield from _about(name, json.loads(heard.get_nowait()))
+                while not received.empty():
+                    yield from _about(name, json.loads(received.get_nowait()))
         finally:
             runner.run(_end(connection, trace))
 
 
 async def renew(connection: asyncpg.Connection, trace: UUID, domain: str) -> None:
-    """Watch for another while; every delivering process hears of it within half a second."""
+    """Start or prolong a trace; every mta process applies it within half a second."""
     async with connection.transaction():
         await _BEGIN.execute(connection, trace, domain, clock.now() + timedelta(seconds=LASTS_S))
         await bump(connection, "traces")
 
 
 def lines(one: dict[str, Any]) -> Iterator[str]:
-    """What `follow` gives, for people; of an attempt how it ended, since its conversation was shown before."""
+    """Format a record of `follow` for people; of an attempt only the outcome, as its dialogue was shown before."""
     if "leftOut" in one:
-        yield f"({one['leftOut']} lines and attempts were left out: there were too many to show)"
+        yield f"({one['leftOut']} lines and attempts were left out: there were too many to print)"
         return
     if "way" in one:
         took = f"{one['ms']:.1f} ms" if "ms" in one else ""
@@ -85,16 +85,16 @@ def lines(one: dict[str, Any]) -> Iterator[str]:
         yield f"               = {outcome}"
 
 
-def _about(name: str, told: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if "lines" in told:
-        yield from (line for line in told["lines"] if name in line["domains"])
-    elif told.get("domain") in (name, None):
-        yield told
+def _about(name: str, record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if "lines" in record:
+        yield from (line for line in record["lines"] if name in line["domains"])
+    elif record.get("domain") in (name, None):
+        yield record
 
 
-def _keep(heard: "asyncio.Queue[str]", text: str) -> None:
-    if not heard.full():  # a terminal that can't keep up misses some
-        heard.put_nowait(text)
+def _keep(received: "asyncio.Queue[str]", text: str) -> None:
+    if not received.full():  # a slow terminal loses some records
+        received.put_nowait(text)
 
 
 async def _end(connection: asyncpg.Connection, trace: UUID) -> None:

@@ -1,7 +1,7 @@
-"""`ops up`: brings the service up on this host, keeps it up, replaces its processes when asked, drains it at the end.
+"""Implementation of `ops up`: start the service on this host, supervise it, restart processes on request, drain it.
 
-Order: state lock, listening sockets, embedded servers, migrations, local helpers, first run, service processes. They
-stop in the order of a message's way: doors first, so that what was accepted can still be settled.
+Start order: state lock, listening sockets, embedded servers, migrations, local DNS and sink, first run, service
+processes. They stop in the order in which a message passes them, so that accepted mail can still be settled.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ import msgspec
 from engine.base.settings import PROCESSES, BadSetting, HostPort, Loaded, Settings, variable
 from engine.store.socket_activation import WrongSockets
 from mta.outbound.source_ips.addresses import check_sources
-from ops import control, fleet, log_levels, rolling
-from ops.agreement import Disagreement, agree
+from ops import control, log_levels, process_specs, rolling
+from ops.cluster_check import ClusterMismatch, agree
+from ops.console import UpConsole
 from ops.control import Refused
 from ops.embedded import CannotServe, PostgresServer, ValkeyServer
 from ops.rolling import Roller
-from ops.sockets import Doors, PortTaken
+from ops.sockets import ListeningSockets, PortTaken
 from ops.state import AlreadyRunning, StateLock, UnusableState, holder, kept_pepper, make_state, write_private
 from ops.supervise import StartFailed, Supervisor
-from ops.voice import Voice
 
 READY_TIMEOUT_S = 60.0
 REDIS_TIMEOUT_S = 2.0
@@ -38,37 +38,37 @@ _FIRST_RUN = "first-run.json"
 
 
 _PLAIN = (
-    AlreadyRunning, BadSetting, CannotServe, Disagreement, PortTaken, StartFailed, UnusableState, WrongSockets,
+    AlreadyRunning, BadSetting, CannotServe, ClusterMismatch, PortTaken, StartFailed, UnusableState, WrongSockets,
 )  # fmt: skip
 
 
 class NotRunning(RuntimeError):  # noqa: N818 - named for what it says
-    """An operator command needs the embedded servers and no `up` runs on the state folder."""
+    """A command needs the embedded servers, and no `ops up` runs on the state folder."""
 
 
 def run(loaded: Loaded) -> int:
-    """Run the service until SIGINT or SIGTERM; gives the exit status.
+    """Run the service until SIGINT or SIGTERM and return the exit status.
 
-    The first signal drains, a second one ends everything at once. SIGHUP replaces all processes one after the
-    other; on a terminal it means that the terminal has gone, and drains. 0 after a drain, 1 when the service could
-    not be brought up (said on standard error), 130 after the second signal.
+    The first signal drains; a second one ends all processes at once. SIGHUP restarts all processes one after the
+    other; if the service runs on a terminal, SIGHUP means a closed terminal, and drains. Returns 0 after a drain, 1 if
+    the start failed (with a message on standard error), 130 after the second signal.
     """
-    with Voice() as voice:
+    with UpConsole() as console:
         try:
             state = make_state(loaded.settings.state)
-            with StateLock(state), Doors() as doors:
-                doors.take()
-                return asyncio.run(_serve(_settled(loaded, doors), state, voice, doors))
+            with StateLock(state), ListeningSockets() as listeners:
+                listeners.take()
+                return asyncio.run(_serve(_with_ports(loaded, listeners), state, console, listeners))
         except _PLAIN as error:
-            voice.fail(str(error))
+            console.fail(str(error))
     return 1
 
 
 def attach(loaded: Loaded) -> Settings:
-    """The settings of the service that runs on this state folder, for operator commands beside it.
+    """Return the settings of the service that runs on this state folder, for commands that run beside it.
 
-    URLs given in the environment are taken as they are; embedded ones and the pepper come from the state
-    folder. Raises NotRunning when an embedded server is meant and none runs.
+    URLs come from the environment if set; those of embedded servers and the pepper come from the state folder. Raises
+    NotRunning if an embedded server is needed and none runs.
     """
     settings = loaded.settings
     state = settings.state.expanduser().absolute()
@@ -86,128 +86,128 @@ def attach(loaded: Loaded) -> Settings:
     return msgspec.structs.replace(settings, **found)
 
 
-async def _serve(loaded: Loaded, state: Path, voice: Voice, doors: Doors) -> int:
-    """Rise, wait for a signal, descend."""
+async def _serve(loaded: Loaded, state: Path, console: UpConsole, listeners: ListeningSockets) -> int:
+    """Start everything, wait for a signal, stop everything; returns the exit status."""
     first, second = _signals()
     servers = _embedded(loaded.settings, state)
     (state / _RUNNING).unlink(missing_ok=True)
     try:
-        async with Supervisor(voice.say) as supervisor:
-            rising = asyncio.create_task(_rise(loaded, state, supervisor, servers, voice, doors))
-            await _either(rising, first)
-            if not rising.done():
-                rising.cancel()
-                await asyncio.wait({rising})
-            elif rising.exception() is None:
-                await _stay(supervisor, state, voice, first)
+        async with Supervisor(console.say) as supervisor:
+            starting = asyncio.create_task(_start_all(loaded, state, supervisor, servers, console, listeners))
+            await _either(starting, first)
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait({starting})
+            elif starting.exception() is None:
+                await _run_until_signal(supervisor, state, console, first)
             if first.is_set():
-                voice.say("Stopping: open requests and deliveries end first (a second Ctrl-C ends all at once)")
-            await _either(asyncio.create_task(_descend(supervisor, doors)), second)
-            if not rising.cancelled():
-                rising.result()
+                console.say("Stopping: open requests and deliveries are finished first (a second Ctrl-C stops at once)")
+            await _either(asyncio.create_task(_stop_all(supervisor, listeners)), second)
+            if not starting.cancelled():
+                starting.result()
     finally:
         (state / _RUNNING).unlink(missing_ok=True)
         for server in servers.values():
             server.forget_sockets()
-    voice.say("Stopped at once" if second.is_set() else "Stopped")
+    console.say("Stopped at once" if second.is_set() else "Stopped")
     return INTERRUPTED if second.is_set() else 0
 
 
-async def _rise(
+async def _start_all(
     loaded: Loaded,
     state: Path,
     supervisor: Supervisor,
     servers: Mapping[str, PostgresServer | ValkeyServer],
-    voice: Voice,
-    doors: Doors,
+    console: UpConsole,
+    listeners: ListeningSockets,
 ) -> None:
-    """Everything from nothing to the ready line."""
+    """Start all servers and processes, and print that the service is ready."""
     began = time.monotonic()
     check_sources(loaded.settings)
-    fleet.check_ports(loaded.settings, doors.given)
-    doors.open(loaded.settings, fleet.doors_of(loaded.settings))
+    process_specs.check_ports(loaded.settings, listeners.given)
+    listeners.open(loaded.settings, process_specs.socket_names(loaded.settings))
     for server in servers.values():
-        voice.stage(f"Starting {server.name}")
+        console.stage(f"Starting {server.name}")
         await asyncio.to_thread(server.prepare)
-        supervisor.start(fleet.server(server))
+        supervisor.start(process_specs.server(server))
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
     settings = _filled(loaded, state, {field: server.url for field, server in servers.items()})
     _record(settings, state)
-    voice.stage("Bringing the database up to date")
+    console.stage("Bringing the database up to date")
     await _migrate(settings)
-    await _agree(settings, voice)
-    fleet.empty_metrics(state)
+    await _agree(settings, console)
+    process_specs.empty_metrics(state)
     log_levels.forget(state)
     first_run: dict[str, Any] = {}
-    fresh = not (state / _FIRST_RUN).exists()
-    if _is_whole(settings):
-        voice.stage("Starting the local DNS responder and the sink")
-        for spec in fleet.helpers(settings):
+    is_first_run = not (state / _FIRST_RUN).exists()
+    if _runs_local_peers(settings):
+        console.stage("Starting the local DNS responder and the sink")
+        for spec in process_specs.helpers(settings):
             supervisor.start(spec)
-        await supervisor.wait_ready(*fleet.HELPERS, timeout_s=READY_TIMEOUT_S)
+        await supervisor.wait_ready(*process_specs.HELPERS, timeout_s=READY_TIMEOUT_S)
         first_run = await _first_run(settings, state)
-    voice.stage("Starting the service")
-    for spec in fleet.processes(settings, doors):
+    console.stage("Starting the service")
+    for spec in process_specs.processes(settings, listeners):
         supervisor.start(spec)
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
-    voice.ready(_ready_line(settings, time.monotonic() - began))
+    console.ready(_ready_line(settings, time.monotonic() - began))
     if warning := await _redis_warning(settings):
-        voice.say(warning)
-    if fresh and first_run:
-        voice.say(_invitation(first_run, state / _FIRST_RUN, show_key=voice.terminal))
+        console.say(warning)
+    if is_first_run and first_run:
+        console.say(_first_send_command(first_run, state / _FIRST_RUN, show_key=console.terminal))
 
 
-def _is_whole(settings: Settings) -> bool:
-    """True where local mode brings its world along: on a host that runs part of a service, that world is elsewhere."""
+def _runs_local_peers(settings: Settings) -> bool:
+    """Return True if this host runs the local DNS responder and sink: in local mode, with all processes here."""
     return settings.delivery == "local" and set(settings.processes) == set(PROCESSES)
 
 
-async def _stay(supervisor: Supervisor, state: Path, voice: Voice, first: asyncio.Event) -> None:
-    """Answer operators and heed SIGHUP until told to stop."""
-    roller = Roller(supervisor, voice.say)
+async def _run_until_signal(supervisor: Supervisor, state: Path, console: UpConsole, first: asyncio.Event) -> None:
+    """Serve operators' requests and SIGHUP until the first signal to stop."""
+    roller = Roller(supervisor, console.say)
     hangup = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, (first if voice.terminal else hangup).set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, (first if console.terminal else hangup).set)
     levels = log_levels.Levels(state, supervisor)
 
     async def act(asked: dict[str, Any], say: control.Say) -> None:
         await (levels.act if asked.get("do") == "log level" else roller.act)(asked, say)
 
     async with control.answering(state, act):
-        rolling_restarts = asyncio.create_task(_heed(hangup, roller, voice))
+        rolling_restarts = asyncio.create_task(_restart_on_hangup(hangup, roller, console))
         await first.wait()
         rolling_restarts.cancel()
         await asyncio.wait({rolling_restarts})
 
 
-async def _heed(hangup: asyncio.Event, roller: Roller, voice: Voice) -> None:
+async def _restart_on_hangup(hangup: asyncio.Event, roller: Roller, console: UpConsole) -> None:
     while True:
         await hangup.wait()
         hangup.clear()
         try:
-            voice.say("Replacing the processes one after the other")
+            console.say("Restarting the processes one after the other")
             await roller.restart()
-            voice.say("All processes were replaced")
+            console.say("All processes were restarted")
         except Refused as error:
-            voice.say(str(error))
+            console.say(str(error))
 
 
-async def _descend(supervisor: Supervisor, doors: Doors) -> None:
-    """Doors, delivery, background work, the local world, then what they all stand on."""
-    doors.close()  # with the last process that accepts, callers are refused: nobody waits for who never comes
-    for stage in (("api", "relay"), ("mta",), ("worker", "metrics"), fleet.HELPERS, ("valkey",), ("postgres",)):
+async def _stop_all(supervisor: Supervisor, listeners: ListeningSockets) -> None:
+    """Stop API and submission, then delivery, background work, local DNS and sink, then the embedded servers."""
+    listeners.close()  # so that clients are refused once no process accepts, instead of waiting
+    for stage in (("api", "relay"), ("mta",), ("worker", "metrics"), process_specs.HELPERS, ("valkey",), ("postgres",)):
         await supervisor.stop(*(name for name in supervisor.pids() if rolling.kind(name) in stage))
 
 
-def _settled(loaded: Loaded, doors: Doors) -> Loaded:
-    """The settings as the sockets are that were handed over."""
-    settings = doors.settled(loaded.settings)
+def _with_ports(loaded: Loaded, listeners: ListeningSockets) -> Loaded:
+    """Return the settings with the ports of sockets that systemd passed to us."""
+    settings = listeners.settled(loaded.settings)
     if loaded.origin["public_url"] == "default":
         settings = msgspec.structs.replace(settings, public_url=f"http://127.0.0.1:{settings.api_port}")
     return Loaded(settings, loaded.origin)
 
 
 def _embedded(settings: Settings, state: Path) -> dict[str, PostgresServer | ValkeyServer]:
-    """The servers that no URL names, by the setting they fill."""
+    """Return the embedded servers to start, by the setting that lacks a URL."""
     servers: dict[str, PostgresServer | ValkeyServer] = {}
     if settings.database_url is None:
         servers["database_url"] = PostgresServer(state)
@@ -217,25 +217,25 @@ def _embedded(settings: Settings, state: Path) -> dict[str, PostgresServer | Val
 
 
 def _filled(loaded: Loaded, state: Path, urls: Mapping[str, str]) -> Settings:
-    """The settings with every `None` that `up` stands for filled in, as the children read them."""
+    """Return the complete settings for the child processes: URLs, pepper, and in local mode the local DNS."""
     given = loaded.settings
     found: dict[str, Any] = {"state": state, "key_pepper": given.key_pepper or kept_pepper(state), **urls}
     if given.delivery == "local" and set(given.processes) == set(PROCESSES):
         if loaded.origin["dns_servers"] == "default":
-            found["dns_servers"] = (HostPort(fleet.LOOPBACK, given.dns_port),)
+            found["dns_servers"] = (HostPort(process_specs.LOOPBACK, given.dns_port),)
         if loaded.origin["allow_private_mx"] == "default":
             found["allow_private_mx"] = True  # the sink listens on loopback
     return msgspec.structs.replace(given, **found)
 
 
 def _record(settings: Settings, state: Path) -> None:
-    """What `attach` reads."""
+    """Write the file that `attach` reads."""
     running = {"pid": os.getpid(), "databaseUrl": settings.database_url, "redisUrl": settings.redis_url}
     write_private(state / _RUNNING, json.dumps(running) + "\n")
 
 
 async def _migrate(settings: Settings) -> list[str]:
-    from engine.store.database_errors import DatabaseError  # noqa: PLC0415 - a second `up` must fail before it loads
+    from engine.store.database_errors import DatabaseError  # noqa: PLC0415 - a second `ops up` must fail fast
     from engine.store.migrate import MigrationError, migrate  # noqa: PLC0415 - as above
 
     assert settings.database_url is not None
@@ -251,7 +251,7 @@ async def _migrate(settings: Settings) -> list[str]:
 
 
 async def _redis_warning(settings: Settings) -> str | None:
-    """Say what it means that Redis does not answer; None while it does. The service starts without it."""
+    """Return a warning if Redis does not answer, else None. The service starts without Redis."""
     from engine.store import redis as redis_store  # noqa: PLC0415 - as above
 
     assert settings.redis_url is not None
@@ -270,9 +270,9 @@ async def _redis_warning(settings: Settings) -> str | None:
     return None
 
 
-async def _agree(settings: Settings, voice: Voice) -> None:
+async def _agree(settings: Settings, console: UpConsole) -> None:
     for sentence in await agree(settings):
-        voice.say(sentence)
+        console.say(sentence)
 
 
 async def _first_run(settings: Settings, state: Path) -> dict[str, Any]:
@@ -286,17 +286,17 @@ def _ready_line(settings: Settings, took_s: float) -> str:
     parts = [f"metrics http://{host}:{settings.metrics_port}/metrics"]
     if "api" in settings.processes:
         parts.insert(0, f"API http://{host}:{settings.api_port}")
-    if fleet.relays(settings):
+    if process_specs.relays(settings):
         parts.append(f"SMTP submission {settings.submission_host}:{settings.submission_port}")
     elif settings.relay_workers and "relay" in settings.processes:
         parts.append("no SMTP submission: set WAYBILL_TLS_CERT and WAYBILL_TLS_KEY")
-    if _is_whole(settings):
+    if _runs_local_peers(settings):
         parts += [f"sink {settings.state / 'sink'}", f"first run {settings.state / _FIRST_RUN}"]
     return f"Waybill is ready in {took_s:.1f} s: " + " · ".join(parts)
 
 
-def _invitation(first_run: Mapping[str, Any], file: Path, *, show_key: bool) -> str:
-    """The first send, to paste. The key itself appears on a terminal only, so that no log keeps it."""
+def _first_send_command(first_run: Mapping[str, Any], file: Path, *, show_key: bool) -> str:
+    """Return a command that sends a first message. It contains the key only on a terminal, so that no log keeps it."""
     read = f'import json; print(json.load(open({json.dumps(str(file))}))["apiKey"])'
     key = first_run["apiKey"] if show_key else f"$(python3 -c {shlex.quote(read)})"
     body = {
@@ -313,19 +313,19 @@ def _invitation(first_run: Mapping[str, Any], file: Path, *, show_key: bool) -> 
 
 
 def _signals() -> tuple[asyncio.Event, asyncio.Event]:
-    """Events of the first and of the second signal to stop."""
+    """Return events for the first and the second signal to stop, with handlers installed."""
     first, second = asyncio.Event(), asyncio.Event()
 
     def stop() -> None:
         (second if first.is_set() else first).set()
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGHUP: until there is something to replace
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGHUP too, until the start is complete
         asyncio.get_running_loop().add_signal_handler(number, stop)
     return first, second
 
 
 async def _either(task: asyncio.Task[None], event: asyncio.Event) -> None:
-    """Return when the task is done or the event is set; the task goes on."""
+    """Wait until the task is done or the event is set; never cancels the task."""
     waiting = asyncio.create_task(event.wait())
     try:
         await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)

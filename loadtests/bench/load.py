@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from engine.base.settings import PREFIX
 from ops import launch
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 
 HTTP_GENERATOR: Final = "loadtests.bench.generator"
 PROCESS_START_S: Final = 30.0  # for the process to start, and to answer after its time is over

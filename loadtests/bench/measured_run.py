@@ -20,7 +20,7 @@ from loadtests.bench.options import BenchOptions
 from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import BenchService, filesystem
 from loadtests.bench.yardstick import Signatures, Yardstick
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 
 PACED_S: Final = 10.0
 PACED_SHARE: Final = 0.5

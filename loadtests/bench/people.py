@@ -26,7 +26,7 @@ from engine.store.passwords import Passwords
 from loadtests.bench import figures, measure, report
 from loadtests.bench.service import DOMAIN, SENDER, BenchService, own_service
 from ops.embedded import CannotServe
-from ops.fleet import PortTaken
+from ops.process_specs import PortTaken
 from ops.supervise import StartFailed
 
 CONNECTIONS: Final = 8

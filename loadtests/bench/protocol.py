@@ -16,7 +16,7 @@ from loadtests.bench.options import BenchOptions
 from loadtests.bench.run_control import FAILURES, INTERRUPTED, BenchFailed, interruptible, machine_lock
 from loadtests.bench.service import SENDER, own_service
 from loadtests.bench.yardstick import Yardstick
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 
 Say = Callable[[str], None]
 

@@ -24,7 +24,7 @@ from loadtests.bench.measured_run import SLOWEST_PER_S
 from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
 from loadtests.bench.service import SENDER, BenchService, own_service
 from loadtests.bench.yardstick import Yardstick
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 
 SMTP_GENERATOR: Final = "loadtests.bench.relay_load"
 DOMAINS: Final = 10

@@ -16,7 +16,7 @@ from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import flame_graphs
 from loadtests.bench.load import GeneratorFailed
 from ops.embedded import CannotServe
-from ops.fleet import PortTaken
+from ops.process_specs import PortTaken
 from ops.state import UnusableState
 from ops.supervise import StartFailed
 

@@ -28,7 +28,7 @@ from engine.base.settings import HostPort, Settings
 from engine.store.migrate import migrate
 from engine.store.queries import Queries
 from loadtests.ports import reserve_ports
-from ops import fleet, operate
+from ops import admin, process_specs
 from ops.embedded import PostgresServer, ValkeyServer
 from ops.state import kept_pepper
 from ops.supervise import ProcessSpec, StartFailed, Supervisor
@@ -139,11 +139,11 @@ async def own_service(
                 try:
                     for server in (postgres, valkey):
                         server.prepare()
-                        supervisor.start(fleet.server(server))
+                        supervisor.start(process_specs.server(server))
                     await supervisor.wait_ready(timeout_s=READY_S)
                     settings = _settings(given, state, postgres.url, valkey.url)
                     await migrate(postgres.url)
-                    async with operate.opened(settings) as pool:
+                    async with admin.opened(settings) as pool:
                         access = await _start_all(settings, supervisor, pool, delivering=delivering, tls=tls, rsa=rsa)
                         yield BenchService(settings, supervisor, pool, access)
                 finally:
@@ -151,21 +151,21 @@ async def own_service(
         finally:
             postgres.forget_sockets()
             valkey.forget_sockets()
-            shutil.rmtree(postgres.place.base, ignore_errors=True)
+            shutil.rmtree(postgres.paths.base, ignore_errors=True)
 
 
 async def _start_all(
     settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, *, delivering: bool, tls: bool, rsa: bool
 ) -> BenchAccess:
-    fleet.empty_metrics(settings.state)
-    for spec in fleet.helpers(settings):
+    process_specs.empty_metrics(settings.state)
+    for spec in process_specs.helpers(settings):
         supervisor.start(_measuring(spec, tls=tls) if spec.name == "sink" else spec)
-    await supervisor.wait_ready(*fleet.HELPERS, timeout_s=READY_S)
+    await supervisor.wait_ready(*process_specs.HELPERS, timeout_s=READY_S)
     access = await _make_account(settings, pool)
     if rsa:
         await _DISABLE_ED25519.execute(pool)
     mtas = {spec.name for spec in _mtas(settings)}
-    for spec in fleet.processes(settings):
+    for spec in process_specs.processes(settings):
         if delivering or spec.name not in mtas:
             supervisor.start(spec)
     await supervisor.wait_ready(timeout_s=READY_S)
@@ -183,7 +183,7 @@ async def _stop_all(supervisor: Supervisor) -> None:
 
 
 def _mtas(settings: Settings) -> list[ProcessSpec]:
-    return [spec for spec in fleet.processes(settings) if spec.name.startswith("mta-")]
+    return [spec for spec in process_specs.processes(settings) if spec.name.startswith("mta-")]
 
 
 def _measuring(sink: ProcessSpec, *, tls: bool) -> ProcessSpec:
@@ -193,13 +193,13 @@ def _measuring(sink: ProcessSpec, *, tls: bool) -> ProcessSpec:
 
 
 async def _make_account(settings: Settings, pool: asyncpg.Pool) -> BenchAccess:
-    account = await operate.create_account(
+    account = await admin.create_account(
         pool, name="Bench", email=f"owner@{DOMAIN}", plan=Plan.ENTERPRISE, daily_cap=CAP, monthly_cap=CAP
     )
     public_id = account["accountId"]
-    key = await operate.create_key(pool, settings, account=public_id, name="Bench", scopes=["all"])
-    await operate.add_domain(pool, settings, account=public_id, name=DOMAIN, verified=False)
-    checked = await operate.check_domain(pool, settings, account=public_id, name=DOMAIN)
+    key = await admin.create_key(pool, settings, account=public_id, name="Bench", scopes=["all"])
+    await admin.add_domain(pool, settings, account=public_id, name=DOMAIN, verified=False)
+    checked = await admin.check_domain(pool, settings, account=public_id, name=DOMAIN)
     if checked is None or checked["status"] != "verified":
         raise StartFailed(f"The local DNS responder did not confirm {DOMAIN}: {checked}")
     return BenchAccess(ids.parse_id(ids.Kind.ACCOUNT, public_id), key["apiKey"])
@@ -214,9 +214,9 @@ def _settings(given: Settings, state: Path, database_url: str, redis_url: str) -
         redis_url=redis_url,
         key_pepper=kept_pepper(state),
         delivery="local",
-        api_host=fleet.LOOPBACK,
-        public_url=f"http://{fleet.LOOPBACK}:{ports['api_port']}",
-        dns_servers=(HostPort(fleet.LOOPBACK, ports["dns_port"]),),
+        api_host=process_specs.LOOPBACK,
+        public_url=f"http://{process_specs.LOOPBACK}:{ports['api_port']}",
+        dns_servers=(HostPort(process_specs.LOOPBACK, ports["dns_port"]),),
         allow_private_mx=True,
         request_rate=_RATE,
         platform_daily_ceiling=_CEILING,

@@ -31,7 +31,7 @@ from engine.store.queries import Queries
 from loadtests.bench import figures, measure, report
 from loadtests.bench.service import BenchService, own_service
 from ops.embedded import CannotServe
-from ops.fleet import PortTaken
+from ops.process_specs import PortTaken
 from ops.supervise import StartFailed
 
 SETTLE_S: Final = 3.0

@@ -40,9 +40,9 @@ from engine.store.queries import Queries
 from loadtests.bench import figures, flame_graphs, measure, report
 from loadtests.bench.run_control import BenchFailed
 from loadtests.ports import reserve_port
-from ops import launch, operate
+from ops import admin, launch
 from ops.embedded import CannotServe, PostgresServer
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 
 PEPPER: Final = "a bench's pepper, of no use elsewhere"
 ACCOUNTS: Final = 10  # with one living endpoint each
@@ -224,7 +224,7 @@ async def _checks(bench: WebhookBench, accounts: list[UUID], sent: int) -> list[
 
 
 async def _account(bench: WebhookBench, name: str) -> UUID:
-    made = await operate.create_account(
+    made = await admin.create_account(
         bench.pool, name=f"Bench {name}", email=f"{name}@bench.test", plan=Plan.ENTERPRISE, daily_cap=_CAP,
         monthly_cap=_CAP,
     )  # fmt: skip
@@ -331,7 +331,7 @@ async def _running(folder: Path, times: PhaseLengths) -> AsyncIterator[WebhookBe
             process.kill()
             process.wait()
         postgres.stop(5.0)
-        shutil.rmtree(postgres.place.base, ignore_errors=True)
+        shutil.rmtree(postgres.paths.base, ignore_errors=True)
 
 
 def _started(words: list[str], settings: dict[str, str], output: Any) -> "subprocess.Popen[bytes]":

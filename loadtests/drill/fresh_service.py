@@ -23,7 +23,7 @@ from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, clear, make_folder
 from mta.outbound.fetch import LEFT_EVERY_S, LEFT_LONG_S
-from ops import operate
+from ops import admin
 
 SETTINGS: Final = {"RETRY_LADDER_S": "1,2,4,8", "REQUEST_RATE": "100000"}
 EMPTY_S: Final = 300.0  # how long the queue may take to empty after the last send
@@ -56,13 +56,13 @@ def run_with_network(play: RunWithNetwork, more: Mapping[str, str] | None = None
 async def new_access(service: Service, name: str, *, daily_cap: int | None = 1_000_000) -> ApiAccess:
     """Create another account with an API key and a verified domain, both named after `name`."""
     settings = service.settings
-    async with operate.opened(settings) as pool:
-        made = await operate.create_account(
+    async with admin.opened(settings) as pool:
+        made = await admin.create_account(
             pool, name=name, email=f"{name}@drill.test", plan=Plan.SCALE, daily_cap=daily_cap
         )
-        key = await operate.create_key(pool, settings, account=made["accountId"], name="drill", scopes=["all"])
+        key = await admin.create_key(pool, settings, account=made["accountId"], name="drill", scopes=["all"])
         domain = f"{name}.test"
-        await operate.add_domain(pool, settings, account=made["accountId"], name=domain, verified=True)
+        await admin.add_domain(pool, settings, account=made["accountId"], name=domain, verified=True)
     return ApiAccess(made["accountId"], key["apiKey"], f"drill@{domain}")
 
 

@@ -29,7 +29,7 @@ from loadtests.drill.requirements import Requirement
 from loadtests.drill.send_client import ApiAccess, Send, SendClient, planned
 from loadtests.hosts import network, plan
 from loadtests.hosts import run as hosts
-from ops import operate
+from ops import admin
 
 NAME: Final = "hosts"
 RATE: Final = 40.0  # messages a second at each of the two hosts that take mail
@@ -200,13 +200,13 @@ def _flowed(clients: Sequence[SendClient], sends: Sequence[Send]) -> Iterator[Ch
 
 
 async def _access(settings: Settings) -> ApiAccess:
-    async with operate.opened(settings) as pool:
-        made = await operate.create_account(
+    async with admin.opened(settings) as pool:
+        made = await admin.create_account(
             pool, name=NAME, email=f"{NAME}@drill.test", plan=Plan.SCALE, daily_cap=1_000_000
         )
-        key = await operate.create_key(pool, settings, account=made["accountId"], name="drill", scopes=["all"])
+        key = await admin.create_key(pool, settings, account=made["accountId"], name="drill", scopes=["all"])
         domain = f"{NAME}.test"
-        await operate.add_domain(pool, settings, account=made["accountId"], name=domain, verified=True)
+        await admin.add_domain(pool, settings, account=made["accountId"], name=domain, verified=True)
     return ApiAccess(made["accountId"], key["apiKey"], f"drill@{domain}")
 
 

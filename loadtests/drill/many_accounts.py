@@ -19,7 +19,7 @@ from engine.flows.people.open_account import open_account
 from engine.store import caches
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
-from ops import operate
+from ops import admin
 
 _DAILY_CAP: Final = 1_000_000
 _CHECK_LATER: Final = "UPDATE domains SET check_at = check_at + interval '6 hours' WHERE name = ANY ($1)"
@@ -31,7 +31,7 @@ async def open_accounts(service: Service, name: str, count: int) -> list[ApiAcce
     pepper = settings.key_pepper
     assert pepper is not None
     keys = await make_pair(name, "wb1")
-    async with operate.opened(settings) as pool:
+    async with admin.opened(settings) as pool:
         made = [await _open(pool, f"{name}-{number}.test", keys, pepper) for number in range(count)]
         async with pool.acquire() as connection, connection.transaction():
             # Otherwise all new domains would be checked during the drill.

@@ -15,7 +15,7 @@ from typing import Any, Final
 import asyncpg
 
 from loadtests.drill.valkey_servers import until
-from ops import launch, places
+from ops import launch, server_paths
 from ops.embedded import CannotServe, PostgresServer
 
 COPY_S: Final = 300.0
@@ -65,15 +65,15 @@ class PairedPostgres(PostgresServer):
         if self.source is None:
             super()._make_data()
             return
-        places.own_folder(self.place, self.data.name)
+        server_paths.own_folder(self.paths, self.data.name)
         words = [
             str(self._programs / "pg_basebackup"), "-h", str(self.source.sockets), "-p", "5432", "-U", "postgres",
             "-D", str(self.data), "-R", "-X", "stream", "-c", "fast",
         ]  # fmt: skip
         done = subprocess.run(
-            launch.command(words, identity=self.place.identity),
+            launch.command(words, identity=self.paths.identity),
             check=False, capture_output=True, text=True, errors="replace", timeout=COPY_S,
-            stdin=subprocess.DEVNULL, env=places.QUIET_ENV, cwd="/",
+            stdin=subprocess.DEVNULL, env=server_paths.QUIET_ENV, cwd="/",
         )  # fmt: skip
         if done.returncode != 0:
             shutil.rmtree(self.data, ignore_errors=True)
@@ -135,5 +135,5 @@ def postgres_pair() -> Iterator[PostgresPair]:
     finally:
         servers.stop()
         for server in (servers.primary, servers.replica):
-            shutil.rmtree(server.place.base, ignore_errors=True)
+            shutil.rmtree(server.paths.base, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)

@@ -23,7 +23,7 @@ from loadtests.drill.fresh_service import account_id, database_url, new_access, 
 from loadtests.drill.report import Check, DrillReport, combined
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
-from ops import operate
+from ops import admin
 from ops.local.sink_store import SinkEntry
 
 AT_ONCE: Final = 30
@@ -123,9 +123,9 @@ async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillRep
     late: list[str] = []
     settings = service.settings
     accepted: list[str] = []
-    async with operate.opened(settings) as pool:
+    async with admin.opened(settings) as pool:
         for number in range(rounds):
-            key = await operate.create_key(pool, settings, account=access.account, name=f"r{number}", scopes=["all"])
+            key = await admin.create_key(pool, settings, account=access.account, name=f"r{number}", scopes=["all"])
             own = msgspec.structs.replace(access, key=key["apiKey"])
             async with ApiCaller(service, own) as caller:
                 await caller.send(f"reader+revoke{number}-first@races.test")
@@ -186,10 +186,10 @@ async def _delete(service: Service, rounds: int, rng: random.Random) -> DrillRep
     access = await new_access(service, "race-delete")
     settings = service.settings
     made: list[tuple[str, str]] = []
-    async with operate.opened(settings) as pool:
+    async with admin.opened(settings) as pool:
         for number in range(rounds):
             name = f"race{number}.test"
-            domain = await operate.add_domain(pool, settings, account=access.account, name=name, verified=True)
+            domain = await admin.add_domain(pool, settings, account=access.account, name=name, verified=True)
             made.append((name, domain["id"]))
     accepted: dict[str, str] = {}
     statuses: Counter[int] = Counter()

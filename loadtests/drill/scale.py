@@ -29,7 +29,7 @@ from loadtests.drill.report import Check, DrillReport, combined
 from loadtests.drill.send_client import Send, SendClient
 from loadtests.drill.service import Service
 from loadtests.drill.site_sinks import SinkSites
-from ops import fleet, operate, shards
+from ops import admin, process_specs, shards
 from ops.supervise import ProcessSpec
 
 NAME: Final = "scale"
@@ -72,7 +72,7 @@ class ExtraMtas:
         self.killed: list[InjectedFault] = []
         self.how = how
         settings = msgspec.structs.replace(service.settings, mta_workers=max(COUNTS), allow_private_mx=True)
-        self._specs = {spec.name: spec for spec in fleet.processes(settings) if spec.name.startswith("mta-")}
+        self._specs = {spec.name: spec for spec in process_specs.processes(settings) if spec.name.startswith("mta-")}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -115,7 +115,7 @@ async def _played(service: Service, network: DrillNetwork, mtas: ExtraMtas, mess
     client = SendClient(service.base_url, access, plan(messages))
     sites = SinkSites(DOMAINS, store, network.point, port=service.sink_port, delay_s=QUEUEING_S)
     moved: dict[tuple[object, ...], int] = {}
-    async with sites, operate.opened(service.settings) as pool:
+    async with sites, admin.opened(service.settings) as pool:
         counting = asyncio.create_task(_count_moved(pool, moved))
         await client.run()
         sites.pace(DOT_S)

@@ -25,8 +25,8 @@ from engine.base.settings import PREFIX, Settings, load
 from loadtests.ports import reserve_ports
 from ops import launch
 from ops.first_run import FILE as FIRST_RUN
-from ops.fleet import ROOT
-from ops.places import SHARED
+from ops.process_specs import ROOT
+from ops.server_paths import SHARED
 from ops.state import tail
 from ops.up import attach
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import redis
 
 from loadtests.ports import reserve_ports
-from ops import launch, places
+from ops import launch, server_paths
 
 SLOTS: Final = 16_384
 READY_S: Final = 20.0
@@ -31,8 +31,8 @@ class Valkey:
     def __init__(self, folder: Path, port: int, *, clustered: bool) -> None:
         self.port = port
         self._clustered = clustered
-        self._place = places.place_for(folder)
-        self._folder = places.own_folder(self._place, f"valkey-{port}")
+        self._paths = server_paths.find_paths(folder)
+        self._folder = server_paths.own_folder(self._paths, f"valkey-{port}")
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,12 +58,12 @@ class Valkey:
                 "cluster-node-timeout": str(NODE_TIMEOUT_MS), "cluster-require-full-coverage": "no",
                 "cluster-port": str(self.port + _BUS if self.port + _BUS < 65_536 else self.port - _BUS),
             }  # fmt: skip
-        words = [str(places.valkey_program(self._place))]
+        words = [str(server_paths.valkey_program(self._paths))]
         words += [word for name, value in options.items() for word in (f"--{name}", value)]
         with (self._folder / "valkey.log").open("ab") as log:
             self._process = subprocess.Popen(
-                launch.command(words, identity=self._place.identity, death_signal=signal.SIGKILL),
-                env=places.QUIET_ENV, cwd="/", start_new_session=True,
+                launch.command(words, identity=self._paths.identity, death_signal=signal.SIGKILL),
+                env=server_paths.QUIET_ENV, cwd="/", start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
         until(self.answers, READY_S, f"Valkey on port {self.port} did not answer")

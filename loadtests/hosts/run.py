@@ -13,7 +13,7 @@ from typing import Any, Final
 from loadtests.hosts import network, plan
 from loadtests.hosts.network import NoNetwork
 from loadtests.hosts.plan import HOSTS, NamespaceHost
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 from ops.state import tail, write_private
 
 FOLDER: Final = Path("/var/lib/waybill/hosts")

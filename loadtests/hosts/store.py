@@ -30,7 +30,7 @@ class NetworkPostgres(PostgresServer):
 
     @property
     def _rules(self) -> Path:
-        return self.place.base / "hosts_hba.conf"
+        return self.paths.base / "hosts_hba.conf"
 
     def _settings(self) -> dict[str, str]:
         more = {"listen_addresses": self._address, "hba_file": str(self._rules), "max_connections": _CONNECTIONS}

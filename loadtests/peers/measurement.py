@@ -25,8 +25,8 @@ from loadtests.bench.yardstick import Yardstick
 from loadtests.peers.peer import Peer, PeerPlace, running
 from loadtests.ports import reserve_ports
 from ops import launch
-from ops.fleet import ROOT
 from ops.local.sink_store import INDEX, entries
+from ops.process_specs import ROOT
 
 WARM_UP: Final = 400
 CONNECTIONS: Final = 64

@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 
 from ops import launch
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 
 CONFIGURATIONS: Final = ROOT / "loadtests" / "peers" / "configurations"
 _SYSTEM_PROGRAMS: Final = "/usr/sbin:/usr/libexec/opensmtpd"

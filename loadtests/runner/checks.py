@@ -10,7 +10,7 @@ from loadtests.bench.service import BenchService
 from loadtests.report.load_record import LoadRecord
 from loadtests.runner.catalogue import Scenario
 from loadtests.runner.setup import LoadAccount, Receivers
-from ops import operate
+from ops import admin
 
 _SQL = Queries.beside(__file__, "checks.sql")
 _OUTCOMES = _SQL.command("count_outcomes")
@@ -77,7 +77,7 @@ async def _chains(service: BenchService, accounts: list[LoadAccount]) -> CheckRe
     keys = [one.key for one in accounts]
 
     def asked() -> list[dict[str, Any]]:
-        return [operate.call_api(base, "GET", "/v1/audit/verify", key) for key in keys]
+        return [admin.call_api(base, "GET", "/v1/audit/verify", key) for key in keys]
 
     return check_chains(await asyncio.to_thread(asked))
 

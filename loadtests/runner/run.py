@@ -31,10 +31,10 @@ from loadtests.runner import checks, setup
 from loadtests.runner.bounds import LoadFailed, check_target
 from loadtests.runner.catalogue import SCENARIOS, Scenario
 from loadtests.users.load_plan import VARIABLE, LoadPlan, LoadSender
-from ops import launch, operate
+from ops import admin, launch
 from ops.embedded import CannotServe
-from ops.fleet import ROOT, PortTaken
 from ops.local.sink_store import entries
+from ops.process_specs import ROOT, PortTaken
 from ops.state import UnusableState
 from ops.supervise import StartFailed
 
@@ -51,7 +51,7 @@ Say = Callable[[str], None]
 
 
 _FAILURES: Final = (
-    BadSetting, CannotServe, LoadFailed, PortTaken, StartFailed, UnusableState, operate.ApiError, DatabaseUnavailable,
+    BadSetting, CannotServe, LoadFailed, PortTaken, StartFailed, UnusableState, admin.ApiError, DatabaseUnavailable,
 )  # fmt: skip
 
 
@@ -163,7 +163,7 @@ async def _measure_running_service(options: LoadOptions, say: Say) -> dict[str, 
     assert options.url is not None
     assert options.key is not None
     url, key = options.url.rstrip("/"), options.key
-    domains = await asyncio.to_thread(operate.call_api, url, "GET", "/v1/domains", key)
+    domains = await asyncio.to_thread(admin.call_api, url, "GET", "/v1/domains", key)
     name = next((one["name"] for one in domains["data"] if one["status"] == "verified"), None)
     if name is None:
         raise LoadFailed("The account of --key has no verified domain to send from; verify one first.")
@@ -179,7 +179,7 @@ async def _measure_running_service(options: LoadOptions, say: Say) -> dict[str, 
     signatures = await _under_load(options, plan, sampler, say, nothing)
     done = await asyncio.to_thread(load_record.read, options.folder, [])
     lost = sum(one.status.startswith("lost") for one in done.requests)
-    proof = await asyncio.to_thread(operate.call_api, url, "GET", "/v1/audit/verify", key)
+    proof = await asyncio.to_thread(admin.call_api, url, "GET", "/v1/audit/verify", key)
     findings = [
         CheckResult("every request was answered", lost == 0, f"{lost} of {len(done.requests)} were not"),
         checks.check_chains([proof]),

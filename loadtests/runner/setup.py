@@ -24,8 +24,8 @@ from engine.flows.people.open_account import open_account
 from loadtests.bench.service import CAP, BenchService
 from loadtests.runner.catalogue import Scenario
 from loadtests.users.load_plan import LoadPlan, LoadSender
-from ops import launch, operate
-from ops.fleet import ROOT
+from ops import admin, launch
+from ops.process_specs import ROOT
 
 _RECEIVER_S: Final = 10.0
 _AT_ONCE: Final = 8
@@ -78,7 +78,7 @@ async def make_plan(
     if scenario.stream is not None:
         for one in accounts:
             body = {"id": scenario.stream, "name": scenario.stream.capitalize()}
-            await asyncio.to_thread(operate.call_api, base, "POST", "/v1/streams", one.key, body)
+            await asyncio.to_thread(admin.call_api, base, "POST", "/v1/streams", one.key, body)
     return LoadPlan(
         url=base,
         senders=[LoadSender(one.key, one.address) for one in accounts],
@@ -115,7 +115,7 @@ async def _account(service: BenchService, number: int) -> LoadAccount:
         daily_cap=CAP, monthly_cap=CAP, verified_at=clock.now(),
     )  # fmt: skip
     key = await create_api_key(service.pool, made.id, name="load", scopes=sorted(SCOPES), pepper=pepper)
-    await operate.add_domain(service.pool, service.settings, account=made.public_id, name=name, verified=True)
+    await admin.add_domain(service.pool, service.settings, account=made.public_id, name=name, verified=True)
     return LoadAccount(made.id, key.token, f"orders@{name}")
 
 

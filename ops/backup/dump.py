@@ -20,7 +20,7 @@ from msgspec import Struct
 from engine.base import ids
 from engine.store.queries import Queries
 from ops.backup import manifest
-from ops.backup.manifest import FIRST_RUN, HEADS, IN_FLIGHT, PEPPER, BackupError, InFlight, Manifest, Part
+from ops.backup.manifest import FIRST_RUN, HEADS, IN_FLIGHT, PEPPER, BackupError, BackupPart, InFlight, Manifest
 from ops.backup.rows import RowSum
 from ops.backup.tables import MIGRATIONS, Table, connected, quoted, tables
 from ops.release import version
@@ -35,14 +35,14 @@ Say = Callable[[str, int], None]  # table, octets written of it since the last t
 _SQL = Queries.beside(__file__, "dump.sql")
 
 
-class Snapshot(Struct, frozen=True):
+class SnapshotRow(Struct, frozen=True):
     """The moment that a backup shows."""
 
     made_at: str
     postgres: str
 
 
-class Head(Struct, frozen=True):
+class LogHeadRow(Struct, frozen=True):
     """Where an account's log ends."""
 
     account_id: UUID
@@ -50,7 +50,7 @@ class Head(Struct, frozen=True):
     hash: bytes
 
 
-class Queued(Struct, frozen=True):
+class QueuedDeliveryRow(Struct, frozen=True):
     """A delivery that waits or is being made."""
 
     message_id: UUID
@@ -58,10 +58,10 @@ class Queued(Struct, frozen=True):
     attempts: int
 
 
-_SNAPSHOT = _SQL.rows("snapshot", Snapshot)
+_SNAPSHOT = _SQL.rows("snapshot", SnapshotRow)
 _IN_FLIGHT = _SQL.rows("in_flight", InFlight)
-_HEADS = _SQL.rows("log_heads", Head)
-_QUEUED = _SQL.rows("queued", Queued)
+_HEADS = _SQL.rows("log_heads", LogHeadRow)
+_QUEUED = _SQL.rows("queued", QueuedDeliveryRow)
 
 
 async def dump(
@@ -138,7 +138,7 @@ async def _hold_still(connection: asyncpg.Connection, found: list[Table]) -> Non
         raise BackupError(f"the schema is being changed ({error}); try again when that is over") from error
 
 
-async def _copy(connection: asyncpg.Connection, table: Table, folder: Path, say: Say) -> Part:
+async def _copy(connection: asyncpg.Connection, table: Table, folder: Path, say: Say) -> BackupPart:
     name = f"{table.name}.copy.gz"
     rows = RowSum()
     with (
@@ -152,7 +152,7 @@ async def _copy(connection: asyncpg.Connection, table: Table, folder: Path, say:
             say(table.name, len(piece))
 
         await connection.copy_from_table(table.name, columns=table.columns, output=take, format="text")
-    return Part(
+    return BackupPart(
         file=name,
         table=table.name,
         parent=table.parent,

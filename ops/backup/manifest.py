@@ -1,4 +1,4 @@
-"""The last file of a backup: what is in it, and what tells whether it still is. Without it a backup is unfinished."""
+"""The manifest, the last file of a backup: its contents and their digests. A backup without it is unfinished."""
 
 import hashlib
 import hmac
@@ -24,7 +24,7 @@ class BackupError(RuntimeError):
     """A backup can't be made, read or restored; the text says why and what to do."""
 
 
-class Part(Struct, frozen=True):
+class BackupPart(Struct, frozen=True):
     """The rows of one table: `rows` and `digest` are those of `ops.backup.rows`, `sha256` is the file's."""
 
     file: str
@@ -38,7 +38,7 @@ class Part(Struct, frozen=True):
 
 
 class InFlight(Struct, frozen=True):
-    """What was on its way at the moment of the snapshot: a restored copy would send it again."""
+    """Pending work at the moment of the snapshot, which a restored copy would send again."""
 
     deliveries: int  # rows of the queue; `in-flight.tsv` names them
     scheduled: int
@@ -47,7 +47,7 @@ class InFlight(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True):
-    """Everything about one backup."""
+    """Description of one backup."""
 
     format: int
     version: str  # of Waybill
@@ -56,7 +56,7 @@ class Manifest(Struct, frozen=True):
     took_s: float
     migrations: list[Migration]
     pepper: str  # fingerprint
-    parts: list[Part]
+    parts: list[BackupPart]
     files: dict[str, str]  # SHA-256 of the other files
     accounts: int  # those with a log; `heads.tsv` holds where each ended
     events: int
@@ -64,17 +64,17 @@ class Manifest(Struct, frozen=True):
 
     @property
     def rows(self) -> int:
-        """Of all tables."""
+        """Number of rows in all tables."""
         return sum(part.rows for part in self.parts)
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Finish the backup: from here on it counts."""
+    """Write the manifest, which completes the backup."""
     write_private(folder / FILE, msgspec.json.format(msgspec.json.encode(manifest)).decode() + "\n")
 
 
 def read(folder: Path) -> Manifest:
-    """Raises BackupError where there is no finished backup that this version can read."""
+    """Read the manifest; raises BackupError if the backup is unfinished or of another format."""
     try:
         found = msgspec.json.decode((folder / FILE).read_bytes(), type=Manifest)
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def read(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
-    """Raises BackupError, naming it, for the first file that is missing or is not what was written."""
+    """Raise BackupError for the first file that is missing or whose digest differs from the manifest."""
     wanted = {part.file: part.sha256 for part in manifest.parts} | manifest.files
     for name, digest in wanted.items():
         try:
@@ -99,7 +99,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Of a whole file, in hex; memory holds a mebibyte of it."""
+    """Return the SHA-256 of a file in hex, read in pieces of 1 MiB."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_READ_BYTES):
@@ -108,5 +108,5 @@ def sha256_of(path: Path) -> str:
 
 
 def fingerprint(pepper: str) -> str:
-    """What tells two peppers apart and nothing about either."""
+    """Return a fingerprint of a pepper that does not reveal it."""
     return hmac.new(pepper.encode(), b"waybill backup", "sha256").hexdigest()[:16]

@@ -26,7 +26,7 @@ from engine.store.migrate import MigrationError, migrate, read
 from engine.store.postgres import close_pool, open_pool
 from engine.store.queries import Queries
 from ops.backup.dump import Say
-from ops.backup.manifest import BackupError, Manifest, Part
+from ops.backup.manifest import BackupError, BackupPart, Manifest
 from ops.backup.rows import RowSum
 from ops.backup.tables import MIGRATIONS, SESSIONS, connected, every_table, quoted
 
@@ -135,7 +135,7 @@ async def _migrated(database_url: str, only: frozenset[int] | None = None) -> li
         raise BackupError(str(error)) from error
 
 
-async def _fill(connection: asyncpg.Connection, folder: Path, part: Part, say: Say) -> None:
+async def _fill(connection: asyncpg.Connection, folder: Path, part: BackupPart, say: Say) -> None:
     """Copy one table in and read it back; raises BackupError when either differs from what was written."""
     if part.parent is not None:
         await partitions.make(connection, part.parent, _monday(part))
@@ -169,7 +169,7 @@ async def _pieces(path: Path, rows: RowSum, name: str, say: Say) -> AsyncIterato
             yield piece
 
 
-def _monday(part: Part) -> date:
+def _monday(part: BackupPart) -> date:
     text = part.table.rpartition("_")[2]
     with suppress(ValueError):
         found = datetime.strptime(text, "%Y%m%d").date()  # noqa: DTZ007 - a day has no zone

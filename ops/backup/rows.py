@@ -1,4 +1,4 @@
-"""What identifies the rows of a table whatever their order: how many, and the sum of their digests."""
+"""Checksum of a table that does not depend on row order: the number of rows and the sum of their digests."""
 
 from hashlib import sha256
 from typing import Final
@@ -20,7 +20,7 @@ class RowSum:
         self._row = sha256()  # of the row under way
 
     def add(self, piece: bytes) -> None:
-        """The next octets; in the text format a newline ends a row and stands nowhere else."""
+        """Add the next octets; in COPY's text format a newline always ends a row."""
         self.size_bytes += len(piece)
         first, *others = piece.split(b"\n")
         self._row.update(first)
@@ -34,7 +34,7 @@ class RowSum:
 
     @property
     def digest(self) -> str:
-        """Of all whole rows so far, in hex."""
+        """Sum of the digests of all complete rows so far, in hex."""
         return f"{self._sum % _MODULUS:0{2 * _BYTES}x}"
 
 

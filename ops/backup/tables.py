@@ -1,4 +1,4 @@
-"""What there is to copy: the tables of the schema, in an order in which each comes after those it points to."""
+"""Tables to back up, ordered so that each comes after the tables that its foreign keys reference."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -47,8 +47,8 @@ class Migration(Struct, frozen=True):
     digest: str
 
 
-class Session(Struct, frozen=True):
-    """One of our own processes, by the name of its connections."""
+class ConnectedProcessRow(Struct, frozen=True):
+    """A process of Waybill that is connected to the database, by its application_name."""
 
     name: str
 
@@ -56,12 +56,12 @@ class Session(Struct, frozen=True):
 _TABLES = _SQL.rows("list_tables", Table)
 _REFERENCES = _SQL.rows("list_references", Reference)
 MIGRATIONS = _SQL.rows("applied_migrations", Migration)
-SESSIONS = _SQL.rows("own_sessions", Session)
+SESSIONS = _SQL.rows("own_sessions", ConnectedProcessRow)
 
 
 @asynccontextmanager
 async def connected(database_url: str, name: str) -> AsyncIterator[asyncpg.Connection]:
-    """A connection that reads and writes rows as text in one way only, without limits of time on statements."""
+    """Open a connection with fixed text formats for COPY and without statement time-outs."""
     settings = _SETTINGS | {"application_name": name}
     connection = await asyncpg.connect(database_url, timeout=CONNECT_S, server_settings=settings)
     try:
@@ -71,28 +71,28 @@ async def connected(database_url: str, name: str) -> AsyncIterator[asyncpg.Conne
 
 
 async def tables(connection: Conn) -> list[Table]:
-    """Those to copy, in order."""
+    """Return the tables to back up, in order."""
     found = [one for one in await _TABLES.fetch(connection) if (one.parent or one.name) not in LEFT_OUT]
     return in_order(found, await _REFERENCES.fetch(connection))
 
 
 async def every_table(connection: Conn) -> list[Table]:
-    """All of them, those that are left out too."""
+    """Return all tables, including those that a backup leaves out."""
     return await _TABLES.fetch(connection)
 
 
 def in_order(found: Sequence[Table], references: Iterable[Reference]) -> list[Table]:
-    """Each table after those it points to, otherwise by name; raises graphlib.CycleError where they go in a circle."""
-    wholes: dict[str, list[Table]] = defaultdict(list)
+    """Sort tables after those that they reference, otherwise by name; raises graphlib.CycleError."""
+    partitions: dict[str, list[Table]] = defaultdict(list)
     for one in found:
-        wholes[one.parent or one.name].append(one)
-    sorter: TopologicalSorter[str] = TopologicalSorter({name: set() for name in sorted(wholes)})
+        partitions[one.parent or one.name].append(one)
+    sorter: TopologicalSorter[str] = TopologicalSorter({name: set() for name in sorted(partitions)})
     for reference in references:
-        if reference.name in wholes and reference.target in wholes:
+        if reference.name in partitions and reference.target in partitions:
             sorter.add(reference.name, reference.target)
-    return [one for name in sorter.static_order() for one in wholes[name]]
+    return [one for name in sorter.static_order() for one in partitions[name]]
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes it literally."""
+    """Return a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

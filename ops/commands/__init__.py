@@ -1,1 +1,1 @@
-"""The operator's commands, by what they are about."""
+"""Definitions of the `ops` commands, one module per subject; the work itself is in the modules of `ops`."""

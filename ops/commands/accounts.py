@@ -1,16 +1,16 @@
-"""Commands about accounts, keys and sending domains."""
+"""Commands for accounts, people, API keys, sending domains and the platform account."""
 
 import click
 
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
-from ops import operate
+from ops import admin
 from ops.commands.base import as_json, attached, fail, reported, show
 
 _account = click.option("--account", "account_id", required=True, help="Id of the account (acc_…).")
 _account_id = click.argument("account_id", metavar="ACCOUNT_ID", help="Id of the account (acc_…).")
 _domain_name = click.option("--name", required=True, help="Name of the domain, such as example.com.")
-_email = click.argument("email", help="Mail address that the person signs in with.")
+_email = click.argument("email", help="Email address that the person signs in with.")
 
 
 @click.group()
@@ -20,7 +20,7 @@ def account() -> None:
 
 @account.command("create")
 @click.option("--name", required=True, help="Name of the account.")
-@click.option("--email", required=True, help="Mail address of the owner.")
+@click.option("--email", required=True, help="Email address of the owner.")
 @click.option(
     "--plan", type=click.Choice([plan.value for plan in Plan]), default=Plan.FREE.value, show_default=True,
     help="Plan of the account.",
@@ -28,22 +28,22 @@ def account() -> None:
 @click.option(
     "--daily-cap",
     type=click.IntRange(min=0),
-    help="Messages a day as agreed, in place of the growing cap of new accounts.",
+    help="Agreed messages per day, instead of the warm-up limit of new accounts.",
 )
 @click.option(
     "--monthly-cap",
     type=click.IntRange(min=0),
-    help="Messages a month as agreed, in place of the plan's; that of Enterprise is never lowered.",
+    help="Agreed messages per month, instead of the plan's; never lowers the limit of Enterprise.",
 )
 @as_json
 @reported
 def account_create(
     *, name: str, email: str, plan: str, daily_cap: int | None, monthly_cap: int | None, as_json: bool
 ) -> None:
-    """Open an account; its owner's password is printed once."""
-    made = operate.with_pool(
+    """Create an account and print its owner's password, once."""
+    made = admin.with_pool(
         attached(),
-        lambda pool: operate.create_account(
+        lambda pool: admin.create_account(
             pool, name=name, email=email, plan=Plan(plan), daily_cap=daily_cap, monthly_cap=monthly_cap
         ),
     )
@@ -52,14 +52,14 @@ def account_create(
 
 @account.command("retention")
 @_account
-@click.option("--days", type=click.IntRange(1, 36_500), help="Days to keep records; default: what the plan says.")
+@click.option("--days", type=click.IntRange(1, 36_500), help="Days to keep records; default: the plan's.")
 @as_json
 @reported
 def account_retention(*, account_id: str, days: int | None, as_json: bool) -> None:
-    """Keep an account's records longer than its plan does."""
+    """Keep an account's records longer than its plan would."""
     from ops import retention  # noqa: PLC0415
 
-    agreed = operate.with_pool(attached(), lambda pool: retention.agree(pool, account=account_id, days=days))
+    agreed = admin.with_pool(attached(), lambda pool: retention.agree(pool, account=account_id, days=days))
     show(agreed, as_json=as_json)
 
 
@@ -69,9 +69,9 @@ def account_retention(*, account_id: str, days: int | None, as_json: bool) -> No
 @reported
 def account_list(*, limit: int, as_json: bool) -> None:
     """List the newest accounts and their status."""
-    from ops import standing  # noqa: PLC0415
+    from ops import accounts  # noqa: PLC0415
 
-    found = operate.with_pool(attached(), lambda pool: standing.listed(pool, limit=limit))
+    found = admin.with_pool(attached(), lambda pool: accounts.listed(pool, limit=limit))
     show({"accounts": found}, as_json=as_json)
 
 
@@ -80,22 +80,22 @@ def account_list(*, limit: int, as_json: bool) -> None:
 @as_json
 @reported
 def account_show(*, account_id: str, as_json: bool) -> None:
-    """Show an account: suspensions, deletion, sub-accounts; or what is left of an erased one."""
-    from ops import standing  # noqa: PLC0415
+    """Show an account: suspensions, deletion, sub-accounts. For an erased account, show what remains of it."""
+    from ops import accounts  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: standing.shown(pool, account=account_id)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: accounts.shown(pool, account=account_id)), as_json=as_json)
 
 
 @account.command("suspend")
 @_account_id
-@click.option("--reason", required=True, help="Why, in a sentence; the account's people read it.")
+@click.option("--reason", required=True, help="Reason, in one sentence; shown to the members of the account.")
 @as_json
 @reported
 def account_suspend(*, account_id: str, reason: str, as_json: bool) -> None:
-    """Stop an account and its sub-accounts: keys end, queued mail is held, people may only look."""
-    from ops import standing  # noqa: PLC0415
+    """Suspend an account and its sub-accounts: keys stop working, queued mail is held, members can only read."""
+    from ops import accounts  # noqa: PLC0415
 
-    done = operate.with_pool(attached(), lambda pool: standing.suspend(pool, account=account_id, reason=reason))
+    done = admin.with_pool(attached(), lambda pool: accounts.suspend(pool, account=account_id, reason=reason))
     show(done, as_json=as_json)
 
 
@@ -104,15 +104,15 @@ def account_suspend(*, account_id: str, reason: str, as_json: bool) -> None:
 @as_json
 @reported
 def account_resume(*, account_id: str, as_json: bool) -> None:
-    """Let a suspended account go on: held mail goes out, and what came of its mail until now is forgiven."""
-    from ops import standing  # noqa: PLC0415
+    """Resume a suspended account: deliver held mail, and ignore its bounces and complaints up to now."""
+    from ops import accounts  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: standing.resume(pool, account=account_id)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: accounts.resume(pool, account=account_id)), as_json=as_json)
 
 
 @click.group()
 def person() -> None:
-    """Help people who can't sign in."""
+    """Help people who can't sign in, or whose sessions were stolen."""
 
 
 @person.command("show")
@@ -120,10 +120,10 @@ def person() -> None:
 @as_json
 @reported
 def person_show(*, email: str, as_json: bool) -> None:
-    """Show the person with a mail address, and their accounts."""
-    from ops import persons  # noqa: PLC0415
+    """Show the person who signs in with an email address, and their accounts."""
+    from ops import people  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: persons.shown(pool, email=email)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: people.shown(pool, email=email)), as_json=as_json)
 
 
 @person.command("reset-factor")
@@ -131,10 +131,10 @@ def person_show(*, email: str, as_json: bool) -> None:
 @as_json
 @reported
 def person_reset_factor(*, email: str, as_json: bool) -> None:
-    """Turn off a person's second factor, when app and codes are lost: sessions end, and a mail tells them."""
-    from ops import persons  # noqa: PLC0415
+    """Turn off a person's second factor (app and recovery codes lost), end their sessions and notify them by mail."""
+    from ops import people  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: persons.reset_factor(pool, email=email)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: people.reset_factor(pool, email=email)), as_json=as_json)
 
 
 @person.command("sign-out")
@@ -143,9 +143,9 @@ def person_reset_factor(*, email: str, as_json: bool) -> None:
 @reported
 def person_sign_out(*, email: str, as_json: bool) -> None:
     """End all of a person's sessions."""
-    from ops import persons  # noqa: PLC0415
+    from ops import people  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: persons.sign_out(pool, email=email)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: people.sign_out(pool, email=email)), as_json=as_json)
 
 
 @click.group()
@@ -155,16 +155,21 @@ def key() -> None:
 
 @key.command("create")
 @_account
-@click.option("--scopes", default="all", show_default=True, help=f"all, or of: {', '.join(sorted(SCOPES))}")
+@click.option(
+    "--scopes",
+    default="all",
+    show_default=True,
+    help=f"all, or some of: {', '.join(sorted(SCOPES))}",
+)
 @click.option("--name", default="Operator's key", show_default=True, help="Name of the key.")
 @as_json
 @reported
 def key_create(*, account_id: str, scopes: str, name: str, as_json: bool) -> None:
-    """Create an API key; it is printed once."""
+    """Create an API key and print it, once."""
     settings = attached()
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
-    made = operate.with_pool(
-        settings, lambda pool: operate.create_key(pool, settings, account=account_id, name=name, scopes=wanted)
+    made = admin.with_pool(
+        settings, lambda pool: admin.create_key(pool, settings, account=account_id, name=name, scopes=wanted)
     )
     show(made, as_json=as_json)
 
@@ -177,7 +182,7 @@ def key_list(*, account_id: str, as_json: bool) -> None:
     """List an account's keys, without their secrets."""
     from ops import keys  # noqa: PLC0415
 
-    show({"keys": operate.with_pool(attached(), lambda pool: keys.listed(pool, account=account_id))}, as_json=as_json)
+    show({"keys": admin.with_pool(attached(), lambda pool: keys.listed(pool, account=account_id))}, as_json=as_json)
 
 
 @key.command("revoke")
@@ -186,10 +191,10 @@ def key_list(*, account_id: str, as_json: bool) -> None:
 @as_json
 @reported
 def key_revoke(*, account_id: str, key_id: str, as_json: bool) -> None:
-    """Revoke a key, such as one that has leaked; that can't be undone."""
+    """Revoke a key, for example one that has leaked. This can't be undone."""
     from ops import keys  # noqa: PLC0415
 
-    done = operate.with_pool(attached(), lambda pool: keys.revoked(pool, account=account_id, key=key_id))
+    done = admin.with_pool(attached(), lambda pool: keys.revoked(pool, account=account_id, key=key_id))
     show(done, as_json=as_json)
 
 
@@ -201,14 +206,14 @@ def domain() -> None:
 @domain.command("add")
 @_account
 @_domain_name
-@click.option("--verified", is_flag=True, help="Count the domain as verified without asking DNS.")
+@click.option("--verified", is_flag=True, help="Mark the domain as verified without checking DNS.")
 @as_json
 @reported
 def domain_add(*, account_id: str, name: str, verified: bool, as_json: bool) -> None:
-    """Add a domain; prints the DNS records to publish."""
+    """Add a domain and print the DNS records to publish."""
     settings = attached()
-    made = operate.with_pool(
-        settings, lambda pool: operate.add_domain(pool, settings, account=account_id, name=name, verified=verified)
+    made = admin.with_pool(
+        settings, lambda pool: admin.add_domain(pool, settings, account=account_id, name=name, verified=verified)
     )
     show(made, as_json=as_json)
 
@@ -219,13 +224,11 @@ def domain_add(*, account_id: str, name: str, verified: bool, as_json: bool) -> 
 @as_json
 @reported
 def domain_verify(*, account_id: str, name: str, as_json: bool) -> None:
-    """Check a domain's records in DNS; exit status 1 while it is not verified."""
+    """Check a domain's records in DNS. Exit status 1 if the domain is not verified."""
     settings = attached()
-    found = operate.with_pool(
-        settings, lambda pool: operate.check_domain(pool, settings, account=account_id, name=name)
-    )
+    found = admin.with_pool(settings, lambda pool: admin.check_domain(pool, settings, account=account_id, name=name))
     if found is None:
-        fail(f"{name} is not a domain of {account_id}.")
+        fail(f"{name} is not a domain of {account_id}. Add it with `ops domain add`.")
     show(found, as_json=as_json)
     if found["status"] != "verified":
         raise click.exceptions.Exit(1)
@@ -233,21 +236,19 @@ def domain_verify(*, account_id: str, name: str, as_json: bool) -> None:
 
 @click.group()
 def platform() -> None:
-    """Choose the account that the service's own mail is sent from."""
+    """Choose the account that Waybill sends its own mail from."""
 
 
 @platform.command("set")
 @_account
-@click.option("--from", "sender", help="Sender of that mail, of a verified domain of the account.")
+@click.option("--from", "sender", help="Sender address of that mail; its domain must be verified on the account.")
 @as_json
 @reported
 def platform_set(*, account_id: str, sender: str | None, as_json: bool) -> None:
-    """Send confirmations, notices and links for passwords from this account."""
+    """Send confirmations, notices and password links from this account."""
     settings = attached()
     show(
-        operate.with_pool(
-            settings, lambda pool: operate.set_platform(pool, settings, account=account_id, sender=sender)
-        ),
+        admin.with_pool(settings, lambda pool: admin.set_platform(pool, settings, account=account_id, sender=sender)),
         as_json=as_json,
     )
 
@@ -256,6 +257,6 @@ def platform_set(*, account_id: str, sender: str | None, as_json: bool) -> None:
 @as_json
 @reported
 def platform_show(*, as_json: bool) -> None:
-    """Show that account, the sender of its mail, and how much of it waits."""
+    """Show the platform account, the sender address, and how many of its mails wait."""
     settings = attached()
-    show(operate.with_pool(settings, lambda pool: operate.show_platform(pool, settings)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: admin.show_platform(pool, settings)), as_json=as_json)

@@ -1,4 +1,4 @@
-"""What every command shares: settings, common options, and failures in one line."""
+"""Code that all commands share: settings, common options, and errors printed as one line."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import NoReturn, ParamSpec
 import click
 
 from engine.base.settings import BadSetting, Loaded, Settings, load
-from ops import operate
+from ops import admin
 from ops.commands.failures import EXPECTED, sentence
 from ops.commands.output import cell, console, line, print_json, show, table
 
@@ -26,12 +26,12 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON v
 
 
 def fail(message: str) -> NoReturn:
-    """End the command with one line."""
+    """End the command with exit status 1 and one line on standard error."""
     raise click.ClickException(message)
 
 
 def loaded() -> Loaded:
-    """The settings; a bad one ends the command with its name."""
+    """Return the settings; ends the command with an error that names the setting if one is wrong."""
     try:
         return load(os.environ)
     except BadSetting as error:
@@ -39,7 +39,7 @@ def loaded() -> Loaded:
 
 
 def attached() -> Settings:
-    """The settings of the service that runs here; without one the command ends and says how to start it."""
+    """Return the settings of the service that runs here; ends the command with an error if none runs."""
     from ops.up import NotRunning, attach  # noqa: PLC0415 - commands that need no service start faster without
 
     try:
@@ -49,12 +49,12 @@ def attached() -> Settings:
 
 
 def state_folder() -> Path:
-    """The state folder that the settings name."""
+    """Return the absolute path of the state folder."""
     return loaded().settings.state.expanduser().absolute()
 
 
 def reported(command: Callable[P, None]) -> Callable[P, None]:
-    """Print expected failures as one line, not as a traceback."""
+    """Decorate a command so that it prints expected errors as one line instead of a traceback."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -62,21 +62,21 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
             command(*args, **kwargs)
         except (click.exceptions.Exit, click.Abort):
             raise
-        except operate.ApiError as error:
+        except admin.ApiError as error:
             if kwargs.get("as_json"):
                 click.echo(json.dumps(error.answer, indent=2))
                 raise click.exceptions.Exit(1) from error
             fail(str(error))
         except EXPECTED as error:
-            if isinstance(error, BrokenPipeError) and _nobody_reads():
+            if isinstance(error, BrokenPipeError) and _reader_is_gone():
                 raise  # click ends quietly
             fail(sentence(error))
 
     return run
 
 
-def _nobody_reads() -> bool:
-    """True when who read our output has seen enough, as `head` has after some lines."""
+def _reader_is_gone() -> bool:
+    """Return True if the reader of standard output has closed the pipe, as `head` does after some lines."""
     watch = select.poll()
     watch.register(sys.stdout.fileno(), 0)
     return any(event & select.POLLERR for _, event in watch.poll(0))

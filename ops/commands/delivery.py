@@ -1,4 +1,4 @@
-"""Commands about what waits for delivery, and about the servers it waits for."""
+"""Commands for the queue, the limits of sites, source addresses, and the history of one delivery."""
 
 import json
 import sys
@@ -9,26 +9,26 @@ from typing import Any, TypeVar
 
 import click
 
-from ops import operate
+from ops import admin
 from ops.commands.base import as_json, attached, fail, reported, show, table
 from ops.commands.durations import Duration
 
 N = TypeVar("N", int, float)
-_ip = click.argument("ip", help="Source address, as WAYBILL_SOURCE_IPS names it.")
-_site_name = click.argument("name", help="Mail host, recipients' domain, site, or `*`.")
+_ip = click.argument("ip", help="Source address, as written in WAYBILL_SOURCE_IPS.")
+_site_name = click.argument("name", help="Mail host, recipient domain, site, or `*`.")
 _pool_name = click.argument("name", help="Name of the pool.")
 
 
-def _lever(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what a lever is pulled on: exactly one of them."""
+def _target_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name the target of a queue command; exactly one of them must be given."""
     for name, words in (
-        ("site", "Mail servers that share one limit, as `ops queue --by site` names them."),
+        ("site", "Site (mail servers that share one limit), as `ops queue --by site` names it."),
         ("message", "Id of a message (msg_…)."),
         ("account", "Id of an account (acc_…)."),
-        ("domain", "Domain of recipients."),
+        ("domain", "Recipient domain."),
     ):
         command = click.option(f"--{name}", f"on_{name}", help=words)(command)
-    return click.option("--all", "on_all", is_flag=True, help="Everything that waits.")(command)
+    return click.option("--all", "on_all", is_flag=True, help="The whole queue.")(command)
 
 
 def _target(given: dict[str, Any]) -> Any:
@@ -39,7 +39,7 @@ def _target(given: dict[str, Any]) -> Any:
     if everything:
         found.append((HoldKind.SITE, EVERYWHERE))
     if len(found) != 1:
-        fail("Name exactly one of --domain, --account, --message, --site and --all.")
+        fail("Give exactly one of --domain, --account, --message, --site and --all.")
     return found[0]
 
 
@@ -51,107 +51,107 @@ def _numbers(option: str, text: str, kind: Callable[[str], N]) -> list[N]:
 
 
 def on_everything(target: tuple[Any, str]) -> bool:
-    """Whether a lever is pulled on all there is."""
+    """Return True if a command's target is the whole queue."""
     return target[1] == "*"
 
 
 @click.group(invoke_without_command=True)
 @click.option(
     "--by", type=click.Choice(["domain", "site", "account", "shard"]), default="domain", show_default=True,
-    help="Count deliveries by this.",
+    help="Group deliveries by this.",
 )  # fmt: skip
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Print at most this many.")
 @as_json
 @click.pass_context
 @reported
 def queue(context: click.Context, *, by: str, limit: int, as_json: bool) -> None:
-    """Show what waits for delivery: depth, age, what is held; `suspend`, `resume`, `flush` and `bounce` act on it."""
+    """Show pending deliveries, their age and holds; `suspend`, `resume`, `flush` and `bounce` change them."""
     if context.invoked_subcommand is not None:
         return
-    from ops import queue as levers  # noqa: PLC0415
+    from ops import queue as ops_queue  # noqa: PLC0415
 
     settings = attached()
-    found = operate.with_pool(settings, lambda pool: levers.depths(pool, settings, by=by, limit=limit))
+    found = admin.with_pool(settings, lambda pool: ops_queue.depths(pool, settings, by=by, limit=limit))
     if as_json:
         show(found, as_json=True)
         return
     if found["waiting"]:
         table(found["waiting"], list(found["waiting"][0]))
         if beyond := found["rows"] - sum(one["rows"] for one in found["waiting"]):
-            click.echo(f"and {beyond} more deliveries: --limit shows more lines.")
+            click.echo(f"and {beyond} more deliveries; --limit prints more lines.")
     else:
-        click.echo("Nothing waits.")
+        click.echo("The queue is empty.")
     if found["holds"]:
-        click.echo("\nHeld by the operator:")
+        click.echo("\nHolds:")
         table(found["holds"], list(found["holds"][0]))
 
 
 @queue.command("suspend")
-@_lever
-@click.option("--reason", required=True, help="Why, in a few words; written to the waybill of every message held.")
+@_target_options
+@click.option("--reason", required=True, help="Reason, in a few words; written to the waybill of each held message.")
 @click.option(
     "--for", "for_s", type=Duration(min_s=6, max_s=365 * 86_400),
-    help="How long, such as 90s, 30m, 2h or 3d; a number alone is minutes; default: until it is resumed.",
+    help="Duration, such as 90s, 30m, 2h or 3d; a plain number is minutes; default: until `ops queue resume`.",
 )  # fmt: skip
 @as_json
 @reported
 def queue_suspend(*, reason: str, for_s: float | None, as_json: bool, **on: Any) -> None:
-    """Hold deliveries back, within a second and across restarts; mail is still accepted."""
-    from ops import queue as levers  # noqa: PLC0415
+    """Hold deliveries, within a second and across restarts. Mail is still accepted."""
+    from ops import queue as ops_queue  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
-    done = operate.with_pool(settings, lambda pool: levers.suspend(pool, settings, target, reason=reason, for_s=for_s))
+    done = admin.with_pool(settings, lambda pool: ops_queue.suspend(pool, settings, target, reason=reason, for_s=for_s))
     show(done, as_json=as_json)
 
 
 @queue.command("resume")
-@_lever
-@click.option("--note", help="A few words, written to the waybill of every message.")
+@_target_options
+@click.option("--note", help="Note, in a few words; written to the waybill of each message.")
 @as_json
 @reported
 def queue_resume(*, note: str | None, as_json: bool, **on: Any) -> None:
-    """Deliver again what was suspended, spread over time."""
-    from ops import queue as levers  # noqa: PLC0415
+    """End a hold and deliver its mail, spread over time."""
+    from ops import queue as ops_queue  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
-    show(operate.with_pool(settings, lambda pool: levers.resume(pool, settings, target, note=note)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: ops_queue.resume(pool, settings, target, note=note)), as_json=as_json)
 
 
 @queue.command("flush")
-@_lever
-@click.option("--note", help="A few words, written to the waybill of every message.")
+@_target_options
+@click.option("--note", help="Note, in a few words; written to the waybill of each message.")
 @as_json
 @reported
 def queue_flush(*, note: str | None, as_json: bool, **on: Any) -> None:
-    """Attempt now what waits for its next attempt."""
-    from ops import queue as levers  # noqa: PLC0415
+    """Attempt now the deliveries that wait for a later attempt."""
+    from ops import queue as ops_queue  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
-    show(operate.with_pool(settings, lambda pool: levers.flush(pool, settings, target, note=note)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: ops_queue.flush(pool, settings, target, note=note)), as_json=as_json)
 
 
 @queue.command("bounce")
-@_lever
-@click.option("--reason", required=True, help="Why, in a few words; written to the waybill of every message given up.")
+@_target_options
+@click.option("--reason", required=True, help="Reason, in a few words; written to the waybill of each message.")
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @as_json
 @reported
 def queue_bounce(*, reason: str, yes: bool, as_json: bool, **on: Any) -> None:
-    """Give up what waits: it ends as failed, no address is suppressed. That can't be undone."""
-    from ops import queue as levers  # noqa: PLC0415
+    """Fail pending deliveries; no address is suppressed. This can't be undone."""
+    from ops import queue as ops_queue  # noqa: PLC0415
 
     target = _target(on)
     if not yes:
         whose = "" if on_everything(target) else f" for the {target[0].value} {target[1]}"
-        click.confirm(f"Give up everything that waits{whose}?", abort=True, err=True)
+        click.confirm(f"Fail all pending deliveries{whose}?", abort=True, err=True)
     settings = attached()
-    done = operate.with_pool(settings, lambda pool: levers.bounce(pool, settings, target, reason=reason))
+    done = admin.with_pool(settings, lambda pool: ops_queue.bounce(pool, settings, target, reason=reason))
     show(done, as_json=as_json)
 
 
 @click.group()
 def site() -> None:
-    """Show and change per-destination limits: connections, rates, retry waits."""
+    """Show and change the limits of destinations: connections, rates, retry waits."""
 
 
 @site.command("show")
@@ -159,17 +159,17 @@ def site() -> None:
 @as_json
 @reported
 def site_show(*, name: str, as_json: bool) -> None:
-    """Show the limits of a domain's or host's servers, why they hold, their recent replies and the next probe."""
+    """Show the limits of a domain's or host's site, their origin, recent replies and the next probe."""
     from ops import sites  # noqa: PLC0415
 
     settings = attached()
-    found = operate.with_pool(settings, lambda pool: sites.show(pool, settings, name))
+    found = admin.with_pool(settings, lambda pool: sites.show(pool, settings, name))
     if as_json:
         show(found, as_json=True)
         return
     show({field: found[field] for field in ("site", "window", "hosts", "rules")}, as_json=False)
     if not found["processes"]:
-        click.echo("\nNothing was delivered there within the hour.")
+        click.echo("\nNo delivery was attempted there in the last hour.")
     for state in found["processes"]:
         click.echo(f"\n{state['process']}, {state['at']}: {state['phase']}, {state['waiting']} waiting")
         if state.get("source"):
@@ -178,7 +178,7 @@ def site_show(*, name: str, as_json: bool) -> None:
             click.echo(f"  refused until {refused['until']}: {refused['said']}")
         click.echo(f"  window {state['window']:g}, share of all processes {state['share']}, {state['open']} open")
         if state.get("opening") or state.get("asking"):
-            click.echo(f"  {state['opening']} being opened, {state['asking']} waiting for a connection slot")
+            click.echo(f"  {state['opening']} opening, {state['asking']} waiting for a connection slot")
         if state["nextProbe"]:
             click.echo(f"  next probe {state['nextProbe']}")
         if moved := state["movedBy"]:
@@ -189,28 +189,32 @@ def site_show(*, name: str, as_json: bool) -> None:
 
 @site.command("set")
 @_site_name
-@click.option("--connections", type=click.IntRange(min=1), help="Most connections at once, over all processes.")
-@click.option("--messages-per-connection", type=click.IntRange(min=1), help="Most messages over one connection.")
-@click.option("--per-second", type=float, help="Most messages a second, over all processes.")
-@click.option("--per-minute", type=float, help="Most messages a minute, over all processes.")
-@click.option("--per-hour", type=float, help="Most messages an hour, over all processes.")
-@click.option("--recipients", type=click.IntRange(min=1), help="Most recipients of one SMTP transaction.")
+@click.option("--connections", type=click.IntRange(min=1), help="Maximum of connections at once, over all processes.")
+@click.option("--messages-per-connection", type=click.IntRange(min=1), help="Maximum of messages per connection.")
+@click.option("--per-second", type=float, help="Maximum of messages per second, over all processes.")
+@click.option("--per-minute", type=float, help="Maximum of messages per minute, over all processes.")
+@click.option("--per-hour", type=float, help="Maximum of messages per hour, over all processes.")
+@click.option("--recipients", type=click.IntRange(min=1), help="Maximum of recipients per SMTP transaction.")
 @click.option(
     "--family",
     type=click.Choice(["ipv4", "ipv6", "ipv4-only", "ipv6-only"]),
-    help="Address family to try first, or alone.",
+    help="Address family to try first, or to use only.",
 )
-@click.option("--ladder", "ladder_s", help="Seconds between attempts, such as 60,300,900; the last repeats.")
-@click.option("--back-off", multiple=True, help="Words of a reply that mean: slow down; may be given several times.")
-@click.option("--together/--apart", default=None, help="Whether all servers under the name share one connection limit.")
-@click.option("--unset", multiple=True, help="Field to take back, such as per_second; may be given several times.")
+@click.option(
+    "--ladder", "ladder_s", help="Retry schedule: seconds between attempts, such as 60,300,900; the last repeats."
+)
+@click.option("--back-off", multiple=True, help="Words in a reply that ask to slow down; repeatable.")
+@click.option(
+    "--together/--apart", default=None, help="Share one connection limit between all servers under the name, or not."
+)
+@click.option("--unset", multiple=True, help="Field to remove from the rule, such as per_second; repeatable.")
 @click.option("--why", help="Reason, shown beside the rule.")
 @as_json
 @reported
 def site_set(
     *, name: str, ladder_s: str | None, unset: tuple[str, ...], why: str | None, as_json: bool, **given: Any
 ) -> None:
-    """Change the limits of a mail host, all hosts below a name, a domain's servers, or `*`; within a second."""
+    """Change the limits of a mail host, all hosts below a name, a domain's servers, or `*`, within a second."""
     from engine.delivery.sites import FIELDS  # noqa: PLC0415
     from ops import sites  # noqa: PLC0415
 
@@ -219,22 +223,22 @@ def site_set(
         fields["ladder_s"] = _numbers("--ladder", ladder_s, float)
     wrong = [field for field in unset if field not in FIELDS]
     if wrong:
-        fail(f"{wrong[0]} is no field of a rule; they are: {', '.join(FIELDS)}")
+        fail(f"Unknown field {wrong[0]!r}. Fields of a rule: {', '.join(FIELDS)}.")
     fields |= dict.fromkeys(unset)
     if not fields and why is None:
-        fail("Nothing to set: give at least one option.")
+        fail("Nothing to change: give at least one option.")
     settings = attached()
-    show(operate.with_pool(settings, lambda pool: sites.change(pool, settings, name, fields, why)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: sites.change(pool, settings, name, fields, why)), as_json=as_json)
 
 
 @site.command("list")
 @as_json
 @reported
 def site_list(*, as_json: bool) -> None:
-    """List all rules, and the sites with news of the last hour."""
+    """List all rules, and the sites whose state changed in the last hour."""
     from ops import sites  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), sites.listing), as_json=as_json)
+    show(admin.with_pool(attached(), sites.listing), as_json=as_json)
 
 
 @site.command("reset")
@@ -242,29 +246,29 @@ def site_list(*, as_json: bool) -> None:
 @as_json
 @reported
 def site_reset(*, name: str, as_json: bool) -> None:
-    """Remove the operator's rule for a name; shipped rules and settings hold again."""
+    """Remove the operator's rule for a name, so that shipped rules and settings apply again."""
     from ops import sites  # noqa: PLC0415
 
     settings = attached()
-    show(operate.with_pool(settings, lambda pool: sites.reset(pool, settings, name)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: sites.reset(pool, settings, name)), as_json=as_json)
 
 
 @click.group()
 def source() -> None:
-    """Manage the addresses that mail leaves from (WAYBILL_SOURCE_IPS): pools by stream, warm-up, refusals."""
+    """Manage source addresses (WAYBILL_SOURCE_IPS): pools by stream, warm-up, refusals."""
 
 
 @source.command("list")
 @as_json
 @reported
 def source_list(*, as_json: bool) -> None:
-    """List all sources and pools, and which mail leaves from which pool."""
+    """List source addresses, pools, and the streams assigned to them."""
     from ops import sources  # noqa: PLC0415
 
     settings = attached()
-    found = operate.with_pool(settings, lambda pool: sources.listing(pool, settings))
+    found = admin.with_pool(settings, lambda pool: sources.listing(pool, settings))
     if not as_json and not found["sources"]:
-        click.echo("No source is configured: the system chooses an address for each connection.")
+        click.echo("No source address is configured: the system chooses one for each connection.")
         return
     show(found if as_json else {name: value for name, value in found.items() if value}, as_json=as_json)
 
@@ -274,11 +278,11 @@ def source_list(*, as_json: bool) -> None:
 @as_json
 @reported
 def source_show(*, ip: str, as_json: bool) -> None:
-    """Show a source: its warm-up, what it sent today against its allowance (UTC), and where it is refused."""
+    """Show a source address: warm-up, messages sent today (UTC) and their limit, and sites that refuse it."""
     from ops import sources  # noqa: PLC0415
 
     settings = attached()
-    found = operate.with_pool(settings, lambda pool: sources.show(pool, settings, ip))
+    found = admin.with_pool(settings, lambda pool: sources.show(pool, settings, ip))
     show(
         found if as_json else {name: value for name, value in found.items() if value not in (None, [])}, as_json=as_json
     )
@@ -292,16 +296,16 @@ def source_pool() -> None:
 @source_pool.command("set")
 @_pool_name
 @click.option(
-    "--ips", required=True, help="Addresses, such as 192.0.2.1,192.0.2.2*3: the second takes three times as much."
+    "--ips", required=True, help="Addresses, such as 192.0.2.1,192.0.2.2*3; here the second sends three times as much."
 )
 @as_json
 @reported
 def source_pool_set(*, name: str, ips: str, as_json: bool) -> None:
-    """Make a pool, or give it other addresses; in force within a second."""
+    """Create a pool or replace its addresses. In force within a second."""
     from ops import sources  # noqa: PLC0415
 
     settings = attached()
-    show(operate.with_pool(settings, lambda pool: sources.set_pool(pool, settings, name, ips)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: sources.set_pool(pool, settings, name, ips)), as_json=as_json)
 
 
 @source_pool.command("remove")
@@ -309,59 +313,59 @@ def source_pool_set(*, name: str, ips: str, as_json: bool) -> None:
 @as_json
 @reported
 def source_pool_remove(*, name: str, as_json: bool) -> None:
-    """Remove a pool that nothing is assigned to."""
+    """Remove a pool that no stream is assigned to."""
     from ops import sources  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: sources.remove_pool(pool, name)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: sources.remove_pool(pool, name)), as_json=as_json)
 
 
 @source.command("assign")
-@click.option("--stream", required=True, help="Id of a stream, broadcast, verification, or * for all mail.")
+@click.option("--stream", required=True, help="Id of a stream, `broadcast`, `verification`, or `*` for all mail.")
 @click.option("--pool", "name", required=True, help="Name of the pool.")
 @click.option("--account", help="Id of an account (acc_…); default: all accounts.")
 @as_json
 @reported
 def source_assign(*, stream: str, name: str, account: str | None, as_json: bool) -> None:
-    """Send mail of a stream from a pool; an assignment of one account goes before that of all."""
+    """Send the mail of a stream from a pool. An assignment for one account wins over one for all accounts."""
     from ops import sources  # noqa: PLC0415
 
-    done = operate.with_pool(attached(), lambda pool: sources.assign(pool, stream=stream, name=name, account=account))
+    done = admin.with_pool(attached(), lambda pool: sources.assign(pool, stream=stream, name=name, account=account))
     show(done, as_json=as_json)
 
 
 @source.command("unassign")
-@click.option("--stream", required=True, help="Stream as it was assigned.")
+@click.option("--stream", required=True, help="Stream, as given to `ops source assign`.")
 @click.option("--account", help="Id of an account (acc_…); default: all accounts.")
 @as_json
 @reported
 def source_unassign(*, stream: str, account: str | None, as_json: bool) -> None:
-    """Send mail of a stream from any address again."""
+    """Send the mail of a stream from any source address again."""
     from ops import sources  # noqa: PLC0415
 
-    done = operate.with_pool(attached(), lambda pool: sources.unassign(pool, stream=stream, account=account))
+    done = admin.with_pool(attached(), lambda pool: sources.unassign(pool, stream=stream, account=account))
     show(done, as_json=as_json)
 
 
 @source.command("warmup")
 @_ip
 @click.option("--start", type=click.DateTime(["%Y-%m-%d"]), help="Day (UTC) of its first mail.")
-@click.option("--plan", help="Messages a day to each provider, such as 50,100,500; default: the shipped ladder.")
-@click.option("--off", is_flag=True, help="End the warm-up: no daily limit any more.")
+@click.option("--plan", help="Messages per day to each provider, such as 50,100,500; default: the shipped plan.")
+@click.option("--off", is_flag=True, help="End the warm-up and its daily limits.")
 @as_json
 @reported
 def source_warmup(*, ip: str, start: datetime | None, plan: str | None, off: bool, as_json: bool) -> None:
-    """Warm a new address up, with more mail each day; what exceeds the day's limit waits until midnight UTC."""
+    """Warm up a new address with more mail each day. Mail above the day's limit waits until midnight UTC."""
     from ops import sources  # noqa: PLC0415
 
     if off == (start is not None) or (off and plan):
-        fail("Give either --start DATE, with or without --plan, or --off.")
+        fail("Give either --start DATE (and optionally --plan), or --off.")
     settings = attached()
     if start is None:
-        show(operate.with_pool(settings, lambda pool: sources.end_warm_up(pool, ip)), as_json=as_json)
+        show(admin.with_pool(settings, lambda pool: sources.end_warm_up(pool, ip)), as_json=as_json)
         return
     steps = None if plan is None else _numbers("--plan", plan, int)
     day = start.date()
-    show(operate.with_pool(settings, lambda pool: sources.warm_up(pool, ip, day, steps)), as_json=as_json)
+    show(admin.with_pool(settings, lambda pool: sources.warm_up(pool, ip, day, steps)), as_json=as_json)
 
 
 @source.command("trust")
@@ -370,10 +374,10 @@ def source_warmup(*, ip: str, start: datetime | None, plan: str | None, off: boo
 @as_json
 @reported
 def source_trust(*, ip: str, site: str | None, as_json: bool) -> None:
-    """Use an address again for sites whose servers refused it, once it is off a blocklist."""
+    """Use an address again for sites that refused it, for example after its removal from a blocklist."""
     from ops import sources  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: sources.trust(pool, ip, site)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: sources.trust(pool, ip, site)), as_json=as_json)
 
 
 @click.command()
@@ -381,10 +385,10 @@ def source_trust(*, ip: str, site: str | None, as_json: bool) -> None:
 @as_json
 @reported
 def explain(*, message: str, as_json: bool) -> None:
-    """Tell in plain words what happened to a message, who can act on it, and how."""
-    from ops.explain import explain as told  # noqa: PLC0415
+    """Explain what happened to a message, who can act on it, and how."""
+    from ops.explain import explain as explain_message  # noqa: PLC0415
 
-    found = operate.with_pool(attached(), lambda pool: told(pool, message))
+    found = admin.with_pool(attached(), lambda pool: explain_message(pool, message))
     if as_json:
         show(found, as_json=True)
     else:
@@ -392,12 +396,12 @@ def explain(*, message: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--domain", "name", required=True, help="Domain of recipients.")
-@click.option("--seconds", type=float, help="Stop after this many seconds; default: an hour, or Ctrl-C.")
+@click.option("--domain", "name", required=True, help="Recipient domain.")
+@click.option("--seconds", type=float, help="Stop after this many seconds; default: after an hour or Ctrl-C.")
 @as_json
 @reported
 def trace(*, name: str, seconds: float | None, as_json: bool) -> None:
-    """Follow the SMTP dialogues with a domain's servers, without the messages' content."""
+    """Follow the SMTP dialogues with a domain's servers, without message content."""
     from ops.trace import follow, lines  # noqa: PLC0415
 
     settings = attached()

@@ -1,4 +1,4 @@
-"""Spans of time on the command line: `90s`, `10m`, `2h`, `3d`; a number alone means minutes."""
+"""Durations on the command line: `90s`, `10m`, `2h`, `3d`; a plain number means minutes."""
 
 import re
 from typing import Any, Final
@@ -10,7 +10,7 @@ _FORM: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 
 
 class Duration(click.ParamType[float]):
-    """A span of time; the command gets seconds."""
+    """Parameter type for a duration; the command receives seconds."""
 
     name = "duration"
 
@@ -19,13 +19,13 @@ class Duration(click.ParamType[float]):
         self._max_s = max_s
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds."""
+        """Return the duration in seconds; fails the command if the text is not a duration or out of range."""
         if isinstance(value, (int, float)):
             return float(value)
         form = _FORM.fullmatch(str(value).strip().lower())
         if form is None:
-            self.fail(f"{value!r} is no span of time; write 90s, 10m, 2h or 3d.", param, ctx)
+            self.fail(f"{value!r} is not a duration; write for example 90s, 10m, 2h or 3d.", param, ctx)
         seconds = float(form[1]) * _SECONDS[form[2]]
         if not self._min_s <= seconds <= self._max_s:
-            self.fail(f"{value} is out of range: {self._min_s:g} s to {self._max_s / 86_400:g} days.", param, ctx)
+            self.fail(f"{value} is out of range; give {self._min_s:g} s to {self._max_s / 86_400:g} days.", param, ctx)
         return seconds

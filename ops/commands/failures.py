@@ -1,4 +1,7 @@
-"""What went wrong in a command, as one sentence that says what to do; the only place that words foreign errors."""
+"""Error messages of commands: one sentence per error that says what to do.
+
+The only module that writes messages for errors of the system and of the database.
+"""
 
 import os
 import pwd
@@ -15,53 +18,53 @@ from engine.store.database_errors import (
     DatabaseUnavailable,
     SchemaMismatch,
 )
-from ops.operate import ApiError
+from ops.admin import ApiError
 
-FOREIGN = (OSError, DatabaseError)  # of the system and of the database
+FOREIGN = (OSError, DatabaseError)  # raised by the system and the database driver
 EXPECTED = (ApiError, BadAddress, BadSetting, Refusal, RuntimeError, ValueError, WrongId, *FOREIGN)
-_DOCTOR = "`ops doctor` says what is wrong and how to mend it."
+_DOCTOR = "Run `ops doctor` to see what is wrong and how to fix it."
 
 
 def sentence(error: Exception) -> str:
-    """Return what to tell the operator about one of `EXPECTED`."""
+    """Return the message to print for an error of one of the `EXPECTED` types."""
     if isinstance(error, DatabaseUnavailable) and isinstance(error.__cause__, OSError):
-        error = error.__cause__  # the socket says it best
+        error = error.__cause__  # the socket's error is more precise
     match error:
         case PermissionError():
             return _not_permitted(error)
         case SchemaMismatch():
-            return f"The database lacks what this version needs ({error}). Run `ops migrate`."
+            return f"The database schema is too old for this version ({error}). Run `ops migrate`."
         case DatabaseLoginRefused():
-            return f"PostgreSQL does not let us in: {error}. Correct user and password in {variable('database_url')}."
+            return f"PostgreSQL refused the login: {error}. Correct user and password in {variable('database_url')}."
         case DatabaseMissing():
-            return f"PostgreSQL says: {error}. Create it, or correct {variable('database_url')}."
+            return f"PostgreSQL reports: {error}. Create the database, or correct {variable('database_url')}."
         case DatabaseUnavailable():
-            return f"PostgreSQL does not serve us now: {_words(error)}. {_DOCTOR}"
+            return f"PostgreSQL is unavailable: {_text(error)}. {_DOCTOR}"
         case DatabaseError():
-            return f"PostgreSQL refused: {_words(error)}. {_DOCTOR}"
+            return f"PostgreSQL refused the statement: {_text(error)}. {_DOCTOR}"
         case TimeoutError() if not str(error):
-            return f"No answer in time. {_DOCTOR}"
+            return f"A server did not answer in time. {_DOCTOR}"
         case ConnectionRefusedError():
-            return f"Nothing answers: {_words(error)}. {_DOCTOR}"
+            return f"Connection refused: {_text(error)}. {_DOCTOR}"
         case _:
-            return _words(error)
+            return _text(error)
 
 
-def _words(error: Exception) -> str:
+def _text(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".") if isinstance(error, DatabaseError) else str(error) or repr(error)
 
 
 def _not_permitted(error: PermissionError) -> str:
     me = _name(os.geteuid())
     if error.filename is None:
-        return f"The user {me} may not do this: {error.strerror or error}."
+        return f"User {me} may not do this: {error.strerror or error}. Run the command as the user that runs Waybill."
     owner = _owner(Path(os.fsdecode(error.filename)))
     advice = f" Run the command as {owner}: `sudo -u {owner} …`." if owner not in (None, me) else ""
-    return f"The user {me} may not use {os.fsdecode(error.filename)}.{advice}"
+    return f"User {me} may not use {os.fsdecode(error.filename)}.{advice}"
 
 
 def _owner(path: Path) -> str | None:
-    """Return who owns a file, or the nearest folder above it that can be looked at."""
+    """Return the owner's user name of a file, or of the nearest readable folder above it."""
     for one in (path, *path.parents):
         try:
             return _name(one.stat().st_uid)

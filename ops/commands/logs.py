@@ -1,4 +1,4 @@
-"""Commands about the logs of running processes."""
+"""Commands for the logs of running processes."""
 
 import click
 
@@ -11,24 +11,27 @@ _DAY_S = 86_400.0
 
 @click.group()
 def log() -> None:
-    """Logs: each process writes JSON lines to its file in the folder `log` of the state folder."""
+    """Change log levels. Each process writes JSON lines to its file in the folder `log` of the state folder."""
 
 
 @log.command("level")
 @click.argument(
-    "level", required=False, type=click.Choice([*LEVELS, DEFAULT]), help="Lowest level to write; none: show levels."
+    "level",
+    required=False,
+    type=click.Choice([*LEVELS, DEFAULT]),
+    help="Lowest level to write; without it, show levels.",
 )
-@click.option("--process", "names", multiple=True, help="A process or a kind, as `ops status` names it; default: all.")
+@click.option("--process", "names", multiple=True, help="Process or kind, as `ops status` names it; default: all.")
 @click.option(
     "--for", "for_s", type=Duration(min_s=1, max_s=_DAY_S), default="10m", show_default=True,
-    help="How long, such as 90s, 10m or 2h; afterwards the level of the settings holds again.",
+    help="Duration, such as 90s, 10m or 2h; afterwards the level of the settings applies again.",
 )  # fmt: skip
 @as_json
 @reported
 def log_level(*, level: str | None, names: tuple[str, ...], for_s: float, as_json: bool) -> None:
-    """Change the log LEVEL of running processes for a while, within a second; without LEVEL, show it.
+    """Change the log level of running processes for a limited time, within a second; without LEVEL, show it.
 
-    `default` ends a change at once. The lasting level is WAYBILL_LOG_LEVEL.
+    `default` ends the change at once. The permanent level is the setting WAYBILL_LOG_LEVEL.
     """
     from ops import log_levels  # noqa: PLC0415
 

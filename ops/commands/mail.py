@@ -1,4 +1,4 @@
-"""Commands that send and read mail."""
+"""Commands that send mail, read messages, follow events and read the local sink."""
 
 import json
 import sys
@@ -11,21 +11,21 @@ import click
 
 from engine.base.events import Status
 from engine.base.settings import Loaded
-from ops import operate
+from ops import admin
 from ops.commands.base import as_json, attached, fail, line, loaded, print_json, reported, show, table
 from ops.first_run import FILE as FIRST_RUN
 
 _COLUMNS = ("createdAt", "status", "id", "from", "to", "subject")
 _HEADERS = ("From", "To", "Cc", "Reply-To", "Subject", "Date", "Message-ID")
-_key = click.option("--key", help="API key to use; default: that of the first run.")
+_key = click.option("--key", help="API key to use; default: the key of the first run.")
 
 
 @click.command()
-@click.option("--to", "recipients", required=True, multiple=True, help="Recipient; may be given several times.")
+@click.option("--to", "recipients", required=True, multiple=True, help="Recipient; repeatable.")
 @click.option("--from", "sender", help="Sender; default: hello@ the first run's domain.")
 @click.option("--subject", default="Hello from Waybill", show_default=True, help="Subject of the message.")
 @click.option("--text", default="It works.", show_default=True, help="Plain text of the message.")
-@click.option("--html", help="HTML of the message, beside the text.")
+@click.option("--html", help="HTML of the message, in addition to the text.")
 @_key
 @as_json
 @reported
@@ -49,31 +49,31 @@ def send(
     }
     if html is not None:
         body["html"] = html
-    show(operate.call_api(access["baseUrl"], "POST", "/v1/emails", access["apiKey"], body), as_json=as_json)
+    show(admin.call_api(access["baseUrl"], "POST", "/v1/emails", access["apiKey"], body), as_json=as_json)
 
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1, 100), default=25, show_default=True, help="Print at most this many.")
 @click.option("--status", type=click.Choice([one.value for one in Status]), help="Only messages in this status.")
-@click.option("--account", help="Messages of this account: its id (acc_…) or its name. Reads the database.")
-@click.option("--all", "everybody", is_flag=True, help="Messages of all accounts. Reads the database.")
+@click.option("--account", help="Messages of this account (id acc_… or name), read from the database.")
+@click.option("--all", "everybody", is_flag=True, help="Messages of all accounts, read from the database.")
 @_key
 @as_json
 @reported
 def messages(
     *, limit: int, status: str | None, account: str | None, everybody: bool, key: str | None, as_json: bool
 ) -> None:
-    """List the newest messages of the key's account, of another one, or of all."""
+    """List the newest messages of the key's account, of another account, or of all accounts."""
     if _one_of(account=account, everybody=everybody, key=key):
-        from ops import mailbox  # noqa: PLC0415
+        from ops import stored_messages  # noqa: PLC0415
 
-        found = operate.with_pool(
-            attached(), lambda pool: mailbox.newest(pool, account=account, status=status, limit=limit)
+        found = admin.with_pool(
+            attached(), lambda pool: stored_messages.newest(pool, account=account, status=status, limit=limit)
         )
     else:
         access = _access(key)
         query = urlencode({"limit": limit} | ({"status": status} if status else {}))
-        found = operate.call_api(access["baseUrl"], "GET", f"/v1/messages?{query}", access["apiKey"])["data"]
+        found = admin.call_api(access["baseUrl"], "GET", f"/v1/messages?{query}", access["apiKey"])["data"]
     if as_json:
         print_json(found)
     elif not found:
@@ -84,20 +84,20 @@ def messages(
 
 @click.command()
 @click.argument("message", metavar="MESSAGE_ID", help="Id of the message (msg_…).")
-@click.option("--account", help="The account that it belongs to: its id (acc_…) or its name. Reads the database.")
-@click.option("--all", "everybody", is_flag=True, help="Find it in whichever account. Reads the database.")
+@click.option("--account", help="Account of the message (id acc_… or name); read from the database.")
+@click.option("--all", "everybody", is_flag=True, help="Look in all accounts; read from the database.")
 @_key
 @as_json
 @reported
 def message(*, message: str, account: str | None, everybody: bool, key: str | None, as_json: bool) -> None:
-    """Show one message with its waybill, the history of its events."""
+    """Show one message with its waybill (the history of its events)."""
     if _one_of(account=account, everybody=everybody, key=key):
-        from ops import mailbox  # noqa: PLC0415
+        from ops import stored_messages  # noqa: PLC0415
 
-        found = operate.with_pool(attached(), lambda pool: mailbox.opened(pool, message, account=account))
+        found = admin.with_pool(attached(), lambda pool: stored_messages.opened(pool, message, account=account))
     else:
         access = _access(key)
-        found = operate.call_api(access["baseUrl"], "GET", f"/v1/messages/{message}", access["apiKey"])
+        found = admin.call_api(access["baseUrl"], "GET", f"/v1/messages/{message}", access["apiKey"])
     if as_json:
         print_json(found)
         return
@@ -109,13 +109,13 @@ def message(*, message: str, account: str | None, everybody: bool, key: str | No
 
 
 @click.command()
-@click.option("--account", "account_id", help="Id of the account (acc_…); default: every account.")
-@click.option("--after", type=int, help="Start behind this sequence number of the log (with --account).")
-@click.option("--seconds", type=float, help="Stop after this many seconds; default: go on until Ctrl-C.")
+@click.option("--account", "account_id", help="Id of the account (acc_…); default: all accounts.")
+@click.option("--after", type=int, help="Start after this sequence number of the account log (needs --account).")
+@click.option("--seconds", type=float, help="Stop after this many seconds; default: on Ctrl-C.")
 @as_json
 @reported
 def tail(*, account_id: str | None, after: int | None, seconds: float | None, as_json: bool) -> None:
-    """Follow events as they are written; with --json one JSON value a line."""
+    """Follow events as they are written; with --json, one JSON value per line."""
     from ops.tail import follow  # noqa: PLC0415
 
     settings = attached()
@@ -135,7 +135,7 @@ def tail(*, account_id: str | None, after: int | None, seconds: float | None, as
 @click.pass_context
 @reported
 def sink(context: click.Context, *, limit: int, as_json: bool) -> None:
-    """List what arrived in the local sink, newest first; `show` prints one mail with its links."""
+    """List the mail in the local sink, newest first; `show` prints one mail with its links."""
     if context.invoked_subcommand is not None:
         return
     from ops import sink as inbox  # noqa: PLC0415
@@ -145,11 +145,11 @@ def sink(context: click.Context, *, limit: int, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif not found:
-        click.echo("Nothing has arrived yet.")
+        click.echo("The sink is empty.")
     else:
         rows = [row | {"subject": inbox.subject_of(folder, row)} for row in found]
         table(rows, ["id", "at", "to", "subject", "tls", "size"])
-        click.echo("\n`ops sink show ID` (or LAST) prints one of them with its links.")
+        click.echo("\n`ops sink show ID` (or LAST) prints one mail with its links.")
 
 
 @sink.command("show")
@@ -157,7 +157,7 @@ def sink(context: click.Context, *, limit: int, as_json: bool) -> None:
 @as_json
 @reported
 def sink_show(*, wanted: str, as_json: bool) -> None:
-    """Print one mail that the sink received: its headers, its text, its links."""
+    """Print one mail from the sink: headers, text and links."""
     from ops import sink as inbox  # noqa: PLC0415
 
     found = inbox.shown(_sink_folder(), wanted)
@@ -180,7 +180,7 @@ def sink_show(*, wanted: str, as_json: bool) -> None:
 def _sink_folder() -> Path:
     settings = loaded().settings
     if settings.delivery == "live":
-        fail("There is no sink in live mode: WAYBILL_DELIVERY=live sends to the recipients' mail servers.")
+        fail("Live mode has no sink: with WAYBILL_DELIVERY=live, mail goes to the recipients' mail servers.")
     return settings.state.expanduser().absolute() / "sink"
 
 
@@ -192,7 +192,7 @@ def _one_of(*, account: str | None, everybody: bool, key: str | None) -> bool:
 
 
 def _access(key: str | None) -> dict[str, str]:
-    """Base URL, key and domain to call the API with: the first run's, unless a key is given."""
+    """Return base URL, key and domain for calls to the API: those of the first run, unless a key is given."""
     given = loaded()
     file = Path(given.settings.state).expanduser() / FIRST_RUN
     found = {"baseUrl": given.settings.public_url, "domain": "", "apiKey": ""}
@@ -203,14 +203,14 @@ def _access(key: str | None) -> dict[str, str]:
         found["apiKey"] = key
     if not found["apiKey"]:
         fail(
-            f"There is no first-run.json in {file.parent}, so there is no key to use. Give one with --key"
-            " (`ops key create` makes one), or name the state folder with WAYBILL_STATE."
+            f"No API key: {file.parent} has no first-run.json. Give one with --key (`ops key create` makes one),"
+            " or set WAYBILL_STATE to the state folder."
         )
     return found
 
 
 def _base_url(given: Loaded) -> str | None:
-    """Return where the API listens, where the environment says so; None: as at the first run."""
+    """Return the API's base URL if host or port are set in the environment; None to use the first run's."""
     if given.origin["api_host"] == given.origin["api_port"] == "default":
         return None
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(given.settings.api_host, given.settings.api_host)  # noqa: S104

@@ -1,7 +1,7 @@
-"""How commands print: words for people, one JSON value for programs.
+"""Printing of command results: text for people, or one JSON value for programs.
 
-No Python notation reaches a person: a missing value is `-`, a truth value `yes` or `no`, a time ISO 8601 in UTC,
-a list its items with commas between them, a mapping `name=value` pairs.
+Text has no Python notation: a missing value prints as `-`, a boolean as `yes` or `no`, a time as ISO 8601 in UTC, a
+list as items separated by commas, a mapping as `name=value` pairs.
 """
 
 import json
@@ -18,13 +18,13 @@ from rich.text import Text
 from engine.base import clock
 
 NOTHING = "-"
-_PIPE_WIDTH = None if sys.stdout.isatty() else 200  # a pipe has no width: ids must not be folded
+_PIPE_WIDTH = None if sys.stdout.isatty() else 200  # a pipe has no width: a fixed one keeps ids on one line
 _MIN_LABEL = 14
 console = Console(highlight=False, soft_wrap=True, width=_PIPE_WIDTH)
 
 
 def show(value: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print an answer: one JSON value, or its fields as lines and each list of rows as a table under its name."""
+    """Print a result: as one JSON value, or its fields as lines and each list of rows as a table under its name."""
     if as_json:
         print_json(value)
         return
@@ -44,13 +44,13 @@ def print_json(value: object) -> None:
 
 
 def line(name: str, value: object, *, width: int = 0) -> None:
-    """Print one field; `width` is that of the longest name beside it."""
+    """Print one field; `width` is the length of the longest name in the group."""
     label = name.ljust(max(_MIN_LABEL, width))
     console.print(f"{label} {cell(value)}", markup=False)
 
 
 def table(rows: list[dict[str, Any]], columns: list[str]) -> None:
-    """Print rows as a table without lines."""
+    """Print rows as a table without borders."""
     shown = Table(box=None, pad_edge=False)
     for column in columns:
         shown.add_column(Text(column), overflow="fold")
@@ -60,7 +60,7 @@ def table(rows: list[dict[str, Any]], columns: list[str]) -> None:
 
 
 def cell(value: object) -> str:
-    """Return one value as a person reads it."""
+    """Format one value for people (see the module docstring)."""
     match value:
         case None | "":
             return NOTHING

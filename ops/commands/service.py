@@ -1,4 +1,4 @@
-"""Commands that run, upgrade and examine the service."""
+"""Commands that run, upgrade, configure and check the service."""
 
 import time
 from typing import Any
@@ -7,7 +7,7 @@ import click
 
 from engine.base.settings import PREFIX, shown, unknown_setting
 from engine.base.settings_docs import SettingDoc
-from ops import operate
+from ops import admin
 from ops.commands.base import as_json, attached, fail, loaded, print_json, reported, show, state_folder, table
 
 COMPLETE_VARIABLE = "_WAYBILL_COMPLETE"
@@ -15,21 +15,21 @@ COMPLETE_VARIABLE = "_WAYBILL_COMPLETE"
 
 @click.command()
 def up() -> None:
-    """Start everything and keep it running; Ctrl-C drains and stops."""
+    """Start the service and keep it running; Ctrl-C drains and stops it."""
     from ops.up import run  # noqa: PLC0415
 
     raise click.exceptions.Exit(run(loaded()))
 
 
 @click.command()
-@click.argument("names", nargs=-1, help="Processes or kinds, as `ops status` names them; none: all.")
+@click.argument("names", nargs=-1, help="Processes or kinds, as `ops status` names them; default: all.")
 @as_json
 @reported
 def restart(names: tuple[str, ...], *, as_json: bool) -> None:
-    """Replace the service's processes one after the other, all or some (api, relay, mta-2, worker, …).
+    """Replace processes one after the other, all or some (api, relay, mta-2, worker, …).
 
-    Each is ready before the next one goes, and no request is refused meanwhile. What they run is the code that lies
-    there now, with the settings that `ops up` was started with.
+    Each new process is ready before the next one is replaced; no request is refused. New processes run the code now on
+    disk, with the settings that `ops up` was started with.
     """
     from ops import rolling  # noqa: PLC0415
 
@@ -37,7 +37,7 @@ def restart(names: tuple[str, ...], *, as_json: bool) -> None:
     for name in rolling.ask_restart(state_folder(), names):
         done.append(name)
         if not as_json:
-            click.echo(f"{name} was replaced")
+            click.echo(f"Replaced {name}")
     if as_json:
         print_json({"restarted": done})
 
@@ -48,8 +48,8 @@ def restart(names: tuple[str, ...], *, as_json: bool) -> None:
 def status(*, as_json: bool) -> None:
     """Show the processes of the service on this host: age, restarts, readiness, memory.
 
-    Every command calls a process by this name or by its kind; across hosts by host:name. Each writes its log to
-    NAME.log in the folder `log` of the state folder.
+    Commands accept the name or the kind of a process; across hosts, HOST:NAME. Each process writes its log to NAME.log
+    in the folder `log` of the state folder.
     """
     from ops import rolling  # noqa: PLC0415
 
@@ -58,7 +58,7 @@ def status(*, as_json: bool) -> None:
         print_json(rows)
         return
     now = time.time()
-    shown_rows = [
+    table_rows = [
         {
             "process": row["name"],
             "kind": row["kind"],
@@ -71,7 +71,7 @@ def status(*, as_json: bool) -> None:
         }
         for row in rows
     ]
-    table(shown_rows, list(shown_rows[0]) if shown_rows else [])
+    table(table_rows, list(table_rows[0]) if table_rows else [])
 
 
 def _duration(seconds: float) -> str:
@@ -85,31 +85,31 @@ def _duration(seconds: float) -> str:
 @as_json
 @reported
 def adopt(*, yes: bool, as_json: bool) -> None:
-    """Make this host's pepper and number of shards those of the whole installation.
+    """Make this host's pepper and number of shards the installation's.
 
-    For when the pepper is lost: no key and no session made under the old one is valid afterwards.
+    Use it when the old pepper is lost. Keys, sessions and tokens made with the old pepper become invalid.
     """
     import asyncio  # noqa: PLC0415
 
-    from ops import agreement  # noqa: PLC0415
+    from ops import cluster_check  # noqa: PLC0415
 
     if not yes:
         click.confirm(
-            "Keys, sessions and tokens made under another pepper will never work again. Go on?", abort=True, err=True
+            "Keys, sessions and tokens made with another pepper become invalid. Continue?", abort=True, err=True
         )
-    asyncio.run(agreement.adopt(attached()))
+    asyncio.run(cluster_check.adopt(attached()))
     if as_json:
         print_json({"adopted": True})
     else:
-        click.echo("Adopted. Start this host, and give the same settings to the others.")
+        click.echo("Adopted. Start this host, and set the same pepper and number of shards on the other hosts.")
 
 
 @click.command()
-@click.argument("lock", default="run", help="Which packages: run (the service), test, load (load tests), dev.")
+@click.argument("lock", default="run", help="Package set: run (the service), test, load (load tests) or dev.")
 def bootstrap(lock: str) -> None:
-    """Make or update the virtual environment (.venv) and print its folder; every start does so by itself.
+    """Create or update the virtual environment (.venv) and print its folder. Every start does this too.
 
-    WAYBILL_PYTHON names the Python to make it with; PIP_INDEX_URL names a mirror of the package index.
+    WAYBILL_PYTHON selects the Python to use; PIP_INDEX_URL a mirror of the package index.
     """
     from ops.bootstrap import enter  # noqa: PLC0415
 
@@ -117,13 +117,13 @@ def bootstrap(lock: str) -> None:
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--quick", is_flag=True, help="Run the rules, without generated examples, and one way through each part.")
+@click.option("--quick", is_flag=True, help="Run the pure rules, without generated examples, and a few flows.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="Arguments for pytest.")
 def test(*, quick: bool, arguments: tuple[str, ...]) -> None:
     """Run the test suite; ARGUMENTS go to pytest, such as `tests/mail -k dkim`.
 
-    The last line but one says what was left out and why: tests of programs that are not installed here, and the tests
-    marked `hosts`, which make network namespaces as root (`ops test -m hosts`).
+    The last line but one lists skipped tests and why: tests of programs that are not installed, and tests marked
+    `hosts`, which create network namespaces as root (`ops test -m hosts`).
     """
     from ops.testing import run  # noqa: PLC0415
 
@@ -131,14 +131,14 @@ def test(*, quick: bool, arguments: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("name", required=False, help="Setting to show whole, such as WAYBILL_API_PORT or api_port.")
-@click.option("--page", is_flag=True, help="Print the page of all settings (ops/runbooks/settings.md) instead.")
+@click.argument("name", required=False, help="Setting to show in full, such as WAYBILL_API_PORT or api_port.")
+@click.option("--page", is_flag=True, help="Print the reference page of all settings (ops/runbooks/settings.md).")
 @as_json
 @reported
 def config(*, name: str | None, page: bool, as_json: bool) -> None:
-    """List every setting by group: its value (secrets masked), where the value comes from, and what it means.
+    """List all settings by group: value (secrets masked), origin of the value, and meaning.
 
-    Settings are environment variables; ops/runbooks/settings.md is the whole list.
+    Settings are environment variables; ops/runbooks/settings.md describes all of them.
     """
     from engine.base.settings_docs import documented  # noqa: PLC0415
     from engine.base.settings_groups import GROUPS  # noqa: PLC0415
@@ -157,13 +157,13 @@ def config(*, name: str | None, page: bool, as_json: bool) -> None:
         rows = [row for row in rows if row["name"] == wanted]
         if not rows:
             fail(unknown_setting(wanted))
-    whole = [row | _documentation(docs[row["name"]]) for row in rows]
+    full_rows = [row | _documentation(docs[row["name"]]) for row in rows]
     if as_json:
-        print_json(whole if name is None else whole[0])
+        print_json(full_rows if name is None else full_rows[0])
     elif name is not None:
-        show(whole[0], as_json=False)
+        show(full_rows[0], as_json=False)
     else:
-        table(whole, ["group", "name", "value", "from", "meaning"])
+        table(full_rows, ["group", "name", "value", "from", "meaning"])
 
 
 def _documentation(one: SettingDoc) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _documentation(one: SettingDoc) -> dict[str, Any]:
 @as_json
 @reported
 def migrate(*, as_json: bool) -> None:
-    """Bring the database schema up to date."""
+    """Apply pending migrations to the database."""
     import asyncio  # noqa: PLC0415
 
     from engine.store.migrate import MigrationError  # noqa: PLC0415
@@ -196,20 +196,20 @@ def migrate(*, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
 @as_json
 @reported
 def purge(*, dry_run: bool, as_json: bool) -> None:
-    """Remove records that no plan keeps any more; the worker does it daily."""
+    """Delete records past their retention; the worker does this every hour."""
     from ops import retention  # noqa: PLC0415
 
-    show(operate.with_pool(attached(), lambda pool: retention.purge(pool, dry_run=dry_run)), as_json=as_json)
+    show(admin.with_pool(attached(), lambda pool: retention.purge(pool, dry_run=dry_run)), as_json=as_json)
 
 
 @click.command()
 @as_json
 def doctor(*, as_json: bool) -> None:
-    """Check this installation: what is wrong, and how to mend it; exit status 1 if anything is."""
+    """Check this installation: what is wrong and how to fix it. Exit status 1 if anything is wrong."""
     from ops.doctor import examine  # noqa: PLC0415
 
     findings = examine(loaded())
@@ -220,22 +220,22 @@ def doctor(*, as_json: bool) -> None:
             mark = "ok  " if finding.ok else "BAD "
             click.echo(f"{mark} {finding.check}: {finding.found}")
             if finding.mend:
-                click.echo(f"     mend: {finding.mend}")
+                click.echo(f"     fix: {finding.mend}")
     if not all(finding.ok for finding in findings):
         raise click.exceptions.Exit(1)
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), help="Shell to complete in.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), help="Your shell.")
 @click.option("--name", default="waybill", show_default=True, help="Name of the command on your PATH.")
 def completion(*, shell: str, name: str) -> None:
-    """Print a script that completes commands and options in your shell.
+    """Print a completion script for your shell.
 
-    It completes the `waybill` script (.venv/bin/waybill), or a link to it with another name:
+    It completes commands and options of `waybill` (.venv/bin/waybill), or of a link to it with another name:
 
     \b
         ln -s "$PWD/.venv/bin/waybill" ~/.local/bin/waybill
-        eval "$(waybill completion bash)"        # in ~/.bashrc; zsh alike
+        eval "$(waybill completion bash)"        # in ~/.bashrc; zsh: ~/.zshrc
         waybill completion fish | source         # in config.fish
     """
     from click.shell_completion import get_completion_class  # noqa: PLC0415

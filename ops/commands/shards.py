@@ -1,4 +1,4 @@
-"""Commands about shards and about the processes of all hosts."""
+"""Commands for shards and for the processes of all hosts."""
 
 import asyncio
 import json
@@ -11,29 +11,29 @@ import asyncpg
 import click
 
 from engine.base.settings import Settings
-from ops import operate
+from ops import admin
 from ops.commands.base import as_json, attached, fail, reported, show, table
 
 if TYPE_CHECKING:
-    from ops.shards import Plan
+    from ops.shards import ShardPlan
 
-SHOWN = 20
-MAX_STEPS = 40  # of a plan, printed
+DEFAULT_SHOWN = 20
+MAX_STEPS = 40  # steps of a plan that are printed
 
 _member = click.argument(
-    "name", metavar="MEMBER|NODE", help="An mta process or a host, as `ops shards` and `ops nodes` name them."
+    "name", metavar="MEMBER|NODE", help="Mta process or host, as `ops shards` and `ops nodes` name them."
 )
-Planner = Callable[[asyncpg.Pool, Settings], Awaitable["Plan"]]
+Planner = Callable[[asyncpg.Pool, Settings], Awaitable["ShardPlan"]]
 
 
-def _changes(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of every command that changes something."""
+def _change_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that all changing commands share."""
     for option in (
-        click.option("--dry-run", is_flag=True, help="Show the plan and stop."),
-        click.option("--no-wait", is_flag=True, help="Don't watch until it is complete."),
+        click.option("--dry-run", is_flag=True, help="Only print the plan."),
+        click.option("--no-wait", is_flag=True, help="Don't wait until the change is complete."),
         click.option("--timeout", "timeout_s", type=click.FloatRange(1, 86_400), default=300.0, show_default=True,
-                     help="Seconds to watch; the change goes on without."),
-        click.option("--reason", default="", help="In a few words; shown by `ops shards`."),
+                     help="Seconds to wait; the change continues afterwards."),
+        click.option("--reason", default="", help="Reason, in a few words; shown by `ops shards`."),
         as_json,
     ):  # fmt: skip
         command = option(command)
@@ -41,21 +41,23 @@ def _changes(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.group(invoke_without_command=True)
-@click.option("--all", "every", is_flag=True, help="Every shard, not only the busiest.")
+@click.option("--all", "every", is_flag=True, help="Show all shards, not only the busiest.")
 @as_json
 @click.pass_context
 @reported
 def shards(context: click.Context, *, every: bool, as_json: bool) -> None:
-    """Show which mta process owns which shard, what waits in it and how busy it is.
+    """Show which mta process owns which shard, its pending deliveries and its load.
 
-    `move`, `drain`, `weight`, `balance`, `split` and `merge` change that while mail flows.
+    `move`, `drain`, `weight`, `balance`, `split` and `merge` change this while mail flows.
     """
     if context.invoked_subcommand is not None:
         return
-    from ops import shards as work  # noqa: PLC0415
+    from ops import shards as ops_shards  # noqa: PLC0415
 
     settings = attached()
-    found = operate.with_pool(settings, lambda pool: work.show(pool, settings, limit=None if every else SHOWN))
+    found = admin.with_pool(
+        settings, lambda pool: ops_shards.show(pool, settings, limit=None if every else DEFAULT_SHOWN)
+    )
     if as_json:
         show(found, as_json=True)
         return
@@ -68,116 +70,120 @@ def shards(context: click.Context, *, every: bool, as_json: bool) -> None:
 
 @shards.command("move")
 @click.argument("numbers", metavar="SHARD...", nargs=-1, required=True, type=int, help="Numbers of shards.")
-@click.option("--to", help="A member or a node, as `ops shards` and `ops nodes` name them.")
-@click.option("--unpin", is_flag=True, help="Let them be anywhere again.")
-@_changes
+@click.option("--to", help="Mta process (member) or host (node), as `ops shards` and `ops nodes` name them.")
+@click.option("--unpin", is_flag=True, help="Remove the pins of these shards.")
+@_change_options
 @reported
 def move(*, numbers: tuple[int, ...], to: str | None, unpin: bool, **how: Any) -> None:
-    """Pin shards to a member or a node: they go there once what their owners have in hand is finished."""
-    from ops import shards as work  # noqa: PLC0415
+    """Pin shards to a member or a node. They move when their owners have finished the deliveries under way."""
+    from ops import shards as ops_shards  # noqa: PLC0415
 
     if (to is None) != unpin:
-        fail("Name either --to or --unpin.")
-    _run(lambda pool, settings: work.plan_move(pool, settings, numbers, to, why=how["reason"]), **how)
+        fail("Give either --to or --unpin.")
+    _run(lambda pool, settings: ops_shards.plan_move(pool, settings, numbers, to, why=how["reason"]), **how)
 
 
 @shards.command("drain")
 @_member
-@click.option("--undo", is_flag=True, help="Let it own shards again.")
-@_changes
+@click.option("--undo", is_flag=True, help="Allow it to own shards again.")
+@_change_options
 @reported
 def drain(*, name: str, undo: bool, **how: Any) -> None:
-    """Let a member, or all members of a node, give their shards to others and get no new ones."""
-    from ops import shards as work  # noqa: PLC0415
+    """Move all shards away from a member, or from all members of a node, and assign no new ones."""
+    from ops import shards as ops_shards  # noqa: PLC0415
 
     _run(
-        lambda pool, settings: work.plan_place(pool, settings, name, weight=None, draining=not undo, why=how["reason"]),
+        lambda pool, settings: ops_shards.plan_place(
+            pool, settings, name, weight=None, draining=not undo, why=how["reason"]
+        ),
         **how,
     )
 
 
 @shards.command("weight")
 @_member
-@click.argument("weight", type=click.FloatRange(0.01, 100), help="Share of the load; 1 is the default of all.")
-@_changes
+@click.argument("weight", type=click.FloatRange(0.01, 100), help="Relative share of the load; the default is 1.")
+@_change_options
 @reported
 def weigh(*, name: str, weight: float, **how: Any) -> None:
-    """Set how much load a member, or each member of a node, carries; the default is 1."""
-    from ops import shards as work  # noqa: PLC0415
+    """Set the relative share of load of a member, or of each member of a node; the default is 1."""
+    from ops import shards as ops_shards  # noqa: PLC0415
 
     _run(
-        lambda pool, settings: work.plan_place(pool, settings, name, weight=weight, draining=None, why=how["reason"]),
+        lambda pool, settings: ops_shards.plan_place(
+            pool, settings, name, weight=weight, draining=None, why=how["reason"]
+        ),
         **how,
     )
 
 
 @shards.command("balance")
-@click.option("--by-count", is_flag=True, help="Share shards out by their number again.")
-@_changes
+@click.option("--by-count", is_flag=True, help="Distribute by number of shards again.")
+@_change_options
 @reported
 def balance(*, by_count: bool, **how: Any) -> None:
-    """Share shards out by the load that was measured in the last minute."""
-    from ops import shards as work  # noqa: PLC0415
+    """Distribute shards by the load measured in the last minute."""
+    from ops import shards as ops_shards  # noqa: PLC0415
 
-    _run(lambda pool, settings: work.plan_balance(pool, settings, by_count=by_count), **how)
+    _run(lambda pool, settings: ops_shards.plan_balance(pool, settings, by_count=by_count), **how)
 
 
 @shards.command("split")
-@click.argument("domain", help="Domain of recipients.")
-@click.option("--parts", type=int, required=True, help="Shards that its mail is to lie in.")
-@_changes
+@click.argument("domain", help="Recipient domain.")
+@click.option("--parts", type=int, required=True, help="Number of shards to spread its mail over.")
+@_change_options
 @reported
 def split(*, domain: str, parts: int, **how: Any) -> None:
-    """Spread a recipients' domain over several shards: new mail at once, waiting mail soon after."""
-    from ops import shards as work  # noqa: PLC0415
+    """Spread a recipient domain over several shards: new mail at once, pending mail soon after."""
+    from ops import shards as ops_shards  # noqa: PLC0415
 
     if parts < 2:
-        fail("A split has at least two parts; `ops shards merge` puts a domain together.")
-    _run(lambda pool, settings: work.plan_split(pool, settings, domain, parts, why=how["reason"]), **how)
+        fail(f"--parts is {parts}; a split needs at least 2. Use `ops shards merge` to undo a split.")
+    _run(lambda pool, settings: ops_shards.plan_split(pool, settings, domain, parts, why=how["reason"]), **how)
 
 
 @shards.command("merge")
-@click.argument("domain", help="Domain of recipients.")
-@click.option("--by-rule", is_flag=True, help="The rule may split it again when it is hot.")
-@_changes
+@click.argument("domain", help="Recipient domain.")
+@click.option("--by-rule", is_flag=True, help="Allow the automatic rule to split it again when it is busy.")
+@_change_options
 @reported
 def merge(*, domain: str, by_rule: bool, **how: Any) -> None:
-    """Put a split domain together in its own shard, and keep the rule from splitting it."""
-    from ops import shards as work  # noqa: PLC0415
+    """Merge a split domain into one shard, and keep the automatic rule from splitting it."""
+    from ops import shards as ops_shards  # noqa: PLC0415
 
     parts = None if by_rule else 1
-    _run(lambda pool, settings: work.plan_split(pool, settings, domain, parts, why=how["reason"]), **how)
+    _run(lambda pool, settings: ops_shards.plan_split(pool, settings, domain, parts, why=how["reason"]), **how)
 
 
 @click.command()
 @as_json
 @reported
 def nodes(*, as_json: bool) -> None:
-    """List the processes of all hosts: what each is busy with, and when it was last seen.
+    """List the processes of all hosts: their load, and when each was last seen.
 
-    An API process has a line for each of its workers.
+    An API process has one line per worker.
     """
-    from ops import nodes as work  # noqa: PLC0415
+    from ops import nodes as node_list  # noqa: PLC0415
 
-    found = operate.with_pool(attached(), work.listing)
+    found = admin.with_pool(attached(), node_list.listing)
     if as_json:
         show(found, as_json=True)
     elif found["processes"]:
         rows = [{"process": f"{row['host']}:{row['name']}"} | row for row in found["processes"]]
         table(rows, [column for column in rows[0] if column not in ("host", "name")])
     else:
-        click.echo("No process has shown itself.")
+        click.echo("No process is registered: Waybill runs on no host of this database.")
 
 
 def _run(planner: Planner, *, dry_run: bool, no_wait: bool, timeout_s: float, as_json: bool, reason: str) -> None:  # noqa: ARG001
-    """Plan, show, write, watch."""
+    """ShardPlan, show, write, watch."""
     settings = attached()
     try:
         left = asyncio.run(
             _carry_out(planner, settings, dry_run=dry_run, no_wait=no_wait, timeout_s=timeout_s, as_json=as_json)
         )
     except KeyboardInterrupt:
-        click.echo("\nNot watched any more; what was begun goes on. Run the command again to watch.", err=True)
+        click.echo("\nStopped waiting; the change continues. Run the command again to watch it.", err=True)
         raise click.exceptions.Exit(130) from None
     if left:
         raise click.exceptions.Exit(1)
@@ -186,43 +192,43 @@ def _run(planner: Planner, *, dry_run: bool, no_wait: bool, timeout_s: float, as
 async def _carry_out(
     planner: Planner, settings: Settings, *, dry_run: bool, no_wait: bool, timeout_s: float, as_json: bool
 ) -> int:
-    """What is left of it when nobody watches any more; 0 without a wish to watch."""
-    from ops import shards as work  # noqa: PLC0415
+    """Apply a plan and return the number of unfinished steps; 0 with `dry_run` or `no_wait`."""
+    from ops import shards as ops_shards  # noqa: PLC0415
 
-    async with operate.opened(settings) as pool:
+    async with admin.opened(settings) as pool:
         plan = await planner(pool, settings)
         left = plan.total
         if not as_json:
             _print_plan(plan)
         if not dry_run:
-            await work.carry_out(pool, plan)
+            await ops_shards.carry_out(pool, plan)
             if not no_wait:
-                left = await _watched(pool, plan, timeout_s)
+                left = await _wait_until_done(pool, plan, timeout_s)
                 if not as_json:
-                    click.echo("Done." if not left else f"{left} of {plan.total} are still under way; they go on.")
+                    click.echo("Done." if not left else f"{left} of {plan.total} steps remain; the change continues.")
     if as_json:
         found = {"plan": plan.words, "steps": plan.steps, "dryRun": dry_run, "left": left}
         click.echo(json.dumps(found, indent=2, ensure_ascii=False))
     return 0 if dry_run or no_wait else left
 
 
-async def _watched(pool: asyncpg.Pool, plan: "Plan", timeout_s: float) -> int:
+async def _wait_until_done(pool: asyncpg.Pool, plan: "ShardPlan", timeout_s: float) -> int:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
-    from ops import shards as work  # noqa: PLC0415
+    from ops import shards as ops_shards  # noqa: PLC0415
 
     left = plan.total
     bar = Progress(console=Console(stderr=True), transient=True) if sys.stderr.isatty() else None
     with bar or nullcontext():
         task = bar.add_task("shards", total=max(1, plan.total)) if bar else None
-        async for left in work.watch(pool, plan, timeout_s):
+        async for left in ops_shards.watch(pool, plan, timeout_s):
             if bar and task is not None:
                 bar.update(task, completed=plan.total - left)
     return left
 
 
-def _print_plan(plan: "Plan") -> None:
+def _print_plan(plan: "ShardPlan") -> None:
     show(plan.words, as_json=False)
     if plan.steps:
         table(plan.steps[:MAX_STEPS], list(plan.steps[0]))

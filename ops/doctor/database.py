@@ -1,4 +1,4 @@
-"""What the doctor asks of PostgreSQL: how it is set up, and what our own tables say of the service. Only reads."""
+"""Checks of PostgreSQL: its settings, and the state of the service in our tables. They only read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,16 +15,16 @@ from engine.base.settings import Settings, variable
 from engine.flows.accounts import platform_account
 from engine.store import migrate, partitions, postgres
 from engine.store.queries import Queries
-from ops.doctor.finding import Finding, bad, good, said, unseen
+from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
 
 CONNECT_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
 OLDEST_POSTGRES = 15
 MIN_CONNECTIONS_LEFT = 10
 OVERDUE_S = 120.0
-MAX_SKEW_S, GRAVE_SKEW_S = 1.0, 30.0  # ids, day counts, events and signatures carry the hosts' time
+MAX_SKEW_S, GRAVE_SKEW_S = 1.0, 30.0  # ids, day counts, events and signatures use the hosts' clocks
 MAX_DUE_COUNTED = 1_000  # per shard
-MAX_DOMAINS = 100  # unsealing and parsing a key costs 27 ms
+MAX_DOMAINS = 100  # decrypting and parsing a key costs 27 ms
 
 _SQL = Queries.beside(__file__)
 
@@ -64,88 +64,86 @@ _SHARDS = _SQL.rows("shard_facts", _Shards)
 _DOMAINS = _SQL.rows("verified_domains", _Domain)
 
 
-async def database(settings: Settings) -> list[Finding]:
-    """The server's settings and clock, then what our own tables say."""
+async def database(settings: Settings) -> list[DoctorFinding]:
+    """Check the server's settings and clock, migrations, partitions, queue, shards, signing keys and system mail."""
     try:
         connection = await connect(settings)
-    except Exception as error:  # noqa: BLE001 - whatever a foreign URL and server bring about is the finding
+    except Exception as error:  # noqa: BLE001 - any error of an operator's URL or server is the finding
         mend = (
-            f"Check {variable('database_url')} where it is set, else see {settings.state}/log/postgres.log,"
-            " and start the server."
+            f"Check {variable('database_url')} if it is set, otherwise read {settings.state}/log/postgres.log."
+            " Then start the server."
         )
-        return [bad("postgres", f"does not answer ({said(error)})", mend)]
+        return [bad("postgres", f"does not answer ({describe_error(error)})", mend)]
     try:
         found = await _server(connection)
-        found.append(await _asked("migrations", lambda: _migrations(settings)))
-        for check, look in (
+        found.append(await _run_check("migrations", lambda: _migrations(settings)))
+        for check, check_one in (
             ("partitions", _partitions), ("queue", _queue), ("shards", _shards), ("signing keys", _signing),
             ("system mail", _system_mail),
         ) if found[-1].ok else ():  # fmt: skip
-            found.append(await _asked(check, lambda look=look: look(connection, settings)))  # type: ignore[misc]
+            found.append(await _run_check(check, lambda check_one=check_one: check_one(connection, settings)))  # type: ignore[misc]
         return found
     finally:
         connection.terminate()
 
 
 async def connect(settings: Settings) -> asyncpg.Connection:
-    """A session of the doctor's own; raises whatever a foreign URL and server bring about."""
+    """Open a connection for the checks; raises any error that the operator's URL or server causes."""
     assert settings.database_url is not None
     return await postgres.connect(
         settings.database_url, name="doctor", timeout_s=CONNECT_TIMEOUT_S, command_timeout_s=ASK_TIMEOUT_S
     )
 
 
-async def _asked(check: str, look: Callable[[], Awaitable[Finding]]) -> Finding:
+async def _run_check(check: str, run: Callable[[], Awaitable[DoctorFinding]]) -> DoctorFinding:
     try:
         async with asyncio.timeout(ASK_TIMEOUT_S):
-            return await look()
-    except Exception as error:  # noqa: BLE001 - one look that fails must not end the others
-        return unseen(check, error)
+            return await run()
+    except Exception as error:  # noqa: BLE001 - one failing check must not end the others
+        return check_failed(check, error)
 
 
-async def _server(connection: asyncpg.Connection) -> list[Finding]:
+async def _server(connection: asyncpg.Connection) -> list[DoctorFinding]:
     before = clock.now()
     facts = await _FACTS.first(connection)
     after = clock.now()
     assert facts is not None
-    skew_s = (facts.now - min(max(facts.now, before), after)).total_seconds()  # within the round trip there is none
+    skew_s = (facts.now - min(max(facts.now, before), after)).total_seconds()  # within the round trip: 0
     return [_version(facts), _durability(facts), _replicas(facts), _connections(facts), _skew(skew_s)]
 
 
-def _version(facts: _Facts) -> Finding:
+def _version(facts: _Facts) -> DoctorFinding:
     found = f"answers, PostgreSQL {facts.version // 10_000}.{facts.version % 10_000}"
     if facts.version // 10_000 < OLDEST_POSTGRES:
         return bad("postgres", found, f"Upgrade the server to PostgreSQL {OLDEST_POSTGRES} or newer.")
     return good("postgres", found)
 
 
-def _durability(facts: _Facts) -> Finding:
+def _durability(facts: _Facts) -> DoctorFinding:
     wanted = {name: getattr(facts, name) for name in ("fsync", "synchronous_commit", "full_page_writes")}
     off = [name for name, value in wanted.items() if value == "off"]
     if off:
-        mend = (
-            f"Set {', '.join(off)} to on in postgresql.conf and reload: an accepted message must survive a power cut."
-        )
+        mend = f"Set {', '.join(off)} to on in postgresql.conf and reload. A power cut could lose accepted messages."
         return bad("durability", f"{', '.join(f'{name}=off' for name in off)}", mend)
     return good("durability", ", ".join(f"{name}={value}" for name, value in wanted.items()))
 
 
-def _replicas(facts: _Facts) -> Finding:
-    """What was accepted must be on two servers before the 202 when one of them may replace the other."""
+def _replicas(facts: _Facts) -> DoctorFinding:
+    """Check that commits wait for a replica if there is one: a failover must not lose accepted messages."""
     found = f"{facts.replicas} connected, {facts.synchronous} of them synchronous"
     if facts.replicas and not facts.wanted:
         mend = (
-            "Name the replicas in synchronous_standby_names and reload: when this server is lost, a promoted replica "
-            "lacks what was accepted in the last moments."
+            "Set synchronous_standby_names to the replicas and reload. Otherwise a replica that replaces this server "
+            "lacks the messages accepted last."
         )
         return bad("replicas", found, mend)
     if facts.wanted and not facts.synchronous:
-        mend = "Start a replica that synchronous_standby_names names, or empty it: until then no commit ends."
+        mend = "Start a replica named in synchronous_standby_names, or empty that setting: every commit waits for it."
         return bad("replicas", f"{found}, and synchronous_standby_names is {facts.wanted!r}", mend)
     return good("replicas", found if facts.replicas else "none connected")
 
 
-def _connections(facts: _Facts) -> Finding:
+def _connections(facts: _Facts) -> DoctorFinding:
     left = facts.connections - facts.used
     found = f"{facts.used} of {facts.connections} in use"
     if left < MIN_CONNECTIONS_LEFT:
@@ -155,20 +153,20 @@ def _connections(facts: _Facts) -> Finding:
     return good("connections", found)
 
 
-def _skew(skew_s: float) -> Finding:
+def _skew(skew_s: float) -> DoctorFinding:
     found = f"the clocks of this host and of PostgreSQL differ by {abs(skew_s):.1f} s"
     if abs(skew_s) > GRAVE_SKEW_S:
         mend = (
-            "Stop this host's processes and let both hosts keep time by NTP (`timedatectl set-ntp true`): days are"
-            " counted, holds ended and signatures dated by this clock."
+            "Stop this host's processes and synchronise both hosts by NTP (`timedatectl set-ntp true`). Daily counts,"
+            " ends of holds and dates of signatures depend on this clock."
         )
         return bad("clock", found, mend)
     if abs(skew_s) > MAX_SKEW_S:
-        return bad("clock", found, "Let both hosts keep time by NTP (`timedatectl set-ntp true`).")
+        return bad("clock", found, "Synchronise both hosts by NTP (`timedatectl set-ntp true`).")
     return good("clock", found)
 
 
-async def _migrations(settings: Settings) -> Finding:
+async def _migrations(settings: Settings) -> DoctorFinding:
     assert settings.database_url is not None
     missing = await migrate.pending(settings.database_url)
     if missing:
@@ -176,47 +174,45 @@ async def _migrations(settings: Settings) -> Finding:
     return good("migrations", "the database is up to date")
 
 
-async def _partitions(connection: asyncpg.Connection, settings: Settings) -> Finding:  # noqa: ARG001 - one shape for all
+async def _partitions(connection: asyncpg.Connection, settings: Settings) -> DoctorFinding:  # noqa: ARG001 - one shape for all
     weeks = await partitions.weeks_ahead(connection, clock.now())
-    found = "this week has no partitions" if weeks < 0 else f"weeks made ahead: {weeks}"
+    found = "this week has no partitions" if weeks < 0 else f"made for {weeks} weeks ahead"
     if weeks < partitions.MIN_WEEKS_AHEAD:
-        mend = (
-            "See that a worker runs, and in its log why it does not make them; `python3 -m ops migrate` makes them now."
-        )
+        mend = "Check that a worker runs, and read its log. `python3 -m ops migrate` makes the missing partitions now."
         return bad("partitions", found, mend)
     return good("partitions", found)
 
 
-async def _queue(connection: asyncpg.Connection, settings: Settings) -> Finding:
+async def _queue(connection: asyncpg.Connection, settings: Settings) -> DoctorFinding:
     due = await _DUE.first(connection, settings.shards, MAX_DUE_COUNTED)
     assert due is not None
     late_s = 0.0 if due.oldest is None else (clock.now() - due.oldest).total_seconds()
-    found = f"due: {due.rows} deliveries, the oldest for {late_s:.0f} s" if due.rows else "nothing is overdue"
+    found = f"{due.rows} deliveries are due, the oldest for {late_s:.0f} s" if due.rows else "no delivery is overdue"
     if late_s > OVERDUE_S:
-        mend = f"See that mta processes run and own every shard, and why in {settings.state}/log/mta-1.log."
+        mend = f"Check that mta processes own all shards (`ops shards`), and read {settings.state}/log/mta-1.log."
         return bad("queue", found, mend)
     return good("queue", found)
 
 
-async def _shards(connection: asyncpg.Connection, settings: Settings) -> Finding:
+async def _shards(connection: asyncpg.Connection, settings: Settings) -> DoctorFinding:
     facts = await _SHARDS.first(connection, settings.shards)
     assert facts is not None
     found = f"{settings.shards - facts.unowned} of {settings.shards} owned by {facts.members} mta processes"
     if facts.expired:
-        found += f"; the lease of {', '.join(facts.expired)} has run out"
+        found += f"; the lease of {', '.join(facts.expired)} has expired"
     if facts.unowned or facts.expired:
         mend = (
-            "Start or restart the mta processes; the shards of a dead one go to the others within"
-            f" {3 * settings.lease_s:.0f} s, so look again before you do."
+            f"Run `ops doctor` again in {3 * settings.lease_s:.0f} s: other mta processes take over the shards of dead"
+            " ones in that time. If that does not help, start or restart the mta processes."
         )
         return bad("shards", found, mend)
     return good("shards", found)
 
 
-async def _signing(connection: asyncpg.Connection, settings: Settings) -> Finding:
-    """Every verified domain signs with RSA, with a key that the present pepper opens."""
+async def _signing(connection: asyncpg.Connection, settings: Settings) -> DoctorFinding:
+    """Check that every verified domain has an RSA key that the current pepper decrypts."""
     if settings.key_pepper is None:
-        return good("signing keys", "not looked at: there is no pepper yet")
+        return good("signing keys", "not checked: there is no pepper yet")
     verified = await _DOMAINS.fetch(connection, MAX_DOMAINS)
     sealed: list[str] = []
     without: list[str] = []
@@ -229,28 +225,28 @@ async def _signing(connection: asyncpg.Connection, settings: Settings) -> Findin
         if not any(key.algorithm == "rsa-sha256" for key in keys):
             without.append(domain.name)
     if sealed:
-        mend = f"Restore the pepper these keys were made under ({variable('key_pepper')} or {settings.state}/pepper)."
-        return bad("signing keys", f"{_some(sealed)} sealed under another pepper", mend)
+        mend = f"Restore the pepper of these keys ({variable('key_pepper')} or {settings.state}/pepper)."
+        return bad("signing keys", f"the keys of {_some(sealed)} are encrypted with another pepper", mend)
     if without:
-        mend = "Remove each of these domains and add it again: that makes new keys to publish."
-        return bad("signing keys", f"{_some(without)} without an active RSA key", mend)
-    return good("signing keys", f"{len(verified)} verified domains can be signed for")
+        mend = "Remove each of these domains and add it again, then publish its new keys in DNS."
+        return bad("signing keys", f"no active RSA key for {_some(without)}", mend)
+    return good("signing keys", f"{len(verified)} verified domains have usable keys")
 
 
-async def _system_mail(connection: asyncpg.Connection, settings: Settings) -> Finding:
-    """Confirmations and links for passwords have an account to be sent from, and none waits for long."""
-    standing = await platform_account.state(connection, settings)
-    found = f"comes from {standing.sender}"
-    if standing.account_id is None:
-        mend = "Name the account that it is sent from: `python3 -m ops platform set --account acc_…`."
-        return bad("system mail", "nobody sends it: people can't confirm addresses or reset passwords", mend)
-    if standing.domain_status != "verified":
-        mend = f"Verify {standing.domain} on the platform account, or name another sender ({variable('system_from')})."
+async def _system_mail(connection: asyncpg.Connection, settings: Settings) -> DoctorFinding:
+    """Check that the platform account can send Waybill's own mail, and that none of it is late."""
+    platform = await platform_account.state(connection, settings)
+    found = f"sent from {platform.sender}"
+    if platform.account_id is None:
+        mend = "Choose the account that sends it: `python3 -m ops platform set --account acc_…`."
+        return bad("system mail", "no account sends it, so people can't confirm addresses or reset passwords", mend)
+    if platform.domain_status != "verified":
+        mend = f"Verify {platform.domain} on the platform account, or set another sender ({variable('system_from')})."
         return bad("system mail", f"{found}, whose domain is not verified", mend)
-    late_s = 0.0 if standing.oldest is None else (clock.now() - standing.oldest).total_seconds()
+    late_s = 0.0 if platform.oldest is None else (clock.now() - platform.oldest).total_seconds()
     if late_s > OVERDUE_S:
-        mend = f"See why in {settings.state}/log/worker.log."
-        return bad("system mail", f"{found}; {standing.waiting} wait, the oldest for {late_s:.0f} s", mend)
+        mend = f"Read {settings.state}/log/worker.log for the reason."
+        return bad("system mail", f"{found}; {platform.waiting} wait, the oldest for {late_s:.0f} s", mend)
     return good("system mail", found)
 
 
@@ -260,13 +256,13 @@ def _some(names: list[str]) -> str:
 
 
 async def verified_domain(settings: Settings) -> str | None:
-    """A domain that mail is really sent for, if one can be told."""
+    """Return the newest verified domain; None if there is none or the database is unavailable."""
     try:
         connection = await connect(settings)
         try:
             found = await _DOMAINS.fetch(connection, 1)
         finally:
             connection.terminate()
-    except Exception:  # noqa: BLE001 - that the database is away is another finding
+    except Exception:  # noqa: BLE001 - another check reports that the database is unavailable
         return None
     return found[0].name if found else None

@@ -1,7 +1,7 @@
-"""What the doctor asks of name servers that are trusted to validate DNSSEC (`WAYBILL_DNSSEC_TRUSTED`).
+"""Check of name servers that are trusted to validate DNSSEC (`WAYBILL_DNSSEC_TRUSTED`).
 
-DANE believes the AD bit of their answers. A forwarder that copies the bit from the question into the answer makes it
-believe unsigned records, so a name is asked for that nobody can validate.
+DANE relies on the AD bit of their answers. A forwarder that copies the bit from the question into the answer would
+make it trust unsigned records, so the check also asks for a name whose answer can't be validated.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from engine.base.settings import HostPort, Settings, variable
 from engine.store.resolver import system_servers
-from ops.doctor.finding import Finding, bad, good, said
+from ops.doctor.finding import DoctorFinding, bad, describe_error, good
 
 CHECK = "dnssec"
 SIGNED = "."  # the root zone, signed since 2010
@@ -25,7 +25,7 @@ TRIES = 2
 
 
 class Answers(Struct, frozen=True):
-    """The AD bits of one server's answers about a signed and an unsigned name; `away`: why there are none."""
+    """AD bits of one server's answers for a signed and an unsigned name; `away` says why there are none."""
 
     server: str
     signed: bool = False
@@ -33,46 +33,48 @@ class Answers(Struct, frozen=True):
     away: str | None = None
 
 
-async def dnssec(settings: Settings) -> list[Finding]:
-    """Every name server validates, where it is trusted to; nothing to say where it isn't."""
+async def dnssec(settings: Settings) -> list[DoctorFinding]:
+    """Check that every trusted name server validates; returns no finding if DNSSEC is not trusted."""
     if not settings.dnssec_trusted:
         return []
     if settings.delivery == "local":
-        return [good(CHECK, "not tested: in local mode all mail goes to the sink, and DANE is not used")]
+        return [good(CHECK, "not checked: local mode sends all mail to the sink, without DANE")]
     servers = settings.dns_servers or system_servers()
     return [judged(await asyncio.gather(*[_asked(server) for server in servers]))]
 
 
-def judged(answers: list[Answers]) -> Finding:
-    """Return what the answers say, the worst first."""
+def judged(answers: list[Answers]) -> DoctorFinding:
+    """Return the finding for these answers; the most dangerous problem wins. Pure."""
     name = variable("dnssec_trusted")
     if echoing := [one.server for one in answers if one.unsigned]:
-        found = f"{', '.join(echoing)} calls {UNSIGNED} authentic, which is unsigned: DANE would believe forged records"
-        return bad(CHECK, found, f"Unset {name}, or name servers that validate in {variable('dns_servers')}.")
+        found = f"{', '.join(echoing)} marks the unsigned {UNSIGNED} as authentic, so DANE would trust forged records"
+        return bad(CHECK, found, f"Unset {name}, or set {variable('dns_servers')} to name servers that validate.")
     if away := [f"{one.server} ({one.away})" for one in answers if one.away is not None]:
-        mend = f"Let this host reach its name servers, or name others in {variable('dns_servers')}."
-        return bad(CHECK, f"can't be tested: no usable answer from {', '.join(away)}", mend)
+        mend = f"Make the name servers reachable from this host, or set others in {variable('dns_servers')}."
+        return bad(CHECK, f"can't be checked: no usable answer from {', '.join(away)}", mend)
     if blind := [one.server for one in answers if not one.signed]:
-        found = f"{', '.join(blind)} does not validate: not even the root zone is authentic, so DANE is never used"
-        return bad(CHECK, found, f"Name servers that validate in {variable('dns_servers')}, or unset {name}.")
+        found = (
+            f"{', '.join(blind)} does not validate: the root zone is not authentic in its answers, so DANE is unused"
+        )
+        return bad(CHECK, found, f"Set {variable('dns_servers')} to name servers that validate, or unset {name}.")
     servers = ", ".join(one.server for one in answers)
-    return good(CHECK, f"{servers} validates: the root zone is authentic, the unsigned {UNSIGNED} is not")
+    return good(CHECK, f"{servers} validates: the root zone is marked authentic, the unsigned {UNSIGNED} is not")
 
 
 async def _asked(server: HostPort) -> Answers:
     try:
         signed, unsigned = await asyncio.gather(_is_authentic(server, SIGNED), _is_authentic(server, UNSIGNED))
     except (OSError, EOFError, ValueError, dns.exception.DNSException) as error:
-        return Answers(str(server), away=said(error))
+        return Answers(str(server), away=describe_error(error))
     if signed is None:
         return Answers(str(server), unsigned=bool(unsigned), away=f"it refuses to answer for {SIGNED}")
     return Answers(str(server), signed, bool(unsigned))
 
 
 async def _is_authentic(server: HostPort, name: str) -> bool | None:
-    """Return the AD bit of an answer, as an mta process asks for it (RFC 6840 5.7); None when there is no answer.
+    """Return the AD bit of an answer to a question with the AD bit set (RFC 6840 5.7); None without a usable answer.
 
-    Any answer counts, NXDOMAIN too; SERVFAIL and REFUSED say nothing.
+    NXDOMAIN counts as an answer; SERVFAIL and REFUSED don't.
     """
     for attempt in range(TRIES):
         query = dns.message.make_query(name, "SOA", want_dnssec=True)

@@ -1,13 +1,13 @@
-"""What the doctor asks of DNS: that it answers, and in live mode that our own name and address lead to each other."""
+"""Checks of DNS: the resolver answers, and in live mode the mail host has forward-confirmed reverse DNS."""
 
 from engine.base.settings import Settings, variable
 from engine.store.resolver import Records, Resolver, TemporaryFailure
 from ops.doctor.database import verified_domain
-from ops.doctor.finding import Finding, bad, good
+from ops.doctor.finding import DoctorFinding, bad, good
 
 
-async def names(settings: Settings) -> list[Finding]:
-    """The resolver answers, and in live mode the mail host's name and address lead to each other."""
+async def names(settings: Settings) -> list[DoctorFinding]:
+    """Check the resolver, and in live mode the address and reverse names of the mail host."""
     resolver = Resolver.from_settings(settings)
     try:
         found = [await _resolver(resolver, settings)]
@@ -18,32 +18,32 @@ async def names(settings: Settings) -> list[Finding]:
         await resolver.close()
 
 
-async def _resolver(resolver: Resolver, settings: Settings) -> Finding:
+async def _resolver(resolver: Resolver, settings: Settings) -> DoctorFinding:
     name = await verified_domain(settings) or settings.mail_host
     for answer in (await resolver.mx(name), await resolver.txt(name)):
         if isinstance(answer, TemporaryFailure):
             if settings.delivery == "local" and not settings.dns_servers:
-                mend = f"See {settings.state}/log/dns.log."
+                mend = f"Read {settings.state}/log/dns.log."
             else:
-                mend = f"Name servers that answer in {variable('dns_servers')}, or mend /etc/resolv.conf."
+                mend = f"Set {variable('dns_servers')} to name servers that answer, or correct /etc/resolv.conf."
             return bad("dns", answer.detail, mend)
-    return good("dns", f"MX and TXT of {name} are answered")
+    return good("dns", f"answers for MX and TXT of {name}")
 
 
-async def _mail_host(resolver: Resolver, settings: Settings) -> Finding:
-    """Forward-confirmed reverse DNS: large providers refuse hosts without it."""
+async def _mail_host(resolver: Resolver, settings: Settings) -> DoctorFinding:
+    """Check forward-confirmed reverse DNS; large providers refuse hosts without it."""
     host = settings.mail_host
     addresses = await _addresses(resolver, host)
     if not addresses:
-        mend = f"Publish {host} (A, AAAA) with the address that mail leaves from, or correct {variable('mail_host')}."
+        mend = f"Publish A or AAAA of {host} with the source address of mail, or correct {variable('mail_host')}."
         return bad("mail host", f"{host} has no address", mend)
     for address in addresses:
         reverse = await _reverse(resolver, address)
         confirmed = [name for name in reverse if address in await _addresses(resolver, name)]
         if not confirmed:
-            mend = f"Have the provider of {address} set its reverse record (PTR) to {host}."
+            mend = f"Ask the provider of {address} to set its reverse record (PTR) to {host}."
             return bad("mail host", f"{address} of {host} has the reverse name {', '.join(reverse) or 'none'}", mend)
-    return good("mail host", f"{host} is {', '.join(addresses)}, and its reverse names lead back")
+    return good("mail host", f"{host} has {', '.join(addresses)}, confirmed by reverse DNS")
 
 
 async def _addresses(resolver: Resolver, name: str) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 -- name: server_facts
--- What an operator can set wrong, the connections in use, the server's clock and its replicas.
+-- Settings for durability and replication, connections in use, the server's clock and its replicas.
 SELECT current_setting('server_version_num')::int AS version, current_setting('fsync') AS fsync,
        current_setting('synchronous_commit') AS synchronous_commit,
        current_setting('full_page_writes') AS full_page_writes,
@@ -11,7 +11,7 @@ SELECT current_setting('server_version_num')::int AS version, current_setting('f
        current_setting('synchronous_standby_names') AS wanted;
 
 -- name: due_facts
--- Due rows of the shards below $1, at most $2 counted a shard, and the oldest due time.
+-- Number of due rows in the shards below $1 (at most $2 counted per shard), and the oldest due time.
 SELECT coalesce(sum(d.rows), 0)::bigint AS rows, min(d.oldest) AS oldest
 FROM generate_series(0, $1::int - 1) AS s (shard)
 CROSS JOIN LATERAL (
@@ -20,7 +20,7 @@ CROSS JOIN LATERAL (
 ) AS d;
 
 -- name: shard_facts
--- How many of the shards below $1 nobody living owns, how many members there are, and whose lease has run out.
+-- How many shards below $1 have no owner, how many members there are, and the names of those with an expired lease.
 SELECT ($1::int - (SELECT count(*) FROM shard_owners o JOIN shard_members m ON m.id = o.owner WHERE o.shard < $1))::int
            AS unowned,
        (SELECT count(*)::int FROM shard_members) AS members,

@@ -1,7 +1,6 @@
-"""What the doctor asks of the addresses that mail leaves from: whether names and reverse names confirm each other.
+"""Checks of source addresses: forward-confirmed reverse DNS (FCrDNS), and an EHLO name that matches it.
 
-Large providers refuse mail from an address without a reverse name that leads back to it (FCrDNS), and many score down
-a greeting that is another name than that.
+Large providers refuse mail from an address without it, and many lower the score of a sender whose EHLO name differs.
 """
 
 import socket
@@ -12,33 +11,39 @@ from msgspec import Struct
 from engine.base.settings import Settings, variable
 from engine.store.resolver import Records, Resolver, TemporaryFailure
 from mta.outbound.source_ips.addresses import SourceAddress, sources_of, why_not_ours
-from ops.doctor.finding import Finding, bad, good
+from ops.doctor.finding import DoctorFinding, bad, good
 
-# Behind address translation the world sees another address than the one that connections are bound to.
-_INSIDE = tuple(
+# Behind address translation, receivers see another address than the one that connections are bound to.
+_PRIVATE = tuple(
     ip_network(text)
     for text in ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 )
-# a.root-servers.net: nothing is sent there; the system is only asked which address it would use.
-_WORLD = {socket.AF_INET: "198.41.0.4", socket.AF_INET6: "2001:503:ba3e::2:30"}
+# a.root-servers.net. No packet is sent: connecting a UDP socket shows the address that the system would use.
+_INTERNET = {socket.AF_INET: "198.41.0.4", socket.AF_INET6: "2001:503:ba3e::2:30"}
 _RECORD = {"4": "A", "6": "AAAA"}
 
 
-class _Seen(Struct):
-    """What was found about one source, and what there is to publish."""
+class _SourceChecks(Struct):
+    """Results for one source address, collected by the functions below, and the records to publish."""
 
     found: list[str]
     publish: list[str]
 
 
-async def sources(settings: Settings) -> list[Finding]:
-    """Each source, or where none is configured what the system would use: PTR, forward confirmation, EHLO name."""
+async def sources(settings: Settings) -> list[DoctorFinding]:
+    """Check each configured source address, or the system's default ones: PTR, forward confirmation, EHLO name."""
     if settings.delivery != "live":
-        return [good("sources", "not looked at: in local mode no mail leaves this machine")]
+        return [good("sources", "not checked: in local mode no mail leaves this machine")]
     configured = sources_of(settings)
-    chosen = configured or _chosen_by_the_system(settings)
+    chosen = configured or _default_sources(settings)
     if not chosen:
-        return [bad("sources", "this host has no route to the world", "Give it one: mail can't leave without.")]
+        return [
+            bad(
+                "sources",
+                "this host has no route to the internet",
+                "Configure a default route; mail can't be sent without one.",
+            )
+        ]
     resolver = Resolver.from_settings(settings)
     try:
         return [await _examined(resolver, source, ours=bool(configured)) for source in chosen]
@@ -46,28 +51,28 @@ async def sources(settings: Settings) -> list[Finding]:
         await resolver.close()
 
 
-def _chosen_by_the_system(settings: Settings) -> list[SourceAddress]:
+def _default_sources(settings: Settings) -> list[SourceAddress]:
     found = []
-    for family, world in _WORLD.items():
+    for family, target in _INTERNET.items():
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((world, 53))
+                probe.connect((target, 53))
                 found.append(SourceAddress(probe.getsockname()[0], settings.mail_host))
         except OSError:
-            continue  # no route in this family: no mail leaves by it
+            continue  # no route in this address family
     return found
 
 
-async def _examined(resolver: Resolver, source: SourceAddress, *, ours: bool) -> Finding:
+async def _examined(resolver: Resolver, source: SourceAddress, *, ours: bool) -> DoctorFinding:
     check = f"source {source.ip}"
     problem = why_not_ours(source.ip) if ours else None
     if problem is not None:
-        mend = f"Add the address to this host, or take it out of {variable('source_ips')}."
-        return bad(check, f"mail can't leave from it here: {problem}", mend)
-    seen = _Seen([f"greets as {source.helo}"], [])
+        mend = f"Add the address to this host, or remove it from {variable('source_ips')}."
+        return bad(check, f"can't be used on this host: {problem}", mend)
+    seen = _SourceChecks([f"EHLO name {source.helo}"], [])
     here = ip_address(source.ip)
-    if any(here in network for network in _INSIDE):
-        await _from_inside(resolver, source, seen)
+    if any(here in network for network in _PRIVATE):
+        await _translated(resolver, source, seen)
     else:
         await _forward(resolver, source, seen)
         await _reverse(resolver, source.ip, source.helo, seen)
@@ -76,22 +81,22 @@ async def _examined(resolver: Resolver, source: SourceAddress, *, ours: bool) ->
     return good(check, "; ".join(seen.found))
 
 
-async def _from_inside(resolver: Resolver, source: SourceAddress, seen: _Seen) -> None:
-    """Nobody outside sees this address: what the name stands for is taken for the one they see."""
+async def _translated(resolver: Resolver, source: SourceAddress, seen: _SourceChecks) -> None:
+    """Check a private address: receivers see its public one, taken from the EHLO name's records."""
     record = _RECORD[source.family]
-    outside = await _addresses(resolver, source.helo, source.family)
-    if isinstance(outside, TemporaryFailure):
-        _unknown(seen, record, source.helo, outside)
-    elif not outside:
+    public = await _addresses(resolver, source.helo, source.family)
+    if isinstance(public, TemporaryFailure):
+        _unknown(seen, record, source.helo, public)
+    elif not public:
         seen.found.append(f"{record} of {source.helo} missing")
-        seen.publish.append(f"Publish {source.helo} {record} with the address that the world sees mail come from.")
+        seen.publish.append(f"Publish {source.helo} {record} with the public address that mail comes from.")
     else:
-        seen.found.append(f"is translated on its way; judged by {record} of {source.helo}, {', '.join(outside)}")
-        for ip in outside:
+        seen.found.append(f"private address; {record} of {source.helo} gives the public {', '.join(public)}")
+        for ip in public:
             await _reverse(resolver, ip, source.helo, seen)
 
 
-async def _forward(resolver: Resolver, source: SourceAddress, seen: _Seen) -> None:
+async def _forward(resolver: Resolver, source: SourceAddress, seen: _SourceChecks) -> None:
     record = _RECORD[source.family]
     found = await _addresses(resolver, source.helo, source.family)
     if isinstance(found, TemporaryFailure):
@@ -104,7 +109,7 @@ async def _forward(resolver: Resolver, source: SourceAddress, seen: _Seen) -> No
         seen.publish.append(f"Publish {source.helo} {record} {source.ip}.")
 
 
-async def _reverse(resolver: Resolver, ip: str, name: str, seen: _Seen) -> None:
+async def _reverse(resolver: Resolver, ip: str, name: str, seen: _SourceChecks) -> None:
     answer = await resolver.names(ip)
     if isinstance(answer, TemporaryFailure):
         _unknown(seen, "PTR", ip, answer)
@@ -115,12 +120,12 @@ async def _reverse(resolver: Resolver, ip: str, name: str, seen: _Seen) -> None:
         return
     if names:
         leads = [one for one in names if ip in (await _plain(resolver, one, ip))]
-        confirmed = "which leads back" if leads else "which does not lead back"
+        confirmed = "which resolves back" if leads else "which does not resolve back"
         seen.found.append(f"PTR of {ip} mismatch ({', '.join(names)}, {confirmed})")
     else:
         seen.found.append(f"PTR of {ip} missing")
     pointer = ip_address(ip).reverse_pointer
-    seen.publish.append(f"Have the provider of {ip} publish {pointer} PTR {name}.")
+    seen.publish.append(f"Ask the provider of {ip} to publish {pointer} PTR {name}.")
 
 
 async def _plain(resolver: Resolver, name: str, ip: str) -> tuple[str, ...]:
@@ -135,6 +140,6 @@ async def _addresses(resolver: Resolver, name: str, family: str) -> tuple[str, .
     return tuple(str(ip_address(one)) for one in answer.values) if isinstance(answer, Records) else ()
 
 
-def _unknown(seen: _Seen, record: str, name: str, failure: TemporaryFailure) -> None:
+def _unknown(seen: _SourceChecks, record: str, name: str, failure: TemporaryFailure) -> None:
     seen.found.append(f"{record} of {name} unknown ({failure.detail})")
-    seen.publish.append(f"Look again once DNS answers for {record} of {name}.")
+    seen.publish.append(f"Run `ops doctor` again when DNS answers for {record} of {name}.")

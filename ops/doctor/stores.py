@@ -1,4 +1,4 @@
-"""What the doctor asks of the servers behind the two URLs: who is primary, who follows, who is away. Only reads."""
+"""Checks of the PostgreSQL and Redis servers behind the two URLs: version, role, availability. They only read."""
 
 import asyncio
 from typing import Any
@@ -11,16 +11,16 @@ from engine.base.redis_url import RedisServers, RedisTopology, parse
 from engine.base.settings import Settings, variable
 from engine.store import redis as redis_store
 from engine.store.postgres_hosts import hosts_of, url_without_hosts
-from ops.doctor.finding import Finding, bad, good, said
+from ops.doctor.finding import DoctorFinding, bad, describe_error, good
 
 TIMEOUT_S = 5.0
 OLDEST_REDIS = (7, 0)
-_HARMLESS = "mail is accepted meanwhile and delivered some seconds later."
+_HARMLESS = "Until then, mail is accepted and delivered some seconds later."
 _INFO = ("INFO", "server", "replication", "memory", "cluster")
 
 
-async def postgres_servers(settings: Settings) -> list[Finding]:
-    """Each server of a URL that names several: exactly one takes writes."""
+async def postgres_servers(settings: Settings) -> list[DoctorFinding]:
+    """Check that exactly one PostgreSQL server of a URL with several takes writes."""
     assert settings.database_url is not None
     hosts = hosts_of(settings.database_url)
     if len(hosts) < 2:
@@ -30,10 +30,16 @@ async def postgres_servers(settings: Settings) -> list[Finding]:
     found = ", ".join(f"{host}:{port} {state}" for (host, port), state in zip(hosts, states, strict=True))
     primaries = states.count("primary")
     if primaries != 1:
-        mend = "Promote one replica." if primaries == 0 else "Stop the server that was primary before, and rejoin it."
+        mend = "Promote one replica." if primaries == 0 else "Stop the former primary, and let it follow the new one."
         return [bad("postgres servers", found, mend)]
-    if any(state.startswith("away") for state in states):
-        return [bad("postgres servers", found, f"Start it, or take it out of {variable('database_url')}.")]
+    if any(state.startswith("unavailable") for state in states):
+        return [
+            bad(
+                "postgres servers",
+                found,
+                f"Start the unavailable server, or remove it from {variable('database_url')}.",
+            )
+        ]
     return [good("postgres servers", found)]
 
 
@@ -51,13 +57,13 @@ async def _postgres_state(url: str, host: tuple[str, str]) -> str:
             follows = await connection.fetchval("SELECT pg_is_in_recovery()")
         finally:
             connection.terminate()
-    except Exception as error:  # noqa: BLE001 - whatever a foreign server brings about is the finding
-        return f"away ({said(error)})"
+    except Exception as error:  # noqa: BLE001 - any error of an operator's server is the finding
+        return f"unavailable ({describe_error(error)})"
     return "replica" if follows else "primary"
 
 
-class _Seen(Struct):
-    """One Redis server: its URL, and what INFO says; None: why it is away."""
+class _RedisState(Struct):
+    """State of one Redis server: the fields of INFO, or in `away` why it is unavailable."""
 
     name: str
     facts: dict[str, str] | None
@@ -68,16 +74,16 @@ class _Seen(Struct):
         return self.facts is not None and self.facts.get("role") == "master"
 
 
-async def redis(settings: Settings) -> list[Finding]:
-    """Versions, who is primary, and what they do when memory runs out."""
+async def redis(settings: Settings) -> list[DoctorFinding]:
+    """Check versions, roles and the eviction policy of the Redis servers."""
     assert settings.redis_url is not None
     servers = parse(settings.redis_url)
-    seen = await asyncio.gather(*[_redis_seen(url) for url in servers.urls])
+    seen = await asyncio.gather(*[_redis_state(url) for url in servers.urls])
     answering = [one for one in seen if one.facts is not None]
     if not answering:
         mend = (
-            f"Check {variable('redis_url')} where it is set, else see {settings.state}/log/valkey.log, and start the"
-            f" server; {_HARMLESS}"
+            f"Check {variable('redis_url')} if it is set, otherwise read {settings.state}/log/valkey.log. Then start"
+            f" the server. {_HARMLESS}"
         )
         return [bad("redis", f"does not answer ({seen[0].away})", mend)]
     found = [_version(answering)]
@@ -89,20 +95,20 @@ async def redis(settings: Settings) -> list[Finding]:
     return [*found, _policy(answering)]
 
 
-async def _redis_seen(url: str) -> _Seen:
+async def _redis_state(url: str) -> _RedisState:
     name = url.rpartition("@")[2].partition("?")[0].removeprefix("redis://").removeprefix("rediss://")
     client = redis_store.connect(url, timeout_s=TIMEOUT_S)
     try:
         answer = await client.one(*_INFO)
         lines = answer.decode("utf-8", "replace").splitlines()
-        return _Seen(name, dict(line.partition(":")[::2] for line in lines))
-    except Exception as error:  # noqa: BLE001 - whatever a foreign URL and server bring about is the finding
-        return _Seen(name, None, said(error))
+        return _RedisState(name, dict(line.partition(":")[::2] for line in lines))
+    except Exception as error:  # noqa: BLE001 - any error of an operator's URL or server is the finding
+        return _RedisState(name, None, describe_error(error))
     finally:
         await client.aclose()
 
 
-def _version(answering: list[_Seen]) -> Finding:
+def _version(answering: list[_RedisState]) -> DoctorFinding:
     versions = sorted({_fact(one, "redis_version") for one in answering})
     found = f"answers, Redis protocol {', '.join(versions)}"
     for version in versions:
@@ -111,49 +117,61 @@ def _version(answering: list[_Seen]) -> Finding:
     return good("redis", found)
 
 
-def _roles(servers: RedisServers, seen: list[_Seen]) -> Finding:
+def _roles(servers: RedisServers, seen: list[_RedisState]) -> DoctorFinding:
     found = ", ".join(f"{one.name} {_role(one)}" for one in seen)
     check = "redis servers"
     if any(one.facts is not None and one.facts.get("cluster_enabled") == "1" for one in seen):
-        return bad(check, f"{found}: it is part of a cluster", f"Write redis+cluster:// in {variable('redis_url')}.")
+        return bad(
+            check, f"{found}: it is part of a cluster", f"Use the scheme redis+cluster:// in {variable('redis_url')}."
+        )
     primaries = sum(one.primary for one in seen)
     if primaries == 0:
-        return bad(check, found, f"Promote one (REPLICAOF NO ONE), or name the primary; {_HARMLESS}")
+        return bad(
+            check,
+            found,
+            f"Promote one server (REPLICAOF NO ONE), or add the primary to {variable('redis_url')}. {_HARMLESS}",
+        )
     if primaries > 1:
-        return bad(check, found, "Let the one that was primary before follow the other (REPLICAOF host port).")
+        return bad(check, found, "Make the former primary follow the other (REPLICAOF host port).")
     if any(one.facts is None for one in seen):
-        return bad(check, found, f"Start it, or take it out of {variable('redis_url')}.")
-    return good(check, found if servers.kind is RedisTopology.PRIMARY else "one, and it takes writes")
+        return bad(check, found, f"Start the unavailable server, or remove it from {variable('redis_url')}.")
+    return good(check, found if servers.kind is RedisTopology.PRIMARY else "one server, which takes writes")
 
 
-async def _clustered(url: str, answering: list[_Seen]) -> Finding:
+async def _clustered(url: str, answering: list[_RedisState]) -> DoctorFinding:
     check = "redis cluster"
     if any(one.facts is not None and one.facts.get("cluster_enabled") != "1" for one in answering):
-        return bad(check, "a server of the URL is not part of a cluster", f"Correct {variable('redis_url')}.")
+        return bad(
+            check,
+            "a server of the URL is not part of a cluster",
+            f"Name only cluster nodes in {variable('redis_url')}.",
+        )
     client = redis_store.connect(url, timeout_s=TIMEOUT_S)
     try:
         await client.ping()
     except redis_store.RedisUnavailable as error:
-        mend = f"Start the missing servers, or let their replicas take over (CLUSTER FAILOVER FORCE); {_HARMLESS}"
+        mend = f"Start the missing servers, or promote their replicas (CLUSTER FAILOVER FORCE). {_HARMLESS}"
         return bad(check, str(error), mend)
     finally:
         await client.aclose()
-    return good(check, "every slot has a primary that answers")
+    return good(check, "all slots have a primary that answers")
 
 
-def _policy(answering: list[_Seen]) -> Finding:
+def _policy(answering: list[_RedisState]) -> DoctorFinding:
     policies = sorted({_fact(one, "maxmemory_policy") for one in answering})
     found = f"maxmemory-policy {', '.join(policies)}"
     if policies != ["noeviction"]:
-        return bad("redis memory", found, "Set maxmemory-policy to noeviction: an evicted stream is a lost hint.")
+        return bad(
+            "redis memory", found, "Set maxmemory-policy to noeviction. Otherwise Redis may evict streams of hints."
+        )
     return good("redis memory", found)
 
 
-def _role(one: _Seen) -> str:
+def _role(one: _RedisState) -> str:
     if one.facts is None:
-        return f"away ({one.away})"
+        return f"unavailable ({one.away})"
     return "primary" if one.primary else "replica"
 
 
-def _fact(one: _Seen, name: str) -> Any:
+def _fact(one: _RedisState, name: str) -> Any:
     return (one.facts or {}).get(name, "unknown").strip()

@@ -181,18 +181,18 @@ class Responder:
         elif len(self._tasks) < _PENDING:  # else as lost as any datagram
             self._spawn(self._answer_udp(request, sender, plain if steady is None else None))
 
-    def _plain(self, request: bytes) -> dns_plain.PlainQuestion | None:
+    def _plain(self, request: bytes) -> dns_plain.LocalQuestion | None:
         """A question that can be answered without dnspython, and whose answer is nobody's special wish."""
         plain = dns_plain.read(request) if self._caches else None
         if plain is None or plain.name in self._zone or self._behaviour(plain.name, plain.rdtype) != DnsBehaviour():
             return None
         return plain
 
-    def _log(self, plain: dns_plain.PlainQuestion | None) -> None:
+    def _log(self, plain: dns_plain.LocalQuestion | None) -> None:
         if plain is not None:
             self.questions.append(LoggedQuestion(plain.name, plain.rdtype, "udp"))
 
-    async def _answer_udp(self, request: bytes, sender: tuple[str, int], plain: dns_plain.PlainQuestion | None) -> None:
+    async def _answer_udp(self, request: bytes, sender: tuple[str, int], plain: dns_plain.LocalQuestion | None) -> None:
         values = None if plain is None or self._fallback is None else await self._fallback(plain.name, plain.rdtype)
         response = None if plain is None or values is None else dns_plain.answer(request, plain, _CHANGING_TTL, values)
         if response is None:

@@ -22,7 +22,7 @@ _RECURSION: Final = 0x80  # RA
 _MAX_REPLY_BYTES: Final = 512  # RFC 1035 4.2.1, without EDNS
 
 
-class PlainQuestion(NamedTuple):
+class LocalQuestion(NamedTuple):
     """A question: the name in lower case, the type, and where the question ends."""
 
     name: str
@@ -31,7 +31,7 @@ class PlainQuestion(NamedTuple):
     edns: bool
 
 
-def read(request: bytes) -> PlainQuestion | None:
+def read(request: bytes) -> LocalQuestion | None:
     """The question in a packet."""
     if len(request) < _HEADER or request[2] & 0xFE or request[4:10] != b"\0\x01\0\0\0\0" or request[10]:
         return None  # anything but a standard query with one question
@@ -50,10 +50,10 @@ def read(request: bytes) -> PlainQuestion | None:
     edns = request[11] == 1
     if rest[: _PAYLOAD.start] + rest[_PAYLOAD.stop :] != (_OPT[:3] + _OPT[5:] if edns else b"") or request[11] > 1:
         return None
-    return PlainQuestion(b".".join(labels).decode("ascii").lower(), kind, end, edns)
+    return LocalQuestion(b".".join(labels).decode("ascii").lower(), kind, end, edns)
 
 
-def answer(request: bytes, asked: PlainQuestion, ttl: int, values: Sequence[str]) -> bytes | None:
+def answer(request: bytes, asked: LocalQuestion, ttl: int, values: Sequence[str]) -> bytes | None:
     """The answer with these records, in zone file form; NOERROR without any."""
     records = []
     for value in values:

@@ -45,7 +45,7 @@ _PUT_OFF = 12
 
 
 def main() -> None:
-    """The process's entry."""
+    """Run the worker process until SIGTERM or SIGINT."""
     settings = load(os.environ).settings
     logs.configure("worker", settings.log_level, settings.state)
     try:
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 class Context(Struct, frozen=True):
-    """What the jobs work with."""
+    """Resources that all jobs share."""
 
     pool: asyncpg.Pool
     settings: Settings
@@ -72,14 +72,14 @@ class Job(Struct, frozen=True):
     share: float = 1.0
 
     def wait_s(self, took_s: float) -> float:
-        """How long to wait after a run that took so long."""
+        """Return the seconds to wait after a run that took `took_s`."""
         return min(max(self.every_s, took_s / self.share), _PUT_OFF * self.every_s)
 
 
 async def run(settings: Settings) -> None:
     """Work until SIGTERM or SIGINT."""
     if settings.database_url is None:
-        raise RuntimeError("the worker needs WAYBILL_DATABASE_URL")
+        raise RuntimeError("The worker needs WAYBILL_DATABASE_URL. Set it, or start Waybill with `ops up`.")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -112,7 +112,7 @@ async def _repeat(job: Job, context: Context) -> None:
             _log.debug("job done", job=job.name, took_s=round(time.monotonic() - began, 4))
         except (DatabaseUnavailable, OSError) as error:
             gauges.JOB_FAILED.labels(job.name).inc()
-            _log.warning("job put off", job=job.name, error=repr(error))
+            _log.warning("job delayed", job=job.name, error=repr(error))
         except Exception:  # noqa: BLE001 - process loop: one job must not end the others
             gauges.JOB_FAILED.labels(job.name).inc()
             _log.exception("job failed", job=job.name)
@@ -136,7 +136,9 @@ async def _backlog(context: Context) -> None:
 async def _log_ends(context: Context) -> None:
     broken = await _LOGS.look(context.pool)
     if broken:
-        _log.error("logs end wrongly", accounts=[ids.format_id(ids.Kind.ACCOUNT, one) for one in broken])
+        _log.error(
+            "account log does not match its head", accounts=[ids.format_id(ids.Kind.ACCOUNT, one) for one in broken]
+        )
 
 
 async def _partitions(context: Context) -> None:
@@ -150,7 +152,7 @@ async def _partitions(context: Context) -> None:
 
 
 async def _webhook_history(context: Context) -> None:
-    """What was posted is kept for a month, and so are endpoints that were deleted."""
+    """Delete webhook attempts and deleted endpoints after a month."""
     async with context.pool.acquire() as connection:
         await partitions.drop_before(connection, "webhook_attempts", clock.now() - webhooks_service.KEPT)
     await webhooks_service.forget_deleted(context.pool, clock.now())
@@ -185,12 +187,12 @@ async def _ended(context: Context) -> None:
 
 
 async def _standings(context: Context) -> None:
-    """Accounts whose mail bounces or is complained about too much are suspended."""
+    """Suspend accounts with too many bounces or complaints."""
     await suspend.judge(context.pool, clock.now())
 
 
 async def _ended_holds(context: Context) -> None:
-    """Mail goes out again that was held until now, as that of an account that goes on."""
+    """End expired holds and deliver their mail."""
     await queue_admin.finish(context.pool)
 
 

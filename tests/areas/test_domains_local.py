@@ -10,7 +10,7 @@ import pytest
 from engine.areas.domains.service import identity, remove_domain
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
-from ops import operate
+from ops import admin
 from ops.local.dns import Lookup, Published, Responder, local_world
 from tests.harness.domains import Place
 
@@ -62,11 +62,11 @@ async def test_locally_a_removed_domains_keys_are_answered_while_mail_may_need_t
 async def test_the_operators_commands_work_with_any_form_of_the_name(place: Place) -> None:
     account = await place.account()
     plain = name()
-    made = await operate.add_domain(
+    made = await admin.add_domain(
         place.pool, place.settings, account=account.public_id, name=f"BÜCHER.{plain}.", verified=False
     )
-    found = await operate.check_domain(place.pool, place.settings, account=account.public_id, name=f"bücher.{plain}")
-    none = await operate.check_domain(place.pool, place.settings, account=account.public_id, name=f"no.{plain}")
+    found = await admin.check_domain(place.pool, place.settings, account=account.public_id, name=f"bücher.{plain}")
+    none = await admin.check_domain(place.pool, place.settings, account=account.public_id, name=f"no.{plain}")
 
     assert made["status"] == "pending"
     assert set(made["records"][0]) == {"type", "host", "value", "required"}

@@ -21,7 +21,7 @@ from engine.flows.sending import queue_admin
 from engine.ledger import log
 from engine.ledger.events import append_events
 from engine.store.postgres import open_pool
-from ops import standing
+from ops import accounts
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api
@@ -163,7 +163,7 @@ async def test_the_owners_are_told_why_and_when_it_is_over(pool: asyncpg.Pool) -
     assert await last_event(pool, account.id) == (
         "account.suspended", {"cause": "rates", "reason": why, "actor": "service"},
     )  # fmt: skip
-    await standing.resume(pool, account=account.public_id)
+    await accounts.resume(pool, account=account.public_id)
     assert await last_event(pool, account.id) == ("account.resumed", {"actor": "operator"})
     name = await pool.fetchval("SELECT name FROM accounts WHERE id = $1", account.id)
     assert await mails(pool, owner.email) == [
@@ -178,7 +178,7 @@ async def test_a_resumed_account_is_not_suspended_again_for_the_same_old_mail(po
     assert await judged(pool, account.id)
     before = clock.now()
     await asyncio.sleep(0.01)
-    await standing.resume(pool, account=account.public_id)
+    await accounts.resume(pool, account=account.public_id)
 
     await outcomes(pool, account.id, accepted=before, bounced=300, complained=5)
     assert not await judged(pool, account.id)
@@ -218,22 +218,22 @@ async def test_causes_add_up_and_each_is_lifted_by_itself(pool: asyncpg.Pool) ->
 async def test_a_reason_is_one_line_of_words(pool: asyncpg.Pool, reason: str) -> None:
     account = await make_account(pool)
     with pytest.raises(ValueError, match="reason"):
-        await standing.suspend(pool, account=account.public_id, reason=reason)
+        await accounts.suspend(pool, account=account.public_id, reason=reason)
     assert await status(pool, account.id) == "active"
 
 
 async def test_the_operator_sees_how_an_account_stands(pool: asyncpg.Pool) -> None:
     account = await make_account(pool)
     child = await open_sub_account(pool, account.id, name="Shop", monthly_limit=None, actor="operator")
-    shown = await standing.suspend(pool, account=account.public_id, reason="spam traps")
+    shown = await accounts.suspend(pool, account=account.public_id, reason="spam traps")
 
     assert (shown["status"], shown["suspensions"][0]["reason"]) == ("suspended", "spam traps")
     below = ids.format_id(ids.Kind.ACCOUNT, child.id)
     assert shown["subAccounts"] == [{"id": below, "name": "Shop", "status": "suspended"}]
-    assert {one["accountId"]: one["status"] for one in await standing.listed(pool, limit=5)}[below] == "suspended"
-    assert (await standing.resume(pool, account=account.public_id))["suspensions"] == []
+    assert {one["accountId"]: one["status"] for one in await accounts.listed(pool, limit=5)}[below] == "suspended"
+    assert (await accounts.resume(pool, account=account.public_id))["suspensions"] == []
     with pytest.raises(ValueError, match="there is no account"):
-        await standing.shown(pool, account=ids.format_id(ids.Kind.ACCOUNT, ids.uuid7()))
+        await accounts.shown(pool, account=ids.format_id(ids.Kind.ACCOUNT, ids.uuid7()))
 
 
 async def until_status(api: Api, token: str, wanted: int) -> Answer:
@@ -249,7 +249,7 @@ async def test_keys_get_the_uniform_401_and_people_may_look(api: Api, pool: asyn
     account = await make_account(pool)
     owner = await make_person(pool, account.id)
     assert (await api.get("/v1/streams", account.token)).status == 200
-    await standing.suspend(pool, account=account.public_id, reason="spam traps")
+    await accounts.suspend(pool, account=account.public_id, reason="spam traps")
 
     refused = await until_status(api, account.token, 401)
     nobody = await api.get("/v1/streams", "svc_live_nobody")
@@ -257,7 +257,7 @@ async def test_keys_get_the_uniform_401_and_people_may_look(api: Api, pool: asyn
     assert (await api.get("/v1/streams", person=owner)).status == 200
     changed = await api.post("/v1/streams", None, {"id": "x"}, person=owner)
     assert (changed.status, changed.error["type"]) == (403, "account_suspended")
-    await standing.resume(pool, account=account.public_id)
+    await accounts.resume(pool, account=account.public_id)
     assert (await until_status(api, account.token, 200)).status == 200
 
 

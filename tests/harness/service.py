@@ -24,9 +24,9 @@ from msgspec import Struct
 from engine.base.plans import Plan
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, temporary
-from ops import operate
-from ops.fleet import ROOT
+from ops import admin
 from ops.local.sink_store import SinkEntry, entries
+from ops.process_specs import ROOT
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S
 
@@ -59,13 +59,13 @@ async def new_access(service: Service) -> ApiAccess:
     """An account of its own on a running service, with a key and a verified domain."""
     settings = service.settings
     number = next(_accounts)
-    async with operate.opened(settings) as pool:
-        account = await operate.create_account(
+    async with admin.opened(settings) as pool:
+        account = await admin.create_account(
             pool, name=f"Account {number}", email=f"owner{number}@journeys.test", plan=Plan.SCALE, daily_cap=100_000
         )
-        key = await operate.create_key(pool, settings, account=account["accountId"], name="journey", scopes=["all"])
+        key = await admin.create_key(pool, settings, account=account["accountId"], name="journey", scopes=["all"])
         name = f"journey{number}.test"
-        await operate.add_domain(pool, settings, account=account["accountId"], name=name, verified=True)
+        await admin.add_domain(pool, settings, account=account["accountId"], name=name, verified=True)
     return ApiAccess(account["accountId"], key["apiKey"], f"drill@{name}")
 
 

@@ -17,7 +17,7 @@ from loadtests.drill.fresh_service import until_empty
 from loadtests.drill.kill_drills import drill
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, ServicePart
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S
 from tests.harness.service import (

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
-from ops import operate
+from ops import admin
 from tests.harness.api import Api
 from tests.harness.service import (
     arrived,
@@ -133,7 +133,7 @@ async def test_the_operator_sees_and_names_whom_system_mail_comes_from(service: 
 
 async def test_a_state_folder_from_before_gets_its_platform_account() -> None:
     with running() as service:
-        async with operate.opened(service.settings) as pool:
+        async with admin.opened(service.settings) as pool:
             await pool.execute("DELETE FROM platform")
             await pool.execute(
                 "UPDATE domains SET status = 'failed', deleted_at = now() WHERE name = $1", service.settings.mail_host

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from engine.base.settings import PREFIX
-from ops.fleet import ROOT
+from ops.process_specs import ROOT
 
 
 @pytest.mark.timeout(120)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from engine.base.settings import load
 from loadtests.ports import reserve_port
-from ops.doctor import Finding, examine
+from ops.doctor import DoctorFinding, examine
 
 
 def environ(state: Path, **more: object) -> dict[str, str]:
@@ -17,7 +17,7 @@ def environ(state: Path, **more: object) -> dict[str, str]:
     return {name: str(value) for name, value in ({"WAYBILL_STATE": state} | ports | more).items()}
 
 
-async def examined(variables: dict[str, str]) -> dict[str, Finding]:
+async def examined(variables: dict[str, str]) -> dict[str, DoctorFinding]:
     """The findings by check; every bad one says what to do, in a sentence."""
     found = await asyncio.to_thread(examine, load(variables))
     for finding in found:

@@ -100,7 +100,7 @@ def test_rows_stand_as_a_table_under_their_name_behind_the_fields(capsys: pytest
 
 def test_a_file_of_another_user_is_told_with_both_users(tmp_path: Path) -> None:
     refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "pepper"))
-    assert sentence(refused).startswith("The user ")
+    assert sentence(refused).startswith("User ")
     assert f"may not use {tmp_path / 'pepper'}." in sentence(refused)
     assert "`sudo -u root …`" in sentence(PermissionError(errno.EACCES, "no", "/proc/1/x")) or os.geteuid() == 0
 
@@ -110,9 +110,9 @@ def test_a_file_of_another_user_is_told_with_both_users(tmp_path: Path) -> None:
     [
         (DatabaseLoginRefused("no such password"), "WAYBILL_DATABASE_URL"),
         (SchemaMismatch('relation "x" does not exist'), "Run `ops migrate`."),
-        (DatabaseUnavailable("the database system is starting up"), "does not serve us now"),
+        (DatabaseUnavailable("the database system is starting up"), "PostgreSQL is unavailable"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "`ops doctor`"),
-        (TimeoutError(), "No answer in time."),
+        (TimeoutError(), "did not answer in time."),
     ],
 )
 def test_errors_of_servers_say_what_to_do(error: Exception, says: str) -> None:

@@ -14,8 +14,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from engine.base.settings import PREFIX, PROCESSES, Settings, load, variable
-from ops import fleet, sockets
-from ops.fleet import ROOT
+from ops import process_specs, sockets
+from ops.process_specs import ROOT
 
 DEPLOY = ROOT / "ops" / "deploy"
 SYSTEMD = DEPLOY / "systemd"
@@ -106,7 +106,7 @@ def test_a_port_that_nothing_serves_is_not_opened() -> None:
     names = {name for line in enabled for name in re.findall(r"waybill-(\w+)\.socket", line)}
 
     assert names == set(sockets.KNOWN) - {sockets.SMTP}
-    assert names == set(fleet.doors_of(Settings()))
+    assert names == set(process_specs.socket_names(Settings()))
 
 
 @pytest.mark.parametrize("name", SOCKETS)

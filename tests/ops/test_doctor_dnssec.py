@@ -12,7 +12,7 @@ import pytest
 
 from engine.base.settings import HostPort, Settings
 from ops.doctor.dnssec import dnssec
-from ops.doctor.finding import Finding
+from ops.doctor.finding import DoctorFinding
 
 Answer = Callable[[dns.message.Message, dns.message.Message], None]
 
@@ -65,7 +65,7 @@ def refuses(query: dns.message.Message, answer: dns.message.Message) -> None:
     answer.set_rcode(dns.rcode.REFUSED)
 
 
-async def found(*servers: HostPort) -> Finding:
+async def found(*servers: HostPort) -> DoctorFinding:
     (one,) = await dnssec(Settings(delivery="live", dnssec_trusted=True, dns_servers=servers))
     assert one.check == "dnssec"
     return one
@@ -74,8 +74,8 @@ async def found(*servers: HostPort) -> Finding:
 @pytest.mark.parametrize(
     ("complete", "well", "said"),
     [
-        (validates, True, "the root zone is authentic, the unsigned home.arpa. is not"),
-        (echoes, False, "calls home.arpa. authentic, which is unsigned"),
+        (validates, True, "the root zone is marked authentic, the unsigned home.arpa. is not"),
+        (echoes, False, "marks the unsigned home.arpa. as authentic"),
         (ignores, False, "does not validate"),
         (refuses, False, "refuses to answer"),
     ],
@@ -92,11 +92,11 @@ async def test_one_of_several_servers_that_echoes_is_named() -> None:
         one = await found(good, bad)
 
     assert not one.ok
-    assert one.found.startswith(f"{bad} calls")
+    assert one.found.startswith(f"{bad} marks")
 
 
 async def test_without_trust_nothing_is_asked_and_in_local_mode_it_is_said_why() -> None:
     assert await dnssec(Settings(delivery="live")) == []
     (local,) = await dnssec(Settings(dnssec_trusted=True))
     assert local.ok
-    assert "not tested: in local mode" in local.found
+    assert "not checked: local mode" in local.found

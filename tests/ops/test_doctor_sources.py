@@ -1,4 +1,4 @@
-"""The doctor at the source addresses: names and reverse names that don't confirm each other are found, and mended."""
+"""`ops doctor` reports source addresses without forward-confirmed reverse DNS, and the record to publish."""
 
 from collections.abc import AsyncIterator
 
@@ -36,7 +36,7 @@ async def test_sources_whose_names_confirm_each_other_are_well(live: World) -> N
     found = await examined(live[0])
 
     assert found[f"source {A}"].ok
-    assert found[f"source {B}"].found == f"greets as mta-b.host.test; A of mta-b.host.test ok; PTR of {B} ok"
+    assert found[f"source {B}"].found == f"EHLO name mta-b.host.test; A of mta-b.host.test ok; PTR of {B} ok"
     assert {question.rdtype for question in live[1].questions} >= {"A", "PTR"}
 
 
@@ -46,12 +46,12 @@ async def test_a_missing_reverse_name_is_found_and_what_to_publish_is_said(live:
 
     assert not found.ok
     assert f"PTR of {A} missing" in found.found
-    assert found.mend == f"Have the provider of {A} publish {pointer(A)} PTR mta-a.host.test."
+    assert found.mend == f"Ask the provider of {A} to publish {pointer(A)} PTR mta-a.host.test."
 
 
 @pytest.mark.parametrize(
     ("addresses", "confirmed"),
-    [([], "which does not lead back"), (["192.0.2.9"], "which does not lead back"), ([A], "which leads back")],
+    [([], "which does not resolve back"), (["192.0.2.9"], "which does not resolve back"), ([A], "which resolves back")],
 )
 async def test_another_reverse_name_than_the_greeting_is_a_mismatch(
     live: World, addresses: list[str], confirmed: str
@@ -79,9 +79,9 @@ async def test_a_greeting_that_does_not_stand_for_its_address_is_found(
 async def test_a_source_without_a_name_is_judged_by_the_mail_host(live: World) -> None:
     found = (await examined(live[0] | {"WAYBILL_SOURCE_IPS": A}))[f"source {A}"]
 
-    assert "greets as mx.host.test" in found.found
+    assert "EHLO name mx.host.test" in found.found
     assert "A of mx.host.test mismatch (192.0.2.25)" in found.found
-    assert f"PTR of {A} mismatch (mta-a.host.test, which leads back)" in found.found
+    assert f"PTR of {A} mismatch (mta-a.host.test, which resolves back)" in found.found
 
 
 async def test_dns_that_does_not_answer_is_no_missing_record(live: World) -> None:
@@ -108,8 +108,8 @@ async def test_behind_translation_the_names_addresses_are_judged(live: World, mo
     bad = (await examined(variables))["source 10.20.30.40"]
 
     assert well.ok
-    assert "translated" in well.found
-    assert (bad.mend or "").startswith("Have the provider of 192.0.2.25 publish 25.2.0.192.in-addr.arpa PTR")
+    assert "private address" in well.found
+    assert (bad.mend or "").startswith("Ask the provider of 192.0.2.25 to publish 25.2.0.192.in-addr.arpa PTR")
 
 
 async def test_without_sources_what_the_system_would_use_is_judged(live: World) -> None:

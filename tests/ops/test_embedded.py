@@ -17,9 +17,9 @@ import asyncpg
 import pytest
 import redis.asyncio as redis
 
-from ops import embedded, places
+from ops import embedded, server_paths
 from ops.embedded import PostgresServer, Temporary, ValkeyServer, temporary_servers
-from ops.places import CannotServe
+from ops.server_paths import CannotServe
 from ops.state import AlreadyRunning, StateLock, UnusableState, bound_log, holder, kept_pepper, make_state, tail
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ async def test_both_servers_answer_on_unix_sockets(servers: Temporary) -> None:
 
 
 def test_data_and_sockets_are_closed_to_other_users(servers: Temporary) -> None:
-    base = servers.postgres.place.base
+    base = servers.postgres.paths.base
     for folder in (servers.postgres.data, base / "valkey", servers.postgres.socket_folder()):
         status = folder.stat()
         assert stat.S_IMODE(status.st_mode) == 0o700
@@ -134,7 +134,7 @@ def test_a_long_state_path_gets_a_short_socket_folder(open_path: Path) -> None:
 
 def test_existing_data_of_an_unavailable_version_is_not_touched(open_path: Path) -> None:
     server = PostgresServer(open_path)
-    data = server.place.base / "pg99"
+    data = server.paths.base / "pg99"
     data.mkdir(mode=0o700)
     (data / "PG_VERSION").write_text("99\n")
 
@@ -152,16 +152,16 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log(open_path: Path, mo
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root hands servers to another user")
 def test_a_folder_closed_to_the_servers_user_is_left_closed(open_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "SHARED", open_path / "shared")
+    monkeypatch.setattr(server_paths, "SHARED", open_path / "shared")
     closed = open_path / "home"
     closed.mkdir(mode=0o700)
 
-    place = places.place_for(closed / "state")
+    paths = server_paths.find_paths(closed / "state")
 
-    assert place.base.parent == open_path / "shared"
+    assert paths.base.parent == open_path / "shared"
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
-    assert places.place_for(closed / "state").base == place.base
-    assert places.runs(["/bin/sh", "-c", f"cd {place.base}"], place.identity)
+    assert server_paths.find_paths(closed / "state").base == paths.base
+    assert server_paths.runs(["/bin/sh", "-c", f"cd {paths.base}"], paths.identity)
 
 
 def test_servers_end_when_their_starter_is_killed(tmp_path: Path) -> None:

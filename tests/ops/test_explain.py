@@ -14,7 +14,7 @@ from engine.delivery.holds import HoldKind
 from engine.delivery.reply_codes import Category
 from engine.flows.sending import queue_admin
 from ops import explain
-from ops.explain import MEANINGS, EventRow, MessageRow, RecipientRow, paragraph
+from ops.explain import MEANINGS, ExplainedEvent, ExplainedMessage, ExplainedRecipient, paragraph
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.sending import process
@@ -25,12 +25,12 @@ ANN = "ann@b.test"
 
 
 def story(status: str, *events: tuple[str, dict[str, object]], recipients: int = 1) -> str:
-    message = MessageRow(ids.uuid7(), status, "api", "shop@a.test", "Your order", None, None)
-    rows = [EventRow("accepted", AT, orjson.dumps({"detail": {"source": "api"}}).decode())]
-    rows += [EventRow(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
+    message = ExplainedMessage(ids.uuid7(), status, "api", "shop@a.test", "Your order", None, None)
+    rows = [ExplainedEvent("accepted", AT, orjson.dumps({"detail": {"source": "api"}}).decode())]
+    rows += [ExplainedEvent(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
     next_at = AT + timedelta(minutes=5) if status == "sending" else None
     addresses = [ANN, *[f"r{n}@b.test" for n in range(1, recipients)]]
-    return paragraph(message, [RecipientRow(one, status, 1, next_at) for one in addresses], rows, AT)
+    return paragraph(message, [ExplainedRecipient(one, status, 1, next_at) for one in addresses], rows, AT)
 
 
 @pytest.mark.parametrize("category", Category)
@@ -63,9 +63,9 @@ def test_a_waiting_message_names_its_next_try_and_what_others_got() -> None:
               "site_lately": lately}  # fmt: skip
     told = story("sending", ("attempted", {}), ("deferred", detail))
     assert "the next is at 2026-11-20T08:05:00.000Z" in told
-    assert "took 1 of 20 deliveries of other accounts: it is more likely about them" in told
+    assert "took 1 of 20 deliveries of other accounts: the cause is more likely the servers" in told
     well = detail | {"site_lately": lately | {"delivered": 300}}
-    assert "more likely about this mail" in story("sending", ("deferred", well))
+    assert "the cause is more likely this mail" in story("sending", ("deferred", well))
     assert "other accounts" not in story("sending", ("deferred", detail | {"site_lately": None}))
 
 
@@ -79,7 +79,7 @@ def test_suppressed_complained_and_many_recipients_are_told() -> None:
         "suppressed",
         {"recipient": ANN, "address": ANN, "reason": "bounce", "phase": "delivery"},
     )
-    assert "on the suppression list (bounce)" in story("rejected", refused)
+    assert "on the sender's suppression list (bounce)" in story("rejected", refused)
     assert "reported it as spam" in story("complained")
     assert "2 more recipients" in story("queued", recipients=5)
     assert "canceled before that time" in story("canceled")
@@ -90,11 +90,11 @@ def test_suppressed_complained_and_many_recipients_are_told() -> None:
     [
         ("schedule_failed", {"reason": "domain_not_verified"}, "refused (domain_not_verified): the sending domain was"),
         ("schedule_failed", {"reason": "monthly_limit_reached", "limit": 1}, "after the 1st"),
-        ("schedule_failed", {"reason": "platform_paused"}, "that lies with this service"),
+        ("schedule_failed", {"reason": "platform_paused"}, "The operator can act"),
         ("schedule_failed", {"reason": "account_suspended"}, "ask the operator why"),
-        ("schedule_failed", {"reason": "new"}, "refused (new): that is the sender's matter"),
+        ("schedule_failed", {"reason": "new"}, "refused (new): the sender can act"),
         ("suppressed", {"address": ANN, "reason": "manual", "phase": "scheduled_release"},
-         f"nobody got it: {ANN} is on the suppression list (manual)"),
+         f"sent to no recipient: {ANN} is on the sender's suppression list (manual)"),
     ],
 )  # fmt: skip
 def test_what_was_refused_at_its_time_says_why_and_whose_matter_it_is(
@@ -103,13 +103,15 @@ def test_what_was_refused_at_its_time_says_why_and_whose_matter_it_is(
     told = story("rejected", (kind, detail))
 
     assert words in told
-    assert "past their keeping" not in told
+    assert "past their retention" not in told
 
 
-@pytest.mark.parametrize(("late", "words"), [(0, "nothing is wrong"), (5, "not been let go"), (-5, "nothing is wrong")])
+@pytest.mark.parametrize(
+    ("late", "words"), [(0, "nothing is wrong"), (5, "it was not released"), (-5, "nothing is wrong")]
+)
 def test_a_scheduled_message_that_is_overdue_says_so(late: int, words: str) -> None:
-    message = MessageRow(ids.uuid7(), "scheduled", "api", "shop@a.test", "", AT - timedelta(minutes=late), None)
-    event = EventRow("scheduled", AT, orjson.dumps({"detail": {"scheduled_at": clock.iso(AT)}}).decode())
+    message = ExplainedMessage(ids.uuid7(), "scheduled", "api", "shop@a.test", "", AT - timedelta(minutes=late), None)
+    event = ExplainedEvent("scheduled", AT, orjson.dumps({"detail": {"scheduled_at": clock.iso(AT)}}).decode())
 
     assert words in paragraph(message, [], [event], AT)
 
@@ -134,21 +136,21 @@ def test_a_wait_is_told_of_the_recipients_it_concerns() -> None:
         ("queued", {"reason": "operator_hold", "note": "asked", "until": None, "to_domain": "c.test"}),
         ("attempted", {"to_domain": "b.test"}), ("deferred", {"recipient": ANN, **later}),
     ]  # fmt: skip
-    rows = [EventRow(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
-    both = [RecipientRow(ANN, "sending", 2, AT), RecipientRow("bob@c.test", "sending", 1, None)]
-    told = paragraph(MessageRow(ids.uuid7(), "sending", "api", "shop@a.test", "", None, None), both, rows, AT)
+    rows = [ExplainedEvent(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
+    both = [ExplainedRecipient(ANN, "sending", 2, AT), ExplainedRecipient("bob@c.test", "sending", 1, None)]
+    told = paragraph(ExplainedMessage(ids.uuid7(), "sending", "api", "shop@a.test", "", None, None), both, rows, AT)
     of_ann, of_bob = told.split("For bob@c.test")
 
     assert "the next is at" in of_ann
     assert "waits" not in of_ann
-    assert "It waits (the operator of this service holds it back: asked)" in of_bob
+    assert "It waits (the operator of this service holds it: asked)" in of_bob
     assert "the next is at" not in of_bob
 
 
 def test_a_scheduled_message_waits_for_its_last_time() -> None:
-    message = MessageRow(ids.uuid7(), "scheduled", "api", "shop@a.test", "Your order", None, None)
+    message = ExplainedMessage(ids.uuid7(), "scheduled", "api", "shop@a.test", "Your order", None, None)
     times = [orjson.dumps({"detail": {"scheduled_at": time}}).decode() for time in ("monday", "tuesday")]
-    told = paragraph(message, [], [EventRow("scheduled", AT, time) for time in times], AT)
+    told = paragraph(message, [], [ExplainedEvent("scheduled", AT, time) for time in times], AT)
 
     assert "was scheduled at 2026-11-20T08:00:00.000Z for tuesday" in told
 
@@ -168,14 +170,14 @@ async def test_a_real_message_is_explained_from_its_waybill(settings: Settings, 
         reason = "they asked us to wait"
         await queue_admin.suspend(door.pool, queue_admin.queue_target(HoldKind.DOMAIN, "c.test"), reason=reason)
         held = await explain.explain(door.pool, sent.id)
-        assert f"the operator of this service holds it back: {reason}" in held["explanation"]
+        assert f"the operator of this service holds it: {reason}" in held["explanation"]
         await queue_admin.resume(door.pool, queue_admin.queue_target(HoldKind.DOMAIN, "c.test"))
         await settle(door.pool, sent.id, (ANN, 550, "5.1.1 No such user"))
         told = await explain.explain(door.pool, sent.id)
 
         assert told["status"] == "bounced"
         assert "For ann@b.test, try 1 with mx.b.test was refused for good" in told["explanation"]
-        assert "The address is suppressed now" in told["explanation"]
+        assert "The address is now on the suppression list" in told["explanation"]
         assert "For bob@c.test, try 1 with mx.c.test succeeded" in told["explanation"]
 
 

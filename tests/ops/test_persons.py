@@ -4,7 +4,7 @@ import asyncpg
 import orjson
 import pytest
 
-from ops import persons
+from ops import people
 from tests.harness.accounts import make_account
 from tests.harness.people import TestPerson, make_person
 
@@ -33,7 +33,7 @@ async def test_a_lost_authenticator_is_asked_for_no_more(pool: asyncpg.Pool) -> 
     )
     await pool.execute("INSERT INTO recovery_codes (user_id, digest) VALUES ($1, 'y')", ann.id)
 
-    shown = await persons.reset_factor(pool, email=ann.email)
+    shown = await people.reset_factor(pool, email=ann.email)
 
     assert (shown["secondFactorDropped"], shown["twoFactor"]) == (True, False)
     assert await sessions(pool, ann) == 0
@@ -46,7 +46,7 @@ async def test_a_lost_authenticator_is_asked_for_no_more(pool: asyncpg.Pool) -> 
 async def test_where_no_code_was_asked_for_nothing_changes(pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
 
-    shown = await persons.reset_factor(pool, email=ann.email)
+    shown = await people.reset_factor(pool, email=ann.email)
 
     assert shown["secondFactorDropped"] is False
     assert await sessions(pool, ann) == 1
@@ -55,7 +55,7 @@ async def test_where_no_code_was_asked_for_nothing_changes(pool: asyncpg.Pool) -
 async def test_the_operator_signs_a_person_out_everywhere(pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
 
-    shown = await persons.sign_out(pool, email=ann.email.upper())
+    shown = await people.sign_out(pool, email=ann.email.upper())
 
     assert shown["sessionsEnded"] == 1
     assert await sessions(pool, ann) == 0
@@ -65,14 +65,14 @@ async def test_the_operator_signs_a_person_out_everywhere(pool: asyncpg.Pool) ->
 
 
 async def test_an_address_of_nobody_is_said_to_be_that(pool: asyncpg.Pool) -> None:
-    with pytest.raises(ValueError, match="nobody signs in with"):
-        await persons.shown(pool, email="nobody@people.test")
+    with pytest.raises(ValueError, match="No person signs in with"):
+        await people.shown(pool, email="nobody@people.test")
 
 
 async def test_a_person_is_shown_with_their_accounts(pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
 
-    shown = await persons.shown(pool, email=ann.email)
+    shown = await people.shown(pool, email=ann.email)
 
     assert shown["id"] == ann.public_id
     assert [one["role"] for one in shown["accounts"]] == ["owner"]

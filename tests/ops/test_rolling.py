@@ -74,7 +74,7 @@ async def test_one_that_overlaps_is_told_to_end_once_the_next_one_serves(place: 
     async with supervised(place, api=True) as supervisor:
         first = supervisor.pids()["api"]
         await supervisor.renew("api")
-        [standing] = supervisor.standings()
+        [standing] = supervisor.children()
 
     assert place.read()[:2] == ["api serves", "api ends"]
     assert standing.pid != first

@@ -136,16 +136,16 @@ async def test_who_stops_watching_is_told_what_is_left(start: Start, ops: Run) -
 
 
 REFUSED: dict[tuple[object, ...], str] = {
-    ("move", 0, "--to", "west"): "there is no member or node west; there are north:mta-1, south:mta-1",
-    ("move", 0, "--to", "mta-1"): "mta-1 may be north:mta-1, south:mta-1",
-    ("move", 99, "--to", "north"): "shards are numbered from 0 to 15",
-    ("move", 0): "Name either --to or --unpin",
+    ("move", 0, "--to", "west"): "There is no member or node west. There are: north:mta-1, south:mta-1",
+    ("move", 0, "--to", "mta-1"): "mta-1 is ambiguous. Give one of: north:mta-1, south:mta-1",
+    ("move", 99, "--to", "north"): "Shards are numbered from 0 to 15",
+    ("move", 0): "Give either --to or --unpin",
     ("weight", "north", 0): "Invalid value",
-    ("split", "hot.test", "--parts", 1): "at least two parts",
-    ("split", "hot.test", "--parts", 17): "2 to 16 parts",
-    ("split", "not a domain", "--parts", 2): "not a domain is not a domain",
+    ("split", "hot.test", "--parts", 1): "needs at least 2",
+    ("split", "hot.test", "--parts", 17): "Give 2 to 16",
+    ("split", "not a domain", "--parts", 2): "'not a domain' is not a domain name",
     ("merge", "cool.test", "--by-rule"): "cool.test is not split",
-    ("balance",): "no load was measured",
+    ("balance",): "No load was measured",
 }
 
 
@@ -165,7 +165,7 @@ async def test_the_last_member_can_not_be_drained(start: Start, ops: Run) -> Non
 
     refused = await ops("shards", "drain", "south")
 
-    assert "there is no other member left" in refused.output
+    assert "No other member could take" in refused.output
     assert (len(one.owned), len(two.owned)) == (0, SHARDS)
 
 

@@ -12,14 +12,14 @@ import pytest
 from engine.base.settings import BadSetting, load
 from engine.store import socket_activation
 from engine.store.socket_activation import WrongSockets
-from ops import fleet, launch, sockets
-from ops.sockets import Doors, PortTaken
+from ops import launch, process_specs, sockets
+from ops.sockets import ListeningSockets, PortTaken
 from tests.ops.test_up import environ
 
 ROOT = Path(__file__).parents[2]
 TAKE = """
-from ops.sockets import Doors
-doors = Doors()
+from ops.sockets import ListeningSockets
+doors = ListeningSockets()
 try:
     doors.take()
 except Exception as error:
@@ -81,7 +81,10 @@ def test_a_socket_by_a_name_that_means_nothing_is_refused() -> None:
     with listening() as one, child(TAKE, {"https": one}) as process:
         said = process.communicate(timeout=20)[0]
 
-    assert said == "WrongSockets A socket named https was handed over; known are http, submission, submissions, smtp.\n"
+    assert said == (
+        "WrongSockets systemd passed a socket named https."
+        " Set FileDescriptorName= to one of http, submission, submissions, smtp.\n"
+    )
 
 
 def test_sockets_for_another_process_are_left_alone() -> None:
@@ -94,11 +97,11 @@ def test_sockets_for_another_process_are_left_alone() -> None:
 
 def test_doors_that_nobody_hands_over_are_bound_and_a_taken_one_is_named(tmp_path: Path) -> None:
     settings = load(environ(tmp_path)).settings
-    with Doors() as doors:
-        doors.open(settings, fleet.doors_of(settings))
+    with ListeningSockets() as doors:
+        doors.open(settings, process_specs.socket_names(settings))
         with socket.create_connection(("127.0.0.1", settings.submission_port), timeout=5):
             pass
-        with Doors() as others, pytest.raises(PortTaken, match="WAYBILL_API_PORT"):
+        with ListeningSockets() as others, pytest.raises(PortTaken, match="WAYBILL_API_PORT"):
             others.open(settings, [sockets.HTTP])
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", settings.api_port), timeout=5)
@@ -117,8 +120,8 @@ def test_a_host_runs_what_it_is_told_to_and_always_shows_its_figures(
 ) -> None:
     settings = load(environ(tmp_path, WAYBILL_PROCESSES=chosen, **HOSTS)).settings
 
-    assert [spec.name for spec in fleet.processes(settings)] == names
-    assert fleet.doors_of(settings) == doors
+    assert [spec.name for spec in process_specs.processes(settings)] == names
+    assert process_specs.socket_names(settings) == doors
 
 
 @pytest.mark.parametrize("chosen", ["api,mat", "api,api", ","])

@@ -12,8 +12,8 @@ import pytest
 
 from engine.base.settings import Settings, load
 from loadtests.ports import reserve_port, reserve_ports
-from ops import fleet, up
-from ops.fleet import PortTaken
+from ops import process_specs, up
+from ops.process_specs import PortTaken
 from ops.state import StateLock, kept_pepper, write_private
 from ops.up import NotRunning
 
@@ -26,7 +26,7 @@ def environ(state: Path, **more: str) -> dict[str, str]:
 
 
 def test_free_ports_pass(tmp_path: Path) -> None:
-    fleet.check_ports(load(environ(tmp_path)).settings)
+    process_specs.check_ports(load(environ(tmp_path)).settings)
 
 
 @pytest.mark.parametrize("name", PORTS)
@@ -39,13 +39,13 @@ def test_a_busy_port_is_named_with_the_variable_that_moves_it(tmp_path: Path, na
         if kind is socket.SOCK_STREAM:
             other.listen()
         with pytest.raises(PortTaken, match=rf"Port {port} is in use.*WAYBILL_{name}_PORT"):
-            fleet.check_ports(settings)
+            process_specs.check_ports(settings)
 
 
 def test_local_ports_do_not_matter_in_live_mode(tmp_path: Path) -> None:
     loaded = load(environ(tmp_path, WAYBILL_DELIVERY="live"))
     with socket.create_server(("127.0.0.1", loaded.settings.sink_port)):
-        fleet.check_ports(loaded.settings)
+        process_specs.check_ports(loaded.settings)
 
 
 def test_two_settings_with_one_port_are_told_apart(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_two_settings_with_one_port_are_told_apart(tmp_path: Path) -> None:
     settings = load(environ(tmp_path, WAYBILL_API_PORT=port, WAYBILL_SINK_PORT=port)).settings
 
     with pytest.raises(PortTaken, match="WAYBILL_SINK_PORT and WAYBILL_API_PORT"):
-        fleet.check_ports(settings)
+        process_specs.check_ports(settings)
 
 
 def test_a_second_up_fails_at_once_with_the_pid_of_the_first(
@@ -76,7 +76,7 @@ def test_an_unusable_state_folder_is_explained(tmp_path: Path, capsys: pytest.Ca
 def test_children_read_settings_with_every_gap_filled(tmp_path: Path) -> None:
     loaded = load({"WAYBILL_DNS_PORT": "5353"})
     filled = up._filled(loaded, tmp_path, {"database_url": "postgresql:///x", "redis_url": "unix:///y"})
-    child = next(spec for spec in fleet.processes(filled) if spec.name == "mta-2")
+    child = next(spec for spec in process_specs.processes(filled) if spec.name == "mta-2")
 
     read = load({name: text for name, text in child.env.items() if name.startswith("WAYBILL_")}).settings
     assert read == filled
@@ -134,11 +134,11 @@ def test_the_first_send_shows_the_key_on_a_terminal_only(tmp_path: Path) -> None
     first_run = {"baseUrl": "http://127.0.0.1:1", "apiKey": "svc_live_secret", "domain": "d.test"}
     file = tmp_path / "first-run.json"
     file.write_text(json.dumps(first_run))
-    logged = up._invitation(first_run, file, show_key=False)
+    logged = up._first_send_command(first_run, file, show_key=False)
     command = logged.split("\n\n", 1)[1].replace("curl", "printf '%s\\n'")
     pasted = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True).stdout
 
-    assert "svc_live_secret" in up._invitation(first_run, file, show_key=True)
+    assert "svc_live_secret" in up._first_send_command(first_run, file, show_key=True)
     assert "svc_live_secret" not in logged
     assert "Authorization: Bearer svc_live_secret\n" in pasted
 

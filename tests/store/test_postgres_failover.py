@@ -144,7 +144,7 @@ async def pooled(own: str, servers: Temporary) -> AsyncIterator[str]:
     if program is None:
         pytest.skip("pgbouncer is not installed")
     folder = Path(tempfile.mkdtemp(prefix="waybill-test-pooler-"))
-    identity = servers.postgres.place.identity
+    identity = servers.postgres.paths.identity
     port = reserve_port()
     (folder / "users").write_text('"postgres" ""\n')
     (folder / "pooler.ini").write_text(

@@ -18,7 +18,7 @@ from loadtests.bench.readers.measuring import Cost, measured
 from loadtests.bench.readers.registry import ALL_CASES
 from loadtests.bench.service import SENDER, own_service
 from ops.embedded import CannotServe
-from ops.fleet import PortTaken
+from ops.process_specs import PortTaken
 from ops.supervise import StartFailed
 
 MAX_US_PER_OCTET: Final = 1.0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine.base.settings import BadSetting, Settings, load, to_environ
-from ops import fleet
+from ops import process_specs
 from ops.processes.relay import NoCertificate, certificate_files
 
 
@@ -29,7 +29,7 @@ def test_configured_files_are_used_in_either_mode(tmp_path: Path) -> None:
         certificate.touch()
         key.touch()
         assert certificate_files(settings) == (certificate, key)
-        assert fleet.relays(settings) == 1
+        assert process_specs.relays(settings) == 1
         certificate.unlink()
 
 
@@ -42,8 +42,8 @@ def test_live_mode_shows_no_self_made_certificate_and_has_no_relay_without_one(t
     settings = Settings(state=tmp_path, delivery="live")
     with pytest.raises(NoCertificate, match="WAYBILL_TLS_CERT"):
         certificate_files(settings)
-    assert fleet.relays(settings) == 0
-    assert not any(spec.name.startswith("relay") for spec in fleet.processes(settings))
+    assert process_specs.relays(settings) == 0
+    assert not any(spec.name.startswith("relay") for spec in process_specs.processes(settings))
 
 
 def test_certificate_and_key_belong_together() -> None:
@@ -53,7 +53,7 @@ def test_certificate_and_key_belong_together() -> None:
 
 def test_there_are_as_many_relays_as_wanted(tmp_path: Path) -> None:
     for count in (0, 1, 3):
-        specs = fleet.processes(Settings(state=tmp_path, relay_workers=count))
+        specs = process_specs.processes(Settings(state=tmp_path, relay_workers=count))
         assert sum(spec.name.startswith("relay-") for spec in specs) == count
 
 

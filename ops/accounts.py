@@ -1,4 +1,4 @@
-"""`ops account list|show|suspend|resume`: which accounts there are, how they stand, and the operator's word on that."""
+"""Implementation of `ops account list|show|suspend|resume`."""
 
 from typing import Any
 from uuid import UUID
@@ -13,23 +13,26 @@ from engine.base import clock, ids
 from engine.flows.accounts import suspend as suspending
 from engine.flows.accounts.suspend import ActiveCause, Cause
 
-MAX_BELOW = 1_000  # sub-accounts shown
+MAX_SUB_ACCOUNTS = 1_000  # shown
 
 
 async def listed(pool: asyncpg.Pool, *, limit: int) -> list[dict[str, Any]]:
-    """The newest accounts, newest first."""
+    """Return the newest accounts, newest first."""
     return [_line(row) for row in await accounts.LIST.fetch(pool, limit)]
 
 
 async def shown(pool: asyncpg.Pool, *, account: str) -> dict[str, Any]:
-    """How one account stands; of an erased one, what is left of it. Raises ValueError where there is none."""
+    """Return one account's status, suspensions, deletion date and sub-accounts, or the remains of an erased one.
+
+    Raises ValueError if there is no such account.
+    """
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
     row = await accounts.READ.first(pool, account_id)
     if row is None:
         return await _tombstone(pool, account_id)
     deletion = await closing.READ.first(pool, account_id)
     causes = await suspending.causes(pool, account_id)
-    below = await sub_accounts.LIST.fetch(pool, account_id, None, MAX_BELOW)
+    below = await sub_accounts.LIST.fetch(pool, account_id, None, MAX_SUB_ACCOUNTS)
     return _line(row) | {
         "suspensions": [_cause(one) for one in causes],
         "deletionScheduledFor": None if deletion is None else clock.iso(deletion.due_at),
@@ -40,16 +43,16 @@ async def shown(pool: asyncpg.Pool, *, account: str) -> dict[str, Any]:
 
 
 async def suspend(pool: asyncpg.Pool, *, account: str, reason: str) -> dict[str, Any]:
-    """Suspend an account and its sub-accounts; its people read the reason."""
+    """Suspend an account and its sub-accounts; the members of the account can read `reason`."""
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
     await suspending.suspend(pool, account_id, Cause.OPERATOR, reason, actor="operator")
     return await shown(pool, account=account)
 
 
 async def resume(pool: asyncpg.Pool, *, account: str) -> dict[str, Any]:
-    """Lift what the rule and the operator hold against an account; what came of its mail until now is forgiven.
+    """End the suspensions by the automatic rule and by the operator; earlier bounces and complaints no longer count.
 
-    The answer tells what still keeps it suspended, if anything: its parent's people, or its parent's own suspension.
+    The result lists remaining suspensions: by the parent's members, or because the parent is suspended.
     """
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
     await suspending.resume(pool, account_id, [Cause.RATES, Cause.OPERATOR], actor="operator")
@@ -59,7 +62,7 @@ async def resume(pool: asyncpg.Pool, *, account: str) -> dict[str, Any]:
 async def _tombstone(pool: asyncpg.Pool, account: UUID) -> dict[str, Any]:
     left = await closing.TOMBSTONE.first(pool, account)
     if left is None:
-        raise ValueError(f"there is no account {ids.format_id(ids.Kind.ACCOUNT, account)}")
+        raise ValueError(f"There is no account {ids.format_id(ids.Kind.ACCOUNT, account)}. See `ops account list`.")
     return {
         "accountId": ids.format_id(ids.Kind.ACCOUNT, account),
         "status": "erased",

@@ -1,4 +1,4 @@
-"""`ops person show|reset-factor|sign-out`: help for people who can't get in, or who are no longer alone."""
+"""Implementation of `ops person`: show a person, drop their second factor, end their sessions."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from engine.flows.people import person_admin
 
 
 async def shown(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
-    """Who has an address, and where; raises ValueError where it is nobody's."""
+    """Return the person who signs in with `email` and their accounts; raises ValueError if there is none."""
     found = await _found(pool, email)
     person = found.person
     return {
@@ -26,14 +26,14 @@ async def shown(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
 
 
 async def reset_factor(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
-    """The person signs in without a code from now on; all their sessions end."""
+    """Remove a person's second factor and end all their sessions; raises ValueError for an unknown address."""
     found = await _found(pool, email)
     dropped = await person_admin.drop_second_factor(pool, found.person)
     return await shown(pool, email=email) | {"secondFactorDropped": dropped}
 
 
 async def sign_out(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
-    """The person is signed in nowhere any more."""
+    """End all sessions of a person; raises ValueError for an unknown address."""
     found = await _found(pool, email)
     ended = await person_admin.sign_out(pool, found.person)
     return await shown(pool, email=email) | {"sessionsEnded": ended}
@@ -42,5 +42,5 @@ async def sign_out(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
 async def _found(pool: asyncpg.Pool, email: str) -> person_admin.PersonWithAccounts:
     found = await person_admin.find(pool, email)
     if found is None:
-        raise ValueError(f"nobody signs in with {email}")
+        raise ValueError(f"No person signs in with {email}. Check the spelling of the address.")
     return found

@@ -10,8 +10,8 @@ from engine.base.plans import Plan
 from engine.base.settings import Settings, load
 from engine.store.postgres import open_pool
 from mta.process import process_name
-from ops import agreement, operate
-from ops.agreement import Disagreement
+from ops import admin, cluster_check
+from ops.cluster_check import ClusterMismatch
 from ops.state import make_state
 from tests.harness.accounts import PEPPER
 from tests.ops.conftest import NewDatabase
@@ -32,7 +32,7 @@ async def first(own_database: str, redis_url: str, tmp_path: Path) -> Settings:
     given = {"WAYBILL_DATABASE_URL": own_database, "WAYBILL_REDIS_URL": redis_url, "WAYBILL_KEY_PEPPER": PEPPER}
     settings = load(environ(make_state(tmp_path / "state"), **given)).settings
     await run(settings, "TRUNCATE installation, shard_members, api_keys")
-    assert await agreement.agree(settings) == []
+    assert await cluster_check.agree(settings) == []
     return settings
 
 
@@ -43,46 +43,46 @@ def changed(settings: Settings, **changes: object) -> Settings:
 async def keyed(settings: Settings) -> None:
     """Make a key under this pepper."""
     email = f"{ids.encode(ids.uuid7())}@agreement.test"
-    async with operate.opened(settings) as pool:
-        account = await operate.create_account(pool, name="A", email=email, plan=Plan.SCALE, daily_cap=10)
-        await operate.create_key(pool, settings, account=account["accountId"], name="k", scopes=["all"])
+    async with admin.opened(settings) as pool:
+        account = await admin.create_account(pool, name="A", email=email, plan=Plan.SCALE, daily_cap=10)
+        await admin.create_key(pool, settings, account=account["accountId"], name="k", scopes=["all"])
 
 
 async def test_another_pepper_is_refused_once_a_key_was_made(first: Settings) -> None:
     await keyed(first)
 
-    with pytest.raises(Disagreement, match=r"key pepper of this host is not the one.*Set WAYBILL_KEY_PEPPER"):
-        await agreement.agree(changed(first, **OTHER))
-    assert await agreement.agree(first) == []
+    with pytest.raises(ClusterMismatch, match=r"key pepper of this host is not the one.*Set WAYBILL_KEY_PEPPER"):
+        await cluster_check.agree(changed(first, **OTHER))
+    assert await cluster_check.agree(first) == []
 
 
 async def test_a_lost_pepper_is_given_up_on_purpose_only(first: Settings) -> None:
     await keyed(first)
-    await agreement.adopt(changed(first, **OTHER))
+    await cluster_check.adopt(changed(first, **OTHER))
 
-    assert await agreement.agree(changed(first, **OTHER)) == []
-    with pytest.raises(Disagreement):
-        await agreement.agree(first)
+    assert await cluster_check.agree(changed(first, **OTHER)) == []
+    with pytest.raises(ClusterMismatch):
+        await cluster_check.agree(first)
 
 
 async def test_what_nothing_depends_on_yet_may_change(first: Settings) -> None:
-    told = await agreement.agree(changed(first, shards=64, **OTHER))
+    messages = await cluster_check.agree(changed(first, shards=64, **OTHER))
 
-    assert [sentence.split()[0:3] for sentence in told] == [["The", "key", "pepper"], ["The", "installation", "has"]]
-    assert await agreement.agree(changed(first, shards=64, **OTHER)) == []
+    assert [message.split()[2:4] for message in messages] == [["now", "uses"], ["now", "has"]]
+    assert await cluster_check.agree(changed(first, shards=64, **OTHER)) == []
 
 
 async def test_another_number_of_shards_is_refused_while_a_delivering_process_lives(first: Settings) -> None:
     await member(first, "elsewhere:/var/lib/waybill:mta-1")
 
-    with pytest.raises(Disagreement, match="WAYBILL_SHARDS is 64 on this host, and this installation runs with 256"):
-        await agreement.agree(changed(first, shards=64))
+    with pytest.raises(ClusterMismatch, match="WAYBILL_SHARDS is 64 on this host, and this installation runs with 256"):
+        await cluster_check.agree(changed(first, shards=64))
 
 
 async def test_a_dead_predecessor_is_no_namesake(first: Settings) -> None:
     await member(first, process_name(first, "mta-1"))
 
-    assert await agreement.agree(changed(first, lease_s=1.0)) == []
+    assert await cluster_check.agree(changed(first, lease_s=1.0)) == []
 
 
 async def test_a_living_namesake_on_another_host_is_refused(first: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,15 +91,15 @@ async def test_a_living_namesake_on_another_host_is_refused(first: Settings, mon
     async def renewing(_pause_s: float) -> None:
         await renewed(first)
 
-    monkeypatch.setattr("ops.agreement.asyncio.sleep", renewing)
-    with pytest.raises(Disagreement, match=r"Another host runs .*:mta-2 against this database"):
-        await agreement.agree(first)
+    monkeypatch.setattr("ops.cluster_check.asyncio.sleep", renewing)
+    with pytest.raises(ClusterMismatch, match=r"Another host runs .*:mta-2 against this database"):
+        await cluster_check.agree(first)
 
 
 async def test_a_host_that_delivers_nothing_has_no_namesakes(first: Settings) -> None:
     await member(first, process_name(first, "mta-1"))
 
-    assert await agreement.agree(changed(first, processes=("api",))) == []
+    assert await cluster_check.agree(changed(first, processes=("api",))) == []
 
 
 async def member(settings: Settings, name: str) -> None:

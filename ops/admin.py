@@ -1,6 +1,6 @@
-"""What the operator's commands do, without their printing: each opens the service's database and acts.
+"""Implementation of the commands for accounts, keys, domains and the platform account, without printing.
 
-Sending and reading go through the public API, as any client's would.
+They work directly on the service's database. `call_api` is for commands that send or read mail as a client does.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ MAX_NAME = 120
 
 
 class ApiError(RuntimeError):
-    """The API refused; `answer` is its body."""
+    """The API answered with an error; `answer` is the decoded body."""
 
     def __init__(self, status: int, answer: dict[str, Any]) -> None:
         error = answer.get("error", {})
@@ -48,9 +48,9 @@ class ApiError(RuntimeError):
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[asyncpg.Pool]:
-    """A small pool on the service's database."""
+    """Open a pool of two connections to the service's database; raises RuntimeError if no URL is known."""
     if settings.database_url is None:
-        raise RuntimeError("no database is configured")
+        raise RuntimeError("No database is configured. Set WAYBILL_DATABASE_URL.")
     pool = await open_pool(settings.database_url, name="ops", largest=2)
     try:
         yield pool
@@ -59,7 +59,7 @@ async def opened(settings: Settings) -> AsyncIterator[asyncpg.Pool]:
 
 
 def with_pool(settings: Settings, work: Callable[[asyncpg.Pool], Awaitable[Answer]]) -> Answer:
-    """Run `work` with a pool, from synchronous code."""
+    """Open a pool, run `work` with it and return its result; for synchronous callers."""
 
     async def run() -> Answer:
         async with opened(settings) as pool:
@@ -71,9 +71,9 @@ def with_pool(settings: Settings, work: Callable[[asyncpg.Pool], Awaitable[Answe
 async def create_account(
     pool: asyncpg.Pool, *, name: str, email: str, plan: Plan, daily_cap: int | None, monthly_cap: int | None = None
 ) -> dict[str, Any]:
-    """A new account whose owner has a fresh random password."""
+    """Create an account and its owner, with a random password that the result contains; raises ValueError."""
     if not 1 <= len(name.strip()) <= MAX_NAME:
-        raise ValueError(f"an account's name has 1 to {MAX_NAME} characters")
+        raise ValueError(f"The name has {len(name.strip())} characters. Give a name of 1 to {MAX_NAME} characters.")
     email = parse_mailbox(email).address
     password = secrets.token_urlsafe(18)
     made = await open_account.open_account(
@@ -92,7 +92,7 @@ async def create_account(
 async def create_key(
     pool: asyncpg.Pool, settings: Settings, *, account: str, name: str, scopes: list[str]
 ) -> dict[str, Any]:
-    """A new API key; `scopes` may be `["all"]`."""
+    """Create an API key; `scopes` may be `["all"]`."""
     made = await create_api_key(
         pool,
         ids.parse_id(ids.Kind.ACCOUNT, account),
@@ -107,9 +107,9 @@ async def create_key(
 async def add_domain(
     pool: asyncpg.Pool, settings: Settings, *, account: str, name: str, verified: bool
 ) -> dict[str, Any]:
-    """A new domain with the records to publish; `verified` takes the operator's word instead of DNS'.
+    """Add a domain and return the records to publish; `verified` skips the check in DNS.
 
-    Refused where another account holds the name as verified: the operator's word can't give it to two.
+    Raises Refusal if the domain is verified on another account, also with `verified`.
     """
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
     made = await adding.add_domain(pool, settings, account_id, name, vouched=verified, actor="operator")
@@ -122,7 +122,7 @@ async def add_domain(
 
 
 async def check_domain(pool: asyncpg.Pool, settings: Settings, *, account: str, name: str) -> dict[str, Any] | None:
-    """Look the domain's records up in DNS and act on what was found; None when there is no such domain."""
+    """Check the domain's records in DNS and store its new status; returns None if the account lacks the domain."""
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
     row = await domains.READ.first(pool, account_id, rules.checked_name(name, settings.mail_host))
     if row is None:
@@ -133,18 +133,18 @@ async def check_domain(pool: asyncpg.Pool, settings: Settings, *, account: str, 
 
 
 async def set_platform(pool: asyncpg.Pool, settings: Settings, *, account: str, sender: str | None) -> dict[str, Any]:
-    """Send the service's own mail from this account; refused while the sender's domain is not verified on it."""
+    """Send Waybill's own mail from this account; raises Refusal if the sender's domain is not verified on it."""
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
     return _platform(await platform_account.appoint(pool, settings, account_id, sender))
 
 
 async def show_platform(pool: asyncpg.Pool, settings: Settings) -> dict[str, Any]:
-    """The account that the service's own mail comes from, and what of it waits."""
+    """Return the account that Waybill's own mail comes from, its sender, and how many of its mails wait."""
     return _platform(await platform_account.state(pool, settings))
 
 
 def call_api(base_url: str, method: str, path: str, key: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """One request to the public API; raises ApiError for a refusal, OSError when nothing answers."""
+    """Make one request to the public API; raises ApiError for an error reply, OSError without a reply."""
     request = urllib.request.Request(  # noqa: S310 - the operator's own server
         base_url + path,
         method=method,
@@ -189,5 +189,5 @@ def _platform(found: platform_account.PlatformState) -> dict[str, Any]:
 
 def _pepper(settings: Settings) -> str:
     if settings.key_pepper is None:
-        raise RuntimeError("no pepper is configured")
+        raise RuntimeError("No key pepper is configured. Set WAYBILL_KEY_PEPPER.")
     return settings.key_pepper

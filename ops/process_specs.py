@@ -1,4 +1,4 @@
-"""What `ops up` runs: the specification and the readiness probe of each process, and the ports they need."""
+"""Processes that `ops up` runs: their command lines, readiness probes and ports."""
 
 import asyncio
 import contextlib
@@ -14,24 +14,24 @@ from pathlib import Path
 from engine.base.settings import PREFIX, Settings, to_environ, variable
 from ops import launch, sockets
 from ops.embedded import STOP_GRACE_S, Server
-from ops.places import QUIET_ENV
-from ops.sockets import Doors, PortTaken
+from ops.server_paths import QUIET_ENV
+from ops.sockets import ListeningSockets, PortTaken
 from ops.supervise import ProcessSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOPBACK = "127.0.0.1"
-__all__ = ["PortTaken", "check_ports", "doors_of", "helpers", "processes", "relays", "server"]
+__all__ = ["PortTaken", "check_ports", "helpers", "processes", "relays", "server", "socket_names"]
 
 HELPERS = ("dns", "sink")
 DRAIN_EXTRA_S = 5.0  # a drained process still has to close its pools
 HELPER_GRACE_S = 5.0
-RELAY_DOORS = (sockets.SUBMISSION, sockets.SUBMISSIONS)
+RELAY_SOCKETS = (sockets.SUBMISSION, sockets.SUBMISSIONS)
 _ANSWER_LIMIT_BYTES = 1024
-PRELOAD = "SERVICE_PRELOAD"  # a library that the service's own processes load first, and nobody else: a drill's clock
+PRELOAD = "SERVICE_PRELOAD"  # LD_PRELOAD for the service's own processes only; drills use it to shift the clock
 
 
 def server(embedded: Server) -> ProcessSpec:
-    """An embedded server that has been prepared."""
+    """Return the specification of a prepared embedded server."""
 
     async def ready(pid: int) -> bool:
         return await asyncio.to_thread(embedded.ready, pid)
@@ -50,49 +50,49 @@ def server(embedded: Server) -> ProcessSpec:
 
 
 def helpers(settings: Settings) -> Iterator[ProcessSpec]:
-    """The DNS responder and the SMTP sink of the local mode; `settings.state` is absolute."""
+    """Yield the DNS responder and the SMTP sink of local mode; `settings.state` is absolute."""
     dns = ["ops.local.dns", "--port", str(settings.dns_port), "--sink-port", str(settings.sink_port)]
-    yield _python("dns", dns, settings, _answers(settings.dns_port), HELPER_GRACE_S)
+    yield _python("dns", dns, settings, _port_is_open(settings.dns_port), HELPER_GRACE_S)
     sink = ["ops.local.sink", "--port", str(settings.sink_port), "--store", str(settings.state / "sink")]
-    yield _python("sink", sink, settings, _answers(settings.sink_port), HELPER_GRACE_S)
+    yield _python("sink", sink, settings, _port_is_open(settings.sink_port), HELPER_GRACE_S)
 
 
-def processes(settings: Settings, doors: Doors | None = None) -> Iterator[ProcessSpec]:
-    """The service itself, in the order of a message's way; `settings` has every URL filled in.
+def processes(settings: Settings, listeners: ListeningSockets | None = None) -> Iterator[ProcessSpec]:
+    """Yield the service's processes, in the order in which a message passes them; `settings` has all URLs.
 
-    Without `doors` each process binds its ports itself.
+    Without `listeners`, each process binds its ports itself.
     """
     kinds = settings.processes
     if "api" in kinds:
-        yield _served("api", ["ops.processes.api"], settings, doors, (sockets.HTTP,), settings.api_workers)
+        yield _served("api", ["ops.processes.api"], settings, listeners, (sockets.HTTP,), settings.api_workers)
     for number in range(1, relays(settings) + 1):
         name = f"relay-{number}"
-        yield _served(name, ["ops.processes.relay", "--name", name], settings, doors, RELAY_DOORS)
+        yield _served(name, ["ops.processes.relay", "--name", name], settings, listeners, RELAY_SOCKETS)
     for number in range(1, settings.mta_workers + 1) if "mta" in kinds else ():
         name = f"mta-{number}"
         yield _served(name, ["mta.process", "--name", name], settings)
-    last = "worker" if "worker" in kinds else "metrics"  # a host without a worker shows its figures all the same
+    last = "worker" if "worker" in kinds else "metrics"  # a host without a worker still serves metrics
     yield _served(last, [f"ops.processes.{last}"], settings)
 
 
 def relays(settings: Settings) -> int:
-    """How many relay processes there are to be; live mode has none until it has a certificate to show."""
+    """Return the number of relay processes; 0 in live mode without a certificate."""
     certified = settings.delivery == "local" or settings.tls_cert is not None
     return settings.relay_workers if certified and "relay" in settings.processes else 0
 
 
-def doors_of(settings: Settings) -> list[str]:
-    """The names of the sockets that these processes listen on."""
+def socket_names(settings: Settings) -> list[str]:
+    """Return the names of the sockets that this host's processes listen on."""
     names = [sockets.HTTP] if "api" in settings.processes else []
-    return names + (list(RELAY_DOORS) if relays(settings) else [])
+    return names + (list(RELAY_SOCKETS) if relays(settings) else [])
 
 
 def check_ports(settings: Settings, given: Iterable[str] = ()) -> None:
-    """Raises PortTaken, naming the variable, for a port that two settings share or another program holds.
+    """Raise PortTaken, with the variable, for a port that two settings share or that is in use.
 
-    The ports of the sockets in `given` are nobody's but ours already.
+    Sockets in `given` are already ours and are not checked.
     """
-    wanted = [sockets.place(name)[::-1] for name in doors_of(settings) if name not in given]
+    wanted = [sockets.address_settings(name)[::-1] for name in socket_names(settings) if name not in given]
     wanted.append(("metrics_port", "api_host"))
     hosts = [(port, getattr(settings, host)) for port, host in wanted]
     if settings.delivery == "local":
@@ -101,7 +101,7 @@ def check_ports(settings: Settings, given: Iterable[str] = ()) -> None:
     for field, host in hosts:
         port = getattr(settings, field)
         if port in seen:
-            raise PortTaken(f"{variable(field)} and {variable(seen[port])} are both {port}; change one of them.")
+            raise PortTaken(f"{variable(field)} and {variable(seen[port])} are both {port}. Change one of them.")
         seen[port] = field
         kinds = [socket.SOCK_STREAM, socket.SOCK_DGRAM] if field == "dns_port" else [socket.SOCK_STREAM]
         for kind in kinds:
@@ -109,7 +109,7 @@ def check_ports(settings: Settings, given: Iterable[str] = ()) -> None:
 
 
 def empty_metrics(state: Path) -> None:
-    """A fresh folder for the counters that all processes share: those of the last run are history."""
+    """Make an empty folder for the processes' shared metrics; deletes those of the last run."""
     folder = _metrics(state)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
@@ -123,18 +123,22 @@ def _served(
     name: str,
     words: list[str],
     settings: Settings,
-    doors: Doors | None = None,
+    listeners: ListeningSockets | None = None,
     listens: Iterable[str] = (),
     announces: int = 1,
 ) -> ProcessSpec:
-    """A process of the service: it says itself when it is ready, as often as `announces`.
+    """Return a process that reports its readiness itself, `announces` times (once per worker).
 
-    One that listens is replaced by a second one beside it: both accept from the same queue. An mta must not: its
-    name is good for one.
+    A process with listening sockets is restarted by starting its successor first; both accept from the same sockets.
+    An mta is not: its name must be unique.
     """
-    handed = {} if doors is None else doors.fds(listens)
-    where = (settings.api_host, settings.api_port) if doors is None or name != "api" else doors.address(sockets.HTTP)
-    asked = _api_is_ready(*where) if name == "api" else None  # the others' own word is enough
+    handed = {} if listeners is None else listeners.fds(listens)
+    where = (
+        (settings.api_host, settings.api_port)
+        if listeners is None or name != "api"
+        else listeners.address(sockets.HTTP)
+    )
+    asked = _api_is_ready(*where) if name == "api" else None  # other processes only report readiness
     spec = _python(name, words, settings, asked, settings.drain_s + DRAIN_EXTRA_S, handed)
     first = {"LD_PRELOAD": os.environ[PRELOAD]} if PRELOAD in os.environ else {}
     return replace(
@@ -150,11 +154,11 @@ def _python(
     grace_s: float,
     handed: Mapping[str, int] | None = None,
 ) -> ProcessSpec:
-    """A module of ours as a process that ends with the supervisor."""
+    """Return a Python module as a process that ends with the supervisor."""
     metrics = _metrics(settings.state)
 
     def forget_gauges(_pid: int) -> None:
-        """Also those of its own children: they are gone with it."""
+        """Delete metric files of the ended process and of its children."""
         for file in metrics.glob("gauge_live*_*.db"):
             pid = file.stem.rpartition("_")[2]
             if pid.isdigit() and not _lives(int(pid)):
@@ -185,8 +189,8 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _answers(port: int) -> Callable[[int], Awaitable[bool]]:
-    """Ready when the TCP port takes a connection."""
+def _port_is_open(port: int) -> Callable[[int], Awaitable[bool]]:
+    """Return a probe that succeeds when the TCP port accepts a connection."""
 
     async def probe(_pid: int) -> bool:
         _, writer = await asyncio.open_connection(LOOPBACK, port)
@@ -199,11 +203,11 @@ def _answers(port: int) -> Callable[[int], Awaitable[bool]]:
 
 
 def _api_is_ready(host: str, port: int) -> Callable[[int], Awaitable[bool]]:
-    """Ready when `GET /readyz` answers 200."""
-    dialled = _dialled(host)
+    """Return a probe that succeeds when `GET /readyz` answers 200."""
+    address = _connect_address(host)
 
     async def probe(_pid: int) -> bool:
-        reader, writer = await asyncio.open_connection(dialled, port, limit=_ANSWER_LIMIT_BYTES)
+        reader, writer = await asyncio.open_connection(address, port, limit=_ANSWER_LIMIT_BYTES)
         try:
             writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             status = await reader.read(_ANSWER_LIMIT_BYTES)
@@ -215,25 +219,25 @@ def _api_is_ready(host: str, port: int) -> Callable[[int], Awaitable[bool]]:
 
 
 async def greeting_of_relay(settings: Settings) -> bytes:
-    """What the submission port says first; raises OSError when nobody listens."""
-    host = _dialled(settings.submission_host)
+    """Connect to the submission port and return its greeting; raises OSError."""
+    host = _connect_address(settings.submission_host)
     reader, writer = await asyncio.open_connection(host, settings.submission_port, limit=_ANSWER_LIMIT_BYTES)
     try:
         own = ip_address(writer.get_extra_info("sockname")[0])
         if any(own in network for network in settings.proxy_networks):
-            writer.write(b"PROXY UNKNOWN\r\n")  # the relay takes us for a load balancer
+            writer.write(b"PROXY UNKNOWN\r\n")  # the relay expects the PROXY header from this address
         return await reader.read(_ANSWER_LIMIT_BYTES)
     finally:
         writer.close()
 
 
-def _dialled(host: str) -> str:
-    """The address at which a server that listens on `host` can be reached from here."""
+def _connect_address(host: str) -> str:
+    """Return the address to connect to for a server that listens on `host`."""
     return {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104 - read, not bound
 
 
 def _check_port(host: str, port: int, kind: socket.SocketKind, name: str) -> None:
-    """Bind and let go: exact at this moment, and what comes in between shows in the process's own log."""
+    """Raise PortTaken if the port can't be bound now. A program that takes it later shows in the process's log."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, kind) as trial:
         if kind is socket.SOCK_STREAM:

@@ -1,6 +1,6 @@
-"""`python -m ops.healthy`: 0 while this host's service is well, for a container's health check.
+"""Health check for containers: `python -m ops.healthcheck` exits with 0 while this host's service is healthy.
 
-Where there is an API it says so itself; a host without one is well as long as its metrics or its supervisor answer.
+A host that runs the API is healthy while `/readyz` answers 200; another host while its supervisor runs.
 """
 
 import os
@@ -10,11 +10,11 @@ import urllib.request
 from engine.base.settings import Settings, load
 from ops.state import holder
 
-PATIENCE_S = 4.0
+TIMEOUT_S = 4.0
 
 
 def main() -> int:
-    """The exit status."""
+    """Return the exit status: 0 healthy, 1 not."""
     settings = load(os.environ).settings
     if holder(settings.state.expanduser().absolute()) is None:
         return 1
@@ -22,10 +22,10 @@ def main() -> int:
 
 
 def _ready(settings: Settings) -> bool:
-    """Whether the API is ready; a host that runs none refuses the connection, and that is well too."""
+    """Return True if the API is ready, or if this host runs none and refuses the connection."""
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.api_host, settings.api_host)  # noqa: S104 - read, not bound
     try:
-        with urllib.request.urlopen(f"http://{host}:{settings.api_port}/readyz", timeout=PATIENCE_S) as answer:
+        with urllib.request.urlopen(f"http://{host}:{settings.api_port}/readyz", timeout=TIMEOUT_S) as answer:
             return bool(answer.status == 200)
     except urllib.error.HTTPError:
         return False

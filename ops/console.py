@@ -1,4 +1,4 @@
-"""What `ops up` tells: a live line and colours on a terminal, plain lines everywhere else."""
+"""Console output of `ops up`: a status line and colours on a terminal, plain lines elsewhere."""
 
 import sys
 from types import TracebackType
@@ -8,8 +8,11 @@ from rich.console import Console
 from rich.status import Status
 
 
-class Voice:
-    """Speaks on standard output, errors on standard error; a context manager around the live line."""
+class UpConsole:
+    """Prints progress to standard output and errors to standard error, for one run of `ops up`.
+
+    As a context manager it removes the status line at exit.
+    """
 
     def __init__(self) -> None:
         self._out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -17,7 +20,7 @@ class Voice:
 
     @property
     def terminal(self) -> bool:
-        """True when somebody watches."""
+        """True if standard output is a terminal."""
         return self._out.is_terminal
 
     def __enter__(self) -> Self:
@@ -26,10 +29,10 @@ class Voice:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._quiet()
+        self._stop_status()
 
     def stage(self, text: str) -> None:
-        """What is being done now; on a terminal it replaces the stage before."""
+        """Show the current step; on a terminal it replaces the previous one."""
         if not self.terminal:
             self._out.print(f"{text}…")
         elif self._live is None:
@@ -39,22 +42,22 @@ class Voice:
             self._live.update(f"{text}…")
 
     def say(self, text: str) -> None:
-        """One lasting line."""
+        """Print one line."""
         self._out.print(text)
         sys.stdout.flush()
 
     def ready(self, text: str) -> None:
-        """The line that everybody waits for; ends the live one."""
-        self._quiet()
+        """Print the line that says the service is ready, and remove the status line."""
+        self._stop_status()
         self._out.print(text, style="bold green")
         sys.stdout.flush()
 
     def fail(self, text: str) -> None:
-        """Why there is nothing to run."""
-        self._quiet()
+        """Print an error and remove the status line."""
+        self._stop_status()
         Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False).print(text, style="red")
 
-    def _quiet(self) -> None:
+    def _stop_status(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -1,4 +1,4 @@
-"""`ops messages` and `ops message` with `--account` or `--all`: stored mail of any account, read from the database."""
+"""Messages of any account, read from the database: `ops messages` and `ops message` with `--account` or `--all`."""
 
 from datetime import datetime
 from typing import Any
@@ -16,17 +16,17 @@ from engine.store.queries import Queries
 
 MAX_NAMED = 5  # accounts of one name that an error lists
 
-_SQL = Queries.beside(__file__, "mailbox.sql")
+_SQL = Queries.beside(__file__, "stored_messages.sql")
 
 
-class NamedRow(Struct, frozen=True):
-    """An account of a name."""
+class AccountIdRow(Struct, frozen=True):
+    """The id of an account found by name."""
 
     id: UUID
 
 
-class NewestRow(Struct, frozen=True):
-    """One message of any account."""
+class NewestMessageRow(Struct, frozen=True):
+    """One line of the list of messages of all accounts."""
 
     id: UUID
     account_id: UUID
@@ -38,33 +38,33 @@ class NewestRow(Struct, frozen=True):
     recipients: list[str]
 
 
-class OwnerRow(Struct, frozen=True):
-    """SplitAuthor a message is."""
+class MessageOwnerRow(Struct, frozen=True):
+    """The account that owns a message."""
 
     account_id: UUID
 
 
-_NAMED = _SQL.rows("accounts_named", NamedRow)
-_NEWEST = _SQL.rows("newest_messages", NewestRow)
-_OWNER = _SQL.rows("owner_of_message", OwnerRow)
+_ACCOUNTS_NAMED = _SQL.rows("accounts_named", AccountIdRow)
+_NEWEST = _SQL.rows("newest_messages", NewestMessageRow)
+_OWNER = _SQL.rows("owner_of_message", MessageOwnerRow)
 
 
 async def find_account(pool: asyncpg.Pool, text: str) -> UUID:
-    """Return the account that an id (acc_…) or a name stands for; raises ValueError unless it is exactly one."""
+    """Return the account with this id (acc_…) or name; raises ValueError unless exactly one matches."""
     try:
         return ids.parse_id(ids.Kind.ACCOUNT, text)
     except ids.WrongId:
-        found = await _NAMED.fetch(pool, text, MAX_NAMED)
+        found = await _ACCOUNTS_NAMED.fetch(pool, text, MAX_NAMED)
     if len(found) == 1:
         return found[0].id
     if not found:
-        raise ValueError(f"No account is called {text!r}. `ops account list` shows names and ids.")
+        raise ValueError(f"No account is named {text!r}. `ops account list` shows names and ids.")
     named = ", ".join(ids.format_id(ids.Kind.ACCOUNT, one.id) for one in found)
-    raise ValueError(f"Several accounts are called {text!r}. Name one by its id: {named}.")
+    raise ValueError(f"Several accounts are named {text!r}. Give the id of one: {named}.")
 
 
 async def newest(pool: asyncpg.Pool, *, account: str | None, status: str | None, limit: int) -> list[dict[str, Any]]:
-    """Return the newest messages, of one account as its API lists them, or in short of all (`account` None)."""
+    """Return the newest messages: of one account as its API lists them, or shorter rows of all (`account` None)."""
     if account is None:
         return [_brief(row) for row in await _NEWEST.fetch(pool, status, limit)]
     owner = await find_account(pool, account)
@@ -77,12 +77,15 @@ async def newest(pool: asyncpg.Pool, *, account: str | None, status: str | None,
 
 
 async def opened(pool: asyncpg.Pool, message: str, *, account: str | None) -> dict[str, Any]:
-    """Return one message with its waybill as the API shows it; `account` None: whosever it is. Raises Refusal."""
+    """Return one message with its waybill as the API shows it; `account` None finds it in any account.
+
+    Raises Refusal (404) or ValueError if there is no such message.
+    """
     message_id = ids.parse_id(ids.Kind.MESSAGE, message)
     owner = await _owner(pool, message_id) if account is None else await find_account(pool, account)
     row = None if owner is None else await store.read(pool, owner, message_id)
     if owner is None or row is None:
-        raise not_found("message") if account is not None else ValueError(f"There is no message {message}.")
+        raise (not_found("message") if account is not None else ValueError(f"There is no message {message}."))
     mime = await store.body(pool, owner, message_id)
     return _owned(owner) | dict(msgspec.to_builtins(detail_of(row, mime)))
 
@@ -92,7 +95,7 @@ async def _owner(pool: asyncpg.Pool, message: UUID) -> UUID | None:
     return None if row is None else row.account_id
 
 
-def _brief(row: NewestRow) -> dict[str, Any]:
+def _brief(row: NewestMessageRow) -> dict[str, Any]:
     return {
         **_owned(row.account_id),
         "account": row.account,
