@@ -239,7 +239,7 @@ async def plan_balance(pool: asyncpg.Pool, settings: Settings, *, by_count: bool
     if sum(known.rates.values()) <= 0:
         raise ValueError("No load was measured in the last minute. Use --by-count to distribute the shards evenly.")
     why = f"{sum(known.rates.values()):.1f}/s measured"
-    planned = placement.LoadPlan(known.rates, SplitAuthor.OPERATOR.value, why, clock.now())
+    planned = placement.ShardLoadPlan(known.rates, SplitAuthor.OPERATOR.value, why, clock.now())
     live = PlacementRules(known.live.pins, known.live.policies, planned)
     return _plan_owners(
         known, live, {"balance": "by load", "measured": why},

@@ -48,7 +48,7 @@ class _LoadPlanRow(Struct, frozen=True):
     changed_at: datetime
 
 
-class LoadPlan(Struct, frozen=True):
+class ShardLoadPlan(Struct, frozen=True):
     """The loads that shards are balanced by, in messages per second by shard."""
 
     loads: dict[int, float]
@@ -62,7 +62,7 @@ class PlacementRules(Struct, frozen=True):
 
     pins: tuple[Pin, ...] = ()
     policies: tuple[MemberPolicy, ...] = ()
-    plan: LoadPlan | None = None
+    plan: ShardLoadPlan | None = None
 
     @property
     def loads(self) -> Mapping[int, float]:
@@ -109,7 +109,7 @@ async def read(source: Source) -> PlacementRules:
     if row is None:
         return PlacementRules(tuple(pins), tuple(policies))
     loads = msgspec.json.decode(row.loads, type=dict[int, float], strict=False)
-    return PlacementRules(tuple(pins), tuple(policies), LoadPlan(loads, row.whose, row.why, row.changed_at))
+    return PlacementRules(tuple(pins), tuple(policies), ShardLoadPlan(loads, row.whose, row.why, row.changed_at))
 
 
 def node_of(name: str) -> str:

@@ -61,7 +61,7 @@ def status(*, as_json: bool) -> None:
     table_rows = [
         {
             "process": row["name"],
-            "kind": row["kind"],
+            "kind": row.get("kind") or row["name"].partition("-")[0],  # a supervisor of 0.1.0 does not say it,
             "pid": row["pid"],
             "ready": row["ready"],
             "for": _duration(now - row["since"]) if row["since"] else None,
