@@ -29,9 +29,9 @@ else:
 """
 SERVE = """
 import os
-from engine.store import handed
-listener = handed.take()["http"][0]
-handed.tell_ready()
+from engine.store import socket_activation
+listener = socket_activation.take()["http"][0]
+socket_activation.tell_ready()
 connection, _ = listener.accept()
 connection.sendall(os.environ.get("LISTEN_FDS", "taken out").encode())
 """
