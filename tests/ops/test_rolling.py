@@ -119,7 +119,7 @@ async def test_a_round_stops_at_the_first_that_does_not_get_ready_and_says_what_
 
 async def test_an_unknown_name_is_refused_before_anything_is_touched(place: Place) -> None:
     async with supervised(place, api=True) as supervisor:
-        with pytest.raises(Refused, match="No process here is named relay. There are: api"):
+        with pytest.raises(Refused, match=r"No process here is named relay\. There are: api"):
             await Roller(supervisor, lambda _: None).restart(["api", "relay"])
 
         assert place.read() == []
