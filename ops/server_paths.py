@@ -1,8 +1,8 @@
-"""Where the embedded servers live: the user they run as, the folder of their data, their programs.
+"""Paths, programs and system user of the embedded PostgreSQL and Valkey.
 
-PostgreSQL refuses to run as root, so root hands both servers to a system user without a login, and
-everything that user must reach is either already reachable or put where it is. Permissions of folders
-that Waybill did not make stay as they are.
+PostgreSQL refuses to run as root, so under root both servers run as a system user without a login. Data and programs
+that this user can't reach are placed in a folder that it can; folders that Waybill did not create keep their
+permissions.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ _PROBE_TIMEOUT_S = 30.0
 
 
 class CannotServe(RuntimeError):  # noqa: N818 - named for what it says
-    """An embedded server can't be set up or started here; the text says what would help."""
+    """An embedded server can't be set up or started here; the text says what to do."""
 
 
 class ServerPaths(NamedTuple):
-    """The state folder an operator named, the folder of the servers' data, and their user (None: ourselves)."""
+    """The state folder, the folder of the servers' data, and the user that runs them (None: the current user)."""
 
     state: Path
     base: Path
@@ -43,7 +43,7 @@ class ServerPaths(NamedTuple):
 
 
 def find_paths(state: Path) -> ServerPaths:
-    """Where the servers of this state folder keep their data; makes the folders. Raises CannotServe."""
+    """Return the paths of the embedded servers of a state folder, creating folders; raises CannotServe."""
     state = make_state(state)
     if os.geteuid() != 0:
         _refuse_foreign_data(state)
@@ -56,7 +56,7 @@ def find_paths(state: Path) -> ServerPaths:
 
 
 def own_folder(paths: ServerPaths, name: str) -> Path:
-    """A 0700 folder below the base that belongs to the servers' user."""
+    """Create a folder of mode 0700 in the data folder, owned by the servers' user."""
     folder = paths.base / name
     folder.mkdir(mode=0o700, exist_ok=True)
     if paths.identity is not None:
@@ -65,7 +65,7 @@ def own_folder(paths: ServerPaths, name: str) -> Path:
 
 
 def system_user() -> SystemUser:
-    """The unprivileged user for a root's servers: `waybill`, made when missing, else `nobody`."""
+    """Return the user for servers started by root: `waybill` (created if missing), else `nobody`."""
     found = _user(SYSTEM_USER)
     useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin:/bin")
     if found is None and useradd is not None:
@@ -85,10 +85,9 @@ def system_user() -> SystemUser:
 
 
 def postgres_programs(paths: ServerPaths) -> tuple[Path, int]:
-    """The folder that holds `postgres` and `initdb`, and the major version.
+    """Return the folder of `postgres` and `initdb` and the major version; raises CannotServe.
 
-    Existing data decides the version; then the pinned wheel comes before what the system has, so that
-    an installed server can't hide a broken wheel.
+    Existing data decides the version. Otherwise the pinned package wins over an installed server.
     """
     wanted = data_major(paths.base)
     for folder in (_postgres_wheel(paths), *_postgres_of_system()):
@@ -109,7 +108,7 @@ def postgres_programs(paths: ServerPaths) -> tuple[Path, int]:
 
 
 def valkey_program(paths: ServerPaths) -> Path:
-    """The path of `valkey-server`, or of a `redis-server` that is new enough."""
+    """Return the path of `valkey-server`, or of a new enough `redis-server`; raises CannotServe."""
     names = [shutil.which(name) for name in ("valkey-server", "redis-server")]
     for program in (_valkey_wheel(paths), *(Path(name) for name in names if name)):
         major = _major(program, paths.identity) if program else None
@@ -122,7 +121,7 @@ def valkey_program(paths: ServerPaths) -> Path:
 
 
 def data_major(base: Path) -> int | None:
-    """The major version of the newest PostgreSQL data folder below `base`, if there is one."""
+    """Return the major version of the newest PostgreSQL data folder in `base`, or None."""
     majors = []
     for folder in base.glob("pg[0-9][0-9]"):
         try:
@@ -133,7 +132,7 @@ def data_major(base: Path) -> int | None:
 
 
 def runs(argv: list[str], identity: SystemUser | None) -> bool:
-    """True when `argv` ends with 0 as that user."""
+    """Return True if the command exits with 0 when run as that user."""
     return _output(argv, identity) is not None
 
 
@@ -150,7 +149,7 @@ def _output(argv: list[str], identity: SystemUser | None) -> str | None:
 
 
 def _major(program: Path, identity: SystemUser | None) -> int | None:
-    """`postgres (PostgreSQL) 18.6` and `Redis server v=7.0.15 sha=…` both tell their major version."""
+    """Return the major version from `postgres (PostgreSQL) 18.6` or `Redis server v=7.0.15 sha=…`; None on failure."""
     if not program.is_file():
         return None
     found = re.search(r"(?:PostgreSQL\) |v=)(\d+)", _output([str(program), "--version"], identity) or "")
@@ -163,7 +162,7 @@ def _known_base(state: Path) -> Path:
 
 
 def _reachable_base(state: Path, identity: SystemUser) -> Path:
-    """A folder for the data outside a closed path, named by a link in the state folder."""
+    """Return a data folder outside a path that the user can't traverse; the state folder links to it."""
     base = SHARED / hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]
     try:
         SHARED.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -213,7 +212,7 @@ def _user(name: str) -> SystemUser | None:
 
 
 def _package(name: str) -> Path | None:
-    """The folder of an installed package, found without importing it: these packages act on import."""
+    """Return the folder of an installed package without importing it; these packages act on import."""
     spec = importlib.util.find_spec(name)
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
@@ -240,7 +239,7 @@ def _valkey_wheel(paths: ServerPaths) -> Path | None:
 
 
 def _copied(paths: ServerPaths, distribution: str, folders: list[Path]) -> Path:
-    """A copy of an installed package that the servers' user can read; made once per version."""
+    """Copy an installed package, once per version, to a folder that the servers' user can read."""
     target = paths.base / "programs" / f"{distribution}-{importlib.metadata.version(distribution)}"
     if not target.is_dir():
         target.parent.mkdir(mode=0o755, exist_ok=True)
@@ -255,14 +254,14 @@ def _copied(paths: ServerPaths, distribution: str, folders: list[Path]) -> Path:
 
 
 def _readable(folder: Path) -> None:
-    """Open our own copy for reading: a strict umask at installation leaves files closed to others."""
+    """Make the copy readable for other users; a strict umask at installation may have prevented that."""
     for path in folder.rglob("*"):
         if not path.is_symlink():
             path.chmod(path.stat().st_mode | (0o055 if path.is_dir() or os.access(path, os.X_OK) else 0o044))
 
 
 def _postgres_of_system() -> list[Path]:
-    """Folders with a `postgres` program: the one on PATH, then Debian's, newest first."""
+    """Return folders with a `postgres` program: from PATH, then Debian's, newest first."""
     on_path = shutil.which("postgres")
     debian = sorted(
         (path for path in Path("/usr/lib/postgresql").glob("[0-9]*/bin")),

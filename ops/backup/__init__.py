@@ -1,5 +1,5 @@
-"""`ops backup` and `ops restore`: everything durable into a folder, and out of it into an empty database.
+"""Backup and restore: all durable data into a folder, and from there into an empty database.
 
-Rows are copied as text by the database itself, out of one snapshot, so that sending goes on meanwhile and any version
-of PostgreSQL reads what another has written. The schema is not copied: migrations make it.
+COPY writes rows as text from one snapshot, so mail flows meanwhile and another version of PostgreSQL can read them.
+Migrations create the schema; it is not part of a backup.
 """

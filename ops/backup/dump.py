@@ -1,7 +1,6 @@
-"""Writing a backup: one snapshot, one compressed file a table, the manifest last.
+"""Writing a backup: one snapshot, one compressed file per table, the manifest last.
 
-The snapshot costs sending nothing but dead rows that can't be vacuumed while it stands; a migration that wants a table
-for itself waits for its end.
+While the snapshot is open, dead rows can't be vacuumed, and a migration that locks a table exclusively waits.
 """
 
 import gzip
@@ -26,24 +25,24 @@ from ops.backup.tables import MIGRATIONS, Table, connected, quoted, tables
 from ops.release import version
 from ops.state import sync_folder, write_private
 
-UNFINISHED: Final = "unfinished"  # stands in the folder until the manifest does
+UNFINISHED: Final = "unfinished"  # marker file, until the manifest is written
 _LEVEL: Final = 1  # of gzip: higher ones cost three times the CPU for a tenth less on disk
 _AT_ONCE: Final = 2_000  # rows of a listing in memory
 
-Say = Callable[[str, int], None]  # table, octets written of it since the last time
+Say = Callable[[str, int], None]  # table, octets written since the last call
 
 _SQL = Queries.beside(__file__, "dump.sql")
 
 
 class SnapshotRow(Struct, frozen=True):
-    """The moment that a backup shows."""
+    """Time of the snapshot and version of the server."""
 
     made_at: str
     postgres: str
 
 
 class LogHeadRow(Struct, frozen=True):
-    """Where an account's log ends."""
+    """End of one account log."""
 
     account_id: UUID
     seq: int
@@ -51,7 +50,7 @@ class LogHeadRow(Struct, frozen=True):
 
 
 class QueuedDeliveryRow(Struct, frozen=True):
-    """A delivery that waits or is being made."""
+    """A pending delivery."""
 
     message_id: UUID
     domain: str
@@ -67,9 +66,9 @@ _QUEUED = _SQL.rows("queued", QueuedDeliveryRow)
 async def dump(
     database_url: str, folder: Path, pepper: str, *, keep_pepper: bool = True, first_run: str | None = None, say: Say
 ) -> Manifest:
-    """Write everything durable into `folder`, which is new, empty, or holds a backup that was broken off.
+    """Write all durable data into `folder`, which is new, empty, or has an unfinished backup; raises BackupError.
 
-    `keep_pepper` decides whether the pepper lies beside the rows or only its fingerprint. Raises BackupError.
+    Without `keep_pepper` the backup has only a fingerprint of the pepper.
     """
     began = time.monotonic()
     _begin(folder)
@@ -81,9 +80,9 @@ async def dump(
         assert in_flight is not None
         migrations = await MIGRATIONS.fetch(connection)
         found = await tables(connection)
-        await _hold_still(connection, found)
+        await _lock_schema(connection, found)
         parts = [await _copy(connection, table, folder, say) for table in found]
-        files = {HEADS: _NOTHING, IN_FLIGHT: _NOTHING}
+        files = {HEADS: _EMPTY_DIGEST, IN_FLIGHT: _EMPTY_DIGEST}
         accounts, events, files[HEADS] = await _list_heads(connection, folder)
         files[IN_FLIGHT] = await _list_queued(connection, folder)
         await connection.execute("ROLLBACK")
@@ -112,30 +111,30 @@ async def dump(
     return made
 
 
-_NOTHING = sha256().hexdigest()
+_EMPTY_DIGEST = sha256().hexdigest()
 
 
 def _begin(folder: Path) -> None:
-    """A folder of our own that nobody else can read: what lies in it is mail."""
+    """Prepare the folder with mode 0700, because it will contain mail; raises BackupError if it is in use."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     names = {path.name for path in folder.iterdir()}
     if manifest.FILE in names:
-        raise BackupError(f"{folder} holds a finished backup already; name a new folder")
+        raise BackupError(f"{folder} has a finished backup already. Name a new folder.")
     if names and UNFINISHED not in names:
-        raise BackupError(f"{folder} is not empty and holds no backup that was broken off; name a new folder")
+        raise BackupError(f"{folder} is not empty and has no unfinished backup. Name a new folder.")
     for name in names - {UNFINISHED}:
         (folder / name).unlink()
     folder.chmod(0o700)
     (folder / UNFINISHED).touch(0o600)
 
 
-async def _hold_still(connection: asyncpg.Connection, found: list[Table]) -> None:
-    """Nobody drops or changes a table until its rows are out; reading and writing go on."""
+async def _lock_schema(connection: asyncpg.Connection, found: list[Table]) -> None:
+    """Lock the tables against changes of the schema; reads and writes continue."""
     names = ", ".join(f"ONLY {quoted(table.name)}" for table in found)
     try:
         await connection.execute(f"LOCK TABLE {names} IN ACCESS SHARE MODE")
     except (asyncpg.UndefinedTableError, asyncpg.LockNotAvailableError) as error:
-        raise BackupError(f"the schema is being changed ({error}); try again when that is over") from error
+        raise BackupError(f"A migration is changing the schema ({error}). Try again when it is done.") from error
 
 
 async def _copy(connection: asyncpg.Connection, table: Table, folder: Path, say: Say) -> BackupPart:
@@ -187,7 +186,7 @@ async def _list_queued(connection: asyncpg.Connection, folder: Path) -> str:
 
 @contextmanager
 def _file(path: Path) -> Iterator[IO[bytes]]:
-    """A new 0600 file that is on disk when it is closed."""
+    """Yield a new file of mode 0600, synced to disk at the end."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         yield file
         file.flush()

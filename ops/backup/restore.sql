@@ -1,3 +1,3 @@
 -- name: logged_accounts
--- The next $2 accounts behind $1 that have a log.
+-- The next $2 accounts after $1 that have a log.
 SELECT account_id FROM account_heads WHERE account_id > $1 ORDER BY account_id LIMIT $2;

@@ -168,7 +168,7 @@ async def test_mail_of_every_account_is_found_by_its_id_and_by_the_accounts_name
     assert command(service, "message", "--account", made["accountId"], theirs).status == 1
     unknown = command(service, "messages", "--account", "Nobody")
     assert (unknown.status, unknown.err) == (
-        1, "Error: No account is called 'Nobody'. `ops account list` shows names and ids.\n"
+        1, "Error: No account is named 'Nobody'. `ops account list` shows names and ids.\n"
     )  # fmt: skip
 
 
