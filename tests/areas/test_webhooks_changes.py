@@ -216,7 +216,7 @@ async def test_a_secret_under_another_pepper_is_an_attempt_that_failed(here: Wor
         [attempt] = await here.until_attempts(endpoint, event, 1)
 
     assert not attempt.delivered
-    assert "pepper" in str(attempt.error)
+    assert "PEPPER" in str(attempt.error)
     assert receiver.got == []
 
 

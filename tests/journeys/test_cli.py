@@ -183,7 +183,7 @@ async def test_sending_to_a_service_that_is_down_says_so(service: Service, tmp_p
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("API_PORT", "99999", "1 to 65535"), ("LEASE_S", "soon", "number of seconds"),
+        ("API_PORT", "99999", "1 to 65535"), ("LEASE_S", "soon", "must be a number"),
         ("DELIVERY", "perhaps", "local, live"), ("NO_SUCH_THING", "1", "is not a setting"),
     ],
 )  # fmt: skip

@@ -36,7 +36,7 @@ async def test_a_domain_is_suspended_explained_partly_bounced_and_resumed(servic
     assert ("mx.held.test", 2, 2) in [(one["site"], one["rows"], one["held"]) for one in shown["waiting"]]
     assert shown["holds"][0]["reason"] == WHY
     told = command(service, "explain", first)
-    assert f"the operator of this service holds it back: {WHY}" in told.out
+    assert f"the operator of this service holds it: {WHY}" in told.out
     assert told.out.count("\n") == 1
 
     bounced = command(service, "queue", "bounce", "--message", first, "--reason", "sent by mistake", "--yes", "--json")

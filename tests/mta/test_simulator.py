@@ -82,7 +82,7 @@ async def test_each_recipient_does_as_it_is_called(here: World, live: bool) -> N
     assert await here.pool.fetchval("SELECT count(*) FROM tls_days") == 0
     for message in (unknown, sent["complained"]):
         told = (await explain(here.pool, ids.format_id(ids.Kind.MESSAGE, message)))["explanation"]
-        assert "It is a simulator's" in told
+        assert "It is a simulator recipient" in told
         assert "lies with" not in told
         assert "nothing more goes" not in told
 

@@ -30,7 +30,7 @@ async def test_a_dry_run_tells_what_the_purge_then_takes(own_pool: asyncpg.Pool)
 async def test_a_purge_beside_another_is_refused_in_a_sentence(own_pool: asyncpg.Pool) -> None:
     async with own_pool.acquire() as connection:
         await connection.execute("SELECT pg_advisory_lock($1)", purging._LOCK)
-        with pytest.raises(RuntimeError, match="try again"):
+        with pytest.raises(RuntimeError, match="Try again"):
             await retention.purge(own_pool, dry_run=False)
         await connection.execute("SELECT pg_advisory_unlock($1)", purging._LOCK)
 

@@ -91,7 +91,7 @@ def test_sockets_for_another_process_are_left_alone() -> None:
     assert socket_activation.described({"LISTEN_PID": "1", "LISTEN_FDS": "2"}) == []
     mine = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2"}
     assert socket_activation.described(mine | {"LISTEN_FDNAMES": "http:smtp"}) == [(3, "http"), (4, "smtp")]
-    with pytest.raises(WrongSockets, match="tells of 2 sockets and LISTEN_FDNAMES names 1"):
+    with pytest.raises(WrongSockets, match="LISTEN_FDS is 2, but LISTEN_FDNAMES has 1"):
         socket_activation.described(mine | {"LISTEN_FDNAMES": "http"})
 
 
@@ -131,5 +131,5 @@ def test_a_process_that_does_not_exist_is_refused(chosen: str) -> None:
 
 
 def test_a_host_with_a_part_of_the_service_must_not_start_servers_of_its_own() -> None:
-    with pytest.raises(BadSetting, match="without WAYBILL_REDIS_URL this host would keep a database of its own"):
+    with pytest.raises(BadSetting, match="without WAYBILL_REDIS_URL this host uses an embedded database"):
         load({"WAYBILL_PROCESSES": "mta", "WAYBILL_DATABASE_URL": HOSTS["WAYBILL_DATABASE_URL"]})

@@ -279,7 +279,7 @@ async def test_a_private_policy_host_is_not_dialled(
     resolver: Resolver, host: PolicyHost, root: Certified, tmp_path: Path
 ) -> None:
     guarded = StsFetcher(resolver, may_dial=is_public, authorities=root.pem(tmp_path), port=host.port)
-    assert "not a public address" in (await fault_of(guarded)).reason
+    assert "does not resolve to a public address" in (await fault_of(guarded)).reason
     assert host.requests == []
 
 

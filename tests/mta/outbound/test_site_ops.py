@@ -36,7 +36,7 @@ async def test_a_rule_set_for_a_domain_is_kept_for_its_servers(here: World) -> N
     assert made["name"] == "in.hoster.test"
     assert (await sites.change(here.pool, here.settings, "peer.test", {"connections": 3}, None))["name"] == "peer.test"
     assert (await sites.reset(here.pool, here.settings, "shop.test"))["name"] == "in.hoster.test"
-    with pytest.raises(ValueError, match="no rule of yours"):
+    with pytest.raises(ValueError, match="no operator's rule"):
         await sites.reset(here.pool, here.settings, "shop.test")
 
 

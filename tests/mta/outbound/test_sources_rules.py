@@ -162,7 +162,7 @@ def test_the_shipped_plan_rises_day_by_day_and_names_its_source() -> None:
 
 @pytest.mark.parametrize("plan", [[], [0], [50, -1], [1] * 1_000])
 def test_what_is_no_plan_is_refused(plan: list[int]) -> None:
-    with pytest.raises(ValueError, match="a plan is"):
+    with pytest.raises(ValueError, match="a plan has"):
         checked_plan(plan)
 
 
