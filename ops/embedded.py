@@ -1,7 +1,7 @@
-"""The embedded PostgreSQL and Valkey: set up, started, watched and stopped as plain child processes.
+"""The embedded PostgreSQL and Valkey servers: set up, start, check and stop them as child processes.
 
-Both listen on unix sockets only, in a folder that no other user can enter. `temporary_servers` gives
-tests a pair of their own in a throw-away folder.
+Both listen on unix sockets only, in a folder that no other user can enter. `temporary_servers` starts
+a separate pair in a temporary folder for tests.
 """
 
 import contextlib
@@ -24,15 +24,15 @@ from ops.state import bound_log, sync_folder, tail
 
 __all__ = ["CannotServe", "PostgresServer", "Server", "Temporary", "ValkeyServer", "temporary_servers"]
 
-MAX_SOCKET_FOLDER = 80  # sun_path holds 108 bytes on Linux, 104 on macOS, with the socket's name
-START_TIMEOUT_S = 60.0  # crash recovery of a few gigabytes of WAL fits
-RESTART_WINDOW_S = 5.0  # old backends may hold shared memory for a moment after a killed postmaster
+MAX_SOCKET_FOLDER = 80  # sun_path, which includes the socket's name, holds 108 bytes on Linux, 104 on macOS
+START_TIMEOUT_S = 60.0  # long enough to recover a few gigabytes of WAL after a crash
+RESTART_WINDOW_S = 5.0  # backends may hold shared memory briefly after the postmaster was killed
 STOP_GRACE_S = 30.0
 _GIBIBYTE = 1024**3
 
 
 class Server(ABC):
-    """One embedded server. Start it from the main thread: it ends with the thread that started it."""
+    """One embedded server. Start it from the main thread: it is killed when the thread that started it ends."""
 
     name: ClassVar[str]
     stop_signal: ClassVar[signal.Signals]
@@ -47,50 +47,50 @@ class Server(ABC):
 
     @property
     def paths(self) -> ServerPaths:
-        """Where the server's folders are; settled by `prepare`."""
+        """Return the paths of the server's folders, found on first use."""
         if self._paths is None:
             self._paths = server_paths.find_paths(self._state)
         return self._paths
 
     @property
     def log(self) -> Path:
-        """The file that takes what the server prints."""
+        """Return the path of the server's log file."""
         return self.paths.state / "log" / f"{self.name}.log"
 
     @property
     def pid(self) -> int | None:
-        """The process id of a server that `start` started."""
+        """Return the process id of the server, or None if `start` has not run."""
         return self._process.pid if self._process else None
 
     @property
     def death_signal(self) -> signal.Signals:
-        """What the server gets when its starter is killed."""
+        """Return the signal that the server receives when the process that started it is killed."""
         return self.stop_signal if self._durable else signal.SIGKILL
 
     @abstractmethod
     def prepare(self) -> None:
-        """Set up folders and data (blocking, about a second at first); raises CannotServe."""
+        """Create the folders and data if missing (blocks, about 1 s the first time); raises CannotServe."""
 
     @abstractmethod
     def clear_leftovers(self) -> None:
-        """Wait for, or remove, what a killed predecessor left; called before every start."""
+        """Wait for processes of a killed predecessor and remove its files; called before every start."""
 
     @abstractmethod
     def argv(self) -> list[str]:
-        """The server's command line, program path first."""
+        """Return the server's command line, program path first."""
 
     @abstractmethod
     def ready(self, pid: int) -> bool:
-        """True when the server that runs as `pid` takes connections."""
+        """Return True if the server with process id `pid` accepts connections."""
 
     def command(self) -> list[str]:
-        """`argv` as the servers' user, tied to this process."""
+        """Return `argv`, wrapped to run as the servers' user and to end with this process."""
         return launch.command(self.argv(), identity=self.paths.identity, death_signal=self.death_signal)
 
     def start(self) -> None:
-        """Prepare, start and wait until it takes connections; raises CannotServe with the log's end.
+        """Prepare and start the server, and wait until it accepts connections.
 
-        Also brings back one that was killed from outside.
+        Also restarts a server that was killed. Raises CannotServe with the end of the log.
         """
         self._reap()
         self.prepare()
@@ -107,11 +107,11 @@ class Server(ABC):
             time.sleep(0.2)
 
     def alive(self) -> bool:
-        """True while the process that `start` started runs."""
+        """Return True while the process that `start` created is running."""
         return self._process is not None and self._process.poll() is None
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """End it in an orderly way, by force once `grace_s` is over; idempotent."""
+        """Shut the server down, by force after `grace_s` seconds; idempotent."""
         for number, patience_s in ((self.stop_signal, grace_s), (self.last_signal, 5.0)):
             if self._process is None or not self.alive():
                 break
@@ -122,19 +122,19 @@ class Server(ABC):
         self.forget_sockets()
 
     def kill(self) -> None:
-        """End it at once, as a power cut would."""
+        """Kill the server with SIGKILL and wait for its exit."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def forget_sockets(self) -> None:
-        """Remove a socket folder that lies outside the data folder."""
+        """Remove the socket folder if it is outside the data folder."""
         if self._sockets is not None and self._sockets != self.paths.base / "run":
             shutil.rmtree(self._sockets, ignore_errors=True)
             self._sockets = None
 
     def socket_folder(self) -> Path:
-        """A 0700 folder for the sockets with a path short enough for them."""
+        """Return the folder of the sockets (mode 0700, a short path); create it if missing."""
         if self._sockets is None:
             folder = self.paths.base / "run"
             if len(os.fsencode(folder)) <= MAX_SOCKET_FOLDER:
@@ -183,29 +183,29 @@ class PostgresServer(Server):
 
     @property
     def url(self) -> str:
-        """For asyncpg and libpq; the socket's folder decides who may connect."""
+        """Return the database URL; the permissions of the socket folder control access."""
         return f"postgresql://postgres@/postgres?host={self.socket_folder()}"
 
     @property
     def data(self) -> Path:
-        """The data folder; its name carries the major version."""
+        """Return the data folder; its name contains the major version."""
         return self.paths.base / f"pg{self._major}"
 
     def prepare(self) -> None:
-        """Find the programs and, the first time, make the data folder."""
+        """Find the programs, and create the data folder if it is missing; raises CannotServe."""
         self._programs, self._major = server_paths.postgres_programs(self.paths)
         self.socket_folder()
         if not (self.data / "PG_VERSION").is_file():
             self._make_data()
         probe = ["-D", str(self.data), "-c", "wal_compression=lz4", "-C", "wal_compression"]
         lz4 = server_paths.runs([str(self._programs / "postgres"), *probe], self.paths.identity)
-        self._compression = "lz4" if lz4 else "off"  # pglz, always there, costs more CPU than it saves
+        self._compression = "lz4" if lz4 else "off"  # pglz is always available, but costs more CPU than it saves
 
     def clear_leftovers(self) -> None:
-        """Let processes of a killed predecessor end, then drop pid files that name a stranger.
+        """Wait for processes of a killed predecessor, then remove pid files that name an unrelated process.
 
-        After a reboot the recorded pid may belong to any program, and PostgreSQL would refuse to start. A
-        file that names no living process stays: PostgreSQL itself judges it, shared memory included.
+        After a reboot the recorded pid may belong to any program, and PostgreSQL would refuse to start. A file that
+        names no running process stays: PostgreSQL checks it itself, with its shared memory. Raises CannotServe.
         """
         deadline = time.monotonic() + STOP_GRACE_S
         while _working_in(self.data) and time.monotonic() < deadline:
@@ -220,7 +220,7 @@ class PostgresServer(Server):
                 file.unlink()
 
     def argv(self) -> list[str]:
-        """Flags before the configuration file, so that they always hold."""
+        """Return the command line; settings are passed as flags, which override the configuration file."""
         words = [str(self._programs / "postgres"), "-D", str(self.data), "-k", str(self.socket_folder())]
         words += ["-p", "5432"]
         for setting, value in self._settings().items():
@@ -228,7 +228,7 @@ class PostgresServer(Server):
         return words
 
     def ready(self, pid: int) -> bool:
-        """Line 1 of postmaster.pid names our child (a stale file says ready too), line 8 its state."""
+        """Check postmaster.pid: line 1 must be our pid (a stale file may say ready too), line 8 `ready`."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except OSError:
@@ -241,7 +241,7 @@ class PostgresServer(Server):
             "listen_addresses": "",
             "unix_socket_permissions": "0700",
             "max_connections": "100",
-            # The working set is the queue and the last minutes of messages, not the archive.
+            # The working set is the queue and the messages of the last minutes, not older ones.
             "shared_buffers": _shared_buffers(),
             "fsync": safe,
             "synchronous_commit": safe,
@@ -251,7 +251,7 @@ class PostgresServer(Server):
             # replayed in well under a minute.
             "checkpoint_timeout": "15min",
             "max_wal_size": "2GB" if self._durable else "256MB",
-            # Queue rows live for milliseconds: dead rows must go before the index scans crawl over them.
+            # Queue rows live for milliseconds: vacuum must remove dead rows before they slow down index scans.
             "autovacuum_naptime": "10s",
             "autovacuum_vacuum_scale_factor": "0.05",
             "autovacuum_vacuum_cost_limit": "1000",
@@ -264,10 +264,10 @@ class PostgresServer(Server):
             # A DETAIL line quotes the row: addresses and digests stay out of the log.
             "log_error_verbosity": "terse",
             "log_parameter_max_length_on_error": "0",
-        } | ({} if self._durable else {"dynamic_shared_memory_type": "mmap"})  # killed, it leaves none outside its data
+        } | ({} if self._durable else {"dynamic_shared_memory_type": "mmap"})  # no shared memory outlives a kill
 
     def _make_data(self) -> None:
-        """initdb into a folder aside, then rename: an interrupted start leaves no half-made data."""
+        """Run initdb in another folder, then rename it: an interrupted start leaves no incomplete data folder."""
         aside = self.paths.base / f"pg{self._major}.new"
         shutil.rmtree(aside, ignore_errors=True)
         server_paths.own_folder(self.paths, aside.name)
@@ -287,7 +287,7 @@ class PostgresServer(Server):
 class ValkeyServer(Server):
     """Valkey (the Redis protocol) on a unix socket with an append-only file synced each second.
 
-    It carries hints and counters only: what a lost second held is found again in PostgreSQL.
+    Valkey holds only hints and counters: after a crash, hints of the lost second are recovered from PostgreSQL.
     """
 
     name = "valkey"
@@ -297,21 +297,21 @@ class ValkeyServer(Server):
 
     @property
     def socket(self) -> Path:
-        """The path of the unix socket."""
+        """Return the path of the unix socket."""
         return self.socket_folder() / "valkey.sock"
 
     @property
     def url(self) -> str:
-        """For redis-py."""
+        """Return the URL for redis-py."""
         return f"unix://{self.socket}"
 
     def prepare(self) -> None:
-        """Find the program and make the data folder."""
+        """Find the program, and create the data folder if it is missing; raises CannotServe."""
         self._program = server_paths.valkey_program(self.paths)
         server_paths.own_folder(self.paths, "valkey")
 
     def argv(self) -> list[str]:
-        """No configuration file: everything is said here."""
+        """Return the command line with all settings; there is no configuration file."""
         options = {
             "port": "0",
             "unixsocket": str(self.socket),
@@ -320,15 +320,15 @@ class ValkeyServer(Server):
             "appendonly": "yes",
             "appendfsync": "everysec",
             "save": "",
-            # Refusing a write is noticed and harmless (the queue row suffices); evicting hints is neither.
+            # A refused write is reported and harmless (the queue row suffices); an evicted hint would go unnoticed.
             "maxmemory-policy": "noeviction",
             "maxmemory": "512mb",
             "daemonize": "no",
         }
         return [str(self._program), *(word for name, value in options.items() for word in (f"--{name}", value))]
 
-    def ready(self, pid: int) -> bool:  # noqa: ARG002 - the socket is ours alone: who answers is our child
-        """PONG: the append-only file has been read."""
+    def ready(self, pid: int) -> bool:  # noqa: ARG002 - no other server can listen on this socket
+        """Return True if the server answers PING with PONG, which it does once the append-only file is loaded."""
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(1.0)
             try:
@@ -339,7 +339,7 @@ class ValkeyServer(Server):
                 return False
 
     def clear_leftovers(self) -> None:
-        """Wait for a predecessor that outlived its starter: two writers would spoil the append-only file."""
+        """Wait until a predecessor has exited: two writers would corrupt the append-only file. Raises CannotServe."""
         deadline = time.monotonic() + RESTART_WINDOW_S
         while self.ready(0) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -348,7 +348,7 @@ class ValkeyServer(Server):
 
 
 class Temporary:
-    """A throw-away pair of servers: `postgres` and `valkey` can be killed and started again by a test."""
+    """A temporary pair of servers; a test may kill and restart `postgres` and `valkey`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -357,25 +357,25 @@ class Temporary:
 
     @property
     def database_url(self) -> str:
-        """Superuser of a cluster of our own: tests may create databases and templates."""
+        """Return the URL of the PostgreSQL superuser; tests may create databases and templates."""
         return self.postgres.url
 
     @property
     def redis_url(self) -> str:
-        """The Valkey beside it."""
+        """Return the URL of the Valkey server."""
         return self.valkey.url
 
 
 @contextlib.contextmanager
 def temporary_servers(root: Path | None = None) -> Iterator[Temporary]:
-    """Both servers in a fresh folder under `root` (else the system's temporary one), gone at the end.
+    """Start both servers in a new folder under `root` (default: the temporary folder); remove it at the end.
 
-    Enter from the main thread. Folders of test runs that were killed are cleared away on the way.
+    Call it from the main thread. Folders that killed test runs left behind are removed first.
     """
     root = root or _short_temp()
     _clear_abandoned(root)
     folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=root))
-    folder.chmod(0o711)  # ours alone to list; the servers' user passes through
+    folder.chmod(0o711)  # the servers' user may pass through, but not list it
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         servers = Temporary(folder)
@@ -397,7 +397,7 @@ _ABANDONED_AFTER_S = 60.0
 
 
 def _clear_abandoned(root: Path) -> None:
-    """Remove folders of ours whose lock nobody holds; a fresh one may be a run that just begins."""
+    """Remove the folders of earlier test runs that are not locked and at least 60 s old."""
     for folder in root.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime < _ABANDONED_AFTER_S or folder.is_symlink():
@@ -408,13 +408,13 @@ def _clear_abandoned(root: Path) -> None:
 
 
 def _short_temp() -> Path:
-    """The temporary folder, or /tmp when that one's path leaves no room for a socket's name."""
+    """Return the temporary folder, or /tmp if its path is too long for a unix socket."""
     usual = Path(tempfile.gettempdir())
     return usual if len(os.fsencode(usual)) <= MAX_SOCKET_FOLDER - 32 else Path("/tmp")  # noqa: S108 - mkdtemp follows
 
 
 def _shared_buffers() -> str:
-    """256 MB; 128 MB on a machine with less than 4 GB."""
+    """Return the value of shared_buffers: 256 MB, or 128 MB on a host with less than 4 GB of memory."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
@@ -423,9 +423,10 @@ def _shared_buffers() -> str:
 
 
 def _names_stranger(file: Path) -> bool:
-    """True when the pid in the first line is alive; the caller knows it is no server of this folder.
+    """Return True if the pid in the first line of `file` is a running process.
 
-    Only with /proc could it know that, so elsewhere nothing is judged.
+    The caller has checked that no running process uses this data folder. That check needs /proc; without /proc the
+    result is always False.
     """
     try:
         pid = int(file.read_text().split("\n", 1)[0])
@@ -435,7 +436,7 @@ def _names_stranger(file: Path) -> bool:
 
 
 def _working_in(folder: Path) -> list[int]:
-    """Pids of processes whose working folder is `folder`: a postmaster and its backends sit in their data."""
+    """Return the pids of processes with the working directory `folder`: PostgreSQL's run in their data folder."""
     found = []
     real = folder.resolve()
     for entry in Path("/proc").glob("[0-9]*"):

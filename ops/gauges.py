@@ -1,7 +1,7 @@
-"""What the worker looks up in the database for `/metrics`, beside what the processes count themselves.
+"""Metrics that the worker reads from the database, in addition to those that the processes count themselves.
 
-Every host's worker shows the same values: take their maximum over hosts, never their sum. Nothing here is on the way of
-a message, and each look costs one statement.
+Every host's worker exports the same values: aggregate them over hosts with max, never with sum. No delivery waits for
+these queries.
 """
 
 import json
@@ -21,7 +21,7 @@ from engine.base.settings import Settings
 from engine.store.queries import Queries
 from ops.release import version
 
-RECENT: Final = timedelta(minutes=10)  # what processes have seen of sites
+RECENT: Final = timedelta(minutes=10)  # age limit of site states that count
 LOGS_AT_ONCE: Final = 200
 LAST_BACKUP: Final = "backup.json"  # in the state folder, written by `ops backup`
 _STATES: Final = ("new", "waiting", "retry", "held")
@@ -59,7 +59,7 @@ _SQL = Queries.beside(__file__, "gauges.sql")
 
 
 class State(Struct, frozen=True):
-    """Pending deliveries that wait for the same."""
+    """Number of pending deliveries in one state, and the creation time of their oldest message (Unix milliseconds)."""
 
     state: str
     rows: int
@@ -67,7 +67,7 @@ class State(Struct, frozen=True):
 
 
 class Backlog(Struct, frozen=True):
-    """What else waits."""
+    """Counts and delays of scheduled messages and of system mail, and the number of holds."""
 
     scheduled: int
     schedule_overdue_s: float
@@ -77,21 +77,21 @@ class Backlog(Struct, frozen=True):
 
 
 class PhaseCount(Struct, frozen=True):
-    """Sites in one phase."""
+    """Number of sites in one phase."""
 
     phase: str
     sites: int
 
 
 class Deliverers(Struct, frozen=True):
-    """Who delivers, and what nobody does."""
+    """Number of delivering processes, and of shards that none of them owns."""
 
     members: int
     free: int
 
 
 class Sessions(Struct, frozen=True):
-    """Connections of one kind in one state."""
+    """Database connections of one process kind in one state, and the server's limit of connections (`most`)."""
 
     process: str
     state: str
@@ -102,7 +102,7 @@ class Sessions(Struct, frozen=True):
 
 
 class LogEnd(Struct, frozen=True):
-    """Whether an account's log ends as its head says."""
+    """Result of comparing the end of an account log with its account head."""
 
     account_id: UUID
     sound: bool
@@ -124,7 +124,7 @@ _SCHEMA = _SQL.rows("schema", Schema)
 
 
 async def look(pool: asyncpg.Pool, settings: Settings) -> None:
-    """Show what waits, who delivers, how the database is used and what the disk has left.
+    """Update the gauges of the backlog, delivering processes, database connections and free disk space.
 
     Raises DatabaseUnavailable.
     """
@@ -139,20 +139,20 @@ async def look(pool: asyncpg.Pool, settings: Settings) -> None:
 
 
 class Logs:
-    """Walks the ends of all accounts' logs, a few at a time, and shows how many were wrong when a round is over."""
+    """Checks the ends of all account logs in batches, and exports the number of broken logs after each full round."""
 
     def __init__(self) -> None:
         self._after = UUID(int=0)
         self._broken = 0
 
     async def look(self, pool: asyncpg.Pool) -> list[UUID]:
-        """The next few; returns the accounts whose log ends wrongly."""
+        """Check the next batch; return the accounts whose log does not end as its head says."""
         found = await _LOG_ENDS.fetch(pool, self._after, LOGS_AT_ONCE)
         broken = [one.account_id for one in found if not one.sound]
         LOGS_CHECKED.inc(len(found))
         self._broken += len(broken)
         if broken:
-            LOGS_BROKEN.set(self._broken)  # at once: the end of a round may be far
+            LOGS_BROKEN.set(self._broken)  # immediately: the end of the round may be hours away
         if len(found) < LOGS_AT_ONCE:
             LOGS_BROKEN.set(self._broken)
             self._after, self._broken = UUID(int=0), 0
@@ -194,7 +194,7 @@ async def _sessions(pool: asyncpg.Pool) -> None:
 
 
 def _show(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-    """Set these, and to zero what was shown before and is no more: its place in the shared file stays."""
+    """Set the gauge; reset labels that are no longer present to 0, as the multiprocess file cannot drop them."""
     shown = _SHOWN.setdefault(gauge, set())
     for labels in shown.difference(values):
         gauge.labels(*labels).set(0)

@@ -1,13 +1,13 @@
 -- name: queue_by_state
--- The queue by what its rows wait for: held by the operator, a retry, being made, or new; how many, and when the message
--- of the oldest was made (Unix milliseconds).
+-- Pending deliveries by state (held by the operator, waiting for a retry, waiting for another reason, or new): their
+-- number, and the creation time of the oldest message (Unix milliseconds).
 SELECT CASE WHEN held_by IS NOT NULL THEN 'held' WHEN attempts > 0 THEN 'retry' WHEN waiting IS NOT NULL THEN 'waiting'
             ELSE 'new' END AS state,
        count(*) AS rows, min(uuid7_ms(message_id)) AS oldest_ms
 FROM queue GROUP BY 1;
 
 -- name: backlog
--- What else waits at $1: how long what is overdue has been so, in seconds, and how much there is.
+-- Scheduled messages and system mail at $1: their number, and the seconds by which the oldest is overdue; active holds.
 SELECT (SELECT count(*) FROM schedules) AS scheduled,
        (SELECT coalesce(greatest(0, extract(epoch FROM $1::timestamptz - min(look_at))), 0)::float8 FROM schedules) AS schedule_overdue_s,
        (SELECT count(*) FROM system_mail) AS system_mail,
@@ -15,18 +15,18 @@ SELECT (SELECT count(*) FROM schedules) AS scheduled,
        (SELECT count(*) FROM holds WHERE NOT ended AND (until IS NULL OR until > $1)) AS holds;
 
 -- name: sites_by_phase
--- How many sites processes have seen in each phase since $1; one that several saw counts once for each phase.
+-- Number of sites in each phase that were updated since $1; a site with different phases counts once in each.
 SELECT state ->> 'phase' AS phase, count(DISTINCT site) AS sites FROM site_states
 WHERE updated_at > $1 GROUP BY 1;
 
 -- name: deliverers
--- Members that deliver, and how many of the shards below $1 belong to none of them.
+-- Number of delivering members, and of the shards below $1 that none of them owns.
 SELECT (SELECT count(*) FROM shard_members WHERE expires_at > clock_timestamp()) AS members,
        $1::int - (SELECT count(*) FROM shard_owners o JOIN shard_members m ON m.id = o.owner WHERE o.shard < $1::int) AS free;
 
 -- name: sessions
--- Connections to this database by whose they are and what they do; how long the longest transaction and the longest
--- wait for a lock have lasted, in seconds; how many connections the server takes.
+-- Connections to this database by process kind and state: their number, the age of the oldest transaction and of the
+-- longest wait for a lock (seconds), and the server's max_connections.
 SELECT CASE WHEN application_name LIKE 'waybill %' THEN split_part(substr(application_name, 9), ' ', 1) ELSE 'others' END AS process,
        CASE WHEN wait_event_type = 'Lock' THEN 'waiting for a lock' ELSE coalesce(state, 'unknown') END AS state,
        count(*) AS sessions,
@@ -36,7 +36,7 @@ SELECT CASE WHEN application_name LIKE 'waybill %' THEN split_part(substr(applic
 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() GROUP BY 1, 2;
 
 -- name: log_ends
--- The next $2 accounts behind $1, and whether the last event of each one's log is the one that its head names.
+-- The next $2 accounts after $1, and whether the last event of each account log matches the account head.
 SELECT h.account_id, h.seq = h.purged_through_seq AND h.hash = h.purged_hash
        OR EXISTS (SELECT FROM events e WHERE e.account_id = h.account_id AND e.seq = h.seq AND e.hash = h.hash) AS sound
 FROM account_heads h WHERE h.account_id > $1 ORDER BY h.account_id LIMIT $2;

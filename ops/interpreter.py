@@ -1,8 +1,8 @@
-"""Which Python runs the service, how it was built, and which one the first start takes.
+"""Choose the Python interpreter for the virtual environment and detect how an interpreter was built.
 
-A plain build of CPython costs 10 to 15% of the rate: 1,230 to 1,300 messages a second against 1,394 to 1,476 with a
-distribution's optimised build, measured in pairs. Standard library only: the first start runs this file as a script
-to ask other interpreters about themselves.
+A CPython built without optimisations sends 10 to 15% fewer messages: 1,230 to 1,300 a second against 1,394 to 1,476
+with a distribution's optimised build, measured in pairs. Standard library only: the first start runs this file as a
+script with other interpreters to get their version and build.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 OLDEST = (3, 11)
-NEWEST_TRIED = (3, 13)  # a newer one is used when it is asked for, never chosen
+NEWEST_TRIED = (3, 13)  # newest tested version; a newer one is never preferred to the current one
 VARIABLE = "WAYBILL_PYTHON"
 _FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
 _ASK_S = 10.0
 
 
 def build(variable: Callable[[str], Any] = sysconfig.get_config_var) -> list[str]:
-    """Return which optimisations an interpreter was built with: of `profile-guided` and `link-time`.
+    """Return the optimisations that an interpreter was built with, of `profile-guided` and `link-time`.
 
-    Debian and Ubuntu build with both and take the flags out of what sysconfig tells, PGO_PROF_USE_FLAG among them,
-    which every other build on Linux has whether it was used or not (debian/rules of python3.11).
+    Debian and Ubuntu build with both but remove the flags from sysconfig. They are recognised by an empty
+    PGO_PROF_USE_FLAG, which every other build on Linux sets, used or not (debian/rules of python3.11).
     """
     asked = variable("CONFIG_ARGS") or ""
     flags = " ".join(variable(name) or "" for name in ("PY_CORE_CFLAGS", "PY_CFLAGS_NODIST", "PY_LDFLAGS_NODIST"))
@@ -42,24 +42,24 @@ def build(variable: Callable[[str], Any] = sysconfig.get_config_var) -> list[str
 
 
 def words(optimised: list[str]) -> str:
-    """Return what `build` found as a person reads it."""
+    """Return the result of `build` as text."""
     return "optimised build: " + ", ".join(optimised) if optimised else "plain build, not optimised"
 
 
 def about() -> dict[str, Any]:
-    """Return this interpreter as JSON has it."""
+    """Return the path, version and optimisations of this interpreter, as JSON values."""
     return {"path": sys.executable, "version": list(sys.version_info[:3]), "optimised": build()}
 
 
 class Unfit(Exception):  # noqa: N818 - named for what it says
-    """The interpreter that was asked for can't be used; the text says why."""
+    """The interpreter named by WAYBILL_PYTHON can't be used; the text says why."""
 
 
 def choose(environ: Mapping[str, str], say: Callable[[str], None]) -> str:
-    """Return the path of the interpreter to make the environment with, and tell `say` which and why.
+    """Return the path of the interpreter for the virtual environment, and report the choice to `say`.
 
-    That of WAYBILL_PYTHON; else this one where it is optimised or belongs to a virtual environment; else an optimised
-    one of the same version, or of the next newer that was tried; else this one. Raises Unfit.
+    The first that applies: the one that WAYBILL_PYTHON names; this one if it is optimised or runs in a virtual
+    environment; an optimised one of the same or the nearest newer tested version; this one. Raises Unfit.
     """
     here, asked = about(), environ.get(VARIABLE)
     if asked:
@@ -87,7 +87,7 @@ def _asked_for(asked: str, say: Callable[[str], None]) -> str:
 
 
 def best(here: dict[str, Any], found: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
-    """Return the optimised interpreter nearest to the version of `here`, not older and not newer than was tried."""
+    """Return the optimised interpreter with the lowest tested version from that of `here` on, or None."""
     fit = [
         one
         for one in found
@@ -99,7 +99,7 @@ def best(here: dict[str, Any], found: Iterable[dict[str, Any] | None]) -> dict[s
 
 
 def candidates(path: str) -> list[str]:
-    """Return the interpreters that lie on PATH and where distributions put theirs, each once."""
+    """Return the Python interpreters on PATH and in the usual folders of distributions, without duplicates."""
     names = ["python3", *(f"python3.{minor}" for minor in range(OLDEST[1], NEWEST_TRIED[1] + 1))]
     folders = [Path(one) for one in path.split(os.pathsep) if one] + [Path(one) for one in _FOLDERS]
     found: dict[Path, str] = {}
@@ -110,7 +110,7 @@ def candidates(path: str) -> list[str]:
 
 
 def ask(path: str) -> dict[str, Any] | None:
-    """Return what the interpreter at `path` says about itself; None for one that is too old, broken or silent."""
+    """Run `about` in the interpreter at `path`; None if it is too old, fails or takes more than 10 s."""
     try:
         done = subprocess.run(
             [path, "-I", "-S", __file__],

@@ -1,4 +1,4 @@
-"""`ops config --page`: the page ops/runbooks/settings.md, made from the settings themselves."""
+"""Generate ops/runbooks/settings.md from the definitions of the settings, for `ops config --page`."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """Generic supervision of child processes: start, watch, restart with backoff, stop in order.
 
-Knows nothing of Waybill's processes; `ops.up` says what runs. Output of a child goes to its log file,
-only its life (started again, ended, killed) is told to `say`.
+Nothing here is specific to Waybill; `ops.up` defines the processes. The output of a child goes to its log file;
+only restarts, exits and kills are reported, through the `say` callback.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from ops.state import bound_log, tail
 
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 10.0
-SETTLED_AFTER_S = 30.0  # alive this long: the next death is a new story, not the same crash loop
-START_PATIENCE_S = 5.0  # deaths before the first readiness are forgiven this long
+SETTLED_AFTER_S = 30.0  # after this uptime, the next exit restarts the backoff from FIRST_BACKOFF_S
+START_PATIENCE_S = 5.0  # a child that was never ready may exit for this long before its start fails
 READY_POLL_S = 0.05
 LOG_CHECK_S = 30.0
 LOG_LIMIT_BYTES = 64 * 1024 * 1024
@@ -29,12 +29,12 @@ _AFTER_LAST_SIGNAL_S = 5.0
 
 
 class StartFailed(RuntimeError):  # noqa: N818 - named for what happened
-    """A process did not get ready; the text holds the end of its log."""
+    """A process did not become ready; the text includes the end of its log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSpec:
-    """How one process is started, known to be ready, and stopped."""
+    """The command, environment, readiness check and stop signals of one supervised process."""
 
     name: str
     argv: tuple[str, ...]
@@ -42,26 +42,26 @@ class ProcessSpec:
     log: Path
     cwd: Path = Path("/")
     before: Callable[[], None] | None = None  # run in a thread before each start
-    ready: Callable[[int], Awaitable[bool]] | None = None  # given the pid; None: ready once started
-    ended: Callable[[int], None] | None = None  # given the pid of a process that is gone
+    ready: Callable[[int], Awaitable[bool]] | None = None  # called with the pid; None: ready as soon as it has started
+    ended: Callable[[int], None] | None = None  # called with the pid after the process has exited
     stop_signal: signal.Signals = signal.SIGTERM
     last_signal: signal.Signals = signal.SIGKILL
     grace_s: float = 20.0
-    announces: int = 0  # how often it says that it is ready (`engine.store.socket_activation`) before `ready` is asked
-    overlaps: bool = False  # the next one may run beside this one
-    inherits: tuple[int, ...] = ()  # descriptors that it gets
+    announces: int = 0  # octets on its readiness pipe (`engine.store.socket_activation`) to await before `ready`
+    overlaps: bool = False  # a replacement may run in parallel during `renew`
+    inherits: tuple[int, ...] = ()  # file descriptors that it inherits
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChildStatus:
-    """How a process is doing."""
+    """The current state of one supervised process."""
 
     name: str
-    pid: int | None  # None: it is not running now
+    pid: int | None  # None: not running
     ready: bool
-    since: float | None  # wall clock of its start
-    deaths: int  # how often it had to be started again
-    renewals: int  # how often it was replaced when asked
+    since: float | None  # Unix time of its last start, in seconds
+    deaths: int  # restarts after it exited unexpectedly
+    renewals: int  # replacements by `renew`
 
 
 @dataclass
@@ -76,13 +76,13 @@ class _Child:
     renewals: int = 0
     was_ready: bool = False
     is_ready: bool = False
-    failed: bool = False  # kept ending before it was ever ready
+    failed: bool = False  # exited repeatedly without ever being ready
 
 
 class Supervisor:
-    """Runs children until told to stop; use inside one event loop of the main thread.
+    """Runs child processes until they are stopped; use it within one event loop in the main thread.
 
-    A context manager: leaving it kills what still runs.
+    As a context manager it kills the remaining children on exit.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -96,16 +96,16 @@ class Supervisor:
         await self.kill_all()
 
     def start(self, spec: ProcessSpec) -> None:
-        """Begin to run `spec` and keep it running."""
+        """Start the process and restart it whenever it exits; raises ValueError if the name is in use."""
         if spec.name in self._children:
             raise ValueError(f"{spec.name} runs already")
         self._begin(spec.name, spec)
 
     async def renew(self, name: str, timeout_s: float = 60.0) -> None:
-        """Replace a process by a fresh one of the same specification, and return when that one is ready.
+        """Replace a process by a new one with the same specification; return when the new one is ready.
 
-        One that overlaps is told to end only then, and stays when the fresh one does not get ready; another ends
-        first. Raises StartFailed, KeyError.
+        If the specification has `overlaps`, the old process is stopped only after the new one is ready, and keeps
+        running if the new one fails to start; otherwise the old process is stopped first. Raises StartFailed, KeyError.
         """
         old = self._children[name]
         if old.spec.overlaps:
@@ -117,7 +117,7 @@ class Supervisor:
             await self.wait_ready(name, timeout_s=timeout_s)
 
     async def wait_ready(self, *names: str, timeout_s: float = 60.0) -> None:
-        """Return when all (default: every child) are ready; raises StartFailed with the log of one that isn't.
+        """Wait until the named children (default: all) have been ready; raises StartFailed if one fails to start.
 
         `timeout_s` counts from each child's first start.
         """
@@ -128,14 +128,14 @@ class Supervisor:
             await asyncio.sleep(READY_POLL_S)
 
     async def stop(self, *names: str) -> None:
-        """Stop these together: the stop signal, the grace period, then the last signal."""
+        """Stop the named children in parallel: the stop signal, the grace period, then the last signal."""
         async with asyncio.TaskGroup() as group:
             for name in names:
                 if name in self._children:
                     group.create_task(self._stop(self._children[name]))
 
     async def kill_all(self) -> None:
-        """Send every child its last signal now, in reverse order of start, and wait for the end."""
+        """Send every child its last signal at once, in reverse order of start, and wait until all have exited."""
         for child in reversed(self._children.values()):
             child.stopping.set()
             _signal(child.process, child.spec.last_signal)
@@ -144,11 +144,11 @@ class Supervisor:
             await _cancelled(child.keeper)
 
     def children(self) -> list[ChildStatus]:
-        """Every child, in the order of their start; while one is being replaced, both."""
+        """Return the state of every child in start order; a child that is being replaced appears twice."""
         return [_child_status(name, child) for name, child in self._children.items()]
 
     def pids(self) -> dict[str, int]:
-        """The process ids of the living, by name."""
+        """Return the process ids of the running children, by name."""
         return {
             name: child.process.pid
             for name, child in self._children.items()
@@ -156,7 +156,7 @@ class Supervisor:
         }
 
     def restarts(self, name: str) -> int:
-        """How often this one was started again."""
+        """Return how many times the named child was restarted; raises KeyError."""
         return self._children[name].restarts
 
     def _begin(self, key: str, spec: ProcessSpec) -> _Child:
@@ -165,7 +165,7 @@ class Supervisor:
         return child
 
     async def _replace(self, name: str, old: _Child, timeout_s: float) -> None:
-        """The fresh one beside the old one, under names of their own until the old one has gone."""
+        """Start a second process in parallel and stop the old one when it is ready; rename both during the overlap."""
         coming, leaving = f"{name} (coming)", f"{name} (leaving)"
         fresh = self._begin(coming, old.spec)
         try:
@@ -182,7 +182,7 @@ class Supervisor:
         del self._children[leaving]
 
     async def _keep(self, child: _Child) -> None:
-        """Start, wait for the end, and start again after a pause that doubles with each early death."""
+        """Run the child, and restart it after each exit with a pause that doubles while it exits early."""
         pause_s = FIRST_BACKOFF_S
         while not child.stopping.is_set():
             began = time.monotonic()
@@ -202,7 +202,7 @@ class Supervisor:
             child.restarts += 1
 
     async def _live(self, child: _Child) -> int:
-        """One life of a child; its exit status, negative for a signal."""
+        """Start the child once, wait until it exits, and return its exit status (negative: killed by that signal)."""
         spec = child.spec
         try:
             if spec.before is not None:
@@ -211,10 +211,10 @@ class Supervisor:
                 return 0
             child.process, announced = await _spawn(spec)
             process, child.began_at = child.process, time.time()
-        except Exception as error:  # noqa: BLE001 - a failed start is a death like another: told, then tried again
+        except Exception as error:  # noqa: BLE001 - a failed start is logged and retried like an exit
             _note(spec.log, f"can't start {spec.name}: {error}")
             return 127
-        if child.stopping.is_set():  # told to stop while it was being started
+        if child.stopping.is_set():  # stopped while it was being started
             _signal(process, spec.stop_signal)
         with announced:
             async with asyncio.TaskGroup() as group:
@@ -227,7 +227,7 @@ class Supervisor:
         return code
 
     async def _watch(self, child: _Child, pid: int, announced: "_Announcements") -> None:
-        """Note when the process gets ready; then keep its log within bounds."""
+        """Record when the process becomes ready, then limit the size of its log."""
         await announced.reach(child.spec.announces)
         while True:
             if child.spec.ready is None or await _probe(child.spec.ready, pid):
@@ -254,7 +254,7 @@ class Supervisor:
 
 
 class _Announcements:
-    """What one process says of itself on the pipe it was given: an octet for each part of it that serves."""
+    """The read end of a child's readiness pipe; the child writes one octet for each of its parts that is ready."""
 
     def __init__(self, reading: int) -> None:
         self._reading = reading
@@ -271,7 +271,7 @@ class _Announcements:
         os.close(self._reading)
 
     async def reach(self, count: int) -> None:
-        """Wait for so many."""
+        """Wait until `count` octets have arrived."""
         while self._count < count:
             self._more.clear()
             await self._more.wait()
@@ -283,7 +283,7 @@ class _Announcements:
             return
         self._count += len(octets)
         self._more.set()
-        if not octets:  # every writer is gone
+        if not octets:  # end of file: no process holds the write end any more
             asyncio.get_running_loop().remove_reader(self._reading)
 
 
@@ -312,7 +312,7 @@ def _refuse_hopeless(child: _Child, timeout_s: float) -> None:
 
 
 async def _spawn(spec: ProcessSpec) -> tuple[asyncio.subprocess.Process, _Announcements]:
-    """Its own session, so that a Ctrl-C in the terminal reaches the supervisor alone."""
+    """Start the process in a new session, so that Ctrl-C in the terminal reaches only the supervisor."""
     bound_log(spec.log)
     reading, writing = os.pipe()
     handed = {READY_FD: str(writing)} if spec.announces else {}
@@ -332,7 +332,7 @@ async def _spawn(spec: ProcessSpec) -> tuple[asyncio.subprocess.Process, _Announ
 
 
 async def _probe(ready: Callable[[int], Awaitable[bool]], pid: int) -> bool:
-    """A probe that fails, or takes over five seconds, says not yet."""
+    """Return the result of the readiness check; False if it raises OSError or takes more than 5 s."""
     try:
         async with asyncio.timeout(5.0):
             return await ready(pid)

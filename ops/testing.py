@@ -8,16 +8,16 @@ from pathlib import Path
 from engine.base.settings import PREFIX
 
 ROOT = Path(__file__).resolve().parent.parent
-WORKERS = 4  # each has its own PostgreSQL and Valkey; most tests wait for a peer half of their time
+WORKERS = 4  # each has its own PostgreSQL and Valkey; most tests spend half their time waiting
 
-QUICK_WORKERS = 2  # most of these tests compute
+QUICK_WORKERS = 2  # most quick tests are CPU-bound
 QUICK = "(rules or quick) and not properties"  # marks that tests/harness/selection.py sets
 
 
 def run(args: list[str], *, quick: bool = False) -> int:
-    """Become pytest with these arguments, so that its exit status and closing line are the command's own.
+    """Replace this process by pytest with these arguments (exec); return 1 if pytest is not installed.
 
-    Gives 1 where pytest is not installed. Settings of the shell stay outside: a test that wants one sets it.
+    Waybill's settings are removed from the environment variables; a test sets those that it needs.
     """
     if importlib.util.find_spec("pytest") is not None:
         os.chdir(ROOT)
@@ -29,10 +29,10 @@ def run(args: list[str], *, quick: bool = False) -> int:
 
 
 def command(args: list[str], *, quick: bool = False) -> list[str]:
-    """Return pytest's command line: our number of workers unless `args` say otherwise.
+    """Return pytest's command line, with the default number of workers unless `args` sets one.
 
-    Each worker begins at a place of its own in the suite and at the end takes work from others: what computes runs
-    beside what waits, and servers that a module shares are started once.
+    With `--dist worksteal` each worker starts with its own part of the suite and then takes tests from the others:
+    CPU-bound tests run beside tests that wait, and a module's shared servers are started once.
     """
     own_workers = any(word.startswith(("-n", "--numprocesses", "--dist")) for word in args)
     return [

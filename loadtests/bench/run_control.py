@@ -1,4 +1,4 @@
-"""What every measuring command shares: expected failures, interruption by signals, one measurement at a time."""
+"""Shared parts of the measuring commands: expected failures, interruption by signals, and a lock for one at a time."""
 
 import asyncio
 import contextlib

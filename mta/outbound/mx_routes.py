@@ -247,7 +247,7 @@ class Router:
 
 
 def _simulator(mail_host: str, port: int) -> Route:
-    """Its domain is its own site and mail host, with a window of its own."""
+    """Return the route to the built-in simulator; its domain is a separate site with its own window."""
     name = domain_of(mail_host)
     return Route(name, (MailHost(name, (LOOPBACK,)),), port, built_in=True)
 

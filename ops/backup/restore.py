@@ -1,7 +1,7 @@
-"""Putting a backup back: into an empty database only, in one transaction, and read back before it counts.
+"""Restore a backup into an empty database, in one transaction; every table is read back and compared first.
 
-What was on its way at the moment of the backup is on its way again in the copy, and its original may have arrived: so
-all mail is held until the operator lets it go.
+Deliveries that were pending in the backup are pending again, although they may have succeeded since. All mail is
+therefore held until the operator releases it.
 """
 
 import gzip
@@ -31,7 +31,7 @@ from ops.backup.rows import RowSum
 from ops.backup.tables import MIGRATIONS, SESSIONS, connected, every_table, quoted
 
 OWN_NAME: Final = "waybill restore"
-SEEDED: Final = frozenset({"schema_migrations", "stamps"})  # tables that migrations themselves fill
+SEEDED: Final = frozenset({"schema_migrations", "stamps"})  # tables that the migrations fill
 _PIECE_BYTES: Final = 1 << 20
 _CHAINS_AT_ONCE: Final = 500
 
@@ -40,13 +40,13 @@ _ACCOUNTS = _SQL.command("logged_accounts")
 
 
 class Restored(Struct, frozen=True):
-    """What a restore came to. `broken` are accounts whose log does not follow from itself, with the place."""
+    """Result of a restore. `broken` lists the accounts whose log fails verification, with the position and problem."""
 
     tables: int
     rows: int
     chains: int
     broken: list[str]
-    held: int | None  # deliveries put under the hold; None: without one
+    held: int | None  # deliveries put under the hold; None: no hold was asked for
     migrated: list[str]
 
 
@@ -59,9 +59,9 @@ class _Broken(Struct, frozen=True):
 async def restore(
     database_url: str, folder: Path, manifest: Manifest, *, hold: bool, say: Say, stage: Callable[[str], None]
 ) -> Restored:
-    """Fill the empty database of `database_url` from `folder`, whose files have been checked.
+    """Restore the backup in `folder`, whose files have been checked, into the empty database at `database_url`.
 
-    Nothing of it stays when it fails or is broken off before its commit. Raises BackupError.
+    A failure before the commit leaves the tables but none of the backup's rows. Raises BackupError.
     """
     wanted = known_migrations(manifest)
     async with connected(database_url, OWN_NAME) as connection:
@@ -91,7 +91,7 @@ async def restore(
 
 
 def known_migrations(manifest: Manifest) -> frozenset[int]:
-    """The numbers that the backup's schema was made by; raises BackupError where this version makes another one."""
+    """Return the migration numbers of the backup; raises BackupError if this version lacks one or changed it."""
     ours = {one.number: one for one in read()}
     for one in manifest.migrations:
         if one.number not in ours or ours[one.number].digest != one.digest:
@@ -103,14 +103,14 @@ def known_migrations(manifest: Manifest) -> frozenset[int]:
 
 
 async def refuse_company(connection: asyncpg.Connection) -> None:
-    """Raises BackupError while processes of Waybill are connected to the database."""
+    """Raise BackupError if processes of Waybill are connected to the database."""
     names = [one.name for one in await SESSIONS.fetch(connection, OWN_NAME)]
     if names:
         raise BackupError(f"processes of Waybill are connected to this database ({', '.join(names)}): stop them first")
 
 
 async def refuse_full(connection: asyncpg.Connection, wanted: frozenset[int]) -> None:
-    """Raises BackupError unless the database has no row that its migrations did not make."""
+    """Raise BackupError if the database has rows besides those of migrations, or has migrations not in `wanted`."""
     found = await every_table(connection)
     for table in found:
         if (table.parent or table.name) in SEEDED:
@@ -136,7 +136,7 @@ async def _migrated(database_url: str, only: frozenset[int] | None = None) -> li
 
 
 async def _fill(connection: asyncpg.Connection, folder: Path, part: BackupPart, say: Say) -> None:
-    """Copy one table in and read it back; raises BackupError when either differs from what was written."""
+    """Copy one table into the database and read it back; raises BackupError if either differs from the manifest."""
     if part.parent is not None:
         await partitions.make(connection, part.parent, _monday(part))
     elif part.table in SEEDED:
@@ -179,7 +179,7 @@ def _monday(part: BackupPart) -> date:
 
 
 async def _replay(connection: asyncpg.Connection) -> tuple[int, list[_Broken]]:
-    """Recompute every account's log from its beginning to its head."""
+    """Verify every account log against its head; return the number of logs and the broken ones."""
     chains, broken = 0, []
     after = UUID(int=0)
     while rows := await _ACCOUNTS.records(connection, after, _CHAINS_AT_ONCE):
@@ -194,7 +194,7 @@ async def _replay(connection: asyncpg.Connection) -> tuple[int, list[_Broken]]:
 
 
 async def _hold(database_url: str, reason: str) -> int:
-    """Put what waits under the hold that stands, each on its own waybill."""
+    """Hold all pending deliveries, with an event in the waybill of each message; return their number."""
     pool = await open_pool(database_url, name="restore", largest=2)
     try:
         return await queue_admin.suspend(pool, queue_admin.queue_target(HoldKind.SITE, holds.EVERYWHERE), reason=reason)

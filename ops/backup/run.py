@@ -1,4 +1,4 @@
-"""`ops backup` and `ops restore` as the operator calls them: which database, which pepper, whose folder."""
+"""Run `ops backup` and `ops restore`: choose the database, the pepper and the folders, and show progress."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ DatabaseUnavailable = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.Int
 
 
 def backup(loaded: Loaded, folder: Path, *, keep_pepper: bool) -> dict[str, Any]:
-    """Write a backup of the service of these settings, whether it runs or not. Raises BackupError."""
+    """Write a backup to `folder` and return its summary; the service may be running or stopped. Raises BackupError."""
     folder = folder.expanduser().absolute()
     state = loaded.settings.state.expanduser().absolute()
     with database(loaded) as settings, _shown() as (say, _):
@@ -48,8 +48,10 @@ def backup(loaded: Loaded, folder: Path, *, keep_pepper: bool) -> dict[str, Any]
 
 
 def restore(loaded: Loaded, folder: Path, *, hold: bool, dry_run: bool) -> dict[str, Any]:
-    """Put a backup into the empty database of these settings; `dry_run` only checks that it could be. Raises
-    BackupError."""
+    """Restore a backup into an empty database and return a summary; `dry_run` only runs the checks.
+
+    Raises BackupError.
+    """
     folder = folder.expanduser().absolute()
     made = contents.read(folder)
     restoring.known_migrations(made)
@@ -76,8 +78,10 @@ def restore(loaded: Loaded, folder: Path, *, hold: bool, dry_run: bool) -> dict[
 
 @contextmanager
 def database(loaded: Loaded) -> Iterator[Settings]:
-    """The settings with a database that answers: the given one, that of the service which runs, or an embedded one
-    started for as long as this takes."""
+    """Yield the settings with a reachable database: the configured one, or the embedded one.
+
+    An embedded PostgreSQL that is not running is started, and stopped when the context ends.
+    """
     settings = loaded.settings
     state = settings.state.expanduser().absolute()
     if settings.database_url is not None:
@@ -116,7 +120,7 @@ def _pepper(settings: Settings, state: Path) -> str | None:
 
 
 def _fitting_pepper(settings: Settings, state: Path, folder: Path, made: Manifest) -> str:
-    """The pepper that the backup's keys were made under. Raises BackupError where another one is set, or none."""
+    """Return the pepper of the backup's API keys; raises BackupError if it is unknown or a different one is set."""
     own = _pepper(settings, state)
     if own is not None:
         if contents.fingerprint(own) != made.pepper:
@@ -137,7 +141,7 @@ def _fitting_pepper(settings: Settings, state: Path, folder: Path, made: Manifes
 
 
 def _keep_pepper(settings: Settings, state: Path, folder: Path, pepper: str) -> None:
-    """What the state folder needs before the first start: the pepper, unless the environment gives it."""
+    """Write the pepper, unless it is a setting, and the first-run record to the state folder; keep existing files."""
     if settings.key_pepper is None and not (state / PEPPER).exists():
         write_private(state / PEPPER, pepper + "\n")
     if (folder / FIRST_RUN).is_file() and not (state / FIRST_RUN).exists():
@@ -146,7 +150,7 @@ def _keep_pepper(settings: Settings, state: Path, folder: Path, pepper: str) -> 
 
 @contextmanager
 def _shown() -> Iterator[tuple[Callable[[str, int], None], Callable[[str], None]]]:
-    """A line on a terminal that tells the table and the octets, and one for each stage; nothing elsewhere."""
+    """Show a progress bar on a terminal; yield functions that report copied bytes of a table, and a new stage."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True, highlight=False)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -1,4 +1,4 @@
-"""A self-made certificate for the local servers, kept beside their data."""
+"""Self-signed certificates for the local servers, stored with their data."""
 
 import os
 import ssl
@@ -17,7 +17,7 @@ _KEY = "certificate.key"
 
 
 def server_context(folder: Path, host: str = "localhost") -> ssl.SSLContext:
-    """A TLS context with the certificate of `folder`, made there when missing or about to end."""
+    """Return a TLS context with the certificate in `folder`; create one if it is missing or expires within 30 days."""
     certificate, key = ensure(folder, host)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -26,7 +26,7 @@ def server_context(folder: Path, host: str = "localhost") -> ssl.SSLContext:
 
 
 def ensure(folder: Path, host: str = "localhost", now: datetime | None = None) -> tuple[Path, Path]:
-    """Paths of certificate and private key (mode 0600) in `folder`; keeps those that still hold."""
+    """Return the paths of certificate and private key (mode 0600) in `folder`; create them unless they are valid."""
     at = now or datetime.now(UTC)
     certificate, key = folder / _CERTIFICATE, folder / _KEY
     if not (key.exists() and _holds(certificate, at)):
@@ -65,7 +65,7 @@ def _make(certificate: Path, key: Path, host: str, at: datetime) -> None:
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
-    """Write aside and rename, so that a crash leaves no half file; never readable by others in between."""
+    """Write a temporary file with the given mode and rename it, so that a crash leaves no incomplete file."""
     aside = path.with_suffix(path.suffix + ".new")
     aside.unlink(missing_ok=True)
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -1,11 +1,11 @@
-"""A DNS server for local mode and for tests: answers over UDP and TCP, and misbehaves when told to.
+"""A DNS server for local mode and for tests: answers over UDP and TCP, and simulates failures.
 
-As a process (`python -m ops.local.dns --port 2653`) it makes the sink the mail server of the whole world: any
-name has `10 mx.<name>.` as MX and 127.0.0.1 as address; names under `nxdomain.test` do not exist, those under
-`servfail.test` fail, and those under `nullmx.test` take no mail (RFC 7505). Records that a domain's set-up asks
-for are read from the database, so that verification really works without touching public DNS.
+As a process (`python -m ops.local.dns --port 2653`) it routes all mail to the sink: any name has the MX record
+`10 mx.<name>.` and the address 127.0.0.1; names under `nxdomain.test` do not exist, those under `servfail.test`
+fail, and those under `nullmx.test` accept no mail (RFC 7505). The records that a customer's domain needs are read
+from the database, so that domain verification works without public DNS.
 
-In tests a `Responder` serves a zone of its own: `responder.set(...)`, `responder.behave(...)`.
+In tests a `Responder` serves its own zone: `responder.set(...)`, `responder.behave(...)`.
 """
 
 import argparse
@@ -46,7 +46,7 @@ _CHANGING_TTL: Final = 1
 _CNAME_DEPTH: Final = 8
 _CACHED: Final = 100_000
 _PUBLISHED_S: Final = 1.0
-_DATABASE_S: Final = 0.8  # below the patience of any resolver: no TXT is better than no answer
+_DATABASE_S: Final = 0.8  # shorter than resolvers' time-outs: an answer without TXT is better than none
 _TCP_IDLE_S: Final = 10.0
 _TCP_CONNECTIONS: Final = 256
 _PENDING: Final = 4_096
@@ -56,16 +56,16 @@ _HOST: Final = "127.0.0.1"
 
 
 class DnsBehaviour(Struct, frozen=True):
-    """How questions about a name are answered instead of, or before, what the zone says."""
+    """A simulated failure or delay in answering questions about a name."""
 
     rcode: str | None = None  # "SERVFAIL", "NXDOMAIN", "REFUSED"
     drop: bool = False  # no answer at all
-    truncate: bool = False  # UDP answers are cut, TCP gives all
+    truncate: bool = False  # truncate UDP answers; TCP answers are complete
     delay_s: float = 0.0
 
 
 class LoggedQuestion(NamedTuple):
-    """One question that came."""
+    """One question that the server received."""
 
     name: str
     rdtype: str
@@ -73,11 +73,12 @@ class LoggedQuestion(NamedTuple):
 
 
 class Responder:
-    """The server. Names are given without the last dot, in any case; unknown names don't exist."""
+    """The DNS server. Names are case-insensitive, with or without the final dot; unknown names get NXDOMAIN."""
 
     def __init__(self, *, fallback: Lookup | None = None, cache: bool = False, log: int = 10_000) -> None:
-        """`fallback` is asked for names the zone lacks: records, [] for none, None for a name that doesn't
-        exist. With `cache`, answers from `steady` are kept encoded.
+        """Use `fallback` for names that are not in the zone: it returns records, or None if the name doesn't exist.
+
+        With `cache`, encoded answers from `steady` are cached. `log`: number of questions to remember.
         """
         self.questions: deque[LoggedQuestion] = deque(maxlen=log)
         self._zone: dict[str, dict[str, tuple[int, list[str]]]] = {}
@@ -92,43 +93,43 @@ class Responder:
         self._open_tcp = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # -- what it says --------------------------------------------------------------------------
+    # -- zone and behaviours -------------------------------------------------------------------
 
     def set(self, name: str, rdtype: str, values: Sequence[str], *, ttl: int = _TTL) -> None:
-        """The records of one name and type, in zone file form (`"10 mx.a.test."`); [] is NOERROR without any."""
+        """Set the records of one name and type in zone file form (`"10 mx.a.test."`); [] gives an empty NOERROR."""
         self._zone.setdefault(_plain(name), {})[rdtype.upper()] = (ttl, list(values))
 
     def null_mx(self, name: str) -> None:
-        """The name takes no mail (RFC 7505)."""
+        """Set a null MX: the name accepts no mail (RFC 7505)."""
         self.set(name, "MX", ["0 ."])
 
     def behave(self, name: str, behaviour: DnsBehaviour | None, rdtype: str | None = None) -> None:
-        """Misbehave for a name, or for one type of it; None ends that."""
+        """Set the behaviour for a name, or for one record type of it; None restores normal answers."""
         key = (_plain(name), rdtype.upper() if rdtype else None)
         self._behaviours.pop(key, None)
         if behaviour is not None:
             self._behaviours[key] = behaviour
 
     def behave_under(self, suffix: str, behaviour: DnsBehaviour) -> None:
-        """Misbehave for a name and all below it."""
+        """Set the behaviour for a name and all names below it."""
         self._suffixes[_plain(suffix)] = behaviour
 
     def steady(self, source: Callable[[str, str], list[str] | None]) -> None:
-        """Records computed from the name, never changing: asked before `fallback`; None leaves it to that."""
+        """Set a source of constant records, asked before `fallback`; its None passes the question to `fallback`."""
         self._steady = source
 
     def clear(self) -> None:
-        """Forget zone, behaviours and questions."""
+        """Delete the zone, the behaviours, the logged questions and the cache."""
         self._zone.clear()
         self._behaviours.clear()
         self._suffixes.clear()
         self.questions.clear()
         self._cache.clear()
 
-    # -- life ----------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------
 
     async def start(self, host: str = _HOST, port: int = 0) -> tuple[str, int]:
-        """Listen on UDP and TCP, on the same port; returns the address."""
+        """Listen on UDP and TCP on the same port (0: any free one); return the address."""
         for attempt in range(_PORT_TRIES):
             self._tcp = await asyncio.start_server(self._serve_tcp, host, port)
             bound: tuple[str, int] = self._tcp.sockets[0].getsockname()[:2]
@@ -140,13 +141,13 @@ class Responder:
                 break
             except OSError:
                 self._tcp.close()
-                # A free TCP port may be taken on UDP: another try finds another one.
+                # The free TCP port may be in use on UDP: try again with another one.
                 if port or attempt == _PORT_TRIES - 1:
                     raise
         return bound
 
     async def stop(self) -> None:
-        """Close both sockets and what is under way."""
+        """Close both sockets and cancel pending answers."""
         if self._udp is not None:
             self._udp.close()
         if self._tcp is not None:
@@ -167,7 +168,7 @@ class Responder:
     # -- answering -----------------------------------------------------------------------------
 
     def answer_udp(self, request: bytes, sender: tuple[str, int]) -> None:
-        """Answer at once what is cached, the rest in a task."""
+        """Answer cached and constant records immediately, and other questions in a task."""
         known = self._cache.get(request[2:])
         if known is not None and self._udp is not None:
             self._udp.sendto(request[:2] + known, sender)
@@ -178,11 +179,11 @@ class Responder:
         if at_once is not None and self._udp is not None:
             self._log(plain)
             self._udp.sendto(at_once, sender)
-        elif len(self._tasks) < _PENDING:  # else as lost as any datagram
+        elif len(self._tasks) < _PENDING:  # else drop it, as the network may drop any datagram
             self._spawn(self._answer_udp(request, sender, plain if steady is None else None))
 
     def _plain(self, request: bytes) -> dns_plain.LocalQuestion | None:
-        """A question that can be answered without dnspython, and whose answer is nobody's special wish."""
+        """Return the question if it can be answered without dnspython; None if the zone or a behaviour has its name."""
         plain = dns_plain.read(request) if self._caches else None
         if plain is None or plain.name in self._zone or self._behaviour(plain.name, plain.rdtype) != DnsBehaviour():
             return None
@@ -231,7 +232,7 @@ class Responder:
         task.add_done_callback(self._tasks.discard)
 
     async def _respond(self, request: bytes, transport: str) -> bytes | None:
-        """The encoded answer, None when there shall be none."""
+        """Return the encoded answer; None for an invalid request or a dropped answer."""
         try:
             query = dns.message.from_wire(request)
         except dns.exception.DNSException:
@@ -271,7 +272,7 @@ class Responder:
         return DnsBehaviour()
 
     async def _fill(self, response: dns.message.Message, owner: dns.name.Name, name: str, rdtype: str) -> bool:
-        """Put the records in, following CNAMEs; True when the answer will never change."""
+        """Add the records to the response, following CNAMEs; return True if the answer never changes."""
         for _ in range(_CNAME_DEPTH):
             found, steady = await self._records(name, rdtype)
             if found is None:
@@ -287,7 +288,7 @@ class Responder:
         return False
 
     async def _records(self, name: str, rdtype: str) -> tuple[tuple[str, int, list[str]] | None, bool]:
-        """(type, ttl, values) of the name, None when it doesn't exist; and whether that is for ever."""
+        """Return (type, ttl, values), or None if the name doesn't exist; and True if that never changes."""
         zone = self._zone.get(name)
         if zone is not None:
             kind = rdtype if rdtype in zone or "CNAME" not in zone else "CNAME"
@@ -300,12 +301,12 @@ class Responder:
             values = await self._fallback(name, rdtype)
             return ((rdtype, _CHANGING_TTL, values) if values is not None else None), False
         below = "." + name
-        exists = any(known.endswith(below) for known in self._zone)  # an empty name above others (RFC 8020)
+        exists = any(known.endswith(below) for known in self._zone)  # an empty non-terminal (RFC 8020)
         return ((rdtype, _TTL, []) if exists else None), False
 
 
 def _bound_udp(family: int, address: tuple[str, int]) -> socket.socket:
-    """A socket of our own: uvloop leaves its own one open where the port is taken."""
+    """Return a bound UDP socket; uvloop would leak its socket if the port is in use."""
     udp = socket.socket(family, socket.SOCK_DGRAM)
     try:
         udp.bind(address)
@@ -324,9 +325,9 @@ class _Udp(asyncio.DatagramProtocol):
 
 
 class Published:
-    """Records that domains in the database ask for, read through `engine.areas.domains.local.published`.
+    """Reads the DNS records that customers' domains need, through `engine.areas.domains.local.published`.
 
-    Cached for a second; while the database is away nothing is published.
+    Records are cached for 1 s. While the database is unavailable, no records are returned.
     """
 
     def __init__(self, database_url: str | None, identity: MailHostIdentity | None = None) -> None:
@@ -338,7 +339,7 @@ class Published:
         self._retry_at = 0.0
 
     async def __call__(self, name: str, rdtype: str) -> list[str]:
-        """Records in zone file form, [] for none."""
+        """Return the records of one name and type in zone file form, [] if there are none."""
         at = asyncio.get_running_loop().time()
         known = self._cache.get((name, rdtype))
         if known is not None and known[0] > at:
@@ -353,7 +354,7 @@ class Published:
         return values
 
     async def close(self) -> None:
-        """Give the connection back."""
+        """Close the database connection."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
@@ -374,7 +375,7 @@ class Published:
 
 
 def local_world(published: Lookup, sink: str = _HOST) -> Responder:
-    """The responder of local mode: every name is served by the sink at that address (see the module docstring)."""
+    """Return the responder of local mode, which resolves every name to the sink (see the module docstring)."""
 
     def fixed(name: str, rdtype: str) -> list[str] | None:
         if rdtype == "A":
@@ -408,7 +409,7 @@ def _rrset(owner: dns.name.Name, rdtype: str, ttl: int, values: Sequence[str]) -
 
 
 def _quoted(text: str) -> str:
-    """TXT data as zone file strings of at most 255 octets (RFC 1035 3.3.14); quoted text passes as it is."""
+    """Return TXT data as quoted strings of at most 255 octets (RFC 1035 3.3.14); keep text that is quoted already."""
     if text.startswith('"'):
         return text
     raw = text.encode()
@@ -424,7 +425,7 @@ def _escaped(octet: int) -> str:
 
 
 def _encoded(response: dns.message.Message, query: dns.message.Message, transport: str) -> bytes:
-    """Wire form; what is too large for UDP is cut and marked, so that the resolver comes back over TCP."""
+    """Return the wire form; if it is too large for UDP, an empty answer with TC set, so that the client uses TCP."""
     if transport == "tcp":
         return response.to_wire(max_size=65_535)
     limit = max(_UDP_DEFAULT, query.payload) if query.edns >= 0 else _UDP_DEFAULT
@@ -437,7 +438,7 @@ def _encoded(response: dns.message.Message, query: dns.message.Message, transpor
 
 
 async def serve(host: str, port: int, sink: tuple[str, int], given: settings.Settings) -> None:
-    """Run until SIGTERM or SIGINT."""
+    """Run the DNS server until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -453,7 +454,7 @@ async def serve(host: str, port: int, sink: tuple[str, int], given: settings.Set
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m ops.local.dns", description="local DNS responder")
     parser.add_argument("--host", default=_HOST)
     parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")

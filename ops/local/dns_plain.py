@@ -1,7 +1,7 @@
-"""The commonest questions to the local responder, read and answered without dnspython, which takes ten times as long.
+"""Fast path of the local DNS server: decode and answer common questions ten times as fast as dnspython.
 
-Only what is wholly understood: one question of class IN for A, AAAA or MX of a name that needs no escaping, with or
-without an EDNS record that asks for nothing. For all else None is given, and dnspython does it.
+Supported is one question of class IN for A, AAAA or MX, for a name that needs no escaping, with or without an EDNS
+record that has no options or flags. For anything else the functions return None, and the caller uses dnspython.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ _HEADER: Final = 12
 _MAX_LABEL: Final = 63
 _MAX_NAME: Final = 255
 _OPT: Final = b"\0\0\x29\x04\xd0\0\0\0\0\0\0"  # the root, OPT, 1,232 octets, no error, version 0, no options
-_PAYLOAD: Final = slice(3, 5)  # whatever the other side takes
-_ANSWERED: Final = 0x80  # QR, beside the RD of the question
+_PAYLOAD: Final = slice(3, 5)  # the client's UDP payload size may have any value
+_ANSWERED: Final = 0x80  # QR, combined with the RD flag of the question
 _RECURSION: Final = 0x80  # RA
 _MAX_REPLY_BYTES: Final = 512  # RFC 1035 4.2.1, without EDNS
 
 
 class LocalQuestion(NamedTuple):
-    """A question: the name in lower case, the type, and where the question ends."""
+    """A question: the name in lower case, the record type, and the offset of its end in the packet."""
 
     name: str
     rdtype: str
@@ -32,7 +32,7 @@ class LocalQuestion(NamedTuple):
 
 
 def read(request: bytes) -> LocalQuestion | None:
-    """The question in a packet."""
+    """Return the question of a packet, or None if it needs dnspython."""
     if len(request) < _HEADER or request[2] & 0xFE or request[4:10] != b"\0\x01\0\0\0\0" or request[10]:
         return None  # anything but a standard query with one question
     labels, at = [], _HEADER
@@ -54,7 +54,7 @@ def read(request: bytes) -> LocalQuestion | None:
 
 
 def answer(request: bytes, asked: LocalQuestion, ttl: int, values: Sequence[str]) -> bytes | None:
-    """The answer with these records, in zone file form; NOERROR without any."""
+    """Return the encoded answer with these records (zone file form), or None if it needs dnspython."""
     records = []
     for value in values:
         data = _data(asked.rdtype, value)

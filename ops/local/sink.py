@@ -1,20 +1,20 @@
-"""A local SMTP server that takes everything and keeps it, for local mode, tests and measurements.
+"""A local SMTP server that accepts and stores all mail, for local mode, tests and measurements.
 
-It offers PIPELINING, SIZE, 8BITMIME, SMTPUTF8, ENHANCEDSTATUSCODES and STARTTLS with a certificate of its own.
-Kept are `messages/<xx>/<id>.eml` (the content as received, dot-stuffing undone) and `index.ndjson` (`sink_store`), for
-two weeks and up to 200,000 messages.
+It offers PIPELINING, SIZE, 8BITMIME, SMTPUTF8, ENHANCEDSTATUSCODES and STARTTLS with a self-signed certificate.
+It stores `messages/<xx>/<id>.eml` (the content as received, dot-stuffing removed) and `index.ndjson` (`sink_store`),
+for two weeks and up to 200,000 messages.
 
-The local part of a recipient, before a plus tag, draws a behaviour (the tag makes a fresh address):
+The local part of a recipient, without its plus tag, selects a behaviour (a new tag makes a new address):
 
     bounce@   550 5.1.1 at RCPT
-    block@    550 5.7.1 at RCPT, in the words of a policy refusal
+    block@    550 5.7.1 at RCPT, with the text of a policy rejection
     full@     452 4.2.2 at RCPT
     defer@    451 4.7.1 at RCPT the first time this address is tried, then accepted (greylisting)
     busy@     421 4.3.2 at RCPT, then the connection is closed
-    tarpit@   accepted, but the reply to RCPT trickles: one octet every 10 s (tarpit+3@: every 3 s)
+    tarpit@   accepted, but the reply to RCPT is sent slowly: one octet every 10 s (tarpit+3@: every 3 s)
     slow@     accepted 2 s after the final dot (slow+5@: 5 s)
-    drop@     the connection is closed after the final dot without a reply and without keeping the message, the
-              first time this address is tried; then accepted
+    drop@     the first time this address is tried, the connection is closed after the final dot without a reply
+              and the message is not stored; then accepted
 
 Tests start a `Sink` in their own event loop and script it further. Run by hand:
 `python -m ops.local.sink --port 2600 --store FOLDER`; SIGTERM and SIGINT stop it.
@@ -55,7 +55,7 @@ _TEST_ID = re.compile(rb"(?:^|\n)x-test-id:[ \t]*([^\r\n]{1,200})", re.IGNORECAS
 
 
 class Sink:
-    """The server. In tests: `async with Sink() as sink:`, then `sink.address`, `sink.messages`, `sink.script`."""
+    """The SMTP server. In tests: `async with Sink() as sink:`, then `sink.address`, `sink.messages`, `sink.script`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Sink:
         max_size: int = MAX_SIZE,
         remember: int = 10_000,
     ) -> None:
-        """`remember`: how many of the last messages and commands stay in memory."""
+        """Keep the last `remember` messages and commands in memory."""
         self.name = name
         self.max_size = max_size
         self.tls = tls
@@ -76,7 +76,7 @@ class Sink:
         self.messages: deque[SinkMessage] = deque(maxlen=remember)
         self.commands: deque[str] = deque(maxlen=remember)
         self.count = 0
-        self.connections = 0  # ever accepted
+        self.connections = 0  # accepted since the start
         self._extensions = extensions
         self._store = store
         self._keeps_commands = remember > 0
@@ -86,10 +86,10 @@ class Sink:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._numbers = itertools.count(1)
-        self._run = f"{time.time_ns() // 1_000_000:x}"  # ids of two runs on one store don't collide
+        self._run = f"{time.time_ns() // 1_000_000:x}"  # keeps ids unique when runs share a store
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> tuple[str, int]:
-        """Listen; returns the address, with the port that was free when `port` is 0."""
+        """Listen on `port` (0: any free one); return the address."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: SinkSession(self), host, port, backlog=1_024)
         self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
@@ -97,14 +97,14 @@ class Sink:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Return the host and port; raises RuntimeError before `start`."""
         if self._server is None:
             raise RuntimeError("the sink has not been started")
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
 
     async def stop(self) -> None:
-        """Close the listening socket and all conversations."""
+        """Close the listening socket and all sessions."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._server is not None:
@@ -139,44 +139,44 @@ class Sink:
         drip_s: float | None = None,
         times: int | None = None,
     ) -> None:
-        """Answer `command` out of the ordinary (see `ScriptedReply`); `CONNECT` is the greeting, `.` the final dot."""
+        """Script the reply to `command` (see `ScriptedReply`); `CONNECT` is the greeting, `.` the final dot."""
         self.scripts.add(
             ScriptedReply(command, reply, delay_s=delay_s, close=close, raw=raw, drip_s=drip_s, times=times)
         )
 
     async def until(self, count: int, timeout_s: float = 60.0) -> None:
-        """Until `count` messages have come in all; raises TimeoutError."""
+        """Wait until `count` messages have arrived since the start; raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
             while self.count < count:
                 self._arrival.clear()
                 await self._arrival.wait()
 
-    # -- for conversations (the Host protocol) ---------------------------------------------------
+    # -- for sessions (the SinkHost protocol) ----------------------------------------------------
 
     def extensions(self, *, secured: bool) -> list[str]:
-        """EHLO lines after the first."""
+        """Return the EHLO lines after the first."""
         lines = [*self._extensions, f"SIZE {self.max_size}"]
         if self.tls is not None and not secured:
             lines.append("STARTTLS")
         return lines
 
     def joined(self, conversation: SinkSession) -> bool:
-        """Count a conversation; False when there are too many."""
+        """Register a session; return False if there are too many."""
         self.connections += 1
         self._conversations.add(conversation)
         return len(self._conversations) <= _MAX_CONVERSATIONS
 
     def left(self, conversation: SinkSession) -> None:
-        """It is over."""
+        """Remove a session that has ended."""
         self._conversations.discard(conversation)
 
     def log_command(self, line: bytes) -> None:
-        """A command came."""
+        """Remember a command that arrived."""
         if self._keeps_commands:
             self.commands.append(line.decode("utf-8", "replace"))
 
     def accept(self, conversation: SinkSession, content: bytes) -> str:
-        """Keep a message; returns its id. What the store can't write raises and ends the conversation."""
+        """Store a message and return its id; raises OSError if it can't be written."""
         place = next(self._numbers)
         received = SinkMessage(
             id=f"{self._run}-{place}",
@@ -198,13 +198,13 @@ class Sink:
         return received.id
 
     def spawn(self, handshake: Coroutine[Any, Any, None]) -> None:
-        """Run a handshake in a task that is cancelled with the sink."""
+        """Run a TLS handshake in a task that `stop` cancels."""
         task = asyncio.get_running_loop().create_task(handshake)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _sweep(self) -> None:
-        """Close what has been silent for long."""
+        """Close sessions that have been idle for 5 minutes."""
         loop = asyncio.get_running_loop()
         for conversation in tuple(self._conversations):
             if loop.time() - conversation.last_active > _IDLE_S:
@@ -219,7 +219,7 @@ def _test_id(content: bytes) -> str | None:
 
 
 async def serve(host: str, port: int, store: MailStore, tls: ssl.SSLContext | None) -> None:
-    """Run until SIGTERM or SIGINT."""
+    """Run the sink until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -235,7 +235,7 @@ async def serve(host: str, port: int, store: MailStore, tls: ssl.SSLContext | No
 
 
 async def _tidy(store: MailStore) -> None:
-    """Keep the folder from growing for ever."""
+    """Delete old messages from the store every hour."""
     while True:
         files = store.forget(before=iso(now() - KEPT), most=KEPT_MESSAGES)
         if files:
@@ -245,7 +245,7 @@ async def _tidy(store: MailStore) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m ops.local.sink", description="local SMTP sink")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")
@@ -253,7 +253,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--store-mode", type=StoreMode, choices=list(StoreMode), default=StoreMode.FILES)
     parser.add_argument("--no-tls", action="store_true", help="do not offer STARTTLS")
     given = parser.parse_args(arguments)
-    os.umask(0o077)  # what arrives is mail: nobody else on this machine may read it
+    os.umask(0o077)  # stored mail must not be readable by other users of this host
     tls = None if given.no_tls else certificate.server_context(given.store)
     with MailStore(given.store, given.store_mode) as store:
         try:

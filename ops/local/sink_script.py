@@ -1,4 +1,4 @@
-"""How the sink answers out of the ordinary: by the recipient's local part, or by what a test scripted."""
+"""Special replies of the sink: selected by the recipient's local part, or scripted by a test."""
 
 from collections import OrderedDict
 from enum import StrEnum
@@ -6,12 +6,12 @@ from typing import Final
 
 from msgspec import Struct
 
-_REMEMBERED: Final = 100_000  # recipients whose first try is kept in mind
+_REMEMBERED: Final = 100_000  # recipients whose first try is remembered
 _MAX_SECONDS: Final = 900.0
 
 
 class SinkBehaviour(StrEnum):
-    """The local part, before a plus tag, that draws a certain behaviour; see the docstring of `sink`."""
+    """Behaviours and the local parts that select them; see the docstring of `ops.local.sink`."""
 
     BOUNCE = "bounce"
     BLOCK = "block"
@@ -36,13 +36,13 @@ TARPIT_S: Final = 10.0
 
 
 def behaviour_of(address: str) -> SinkBehaviour | None:
-    """`slow+3@any.test` draws Habit.SLOW; most addresses draw none."""
+    """Return the behaviour that the local part selects (`slow+3@any.test`: SLOW), or None."""
     local = address.partition("@")[0]
     return _HABITS.get(local.partition("+")[0].lower())
 
 
 def seconds_of(address: str, default: float) -> float:
-    """A number after the plus is seconds: `slow+3@…` 3.0; anything else is `default`."""
+    """Return the number in the plus tag as seconds, at most 900 (`slow+3@any.test`: 3.0); `default` without one."""
     tag = address.partition("@")[0].partition("+")[2]
     if tag.isascii() and tag.isdigit():
         return min(float(tag), _MAX_SECONDS)
@@ -50,13 +50,13 @@ def seconds_of(address: str, default: float) -> float:
 
 
 class FirstTries:
-    """Remembers which addresses have been tried; the oldest are forgotten when there are too many."""
+    """The addresses that have been tried, at most 100,000; the oldest are dropped."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[SinkBehaviour, str], None] = OrderedDict()
 
     def first(self, habit: SinkBehaviour, address: str) -> bool:
-        """True on the first call for this address, tag included."""
+        """Record a try; return True if it is the first for this behaviour and address, tag included."""
         key = (habit, address.lower())
         if key in self._seen:
             return False
@@ -67,10 +67,10 @@ class FirstTries:
 
 
 class ScriptedReply(Struct):
-    """One scripted behaviour. `command` is matched as a prefix, without regard to case.
+    """One scripted reply. `command` is matched as a prefix, ignoring case.
 
-    A reply of class 2 or 3 replaces only the words; one of class 4 or 5 is given instead of doing what was
-    asked, and 421 also closes. `raw` is written as it is and nothing is done.
+    A 2xx or 3xx reply replaces only the text of the reply; after a 4xx or 5xx reply the command is not executed, and
+    421 also closes the connection. `raw` is written unchanged, and the command is not executed.
     """
 
     command: str
@@ -79,11 +79,11 @@ class ScriptedReply(Struct):
     close: bool = False
     raw: bytes | None = None
     drip_s: float | None = None  # one octet of the reply per this many seconds
-    times: int | None = None  # how often it applies; None: always
+    times: int | None = None  # number of uses; None: unlimited
 
 
 class ScriptedReplies:
-    """The scripted behaviours of one sink; the newest match wins."""
+    """The scripted replies of one sink; the newest match wins."""
 
     def __init__(self) -> None:
         self._scripts: list[ScriptedReply] = []
@@ -92,15 +92,15 @@ class ScriptedReplies:
         return bool(self._scripts)
 
     def add(self, script: ScriptedReply) -> None:
-        """From now on `script` applies."""
+        """Add a scripted reply, which takes precedence over earlier ones."""
         self._scripts.insert(0, script)
 
     def clear(self) -> None:
-        """Back to the ordinary."""
+        """Remove all scripted replies."""
         self._scripts.clear()
 
     def take(self, line: str) -> ScriptedReply | None:
-        """The behaviour for `line`, counted as used."""
+        """Return the scripted reply for `line`, or None, and count its use."""
         for script in self._scripts:
             if line.upper().startswith(script.command.upper()):
                 if script.times is not None:

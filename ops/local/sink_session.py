@@ -1,4 +1,4 @@
-"""One SMTP session of the local sink, on the line and content buffer of the real servers."""
+"""One SMTP session of the local sink, on the same input buffer as Waybill's SMTP servers."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ _TLS_S: Final = 30.0
 
 
 class SinkHost(Protocol):
-    """What a session needs from the sink."""
+    """The part of `Sink` that a session uses."""
 
     name: str
     max_size: int
@@ -59,7 +59,7 @@ def _max_line(_beginning: bytes) -> int:
 
 
 class SinkSession(asyncio.Protocol):
-    """One client: obeys commands as they arrive, pipelined or not, and answers a group in one write."""
+    """One SMTP session: executes commands, pipelined or not, and writes the replies of a group together."""
 
     def __init__(self, host: SinkHost) -> None:
         self.helo = ""
@@ -76,7 +76,7 @@ class SinkSession(asyncio.Protocol):
         self._held: asyncio.TimerHandle | None = None
         self._handshaking = False
         self._replies: list[bytes] = []
-        self._scripted_reply: str | None = None  # in place of the usual one
+        self._scripted_reply: str | None = None  # replaces the next reply
         self._verbs: dict[bytes, Callable[[bytes], None]] = {
             b"EHLO": self._ehlo, b"HELO": self._helo, b"MAIL": self._mail, b"RCPT": self._rcpt,
             b"DATA": self._data, b"RSET": self._rset, b"NOOP": self._noop, b"QUIT": self._quit,
@@ -104,13 +104,13 @@ class SinkSession(asyncio.Protocol):
         self._run()
 
     def data_received(self, data: bytes) -> None:
-        """Take commands or content."""
+        """Buffer the input and process complete commands and content."""
         self.last_active = self._loop.time()
         self._buffer.feed(data)
         if self._held is None and not self._handshaking:
             self._run()
         elif len(self._buffer) > self._host.max_size * 2 + 65_536:
-            self.hang_up()  # endless pipelining behind a delayed reply
+            self.hang_up()  # the client pipelines without end while a reply is delayed
 
     def connection_lost(self, _exc: Exception | None) -> None:
         """End the session."""
@@ -120,7 +120,7 @@ class SinkSession(asyncio.Protocol):
         self._host.left(self)
 
     def hang_up(self) -> None:
-        """Write the pending replies and close."""
+        """Write the pending replies and close the connection."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -129,14 +129,14 @@ class SinkSession(asyncio.Protocol):
     # -- reading -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Take all complete lines and contents, then answer in one write."""
+        """Process all complete lines and contents, then send the replies in one write."""
         while self._held is None and self._transport is not None:
             if not (self._take_content() if self._in_content else self._take_line()):
                 break
         self._flush()
 
     def _take_line(self) -> bool:
-        """Obey the next command; False when there is none."""
+        """Execute the next command; return False if no line is complete or the line is invalid."""
         received = self._buffer.take_line(_max_line)
         if received is None and not self._buffer.discarded_line:
             return False
@@ -155,11 +155,11 @@ class SinkSession(asyncio.Protocol):
         return True
 
     def _take_content(self) -> bool:
-        """Keep the message whose final dot has come; False when it is missing."""
+        """Process the message content up to the final dot; return False if the final dot has not arrived."""
         end = self._buffer.find_content_end()
         if end < 0:
             if len(self._buffer) > self._host.max_size + len(CONTENT_END):
-                self._oversize = True  # the reply to the final dot says so
+                self._oversize = True  # reported in the reply to the final dot
                 self._buffer.discard_content()
             return False
         content = unstuffed(self._buffer.take_content(end, keep=not self._oversize))
@@ -202,7 +202,7 @@ class SinkSession(asyncio.Protocol):
             self.hang_up()
 
     def _hold(self, delay_s: float, then: Callable[[], None]) -> None:
-        """Write the pending replies, then do nothing for `delay_s` seconds."""
+        """Write the pending replies, and pause the session for `delay_s` seconds before `then`."""
         self._flush()
         self._held = self._loop.call_later(delay_s, self._release, then)
 
@@ -340,7 +340,7 @@ class SinkSession(asyncio.Protocol):
             return
         self._say("220 2.0.0 ready")
         self._flush()
-        # RFC 3207 6: plaintext octets behind the command may have been injected.
+        # RFC 3207 6: plaintext octets after the command may have been injected.
         self._buffer.clear()
         self._transport.pause_reading()
         self._handshaking = True
@@ -363,4 +363,4 @@ class SinkSession(asyncio.Protocol):
         self.helo = ""
         self.tls_version = secured.get_extra_info("ssl_object").version()
         self._handshaking = False
-        self._run()  # the first command may have come with the last of the handshake
+        self._run()  # the first command may have arrived with the end of the handshake

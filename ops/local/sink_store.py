@@ -1,4 +1,4 @@
-"""Where the sink keeps what arrived: `.eml` files and one JSON line per message."""
+"""The message store of the sink: `.eml` files and an index with one JSON line per message."""
 
 import os
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _FOLDERS: Final = 256
 
 
 class StoreMode(StrEnum):
-    """How much is kept on disk."""
+    """The amount of data that is stored for each message."""
 
     FILES = "files"  # content and index
     INDEX = "index"  # one line per message
@@ -25,7 +25,7 @@ class StoreMode(StrEnum):
 
 
 class SinkMessage(Struct, frozen=True, kw_only=True):
-    """One message that was accepted. `content` is what came, dot-stuffing undone; it never reaches the index."""
+    """One accepted message. `content` is as received, with dot-stuffing removed, and is not written to the index."""
 
     id: str
     at: str  # ISO 8601
@@ -36,7 +36,7 @@ class SinkMessage(Struct, frozen=True, kw_only=True):
     size: int
     test_id: str | None  # of the X-Test-Id header field
     content: bytes
-    port: int = 0  # of the client's side; 0: unknown
+    port: int = 0  # of the client; 0: unknown
 
 
 class SinkEntry(Struct, frozen=True, kw_only=True, rename={"sender": "from", "recipients": "to"}):
@@ -55,7 +55,7 @@ class SinkEntry(Struct, frozen=True, kw_only=True, rename={"sender": "from", "re
 
 
 class MailStore:
-    """An open store; a message is on disk (not synced) when `keep` returns."""
+    """An open store; `keep` writes a message to disk without fsync."""
 
     def __init__(self, folder: Path, mode: StoreMode) -> None:
         self.folder = folder
@@ -74,7 +74,7 @@ class MailStore:
         self.close()
 
     def keep(self, received: SinkMessage, place: int) -> None:
-        """Write content, then the index line that points to it. `place` spreads files over 256 folders."""
+        """Write the content, then its index line; `place` spreads the files over 256 folders. Raises OSError."""
         if self._index is None:
             return
         file = None
@@ -88,10 +88,10 @@ class MailStore:
         os.write(self._index, self._encoder.encode(entry) + b"\n")
 
     def forget(self, *, before: str, most: int) -> list[str]:
-        """Take messages that came before `before` (ISO 8601), and all but the last `most`, out of the index.
+        """Remove messages older than `before` (ISO 8601), and all but the last `most`, from the index.
 
-        Gives their files, relative to the folder; they are the caller's to remove. The index is written anew beside
-        the old one and takes its place at once, so that a reader sees the one or the other.
+        Returns their files, relative to the folder, for the caller to delete. The new index replaces the old one
+        atomically, so that a reader sees either of them complete.
         """
         if self._index is None:
             return []
@@ -110,12 +110,12 @@ class MailStore:
         return [entry.file for entry in _decoded(lines[:gone]) if entry.file is not None]
 
     def remove(self, files: Iterable[str]) -> None:
-        """Remove forgotten files; one that is gone already is no matter."""
+        """Delete the files that `forget` returned; ignores missing ones."""
         for file in files:
             (self.folder / file).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """No more messages."""
+        """Close the index; idempotent."""
         if self._index is not None:
             os.close(self._index)
             self._index = None
@@ -136,7 +136,7 @@ class MailStore:
 
 
 def entries(folder: Path) -> list[SinkEntry]:
-    """All index lines of a store, oldest first; a line cut off by a crash is left out."""
+    """Return all index entries of a store, oldest first; skips a line that a crash cut off."""
     try:
         lines = (folder / INDEX).read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -147,13 +147,13 @@ def entries(folder: Path) -> list[SinkEntry]:
 def _decoded(lines: Iterable[bytes]) -> list[SinkEntry]:
     found = []
     for line in lines:
-        with suppress(msgspec.DecodeError):  # the cut-off one, and the empty one after the last line end
+        with suppress(msgspec.DecodeError):  # a line cut off by a crash, or the empty text after the last line end
             found.append(_ENTRY.decode(line))
     return found
 
 
 def _is_older(line: bytes, before: str) -> bool:
-    """True for a line that a crash cut off, too: it tells of nothing."""
+    """Return True if the entry is older than `before`, or the line was cut off by a crash."""
     return all(entry.at < before for entry in _decoded([line]))
 
 
@@ -164,5 +164,5 @@ def _open_index(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, size - 1) != b"\n":
-        os.write(descriptor, b"\n")  # what a crash cut off stays a line of its own
+        os.write(descriptor, b"\n")  # end a line that a crash cut off
     return descriptor

@@ -1,1 +1,1 @@
-"""Entries of the service processes that have no package of their own."""
+"""Entry points of the service processes that have no separate package."""

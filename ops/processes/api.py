@@ -1,7 +1,7 @@
 """The `api` process: Granian with the configured number of workers, each running `api.app`.
 
-Its workers accept from one socket that the supervisor owns, or that this process binds when nobody hands one over.
-Granian itself would bind a socket for each worker (SO_REUSEPORT), whose waiting connections die with the worker.
+All workers accept from one socket that the supervisor passes on, or that this process binds if there is none.
+By default Granian binds a socket for each worker (SO_REUSEPORT), and pending connections are lost with the worker.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from engine.store import migrate, socket_activation
 from engine.store.database_errors import DatabaseUnavailable
 from ops import launch, sockets
 
-CONNECTIONS = 10_000  # one worker serves at once: by default as many as the backlog, which live tails alone would fill
-_NET: Any = net  # its stub knows neither the holder nor its arguments: descriptor, is a unix socket, backlog
-MAX_HEAD_BYTES = 64 * 1024  # of a request; Granian's default of 408 KiB has it parsed anew after each of many reads
-HEADER_TIMEOUT_MS = 30_000  # Postfix cuts at 300 s; a request's head is far smaller than a dialogue
+CONNECTIONS = 10_000  # per worker at once; Granian's default is the backlog, which live tails alone would fill
+_NET: Any = net  # its type stub lacks SocketHolder(descriptor, is_unix_socket, backlog)
+MAX_HEAD_BYTES = 64 * 1024  # of a request; Granian, which parses the head again after each read, allows 408 KiB
+HEADER_TIMEOUT_MS = 30_000  # Postfix allows 300 s, but a request's head is far smaller than an SMTP dialogue
 
 
 class SharedQueue(MPServer):
-    """Granian on a socket that listens already.
+    """Granian server whose workers share one socket that is already listening.
 
-    Inside, Granian knows both kinds: a specification that each worker binds, and a holder of one descriptor that all
-    share, which it uses for unix sockets. It has no public way to say the second for TCP, so this says it inside.
+    Granian can bind a socket in each worker, or share one descriptor among all workers, which it does for unix
+    sockets only. It has no public option to share a TCP socket, so this class overrides a private method.
     """
 
     def __init__(self, listener: socket.socket, **options: Any) -> None:
@@ -49,16 +49,19 @@ class SharedQueue(MPServer):
 
 
 class Ready:
-    """Falcon middleware, the last of all: tells the supervisor that this worker is about to accept."""
+    """Falcon middleware, added last: tells the supervisor that this worker is about to accept connections."""
 
     async def process_startup(self, scope: Any, event: Any) -> None:  # noqa: ARG002
-        """After every other start."""
+        """Tell the supervisor; runs after the start-up of all other middleware."""
         socket_activation.tell_ready()
 
 
 def create_app() -> App:
-    """The application, in a worker that ends with Granian whatever kills it: a fork forgets the tie of `ops.launch`,
-    and a worker left behind would go on serving the port beside the next one, even after the service has stopped."""
+    """Return the application, and make the kernel kill this worker when Granian's main process dies.
+
+    A fork loses the parent-death signal that `ops.launch` requests. An orphaned worker would keep serving the port,
+    even after the service has stopped.
+    """
     launch.tie(os.getppid())
     made = app.create_app()
     made.add_middleware(Ready())
@@ -66,10 +69,10 @@ def create_app() -> App:
 
 
 def main() -> int:
-    """Serve until SIGTERM; requests under way are finished within the drain time."""
+    """Serve until SIGTERM, then finish pending requests within the drain time; return the exit status."""
     settings = load(os.environ).settings
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is a file, and shells allow 1,024
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection needs a descriptor, and shells allow 1,024
     try:
         asyncio.run(_check_schema(settings))
         listener = _listener(settings)
@@ -81,8 +84,8 @@ def main() -> int:
         factory=True,
         interface=Interfaces.ASGI,
         loop=Loops.uvloop,
-        http=HTTPModes.http1,  # what load balancers speak by default; one parser and one set of limits
-        websockets=False,  # an upgrade to one comes to the application as a request, which refuses it in its envelope
+        http=HTTPModes.http1,  # the default of load balancers; only one parser and one set of limits to maintain
+        websockets=False,  # an upgrade request reaches the application, which rejects it with a JSON error
         workers=settings.api_workers,
         backlog=sockets.QUEUE,
         backpressure=CONNECTIONS,
@@ -97,8 +100,8 @@ def main() -> int:
 
 
 async def _check_schema(settings: Settings) -> None:
-    """Here, and not in the workers: Granian would start one that refuses again and again."""
-    with suppress(DatabaseUnavailable, OSError):  # the workers wait for a database that is away
+    """Raise MigrationError if the schema is outdated; Granian would restart workers that check it in a loop."""
+    with suppress(DatabaseUnavailable, OSError):  # the workers wait until the database is available
         if settings.database_url is not None:
             await migrate.require_at(settings.database_url)
 

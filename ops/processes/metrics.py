@@ -1,4 +1,7 @@
-"""The metrics of all processes of this host on their own port; as a process, for hosts that run no worker."""
+"""Serve the metrics of all processes of this host on a separate port.
+
+The worker serves them itself; hosts without a worker run this module as the `metrics` process.
+"""
 
 import os
 import signal
@@ -14,7 +17,7 @@ from engine.store import socket_activation
 
 @contextmanager
 def shown(settings: Settings) -> Iterator[None]:
-    """Serve `/metrics` while inside, from a thread of its own."""
+    """Serve `/metrics` from a separate thread until the context ends."""
     registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
@@ -29,7 +32,7 @@ def shown(settings: Settings) -> Iterator[None]:
 def main() -> None:
     """Serve until SIGTERM or SIGINT."""
     wanted = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # before the thread starts, which keeps the mask
+    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # before the thread starts, which inherits the mask
     with shown(load(os.environ).settings):
         socket_activation.tell_ready()
         signal.sigwait(wanted)

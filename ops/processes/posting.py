@@ -1,4 +1,4 @@
-"""The worker's part that posts to webhook endpoints, with what it stands on."""
+"""Start and stop webhook posting in the worker, with its connection pool and HTTP client."""
 
 import asyncio
 import functools
@@ -12,14 +12,14 @@ from engine.store import metrics
 from engine.store.http_client import HttpClient, resolver_for
 from engine.store.postgres import close_pool, open_pool
 
-SPARE_FILES = 256  # for everything of the process that is no post
+SPARE_FILES = 256  # descriptors for the rest of the process
 
 
 @asynccontextmanager
 async def posting(settings: Settings) -> AsyncIterator[Poster]:
-    """Posts while inside; leaving waits for the posts under way, within the settings' time for draining."""
+    """Post webhooks until the context ends, then wait at most `drain_s` seconds for pending posts."""
     assert settings.database_url is not None
-    _allow_files(2 * settings.webhook_connections + SPARE_FILES)  # as many again are kept open for their next post
+    _allow_files(2 * settings.webhook_connections + SPARE_FILES)  # in use, and as many idle ones kept open for reuse
     pool = await open_pool(settings.database_url, name="worker webhooks", largest=4)
     resolver = resolver_for(settings)
     client = HttpClient.from_settings(settings, resolver)
@@ -38,7 +38,7 @@ async def posting(settings: Settings) -> AsyncIterator[Poster]:
 
 
 def _allow_files(wanted: int) -> None:
-    """Raise this process's limit of open files as far as wanted and allowed."""
+    """Raise the soft limit of open files to `wanted`, or to the hard limit if that is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)

@@ -1,4 +1,4 @@
-"""The `relay` process: finds its certificate, then serves SMTP submission (`mta.submission`)."""
+"""The `relay` process: load the TLS certificate, then serve SMTP submission (`mta.submission`)."""
 
 import argparse
 import fcntl
@@ -18,11 +18,11 @@ from ops.local import certificate
 
 
 class NoCertificate(RuntimeError):  # noqa: N818 - named for what it says
-    """Nothing to offer TLS with; the text says what to set."""
+    """No TLS certificate is configured, or its file is missing; the text says what to set."""
 
 
 def main() -> int:
-    """Serve until SIGTERM; gives the exit status."""
+    """Serve until SIGTERM; return the exit status."""
     parser = argparse.ArgumentParser(prog="ops.processes.relay")
     parser.add_argument("--name", default="relay-1")
     settings = load(os.environ).settings
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def certificate_files(settings: Settings) -> tuple[Path, Path]:
-    """Certificate and key: those that are configured, in local mode else self-made ones; raises NoCertificate."""
+    """Return the paths of certificate and key, self-signed in local mode by default; raises NoCertificate."""
     if settings.tls_cert is not None and settings.tls_key is not None:
         for field, file in (("tls_cert", settings.tls_cert), ("tls_key", settings.tls_key)):
             if not file.is_file():
@@ -58,7 +58,7 @@ def certificate_files(settings: Settings) -> tuple[Path, Path]:
         )
     folder = settings.state / "relay"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:  # several relay processes start at once
+    with (folder / "lock").open("w") as lock:  # several relay processes may start at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
         return certificate.ensure(folder, settings.mail_host)
 

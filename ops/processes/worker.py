@@ -1,7 +1,7 @@
 """The `worker` process: background jobs, and the metrics of all processes on their own port.
 
-Every job runs in a loop of its own, so that a slow one delays no other; a job that fails is logged and comes
-round again.
+Every job runs in its own task, so that a slow one does not delay the others; a failed job is logged and
+runs again at its next turn.
 """
 
 import asyncio
@@ -63,8 +63,10 @@ class Context(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True):
-    """Work that comes round: `run` is called again `every_s` after it has returned; where it has then taken more than
-    its `share` of the time, later, up to `_PUT_OFF` times as long."""
+    """A background job: `run` is called again `every_s` seconds after it returned.
+
+    The wait is longer, up to `_PUT_OFF` times `every_s`, if the job would otherwise use more than `share` of the time.
+    """
 
     name: str
     every_s: float
@@ -77,7 +79,7 @@ class Job(Struct, frozen=True):
 
 
 async def run(settings: Settings) -> None:
-    """Work until SIGTERM or SIGINT."""
+    """Run all jobs, webhook posting and the metrics server until SIGTERM or SIGINT."""
     if settings.database_url is None:
         raise RuntimeError("The worker needs WAYBILL_DATABASE_URL. Set it, or start Waybill with `ops up`.")
     stop = asyncio.Event()
@@ -87,7 +89,7 @@ async def run(settings: Settings) -> None:
     mailer = Mailer(pool, settings)
     context = Context(pool, settings, mailer)
     for one in JOBS:
-        gauges.JOB_FAILED.labels(one.name)  # a count that begins at 0 shows its first step
+        gauges.JOB_FAILED.labels(one.name)  # export 0 at once: Prometheus' increase() misses a first failure otherwise
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
     jobs.append(asyncio.create_task(ProcessRegistration(pool, kind="worker", name="worker", figures=ProcessLoad).run()))
     with shown(settings):
@@ -214,7 +216,7 @@ async def _system_mail(context: Context) -> None:
 
 
 JOBS = (
-    Job("gauges", 5.0, _gauges, share=0.01),  # it counts the whole queue
+    Job("gauges", 5.0, _gauges, share=0.01),  # counts the whole queue
     Job("backlog", 15.0, _backlog),
     Job("log ends", 60.0, _log_ends),
     Job("partitions", 3600.0, _partitions),

@@ -1,1 +1,1 @@
-"""What runs over a mailbox: confirming an address, changing it, and passwords."""
+"""Endpoints to verify or change an email address, and to change or reset a password."""

@@ -30,7 +30,7 @@ _log = structlog.get_logger("settle")
 
 
 class Fenced(Exception):  # noqa: N818 - named for what happened
-    """This process has lost its leases: other processes deliver what it did not settle."""
+    """Raised when this process has lost its leases; other processes retry the deliveries that it did not settle."""
 
 
 _SQL = Queries.beside(__file__, "settle.sql")
