@@ -222,7 +222,7 @@ async def plan_place(
     places = (*(one for one in known.live.policies if one.name != target), after)
     live = _with(known.live, places=places)
     if after.draining and not _has_active_member(known, live):
-        raise ValueError(f"No other member could take the shards of {label_of(target)}. Start another member first.")
+        raise ValueError(f"No other mta process could take the shards of {label_of(target)}. Start another one first.")
     words = {"place": label_of(target), "weight": after.weight, "draining": after.draining}
     return _plan_owners(
         known, live, words,

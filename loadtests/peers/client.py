@@ -85,7 +85,7 @@ class PeerSession:
             lines.append(line)
             if line[3:4] != b"-":
                 return lines
-        raise ConnectionResetError("the server closed the session")
+        raise ConnectionResetError("the mail server closed the connection")
 
 
 async def carry_out(order: LoadOrder, sessions: list[PeerSession], folder: Path) -> LoadResult:

@@ -175,7 +175,7 @@ class FetchStage:
             self._active.done_with(entries[key] for key in (*part, *wanted))
 
     async def load_later(self) -> None:
-        """Load the announced mail for unproven domains, some at a time and beside the hints, until cancelled: mail for
+        """Load the hinted mail for unproven domains, some at a time and beside the hints, until cancelled: mail for
         domains that answer must not wait for it."""
         while True:
             await self._later_came.wait()
@@ -185,7 +185,7 @@ class FetchStage:
                     await self._until_room()
                     await self._load_some_later()
             except (DatabaseUnavailable, OSError) as error:
-                _log.warning("announced mail not loaded", error=repr(error))
+                _log.warning("hinted mail not loaded", error=repr(error))
                 await asyncio.sleep(0.5)  # due times find what was given up
 
     async def _load_some_later(self) -> None:

@@ -109,7 +109,7 @@ class PoisonGuard:
         while len(self._deaths) > _KNOWN:
             oldest, _ = self._deaths.popitem(last=False)
             self._untold.discard(oldest)
-        _log.error("the last process died while it worked on a message", message=str(message), deaths=deaths)
+        _log.error("the previous process died while it worked on a message", message=str(message), deaths=deaths)
 
     # -- the file ------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ class SimulatedComplaints:
                 self._pool, since, until, SimulatedOutcome.COMPLAINED.value, ending, MAX_FOUND
             )
         except DatabaseUnavailable as error:
-            _log.warning("simulated complaints not looked for", error=repr(error))
+            _log.warning("search for simulated complaints failed", error=repr(error))
             return
         for row in found:
             self._add(row["message_id"], row["place"])

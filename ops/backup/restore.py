@@ -124,7 +124,7 @@ async def refuse_full(connection: asyncpg.Connection, wanted: frozenset[int]) ->
         strange = [one.name for one in await MIGRATIONS.fetch(connection) if one.number not in wanted]
         if strange:
             raise BackupError(
-                f"the database has no rows but a newer schema than the backup ({strange[0]}): make a new one"
+                f"the empty database has a newer schema than the backup ({strange[0]}): restore into a new database"
             )
 
 

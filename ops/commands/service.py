@@ -85,7 +85,7 @@ def _duration(seconds: float) -> str:
 @as_json
 @reported
 def adopt(*, yes: bool, as_json: bool) -> None:
-    """Make this host's pepper and number of shards the installation's.
+    """Store this host's WAYBILL_KEY_PEPPER and number of shards as those of the installation.
 
     Use it when the old pepper is lost. Keys, sessions and tokens made with the old pepper become invalid.
     """

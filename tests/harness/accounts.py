@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Collection
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import ClassVar
 from uuid import UUID
 
@@ -63,7 +63,7 @@ async def make_account(
     pepper: str = PEPPER,
 ) -> TestAccount:
     """A new account; `daily_cap` None leaves it on the ladder. Nothing is cached of it anywhere yet."""
-    account = ids.uuid7()
+    account = ids.uuid7_at(datetime.now(UTC))
     name = domain or f"{ids.encode(account)}.test"
     key = keys.new_key()
     async with pool.acquire() as connection, connection.transaction():
@@ -134,14 +134,21 @@ async def _insert_key(
     pepper: str,
 ) -> None:
     await key_store.INSERT.execute(
-        connection, ids.uuid7(), key.key_id, account, "tests", digest(pepper, key.secret), sorted(scopes), expires_at
+        connection,
+        ids.uuid7_at(datetime.now(UTC)),
+        key.key_id,
+        account,
+        "tests",
+        digest(pepper, key.secret),
+        sorted(scopes),
+        expires_at,
     )
 
 
 async def _insert_domain(
     connection: asyncpg.pool.PoolConnectionProxy, account: UUID, name: str, *, verified: bool, pepper: str
 ) -> None:
-    domain = ids.uuid7()
+    domain = ids.uuid7_at(datetime.now(UTC))
     await domains.insert(connection, domain, account, name, pepper=pepper, keys=_pair(next(_turns) % _PAIRS))
     if verified:
         await domains.MARK.execute(connection, domain, "verified")

@@ -165,7 +165,7 @@ async def test_the_last_member_can_not_be_drained(start: Start, ops: Run) -> Non
 
     refused = await ops("shards", "drain", "south")
 
-    assert "No other member could take" in refused.output
+    assert "No other mta process could take" in refused.output
     assert (len(one.owned), len(two.owned)) == (0, SHARDS)
 
 

@@ -60,7 +60,7 @@ class AnswerCounts:
         self._entries = 0
 
     def count(self, site: str, account: UUID, verdict: Verdict) -> None:
-        """Count one recipient's answer."""
+        """Add a mail server's answer about one recipient to the statistics of its site."""
         minute = int(self._now() // 60)
         minutes = self._minutes(site, minute)
         if not minutes or minutes[-1][0] != minute:

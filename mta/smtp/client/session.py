@@ -191,7 +191,7 @@ class ClientSession:
             self._current = None if transaction.done else transaction
             return transaction, b""
         if self._current is not None:
-            raise RuntimeError("another envelope is in progress")
+            raise RuntimeError("this connection is still sending another message")
         transaction = PendingTransaction(envelope)
         if self.state is not _READY:
             lost = Break(BreakKind.LOCAL, "the session is not ready for a message")

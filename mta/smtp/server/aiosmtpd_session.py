@@ -272,7 +272,7 @@ class AiosmtpdSession(SMTP):
         except (ClientGone, ConnectionError):
             pass
         except Exception:  # noqa: BLE001 - one session's bug must be counted and end no other
-            _log.exception("session failed", peer=self.address)
+            _log.exception("incoming SMTP session failed", peer=self.address)
             self._cut("421 4.3.0 Something is wrong here; nothing was accepted")
         finally:
             self.closing = True
