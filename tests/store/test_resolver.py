@@ -136,7 +136,7 @@ async def test_lost_packet_is_asked_again(zone: Responder) -> None:
         await asyncio.sleep(0.1)
         zone.behave("b.test", None)
         assert isinstance(await looking, Records)
-    assert asked(zone, "b.test") == 2
+    assert asked(zone, "b.test") >= 2
 
 
 async def test_dead_server_is_passed_over_and_remembered(zone: Responder) -> None:
@@ -159,6 +159,19 @@ async def test_closed_port_fails_at_once() -> None:
         began = time.monotonic()
         assert isinstance(await resolver.mx("b.test"), TemporaryFailure)
         assert time.monotonic() - began < PATIENCE_S
+
+
+async def test_a_question_that_gets_lost_is_sent_again(zone: Responder) -> None:
+    zone.set("b.test", "MX", ["10 mx.b.test."])
+    zone.behave("b.test", DnsBehaviour(drop=True))
+    async with asking(at(zone), query_timeout_s=600.0, budget_s=600.0) as resolver:
+        asked = asyncio.create_task(resolver.mx("b.test"))
+        async with asyncio.timeout(PATIENCE_S):
+            while not zone.questions:
+                await asyncio.sleep(0.01)
+            zone.behave("b.test", None)
+            assert isinstance(await asked, Records)
+    assert len(zone.questions) >= 2
 
 
 async def test_truncated_answer_is_fetched_over_tcp(zone: Responder) -> None:

@@ -18,12 +18,12 @@ class Answer(Struct):
 class Maker:
     """Makes answers that are good for 100 s; the clock stands still but for `now`."""
 
-    def __init__(self) -> None:
+    def __init__(self, stale_s: float = 0.0) -> None:
         self.now = 0.0
         self.made = 0
         self.fails = False
         self.shared: SingleFlightCache[str, Answer] = SingleFlightCache(
-            self._make, 10, lambda: self.now, lambda answer: answer.failed
+            self._make, 10, lambda: self.now, lambda answer: answer.failed, stale_s
         )
 
     async def _make(self, _: str) -> Answer:
@@ -60,3 +60,27 @@ async def test_a_failure_never_takes_the_place_of_what_is_good() -> None:
     assert [await maker.at(now) for now in (91, 91.5, 93)] == [1, 1, 1]
     assert maker.made == 3  # not for every caller
     assert await maker.at(101) == 4
+
+
+async def test_an_expired_answer_serves_a_while_longer_during_its_refresh() -> None:
+    maker = Maker(stale_s=30)
+    assert [await maker.at(now) for now in (0, 129, 130)] == [1, 1, 2]
+    assert maker.made == 2
+
+
+async def test_an_expired_answer_is_not_served_beyond_the_stale_time() -> None:
+    maker = Maker(stale_s=30)
+    assert [await maker.at(now) for now in (0, 131)] == [1, 2]
+
+
+async def test_an_expired_failure_is_not_served() -> None:
+    maker = Maker(stale_s=30)
+    maker.fails = True
+    assert [await maker.at(now) for now in (0, 101)] == [1, 2]
+
+
+async def test_an_expired_answer_outlives_a_failed_refresh_within_the_stale_time() -> None:
+    maker = Maker(stale_s=30)
+    await maker.at(0)
+    maker.fails = True
+    assert [await maker.at(now) for now in (110, 120)] == [1, 1]
