@@ -53,6 +53,8 @@ def install(end_streams: Callable[[], None], linger_s: float) -> None:
         end_streams()
         running.append(loop.create_task(_drain(linger_s)))
 
+    # The server keeps its own handler outside the main thread and in event loops without signals (asyncio's page on
+    # `add_signal_handler`).
     with suppress(ValueError, RuntimeError, NotImplementedError):
         loop.add_signal_handler(signal.SIGTERM, on_sigterm)
 

@@ -36,7 +36,7 @@ class Access(StrEnum):
 
 
 class Call(Struct):
-    """One request with its credentials and decoded input, and the parts of the response that its handler sets."""
+    """A request with its credentials and decoded input, and the parts of the response that its handler sets."""
 
     request: falcon.asgi.Request
     services: ApiServices
@@ -126,7 +126,7 @@ Handler = Callable[[Call], Awaitable[Struct | Raw | Streamed | None]]
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One endpoint: its path, access rules, input, output, limits and handler."""
+    """An endpoint of the API: its path, access rules, input, output, limits and handler."""
 
     method: str
     path: str

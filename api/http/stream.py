@@ -40,7 +40,7 @@ class TooSlow(Exception):  # noqa: N818 - named for what the client is
 
 
 class Connection:
-    """One request's ASGI receive and send, with a time limit on the writes of a stream."""
+    """The ASGI receive and send of a request, with a time limit on the writes of a stream."""
 
     __slots__ = (
         "_answer", "_body_ended", "_broken", "_closing", "_gone", "_names", "_receive", "_send", "_task", "_watcher",

@@ -38,7 +38,7 @@ class AuditExportQuery(Struct, forbid_unknown_fields=True, rename={"from_": "fro
 
 
 class AuditEvent(Struct, rename="camel"):
-    """One event as it was hashed: `payload` and `occurredAt` are the exact texts that went into the hash."""
+    """An event as it was hashed: `payload` and `occurredAt` are the exact texts that went into the hash."""
 
     seq: int
     id: str

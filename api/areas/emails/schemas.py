@@ -57,7 +57,7 @@ class BatchItem(Struct, rename="camel", kw_only=True):
 
 
 class BatchReply(Struct):
-    """One entry for each message, in the order of the request, and the number of messages by result."""
+    """The result of a batch: an entry for each message, in the order of the request, and the count of each result."""
 
     data: list[BatchItem]
     accepted: int

@@ -87,7 +87,7 @@ class Message(Struct, rename={
 
 
 class WaybillEvent(Struct, rename="camel"):
-    """One event of a message; the shape of `detail` depends on the type."""
+    """An event of a message; the shape of `detail` depends on the type."""
 
     id: str
     seq: int

@@ -87,7 +87,7 @@ class UsageQuery(Struct, forbid_unknown_fields=True):
 
 
 class DayUsage(Struct, rename="camel", kw_only=True):
-    """One UTC day: messages accepted, and recipients by the outcome that was recorded on it."""
+    """The counts of a UTC day: accepted messages, and recipients by the outcome that was recorded on that day."""
 
     date: str
     accepted: int

@@ -85,7 +85,7 @@ class PullQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class PulledEvent(Struct, rename="camel"):
-    """One event of the account log: of a message (thirteen types) or of the account (types with a dot)."""
+    """An event of the account log: of a message (thirteen types) or of the account (types with a dot)."""
 
     id: str
     seq: int

@@ -140,7 +140,7 @@ class TemplatePage(Struct, rename="camel"):
 
 
 class TemplateVersion(Struct, rename="camel", kw_only=True):
-    """One version exactly as it was published."""
+    """A version of a template, exactly as it was published."""
 
     version: int
     subject: str | None

@@ -109,7 +109,7 @@ class Queued(Struct, rename="camel"):
 
 
 class Attempt(Struct, rename="camel"):
-    """One post. `milliseconds` is null where a delivery ended without another attempt; `error` says why."""
+    """A post to an endpoint. `milliseconds` is null if a delivery ended without another attempt; `error` says why."""
 
     attempt: int
     at: str
@@ -119,7 +119,7 @@ class Attempt(Struct, rename="camel"):
 
 
 class Delivery(Struct, rename="camel", kw_only=True):
-    """One event at one endpoint: its state, the last attempt with its answer, and every attempt in order.
+    """The delivery of an event to an endpoint: its state, the last attempt with its answer, and every attempt in order.
 
     `type` is null when the event itself is no longer kept; `answer` holds the first 4 KB of the last answer.
     """

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -27,8 +28,8 @@ START_S = 60.0
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 
 
-class Peer:
-    """One server: `start` it on an address, then `stored` is what it has taken."""
+class Peer(ABC):
+    """A mail server: `start` it on an address, then `stored` is what it has taken."""
 
     name = ""
     utf8 = True  # takes SMTPUTF8
@@ -45,9 +46,9 @@ class Peer:
         self._run(self.command(address, port))
         await self._until_it_greets(address, port)
 
+    @abstractmethod
     def command(self, address: str, port: int) -> Sequence[str | Path]:
-        """Write the configuration and say how to start it in the foreground."""
-        raise NotImplementedError
+        """Write the configuration and return the command that starts the server in the foreground."""
 
     async def stop(self) -> None:
         """End it and its children."""
