@@ -1,0 +1,1 @@
+"""Receive mail: find the recipients, store messages and reports, act on reports, forward."""
