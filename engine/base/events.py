@@ -76,6 +76,7 @@ class AccountEvent(StrEnum):
     MEMBER_SECOND_FACTOR_ENABLED = "member.second_factor_enabled"
     MEMBER_SIGNED_IN = "member.signed_in"
     MEMBER_SIGNED_OUT = "member.signed_out"
+    MTA_STS_UPDATED = "mta_sts.updated"
     PLATFORM_APPOINTED = "platform.appointed"
     STREAM_CREATED = "stream.created"
     STREAM_DELETED = "stream.deleted"

@@ -19,7 +19,7 @@ FIELDS: Final = {
         "relay_sessions", "relay_sessions_each", "relay_idle_s", "relay_login_s", "relay_login_delay_s",
         "relay_session_s",
     ),
-    "Incoming mail": ("mx_port",),
+    "Incoming mail": ("mx_port", "policy_port",),
     "Limits and rates": (
         "max_message_bytes", "max_inflight_bytes", "request_rate", "unauthenticated_rate", "sign_in_rate",
         "platform_daily_ceiling",

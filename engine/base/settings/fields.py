@@ -48,6 +48,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     mx_port: int = 2525
     """mta: Port of our own server for incoming mail, which nothing serves yet; where it equals `smtp_port`, an mta
     takes the addresses of this host for itself."""
+    policy_port: int = 443
+    """api, worker: Port at which the MTA-STS policy hosts of customers' domains are checked for a certificate."""
     metrics_port: int = 9090
     """worker, metrics: Port of the Prometheus metrics of all processes of this host."""
     sink_port: int = 2600

@@ -1,0 +1,69 @@
+"""Serve MTA-STS policies by the Host of the request, and tell proxies for which hosts to get certificates.
+
+Senders fetch `https://mta-sts.<domain>/.well-known/mta-sts.txt` (RFC 8461 3.3); a proxy in front ends TLS. A proxy that
+gets certificates on demand asks `/.well-known/waybill/tls-allowed?domain=…` first.
+"""
+
+from typing import Final
+from urllib.parse import urlsplit
+
+import asyncpg
+import falcon
+import falcon.asgi
+
+from engine.areas.mta_sts import rules, store
+from engine.base.settings import Settings
+from engine.store.database_errors import DatabaseUnavailable
+
+TLS_ALLOWED_PATH: Final = "/.well-known/waybill/tls-allowed"
+MAX_HOST: Final = 253
+
+
+class PolicyHost:
+    """Answers requests for the policy of the domain that Host names."""
+
+    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+        self._pool = pool
+        self._mail_hosts = (settings.mail_host.lower(),)
+
+    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
+        """Answer with the policy, or 404 if the host has none. The media type is RFC 8461's."""
+        domain = rules.served_domain(request.get_header("Host") or "")
+        response.content_type = "text/plain"
+        try:
+            policy = None if domain is None else await store.SERVED.first(self._pool, domain)
+        except (DatabaseUnavailable, OSError):
+            response.status, response.text = falcon.HTTP_503, "The policy can't be read just now.\n"
+            return
+        if policy is None:
+            response.status, response.text = falcon.HTTP_404, "This host has no MTA-STS policy.\n"
+            return
+        response.text = rules.policy_text(policy, self._mail_hosts)
+
+    on_head = on_get
+
+
+class TlsAllowed:
+    """Answers a proxy's question whether it may get a certificate for a host: 200 for yes, 404 for no."""
+
+    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+        self._pool = pool
+        self._own = {urlsplit(settings.public_url).hostname, settings.mail_host.lower()}
+
+    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
+        """Allow the service's own hosts, and policy hosts whose CNAME leads here."""
+        host = (request.get_param("domain") or "")[: MAX_HOST + 1].lower().removesuffix(".")
+        response.content_type = "text/plain"
+        try:
+            allowed = host in self._own or await self._has_policy(host)
+        except (DatabaseUnavailable, OSError):
+            response.status, response.text = falcon.HTTP_503, "unknown\n"
+            return
+        response.status, response.text = (falcon.HTTP_200, "yes\n") if allowed else (falcon.HTTP_404, "no\n")
+
+    async def _has_policy(self, host: str) -> bool:
+        domain = rules.served_domain(host)
+        if domain is None or len(host) > MAX_HOST:
+            return False
+        rows = await store.FINDINGS.records(self._pool, domain)
+        return any(rules.decoded(row["findings"]).cname == "ok" for row in rows)
