@@ -13,7 +13,15 @@ from engine.mail.replies import Answer, Phase, Reply
 _FAILED_CODE: Final = 554
 _DELAYED_CODE: Final = 451
 _CLOSING: Final = 421  # classified by the session's rules; a report has no session
-_AFTER_CONTENT: Final = ("end of data", "end-of-data", "after end of", "after data", "after .", "message body", "dot command")
+_AFTER_CONTENT: Final = (
+    "end of data",
+    "end-of-data",
+    "after end of",
+    "after data",
+    "after .",
+    "message body",
+    "dot command",
+)
 
 
 def outcome_of(report: RecipientReport) -> Outcome:

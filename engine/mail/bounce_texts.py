@@ -17,9 +17,7 @@ MAX_CANDIDATES: Final = 1_000
 MAX_NOTICE: Final = 100_000  # characters
 _REGION_LINES: Final = 30
 
-_address = re.compile(
-    r"[^\s<>()\[\]:;,\"'=|@«»“”„‘’\x00-\x20]{1,64}@[^\s<>()\[\]:;,\"'=|@«»“”„‘’/?!&]{1,253}"
-).finditer
+_address = re.compile(r"[^\s<>()\[\]:;,\"'=|@«»“”„‘’\x00-\x20]{1,64}@[^\s<>()\[\]:;,\"'=|@«»“”„‘’/?!&]{1,253}").finditer
 _header_line = re.compile(
     r"[ \t>|*]*(return-path|received|message-id|mime-version|x-[a-z0-9-]+|from|to|subject|date|cc|reply-to|sender"
     r"|content-type|dkim-signature|delivered-to|authentication-results|references|in-reply-to|content-transfer-encoding"
@@ -40,15 +38,23 @@ _about_sender = re.compile(
     r"|\bvon|\bby|e-?mail to|write to|forward(?:ed)? (?:it )?to|message-?id|mail from|helpdesk|support|assistance|please send|via|envelope-from)[^\w@]{0,12}[<(\[\"'“«]*\s*$",
     re.IGNORECASE,
 ).search
+_original = re.compile(r"(?:generated|expanded) from:?[ \t]*<?$", re.IGNORECASE).search
+_QUOTED: Final = frozenset({"to", "cc", "from", "subject", "reply-to", "sender", "message-id", "references", "date"})
 _failing = re.compile(
     r"unknown|not found|no such|unable|undeliver|deliver|reject|fail|invalid|exist|full|quota|denied|unavailable|disabled|not (?:a|valid|listed|local)"
     r"|error|problem|could not|couldn|cannot|inactive|suspended|unbekannt|nicht|inconnu|n'a|pas|no se|non|não|niet|nie |не |ません|不|无|無|未|失|满|5\d\d ",
     re.IGNORECASE,
 ).search
 # An SMTP reply within a line; the words before it differ by server: "said:", "<<<", "reason:", "error:", "#".
-_reply = re.compile(r"(?:^|[\s:;(<>\"'#«\[=,])([45]\d\d)[ \-#:;]{1,3}(?:\(?#?([45]\.\d{1,3}\.\d{1,3})\b|(?=[A-Za-z<\"'(\[*»À-￿]))").search
+_reply = re.compile(
+    r"(?:^|[\s:;(<>\"'#«\[=,])([45]\d\d)[ \-#:;]{1,3}(?:\(?#?([45]\.\d{1,3}\.\d{1,3})\b|(?=[A-Za-z<\"'(\[*»À-￿]))"
+).search
+_two_words = re.compile(r"[^\W\d_]{2,}[^\w]+[^\W\d_]{2,}|[\u3040-\u30ff\u4e00-\u9fff]{2}").search
+_IDS: Final = re.compile(r"MTS-ID of the original|MSEXCH:", re.IGNORECASE)
 _weak_number = re.compile(r"(?:port|bytes|line|lines|id|size|code)\s*$", re.IGNORECASE).search
-_host_said = re.compile(r"\bhost ([A-Za-z0-9.-]{3,253})(?:\[|\s|\()|while talking to ([A-Za-z0-9.-]{3,253}?)\.?:|\bserver ([A-Za-z0-9.-]{3,253}\.[A-Za-z0-9.-]+)").search
+_host_said = re.compile(
+    r"\bhost ([A-Za-z0-9.-]{3,253})(?:\[|\s|\()|while talking to ([A-Za-z0-9.-]{3,253}?)\.?:|\bserver ([A-Za-z0-9.-]{3,253}\.[A-Za-z0-9.-]+)"
+).search
 
 
 class FailedAddress(NamedTuple):
@@ -64,7 +70,6 @@ class FailedAddress(NamedTuple):
 class _Candidate(NamedTuple):
     address: str
     line: int
-    after: int  # offset in the line behind the address
     score: int
 
 
@@ -81,7 +86,11 @@ def _end_of_notice(lines: list[str]) -> int:
         # The first lines may be a title such as "Returned mail"; sendmail's transcript has addresses behind it.
         if place > 1 and len(line) < 160 and RETURNED_MARK.match(line) is not None:
             following = [one for one in lines[place + 1 : place + 8] if one.strip()]
-            if not following or any(_header_line(one) for one in following) or line.lstrip(" \t").startswith(("-", "=", "*")):
+            if (
+                not following
+                or any(_header_line(one) for one in following)
+                or line.lstrip(" \t").startswith(("-", "=", "*"))
+            ):
                 return place
         found = _header_line(line)
         if found is not None and found[1].lower() in _TRACE and _is_header(lines, place):
@@ -119,11 +128,16 @@ def _candidates(lines: list[str], known: Set[str], own: Set[str]) -> Iterator[_C
                 return
             if "@" not in address or lowered in own:
                 continue
-            yield _Candidate(address, place, found.end(), _score(line, found.start(), found.end(), lowered, known))
+            yield _Candidate(address, place, _score(line, found.start(), found.end(), lowered, known))
 
 
 def _score(line: str, start: int, end: int, address: str, known: Set[str]) -> int:
     before, after = line[:start], line[end:]
+    quoted = _header_line(line)
+    if quoted is not None and quoted[1].lower() in _QUOTED:  # Exchange names the message by these fields
+        return -1
+    if _original(before) is not None:
+        return 2
     score = 4 if address in known else 0
     if _listed(before) is not None and len(before) < 40:
         score += 3 if not after.strip(" \t>)]\"':;,.") or after[:2].strip(" ")[:1] in {">", ":", ")", "("} else 2
@@ -141,7 +155,7 @@ def _score(line: str, start: int, end: int, address: str, known: Set[str]) -> in
 
 def _chosen(candidates: list[_Candidate]) -> list[_Candidate]:
     """Return each address of the best class once: known ones, then listed ones, then any with a hint of failure."""
-    for least in (5, 3, 1, 0):
+    for least in (5, 3, 1, 0, -1):
         found = [one for one in candidates if one.score >= least]
         if found:
             break
@@ -156,31 +170,49 @@ def _chosen(candidates: list[_Candidate]) -> list[_Candidate]:
 
 
 def _described(lines: list[str], one: _Candidate, places: list[int]) -> FailedAddress:
-    """Return an address with the text that follows it up to the next one, or precedes it where none follows."""
+    """Return an address with the text around it: its line and those up to the next address."""
     later = next((place for place in places if place > one.line), len(lines))
-    end = min(later, one.line + _REGION_LINES)
-    behind = [lines[one.line][one.after :], *lines[one.line + 1 : end]]
-    whole = [lines[one.line], *lines[one.line + 1 : end]]
-    region = behind if _says(" ".join(behind)) else [*_before(lines, one.line, places), *whole]
-    found = _reply_in(region) or _reply_in([lines[one.line]])
+    around = lines[one.line : min(later, one.line + _REGION_LINES)]
+    found = _reply_in(around)
+    said = _paragraphs(around, one.address)
     if found is None and len(places) == 1:  # sendmail's transcript, or an explanation above the list
         found = _reply_in(lines)
-    host = _host_said(" ".join(region)[:4_000])
+    host = _host_said(" ".join(around)[:4_000])
     remote = next((group for group in host.groups() if group), "").rstrip(".") if host else ""
     if found is not None:
         code, text = quoted_reply(found)
         return FailedAddress(one.address, text, code, status_in(text), remote)
-    text = printable(" ".join(region))[:MAX_DIAGNOSTIC].strip(" :>)")
+    text = printable(said or " ".join([*_before(lines, places), *around]))[:MAX_DIAGNOSTIC].strip(" :>)")
     return FailedAddress(one.address, text, None, status_in(text), remote)
+
+
+def _paragraphs(lines: list[str], address: str) -> str:
+    """Return the first paragraphs that give a reason, not only the address and a title; "" without one."""
+    said: list[str] = []
+    for line in lines:
+        if said and (_stops(line) or (not line.strip() and _explains(" ".join(said).replace(address, "")))):
+            break
+        if line.strip() and _IDS.search(line) is None:
+            said.append(line.strip())
+    text = " ".join(said)
+    return text if _says(text.replace(address, "")) else ""
+
+
+def _explains(text: str) -> bool:
+    """Return True if a text is longer than a title such as `Undeliverable address:`."""
+    text = text.rstrip(" <>:()")
+    if text.endswith(("reason", "reasons", "error", "Grund", "raison", "motivo")):
+        return False
+    return len(text.split()) >= 6 or (_says(text) and not text.isascii())
 
 
 def _says(text: str) -> bool:
     """Return True if a text holds at least two words."""
-    return len(re.findall(r"[^\W\d_]{2,}", text[:500])) >= 2
+    return _two_words(text[:1_000]) is not None
 
 
-def _before(lines: list[str], place: int, places: list[int]) -> list[str]:
-    """Return the lines before a list of addresses: the last paragraphs, at most ten lines."""
+def _before(lines: list[str], places: list[int]) -> list[str]:
+    """Return the lines before the first address, at most ten."""
     first = min(places)
     return [line for line in lines[max(0, first - 10) : first] if line.strip()]
 
@@ -202,4 +234,6 @@ def _reply_in(lines: list[str]) -> str | None:
 
 def _stops(line: str) -> bool:
     """Return True if a line begins something new behind a reply."""
+    if RETURNED_MARK.match(line) is not None and len(line) < 160:
+        return True
     return line.startswith(("---", "===", ">>>", "***", "   -----")) or line.strip().startswith(("-----", "====="))
