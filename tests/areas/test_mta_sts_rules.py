@@ -31,7 +31,7 @@ def row(mode: StsMode = "enforce", max_age_s: int = 604_800) -> HostedPolicyRow:
 
 @pytest.mark.parametrize("mode", ["none", "testing", "enforce"])
 def test_the_policy_text_is_what_senders_read(mode: str) -> None:
-    text = rules.policy_text(ServedPolicy(mode, 86_400), ["mail.waybill.test"])  # type: ignore[arg-type]
+    text = rules.policy_text(ServedPolicy(mode, 86_400), ["mail.waybill.test"])
     policy = sender.parse(text.encode())
 
     assert (policy.mode.value, policy.max_age_s, policy.patterns) == (mode, 86_400, ("mail.waybill.test",))

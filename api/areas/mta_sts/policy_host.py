@@ -11,7 +11,9 @@ import asyncpg
 import falcon
 import falcon.asgi
 
+from api.http.decode import query_parameter
 from engine.areas.mta_sts import rules, store
+from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.store.database_errors import DatabaseUnavailable
 
@@ -43,6 +45,13 @@ class PolicyHost:
     on_head = on_get
 
 
+def _asked(request: falcon.asgi.Request) -> str:
+    try:
+        return query_parameter(request, "domain") or ""
+    except Refusal:  # not a query of a proxy
+        return ""
+
+
 class TlsAllowed:
     """Answers a proxy's question whether it may get a certificate for a host: 200 for yes, 404 for no."""
 
@@ -52,7 +61,7 @@ class TlsAllowed:
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
         """Allow the service's own hosts, and policy hosts whose CNAME leads here."""
-        host = (request.get_param("domain") or "")[: MAX_HOST + 1].lower().removesuffix(".")
+        host = _asked(request)[: MAX_HOST + 1].lower().removesuffix(".")
         response.content_type = "text/plain"
         try:
             allowed = host in self._own or await self._has_policy(host)

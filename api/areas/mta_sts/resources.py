@@ -1,5 +1,7 @@
 """`/v1/inbound/mta-sts`: listing, setting and checking hosted MTA-STS policies."""
 
+from typing import cast
+
 from api.areas.mta_sts.schemas import (
     MtaStsPage,
     MtaStsPolicy,
@@ -10,7 +12,7 @@ from api.areas.mta_sts.schemas import (
 from api.http.dispatch import cursor_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.mta_sts import rules, store
-from engine.areas.mta_sts.types import HostedPolicyRow
+from engine.areas.mta_sts.types import HostedPolicyRow, StsMode
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.flows.receiving import mta_sts
@@ -60,7 +62,7 @@ def _policy(call: Call, row: HostedPolicyRow) -> MtaStsPolicy:
     findings = rules.decoded(row.findings)
     return MtaStsPolicy(
         domain=row.domain,
-        mode=row.mode,
+        mode=cast("StsMode", row.mode),
         max_age=row.max_age_s,
         policy_id=row.policy_id,
         mx=[call.settings.mail_host.lower()],

@@ -9,6 +9,7 @@ import msgspec
 
 from engine.areas.mta_sts.types import (
     DEFAULT_MAX_AGE_S,
+    MIN_MAX_AGE_S,
     AliasStatus,
     HostedPolicyRow,
     ServedPolicy,
@@ -89,7 +90,7 @@ def warnings_of(policy: HostedPolicyRow, findings: StsFindings) -> list[str]:
             f"{host} has no valid certificate ({findings.certificate}), so senders can't fetch the policy. Ask the"
             " operator of this service."
         )
-    if policy.mode == "none" and policy.max_age_s > 7 * 86_400:
+    if policy.mode == "none" and policy.max_age_s > MIN_MAX_AGE_S:
         found.append(
             "To withdraw the policy, set mode none with a maxAge of 86400, wait until the earlier maxAge has passed,"
             " then remove the DNS records (RFC 8461 8.3)."

@@ -25,7 +25,7 @@ class HostedPolicyRow(Struct, frozen=True):
     domain_id: UUID
     account_id: UUID
     domain: str
-    mode: StsMode
+    mode: str
     max_age_s: int
     policy_id: str
     updated_at: datetime
@@ -39,7 +39,7 @@ class HostedPolicyRow(Struct, frozen=True):
 class ServedPolicy(Struct, frozen=True):
     """Hold what the policy host of a domain serves."""
 
-    mode: StsMode
+    mode: str
     max_age_s: int
 
 
