@@ -28,7 +28,7 @@ from api.areas.identity import resources as identity
 from api.areas.leads import resources as leads
 from api.areas.messages import resources as messages
 from api.areas.mta_sts import resources as mta_sts
-from api.areas.mta_sts.policy_host import TLS_ALLOWED_PATH, PolicyHost, TlsAllowed
+from api.areas.mta_sts.policy_host import TLS_ALLOWED_PATH, AcmeChallenge, PolicyHost, TlsAllowed
 from api.areas.passkeys import resources as passkeys
 from api.areas.second_factor import resources as second_factor
 from api.areas.statistics import resources as statistics
@@ -57,6 +57,7 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.delivery.hints import Hints
+from engine.flows.receiving.certificates import CHALLENGE_PATH
 from engine.flows.sending.accept import Acceptor
 from engine.store import metrics, partitions
 from engine.store import redis as redis_store
@@ -244,6 +245,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
         app.add_route(path, dispatch.RoutedOperation(context, operations))
     pages.add_routes(app)
     app.add_route(POLICY_PATH, PolicyHost(services.pool, services.settings))
+    app.add_route(CHALLENGE_PATH + "{token}", AcmeChallenge(services.pool))
     app.add_route(TLS_ALLOWED_PATH, TlsAllowed(services.pool, services.settings))
     app.add_route("/healthz", Health())
     app.add_route("/readyz", Readiness(services))

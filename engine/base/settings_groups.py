@@ -19,7 +19,10 @@ FIELDS: Final = {
         "relay_sessions", "relay_sessions_each", "relay_idle_s", "relay_login_s", "relay_login_delay_s",
         "relay_session_s",
     ),
-    "Incoming mail": ("mx_port", "policy_port",),
+    "Incoming mail": (
+        "mx_port", "policy_port", "policy_tls_port", "policy_http_port", "acme_directory", "acme_email",
+        "acme_authorities",
+    ),
     "Limits and rates": (
         "max_message_bytes", "max_inflight_bytes", "request_rate", "unauthenticated_rate", "sign_in_rate",
         "platform_daily_ceiling",

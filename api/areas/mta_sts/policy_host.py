@@ -12,6 +12,7 @@ import falcon
 import falcon.asgi
 
 from api.http.decode import query_parameter
+from engine.areas.certificates import store as certificates
 from engine.areas.mta_sts import rules, store
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
@@ -50,6 +51,26 @@ def _asked(request: falcon.asgi.Request) -> str:
         return query_parameter(request, "domain") or ""
     except Refusal:  # not a query of a proxy
         return ""
+
+
+class AcmeChallenge:
+    """Answers the HTTP-01 challenges of the certificate authority (RFC 8555 8.3)."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response, token: str) -> None:  # noqa: ARG002
+        """Answer with the key authorization of a challenge that this service asked for, else 404."""
+        response.content_type = "application/octet-stream"
+        try:
+            rows = await certificates.READ_CHALLENGE.records(self._pool, token)
+        except (DatabaseUnavailable, OSError):
+            response.status = falcon.HTTP_503
+            return
+        if rows:
+            response.text = rows[0]["key_authorization"]
+        else:
+            response.status = falcon.HTTP_404
 
 
 class TlsAllowed:

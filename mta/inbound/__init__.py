@@ -1,0 +1,1 @@
+"""Receive mail: the MX."""
