@@ -94,6 +94,8 @@ class RecipientLookup:
         if split is None:
             return RecipientRefusal.UNKNOWN
         local, host = split
+        if not host:
+            return RecipientRefusal.NOT_OURS
         if host in self._own:
             found = self._report(address, local, host)
             if found is not None:
@@ -232,18 +234,18 @@ def _split(address: str, mail_host: str) -> tuple[str, str] | None:
         return (host.lower(), mail_host) if host.lower() == "postmaster" else None
     if local[:1] == '"' and local[-1:] == '"' and "\\" not in local:
         local = local[1:-1]
-    if not local or len(local) > MAX_LOCAL or len(host) > MAX_DOMAIN:
+    if not local or not local.isprintable() or len(local) > MAX_LOCAL or len(host) > MAX_DOMAIN:
         return None
     return _lowered(local), _a_labels(host)
 
 
 @lru_cache(maxsize=4_096)  # a domain with A-labels takes 0.1 ms to check
 def _a_labels(host: str) -> str:
-    """Return a domain in lower-case A-labels; an invalid one, which no account has, in lower case."""
+    """Return a domain in lower-case A-labels; "" for an invalid one, such as an address literal."""
     try:
         return domain_name(host)
     except BadAddress:
-        return host.lower()
+        return ""
 
 
 def _lowered(local: str) -> str:
