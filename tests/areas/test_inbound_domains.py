@@ -108,9 +108,9 @@ async def test_receiving_needs_an_enabled_address_and_the_name(place: Place, acc
     assert not await receiving()
     row = await claimed(place.pool, account, f"support@{name}")
     assert await receiving()
-    await service.change(place.pool, account.id, row.id, changes={"enabled": False})
+    await service.change(place.pool, account.id, row.id, enabled=False)
     assert not await receiving()
-    await service.change(place.pool, account.id, row.id, changes={"enabled": True})
+    await service.change(place.pool, account.id, row.id, enabled=True)
     await place.pool.execute("UPDATE domains SET receives_since = NULL WHERE id = $1", domain.id)
     assert not await receiving()
 
