@@ -62,7 +62,9 @@ class _Match(Struct, frozen=True):
     explanation: str | None = None
 
 
-async def check_host(dns: AuthenticationDns, client: SpfClient, *, at: int, max_seconds: float = MAX_SECONDS) -> SpfResult:
+async def check_host(
+    dns: AuthenticationDns, client: SpfClient, *, at: int, max_seconds: float = MAX_SECONDS
+) -> SpfResult:
     """Evaluate SPF for MAIL FROM, or for the HELO name if the sender is null (RFC 7208 2.4). `at`: Unix seconds."""
     local, _, domain = client.mail_from.rpartition("@")
     if not domain:
@@ -90,6 +92,7 @@ class _Evaluation:
     def __init__(self, dns: AuthenticationDns, client: SpfClient, local: str, domain: str, at: int) -> None:
         mapped = client.ip.ipv4_mapped if isinstance(client.ip, IPv6Address) else None
         self._ip: IpAddress = mapped or client.ip
+        self._number = int(self._ip)
         self._dns = dns
         self._domain = domain
         self._kind: Literal["A", "AAAA"] = "A" if self._ip.version == 4 else "AAAA"
@@ -245,7 +248,7 @@ class _Evaluation:
 
     def _within(self, network: int, mechanism: SpfMechanism) -> bool:
         host_bits = 32 - mechanism.prefix4 if self._ip.version == 4 else 128 - mechanism.prefix6
-        return int(self._ip) >> host_bits == network >> host_bits
+        return self._number >> host_bits == network >> host_bits
 
     async def _explanation(self, match: _Match) -> str:
         """Return the domain's explanation of a fail (RFC 7208 6.2); "" if there is none or it is invalid."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from mta.inbound.authentication.dns import MAX_NAME
 
+MAX_DOMAIN_SPEC: Final = 512  # characters; the name that it expands to has at most 253
 MAX_EXPANDED: Final = 4_096  # characters of an expanded explanation
 
 _EXPAND: Final = r"%\{([A-Za-z])([0-9]*)([Rr]?)([.+,/_=-]*)\}|%([%_-])"
@@ -48,7 +49,7 @@ def check_string(text: str) -> None:
 
 def check_domain(text: str) -> None:
     """Raise SpfSyntaxError if a domain-spec is invalid: it must end with a macro or a top-level label."""
-    if not text or _string(text) is None:
+    if not text or len(text) > MAX_DOMAIN_SPEC or _string(text) is None:
         raise SpfSyntaxError(f"invalid domain {text[:60]!r}")
     end = 0
     for found in _token.finditer(text):
@@ -72,9 +73,7 @@ def expanded_domain(text: str, values: MacroValues) -> str:
     The result has no final dot, and may still be no valid name.
     """
     name = _expanded(text, values).removesuffix(".")
-    while len(name) > MAX_NAME and "." in name:
-        name = name.partition(".")[2]
-    return name
+    return name if len(name) <= MAX_NAME else name[name.find(".", len(name) - MAX_NAME - 1) + 1 :]
 
 
 def expanded_explanation(raw: bytes, values: MacroValues) -> str:
@@ -123,28 +122,19 @@ def _parts(delimiters: str, value: str) -> list[str]:
 
 
 def _letter_value(letter: str, values: MacroValues) -> str:
-    match letter:
-        case "s":
-            return f"{values.local}@{values.sender_domain}"
-        case "l":
-            return values.local
-        case "o":
-            return values.sender_domain
-        case "d":
-            return values.domain
-        case "i":
-            return _dotted(values.ip)
-        case "p":
-            return values.validated
-        case "v":
-            return "in-addr" if values.ip.version == 4 else "ip6"
-        case "h":
-            return values.helo
-        case "c":
-            return str(values.ip)
-        case "r":
-            return values.receiver
-    return str(values.at)
+    return {
+        "s": f"{values.local}@{values.sender_domain}",
+        "l": values.local,
+        "o": values.sender_domain,
+        "d": values.domain,
+        "i": _dotted(values.ip),
+        "p": values.validated,
+        "v": "in-addr" if values.ip.version == 4 else "ip6",
+        "h": values.helo,
+        "c": str(values.ip),
+        "r": values.receiver,
+        "t": str(values.at),
+    }[letter]
 
 
 def _dotted(ip: IPv4Address | IPv6Address) -> str:

@@ -21,9 +21,7 @@ from ops.local.dns import DnsBehaviour, Responder
 SUITE: Final[list[dict[str, Any]]] = msgspec.json.decode(
     (Path(__file__).parents[3] / "data" / "spf" / "rfc7208.json").read_bytes()
 )
-CASES: Final = [
-    pytest.param(scenario, test, id=name) for scenario in SUITE for name, test in scenario["tests"].items()
-]
+CASES: Final = [pytest.param(scenario, test, id=name) for scenario in SUITE for name, test in scenario["tests"].items()]
 AT: Final = 1_795_000_000
 TYPES: Final = ("A", "AAAA", "CNAME", "MX", "PTR", "TXT")
 
@@ -90,5 +88,6 @@ def written(kind: str, value: Any) -> str:
 
 def quoted(text: str) -> str:
     return "".join(
-        chr(octet) if 0x20 <= octet < 0x7F and octet not in b'"\\' else f"\\{octet:03d}" for octet in text.encode("utf-8")
+        chr(octet) if 0x20 <= octet < 0x7F and octet not in b'"\\' else f"\\{octet:03d}"
+        for octet in text.encode("utf-8")
     )
