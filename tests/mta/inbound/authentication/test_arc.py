@@ -47,7 +47,7 @@ def checked(mime: bytes, keys: dict[str, VerificationKey | UnusableKey] = KEYS) 
 
 
 def judged(mime: bytes) -> str | None:
-    """Return the result of dkimpy, None if it can't parse the header; a chain that ended with a failure counts as one."""
+    """Return the result of dkimpy, None if it can't parse the header; a chain that ended counts as failed."""
     try:
         result, _, _ = dkimpy.ARC(mime).verify(lambda name, timeout: RECORDS.get(name.decode().rstrip("."), b""))
     except (dkimpy.MessageFormatError, IndexError):

@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from engine.mail.canonicalization import SignedMessage
 from engine.mail.dkim import sign
 from mta.inbound.authentication import dkim, public_keys
 from mta.inbound.authentication.dkim import MAX_CLOCK_SKEW_S, MAX_SIGNATURES
@@ -181,7 +182,7 @@ def record_of(bits: int, exponent: int) -> bytes:
 
 
 def test_a_key_that_dns_did_not_deliver_is_a_temporary_error() -> None:
-    message = dkim.SignedMessage(sign(MAIL, (RSA,), at=NOW) + MAIL)
+    message = SignedMessage(sign(MAIL, (RSA,), at=NOW) + MAIL)
     found = dkim.signatures(message)
 
     results = dkim.verify_all(message, found, {NAME: UnusableKey("no answer", temporary=True)}, at=NOW)
