@@ -1,1 +1,1 @@
-"""Receive mail: the MX."""
+"""Receive mail from other servers (the MX)."""
