@@ -43,6 +43,7 @@ _message_id_line = re.compile(
 _mailbox = re.compile(r"[^\s<>()\[\]:;,\"']{1,64}@[^\s<>()\[\]:;,\"']{1,253}").findall
 _STATUS_KINDS: Final = frozenset({"message/delivery-status", "message/global-delivery-status"})
 _RECIPIENT_FIELDS: Final = ("x-failed-recipients", "x-failed-recipient")
+_AUTO_REPLY_FIELDS: Final = ("x-autoreply", "x-autorespond", "x-autoresponder", "x-auto-reply-from", "x-vacation")
 _TO_FIELDS: Final = ("to", "cc", "bcc", "x-envelope-to", "envelope-to", "x-original-to", "delivered-to", "resent-to")
 
 
@@ -231,7 +232,7 @@ def _returned_id(report: _Report) -> str | None:
 
 def _kind(report: _Report, recipients: Sequence[RecipientReport]) -> ReportKind:
     if report.status is not None and report.status.recipients:
-        return _kind_by_actions(report, recipients)
+        return _kind_by_actions(recipients)
     text = "\n".join(report.notice)[:_SCANNED].lower()
     subject = first(report.head, "subject").lower()
     if not any(name in report.head for name in _RECIPIENT_FIELDS):
@@ -247,7 +248,7 @@ def _kind(report: _Report, recipients: Sequence[RecipientReport]) -> ReportKind:
     return ReportKind.BOUNCE
 
 
-def _kind_by_actions(report: _Report, recipients: Sequence[RecipientReport]) -> ReportKind:
+def _kind_by_actions(recipients: Sequence[RecipientReport]) -> ReportKind:
     actions = {one.action for one in recipients}
     if Action.FAILED in actions:
         return ReportKind.BOUNCE

@@ -123,7 +123,7 @@ def _text(raw: bytes, entity: Entity, head: Head) -> str:
 
 
 def to_text(octets: bytes, charset: str = "utf-8") -> str:
-    """Decode octets to text with LF line ends; octets that are no UTF-8 count as Latin-1 if nothing else is declared."""
+    """Decode octets to text with LF line ends; what is no UTF-8 counts as Latin-1 if nothing else is declared."""
     mark = _UTF_16.get(octets[:2])
     if mark is None and octets[:400:2].count(0) + octets[1:400:2].count(0) > len(octets[:400]) // 3:
         mark = "utf-16-le" if octets[1:2] == b"\0" else "utf-16-be"
