@@ -21,17 +21,23 @@ MAX_NOTICE: Final = 100_000  # characters
 _REGION_LINES: Final = 30
 _LABEL_LENGTH: Final = 40  # characters before an address in which a label is looked for
 
-_address = re.compile(r"[^\s<>()\[\]:;,\"'=|@«»“”„‘’\x00-\x20]{1,64}@[^\s<>()\[\]:;,\"'=|@«»“”„‘’/?!&]{1,253}").finditer
+_DIVIDERS: Final = r"\s<>()\[\]:;,\"'=|@«»“”„‘’（）：；，。、【】《》「」！"
+_DIVIDERS: Final = r"\s<>()\[\]:;,\"'=|@«»“”„‘’（）：；，。、【】《》「」！"
+_address = re.compile(rf"[^{_DIVIDERS}\x00-\x20]{{1,64}}@[^{_DIVIDERS}/?!&]{{1,253}}").finditer
 _header_line = re.compile(
     r"[ \t>|*]*(return-path|received|message-id|mime-version|x-[a-z0-9-]+|from|to|subject|date|cc|reply-to|sender"
     r"|content-type|dkim-signature|delivered-to|authentication-results|references|in-reply-to|content-transfer-encoding"
     r"|thread-topic|arc-[a-z-]+|received-spf|importance|list-[a-z-]+|organization|user-agent|precedence)[ \t]?:",
     re.IGNORECASE,
 ).match
-_TRACE: Final = frozenset({"return-path", "received", "message-id", "mime-version", "dkim-signature", "delivered-to"})
+_TRACE: Final = frozenset({"return-path", "received", "mime-version", "dkim-signature", "delivered-to"})
 _listed = re.compile(r"[ \t>*•·\-–—#\d.)\]\[«\"'“]*(?:<|\(|\"|'|mailto:|rfc822;|smtp:)*\s*$", re.IGNORECASE).match
 _original = re.compile(r"(?:generated|expanded) from:?[ \t]*<?$", re.IGNORECASE).search
-_QUOTED: Final = frozenset({"to", "cc", "from", "subject", "reply-to", "sender", "message-id", "references", "date"})
+_quotes_field = re.compile(
+    r"[ \t>|*]*(?:to|cc|bcc|from|subject|reply-to|sender|message-id|references|date"
+    r"|an|à|a|para|aan|do|кому|von|de|da|от)[ \t]?:",
+    re.IGNORECASE,
+).match
 # An SMTP reply within a line; the words before it differ by server: "said:", "<<<", "reason:", "error:", "#".
 _reply = re.compile(
     r"(?:^|[\s:;(<>\"'#«\[=,])([45]\d\d)[ \-#:;]{1,3}"
@@ -41,7 +47,8 @@ _two_words = re.compile(r"[^\W\d_]{2,}[^\w]+[^\W\d_]{2,}|[\u3040-\u30ff\u4e00-\u
 _IDS: Final = re.compile(r"MTS-ID of the original|MSEXCH:", re.IGNORECASE)
 _weak_number = re.compile(r"(?:port|bytes|line|lines|id|size|code)\s*$", re.IGNORECASE).search
 _host_said = re.compile(
-    r"\bhost ([A-Za-z0-9.-]{3,253})(?:\[|\s|\()|while talking to ([A-Za-z0-9.-]{3,253}?)\.?:|\bserver ([A-Za-z0-9.-]{3,253}\.[A-Za-z0-9.-]+)"
+    r"\bhost ([A-Za-z0-9.-]{3,253})[\[\s(]|while talking to ([A-Za-z0-9.-]{3,253}?)\.?:"
+    r"|\bserver ([A-Za-z0-9-]{1,63}\.[A-Za-z0-9.-]{3,253})"
 ).search
 
 
@@ -107,14 +114,14 @@ def _candidates(lines: list[str], known: AbstractSet[str], own: AbstractSet[str]
     for place, line in enumerate(lines):
         if "@" not in line:
             continue
-        quoted = _header_line(line)
+        quotes = _quotes_field(line) is not None  # Exchange names the message by these fields
         fails = FAILING.search(line) is not None
         for found in _address(line):
             address = found[0].strip(".*`").rstrip(".-_")
             lowered = address.lower()
             if "@" not in address or lowered in own:
                 continue
-            if quoted is not None and quoted[1].lower() in _QUOTED:  # Exchange names the message by these fields
+            if quotes:
                 yield _Candidate(address, place, -1)
             else:
                 score = _score(line[: found.start()], line[found.end() :], lowered)
