@@ -34,11 +34,13 @@ _caches_here: dict[str, WeakSet["Cache[Any, Any]"]] = defaultdict(WeakSet)  # th
 class Cache(Generic[Key, Value]):
     """Values of one kind by key, loaded on demand; concurrent loads of a key share one query.
 
-    A key that is the id of an account, or a tuple that begins with it, belongs to that account (`drop`).
+    `by_account`: each key is the id of an account or a tuple that begins with it, so that `drop` finds the entries of an
+    account; other caches are cleared instead.
     """
 
-    def __init__(self, kind: str, load: Callable[[Key], Awaitable[Value]]) -> None:
+    def __init__(self, kind: str, load: Callable[[Key], Awaitable[Value]], *, by_account: bool = False) -> None:
         self.kind = kind
+        self._by_account = by_account
         self._load = load
         self._values: dict[Key, Value] = {}
         self._loading: dict[Key, asyncio.Task[Value]] = {}
@@ -72,6 +74,9 @@ class Cache(Generic[Key, Value]):
 
     def drop(self, accounts: Collection[UUID]) -> None:
         """Remove the entries of these accounts; as with `clear`, loads in progress are not cached."""
+        if not self._by_account:
+            self.clear()
+            return
         self._generation += 1
         self._loading.clear()
         for key in [one for one in self._values if _account_of(one) in accounts]:

@@ -168,7 +168,7 @@ async def _noted(key: tuple[UUID, str]) -> str:
 
 async def test_a_change_of_one_account_drops_the_entries_of_that_account_alone(pool: asyncpg.Pool) -> None:
     mine, other, kind = ids.uuid7(), ids.uuid7(), f"things of {ids.uuid7()}"
-    cache: Cache[tuple[UUID, str], str] = Cache(kind, _noted)
+    cache: Cache[tuple[UUID, str], str] = Cache(kind, _noted, by_account=True)
     stamps = Stamps(pool, [cache])
     async with pool.acquire() as connection:
         await bump(connection, kind)
@@ -189,7 +189,7 @@ async def test_a_change_of_one_account_drops_the_entries_of_that_account_alone(p
 
 async def test_a_change_whose_account_is_not_stored_clears_the_cache(pool: asyncpg.Pool) -> None:
     mine, kind = ids.uuid7(), f"things of {ids.uuid7()}"
-    cache: Cache[tuple[UUID, str], str] = Cache(kind, _noted)
+    cache: Cache[tuple[UUID, str], str] = Cache(kind, _noted, by_account=True)
     stamps = Stamps(pool, [cache])
     async with pool.acquire() as connection:
         await bump(connection, kind, mine)
