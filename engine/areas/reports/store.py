@@ -14,7 +14,7 @@ from engine.store.queries import Conn, Queries, Source, columns
 from engine.store.row_sets import Column, RowSet
 
 KEPT = timedelta(days=7)  # of reports that changed nothing, so that the operator can look at them
-LEASE = timedelta(minutes=2)  # a worker that ended while it read a report leaves it to the next after this time
+LEASE = timedelta(minutes=5)  # a worker that ended while it read a report leaves it to the next after this time
 # Reports have at most 10 MiB, which base64 makes 4/3 as large; of a larger mail no bytes are kept.
 MAX_RAW_BYTES = 15 * 1024 * 1024
 MAX_FORGOTTEN = 5_000  # rows per statement
