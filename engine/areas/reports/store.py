@@ -65,6 +65,7 @@ _POSTPONE = _SQL.command("postpone_reports")
 _FORGET = _SQL.command("forget_reports")
 _LIST = _SQL.rows("list_reports", ReportRow)
 _READ = _SQL.rows("read_report", DueReport)
+_READ_ROW = _SQL.rows("read_report_row", ReportRow)
 _COUNTS = _SQL.rows("reports_by_state", ReportCount)
 
 
@@ -127,6 +128,11 @@ async def page(
 ) -> list[ReportRow]:
     """Return at most `limit` reports, newest first, for the operator."""
     return await _LIST.fetch(source, before or UUID(int=2**128 - 1), state, purpose, limit)
+
+
+async def read_row(source: Source, report: UUID) -> ReportRow | None:
+    """Return one report without its bytes."""
+    return await _READ_ROW.first(source, report)
 
 
 async def read(source: Source, report: UUID) -> DueReport | None:
