@@ -30,7 +30,7 @@ async def settler(pool: asyncpg.Pool) -> Settler:
     return settler_of(pool, await member(pool))
 
 
-async def at_fbl(pool: asyncpg.Pool, settings: Settings, raw: bytes) -> tuple[str, str]:
+async def at_fbl(pool: asyncpg.Pool, settings: Settings, raw: bytes) -> tuple[str, str | None]:
     """Let a complaint arrive at `fbl@` and be read; return its state and result."""
     host = f"{ids.uuid7().hex}.test"
     await add(pool, mail(raw, local="fbl", host=host, purpose=ReportPurpose.FEEDBACK))

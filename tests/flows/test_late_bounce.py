@@ -58,7 +58,9 @@ def token(message: UUID, place: int = 0) -> str:
     return return_path.return_path(return_path.key_of(PEPPER), message, place, "x").partition("@")[0]
 
 
-async def come(pool: asyncpg.Pool, settings: Settings, message: UUID, raw: bytes, place: int = 0) -> tuple[str, str]:
+async def come(
+    pool: asyncpg.Pool, settings: Settings, message: UUID, raw: bytes, place: int = 0
+) -> tuple[str, str | None]:
     """Let a report arrive at the message's return path and be read; return its state and result."""
     await add(pool, mail(raw, local=token(message, place)))
     await read_reports.read_due(pool, settings)
