@@ -1,0 +1,1 @@
+"""Inbound routes: what happens with mail to a claimed address or to the addresses of a domain."""
