@@ -24,7 +24,7 @@ class EventType(StrEnum):
 class AccountEvent(StrEnum):
     """Types of the events that concern an account, its people or its settings.
 
-    The service does not write ALERT_FIRED and INBOUND_RECEIVED yet; webhook endpoints can subscribe to them already.
+    The service does not write ALERT_FIRED yet; webhook endpoints can subscribe to it already.
     """
 
     ACCOUNT_CREATED = "account.created"
@@ -49,6 +49,10 @@ class AccountEvent(StrEnum):
     DOMAIN_KEY_ROTATION_REQUESTED = "domain.key_rotation_requested"
     DOMAIN_REMOVED = "domain.removed"
     DOMAIN_VERIFIED = "domain.verified"
+    INBOUND_MESSAGE_DELETED = "inbound_message.deleted"
+    INBOUND_MESSAGE_READ = "inbound_message.read"
+    INBOUND_MESSAGE_REPLAYED = "inbound_message.replayed"
+    INBOUND_MESSAGE_SPAM = "inbound_message.spam"
     INBOUND_RECEIVED = "inbound.received"
     LEAD_RECEIVED = "lead.received"
     MEMBER_EMAIL_CHANGE_REQUESTED = "member.email_change_requested"

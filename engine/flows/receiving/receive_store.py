@@ -19,7 +19,7 @@ from engine.areas.reports.types import ReportMail, ReportPurpose
 from engine.base import clock, ids
 from engine.base.plans import CAPS, Plan
 from engine.flows.receiving import received_rows as rows
-from engine.flows.receiving.received_rows import ReceivedMail, StoredMessage
+from engine.flows.receiving.received_rows import IncomingMail, StoredMessage
 from engine.flows.receiving.types import InboundRecipient, ReceiveOutcome, RecipientPurpose
 from engine.ledger import heads, log
 from engine.ledger.heads import AccountHead
@@ -216,9 +216,7 @@ def _name_events(stored: Iterable[StoredMessage], events: Iterable[log.LogRow]) 
         message.event_id, message.seq = event.id, event.seq
 
 
-def _usage(
-    stored: Iterable[StoredMessage], states: Mapping[UUID, AddressState], month: date
-) -> list[rows.UsageChange]:
+def _usage(stored: Iterable[StoredMessage], states: Mapping[UUID, AddressState], month: date) -> list[rows.UsageChange]:
     found: dict[UUID, int] = {}
     for one in stored:
         assert one.recipient.address_id is not None

@@ -152,7 +152,9 @@ def received_mail(
         sent_at=mail.date,
         header_message_id=_optional(mail.header_message_id),
         in_reply_to=_optional(mail.in_reply_to),
-        thread_key=thread_key(mail.references[0] if mail.references else mail.in_reply_to or mail.header_message_id or ""),
+        thread_key=thread_key(
+            mail.references[0] if mail.references else mail.in_reply_to or mail.header_message_id or ""
+        ),
         candidates=own_messages(references),
         spam_score=score,
         authentication=_json(verdicts),
@@ -245,16 +247,18 @@ def _attachments(mail: ReceivedSummary, scan: ScanResult) -> list[dict[str, obje
     found: list[dict[str, object]] = []
     for place, one in enumerate(mail.attachments):
         verdict = scan.attachments[place] if place < len(scan.attachments) else None
-        found.append({
-            "id": ids.format_id(ids.Kind.ATTACHMENT, ids.uuid7()),
-            "filename": storable(one.filename),
-            "content_type": storable(one.content_type),
-            "size_bytes": one.size_bytes,
-            "sha256": one.sha256,
-            "cid": None if one.cid is None else storable(one.cid),
-            "scan": "unscanned" if verdict is None else verdict.scan.value,
-            "signature": None if verdict is None or verdict.signature is None else storable(verdict.signature),
-        })
+        found.append(
+            {
+                "id": ids.format_id(ids.Kind.ATTACHMENT, ids.uuid7()),
+                "filename": storable(one.filename),
+                "content_type": storable(one.content_type),
+                "size_bytes": one.size_bytes,
+                "sha256": one.sha256,
+                "cid": None if one.cid is None else storable(one.cid),
+                "scan": "unscanned" if verdict is None else verdict.scan.value,
+                "signature": None if verdict is None or verdict.signature is None else storable(verdict.signature),
+            }
+        )
     return found
 
 
@@ -349,9 +353,7 @@ COUNT = RowSet(
     Column("is_spam", repeats=True),
     Column("messages", "bigint"),
 )
-USAGE = RowSet(
-    "used", UsageChange, Column("account_id"), Column("month", repeats=True), Column("messages", "bigint")
-)
+USAGE = RowSet("used", UsageChange, Column("account_id"), Column("month", repeats=True), Column("messages", "bigint"))
 NEWEST = RowSet("newest", ReceivedNow, Column("address_id"), Column("at", repeats=True))
 POST = RowSet(
     "post", RoutedPost, Column("webhook_id", repeats=True), Column("event_id"), Column("account_id", repeats=True),
