@@ -1,6 +1,7 @@
 """Storing received messages: rows, events, posts, counts and copies, under parallel mail."""
 
 import asyncio
+from typing import Any
 
 import asyncpg
 import orjson
@@ -34,7 +35,7 @@ def receiver(pool: asyncpg.Pool, settings: Settings) -> Receiver:
     return Receiver(pool, settings)
 
 
-async def events_of(pool: asyncpg.Pool, account: object, kind: str = "inbound.received") -> list[dict[str, object]]:
+async def events_of(pool: asyncpg.Pool, account: object, kind: str = "inbound.received") -> list[dict[str, Any]]:
     """The details of the account's events of a type, oldest first."""
     found = await pool.fetch(
         "SELECT payload FROM events WHERE account_id = $1 AND type = $2 ORDER BY seq", account, kind
@@ -46,8 +47,8 @@ async def add_webhook(pool: asyncpg.Pool, account: object, status: str = "active
     """An endpoint of the account that takes all event types."""
     webhook = ids.uuid7()
     await pool.execute(
-        "INSERT INTO webhooks (id, account_id, url, status, sealed_secret) VALUES ($1, $2, 'http://127.0.0.1:1/', $3, '')",
-        webhook, account, status,
+        "INSERT INTO webhooks (id, account_id, url, status, sealed_secret)"
+        " VALUES ($1, $2, 'http://127.0.0.1:1/', $3, '')", webhook, account, status,
     )  # fmt: skip
     return webhook
 
@@ -228,7 +229,8 @@ async def test_what_postgres_cannot_hold_is_replaced_and_the_bytes_are_kept(
 ) -> None:
     account = await make_account(pool)
     address = await claim(pool, account)
-    raw = b"Subject: a\0b \xed\xa0\x80 =?utf-8?B?AAA=?=\r\nFrom: \xff\xfe <a\0@b>\r\nTo: =?x?Q?=00?= <c@d>\r\n\r\n\0\x80\r\n"
+    raw = b"Subject: a\0b \xed\xa0\x80 =?utf-8?B?AAA=?=\r\nFrom: \xff\xfe <a\0@b>\r\nTo: =?x?Q?=00?= <c@d>\r\n"
+    raw += b"\r\n\0\x80\r\n"
 
     assert await receive(receiver, address.recipient("\udcff"), raw=raw, sender="\udcff@x.test") is STORED
 

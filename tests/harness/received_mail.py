@@ -74,10 +74,11 @@ async def claim(pool: asyncpg.Pool, account: TestAccount, local: str = "support"
 async def route(pool: asyncpg.Pool, claimed: ClaimedAddress, action: str, **columns: Any) -> UUID:
     """Give the address a route; returns its id."""
     names = ["id", "account_id", "address_id", "action", "created_at", *columns]
-    values = [ids.uuid7(), claimed.account, claimed.id, action, clock.now(), *columns.values()]
+    route_id = ids.uuid7()
+    values = [route_id, claimed.account, claimed.id, action, clock.now(), *columns.values()]
     places = ", ".join(f"${place}" for place in range(1, len(names) + 1))
     await pool.execute(f"INSERT INTO inbound_routes ({', '.join(names)}) VALUES ({places})", *values)
-    return values[0]
+    return route_id
 
 
 def mail(
