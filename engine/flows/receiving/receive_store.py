@@ -95,7 +95,7 @@ async def _store(connection: Conn, batch: Sequence[Waiting], at: datetime) -> Re
     month = clock.first_of_month(at.date())
     addresses = list({one.address_id for one in claimed if one.address_id is not None})
     states = {one.address_id: one for one in await _STATES.fetch(connection, addresses, month)}
-    decisions = Decisions(locked, states, owners, await _copies(connection, batch, at))
+    decisions = Decisions(locked, states, owners, await _copies(connection, batch, at), at)
     result = decisions.on(batch)
     if result.stored:
         await _insert(connection, batch, result, locked, states, month)
@@ -111,7 +111,9 @@ class Decisions:
         states: Mapping[UUID, AddressState],
         owners: Mapping[UUID, UUID],
         copies: set[tuple[bytes, UUID]],
+        at: datetime,
     ) -> None:
+        self._at = at
         self._locked = locked
         self._states = states
         self._owners = owners
@@ -122,7 +124,7 @@ class Decisions:
     def on(self, batch: Sequence[Waiting]) -> ReceivedBatch:
         """Return one outcome per message, and what is to be stored."""
         result = ReceivedBatch()
-        new_ids = ids.uuid7s(sum([len(item.recipients) for item in batch]))
+        new_ids = ids.uuid7s(sum([len(item.recipients) for item in batch]), clock.milliseconds(self._at))
         for item in batch:
             outcomes = {self._decide(item.mail, one, new_ids, result) for one in item.recipients}
             # The month first: its reply makes the sender try again, and the retry stores nothing twice.

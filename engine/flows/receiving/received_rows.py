@@ -165,7 +165,6 @@ def received_mail(
             "from": None if sender is None else _address(sender),
             "to": [_address(one) for one in mail.to[:MAX_EVENT_ENTRIES]],
             "subject": subject,
-            "received_at": clock.iso(at),
             "size_bytes": len(raw),
             "spam_score": score,
             "authentication": verdicts,
@@ -208,17 +207,18 @@ def storable(text: str) -> str:
 
 def received_entry(one: StoredMessage) -> log.Entry:
     """Return the `inbound.received` event of a message."""
-    recipient, mail = one.recipient, one.mail
+    recipient, mail, at = one.recipient, one.mail, clock.at_milliseconds(ids.milliseconds_of(one.id))
     detail = {
         "inbound_message_id": ids.format_id(ids.Kind.RECEIVED, one.id),
         "address": recipient.address,
         "recipient": storable(recipient.given),
         "tag": None if recipient.tag is None else storable(recipient.tag),
+        "received_at": clock.iso(at),
         **mail.detail,
         "replies_to": None if one.replies_to is None else ids.format_id(ids.Kind.MESSAGE, one.replies_to),
         "action": one.action,
     }
-    return log.Entry(one.account_id, AccountEvent.INBOUND_RECEIVED, log.detail_text(detail), mail.received_at)
+    return log.Entry(one.account_id, AccountEvent.INBOUND_RECEIVED, log.detail_text(detail), at)
 
 
 def count_changes(stored: Iterable[StoredMessage]) -> list[CountChange]:
@@ -332,6 +332,7 @@ MESSAGE = RowSet(
     _of_mail("attachments", "jsonb", repeats=True),
     _of_mail("warnings", "jsonb", repeats=True),
     Column("event_id"),
+    Column("event_seq", "bigint", attrgetter("seq")),
 )
 RECENT = RowSet(
     "recent",

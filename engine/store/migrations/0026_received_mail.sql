@@ -4,15 +4,20 @@ ALTER TABLE inbound_messages
     ADD COLUMN sender_address text,                  -- of From, lower case, to filter by
     ADD COLUMN thread_key     bigint NOT NULL,       -- digest of the Message-ID that began the conversation
     ADD COLUMN include        jsonb NOT NULL DEFAULT '[]',     -- of its route: bodies in the webhook
-    ADD COLUMN forward_to     text;                  -- of its route
+    ADD COLUMN forward_to     text,                  -- of its route
+    ADD COLUMN event_seq      bigint;                -- with the account: where its event is found
 CREATE INDEX inbound_messages_by_thread ON inbound_messages (account_id, thread_key, id);
 CREATE INDEX inbound_messages_by_sender ON inbound_messages (account_id, sender_address, id);
--- A mailbox with few unread messages, or little spam, among a million others is listed along these.
-CREATE INDEX inbound_messages_unread ON inbound_messages (account_id, id) WHERE NOT is_read AND NOT is_spam AND in_mailbox;
-CREATE INDEX inbound_messages_spam ON inbound_messages (account_id, id) WHERE is_spam AND in_mailbox;
--- The flags make the index sufficient to count and to skip: no row is read.
-DROP INDEX inbound_messages_by_account;
-CREATE INDEX inbound_messages_by_account ON inbound_messages (account_id, id) INCLUDE (in_mailbox, is_spam, is_read, address_id);
+-- The flags make these indexes sufficient to count and to skip messages: no row is read.
+DROP INDEX inbound_messages_by_account, inbound_messages_by_address;
+CREATE INDEX inbound_messages_by_account ON inbound_messages (account_id, id)
+    INCLUDE (in_mailbox, is_spam, is_read, address_id);
+CREATE INDEX inbound_messages_by_address ON inbound_messages (address_id, id) INCLUDE (in_mailbox, is_spam, is_read);
+-- A few unread messages, or little spam, among a million others.
+CREATE INDEX inbound_messages_unread ON inbound_messages (account_id, id) INCLUDE (in_mailbox, is_spam, address_id)
+    WHERE NOT is_read;
+CREATE INDEX inbound_messages_spam ON inbound_messages (account_id, id) INCLUDE (in_mailbox, is_read, address_id)
+    WHERE is_spam;
 
 -- The beginning of the readable text, for the search in bodies; once for all recipients, as the bytes.
 ALTER TABLE inbound_bytes ADD COLUMN search_text text NOT NULL DEFAULT '';
