@@ -1,1 +1,1 @@
-"""Inbound routes: what happens with mail to a claimed address or to the addresses of a domain."""
+"""Inbound routes: where the mail of an address, or of all claimed addresses of a domain, goes."""

@@ -1,40 +1,75 @@
-"""Decide what happens with a received message. Pure."""
+"""Decide where a received message goes, and check the settings of routes. Pure.
 
-from collections.abc import Collection, Iterable
-from uuid import UUID
+The rule of the address beats the rule of its domain, also when it is disabled. Mail that can't go where its rule says
+falls back to the mailbox; it never goes to endpoints that the rule does not name.
+"""
 
-from msgspec import Struct
+from collections.abc import Iterable, Sequence
 
+from engine.areas.inbound_routes.types import IncludedBody, RouteAction, RouteDecision, RouteEndpoint, RouteRule
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.mail.address import BadAddress, bare_address, canonical
 
-class RouteRule(Struct, frozen=True):
-    """The rule of an address (`for_address`) or of its domain."""
-
-    for_address: bool
-    action: str
-    webhook_id: UUID | None
-    include: list[str]
-    forward_to: str | None
-    enabled: bool
+MAX_INCLUDE = len(IncludedBody)
+_FALLBACK = RouteDecision(action=RouteAction.MAILBOX, fallback=True)
+_MAILBOX = RouteDecision(action=RouteAction.MAILBOX)
 
 
-class RouteDecision(Struct, frozen=True, kw_only=True):
-    """What happens with a message. `fallback`: a route names no active endpoint, so the mailbox keeps the message."""
+def decide(
+    address_rule: RouteRule | None, domain_rule: RouteRule | None, endpoints: Sequence[RouteEndpoint]
+) -> RouteDecision:
+    """Return where mail to a claimed address goes. `endpoints`: the active webhook endpoints of the account."""
+    rule = domain_rule if address_rule is None else address_rule
+    if rule is None or not rule.enabled or rule.action == RouteAction.MAILBOX:
+        return _MAILBOX
+    if rule.action == RouteAction.FORWARD:
+        if rule.forward_to is None or not rule.forward_allowed:
+            return _FALLBACK
+        return RouteDecision(action=RouteAction.FORWARD, forward_to=rule.forward_to)
+    chosen = tuple(one.id for one in endpoints if _reaches(rule, one))
+    if not chosen:
+        return _FALLBACK
+    return RouteDecision(action=RouteAction(rule.action), webhook_ids=chosen, include=tuple(rule.include))
 
-    action: str = "mailbox"
-    fallback: bool = False
-    webhook_ids: tuple[UUID, ...] = ()
-    include: tuple[str, ...] = ()
-    forward_to: str | None = None
+
+def effective(rule: RouteRule, endpoints: Sequence[RouteEndpoint]) -> RouteAction:
+    """Return what would happen now with mail that this rule decides about."""
+    return decide(rule, None, endpoints).action
 
 
-def decide(rules: Iterable[RouteRule], endpoints: Collection[UUID]) -> RouteDecision:
-    """Decide by the rule of the address, else by that of its domain; `endpoints` are the active ones of the account."""
-    rule = min(rules, key=lambda one: not one.for_address, default=None)
-    if rule is None or not rule.enabled or rule.action == "mailbox":
-        return RouteDecision()
-    if rule.action == "forward":
-        return RouteDecision(action="forward", forward_to=rule.forward_to)
-    wanted = endpoints if rule.webhook_id is None else [one for one in endpoints if one == rule.webhook_id]
-    if not wanted:
-        return RouteDecision(fallback=True)
-    return RouteDecision(action=rule.action, webhook_ids=tuple(sorted(wanted)), include=tuple(rule.include))
+def checked_include(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the parts to include in webhook posts, without duplicates, in the documented order."""
+    wanted = set(names)
+    return tuple(one.value for one in IncludedBody if one.value in wanted)
+
+
+def checked_forward(text: str | None) -> str | None:
+    """Return the canonical form of the address to forward to; raise the 422 `invalid_address`."""
+    if text is None:
+        return None
+    try:
+        return canonical(bare_address(text))
+    except BadAddress as error:
+        raise Refusal(
+            ErrorType.INVALID_ADDRESS, f"`forwardTo` is not an email address: {error}", address=text, field="forwardTo"
+        ) from None
+
+
+def check_forward(rule: RouteRule, address: str | None) -> None:
+    """Raise the 400 for a route that forwards nowhere, to itself, or to an address that the account can't vouch for."""
+    if rule.forward_to is None:
+        if rule.action == RouteAction.FORWARD:
+            raise invalid("forwardTo", "`forwardTo` is missing. Name the address that the mail is forwarded to.")
+        return
+    if address is not None and rule.forward_to == address:
+        raise invalid("forwardTo", f"`forwardTo` is {rule.forward_to}, the address of the route itself.")
+    if not rule.forward_allowed:
+        raise invalid(
+            "forwardTo",
+            f"`forwardTo` is {rule.forward_to}, which is neither a confirmed address of a member of the team nor under"
+            " a verified domain of this account. Invite its owner, or use another address.",
+        )
+
+
+def _reaches(rule: RouteRule, endpoint: RouteEndpoint) -> bool:
+    return endpoint.subscribed if rule.webhook_id is None else endpoint.id == rule.webhook_id

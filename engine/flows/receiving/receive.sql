@@ -1,16 +1,6 @@
--- name: address_states
--- Return those of the claimed addresses $1 that exist, with the account that pays for their mail, how much of it was
--- received in month $2, the routes of address and domain, and the account's active endpoints. The heads of the accounts
--- and their parents are locked, and every change of what is read here locks them too.
-SELECT a.id AS address_id, a.account_id, a.enabled, coalesce(c.parent_id, c.id) AS payer_id,
-       coalesce(u.used, 0) AS used, ARRAY(
-    SELECT ROW(r.address_id IS NOT NULL, r.action, r.webhook_id, r.include, r.forward_to, r.enabled)
-    FROM inbound_routes r WHERE r.address_id = a.id OR r.domain_id = a.domain_id) AS routes, ARRAY(
-    SELECT w.id FROM webhooks w WHERE w.account_id = a.account_id AND w.status = 'active') AS endpoints
-FROM inbound_addresses a
-JOIN accounts c ON c.id = a.account_id
-LEFT JOIN plan_usage u ON u.account_id = coalesce(c.parent_id, c.id) AND u.resource = 'received_messages' AND u.month = $2
-WHERE a.id = ANY ($1::uuid[]);
+-- name: month_counts
+-- Return how many messages the accounts $1, whose heads are locked, have received in month $2.
+SELECT account_id, used FROM plan_usage WHERE account_id = ANY ($1::uuid[]) AND resource = 'received_messages' AND month = $2;
 
 -- name: recent_copies
 -- Return those of the digests $1 that the addresses $2 have received since $3.

@@ -5,15 +5,15 @@ and copies of the last 24 hours. So parallel batches count exactly, and a route 
 the data is applied as it is at the commit.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
 
-from engine.areas.inbound_routes import rules as route_rules
+from engine.areas.inbound_routes import store as routes
+from engine.areas.inbound_routes.types import AddressRoute
 from engine.areas.reports import store as reports
 from engine.areas.reports.types import ReportMail, ReportPurpose
 from engine.base import clock, ids
@@ -27,18 +27,6 @@ from engine.store.queries import Conn, Queries, columns
 
 COPIES_KNOWN = timedelta(hours=24)  # within which the same bytes are not stored again
 CLAIMED = frozenset({RecipientPurpose.ADDRESS, RecipientPurpose.PLATFORM})
-
-
-class AddressState(Struct, frozen=True):
-    """A claimed address as the transaction finds it; `routes` are fields of `RouteRow`, `used` counts the month."""
-
-    address_id: UUID
-    account_id: UUID
-    enabled: bool
-    payer_id: UUID
-    used: int
-    routes: list[Sequence[Any]]
-    endpoints: list[UUID]
 
 
 class Waiting(Struct):
@@ -57,7 +45,7 @@ class ReceivedBatch(Struct):
 
 
 _SQL = Queries.beside(__file__, "receive.sql")
-_STATES = _SQL.rows("address_states", AddressState)
+_MONTH_COUNTS = _SQL.command("month_counts")
 _COPIES = _SQL.command("recent_copies")
 _OWNERS = _SQL.command("owners")
 _INSERT_BYTES = _SQL.command("insert_bytes")
@@ -92,13 +80,11 @@ async def _store(connection: Conn, batch: Sequence[Waiting], at: datetime) -> Re
         return ReceivedBatch([ReceiveOutcome.STORED] * len(batch))
     owners = await _owners(connection, batch)
     locked = await heads.lock_counted(connection, {one.account_id for one in claimed if one.account_id is not None})
-    month = clock.first_of_month(at.date())
-    addresses = list({one.address_id for one in claimed if one.address_id is not None})
-    states = {one.address_id: one for one in await _STATES.fetch(connection, addresses, month)}
-    decisions = Decisions(locked, states, owners, await _copies(connection, batch, at), at)
-    result = decisions.on(batch)
+    found = await routes.routes_of(connection, {one.address_id for one in claimed if one.address_id is not None})
+    used = await _month_counts(connection, locked, at)
+    result = Decisions(locked, found, owners, await _copies(connection, batch, at), used, at).on(batch)
     if result.stored:
-        await _insert(connection, batch, result, locked, states, month)
+        await _insert(connection, batch, result, locked, at)
     return result
 
 
@@ -108,18 +94,18 @@ class Decisions:
     def __init__(
         self,
         locked: Mapping[UUID, AccountHead],
-        states: Mapping[UUID, AddressState],
+        routes_found: Mapping[UUID, AddressRoute],
         owners: Mapping[UUID, UUID],
         copies: set[tuple[bytes, UUID]],
+        used: dict[UUID, int],
         at: datetime,
     ) -> None:
-        self._at = at
         self._locked = locked
-        self._states = states
+        self._routes = routes_found
         self._owners = owners
         self._copies = copies
-        self._used = {state.payer_id: state.used for state in states.values()}
-        self._routes: dict[UUID, route_rules.RouteDecision] = {}
+        self._used = used
+        self._at = at
 
     def on(self, batch: Sequence[Waiting]) -> ReceivedBatch:
         """Return one outcome per message, and what is to be stored."""
@@ -138,46 +124,47 @@ class Decisions:
         if recipient.purpose not in CLAIMED:
             return ReceiveOutcome.STORED
         account, address = recipient.account_id, recipient.address_id
-        state = None if address is None else self._states.get(address)
-        head = None if account is None else self._locked.get(account)
-        if state is None or head is None or address is None or state.account_id != account or not state.enabled:
+        if account is None or address is None or account not in self._locked:
             return ReceiveOutcome.GONE
-        if head.status == "closing":
+        route = self._routes.get(address)
+        if route is None or route.account_id != account or not route.receives:
             return ReceiveOutcome.GONE
         if (mail.digest, address) in self._copies:
             return ReceiveOutcome.STORED
-        if recipient.purpose is not RecipientPurpose.PLATFORM and self._month_used(state.payer_id):
+        payer = payer_of(self._locked[account])
+        if recipient.purpose is not RecipientPurpose.PLATFORM and self._month_used(payer):
             return ReceiveOutcome.MONTH_USED
         self._copies.add((mail.digest, address))
-        self._used[state.payer_id] += 1
-        result.stored.append(self._message(mail, recipient, state, next(new_ids)))
+        self._used[payer] = self._used.get(payer, 0) + 1
+        result.stored.append(self._message(mail, recipient, route, next(new_ids)))
         return ReceiveOutcome.STORED
 
     def _month_used(self, payer: UUID) -> bool:
         limit = CAPS[Plan(self._locked[payer].plan)].monthly_received if payer in self._locked else 0
-        return limit is not None and self._used[payer] >= limit
+        return limit is not None and self._used.get(payer, 0) >= limit
 
     def _message(
-        self, mail: IncomingMail, recipient: InboundRecipient, state: AddressState, new_id: UUID
+        self, mail: IncomingMail, recipient: InboundRecipient, route: AddressRoute, new_id: UUID
     ) -> StoredMessage:
-        route = self._routes.get(state.address_id)
-        if route is None:
-            known = [route_rules.RouteRule(*fields) for fields in state.routes]
-            route = self._routes[state.address_id] = route_rules.decide(known, state.endpoints)
-        answered = next((one for one in mail.candidates if self._owners.get(one) == state.account_id), None)
+        decision = route.decision
         return StoredMessage(
             mail=mail,
             id=new_id,
-            account_id=state.account_id,
+            account_id=route.account_id,
             recipient=recipient,
-            replies_to=answered,
-            action=route.action,
-            fallback=route.fallback,
-            in_mailbox=route.action in {"mailbox", "both"},
-            include=list(route.include),
-            forward_to=route.forward_to,
-            webhook_ids=route.webhook_ids,
+            replies_to=next((one for one in mail.candidates if self._owners.get(one) == route.account_id), None),
+            action=decision.action.value,
+            fallback=decision.fallback,
+            in_mailbox=decision.in_mailbox,
+            include=list(decision.include),
+            forward_to=decision.forward_to,
+            webhook_ids=decision.webhook_ids,
         )
+
+
+def payer_of(head: AccountHead) -> UUID:
+    """Return the account whose plan and month a message counts against: the parent of a sub-account."""
+    return head.account_id if head.parent_id is None else head.parent_id
 
 
 async def _insert(
@@ -185,8 +172,7 @@ async def _insert(
     batch: Sequence[Waiting],
     result: ReceivedBatch,
     locked: dict[UUID, AccountHead],
-    states: Mapping[UUID, AddressState],
-    month: date,
+    at: datetime,
 ) -> None:
     stored = result.stored
     events = log.seal_all(locked, [rows.received_entry(one) for one in stored])
@@ -200,7 +186,7 @@ async def _insert(
         rows.MESSAGE.of(stored),
         rows.RECENT.of(stored),
         rows.COUNT.of(rows.count_changes(stored)),
-        rows.USAGE.of(_usage(stored, states, month)),
+        rows.USAGE.of(_usage(stored, locked, clock.first_of_month(at.date()))),
         rows.NEWEST.of(_newest(stored)),
         log.EVENT.of(events),
         rows.POST.of(rows.posts(stored)),
@@ -218,13 +204,9 @@ def _name_events(stored: Iterable[StoredMessage], events: Iterable[log.LogRow]) 
         message.event_id, message.seq = event.id, event.seq
 
 
-def _usage(stored: Iterable[StoredMessage], states: Mapping[UUID, AddressState], month: date) -> list[rows.UsageChange]:
-    found: dict[UUID, int] = {}
-    for one in stored:
-        assert one.recipient.address_id is not None
-        payer = states[one.recipient.address_id].payer_id
-        found[payer] = found.get(payer, 0) + 1
-    return [rows.UsageChange(payer, month, count) for payer, count in sorted(found.items())]
+def _usage(stored: Iterable[StoredMessage], locked: Mapping[UUID, AccountHead], month: date) -> list[rows.UsageChange]:
+    counted = Counter(payer_of(locked[one.account_id]) for one in stored)
+    return [rows.UsageChange(payer, month, count) for payer, count in sorted(counted.items())]
 
 
 def _newest(stored: Iterable[StoredMessage]) -> list[rows.ReceivedNow]:
@@ -252,6 +234,12 @@ async def _owners(connection: Conn, batch: Sequence[Waiting]) -> dict[UUID, UUID
         return {}
     found = await _OWNERS.records(connection, list(named), min(named), max(named))
     return {row["id"]: row["account_id"] for row in found}
+
+
+async def _month_counts(connection: Conn, locked: Mapping[UUID, AccountHead], at: datetime) -> dict[UUID, int]:
+    payers = {payer_of(head) for head in locked.values()}
+    found = await _MONTH_COUNTS.records(connection, list(payers), clock.first_of_month(at.date()))
+    return {row["account_id"]: row["used"] for row in found}
 
 
 async def _copies(connection: Conn, batch: Sequence[Waiting], at: datetime) -> set[tuple[bytes, UUID]]:
