@@ -74,6 +74,16 @@ def received_at(message: UUID) -> datetime:
     return clock.at_milliseconds(ids.milliseconds_of(message))
 
 
+def thread_key(message_id: str) -> int:
+    """Return the key of the conversation that the message with this Message-ID began."""
+    return int.from_bytes(sha256(message_id.encode("utf-8", "replace")).digest()[:8], "big", signed=True)
+
+
+def sent_thread_key(message: UUID, from_domain: str) -> int:
+    """Return the key of the conversation that a sent message began."""
+    return thread_key(f"{ids.encode(message)}@{from_domain}")
+
+
 def files_of(attachments: str) -> list[ReceivedFile]:
     """Return the stored attachments of a message from their JSON."""
     return _FILES.decode(attachments)

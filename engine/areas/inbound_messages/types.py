@@ -62,6 +62,31 @@ class ReceivedSingleRow(ReceivedRow):
     event_seq: int | None
 
 
+class ThreadReceivedRow(Struct, frozen=True):
+    """Hold one received message of a conversation."""
+
+    id: UUID
+    address: str
+    sender: str | None
+    subject: str
+    snippet: str
+    is_read: bool
+    thread_key: int
+    replies_to: UUID | None
+
+
+class ThreadSentRow(Struct, frozen=True):
+    """Hold one sent message of a conversation; `answers` is the received message that it answers."""
+
+    id: UUID
+    sender: str
+    from_domain: str
+    subject: str
+    status: str
+    answers: UUID | None
+    recipients: list[str]
+
+
 class ReceivedBytesRow(Struct, frozen=True):
     """Hold the bytes of a received message as they came."""
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import orjson
 from msgspec import Struct
 
-from engine.areas.inbound_messages.rules import SPAM_THRESHOLD
+from engine.areas.inbound_messages.rules import SPAM_THRESHOLD, thread_key
 from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.flows.receiving.types import InboundRecipient, ReceivedEnvelope, ScanResult
@@ -178,11 +178,6 @@ def digest(sender: str, raw: bytes) -> bytes:
     found = sha256(sender.encode("utf-8", "surrogateescape") + b"\0")
     found.update(raw)
     return found.digest()
-
-
-def thread_key(message_id: str) -> int:
-    """Return the key of the conversation that the message with this Message-ID began."""
-    return int.from_bytes(sha256(message_id.encode("utf-8", "replace")).digest()[:8], "big", signed=True)
 
 
 def own_messages(message_ids: Iterable[str]) -> tuple[UUID, ...]:
