@@ -28,6 +28,7 @@ from api.areas.emails import resources as emails
 from api.areas.identity import resources as identity
 from api.areas.inbound_addresses import resources as inbound_addresses
 from api.areas.inbound_domains import resources as inbound_domains
+from api.areas.inbound_messages import resources as inbound_messages
 from api.areas.inbound_routes import resources as inbound_routes
 from api.areas.leads import resources as leads
 from api.areas.messages import resources as messages
@@ -85,7 +86,7 @@ def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
         emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
-        inbound_addresses, inbound_routes, inbound_domains, mta_sts, audit, api_keys,
+        inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, audit, api_keys,
         account, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, team, leads,
     )  # fmt: skip
