@@ -148,6 +148,7 @@ class AiosmtpdSession(SMTP):
     def start_session_time(self, duration_s: float) -> None:
         """Allow the session `duration_s` seconds from now; after most of them it ends between two messages."""
         now = asyncio.get_running_loop().time()
+        self.session_s = duration_s
         self._ends_at = now + duration_s
         self._soft_end_at = now + duration_s * SOFT_END
 
