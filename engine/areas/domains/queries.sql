@@ -142,7 +142,7 @@ WHERE domain_id = $1 AND selector = $2 AND public_txt = $3 AND status = 'retirin
 
 -- name: remove_domain
 -- Mark domain $2 of account $1 as removed at $3; its keys stay.
-UPDATE domains SET deleted_at = $3, status = 'failed', check_at = NULL, findings = NULL
+UPDATE domains SET deleted_at = $3, status = 'failed', check_at = NULL, findings = NULL, receives_since = NULL
 WHERE account_id = $1 AND id = $2 AND deleted_at IS NULL
 RETURNING name;
 
