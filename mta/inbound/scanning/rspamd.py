@@ -10,7 +10,6 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 from msgspec import Struct
-from multidict import CIMultiDict
 
 from engine.flows.receiving.types import ReceivedEnvelope
 from mta.inbound.scanning.breaker import ScannerUnavailable
@@ -49,7 +48,7 @@ class RspamdClient:
                 if response.status != 200:
                     raise ScannerUnavailable(f"rspamd answered {response.status}")
         except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
-            raise ScannerUnavailable(f"rspamd at {self._url}: {error or type(error).__name__}") from error
+            raise ScannerUnavailable(f"rspamd at {self._url}: {str(error) or type(error).__name__}") from error
         return _answer(body)
 
     async def close(self) -> None:
@@ -69,12 +68,9 @@ class RspamdClient:
         return self._session
 
 
-def _headers(envelope: ReceivedEnvelope, queue_id: str) -> CIMultiDict[str]:
-    headers = CIMultiDict({"IP": envelope.remote_ip, "Helo": envelope.helo, "Queue-Id": queue_id})
-    headers["From"] = envelope.sender
-    for recipient in envelope.recipients:
-        headers.add("Rcpt", recipient.given)
-    return headers
+def _headers(envelope: ReceivedEnvelope, queue_id: str) -> list[tuple[str, str]]:
+    headers = [("IP", envelope.remote_ip), ("Helo", envelope.helo), ("From", envelope.sender), ("Queue-Id", queue_id)]
+    return headers + [("Rcpt", recipient.given) for recipient in envelope.recipients]
 
 
 async def _read(content: aiohttp.StreamReader) -> bytes:
