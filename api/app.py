@@ -25,6 +25,9 @@ from api.areas.domains import resources as domains
 from api.areas.email_verification import resources as email_verification
 from api.areas.emails import resources as emails
 from api.areas.identity import resources as identity
+from api.areas.inbound_addresses import resources as inbound_addresses
+from api.areas.inbound_domains import resources as inbound_domains
+from api.areas.inbound_routes import resources as inbound_routes
 from api.areas.leads import resources as leads
 from api.areas.messages import resources as messages
 from api.areas.passkeys import resources as passkeys
@@ -76,7 +79,8 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
-        emails, messages, tails, statistics, templates, streams, suppressions, domains, webhooks, audit, api_keys,
+        emails, messages, tails, statistics, templates, streams, suppressions, domains, webhooks, inbound_addresses,
+        inbound_routes, inbound_domains, audit, api_keys,
         account, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, team, leads,
     )  # fmt: skip

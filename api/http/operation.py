@@ -62,6 +62,11 @@ class Call(Struct):
         return self.caller.account_id
 
     @property
+    def domains(self) -> frozenset[str] | None:
+        """Return the domains that the caller's key is limited to, None without such a limit."""
+        return None if self.caller is None or self.caller.reach is None else self.caller.reach.domains
+
+    @property
     def person(self) -> Person:
         """Return the signed-in person. Raises RuntimeError unless the operation requires a session."""
         if self.signed_in is None:

@@ -88,6 +88,11 @@ def attributes(html: str, tag: HtmlToken) -> Iterator[tuple[str, str]]:
         yield found[1].lower(), unescaped(value) if "&" in value else value
 
 
+def attribute_count(html: str, tag: HtmlToken) -> int:
+    """Return the number of attributes of a start tag, with repeated ones."""
+    return sum(1 for _ in _attribute(html, tag.start + 1 + len(tag.name), tag.end - 1))
+
+
 def unescaped(text: str) -> str:
     """Replace character references by their characters; numbers of absurd length stay as they are."""
     return _entity(lambda found: unescape(found[0]), text)

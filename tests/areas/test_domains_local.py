@@ -7,9 +7,10 @@ import asyncpg
 import msgspec
 import pytest
 
-from engine.areas.domains.service import identity, remove_domain
+from engine.areas.domains.service import identity
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
+from engine.flows.receiving.remove_domain import remove_domain
 from ops import admin
 from ops.local.dns import Lookup, Published, Responder, local_world
 from tests.harness.domains import Place

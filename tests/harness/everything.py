@@ -102,6 +102,12 @@ async def _tools(api: Api, estate: Estate) -> None:
     estate.things["event"] = _ok(tested)["id"]
     listed = _ok(await api.get("/v1/domains", account.token))["data"]
     estate.things["domain"] = listed[0]["id"]
+    mailbox = {"address": f"support-{mark}@{account.domain}", "label": mark}
+    claimed = _ok(await api.post("/v1/inbound/addresses", account.token, mailbox))
+    route = {"address": mailbox["address"], "action": "webhook", "webhookId": hook["id"]}
+    routed = _ok(await api.post("/v1/inbound/routes", account.token, route))
+    estate.things |= {"inbound_address": claimed["id"], "inbound_route": routed["id"]}
+    estate.things["inbound_mailbox"] = mailbox["address"]
 
 
 async def _people(api: Api, estate: Estate) -> None:
@@ -123,17 +129,43 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
     """Rows that background work or the world outside makes."""
     account = estate.account.id
     message, hook, event = (uuid_in(estate.things[name]) for name in ("message", "webhook", "event"))
+    domain = uuid_in(estate.things["domain"])
     await figures.count_ahead(pool, everything=True)
     async with pool.acquire() as connection, connection.transaction():
         for statement, arguments in (
             ("INSERT INTO account_days (account_id, day, delivered) VALUES ($1, '2026-01-01', 1)", (account,)),
             ("INSERT INTO simulated_days (account_id, day, messages) VALUES ($1, '2026-01-01', 1)", (account,)),
+            ("INSERT INTO plan_usage VALUES ($1, 'received_messages', '2026-01-01', 1)", (account,)),
             ("INSERT INTO tail_slots VALUES ($1, 1, $2, now())", (account, ids.uuid7())),
             ("INSERT INTO cloudflare_tokens (account_id, sealed_token) VALUES ($1, '\\x00')", (account,)),
             ("INSERT INTO account_standings (account_id) VALUES ($1) ON CONFLICT DO NOTHING", (account,)),
             ("INSERT INTO outcome_quarters VALUES ($1, 1, 1, 0, 0)", (account,)),
             ("INSERT INTO source_pools VALUES ('everything', '[]') ON CONFLICT DO NOTHING", ()),
             ("INSERT INTO source_assignments VALUES ('transactional', $1, 'everything')", (account,)),
+            (
+                (
+                    "INSERT INTO report_mails (id, purpose, local, host, envelope_from, remote_ip, received_at,"
+                    " size_bytes, digest, due_at, account_id)"
+                    " VALUES ($1, 'bounce', 'b+x', 'b.test', '', '192.0.2.1', now(), 0, $2, now(), $3)"
+                ),
+                (ids.uuid7(), account.bytes, account),
+            ),
+            (
+                "INSERT INTO dmarc_reports VALUES ($1, $2, 'a', 'b', now(), now(), '2026-01-01', now())",
+                (account, domain),
+            ),
+            (
+                "INSERT INTO dmarc_rows VALUES ($1, $2, '2026-01-01', '192.0.2.1', 'b.test', true, true, 'none', 1)",
+                (account, domain),
+            ),
+            (
+                "INSERT INTO received_tls_reports VALUES ($1, $2, 'a', 'b', now(), '2026-01-01', now())",
+                (account, domain),
+            ),
+            (
+                "INSERT INTO received_tls_rows VALUES ($1, $2, '2026-01-01', 'sts', 'b.test', '', 1, 0)",
+                (account, domain),
+            ),
             ("INSERT INTO suspensions VALUES ($1, 'operator', 'test', now())", (account,)),
             ("INSERT INTO leads VALUES ($1, $2, null, 'x@people.test', null, 'Hello', now())", (ids.uuid7(), account)),
             (

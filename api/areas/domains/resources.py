@@ -24,11 +24,12 @@ from api.http.operation import Access, Call, Operation
 from engine.areas.domains import rules, store
 from engine.areas.domains.key_rotation import rotate_keys
 from engine.areas.domains.publish_dns import forget_token, publish_dns
-from engine.areas.domains.service import add_domain, change_domain, remove_domain
+from engine.areas.domains.service import add_domain, change_domain
 from engine.areas.domains.types import CheckedRecord, DomainKeyRow, DomainRow, DomainStatus, ReturnPathState
 from engine.areas.domains.verification import Verified, known_records, verify_now
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
+from engine.flows.receiving.remove_domain import remove_domain
 
 _TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # the characters that an HTTP header allows
 

@@ -4,7 +4,7 @@ Keys are generated before the transaction, so that the account head is not locke
 """
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -26,7 +26,7 @@ from engine.store import caches
 from engine.store.concurrency_limiter import ConcurrencyLimiter
 from engine.store.database_clock import new_id
 from engine.store.database_errors import UniqueViolation
-from engine.store.queries import Source
+from engine.store.queries import Conn, Source
 
 _REPORTS: Final = "report addresses"  # the purpose of the derived key
 _MAKING_KEYS = ConcurrencyLimiter(
@@ -122,18 +122,18 @@ async def change_domain(
         await record_event(connection, account, AccountEvent.DOMAIN_UPDATED, detail, actor=actor)
 
 
-async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, actor: str | None = None) -> None:
-    """Remove a domain: new mail from it is refused; accepted mail is still signed and delivered.
+async def remove_domain(
+    connection: Conn, account: UUID, domain: UUID, *, taken_along: Mapping[str, int], actor: str | None = None
+) -> None:
+    """Remove a domain within the caller's transaction, which has locked the account's head.
 
-    Raises the 404 for an unknown domain.
+    `taken_along` counts for the event what is removed with it. Raises the 404 for an unknown domain.
     """
-    async with caches.change(pool, "domains") as connection:
-        await locked_plan(connection, account)
-        rows = await store.REMOVE.records(connection, account, domain, clock.now())
-        if not rows:
-            raise not_found("domain")
-        detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": rows[0]["name"]}
-        await record_event(connection, account, AccountEvent.DOMAIN_REMOVED, detail, actor=actor)
+    rows = await store.REMOVE.records(connection, account, domain, clock.now())
+    if not rows:
+        raise not_found("domain")
+    detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": rows[0]["name"], **taken_along}
+    await record_event(connection, account, AccountEvent.DOMAIN_REMOVED, detail, actor=actor)
 
 
 async def make_pair(owner: Hashable, pair: str) -> list[FreshKey]:

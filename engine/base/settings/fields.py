@@ -208,7 +208,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     clamd: SocketAddress | None = None
     """mx: Socket of clamd, host:port or unix:/path; unset: attachments are not scanned for viruses."""
     clamd_required: bool = False
-    """mx: Refuse mail for now (451) while clamd does not answer; otherwise attachments are marked `failed`."""
+    """api, mx: Refuse mail for now (451) while clamd does not answer, and downloads of attachments whose scan failed;
+    otherwise attachments are marked `failed`."""
     clamd_timeout_s: float = 30.0
     """mx: Time limit for clamd's scans of one message."""
     http_proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()

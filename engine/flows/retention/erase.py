@@ -61,6 +61,7 @@ _MANY = tuple(
     _SQL.command(name)
     for name in (
         "erase_attempts", "erase_events", "erase_suppressions", "erase_idempotency", "erase_quarters", "erase_versions",
+        "erase_reports", "erase_dmarc",
     )
 )  # fmt: skip
 
@@ -216,7 +217,7 @@ async def _delete_account(pool: asyncpg.Pool, account: UUID) -> bool:
             )
         for query in _LAST:
             await query.execute(connection, account)
-        for kind in ("keys", "domains", "streams", holds.KIND):
+        for kind in ("keys", "domains", "streams", "inbound", holds.KIND):
             await caches.bump(connection, kind)
     return True
 

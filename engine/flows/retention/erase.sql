@@ -83,6 +83,14 @@ DELETE FROM message_quarters WHERE account_id = $1 AND (quarter, from_domain) IN
 DELETE FROM template_versions WHERE account_id = $1 AND (slug, version) IN (
     SELECT slug, version FROM template_versions WHERE account_id = $1 LIMIT $2);
 
+-- name: erase_reports
+-- Delete the next $2 report mails about account $1.
+DELETE FROM report_mails WHERE id IN (SELECT id FROM report_mails WHERE account_id = $1 LIMIT $2);
+
+-- name: erase_dmarc
+-- Delete the next $2 rows of DMARC reports about account $1.
+DELETE FROM dmarc_rows WHERE ctid = ANY (ARRAY(SELECT ctid FROM dmarc_rows WHERE account_id = $1 LIMIT $2));
+
 -- name: leavers
 -- Lock and return the people on account $1 who are on no other account, with their addresses.
 SELECT u.id, u.email FROM members m JOIN users u ON u.id = m.user_id
@@ -114,6 +122,10 @@ DELETE FROM users WHERE id = ANY ($2::uuid[]);
 -- name: erase_rest
 -- Delete the rows of account $1, public id $2, in tables where it has few.
 WITH template AS (DELETE FROM templates WHERE account_id = $1),
+     route AS (DELETE FROM inbound_routes WHERE account_id = $1),
+     address AS (DELETE FROM inbound_addresses WHERE account_id = $1),
+     label AS (DELETE FROM receiving_labels WHERE account_id = $1),
+     usage AS (DELETE FROM plan_usage WHERE account_id = $1),
      domain AS (DELETE FROM domains WHERE account_id = $1),
      token AS (DELETE FROM cloudflare_tokens WHERE account_id = $1),
      stream AS (DELETE FROM streams WHERE account_id = $1),
@@ -127,6 +139,9 @@ WITH template AS (DELETE FROM templates WHERE account_id = $1),
      suspension AS (DELETE FROM suspensions WHERE account_id = $1),
      tail AS (DELETE FROM tail_slots WHERE account_id = $1),
      lead AS (DELETE FROM leads WHERE account_id = $1),
+     dmarc_report AS (DELETE FROM dmarc_reports WHERE account_id = $1),
+     tls_report AS (DELETE FROM received_tls_reports WHERE account_id = $1),
+     tls_row AS (DELETE FROM received_tls_rows WHERE account_id = $1),
      held AS (DELETE FROM holds WHERE kind = 'account' AND target = $2)
 DELETE FROM account_records WHERE account_id = $1;
 
@@ -137,6 +152,8 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1
     OR EXISTS (SELECT 1 FROM suppressions WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM webhooks w JOIN webhook_queue q ON q.webhook_id = w.id WHERE w.account_id = $1)
     OR EXISTS (SELECT 1 FROM webhooks w JOIN webhook_attempts a ON a.webhook_id = w.id WHERE w.account_id = $1)
+    OR EXISTS (SELECT 1 FROM report_mails WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM dmarc_rows WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM accounts WHERE parent_id = $1) AS something;
 
 -- name: erase_head

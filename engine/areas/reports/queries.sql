@@ -1,0 +1,53 @@
+-- name: add_reports
+-- Store received report mails, due at once. One with the body of a stored mail to the same local part is left out.
+INSERT INTO report_mails (:report.names)
+SELECT report.* FROM :report ORDER BY report.local, report.digest
+ON CONFLICT (local, digest) DO NOTHING;
+
+-- name: take_reports
+-- Take at most $2 waiting report mails that are due at $1, oldest first, and put each off until $3, in case this process
+-- ends before it has read them. Rows that another process is taking are skipped.
+WITH due AS MATERIALIZED (
+    SELECT id FROM report_mails WHERE state = 'waiting' AND due_at <= $1
+    ORDER BY due_at, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE report_mails r SET due_at = $3, tries = least(r.tries + 1, 32000) FROM due WHERE r.id = due.id
+RETURNING r.id, r.purpose, r.local, r.host, r.received_at, r.tries::int AS tries, r.raw;
+
+-- name: lock_waiting
+-- Lock those of the report mails $1 that are still waiting.
+SELECT id FROM report_mails WHERE id = ANY ($1::uuid[]) AND state = 'waiting' ORDER BY id FOR NO KEY UPDATE;
+
+-- name: finish_reports
+-- Record the results of report mails that are still waiting; those that were applied lose their bytes.
+UPDATE report_mails r
+SET state = n.state, result = n.result, reason = n.reason, account_id = n.account_id, message_id = n.message_id,
+    raw = CASE WHEN n.state = 'applied' THEN NULL ELSE r.raw END
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::uuid[])
+     AS n (id, state, result, reason, account_id, message_id)
+WHERE r.id = n.id AND r.state = 'waiting';
+
+-- name: postpone_reports
+-- Put the waiting report mails $1 off until $2.
+UPDATE report_mails SET due_at = $2 WHERE id = ANY ($1::uuid[]) AND state = 'waiting';
+
+-- name: forget_reports
+-- Delete at most $2 report mails with ids below $1.
+DELETE FROM report_mails WHERE id IN (SELECT id FROM report_mails WHERE id < $1 ORDER BY id LIMIT $2);
+
+-- name: list_reports
+-- Return at most $4 report mails with ids below $1, newest first, of state $2 and purpose $3 (null: all).
+SELECT id, purpose, local, host, envelope_from, host(remote_ip) AS remote_ip, received_at, size_bytes, state, result,
+       reason, account_id, message_id, tries::int AS tries
+FROM report_mails
+WHERE id < $1 AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR purpose = $3)
+ORDER BY id DESC LIMIT $4;
+
+-- name: read_report
+-- Return report mail $1 with its bytes.
+SELECT id, purpose, local, host, received_at, tries::int AS tries, raw FROM report_mails WHERE id = $1;
+
+-- name: reports_by_state
+-- Count report mails by purpose, state and result, with the arrival of the oldest.
+SELECT purpose, state, coalesce(result, '') AS result, count(*) AS mails, min(received_at) AS oldest
+FROM report_mails GROUP BY purpose, state, result ORDER BY purpose, state, result;

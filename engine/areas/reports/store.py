@@ -1,0 +1,144 @@
+"""Store report mails as received, and hand them to the worker in batches."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from ipaddress import ip_address
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.areas.reports.types import DueReport, ReportMail, ReportResult, ReportRow
+from engine.base import clock, ids
+from engine.store.queries import Conn, Queries, Source, columns
+from engine.store.row_sets import Column, RowSet
+
+KEPT = timedelta(days=7)  # of reports that changed nothing, so that the operator can look at them
+LEASE = timedelta(minutes=2)  # a worker that ended while it read a report leaves it to the next after this time
+# Reports have at most 10 MiB, which base64 makes 4/3 as large; of a larger mail no bytes are kept.
+MAX_RAW_BYTES = 15 * 1024 * 1024
+MAX_FORGOTTEN = 5_000  # rows per statement
+
+
+class _StoredReport(Struct, frozen=True):
+    id: UUID
+    mail: ReportMail
+    digest: bytes
+
+
+class ReportCount(Struct, frozen=True):
+    """Report mails of one purpose, state and result."""
+
+    purpose: str
+    state: str
+    result: str
+    mails: int
+    oldest: datetime
+
+
+def _of_mail(name: str, type_: str) -> Column:
+    return Column(name, type_, value=lambda one: getattr(one.mail, name))
+
+
+REPORT = RowSet(
+    "report",
+    _StoredReport,
+    Column("id"),
+    _of_mail("purpose", "text"),
+    _of_mail("local", "text"),
+    _of_mail("host", "text"),
+    Column("envelope_from", "text", value=lambda one: one.mail.sender),
+    Column("remote_ip", "inet", value=lambda one: ip_address(one.mail.remote_ip)),
+    _of_mail("received_at", "timestamptz"),
+    Column("size_bytes", "integer", value=lambda one: len(one.mail.raw)),
+    Column("digest"),
+    Column("raw", "bytea", value=lambda one: one.mail.raw if len(one.mail.raw) <= MAX_RAW_BYTES else None),
+    Column("due_at", "timestamptz", value=lambda one: one.mail.received_at),
+)
+
+_SQL = Queries.beside(__file__)
+_ADD = _SQL.wide("add_reports", REPORT)
+_TAKE = _SQL.rows("take_reports", DueReport)
+_LOCK_WAITING = _SQL.command("lock_waiting")
+_FINISH = _SQL.command("finish_reports")
+_POSTPONE = _SQL.command("postpone_reports")
+_FORGET = _SQL.command("forget_reports")
+_LIST = _SQL.rows("list_reports", ReportRow)
+_READ = _SQL.rows("read_report", DueReport)
+_COUNTS = _SQL.rows("reports_by_state", ReportCount)
+
+
+async def add(connection: Conn, mails: Sequence[ReportMail]) -> None:
+    """Store report mails in the caller's transaction; a mail that is stored already is left out.
+
+    Neither token nor content is checked here, so that every mail gets the same reply.
+    """
+    if mails:
+        rows = [_StoredReport(one_id, mail, digest(mail.raw)) for one_id, mail in zip(_ids(mails), mails, strict=True)]
+        await _ADD.run(connection, REPORT.of(rows))
+
+
+def digest(raw: bytes) -> bytes:
+    """Return the SHA-256 of a mail's body, or of the whole mail if it has no body.
+
+    Header fields are left out because each path adds its own, such as Received.
+    """
+    for separator in (b"\r\n\r\n", b"\n\n"):
+        at = raw.find(separator)
+        if at >= 0 and raw[at:].strip():
+            return sha256(memoryview(raw)[at + len(separator) :]).digest()
+    return sha256(raw).digest()
+
+
+async def take(source: Source, at: datetime, limit: int) -> list[DueReport]:
+    """Take waiting reports that are due at `at`; they are due again after `LEASE` unless finished."""
+    return sorted(await _TAKE.fetch(source, at, limit, at + LEASE), key=lambda one: one.id)
+
+
+async def lock_waiting(connection: Conn, wanted: Iterable[UUID]) -> set[UUID]:
+    """Lock the reports that no other worker has finished, and return their ids."""
+    return {row["id"] for row in await _LOCK_WAITING.records(connection, list(wanted))}
+
+
+async def finish(source: Source, results: Sequence[ReportResult]) -> None:
+    """Record results; a report that is not waiting any more stays unchanged."""
+    rows = [(one.id, one.state.value, one.result, one.reason, one.account_id, one.message_id) for one in results]
+    if rows:
+        await _FINISH.execute(source, *columns(rows, 6))
+
+
+async def postpone(source: Source, wanted: Iterable[UUID], until: datetime) -> None:
+    """Leave reports waiting until `until`."""
+    await _POSTPONE.execute(source, list(wanted), until)
+
+
+async def forget(source: Source, at: datetime) -> int:
+    """Delete reports that arrived over `KEPT` before `at`; return how many there were."""
+    gone, floor = 0, ids.floor_of(clock.milliseconds(at - KEPT))
+    while True:
+        count = int((await _FORGET.execute(source, floor, MAX_FORGOTTEN)).rpartition(" ")[2])
+        gone += count
+        if count < MAX_FORGOTTEN:
+            return gone
+
+
+async def page(
+    source: Source, *, before: UUID | None, state: str | None, purpose: str | None, limit: int
+) -> list[ReportRow]:
+    """Return at most `limit` reports, newest first, for the operator."""
+    return await _LIST.fetch(source, before or UUID(int=2**128 - 1), state, purpose, limit)
+
+
+async def read(source: Source, report: UUID) -> DueReport | None:
+    """Return one report with its bytes."""
+    return await _READ.first(source, report)
+
+
+async def counts(source: Source) -> list[ReportCount]:
+    """Count the stored reports by purpose, state and result."""
+    return await _COUNTS.fetch(source)
+
+
+def _ids(mails: Sequence[ReportMail]) -> Iterable[UUID]:
+    """Return an id for each mail whose time is that of its arrival, which decides how long it is kept."""
+    return [ids.uuid7(clock.milliseconds(mail.received_at)) for mail in mails]

@@ -1,0 +1,82 @@
+"""Define report mails as received, and the effect that each had."""
+
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from msgspec import Struct
+
+
+class ReportPurpose(StrEnum):
+    """The kind of address that a report was sent to."""
+
+    BOUNCE = "bounce"  # a return path: delivery status notifications, and complaints
+    FEEDBACK = "feedback"  # `fbl@`: complaints
+    DMARC = "dmarc"  # `dmarc+<token>@`
+    TLS = "tls"  # `tls+<token>@`
+
+
+class ReportState(StrEnum):
+    """How far a report mail has been processed."""
+
+    WAITING = "waiting"
+    APPLIED = "applied"  # it changed something; its bytes are deleted
+    IGNORED = "ignored"  # it was read and changed nothing
+    UNREADABLE = "unreadable"
+
+
+class ReportMail(Struct, frozen=True, kw_only=True):
+    """One report mail as the MX received it, for one recipient.
+
+    `local` and `host` are the report address in lower case, the host in A-labels. `sender` is the reverse-path.
+    """
+
+    purpose: ReportPurpose
+    local: str
+    host: str
+    sender: str
+    remote_ip: str
+    received_at: datetime
+    raw: bytes
+
+
+class DueReport(Struct, frozen=True):
+    """A report mail that a worker has taken; `raw` is None if it was too large to be kept."""
+
+    id: UUID
+    purpose: str
+    local: str
+    host: str
+    received_at: datetime
+    tries: int
+    raw: bytes | None
+
+
+class ReportResult(Struct, frozen=True, kw_only=True):
+    """The result of reading one report mail: its new state, one word, and one sentence for the operator."""
+
+    id: UUID
+    state: ReportState
+    result: str
+    reason: str
+    account_id: UUID | None = None
+    message_id: UUID | None = None
+
+
+class ReportRow(Struct, frozen=True):
+    """One report mail for the operator's list, without its bytes."""
+
+    id: UUID
+    purpose: str
+    local: str
+    host: str
+    envelope_from: str
+    remote_ip: str
+    received_at: datetime
+    size_bytes: int
+    state: str
+    result: str | None
+    reason: str | None
+    account_id: UUID | None
+    message_id: UUID | None
+    tries: int

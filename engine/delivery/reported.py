@@ -1,0 +1,64 @@
+"""Classify what a delivery report says of a recipient, by the rules of live replies (`outcome.py`)."""
+
+from typing import Final
+
+from msgspec import structs
+
+from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
+from engine.mail.delivery_status import Action, RecipientReport
+from engine.mail.replies import Answer, Phase, Reply
+
+# Codes for reports that quote no SMTP reply: at BODY they mean nothing by themselves, so only words and enhanced
+# status decide.
+_FAILED_CODE: Final = 554
+_DELAYED_CODE: Final = 451
+_CLOSING: Final = 421  # classified by the session's rules; a report has no session
+_AFTER_CONTENT: Final = ("end of data", "end-of-data", "after end of", "after data", "after .", "message body", "dot command")
+
+
+def outcome_of(report: RecipientReport) -> Outcome:
+    """Return the outcome that a report stands for; never raises.
+
+    A recipient that failed has bounced, whatever digit the status begins with; only a permanent reply suppresses. One
+    that was relayed or expanded counts as delivered.
+    """
+    if report.action not in {Action.FAILED, Action.DELAYED}:
+        return _accepted(report)
+    failed = report.action is Action.FAILED
+    found = classify(Answer(_phase(report), _reply(report)), alone=True)
+    if failed and found.verdict is not Verdict.BOUNCED:
+        return structs.replace(found, verdict=Verdict.BOUNCED, suppress=False)
+    if not failed:
+        return structs.replace(found, verdict=Verdict.DEFERRED, suppress=False)
+    return found
+
+
+def _accepted(report: RecipientReport) -> Outcome:
+    return Outcome(
+        verdict=Verdict.DELIVERED, scope=Scope.RECIPIENT, category=Category.ACCEPTED, suppress=False,
+        smtp_code=report.reply_code, enhanced_code=report.status, diagnostic=report.diagnostic,
+    )  # fmt: skip
+
+
+def _reply(report: RecipientReport) -> Reply:
+    """Return the SMTP reply that a report quotes, or one with its words.
+
+    Without a quoted reply the class of the status decides between a permanent and a temporary failure.
+    """
+    code, status = report.reply_code, report.status
+    if code is None or code // 100 not in {4, 5}:
+        permanent = status is None or not status.startswith("4")
+        code = _FAILED_CODE if permanent and report.action is Action.FAILED else _DELAYED_CODE
+    if code == _CLOSING:
+        code = _DELAYED_CODE
+    if status is not None and status[0] != str(code)[0]:
+        status = None if status.endswith(".0.0") else f"{str(code)[0]}{status[1:]}"
+    return Reply(code, report.diagnostic, status)
+
+
+def _phase(report: RecipientReport) -> Phase:
+    """Return the phase in which a quoted reply was given; RCPT unless the text speaks of the content."""
+    if report.reply_code is None or report.reply_code // 100 not in {4, 5}:
+        return Phase.BODY
+    text = report.diagnostic.lower()
+    return Phase.BODY if any(words in text for words in _AFTER_CONTENT) else Phase.RCPT

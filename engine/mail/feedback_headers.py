@@ -1,0 +1,60 @@
+"""Compose the header fields that ask receivers for complaint figures: Feedback-ID, CFBL-Address, CFBL-Feedback-ID.
+
+Both must be signed by DKIM: Google reads Feedback-ID only under a signature of its domain, RFC 9477 3.1.4 demands one
+over CFBL-Address. The values identify campaigns and senders, never recipients.
+"""
+
+import hmac
+import re
+from hashlib import sha256
+from typing import Final
+from uuid import UUID
+
+from engine.base.ids import base32
+from engine.mail.return_path import ReturnPathOrigin, origin
+
+# support.google.com/a/answer/6254652: up to three fields of the sender's choice, then the SenderId of 5 to 15
+# characters, which must be unique and stay the same.
+MAX_FIELDS: Final = 3
+SENDER_ID_LENGTH: Final = 14
+MAX_FIELD: Final = 40  # characters; Google names no limit, longer values would fold
+
+_unwanted = re.compile(r"[^A-Za-z0-9._-]+").sub
+
+
+def sender_id(key: bytes, account: UUID) -> str:
+    """Return the SenderId of an account: 14 characters that stay the same and reveal nothing about it."""
+    digest = hmac.digest(key, b"feedback sender" + account.bytes, sha256)
+    return base32(int.from_bytes(digest[:9], "big") >> 2, SENDER_ID_LENGTH)
+
+
+def feedback_id(fields: tuple[str, ...], sender: str) -> str:
+    """Return the value of Feedback-ID, as in `welcome:transactional:example.com:8w2m4q…`.
+
+    `fields`: up to three of the sender's choice, such as template, stream and domain; an empty one stays empty, and
+    characters that would divide the value become hyphens. `sender`: from `sender_id`.
+    """
+    if len(fields) > MAX_FIELDS:
+        raise ValueError(f"A Feedback-ID has at most {MAX_FIELDS} fields before the sender, not {len(fields)}.")
+    return ":".join([*(_unwanted("-", field)[:MAX_FIELD].strip("-") for field in fields), sender])
+
+
+def cfbl_address(address: str) -> str:
+    """Return the value of CFBL-Address, which asks for complaints in ARF at `address` (RFC 9477 4.1).
+
+    The domain of `address` must be that of From, or one below it; any other needs a second signature (3.1.3).
+    """
+    return f"{address}; report=arf"
+
+
+def cfbl_feedback_id(return_path: str) -> str:
+    """Return the value of CFBL-Feedback-ID (RFC 9477 4.2): the token of the recipient's return path.
+
+    A report that leaves out everything else still leads back to the message; a made-up value does not.
+    """
+    return return_path.partition("@")[0].partition("+")[2]
+
+
+def cfbl_origin(key: bytes, value: str) -> ReturnPathOrigin | None:
+    """Return the origin of a CFBL-Feedback-ID of this installation; None for any other value, including forged ones."""
+    return origin(key, f"b+{value.strip()}@-")

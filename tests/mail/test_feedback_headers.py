@@ -1,0 +1,53 @@
+"""Feedback-ID and CFBL values: stable, in the documented form, without personal data."""
+
+import re
+from uuid import UUID, uuid4
+
+import pytest
+
+from engine.mail import feedback_headers
+from engine.mail.return_path import ReturnPathOrigin, return_path
+
+KEY = b"k" * 32
+ACCOUNT = UUID("01900000-0000-7000-8000-000000000001")
+MESSAGE = UUID("01900000-0000-7000-8000-000000000002")
+
+
+def test_sender_id_is_stable_unique_and_within_googles_length() -> None:
+    found = feedback_headers.sender_id(KEY, ACCOUNT)
+
+    assert re.fullmatch(r"[0-9a-z]{5,15}", found)
+    assert found == feedback_headers.sender_id(KEY, ACCOUNT)
+    assert len({feedback_headers.sender_id(KEY, uuid4()) for _ in range(1_000)}) == 1_000
+    assert found != feedback_headers.sender_id(b"other", ACCOUNT)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (("welcome", "transactional", "example.com"), "welcome:transactional:example.com:s1234"),
+        (("a:b", "ü x\r\n", ""), "a-b:x::s1234"),
+        ((), "s1234"),
+        (("x" * 200,), "x" * 40 + ":s1234"),
+    ],
+)
+def test_feedback_id_has_at_most_four_fields_and_no_divider_inside(fields: tuple[str, ...], expected: str) -> None:
+    assert feedback_headers.feedback_id(fields, "s1234") == expected
+
+
+def test_a_fifth_field_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most 3"):
+        feedback_headers.feedback_id(("a", "b", "c", "d"), "s1234")
+
+
+def test_cfbl_address_asks_for_arf() -> None:
+    assert feedback_headers.cfbl_address("fbl@bounce.example.com") == "fbl@bounce.example.com; report=arf"
+
+
+def test_cfbl_feedback_id_leads_back_to_the_recipient_and_a_forged_one_nowhere() -> None:
+    value = feedback_headers.cfbl_feedback_id(return_path(KEY, MESSAGE, 3, "bounces.example.com"))
+
+    assert feedback_headers.cfbl_origin(KEY, f" {value.upper()}\r\n") == ReturnPathOrigin(MESSAGE, 3)
+    assert feedback_headers.cfbl_origin(b"other", value) is None
+    assert feedback_headers.cfbl_origin(KEY, "x" * 40) is None
+    assert feedback_headers.cfbl_origin(KEY, "") is None
