@@ -148,7 +148,7 @@ class IncomingMessages:
         return judging.result(), scoring.result(), scanning.result()
 
     async def _authenticated(self, envelope: ReceivedEnvelope, raw: bytes) -> AuthenticationVerdicts:
-        origin = judge.ReceivedEnvelope(envelope.remote_ip, envelope.helo, envelope.sender, self._mail_host)
+        origin = judge.MessageOrigin(envelope.remote_ip, envelope.helo, envelope.sender, self._mail_host)
         return await judge.authenticate(raw, origin, self._dns, at=int(time.time()))
 
     def _is_refused(self, scan: ScanResult) -> bool:
