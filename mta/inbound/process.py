@@ -29,9 +29,9 @@ from engine.store.rate_limits import RateLimiter
 from engine.store.resolver import Resolver
 from mta.inbound import counters
 from mta.inbound.limits import UnknownRecipientLimit
+from mta.inbound.policy_server import PolicyServer
 from mta.inbound.receive import IncomingMessages
 from mta.inbound.scanning.scan import MessageScanner
-from mta.inbound.policy_server import PolicyServer
 from mta.inbound.server import InboundServer
 from mta.smtp.server.certificates import ServerCertificate
 
@@ -74,7 +74,9 @@ async def open_services(settings: Settings, certificate: Path, key: Path, *, nam
         unknown=UnknownRecipientLimit(RateLimiter(client)),
     )
     stamps = Stamps(pool, lookup.caches)
-    return InboundServices(pool, client, resolver, scanner, receiver, stamps, server, PolicyServer(pool, settings), rate)
+    return InboundServices(
+        pool, client, resolver, scanner, receiver, stamps, server, PolicyServer(pool, settings), rate
+    )
 
 
 async def close_services(services: InboundServices, grace_s: float) -> None:
