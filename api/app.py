@@ -18,6 +18,7 @@ import structlog
 
 from api.areas.account import resources as account
 from api.areas.account_deletion import resources as account_deletion
+from api.areas.analytics import resources as analytics
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
@@ -27,6 +28,7 @@ from api.areas.emails import resources as emails
 from api.areas.identity import resources as identity
 from api.areas.inbound_addresses import resources as inbound_addresses
 from api.areas.inbound_domains import resources as inbound_domains
+from api.areas.inbound_messages import resources as inbound_messages
 from api.areas.inbound_routes import resources as inbound_routes
 from api.areas.leads import resources as leads
 from api.areas.messages import resources as messages
@@ -83,10 +85,10 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
-        emails, messages, tails, statistics, templates, streams, suppressions, domains, webhooks, inbound_addresses,
-        inbound_routes, inbound_domains, audit, api_keys,
+        emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
+        inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, audit, api_keys,
         account, auth, identity, email_verification, second_factor, passkeys,
-        sub_accounts, account_deletion, team, leads, mta_sts,
+        sub_accounts, account_deletion, team, leads,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())
 

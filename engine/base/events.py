@@ -24,7 +24,7 @@ class EventType(StrEnum):
 class AccountEvent(StrEnum):
     """Types of the events that concern an account, its people or its settings.
 
-    The service does not write ALERT_FIRED and INBOUND_RECEIVED yet; webhook endpoints can subscribe to them already.
+    The service does not write ALERT_FIRED yet; webhook endpoints can subscribe to it already.
     """
 
     ACCOUNT_CREATED = "account.created"
@@ -55,6 +55,10 @@ class AccountEvent(StrEnum):
     INBOUND_ADDRESS_CREATED = "inbound_address.created"
     INBOUND_ADDRESS_DELETED = "inbound_address.deleted"
     INBOUND_ADDRESS_UPDATED = "inbound_address.updated"
+    INBOUND_MESSAGE_DELETED = "inbound_message.deleted"
+    INBOUND_MESSAGE_READ = "inbound_message.read"
+    INBOUND_MESSAGE_REPLAYED = "inbound_message.replayed"
+    INBOUND_MESSAGE_SPAM = "inbound_message.spam"
     INBOUND_RECEIVED = "inbound.received"
     INBOUND_ROUTE_CREATED = "inbound_route.created"
     INBOUND_ROUTE_DELETED = "inbound_route.deleted"
@@ -126,7 +130,8 @@ MOVES: dict[Status, frozenset[Status]] = {
     Status.QUEUED: frozenset({Status.SCHEDULED}),
     Status.SENDING: frozenset({Status.QUEUED, Status.SENDING}),
     Status.DELIVERED: frozenset({Status.QUEUED, Status.SENDING}),
-    Status.BOUNCED: frozenset({Status.QUEUED, Status.SENDING, Status.DELIVERED}),
+    # A late bounce may follow the failure or rejection of another recipient (`late_bounce`).
+    Status.BOUNCED: frozenset({Status.QUEUED, Status.SENDING, Status.DELIVERED, Status.FAILED, Status.REJECTED}),
     Status.FAILED: frozenset({Status.QUEUED, Status.SENDING}),
     # One of several recipients may complain before the others are settled, or after they have bounced (`complain`).
     Status.COMPLAINED: frozenset({Status.DELIVERED, Status.SENDING, Status.BOUNCED, Status.FAILED, Status.REJECTED}),

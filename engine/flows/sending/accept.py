@@ -62,6 +62,7 @@ class Origin(Struct, frozen=True):
     source: str  # `api` or `smtp`
     reach: KeyRestrictions | None = None  # None for a key without restrictions, and for people
     resent_from: UUID | None = None  # the message whose content is resent
+    answers: UUID | None = None  # the received message that this one answers
 
 
 class Acceptor:
@@ -250,6 +251,7 @@ class Acceptor:
             "at": at,
             "max_bytes": self._settings.max_message_bytes,
             "resent_from": origin.resent_from,
+            "answers": origin.answers,
         }
 
     async def _replays_of(self, origin: Origin, given: Iterable[str | None]) -> dict[str, tuple[UUID, bytes]]:
