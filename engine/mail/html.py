@@ -43,8 +43,7 @@ _ATTRIBUTES: Final = {
     "time": "datetime",
     "ul": "type",
 }
-_PROPERTIES: Final = frozenset(
-    """
+_STYLES: Final = """
     background background-color border border-bottom border-bottom-color border-bottom-left-radius
     border-bottom-right-radius border-bottom-style border-bottom-width border-collapse border-color border-left
     border-left-color border-left-style border-left-width border-radius border-right border-right-color
@@ -56,8 +55,8 @@ _PROPERTIES: Final = frozenset(
     padding-right padding-top table-layout text-align text-decoration text-decoration-color text-decoration-line
     text-decoration-style text-indent text-transform vertical-align white-space width word-break word-spacing word-wrap
     overflow-wrap
-""".split()
-)  # noqa: SIM905
+"""
+_PROPERTIES: Final = frozenset(_STYLES.split())
 _declaration = re.compile(r"\s*+([A-Za-z-]{1,40})\s*+:\s*+(.*)", re.DOTALL).fullmatch
 # No url(), image-set(), var(), expression() or attr(), no escapes; negative lengths could cover what lies around.
 _value = re.compile(
