@@ -10,7 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from engine.areas.inbound_messages import store
-from engine.flows.receiving.receive_store import COPIES_KNOWN
+from engine.areas.inbound_messages.rules import COPIES_KNOWN
 from engine.ledger import heads
 from engine.store.queries import Conn, Queries
 
