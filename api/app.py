@@ -18,6 +18,7 @@ import structlog
 
 from api.areas.account import resources as account
 from api.areas.account_deletion import resources as account_deletion
+from api.areas.analytics import resources as analytics
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
@@ -84,10 +85,10 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
-        emails, messages, tails, statistics, templates, streams, suppressions, domains, webhooks, inbound_addresses,
-        inbound_messages, inbound_routes, inbound_domains, audit, api_keys,
+        emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
+        inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, audit, api_keys,
         account, auth, identity, email_verification, second_factor, passkeys,
-        sub_accounts, account_deletion, team, leads, mta_sts,
+        sub_accounts, account_deletion, team, leads,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())
 

@@ -9,7 +9,7 @@ import sys
 import click
 import structlog
 
-from ops.commands import accounts, delivery, inbound, logs, mail, service, shards, upkeep
+from ops.commands import accounts, delivery, inbound, logs, mail, reports, service, shards, upkeep
 from ops.commands.failures import FOREIGN, sentence
 from ops.commands.loadtests import GroupWithLoadtests
 
@@ -98,5 +98,6 @@ for command in (
     mail.message,
     mail.tail,
     mail.sink,
+    reports.reports,
 ):
     cli.add_command(command)

@@ -34,8 +34,8 @@ _caches_here: dict[str, WeakSet["Cache[Any, Any]"]] = defaultdict(WeakSet)  # th
 class Cache(Generic[Key, Value]):
     """Values of one kind by key, loaded on demand; concurrent loads of a key share one query.
 
-    `by_account`: each key is the id of an account or a tuple that begins with it, so that `drop` finds the entries of an
-    account; other caches are cleared instead.
+    `by_account`: each key is the id of an account or a tuple that begins with it, so that `drop` finds the entries of
+    an account; other caches are cleared instead.
     """
 
     def __init__(self, kind: str, load: Callable[[Key], Awaitable[Value]], *, by_account: bool = False) -> None:

@@ -23,9 +23,7 @@ class ReplyRequest(SendRequest, frozen=True, kw_only=True):
     """An answer to a received message: a send in which sender and recipient may be left out."""
 
     # Both are filled in before the send, which needs them.
-    from_: Annotated[
-        AddressText | None, Meta(description="Default: the address that the message was sent to")
-    ] = None  # type: ignore[assignment]
+    from_: Annotated[AddressText | None, Meta(description="Default: the address that the message was sent to")] = None  # type: ignore[assignment]
     to: Annotated[
         AddressText | Annotated[list[AddressText], Meta(min_length=1)] | None,
         Meta(description="Default: Reply-To of the message, else From"),

@@ -33,7 +33,7 @@ T = TypeVar("T")
 _log = structlog.get_logger("mx")
 
 
-class ReceivedEnvelope(Struct, frozen=True):
+class MessageOrigin(Struct, frozen=True):
     """Where a message came from. `mail_from` is "" for the null sender; `receiver` is our host name."""
 
     client_ip: str
@@ -43,7 +43,7 @@ class ReceivedEnvelope(Struct, frozen=True):
 
 
 async def authenticate(
-    message: bytes, envelope: ReceivedEnvelope, dns: AuthenticationDns, *, at: int, max_seconds: float = MAX_SECONDS
+    message: bytes, envelope: MessageOrigin, dns: AuthenticationDns, *, at: int, max_seconds: float = MAX_SECONDS
 ) -> AuthenticationVerdicts:
     """Return the verdicts on a message with CRLF line ends, after at most about `max_seconds`.
 
@@ -83,7 +83,7 @@ def dkim_verdict(results: Sequence[DkimResult], author_domain: str) -> Authentic
 class _MessageCheck:
     """The four checks of one message. `prepare` it first."""
 
-    def __init__(self, message: bytes, envelope: ReceivedEnvelope, dns: AuthenticationDns, at: int) -> None:
+    def __init__(self, message: bytes, envelope: MessageOrigin, dns: AuthenticationDns, at: int) -> None:
         self._octets = message
         self._envelope = envelope
         self._dns = dns
