@@ -190,7 +190,7 @@ async def _received(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> int
     async with pool.acquire() as connection:
         late = partial(_is_late, pace)
         gone = await purge_received.delete_received(connection, account, LAST_ID, late=late)
-    if late():
+    if gone and late():
         raise OutOfTime
     return gone
 

@@ -25,16 +25,18 @@ _FORGET_EMPTY_COUNTS = _SQL.command("forget_empty_counts")
 
 
 async def delete_received(connection: Conn, account: UUID, before: UUID, *, late: Callable[[], bool]) -> int:
-    """Delete the received messages of an account with ids below `before`, until `late`; return their number."""
+    """Delete the received messages of an account with ids below `before`, one transaction at least, until `late`.
+
+    Returns their number.
+    """
     gone = 0
-    while not late():
-        found = [row["id"] for row in await _NEXT.records(connection, account, before, MAX_ROWS)]
-        if not found:
-            break
+    while found := [row["id"] for row in await _NEXT.records(connection, account, before, MAX_ROWS)]:
         async with connection.transaction():
             await heads.lock(connection, [account])
             await store.delete(connection, account, found)
         gone += len(found)
+        if late():
+            break
         await asyncio.sleep(PAUSE_S)
     if gone:
         await _FORGET_EMPTY_COUNTS.execute(connection, account)

@@ -72,7 +72,7 @@ async def expired(connection: Conn, at: datetime, *, longest: timedelta) -> list
     """Return the partitions that no account keeps at `at`; they are dropped once they are counted."""
     return [
         partitions.partition_name(table, monday)
-        for table in (*MAIL, LOG)
+        for table in (*MAIL, *RECEIVED, LOG)
         for monday in await partitions.weeks(connection, table)
         if _end_of(monday) <= last_end(at - longest) and not await _unsent(connection, monday)
     ]
