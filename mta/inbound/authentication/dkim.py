@@ -157,7 +157,7 @@ def _canonicalization(value: str) -> tuple[bool, bool]:
 
 
 def _names(value: str, *, arc: bool) -> tuple[bytes, ...]:
-    names = tuple([name.strip(" \t\r\n").lower().encode("utf-8") for name in value.split(":")])
+    names = tuple(without_blanks(value).lower().encode("utf-8").split(b":"))
     if b"from" not in names:
         raise _SignatureError("the signature does not cover From")
     if arc and b"arc-seal" in names:
