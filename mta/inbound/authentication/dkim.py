@@ -16,7 +16,7 @@ from engine.mail.canonicalization import SignedMessage, relaxed_field, without_s
 from engine.mail.tag_list import BadTagList, base64_value, parse_tags, without_blanks
 from engine.store.resolver import ascii_domain
 from mta.inbound.authentication import public_keys
-from mta.inbound.authentication.dns import AuthenticationDns, printable
+from mta.inbound.authentication.dns import AuthenticationDns, is_domain, printable
 from mta.inbound.authentication.public_keys import KeyAlgorithm, UnusableKey, VerificationKey
 
 DkimWord = Literal["none", "pass", "fail", "policy", "neutral", "temperror", "permerror"]
@@ -109,7 +109,8 @@ def parsed(message: SignedMessage, place: int, *, arc: bool = False) -> DkimSign
         return DkimResult("permerror", domain, f"the signature has more than {MAX_TAG_OCTETS} octets")
     try:
         tags = parse_tags(value)
-        domain = ascii_domain(tags.get("d", "")) or ""
+        claimed = ascii_domain(tags.get("d", "")) or ""
+        domain = claimed if is_domain(claimed) else ""
         return _parsed(tags, place, domain, arc=arc)
     except BadTagList as error:
         return DkimResult("neutral", domain, printable(str(error)))

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from engine.store.deadlines import within
 from engine.store.resolver import Answered, NoData, NxDomain, Records, TemporaryFailure, ascii_domain
 from mta.inbound.authentication import spf_macros, spf_record
-from mta.inbound.authentication.dns import AuthenticationDns, is_queryable, printable
+from mta.inbound.authentication.dns import AuthenticationDns, is_domain, is_queryable, printable
 from mta.inbound.authentication.spf_macros import MacroValues, SpfSyntaxError
 from mta.inbound.authentication.spf_record import SpfMechanism, SpfRecord, SpfWord
 
@@ -86,7 +86,7 @@ async def check_host(
 def _checked_domain(domain: str) -> str | None:
     """Return the domain in A-labels; None if SPF has no meaning for it (RFC 7208 4.3)."""
     name = ascii_domain(domain) if domain and not domain.startswith("[") else None
-    return name if name is not None and "." in name and is_queryable(name) else None
+    return name if name is not None and "." in name and is_domain(name) else None
 
 
 class _Evaluation:
