@@ -22,7 +22,7 @@ from mta.inbound.authentication.public_keys import KeyAlgorithm, UnusableKey, Ve
 DkimWord = Literal["none", "pass", "fail", "policy", "neutral", "temperror", "permerror"]
 
 MAX_SIGNATURES: Final = 5
-MAX_CLOCK_SKEW_S: Final = 36_000  # ten hours, as dkimpy and OpenDKIM tolerate for clocks in the wrong time zone
+MAX_CLOCK_SKEW_S: Final = 36_000  # ten hours, as in dkimpy: clocks may have the wrong time zone
 MAX_TAG_OCTETS: Final = 16_384  # of one signature field
 _ALGORITHMS: Final[dict[str, KeyAlgorithm]] = {"rsa-sha256": "rsa", "ed25519-sha256": "ed25519"}
 _CANONICAL: Final = {"simple": False, "relaxed": True}
