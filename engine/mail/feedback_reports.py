@@ -29,7 +29,7 @@ MAX_ADDRESSES: Final = 100
 MAX_DOMAINS: Final = 100
 
 _REPORT: Final = "message/feedback-report"
-_message_id = re.compile(r"<([^<>\s]{1,250}@[^<>\s]{1,250})>").search
+_message_id = re.compile(r"<?([^<>\s]{1,250}@[^<>\s]{1,250})>?").match  # some reporters drop the brackets
 _feedback_line = re.compile(r"^feedback-type[ \t]*:", re.IGNORECASE | re.MULTILINE).search
 _REDACTED: Final = re.compile(r"redact|\[removed\]|\[hidden\]|^x+@|\*{2,}", re.IGNORECASE)
 

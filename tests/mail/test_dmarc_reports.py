@@ -147,7 +147,8 @@ def test_deviations_of_reporters_are_read(xml: bytes) -> None:
     [
         ("1793491200", DAY), ("1793491200.5", DAY),
         ("2026-11-01T00:00:00Z", DAY), ("2026-11-01 00:00:00", DAY),
-        ("302832000", datetime(1979, 8, 7, tzinfo=UTC)), ("", None), ("yesterday", None), ("9" * 40, None), ("-5", None),
+        ("302832000", datetime(1979, 8, 7, tzinfo=UTC)), ("", None), ("yesterday", None), ("9" * 40, None),
+        ("-5", None),
     ],
 )  # fmt: skip
 def test_dates(begin: str, expected: datetime | None) -> None:
