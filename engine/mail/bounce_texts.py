@@ -148,7 +148,7 @@ def _score(before: str, after: str, address: str) -> int:
 
 def _chosen(candidates: list[_Candidate]) -> list[_Candidate]:
     """Return each address of the best class once: known ones, then listed ones, then any with a hint of failure."""
-    for least in (5, 3, 1, 0, -1):
+    for least in (5, 3, 2, 1, 0, -1):
         found = [one for one in candidates if one.score >= least]
         if found:
             break
