@@ -141,7 +141,7 @@ def _microsoft(parts: Sequence[ReportPart]) -> Head | None:
             return {
                 "feedback-type": ["abuse"],
                 "original-rcpt-to": list(recipients),
-                "source-ip": head.get("x-sid-pra", [])[:0] or head.get("x-originating-ip", []),
+                "source-ip": head.get("x-originating-ip", []),
                 "user-agent": ["Microsoft JMRP"],
             }
     return None

@@ -155,6 +155,11 @@ def test_dates(begin: str, expected: datetime | None) -> None:
     assert read(document(row(), about=ABOUT.replace("1793491200", begin))).begin == expected
 
 
+def test_the_declared_encoding_counts_in_pieces_of_any_size() -> None:
+    xml = document(row(), start='<?xml version="1.0" encoding="windows-1252"?>').replace(b"Reporter", b"Rep\xf6rter")
+    assert {read(xml, size).reporter for size in (1, 7, 600, 100_000)} == {"Repörter"}
+
+
 def test_the_domain_of_the_policy_counts_where_a_row_names_none() -> None:
     [key] = read(document(row(header_from=""))).counts
     assert key.header_from == "example.com"
