@@ -178,7 +178,7 @@ class DeliveryProcess:
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
         self._presence = ProcessRegistration(pool, kind="mta", name=name, figures=self._figures)
-        self._stamps = Stamps(pool, [envelopes.keys, self.member.cache, *self.outbound.caches])
+        self._stamps = Stamps(pool, [envelopes.identities, self.member.cache, *self.outbound.caches])
         self._wakes = WakeListener(stores.listener)
 
     @classmethod

@@ -21,7 +21,7 @@ from ops.supervise import Supervisor
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 DEFAULT: Final = "default"  # ends what was set
-KINDS: Final = ("api", "relay", "mta", "worker")  # the other processes don't log through structlog
+KINDS: Final = ("api", "relay", "mx", "mta", "worker")  # the other processes don't log through structlog
 _ASK_S: Final = 10.0
 
 

@@ -20,12 +20,13 @@ from ops.supervise import ProcessSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOPBACK = "127.0.0.1"
-__all__ = ["PortTaken", "check_ports", "helpers", "processes", "relays", "server", "socket_names"]
+__all__ = ["PortTaken", "check_ports", "helpers", "mx_processes", "processes", "relays", "server", "socket_names"]
 
 HELPERS = ("dns", "sink")
 DRAIN_EXTRA_S = 5.0  # a drained process still has to close its pools
 HELPER_GRACE_S = 5.0
 RELAY_SOCKETS = (sockets.SUBMISSION, sockets.SUBMISSIONS)
+MX_SOCKETS = (sockets.SMTP,)
 _ANSWER_LIMIT_BYTES = 1024
 PRELOAD = "SERVICE_PRELOAD"  # LD_PRELOAD for the service's own processes only; drills use it to shift the clock
 
@@ -68,6 +69,9 @@ def processes(settings: Settings, listeners: ListeningSockets | None = None) -> 
     for number in range(1, relays(settings) + 1):
         name = f"relay-{number}"
         yield _served(name, ["ops.processes.relay", "--name", name], settings, listeners, RELAY_SOCKETS)
+    for number in range(1, mx_processes(settings) + 1):
+        name = f"mx-{number}"
+        yield _served(name, ["ops.processes.mx", "--name", name], settings, listeners, MX_SOCKETS)
     for number in range(1, settings.mta_workers + 1) if "mta" in kinds else ():
         name = f"mta-{number}"
         yield _served(name, ["mta.process", "--name", name], settings)
@@ -81,10 +85,16 @@ def relays(settings: Settings) -> int:
     return settings.relay_workers if certified and "relay" in settings.processes else 0
 
 
+def mx_processes(settings: Settings) -> int:
+    """Return the number of mx processes."""
+    return settings.mx_workers if "mx" in settings.processes else 0
+
+
 def socket_names(settings: Settings) -> list[str]:
     """Return the names of the sockets that this host's processes listen on."""
     names = [sockets.HTTP] if "api" in settings.processes else []
-    return names + (list(RELAY_SOCKETS) if relays(settings) else [])
+    names += RELAY_SOCKETS if relays(settings) else ()
+    return names + list(MX_SOCKETS if mx_processes(settings) else ())
 
 
 def check_ports(settings: Settings, given: Iterable[str] = ()) -> None:
@@ -218,14 +228,13 @@ def _api_is_ready(host: str, port: int) -> Callable[[int], Awaitable[bool]]:
     return probe
 
 
-async def greeting_of_relay(settings: Settings) -> bytes:
-    """Connect to the submission port and return its greeting; raises OSError."""
-    host = _connect_address(settings.submission_host)
-    reader, writer = await asyncio.open_connection(host, settings.submission_port, limit=_ANSWER_LIMIT_BYTES)
+async def smtp_greeting(settings: Settings, host: str, port: int) -> bytes:
+    """Connect to a port of submission or incoming mail and return its greeting; raises OSError."""
+    reader, writer = await asyncio.open_connection(_connect_address(host), port, limit=_ANSWER_LIMIT_BYTES)
     try:
         own = ip_address(writer.get_extra_info("sockname")[0])
         if any(own in network for network in settings.proxy_networks):
-            writer.write(b"PROXY UNKNOWN\r\n")  # the relay expects the PROXY header from this address
+            writer.write(b"PROXY UNKNOWN\r\n")  # the server expects the PROXY header from this address
         return await reader.read(_ANSWER_LIMIT_BYTES)
     finally:
         writer.close()

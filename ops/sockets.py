@@ -25,7 +25,7 @@ _ADDRESS_SETTINGS: Final = {  # name: the settings of host and port for a socket
     HTTP: ("api_host", "api_port"),
     SUBMISSION: ("submission_host", "submission_port"),
     SUBMISSIONS: ("submission_host", "submission_tls_port"),
-    SMTP: ("submission_host", "mx_port"),
+    SMTP: ("mx_host", "mx_port"),
 }
 KNOWN: Final = tuple(_ADDRESS_SETTINGS)
 

@@ -192,9 +192,16 @@ async def _restart_on_hangup(hangup: asyncio.Event, roller: Roller, console: UpC
 
 
 async def _stop_all(supervisor: Supervisor, listeners: ListeningSockets) -> None:
-    """Stop API and submission, then delivery, background work, local DNS and sink, then the embedded servers."""
+    """Stop API, submission and incoming mail, then delivery, background work, local helpers, embedded servers."""
     listeners.close()  # so that clients are refused once no process accepts, instead of waiting
-    for stage in (("api", "relay"), ("mta",), ("worker", "metrics"), process_specs.HELPERS, ("valkey",), ("postgres",)):
+    for stage in (
+        ("api", "relay", "mx"),
+        ("mta",),
+        ("worker", "metrics"),
+        process_specs.HELPERS,
+        ("valkey",),
+        ("postgres",),
+    ):
         await supervisor.stop(*(name for name in supervisor.pids() if rolling.kind(name) in stage))
 
 
@@ -290,6 +297,8 @@ def _ready_line(settings: Settings, took_s: float) -> str:
         parts.append(f"SMTP submission {settings.submission_host}:{settings.submission_port}")
     elif settings.relay_workers and "relay" in settings.processes:
         parts.append("no SMTP submission: set WAYBILL_TLS_CERT and WAYBILL_TLS_KEY")
+    if process_specs.mx_processes(settings):
+        parts.append(f"incoming mail {settings.mx_host}:{settings.mx_port}")
     if _runs_local_peers(settings):
         parts += [f"sink {settings.state / 'sink'}", f"first run {settings.state / _FIRST_RUN}"]
     return f"Waybill is ready in {took_s:.1f} s: " + " · ".join(parts)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from api.http import body_limits
 from api.http.services import ApiServices
 from engine.areas.api_keys.key_auth import Caller
+from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.sessions.session_auth import Person
 from engine.base import ids
 from engine.base.errors import ErrorType
@@ -62,11 +63,21 @@ class Call(Struct):
         return self.caller.account_id
 
     @property
+    def domains(self) -> frozenset[str] | None:
+        """Return the domains that the caller's key is limited to, None without such a limit."""
+        return None if self.caller is None or self.caller.reach is None else self.caller.reach.domains
+
+    @property
     def person(self) -> Person:
         """Return the signed-in person. Raises RuntimeError unless the operation requires a session."""
         if self.signed_in is None:
             raise RuntimeError("this operation has no signed-in person")
         return self.signed_in
+
+    @property
+    def reach(self) -> KeyRestrictions | None:
+        """Return the restrictions of the caller's key; None for a person, and for a key without any."""
+        return None if self.caller is None else self.caller.reach
 
     @property
     def actor(self) -> str:

@@ -53,6 +53,11 @@ def milliseconds(at: datetime) -> int:
     return (at - _EPOCH) // _MILLISECOND
 
 
+def at_milliseconds(unix_ms: int) -> datetime:
+    """Return the time of a Unix time in milliseconds."""
+    return _EPOCH + unix_ms * _MILLISECOND
+
+
 def seconds_until_next_day(at: datetime) -> int:
     """Return the seconds from `at` to the next midnight UTC, rounded up, for use as a Retry-After."""
     midnight = datetime.combine(at.date() + timedelta(days=1), datetime.min.time(), UTC)

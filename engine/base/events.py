@@ -24,7 +24,7 @@ class EventType(StrEnum):
 class AccountEvent(StrEnum):
     """Types of the events that concern an account, its people or its settings.
 
-    The service does not write ALERT_FIRED and INBOUND_RECEIVED yet; webhook endpoints can subscribe to them already.
+    The service does not write ALERT_FIRED yet; webhook endpoints can subscribe to it already.
     """
 
     ACCOUNT_CREATED = "account.created"
@@ -48,8 +48,21 @@ class AccountEvent(StrEnum):
     DOMAIN_KEY_ROTATED = "domain.key_rotated"
     DOMAIN_KEY_ROTATION_REQUESTED = "domain.key_rotation_requested"
     DOMAIN_REMOVED = "domain.removed"
+    DOMAIN_RETURN_PATH_FAILED = "domain.return_path_failed"
+    DOMAIN_RETURN_PATH_VERIFIED = "domain.return_path_verified"
+    DOMAIN_UPDATED = "domain.updated"
     DOMAIN_VERIFIED = "domain.verified"
+    INBOUND_ADDRESS_CREATED = "inbound_address.created"
+    INBOUND_ADDRESS_DELETED = "inbound_address.deleted"
+    INBOUND_ADDRESS_UPDATED = "inbound_address.updated"
+    INBOUND_MESSAGE_DELETED = "inbound_message.deleted"
+    INBOUND_MESSAGE_READ = "inbound_message.read"
+    INBOUND_MESSAGE_REPLAYED = "inbound_message.replayed"
+    INBOUND_MESSAGE_SPAM = "inbound_message.spam"
     INBOUND_RECEIVED = "inbound.received"
+    INBOUND_ROUTE_CREATED = "inbound_route.created"
+    INBOUND_ROUTE_DELETED = "inbound_route.deleted"
+    INBOUND_ROUTE_UPDATED = "inbound_route.updated"
     LEAD_RECEIVED = "lead.received"
     MEMBER_EMAIL_CHANGE_REQUESTED = "member.email_change_requested"
     MEMBER_EMAIL_CHANGED = "member.email_changed"
@@ -73,6 +86,7 @@ class AccountEvent(StrEnum):
     MEMBER_SECOND_FACTOR_ENABLED = "member.second_factor_enabled"
     MEMBER_SIGNED_IN = "member.signed_in"
     MEMBER_SIGNED_OUT = "member.signed_out"
+    MTA_STS_UPDATED = "mta_sts.updated"
     PLATFORM_APPOINTED = "platform.appointed"
     STREAM_CREATED = "stream.created"
     STREAM_DELETED = "stream.deleted"

@@ -15,12 +15,13 @@ from engine.base import settings as module
 from engine.base.settings import SECRETS, Settings, variable
 from engine.base.settings_groups import GROUP_OF
 
-READERS: Final = ("all", "start", "up", "api", "relay", "mta", "worker", "metrics", "dns", "sink")
+READERS: Final = ("all", "start", "up", "api", "relay", "mx", "mta", "worker", "metrics", "dns", "sink")
 UNSET: Final = "unset"
 _UNITS: Final = {"_s": "seconds", "_bytes": "bytes", "_port": "TCP port", "_bytes_per_s": "bytes per second"}
 _TYPES: Final[dict[str, str]] = {
     "bool": "true or false", "int": "whole number", "float": "number", "str": "text", "Path": "path",
-    "HostPort": "host:port", "SourceIp": "address, or address=name", "IPv4Network": "network", "IPv6Network": "network",
+    "HostPort": "host:port", "SocketAddress": "host:port or unix:/path", "SourceIp": "address, or address=name",
+    "IPv4Network": "network", "IPv6Network": "network",
 }  # fmt: skip
 
 

@@ -4,8 +4,8 @@ from typing import Final
 
 FIELDS: Final = {
     "Host": (
-        "state", "processes", "api_workers", "mta_workers", "relay_workers", "delivery", "python", "log_level",
-        "drain_s", "metrics_port", "sink_port", "dns_port",
+        "state", "processes", "api_workers", "mta_workers", "relay_workers", "mx_workers", "delivery", "python",
+        "log_level", "drain_s", "metrics_port", "sink_port", "dns_port",
     ),
     "Database and Redis": ("database_url", "redis_url"),
     "Secrets": ("key_pepper",),
@@ -19,7 +19,13 @@ FIELDS: Final = {
         "relay_sessions", "relay_sessions_each", "relay_idle_s", "relay_login_s", "relay_login_delay_s",
         "relay_session_s",
     ),
-    "Incoming mail": ("mx_port",),
+    "Incoming mail": (
+        "mx_host", "mx_port", "mx_sessions", "mx_sessions_each", "mx_idle_s", "mx_session_s", "inbound_max_bytes",
+        "inbound_max_inflight_bytes", "inbound_reject_score", "rspamd_url", "rspamd_required", "rspamd_timeout_s",
+        "clamd", "clamd_required", "clamd_timeout_s",
+        "policy_port", "policy_tls_port", "policy_http_port", "acme_directory", "acme_email",
+        "acme_authorities",
+    ),
     "Limits and rates": (
         "max_message_bytes", "max_inflight_bytes", "request_rate", "unauthenticated_rate", "sign_in_rate",
         "platform_daily_ceiling",

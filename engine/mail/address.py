@@ -81,6 +81,14 @@ def parse_mailbox(text: str) -> Mailbox:
     return Mailbox(_display_name(name.strip(" ")), _address(address.strip(" ")))
 
 
+def bare_address(text: str) -> str:
+    """Parse `local@domain`, without a name and brackets; raise BadAddress for anything else."""
+    mailbox = parse_mailbox(text)
+    if mailbox.name or "<" in text:
+        raise BadAddress("Give the address without a name, such as ann@example.com.")
+    return mailbox.address
+
+
 def check_sender(mailbox: Mailbox) -> None:
     """Raise BadAddress for a From mailbox whose display name contains an address of another domain."""
     shown = impersonated(mailbox)

@@ -26,6 +26,7 @@ from engine.mail.return_path_tokens import tokens_in
 
 MAX_MESSAGES: Final = 100  # reported messages that are read from one report
 MAX_ADDRESSES: Final = 100
+MAX_DOMAINS: Final = 100
 
 _REPORT: Final = "message/feedback-report"
 _message_id = re.compile(r"<([^<>\s]{1,250}@[^<>\s]{1,250})>").search

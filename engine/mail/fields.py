@@ -4,13 +4,13 @@ Written for mail from others, including hostile mail: every function is linear i
 """
 
 import binascii
-import codecs
 import re
 import unicodedata
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from engine.mail.address import BadAddress, Mailbox, parse_mailbox
+from engine.mail.charsets import decode_text
 
 MAX_HEADER: Final = 102_400  # octets of the whole header, as in Postfix's header_size_limit
 MAX_FIELDS: Final = 1_000
@@ -27,8 +27,6 @@ _trailing_comment = re.compile(r"([^\s()]+)[ \t]*\(([^()\\]*)\)").fullmatch
 _controls = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+").sub
 _hidden_control = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]").search  # all but the tab
 _mapped_stops = re.compile("[\u3002\uff0e\uff61]").search  # UTS 46 2.3 maps them to the full stop
-# Python codecs that are not charsets of mail: they evaluate escapes, or take quadratic time.
-_NO_CHARSET: Final = frozenset({"unicode-escape", "raw-unicode-escape", "idna", "punycode", "undefined"})
 
 
 class BadHeader(ValueError):  # noqa: N818 - named for what was given
@@ -149,12 +147,7 @@ def _word_octets(encoding: str, payload: str) -> bytes | None:
 
 def in_charset(octets: bytes, charset: str) -> str:
     """Decode bytes in a declared charset to text that UTF-8 can encode; use UTF-8 if the charset is unknown."""
-    try:
-        found = codecs.lookup(charset).name
-        text = octets.decode("utf-8" if found == "ascii" or found in _NO_CHARSET else found, "replace")
-        text.encode()
-    except (LookupError, ValueError):  # no text codec; UTF-7 that spells lone surrogates
-        return octets.decode("utf-8", "replace")
+    text, _ = decode_text(octets, charset or "utf-8")
     return text
 
 

@@ -1,14 +1,15 @@
 """Read stored MIME: the text, the HTML, the attachments.
 
-It reads messages that the service composed, and those from SMTP submission, which may be hostile. The parser of the
-standard library recurses into nested parts, splits a 40 MB message into half a million lines and raises six kinds of
-exceptions; this reader works on offsets within fixed limits, decodes only what is requested, and raises only
-UnreadableMail.
+It reads messages that the service composed, those from SMTP submission and those from the MX, which may be hostile. The
+parser of the standard library recurses into nested parts, splits a 40 MB message into half a million lines and raises
+six kinds of exceptions; this reader works on offsets within fixed limits, decodes only what is requested, and raises
+only UnreadableMail. `parts` never raises: it returns what exceeds a limit as one part.
 """
 
 import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from itertools import islice
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -33,11 +34,28 @@ _parameter = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.D
 _unescaped = re.compile(r"\\(.)", re.DOTALL).sub
 _after_delimiter = re.compile(rb"(--)?[ \t]*(?:\r?\n|\Z)").match
 _NOT_BASE64: Final = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
+_IDENTITY: Final = frozenset({"", "7bit", "8bit", "binary"})
+_UNDIVIDED: Final = "application/octet-stream"
 _segment = re.compile(r"(\d{1,3})(\*?)").fullmatch
 
 
 class UnreadableMail(ValueError):  # noqa: N818 - named for what was given
     """The message exceeds a limit of the reader, or has no such attachment."""
+
+
+class ReadLimit(StrEnum):
+    """The limit that a message exceeds."""
+
+    PARTS = "too_many_parts"
+    DEPTH = "nested_too_deep"
+    BOUNDARIES = "too_many_boundaries"
+
+
+_LIMIT_TEXTS: Final = {
+    ReadLimit.PARTS: f"The message has more than {MAX_PARTS} parts.",
+    ReadLimit.DEPTH: f"The message nests deeper than {MAX_DEPTH} multiparts.",
+    ReadLimit.BOUNDARIES: "The message has too many lines that look like part boundaries.",
+}
 
 
 class Bodies(Struct, frozen=True):
@@ -75,24 +93,29 @@ class Entity(NamedTuple):
     message: bool
 
 
-class _Part(NamedTuple):
-    """A leaf of the MIME tree: its fields, and the offsets of its content in the message."""
+class MailPart(NamedTuple):
+    """A leaf of the MIME tree: its fields, and the offsets of its content in the message.
+
+    `limit` is the limit because of which the reader did not divide this part, or an entity around it.
+    """
 
     kind: str  # "text/plain"
-    charset: str
+    charset: str  # as declared; "" where none is
     encoding: str
     attached: bool
     start: int
     end: int
     names: tuple[str, ...] = ()
     cid: str | None = None
+    inline: bool = False  # Content-Disposition says so
+    limit: ReadLimit | None = None
 
 
 class _Node(NamedTuple):
     """An entity with the offsets of its children; `message`: it has the header of a message."""
 
     start: int
-    part: _Part
+    part: MailPart
     boundary: bytes  # b"": no multipart
     inner: Sequence[tuple[int, int]] = ()
     message: bool = False
@@ -136,38 +159,86 @@ def files(mime: bytes) -> Iterator[File]:
             yield File(part.names, part.kind, _content(mime, part), part.cid)
 
 
+def parts(mime: bytes) -> Iterator[MailPart]:
+    """Yield all leaves in order, and what exceeds a limit as an attached leaf; never raises.
+
+    A multipart without a delimiter line is treated as plain text.
+    """
+    limit: ReadLimit | None = None
+    for node in _nodes(mime):
+        limit = limit or node.part.limit
+        if not node.inner:
+            yield _leaf(node)._replace(limit=limit)
+            limit = None
+
+
+def content(mime: bytes, part: MailPart, max_octets: int | None = None) -> tuple[bytes, bool]:
+    """Return the decoded content of a part, and True if its encoding is damaged; never raises.
+
+    Decodes only the first `max_octets` octets of the encoded content if given.
+    """
+    end = part.end if max_octets is None else min(part.end, part.start + max_octets - max_octets % 4)
+    raw = mime[part.start : end]
+    if part.encoding == "base64":
+        return _from_base64(raw)
+    if part.encoding == "quoted-printable":
+        return binascii.a2b_qp(raw), False
+    return raw, part.encoding not in _IDENTITY
+
+
 def entities(mime: bytes) -> Iterator[Entity]:
     """Yield all entities, parents before children, also those of attached messages. Raises UnreadableMail."""
     for node in _nodes(mime, into_messages=True):
-        part = node.part
+        part = _within_limits(node)
         yield Entity(node.start, part.start, part.end, part.kind, part.encoding, bool(node.inner), node.message)
 
 
-def _leaves(mime: bytes) -> Iterator[_Part]:
-    """Yield all leaves in order; a multipart without a delimiter line is treated as plain text."""
+def _leaves(mime: bytes) -> Iterator[MailPart]:
+    """Yield all leaves in order. Raises UnreadableMail."""
     for node in _nodes(mime):
+        _within_limits(node)
         if not node.inner:
-            yield node.part._replace(kind="text/plain") if node.boundary else node.part
+            yield _leaf(node)
+
+
+def _leaf(node: _Node) -> MailPart:
+    if node.boundary and node.part.limit is None:
+        return node.part._replace(kind="text/plain")
+    return node.part
+
+
+def _within_limits(node: _Node) -> MailPart:
+    if node.part.limit is not None:
+        raise UnreadableMail(_LIMIT_TEXTS[node.part.limit])
+    return node.part
 
 
 def _nodes(mime: bytes, *, into_messages: bool = False) -> Iterator[_Node]:
-    """Walk the tree in order without recursion; `into_messages` descends into message/rfc822."""
+    """Walk the tree in order without recursion; `into_messages` descends into message/rfc822.
+
+    A node whose part has a `limit` stands for itself and for all that could not be divided.
+    """
     waiting = [(0, len(mime), 0, True)]
     nodes = 0
     while waiting:
         start, end, depth, message = waiting.pop()
         nodes += 1
         if nodes > MAX_PARTS:
-            raise UnreadableMail(f"The message has more than {MAX_PARTS} parts.")
+            last = waiting[0][1] if waiting else end
+            rest = MailPart(_UNDIVIDED, "", "", attached=True, start=start, end=last, limit=ReadLimit.PARTS)
+            yield _Node(start, rest, b"")
+            return
         node = _node(mime, start, end)
         part, inside = node.part, into_messages and node.part.kind == "message/rfc822"
+        if (node.boundary or inside) and depth == MAX_DEPTH:
+            yield node._replace(part=part._replace(attached=True, limit=ReadLimit.DEPTH), message=message)
+            continue
         if node.boundary:
-            node = node._replace(inner=_divided(mime, part, node.boundary), message=message)
+            inner, limit = _divided(mime, part, node.boundary)
+            node = node._replace(part=part._replace(limit=limit), inner=inner, message=message)
         elif message or inside:
             node = node._replace(inner=[(part.start, part.end)] if inside else (), message=message)
         yield node
-        if node.inner and depth == MAX_DEPTH:
-            raise UnreadableMail(f"The message nests deeper than {MAX_DEPTH} multiparts.")
         waiting += [(a, b, depth + 1, inside) for a, b in reversed(node.inner)]
 
 
@@ -192,10 +263,11 @@ def _node(mime: bytes, start: int, end: int) -> _Node:
         or any(name.startswith("name") for name in parameters)
         or (not boundary and kind not in {"text/plain", "text/html"})
     )
-    charset = parameters.get("charset", "utf-8")
+    charset = parameters.get("charset", "")
     names = _names(_parameters(declared), parameters) if attached else ()
     cid = fields[b"id"].strip().removeprefix("<").removesuffix(">") if attached and b"id" in fields else None
-    return _Node(start, _Part(kind, charset, encoding, attached, body, end, names, cid or None), boundary)
+    inline = disposition.lstrip().startswith("inline")
+    return _Node(start, MailPart(kind, charset, encoding, attached, body, end, names, cid or None, inline), boundary)
 
 
 def _header_bounds(mime: bytes, start: int, end: int) -> tuple[int, int]:
@@ -255,27 +327,34 @@ def _extended(parameters: Mapping[str, str], word: str) -> str | None:
     return in_charset(octets, charset or "utf-8")
 
 
-def _divided(mime: bytes, part: _Part, boundary: bytes) -> list[tuple[int, int]]:
-    """Return the offsets of the entities between the delimiter lines of a multipart (RFC 2046 5.1.1)."""
+def _divided(mime: bytes, part: MailPart, boundary: bytes) -> tuple[list[tuple[int, int]], ReadLimit | None]:
+    """Return the offsets of the entities between the delimiter lines of a multipart (RFC 2046 5.1.1).
+
+    The last entity is all of the rest if there are too many.
+    """
     line = b"\n--" + boundary
     entities: list[tuple[int, int]] = []
-    opened = -1
+    opened, limit = -1, None
     for at, after, closing in _delimiters(mime, part, line):
+        if after < 0 or len(entities) > MAX_PARTS:
+            limit = ReadLimit.BOUNDARIES if after < 0 else ReadLimit.PARTS
+            break
         if opened >= 0:
             before = at - 1 if at > opened and mime[at - 1] == 0x0D else at
             entities.append((opened, max(opened, before)))
         opened = after
         if closing:
-            return entities
-        if len(entities) > MAX_PARTS:
-            raise UnreadableMail(f"The message has more than {MAX_PARTS} parts.")
-    if opened >= 0:  # cut off before its closing delimiter
-        entities.append((opened, part.end))
-    return entities
+            return entities, None
+    if opened >= 0 or limit:  # cut off before its closing delimiter
+        entities.append((max(opened, part.start), part.end))
+    return entities, limit
 
 
-def _delimiters(mime: bytes, part: _Part, line: bytes) -> Iterator[tuple[int, int, bool]]:
-    """Yield per delimiter line: the offset of its preceding line feed, the offset after it, and True if it closes."""
+def _delimiters(mime: bytes, part: MailPart, line: bytes) -> Iterator[tuple[int, int, bool]]:
+    """Yield per delimiter line: the offset of its preceding line feed, the offset after it, and True if it closes.
+
+    The offset after it is -1 where the reader stops because too many lines look like delimiters.
+    """
     at = part.start - 1 if mime.startswith(line[1:], part.start, part.end) else -1
     if at < 0:
         at = mime.find(line, part.start, part.end)
@@ -287,29 +366,24 @@ def _delimiters(mime: bytes, part: _Part, line: bytes) -> Iterator[tuple[int, in
             yield at, found.end(), found[1] is not None
         # The line feed that ends one delimiter line may begin the next.
         at = mime.find(line, at + len(line), part.end)
-    raise UnreadableMail("The message has too many lines that look like part boundaries.")
+    yield at, -1, False
 
 
-def _content(mime: bytes, part: _Part) -> bytes:
-    raw = mime[part.start : part.end]
-    if part.encoding == "base64":
-        return _from_base64(raw)
-    if part.encoding == "quoted-printable":
-        return binascii.a2b_qp(raw)
-    return raw
+def _content(mime: bytes, part: MailPart) -> bytes:
+    return content(mime, part)[0]
 
 
-def _from_base64(raw: bytes) -> bytes:
-    """Decode as much as possible: skip foreign characters, drop an incomplete end."""
+def _from_base64(raw: bytes) -> tuple[bytes, bool]:
+    """Decode as much as possible: skip foreign characters, drop an incomplete end; True if the end is incomplete."""
     try:
-        return binascii.a2b_base64(raw)
+        return binascii.a2b_base64(raw), False
     except binascii.Error:
         letters = raw.translate(None, _NOT_BASE64)
         size = len(letters) - (len(letters) % 4 == 1)
-        return binascii.a2b_base64(letters[:size] + b"=" * (-size % 4))
+        return binascii.a2b_base64(letters[:size] + b"=" * (-size % 4)), True
 
 
-def _text(mime: bytes, part: _Part) -> str:
+def _text(mime: bytes, part: MailPart) -> str:
     """Decode a part to text with LF line ends that can be encoded in UTF-8 again."""
-    text = in_charset(_content(mime, part), part.charset.strip("'\" ") or "utf-8")
+    text = in_charset(_content(mime, part), part.charset)
     return text.replace("\r\n", "\n").replace("\r", "\n")

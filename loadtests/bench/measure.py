@@ -13,7 +13,7 @@ from msgspec import Struct
 from ops import interpreter
 
 PROC: Final = Path("/proc")
-SERVER_ROLES: Final = ("api", "relay", "mta", "worker", "postgres", "redis")
+SERVER_ROLES: Final = ("api", "relay", "mx", "mta", "worker", "postgres", "redis")
 OUTSIDE_ROLES: Final = ("generator", "sink", "dns")
 _TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
 _SYNCS: Final = 50

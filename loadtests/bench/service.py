@@ -13,7 +13,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -122,7 +122,13 @@ class BenchService:
 
 @asynccontextmanager
 async def own_service(
-    given: Settings, say: Callable[[str], None], *, delivering: bool, tls: bool, rsa: bool = False
+    given: Settings,
+    say: Callable[[str], None],
+    *,
+    delivering: bool,
+    tls: bool,
+    rsa: bool = False,
+    zone: Mapping[str, Sequence[str]] | None = None,
 ) -> AsyncIterator[BenchService]:
     """Run a service; enter from the main thread.
 
@@ -130,7 +136,7 @@ async def own_service(
     replaced.
     Without `delivering` the mta processes wait for `start_delivery`; with `tls` the sink offers STARTTLS; with `rsa`
     mail
-    is signed once, as for a domain without a published Ed25519 key. Raises what `ops up` raises.
+    is signed once, as for a domain without a published Ed25519 key. `zone` holds TXT records for the local DNS responder, by name. Raises what `ops up` raises.
     """
     with _folder() as state:
         postgres, valkey = PostgresServer(state), ValkeyServer(state)
@@ -144,7 +150,9 @@ async def own_service(
                     settings = _settings(given, state, postgres.url, valkey.url)
                     await migrate(postgres.url)
                     async with admin.opened(settings) as pool:
-                        access = await _start_all(settings, supervisor, pool, delivering=delivering, tls=tls, rsa=rsa)
+                        access = await _start_all(
+                            settings, supervisor, pool, delivering=delivering, tls=tls, rsa=rsa, zone=zone
+                        )
                         yield BenchService(settings, supervisor, pool, access)
                 finally:
                     await _stop_all(supervisor)
@@ -155,11 +163,18 @@ async def own_service(
 
 
 async def _start_all(
-    settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, *, delivering: bool, tls: bool, rsa: bool
+    settings: Settings,
+    supervisor: Supervisor,
+    pool: asyncpg.Pool,
+    *,
+    delivering: bool,
+    tls: bool,
+    rsa: bool,
+    zone: Mapping[str, Sequence[str]] | None,
 ) -> BenchAccess:
     process_specs.empty_metrics(settings.state)
     for spec in process_specs.helpers(settings):
-        supervisor.start(_measuring(spec, tls=tls) if spec.name == "sink" else spec)
+        supervisor.start(_measuring(spec, tls=tls) if spec.name == "sink" else _with_zone(spec, settings.state, zone))
     await supervisor.wait_ready(*process_specs.HELPERS, timeout_s=READY_S)
     access = await _make_account(settings, pool)
     if rsa:
@@ -190,6 +205,15 @@ def _measuring(sink: ProcessSpec, *, tls: bool) -> ProcessSpec:
     """Let the sink keep one line per message: creating a file costs more than receiving the message."""
     more = ("--store-mode", "index", *(() if tls else ("--no-tls",)))
     return dataclasses.replace(sink, argv=(*sink.argv, *more))
+
+
+def _with_zone(responder: ProcessSpec, state: Path, zone: Mapping[str, Sequence[str]] | None) -> ProcessSpec:
+    """Let the DNS responder serve the records of `zone` too."""
+    if zone is None:
+        return responder
+    file = state / "zone.json"
+    file.write_bytes(msgspec.json.encode(zone))
+    return dataclasses.replace(responder, argv=(*responder.argv, "--zone", str(file)))
 
 
 async def _make_account(settings: Settings, pool: asyncpg.Pool) -> BenchAccess:

@@ -29,8 +29,12 @@ from ops.commands.base import as_json
 @click.option("--readers", is_flag=True, help="Measure the CPU cost of the worst input of each parser instead.")
 @click.option("--only", help="With --readers: only cases that contain this text.")
 @click.option("--relay", is_flag=True, help="Compare acceptance over SMTP and HTTP instead.")
+@click.option("--mx", is_flag=True, help="Measure receiving mail instead; --tls and --each 1: a TLS session a message.")
+@click.option("--idle", type=click.IntRange(0, 10_000), default=0, help="With --mx: sessions that stay open and idle.")
 @click.option("--lock-step", is_flag=True, help="With --relay: wait for each reply instead of pipelining.")
-@click.option("--each", type=click.IntRange(min=0), default=0, help="With --relay: messages per session; 0: no limit.")
+@click.option(
+    "--each", type=click.IntRange(min=0), default=0, help="With --relay and --mx: messages per session; 0: no limit."
+)
 @click.option("--batch", type=click.IntRange(1, 100), default=1, show_default=True, help="Messages per request.")
 @click.option(
     "--delivery-only", is_flag=True, help="The same as --drain with all --messages, queued in batches of 100."
@@ -54,13 +58,15 @@ def bench(
     readers: bool,
     only: str | None,
     relay: bool,
+    mx: bool,
+    idle: int,
     lock_step: bool,
     each: int,
     delivery_only: bool,
     **options: Any,
 ) -> None:
     """Start a separate service and measure message rate, CPU per message and latencies."""
-    from loadtests.bench import run, run_people, run_readers, run_relay, run_tails, run_webhooks  # noqa: PLC0415
+    from loadtests.bench import run, run_mx, run_people, run_readers, run_relay, run_tails, run_webhooks  # noqa: PLC0415
 
     if tails is not None:
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
@@ -71,6 +77,9 @@ def bench(
     if relay:
         chosen = {name: options[name] for name in ("messages", "connections", "runs", "profile", "as_json")}
         raise click.exceptions.Exit(run_relay(**chosen, pipelined=not lock_step, each=each))
+    if mx:
+        chosen = {name: options[name] for name in ("messages", "connections", "runs", "profile", "as_json", "tls")}
+        raise click.exceptions.Exit(run_mx(**chosen, each=each, idle=idle))
     if webhooks:
         chosen = {name: options[name] for name in ("profile", "as_json")}
         raise click.exceptions.Exit(run_webhooks(deliveries=options["messages"], hanging=hanging, **chosen))

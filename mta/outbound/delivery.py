@@ -15,8 +15,8 @@ class ActiveDelivery:
     """A queue row in memory, on its way to its site."""
 
     __slots__ = (
-        "_everybody", "entry", "envelope", "keys", "loaded_at", "pairs", "row", "settling", "signature", "simulated",
-        "suppressed", "taken", "taken_at", "tries", "waits",
+        "_everybody", "entry", "envelope", "keys", "loaded_at", "pairs", "return_path_host", "row",
+        "settling", "signature", "simulated", "suppressed", "taken", "taken_at", "tries", "waits",
     )  # fmt: skip
 
     def __init__(self, row: Row, entry: "HintEntry | None", loaded_at: float, *, simulated: bool = False) -> None:
@@ -29,6 +29,7 @@ class ActiveDelivery:
         self.taken_at = loaded_at
         self.taken: Taken | None = None  # warm-up quota reserved for it, until it is tried
         self.keys: Sequence[dkim.SigningKey] = ()
+        self.return_path_host = ""  # set with the keys
         self.suppressed: dict[str, str] = {}  # address -> reason
         self.signature = row.signature
         self.envelope: Envelope | None = None

@@ -13,6 +13,7 @@ import asyncpg
 import msgspec
 
 from engine.areas.domains import store as domains
+from engine.areas.domains.types import SendingIdentity
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.queue import Row
@@ -40,12 +41,14 @@ class EnvelopeBuilder:
         self._bounce_domain = f"bounces.{settings.mail_host}"
         self._recent: OrderedDict[UUID, bytes] = OrderedDict()
         self.large = asyncio.Semaphore(MAX_LARGE)
-        self.keys: Cache[tuple[UUID, str], Sequence[dkim.SigningKey]] = Cache("domains", self._load)
+        self.identities: Cache[tuple[UUID, str], SendingIdentity] = Cache("domains", self._load, by_account=True)
 
     async def load_keys(self, delivery: ActiveDelivery) -> bool:
         """Load the signing keys for a delivery; return False if its domain has no key any more."""
-        delivery.keys = await self.keys.get((delivery.row.account_id, delivery.row.from_domain))
-        return bool(delivery.keys)
+        identity = await self.identities.get((delivery.row.account_id, delivery.row.from_domain))
+        delivery.keys = identity.keys
+        delivery.return_path_host = identity.return_path_host or self._bounce_domain
+        return bool(identity.keys)
 
     async def fetch_body(self, delivery: ActiveDelivery) -> None:
         """Load a large body into memory; the caller holds one of the `large` permits until it is sent."""
@@ -82,7 +85,7 @@ class EnvelopeBuilder:
         alone = len(addresses) == 1
         place = next(place for place, address in delivery.pairs if address == addresses[0]) if alone else SHARED
         return Envelope(
-            return_path(self._path_key, row.message_id, place, self._bounce_domain),
+            return_path(self._path_key, row.message_id, place, delivery.return_path_host),
             addresses,
             (delivery.signature, _body(row)),
             eight_bit=not _body(row).isascii(),  # composed mail is 7-bit; mail submitted over SMTP need not be
@@ -99,9 +102,9 @@ class EnvelopeBuilder:
                 self._recent.popitem(last=False)
         return known
 
-    async def _load(self, key: tuple[UUID, str]) -> Sequence[dkim.SigningKey]:
+    async def _load(self, key: tuple[UUID, str]) -> SendingIdentity:
         account, name = key
-        return await domains.signing_keys(self._pool, account, name, pepper=self._pepper)
+        return await domains.sending_identity(self._pool, account, name, pepper=self._pepper)
 
 
 def _body(row: Row) -> bytes:

@@ -180,7 +180,7 @@ class RouteStage:
     async def _load_keys(self, delivery: ActiveDelivery) -> bool:
         """Load the keys; for unproven domains few at a time, so that others find a database connection."""
         row = delivery.row
-        if row.domain in self._proven or self._envelopes.keys.peek((row.account_id, row.from_domain)) is not None:
+        if row.domain in self._proven or self._envelopes.identities.peek((row.account_id, row.from_domain)) is not None:
             return await self._envelopes.load_keys(delivery)
         async with self._key_loads:
             return await self._envelopes.load_keys(delivery)

@@ -4,7 +4,6 @@ The methods `smtp_VERB` carry the names by which aiosmtpd finds commands.
 """
 # ruff: noqa: N802 - smtp_MAIL and its like are aiosmtpd's names
 
-import ssl
 from typing import Final, Protocol
 
 import structlog
@@ -15,14 +14,13 @@ from engine.base.errors import ErrorType, Refusal, unavailable
 from engine.base.memory_pool import MemoryPool
 from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
-from engine.base.transfer_rate import TransferRate
 from engine.mail.address import BadAddress, Mailbox, canonical, parse_mailbox
 from engine.store import rate_limits
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.rate_limits import RateLimiter
 from mta.smtp.server import commands
-from mta.smtp.server.aiosmtpd_session import AiosmtpdSession
 from mta.smtp.server.commands import BadCommand
+from mta.smtp.server.esmtp_session import EsmtpSession, SessionServer
 from mta.smtp.server.reader import ContentDropped, ReceivedContent
 from mta.submission import replies
 from mta.submission.auth import LoginRefused, SubmissionAuth, SubmissionLogin
@@ -36,7 +34,7 @@ _WITHOUT_LOGIN: Final = _WITHOUT_TLS
 _log = structlog.get_logger("relay")
 
 
-class SessionServer(Protocol):
+class SubmissionSessionServer(SessionServer, Protocol):
     """The parts of `SubmissionServer` that a session uses."""
 
     settings: Settings
@@ -45,31 +43,16 @@ class SessionServer(Protocol):
     submitter: Submitter
     memory: MemoryPool
 
-    @property
-    def tls_context(self) -> ssl.SSLContext:
-        """Return the TLS context for new handshakes."""
 
-    def count_connection(self, result: str) -> None:
-        """Count a connection by its result, such as `handshake` for one that failed."""
-
-    def session_ended(self, session: "SubmissionSession") -> None:
-        """Free the seat of a session."""
-
-
-class SubmissionSession(AiosmtpdSession):
+class SubmissionSession(EsmtpSession):
     """The session of one connection; before TLS and AUTH it refuses all commands but HELP and the like."""
 
-    def __init__(self, server: SessionServer, address: str, *, secured: bool) -> None:
+    def __init__(self, server: SubmissionSessionServer, address: str, *, secured: bool) -> None:
         settings = server.settings
         self._server = server
         self._login: SubmissionLogin | None = None
-        self._greeted = self._extended = False  # HELO or EHLO was said; it was EHLO
-        self._sender: str | None = None  # of the message in progress, as MAIL gave it
-        self._smtputf8 = False
-        self._recipients: dict[str, Mailbox] = {}
-        self._rcpts = 0
-        self._overflowed = False
         super().__init__(
+            server,
             hostname=settings.mail_host,
             max_message_bytes=settings.max_message_bytes,
             address=address,
@@ -90,10 +73,6 @@ class SubmissionSession(AiosmtpdSession):
         """Return True after AUTH; before it, the time to log in is the only limit."""
         return self._login is not None
 
-    def session_ended(self) -> None:
-        """Free the session's seat."""
-        self._server.session_ended(self)
-
     def refusal_before(self, verb: str) -> str | None:
         """Refuse commands that need TLS or AUTH before these (RFC 3207 4, RFC 4954 6)."""
         if not self.secured and verb not in _WITHOUT_TLS:
@@ -102,49 +81,18 @@ class SubmissionSession(AiosmtpdSession):
             return "530 5.7.0 [unauthorized] Say AUTH first"
         return None
 
-    def _forget_transaction(self) -> None:
-        self._sender = None
+    def forget_transaction(self) -> None:
+        """Discard the message in progress."""
+        self._sender: str | None = None  # as MAIL gave it
         self._smtputf8 = self._overflowed = False
-        self._recipients = {}
+        self._recipients: dict[str, Mailbox] = {}
         self._rcpts = 0
 
-    # -- greeting, TLS and AUTH ------------------------------------------------------------------------
+    def extensions(self) -> list[str]:
+        """Return the extensions; RFC 4954 4: AUTH only over TLS."""
+        return [*super().extensions(), "AUTH PLAIN LOGIN"] if self.secured else super().extensions()
 
-    async def smtp_EHLO(self, hostname: str) -> None:
-        """Greet the client and list the extensions (RFC 5321 4.1.1.1)."""
-        commands.parse_host(hostname)
-        self._greeted = True
-        self._extended = True
-        self._forget_transaction()
-        lines = [
-            self.hostname, "PIPELINING", f"SIZE {self._server.settings.max_message_bytes}", "8BITMIME", "SMTPUTF8",
-            "ENHANCEDSTATUSCODES",
-        ]  # fmt: skip
-        # RFC 4954 4, RFC 3207 4.2: passwords only over TLS, and TLS once.
-        lines.append("AUTH PLAIN LOGIN" if self.secured else "STARTTLS")
-        for line in lines[:-1]:
-            self.say(f"250-{line}")
-        self.say(f"250 {lines[-1]}")
-
-    async def smtp_HELO(self, hostname: str) -> None:
-        """Greet a client that uses no extensions."""
-        commands.parse_host(hostname)
-        self._greeted = True
-        self._extended = False
-        self._forget_transaction()
-        self.say(f"250 {self.hostname}")
-
-    async def smtp_STARTTLS(self, argument: str) -> None:
-        """Negotiate TLS, then discard the earlier commands of the client (RFC 3207 4.2)."""
-        if self.secured:
-            raise BadCommand("503 5.5.1 TLS is on already")
-        if argument:
-            raise BadCommand("501 5.5.4 STARTTLS takes nothing")
-        if not await self.upgrade_to_tls(self._server.tls_context):
-            self._server.count_connection("handshake")
-            return
-        self._greeted = self._extended = False
-        self._forget_transaction()
+    # -- AUTH and messages ------------------------------------------------------------------------
 
     async def smtp_AUTH(self, argument: str) -> None:
         """Log in by PLAIN or LOGIN, over TLS only: any user name, and an API key as the password."""
@@ -152,7 +100,7 @@ class SubmissionSession(AiosmtpdSession):
             raise BadCommand("538 5.7.11 Say STARTTLS first; a password sent in clear should be revoked")
         if self._login is not None:
             raise BadCommand("503 5.5.1 You are logged in already")
-        if not self._extended:
+        if not self.extended:
             raise BadCommand("503 5.5.1 Say EHLO first")
         password = await self.ask_password(argument)
         if password is None:  # the mechanism has said why: cancelled, or not base64
@@ -187,12 +135,12 @@ class SubmissionSession(AiosmtpdSession):
 
         Only the form of the sender is checked: bounces return to Waybill, and From decides which domain sends.
         """
-        if not self._greeted:
+        if not self.helo:
             raise BadCommand("503 5.5.1 Say EHLO first")
         if self._sender is not None:
             raise BadCommand("503 5.5.1 A message is under way; say RSET to begin another")
         asked = commands.parse_mail(
-            argument, extended=self._extended, max_octets=self._server.settings.max_message_bytes
+            argument, extended=self.extended, max_octets=self._server.settings.max_message_bytes
         )
         refusal = await self._refusal_to_send()
         if refusal is not None:
@@ -228,7 +176,7 @@ class SubmissionSession(AiosmtpdSession):
             self.say("421 4.7.0 Too many recipients")
             self.closing = True
             return
-        address = commands.parse_rcpt(argument, smtputf8=self._smtputf8, extended=self._extended)
+        address = commands.parse_rcpt(argument, smtputf8=self._smtputf8, extended=self.extended)
         try:
             mailbox = parse_mailbox(address)
             key = canonical(mailbox.address)
@@ -250,28 +198,16 @@ class SubmissionSession(AiosmtpdSession):
             raise BadCommand("554 5.5.1 There is no valid recipient")
         if argument:
             raise BadCommand("501 5.5.4 DATA takes nothing")
-        self.say("354 End with a dot on a line of its own")
-        settings = self._server.settings
-        pace = TransferRate(
-            self.loop.time(), deadline_s=settings.relay_session_s, min_bytes_per_s=settings.body_min_bytes_per_s
-        )
         assert self._login is not None
         caller = self._login.caller
         reservation = self._server.memory.open(caller.account_id, caller.key_id)
         try:
-            content = await self.reader.content(
-                settings.max_message_bytes, reservation, lambda size: self._allow_content(pace, size)
-            )
-            self.allow()
+            slowest = self._server.settings.body_min_bytes_per_s
+            content = await self.read_content(reservation, min_bytes_per_s=slowest)
             self.say(await self._submit(content))
         finally:
             reservation.release()
-            self._forget_transaction()
-
-    def _allow_content(self, pace: TransferRate, size: int) -> None:
-        """Limit the wait for more content to the idle time, and to what the minimum rate allows for `size` octets."""
-        allowed = min(self._server.settings.relay_idle_s, pace.timeout_s(size, self.loop.time()))
-        self.allow(max(allowed, 0.001))
+            self.forget_transaction()
 
     async def _submit(self, content: ReceivedContent) -> str:
         if content.dropped is ContentDropped.SIZE:
@@ -295,30 +231,6 @@ class SubmissionSession(AiosmtpdSession):
             self.errors = self.idle_commands = 0
         return reply
 
-    async def smtp_RSET(self, argument: str) -> None:
-        """Forget the message in progress."""
-        if argument:
-            raise BadCommand("501 5.5.4 RSET takes nothing")
-        self._forget_transaction()
-        self.say("250 2.0.0 ok")
-
-    async def smtp_NOOP(self, _: str) -> None:
-        """Do nothing, as RFC 5321 4.1.1.9 defines NOOP."""
-        self.say("250 2.0.0 ok")
-
-    async def smtp_VRFY(self, _: str) -> None:
-        """Answer without telling whether an address exists (RFC 5321 7.3)."""
-        self.say("252 2.5.0 Send a message and see")
-
-    async def smtp_EXPN(self, _: str) -> None:
-        """Refuse EXPN: there are no mailing lists."""
-        raise BadCommand("502 5.5.1 EXPN is not for this server")
-
     async def smtp_HELP(self, _: str) -> None:
         """Explain how to log in."""
         self.say("214 2.0.0 Log in with any user name and an API key as the password")
-
-    async def smtp_QUIT(self, _: str) -> None:
-        """End the session."""
-        self.say("221 2.0.0 Bye")
-        self.closing = True

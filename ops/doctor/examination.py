@@ -22,7 +22,7 @@ from ops import bootstrap, interpreter, process_specs
 from ops.doctor.database import database
 from ops.doctor.dnssec import dnssec
 from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
-from ops.doctor.listeners import api, metrics, sink, submission
+from ops.doctor.listeners import api, incoming_mail, metrics, sink, submission
 from ops.doctor.names import names
 from ops.doctor.sources import sources
 from ops.doctor.stores import postgres_servers, redis
@@ -159,7 +159,7 @@ async def _servers(settings: Settings, *, running: bool) -> list[DoctorFinding]:
         ("redis", redis),
     ]
     if running:
-        checks += [("api", api), ("submission", submission), ("metrics", metrics)]
+        checks += [("api", api), ("submission", submission), ("incoming mail", incoming_mail), ("metrics", metrics)]
         if settings.delivery == "local":
             checks.append(("sink", sink))
     if running or settings.delivery == "live":

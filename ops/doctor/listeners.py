@@ -59,18 +59,33 @@ async def submission(settings: Settings) -> list[DoctorFinding]:
     if process_specs.relays(settings) == 0:
         mend = f"Set {variable('tls_cert')} and {variable('tls_key')}, or {variable('relay_workers')}=0."
         return [bad("submission", "no SMTP submission: live mode needs a certificate", mend)]
-    where = f"{settings.submission_host}:{settings.submission_port}"
+    return [await _greets(settings, "submission", (settings.submission_host, settings.submission_port), "relay-1")]
+
+
+async def incoming_mail(settings: Settings) -> list[DoctorFinding]:
+    """Check that the port for incoming mail sends an SMTP greeting, unless it is switched off."""
+    if "mx" not in settings.processes:
+        return [good("incoming mail", f"not on this host, by {variable('processes')}")]
+    if settings.mx_workers == 0:
+        return [good("incoming mail", f"none: {variable('mx_workers')} is 0")]
+    found = await _greets(settings, "incoming mail", (settings.mx_host, settings.mx_port), "mx-1")
+    if settings.delivery == "live" and settings.tls_cert is None:
+        mend = f"Set {variable('tls_cert')} and {variable('tls_key')}: senders that follow MTA-STS need a valid one."
+        return [found, bad("incoming mail", "STARTTLS uses a self-signed certificate", mend)]
+    return [found]
+
+
+async def _greets(settings: Settings, name: str, address: tuple[str, int], process: str) -> DoctorFinding:
+    where = f"{address[0]}:{address[1]}"
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            greeting = await process_specs.greeting_of_relay(settings)
+            greeting = await process_specs.smtp_greeting(settings, *address)
         problem = None if greeting.startswith(b"220 ") else f"it sent {greeting[:60]!r}"
     except OSError as error:
         problem = describe_error(error)
     if problem is not None:
-        return [
-            bad("submission", f"{where} sends no SMTP greeting ({problem})", f"Read {settings.state}/log/relay-1.log.")
-        ]
-    return [good("submission", f"answers at {where}")]
+        return bad(name, f"{where} sends no SMTP greeting ({problem})", f"Read {settings.state}/log/{process}.log.")
+    return good(name, f"answers at {where}")
 
 
 async def sink(settings: Settings) -> list[DoctorFinding]:

@@ -10,13 +10,15 @@ In tests a `Responder` serves its own zone: `responder.set(...)`, `responder.beh
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import socket
 import struct
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, cast
 
 import asyncpg
@@ -437,14 +439,18 @@ def _encoded(response: dns.message.Message, query: dns.message.Message, transpor
         return cut.to_wire(max_size=limit)
 
 
-async def serve(host: str, port: int, sink: tuple[str, int], given: settings.Settings) -> None:
-    """Run the DNS server until SIGTERM or SIGINT."""
+async def serve(
+    host: str, port: int, sink: tuple[str, int], given: settings.Settings, texts: Mapping[str, Sequence[str]]
+) -> None:
+    """Run the DNS server until SIGTERM or SIGINT; `texts` are further TXT records by name."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     zone = Published(given.database_url, identity(given) if given.key_pepper else None)
     responder = local_world(cast("Lookup", zone), sink[0])
+    for name, values in texts.items():
+        responder.set(name, "TXT", values)
     bound = await responder.start(host, port)
     print(f"dns ready on {bound[0]}:{bound[1]}, all mail to {sink[0]}, port {sink[1]}", flush=True)
     await stop.wait()
@@ -460,11 +466,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")
     parser.add_argument("--sink-host", default=_HOST, help="the address that every name has")
     parser.add_argument("--sink-port", type=int, help="named in the ready line: DNS itself knows no ports")
+    parser.add_argument("--zone", type=Path, help="JSON file with TXT records by name, to serve beside the others")
     given = parser.parse_args(arguments)
     try:
         loaded = settings.load(os.environ)
         sink_port = given.sink_port or loaded.settings.sink_port
-        uvloop.run(serve(given.host, given.port, (given.sink_host, sink_port), loaded.settings))
+        texts = {} if given.zone is None else json.loads(given.zone.read_text("utf-8"))
+        uvloop.run(serve(given.host, given.port, (given.sink_host, sink_port), loaded.settings, texts))
     except settings.BadSetting as error:
         print(error, file=sys.stderr)
         return 2

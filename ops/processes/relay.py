@@ -1,7 +1,6 @@
 """The `relay` process: load the TLS certificate, then serve SMTP submission (`mta.submission`)."""
 
 import argparse
-import fcntl
 import os
 import sys
 from pathlib import Path
@@ -14,11 +13,7 @@ from engine.store import socket_activation
 from engine.store.migrate import MigrationError
 from mta.submission.process import run
 from ops import sockets
-from ops.local import certificate
-
-
-class NoCertificate(RuntimeError):  # noqa: N818 - named for what it says
-    """No TLS certificate is configured, or its file is missing; the text says what to set."""
+from ops.processes.certificates import NoCertificate, configured, self_signed
 
 
 def main() -> int:
@@ -46,21 +41,13 @@ def main() -> int:
 
 def certificate_files(settings: Settings) -> tuple[Path, Path]:
     """Return the paths of certificate and key, self-signed in local mode by default; raises NoCertificate."""
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        for field, file in (("tls_cert", settings.tls_cert), ("tls_key", settings.tls_key)):
-            if not file.is_file():
-                raise NoCertificate(f"{variable(field)} names {file}, and there is no such file.")
-        return settings.tls_cert, settings.tls_key
-    if settings.delivery == "live":
+    found = configured(settings)
+    if found is None and settings.delivery == "live":
         raise NoCertificate(
             f"SMTP submission needs a certificate: set {variable('tls_cert')} and {variable('tls_key')}, or"
             f" {variable('relay_workers')}=0 to go without."
         )
-    folder = settings.state / "relay"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:  # several relay processes may start at the same time
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return certificate.ensure(folder, settings.mail_host)
+    return found or self_signed(settings, "relay")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from engine.delivery import queue
 from engine.flows.accounts import suspend, team
 from engine.flows.accounts.system_mail import Mailer
 from engine.flows.people import open_session
-from engine.flows.receiving import read_reports
+from engine.flows.receiving import certificates, mta_sts, read_reports
 from engine.flows.retention import erase, purge
 from engine.flows.sending import queue_admin
 from engine.flows.sending.release import release_due
@@ -185,6 +185,14 @@ async def _domains(context: Context) -> None:
     await domain_jobs.check_due(context.pool, context.settings)
 
 
+async def _sts_policies(context: Context) -> None:
+    await mta_sts.check_due(context.pool, context.settings)
+
+
+async def _certificates(context: Context) -> None:
+    await certificates.get_due(context.pool, context.settings)
+
+
 async def _domain_keys(context: Context) -> None:
     await domain_jobs.retire_keys(context.pool, context.settings)
     await domain_jobs.forget_removed(context.pool, context.settings)
@@ -238,6 +246,8 @@ JOBS = (
     Job("log ends", 60.0, _log_ends),
     Job("partitions", 3600.0, _partitions),
     Job("domains", 5.0, _domains),
+    Job("mta-sts policies", 5.0, _sts_policies),
+    Job("certificates", 20.0, _certificates),
     Job("domain keys", 600.0, _domain_keys),
     Job("releases", 1.0, _releases),
     Job("webhook history", 3600.0, _webhook_history),

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import asyncpg
 import msgspec
+import orjson
 import pytest
 
 from engine.base import ids
@@ -17,7 +18,19 @@ from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.cloudflare import TOKEN, CloudflareServer
 
-FIELDS = {"id", "name", "status", "createdAt", "verifiedAt", "lastCheckedAt", "signing", "records", "operatorRecords"}
+JSON = {"Content-Type": "application/json"}
+FIELDS = {
+    "id",
+    "name",
+    "status",
+    "createdAt",
+    "verifiedAt",
+    "lastCheckedAt",
+    "signing",
+    "returnPath",
+    "records",
+    "operatorRecords",
+}
 RECORD_FIELDS = {"type", "host", "value", "required", "status", "found", "purpose", "note", "problem"}
 
 WITHIN_S = 1.0 + 10.0  # a second is promised; the machine may be busy
@@ -97,7 +110,7 @@ async def test_an_added_domain_is_pending_and_shows_what_to_publish(own: Api, ac
     assert hosts[0] == f"wb1._domainkey.{domain['name']}"
     assert f"wb2._domainkey.{domain['name']}" in hosts
     assert {record["purpose"] for record in domain["records"]} == {
-        "dkim", "dmarc", "inbound", "mta_sts", "tls_rpt",
+        "dkim", "dmarc", "inbound", "mta_sts", "return_path", "tls_rpt",
     }  # fmt: skip
     assert {record["purpose"] for record in domain["operatorRecords"]} == {"return_path"}
     assert all(record["host"].endswith(domain["name"]) for record in domain["records"])
@@ -315,6 +328,24 @@ async def test_keys_change_hands_over_the_api(own: Api, account: TestAccount, zo
 
 
 # -- removing ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_return_path_label_is_chosen_when_adding_and_changed_later(own: Api, account: TestAccount) -> None:
+    answer = await own.post("/v1/domains", account.token, {"name": name(), "returnPathLabel": "Rp"})
+    made = answer.json
+    assert made["returnPath"] == {"label": "rp", "host": f"rp.{made['name']}", "status": "pending"}
+
+    async def change(label: dict[str, str]) -> Answer:
+        body = orjson.dumps(label)
+        return await own.request("PATCH", f"/v1/domains/{made['id']}", token=account.token, body=body, headers=JSON)
+
+    changed = await change({"returnPathLabel": "bounce"})
+    assert changed.status == 200
+    hosts = [one["host"] for one in changed.json["records"] if one["purpose"] == "return_path"]
+    assert hosts == [f"bounce.{made['name']}"]
+    refused = await change({"returnPathLabel": "a.b"})
+    assert (refused.status, refused.json["error"]["field"]) == (400, "returnPathLabel")
+    assert (await change({})).json["returnPath"]["label"] == "bounce"
 
 
 async def test_a_removed_domain_is_gone_at_once_and_refuses_mail_within_a_second(

@@ -10,10 +10,10 @@ import pytest
 
 from engine.areas.domains import jobs as flow
 from engine.areas.domains import rules
-from engine.areas.domains.service import remove_domain
 from engine.areas.domains.types import DomainRow
 from engine.base import clock, ids
 from engine.base.settings import Settings
+from engine.flows.receiving.remove_domain import remove_domain
 from engine.store.postgres import open_pool
 from ops.local.dns import DnsBehaviour, Responder
 from tests.conftest import NewDatabase

@@ -7,9 +7,10 @@ import asyncpg
 import msgspec
 import pytest
 
-from engine.areas.domains.service import identity, remove_domain
+from engine.areas.domains.service import identity
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
+from engine.flows.receiving.remove_domain import remove_domain
 from ops import admin
 from ops.local.dns import Lookup, Published, Responder, local_world
 from tests.harness.domains import Place
@@ -34,7 +35,7 @@ async def test_locally_every_record_of_a_setup_is_found(place: Place) -> None:
 
     assert checked.domain.status == "verified"
     assert {one.finding.status for one in checked.records} == {"ok"}
-    assert len(checked.records) == 11
+    assert len(checked.records) == 12
 
 
 async def test_locally_one_account_at_a_time_holds_a_name(place: Place) -> None:
@@ -96,3 +97,15 @@ async def test_the_local_responder_serves_the_settings_mail_host(place: Place) -
     await published.close()
 
     assert {one.finding.status for one in checked.records} == {"ok"}
+
+
+async def test_locally_the_return_path_host_is_an_alias_of_the_bounce_domain(place: Place) -> None:
+    account = await place.account()
+    domain = await place.add(account, name())
+    checked = (await place.verify(account, domain)).domain
+    published = Published(place.settings.database_url, identity(place.settings))
+
+    assert checked.return_path == "verified"
+    assert await published(checked.return_path_host, "TXT") == [f"v=spf1 a:{place.settings.mail_host} -all"]
+    assert await published(f"other.{domain.name}", "TXT") == []
+    await published.close()

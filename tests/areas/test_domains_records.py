@@ -46,6 +46,7 @@ def test_a_setup_holds_both_selectors_and_everything_around_them() -> None:
         ("TXT", f"wb1e._domainkey.{NAME}"),
         ("TXT", f"wb2._domainkey.{NAME}"),
         ("TXT", f"wb2e._domainkey.{NAME}"),
+        ("CNAME", f"bounce.{NAME}"),
         ("TXT", f"bounces.{HOST}"),
         ("MX", f"bounces.{HOST}"),
         ("TXT", f"_dmarc.{NAME}"),
@@ -72,6 +73,7 @@ def test_the_suggestions_are_whole_records() -> None:
 def test_every_name_fits_dns_for_the_longest_domain() -> None:
     name = ".".join(["a" * 57] * 4) + ".test"
     assert len(name) <= 237
+    assert not any(each.host.startswith("bounce.") for each in records.wanted_records(ID, name, AT, KEYS, IDENTITY))
     assert all(len(each.host) <= 253 for each in records.wanted_records(ID, name, AT, KEYS, IDENTITY))
 
 

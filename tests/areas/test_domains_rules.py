@@ -187,18 +187,18 @@ def wait(
     status: DomainStatus,
     misses: int = 0,
     *,
-    rotating: bool = False,
+    soon: bool = False,
     age_s: float = 0.0,
     required: RecordStatus | None = "ok",
 ) -> float | None:
     verdict = DomainVerdict(status, misses, {}, None, required, contested=False)
-    return rules.next_check_s(verdict, rotating=rotating, age=timedelta(seconds=age_s), every_s=EVERY_S, jitter=0.5)
+    return rules.next_check_s(verdict, soon=soon, age=timedelta(seconds=age_s), every_s=EVERY_S, jitter=0.5)
 
 
 def test_what_is_in_question_is_looked_at_sooner() -> None:
     assert wait("verified") == EVERY_S
     assert wait("verified", 1) == rules.SOON_S
-    assert wait("verified", rotating=True) == rules.SOON_S
+    assert wait("verified", soon=True) == rules.SOON_S
     assert wait("failed", 2) == rules.FAILED_S
     assert wait("verified", required=None) == rules.FAILED_S
 
@@ -212,7 +212,7 @@ def test_a_new_domain_is_looked_at_ever_less_often_and_in_the_end_no_more() -> N
 def test_checks_spread_by_a_tenth_either_way() -> None:
     verdict = DomainVerdict("verified", 0, {}, None, "ok", contested=False)
     waits = [
-        rules.next_check_s(verdict, rotating=False, age=timedelta(), every_s=EVERY_S, jitter=jitter)
+        rules.next_check_s(verdict, soon=False, age=timedelta(), every_s=EVERY_S, jitter=jitter)
         for jitter in (0.0, 1.0)
     ]
 

@@ -9,11 +9,12 @@ import pytest
 
 from engine.areas.domains import lookups, records
 from engine.areas.domains import verification as flow
-from engine.areas.domains.service import add_domain, remove_domain
+from engine.areas.domains.service import add_domain
 from engine.areas.domains.types import DomainRow
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
+from engine.flows.receiving.remove_domain import remove_domain
 from ops.local.dns import DnsBehaviour, Responder
 from tests.harness.domains import Place, finding, publish
 from tests.harness.patience import PATIENCE_S

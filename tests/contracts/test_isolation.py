@@ -36,6 +36,8 @@ AT_ONCE = 16
 # Bodies that pass decoding, so that the id in the path is what is looked at.
 BODIES: dict[tuple[str, str], object] = {
     ("POST", "/v1/domains/{id}/cloudflare"): {"token": "x" * 40},
+    ("PATCH", "/v1/domains/{id}"): {"returnPathLabel": "mine"},
+    ("PUT", "/v1/inbound/mta-sts/{domain}"): {"mode": "testing"},
     ("PATCH", "/v1/emails/{id}/schedule"): {"scheduledAt": "2026-11-20T08:00:00Z"},
     ("PATCH", "/v1/webhooks/{id}"): {"status": "disabled"},
     ("PATCH", "/v1/templates/{id}"): {"subject": "Mine now"},
@@ -43,6 +45,8 @@ BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/v1/sub-accounts/{id}"): {"name": "Mine now"},
     ("PATCH", "/v1/team/members/{id}"): {"role": "member"},
     ("PATCH", "/v1/auth/passkeys/{id}"): {"name": "Mine now"},
+    ("PATCH", "/v1/inbound/addresses/{id}"): {"label": "Mine now"},
+    ("PATCH", "/v1/inbound/routes/{id}"): {"enabled": False},
 }
 # What a parent's people may do with their sub-account's things, and why.
 MAY = {("DELETE", "/v1/api-keys/{id}"): "a sub-account has no people of its own: its parent's take its keys away"}
@@ -297,6 +301,28 @@ async def test_nothing_is_sent_with_another_accounts_things(everybody: Cast) -> 
         assert (fresh.status, fresh.json["status"]) == (202, "queued")
 
 
+async def test_no_mail_is_routed_to_or_claimed_from_another_account(everybody: Cast) -> None:
+    for relation in everybody.relations:
+        if relation.caller.person is not None:
+            continue
+        mine, whose, api = relation.own.account, relation.whose, everybody.api
+        claimed = await api.post("/v1/inbound/addresses", mine.token, {"address": f"x@{whose.account.domain}"})
+        target = {"domain": mine.domain, "action": "webhook", "webhookId": whose.things["webhook"]}
+        routed = [
+            await api.post("/v1/inbound/routes", mine.token, body)
+            for body in (
+                target,
+                {"address": whose.things["inbound_mailbox"], "action": "mailbox"},
+                {"domain": whose.account.domain, "action": "mailbox"},
+            )
+        ]
+        forward = {"domain": mine.domain, "action": "forward", "forwardTo": f"x@{whose.account.domain}"}
+        forwarded = await api.post("/v1/inbound/routes", mine.token, forward)
+        assert (claimed.status, claimed.error["type"]) == (403, "domain_not_verified")
+        assert [(one.status, one.error["type"]) for one in routed] == [(404, "not_found")] * 3
+        assert (forwarded.status, forwarded.error["field"]) == (400, "forwardTo")
+
+
 async def test_no_key_is_made_or_listed_and_no_account_entered_across_the_border(everybody: Cast) -> None:
     for relation in everybody.relations:
         person, api = relation.caller.person, everybody.api
@@ -324,6 +350,7 @@ async def test_everything_is_as_it_was(everybody: Cast) -> None:
         for path in (
             f"/v1/messages/{things['message']}", f"/v1/templates/{things['template']}",
             f"/v1/webhooks/{things['webhook']}", f"/v1/domains/{things['domain']}",
+            f"/v1/inbound/addresses/{things['inbound_address']}", f"/v1/inbound/routes/{things['inbound_route']}",
         ):  # fmt: skip
             assert (await everybody.api.get(path, token)).status == 200
         scheduled = await everybody.api.get(f"/v1/messages/{things['scheduled']}", token)

@@ -16,6 +16,8 @@ from engine.base.settings import HostPort, Settings
 from ops.local.dns import Responder
 from tests.harness.accounts import TestAccount, make_account
 
+RETURN_PATH = "domain.return_path"
+
 
 class Place:
     """A pool, settings that use the DNS server of `zone`, and the zone, for adding and checking domains."""
@@ -47,7 +49,7 @@ class Place:
     async def wanted(self, domain: DomainRow) -> list[WantedRecord]:
         """Its records."""
         keys = (await self.keys(domain)).values()
-        return records.wanted_records(domain.id, domain.name, domain.created_at, keys, identity(self.settings))
+        return records.wanted_of(domain, keys, identity(self.settings))
 
     async def publish(self, domain: DomainRow, *selectors: str) -> None:
         """Put the records of these selectors (none named: all records) where DNS finds them."""
@@ -71,9 +73,12 @@ class Place:
         return checked.domain
 
     async def events(self, account: TestAccount, prefix: str = "domain.") -> list[tuple[str, dict[str, Any]]]:
-        """(type, detail) of the account's events of that kind, in order."""
+        """(type, detail) of the account's events of that kind, in order; those of return paths only if named."""
         rows = await self.pool.fetch("SELECT type, payload FROM events WHERE account_id = $1 ORDER BY seq", account.id)
-        return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows if row["type"].startswith(prefix)]
+        found = [
+            (row["type"], orjson.loads(row["payload"])["detail"]) for row in rows if row["type"].startswith(prefix)
+        ]
+        return [one for one in found if prefix.startswith(RETURN_PATH) or not one[0].startswith(RETURN_PATH)]
 
     async def kinds(self, account: TestAccount, prefix: str = "domain.") -> list[str]:
         """The types alone."""

@@ -103,6 +103,12 @@ async def _tools(api: Api, estate: Estate) -> None:
     estate.things["event"] = _ok(tested)["id"]
     listed = _ok(await api.get("/v1/domains", account.token))["data"]
     estate.things["domain"] = listed[0]["id"]
+    mailbox = {"address": f"support-{mark}@{account.domain}", "label": mark}
+    claimed = _ok(await api.post("/v1/inbound/addresses", account.token, mailbox))
+    route = {"address": mailbox["address"], "action": "webhook", "webhookId": hook["id"]}
+    routed = _ok(await api.post("/v1/inbound/routes", account.token, route))
+    estate.things |= {"inbound_address": claimed["id"], "inbound_route": routed["id"]}
+    estate.things["inbound_mailbox"] = mailbox["address"]
 
 
 async def _people(api: Api, estate: Estate) -> None:
@@ -131,6 +137,7 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
         for statement, arguments in (
             ("INSERT INTO account_days (account_id, day, delivered) VALUES ($1, '2026-01-01', 1)", (account,)),
             ("INSERT INTO simulated_days (account_id, day, messages) VALUES ($1, '2026-01-01', 1)", (account,)),
+            ("INSERT INTO plan_usage VALUES ($1, 'received_messages', '2026-01-01', 1)", (account,)),
             ("INSERT INTO tail_slots VALUES ($1, 1, $2, now())", (account, ids.uuid7())),
             ("INSERT INTO cloudflare_tokens (account_id, sealed_token) VALUES ($1, '\\x00')", (account,)),
             ("INSERT INTO account_standings (account_id) VALUES ($1) ON CONFLICT DO NOTHING", (account,)),

@@ -103,7 +103,7 @@ class Mta:
             pool, name=self.name, ownership=ownership, lease_s=settings.lease_s, on_gain=self.outbound.gained,
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
-        self.stamps = Stamps(pool, [envelopes.keys, self.member.cache, *self.outbound.caches])
+        self.stamps = Stamps(pool, [envelopes.identities, self.member.cache, *self.outbound.caches])
         self._work = asyncio.create_task(self._run(self.stamps, WakeListener(listener), woken))
         return self
 

@@ -20,8 +20,9 @@ async def read_me(call: Call) -> Me:
         account = await store.READ.first(connection, call.account_id)
         if account is None:  # the account was erased since the key's lookup
             raise unauthorized()
-        left = await allowance.read(connection, call.account_id, clock.now())
-        (used,) = await store.USED.fetch(connection, call.account_id)
+        at = clock.now()
+        left = await allowance.read(connection, call.account_id, at)
+        (used,) = await store.USED.fetch(connection, call.account_id, clock.first_of_month(at.date()))
     plan = Plan(account.plan)
     return Me(
         id=ids.format_id(ids.Kind.ACCOUNT, account.id),

@@ -8,6 +8,7 @@ from typing import Any, cast
 from api.areas.domains.schemas import (
     CheckedDomain,
     Domain,
+    DomainChange,
     DomainPage,
     DomainsQuery,
     NewDomain,
@@ -15,6 +16,7 @@ from api.areas.domains.schemas import (
     Publish,
     PublishedRecord,
     Record,
+    ReturnPath,
     Signing,
 )
 from api.http.dispatch import cursor_id, path_id
@@ -22,11 +24,12 @@ from api.http.operation import Access, Call, Operation
 from engine.areas.domains import rules, store
 from engine.areas.domains.key_rotation import rotate_keys
 from engine.areas.domains.publish_dns import forget_token, publish_dns
-from engine.areas.domains.service import add_domain, remove_domain
-from engine.areas.domains.types import CheckedRecord, DomainKeyRow, DomainRow, DomainStatus
+from engine.areas.domains.service import add_domain, change_domain
+from engine.areas.domains.types import CheckedRecord, DomainKeyRow, DomainRow, DomainStatus, ReturnPathState
 from engine.areas.domains.verification import Verified, known_records, verify_now
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
+from engine.flows.receiving.remove_domain import remove_domain
 
 _TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # the characters that an HTTP header allows
 
@@ -34,7 +37,14 @@ _TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # the characters that an HTTP he
 async def create_domain(call: Call) -> Domain:
     """Add a domain, which is pending until its records are found."""
     body: NewDomain = call.body
-    made = await add_domain(call.services.pool, call.settings, call.account_id, body.name, actor=call.actor)
+    made = await add_domain(
+        call.services.pool,
+        call.settings,
+        call.account_id,
+        body.name,
+        return_path_label=body.return_path_label,
+        actor=call.actor,
+    )
     row = await store.FIND.first(call.services.pool, call.account_id, made.id)
     if row is None:  # removed meanwhile by another request
         raise not_found("domain")
@@ -70,6 +80,16 @@ async def rotate_domain(call: Call) -> CheckedDomain:
     domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
     rotated = await rotate_keys(call.services.pool, call.settings, call.account_id, domain, actor=call.actor)
     return _checked(rotated)
+
+
+async def update_domain(call: Call) -> Domain:
+    """Change a domain."""
+    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
+    body: DomainChange = call.body
+    await change_domain(
+        call.services.pool, call.account_id, domain, return_path_label=body.return_path_label, actor=call.actor
+    )
+    return Domain(**await _with_keys(call, await _found(call)))
 
 
 async def delete_domain(call: Call) -> None:
@@ -129,6 +149,9 @@ def _fields(row: DomainRow, keys: Sequence[DomainKeyRow], checks: Sequence[Check
         "verified_at": _iso(row.verified_at),
         "last_checked_at": _iso(row.checked_at),
         "signing": _signing(keys),
+        "return_path": ReturnPath(
+            row.return_path_label, row.return_path_host, cast("ReturnPathState", row.return_path)
+        ),
         "records": [_record(check) for check in checks if not check.wanted.by_operator],
         "operator_records": [_record(check) for check in checks if check.wanted.by_operator],
     }
@@ -178,6 +201,10 @@ OPERATIONS = (
     Operation(
         method="GET", path="/v1/domains/{id}", tag="Domains", summary="Read a sending domain", access=Access.KEY,
         scopes=_READ, reply=Domain, handler=read_domain,
+    ),
+    Operation(
+        method="PATCH", path="/v1/domains/{id}", tag="Domains", summary="Change a sending domain", access=Access.KEY,
+        scopes=_WRITE, request=DomainChange, reply=Domain, handler=update_domain, refusals=(ErrorType.NOT_FOUND,),
     ),
     Operation(
         method="DELETE", path="/v1/domains/{id}", tag="Domains",

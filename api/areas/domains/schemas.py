@@ -5,9 +5,27 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from engine.areas.domains.publishing import Outcome
-from engine.areas.domains.types import DomainStatus, Purpose, RecordStatus, RecordType
+from engine.areas.domains.types import (
+    DEFAULT_RETURN_PATH_LABEL,
+    DomainStatus,
+    Purpose,
+    RecordStatus,
+    RecordType,
+    ReturnPathState,
+)
 
 MAX_NAME = 320  # characters as given; as A-labels, with the labels of the records, it must fit into DNS
+
+
+ReturnPathLabel = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=63,
+        description="First label of the host that receives bounces of the domain's mail, such as bounce.example.com",
+        examples=["bounce"],
+    ),
+]
 
 
 class NewDomain(Struct, forbid_unknown_fields=True, rename="camel"):
@@ -16,6 +34,13 @@ class NewDomain(Struct, forbid_unknown_fields=True, rename="camel"):
     name: Annotated[
         str, Meta(min_length=1, max_length=MAX_NAME, description="In any case and IDN form", examples=["example.com"])
     ]
+    return_path_label: ReturnPathLabel = DEFAULT_RETURN_PATH_LABEL
+
+
+class DomainChange(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Changes to a sending domain; omitted fields stay as they are."""
+
+    return_path_label: ReturnPathLabel | None = None
 
 
 class DomainsQuery(Struct, forbid_unknown_fields=True, rename="camel"):
@@ -55,6 +80,14 @@ class Signing(Struct, rename="camel"):
     retires_at: str | None
 
 
+class ReturnPath(Struct, rename="camel"):
+    """The host of a domain's own return paths; mail uses it while `status` is `verified`."""
+
+    label: str
+    host: str
+    status: ReturnPathState
+
+
 class Domain(Struct, rename="camel", kw_only=True):
     """A sending domain with its DNS records as the last check found them."""
 
@@ -65,6 +98,9 @@ class Domain(Struct, rename="camel", kw_only=True):
     verified_at: str | None
     last_checked_at: str | None
     signing: Signing
+    return_path: Annotated[
+        ReturnPath, Meta(description="Where bounces of the domain's mail go: its own host, once its record is found")
+    ]
     records: Annotated[list[Record], Meta(description="The records that the owner of the domain publishes")]
     operator_records: Annotated[
         list[Record],

@@ -17,13 +17,14 @@ from api.areas.messages.schemas import (
     WaybillEvent,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.download import disposition, download
+from api.http.download import download
 from api.http.operation import Access, Call, Operation, Raw
 from engine.areas.messages import rules, store
 from engine.areas.messages.types import MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
 from engine.base import clock, ids
 from engine.base.errors import not_found, unavailable
 from engine.base.events import Status
+from engine.mail.file_names import content_disposition
 from engine.mail.read import Bodies, UnreadableMail, bodies
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 
@@ -125,7 +126,7 @@ async def read_raw(call: Call) -> Raw:
         mime,
         MAIL,
         (
-            ("Content-Disposition", disposition(f"{ids.format_id(ids.Kind.MESSAGE, message)}.eml")),
+            ("Content-Disposition", content_disposition(f"{ids.format_id(ids.Kind.MESSAGE, message)}.eml")),
             ("X-Content-Type-Options", "nosniff"),
             ("Content-Security-Policy", "sandbox; default-src 'none'"),
             ("Cache-Control", "private, no-store"),

@@ -18,7 +18,7 @@ FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id WHERE a.id = $1;
 SELECT id, name, plan, status, parent_id, daily_cap, monthly_cap, retention_days, created_at FROM accounts ORDER BY id DESC LIMIT $1;
 
 -- name: count_used
--- Count the resources of account $1 that its plan limits.
+-- Count the resources of account $1 that its plan limits; $2 is the first day of the month.
 SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL
         AND (expires_at IS NULL OR expires_at > now())) AS api_keys,
        (SELECT count(*) FROM domains WHERE account_id = $1 AND deleted_at IS NULL) AS domains,
@@ -29,7 +29,10 @@ SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NU
        + (SELECT count(*) FROM invites WHERE account_id = $1 AND expires_at > now()) AS seats,
        (SELECT count(*) FROM accounts a WHERE a.parent_id = $1 AND a.status <> 'closing'
         AND NOT EXISTS (SELECT 1 FROM deletions d WHERE d.account_id = a.id)) AS sub_accounts,
-       (SELECT scheduled FROM account_heads WHERE account_id = $1) AS scheduled_messages;
+       (SELECT scheduled FROM account_heads WHERE account_id = $1) AS scheduled_messages,
+       (SELECT count(*) FROM inbound_addresses WHERE account_id = $1) AS inbound_addresses,
+       coalesce((SELECT u.used FROM accounts a JOIN plan_usage u ON u.account_id = coalesce(a.parent_id, a.id)
+                 WHERE a.id = $1 AND u.resource = 'received_messages' AND u.month = $2), 0) AS received_messages;
 
 -- name: agree_retention
 -- Set the minimum retention of account $1 to $2 days (null: the plan decides alone).

@@ -32,4 +32,6 @@ def caps(plan: Plan, *, monthly_limit: int, below: bool) -> list[PlanCap]:
         PlanCap("seats", held.seats),
         PlanCap("sub_accounts", 0 if below else held.sub_accounts),
         PlanCap("scheduled_messages", monthly_limit),
+        PlanCap("inbound_addresses", held.inbound_addresses),
+        PlanCap("received_messages", held.monthly_received),
     ]

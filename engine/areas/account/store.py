@@ -35,6 +35,8 @@ class Used(Struct):
     seats: int
     sub_accounts: int
     scheduled_messages: int
+    inbound_addresses: int
+    received_messages: int  # this month, of a sub-account and its parent together
 
 
 READ = _SQL.rows("read_account", AccountRow)

@@ -22,8 +22,22 @@ async def published(connection: Conn, identity: MailHostIdentity, name: str, rdt
     owners = await store.OWNERS.fetch(connection, domain)
     for owner in owners[:1]:
         keys = await store.PUBLISHED.fetch(connection, owner.id)
-        wanted = records.wanted_records(owner.id, owner.name, owner.created_at, keys, identity)
+        wanted = records.wanted_of(owner, keys, identity)
         return [_zone_form(rdtype, one.value) for one in wanted if one.place == (rdtype, plain)]
+    return await _at_return_path(connection, identity, plain, rdtype)
+
+
+async def _at_return_path(connection: Conn, identity: MailHostIdentity, name: str, rdtype: str) -> list[str]:
+    """Return the records at the return-path host of a domain, [] if `name` is not one.
+
+    It is an alias of the bounce domain: queries for other types get the records there.
+    """
+    label, _, parent = name.partition(".")
+    for owner in (await store.OWNERS.fetch(connection, parent))[:1]:
+        if owner.return_path_label != label:
+            return []
+        bounces = records.bounce_domain(identity.mail_host)
+        return [f"{bounces}."] if rdtype == "CNAME" else await published(connection, identity, bounces, rdtype)
     return []
 
 

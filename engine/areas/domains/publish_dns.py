@@ -71,7 +71,7 @@ async def publish_dns(
         )
     keys = await store.PUBLISHED.fetch(pool, row.id)
     place_of = identity(settings)
-    wanted = records.wanted_records(row.id, row.name, row.created_at, keys, place_of)
+    wanted = records.wanted_of(row, keys, place_of)
     try:
         done = await _publish(settings.cloudflare_url, used, row, wanted, place_of)
     except TokenRefused as refused:

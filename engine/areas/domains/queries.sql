@@ -4,27 +4,37 @@ SELECT name, status FROM domains WHERE account_id = $1 AND deleted_at IS NULL;
 
 -- name: list_domains
 -- List domains of account $1 with ids below $2 (null: from the newest), newest first, at most $3.
-SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings
+SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE account_id = $1 AND deleted_at IS NULL AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3;
 
 -- name: read_domain
 -- Read domain $2 of account $1, by name.
-SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings
+SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE account_id = $1 AND name = $2 AND deleted_at IS NULL;
 
 -- name: find_domain
 -- Read domain $2 of account $1, by id.
-SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings
+SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE account_id = $1 AND id = $2 AND deleted_at IS NULL;
 
 -- name: lock_domains
 -- Lock domains $1 in the order of their ids, except removed ones.
-SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings
+SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE id = ANY($1::uuid[]) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE;
 
 -- name: domain_holder
 -- Read the verified domain named $1 of any account, unless it is domain $2.
-SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings
+SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE name = $1 AND status = 'verified' AND deleted_at IS NULL AND id <> $2;
 
 -- name: signing_keys
@@ -38,6 +48,20 @@ FROM (
 WHERE k.status = 'active'
 ORDER BY k.algorithm DESC, k.selector;
 
+-- name: return_path_host
+-- Read the verified return-path host of domain $2 of account $1; no row if its mail uses the service's bounce domain.
+SELECT return_path_label || '.' || name AS host FROM domains
+WHERE account_id = $1 AND name = $2 AND return_path = 'verified' AND status = 'verified' AND deleted_at IS NULL;
+
+-- name: return_path_domain
+-- Return whether label $1 below name $2 is the return-path host of a domain that was verified once.
+SELECT EXISTS (SELECT 1 FROM domains WHERE name = $2 AND return_path_label = $1 AND verified_at IS NOT NULL) AS known;
+
+-- name: set_return_path_label
+-- Set label $3 of the return path of domain $2 of account $1, which is then unverified and checked soon.
+UPDATE domains SET return_path_label = $3, return_path = 'pending', return_path_misses = 0, check_at = least(check_at, now())
+WHERE account_id = $1 AND id = $2 AND deleted_at IS NULL;
+
 -- name: published_keys
 -- Read the public parts of the keys of domain $1.
 SELECT domain_id, selector, algorithm, public_txt, status, retire_at
@@ -50,7 +74,9 @@ FROM domain_keys WHERE domain_id = ANY($1::uuid[]) AND status <> 'retired' ORDER
 
 -- name: owners_of_name
 -- Read domains named $1 of all accounts: the verified one first, then others, then removed ones.
-SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings
+SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE name = $1
 ORDER BY (status = 'verified') DESC, (deleted_at IS NULL) DESC, id DESC LIMIT 10;
 
@@ -62,8 +88,8 @@ WHERE d.account_id = $1 AND d.name = $2 AND d.deleted_at IS NOT NULL AND d.verif
 ORDER BY d.id DESC LIMIT 1;
 
 -- name: insert_domain
--- Insert domain $1 of account $2 named $3, pending.
-INSERT INTO domains (id, account_id, name, created_at) VALUES ($1, $2, $3, clock_timestamp());
+-- Insert domain $1 of account $2 named $3, pending, with return-path label $4.
+INSERT INTO domains (id, account_id, name, created_at, return_path_label) VALUES ($1, $2, $3, clock_timestamp(), $4);
 
 -- name: insert_domain_key
 -- Insert a key of domain $1 under selector $2: algorithm $3, sealed private key $4, record $5, status $6.
@@ -81,10 +107,12 @@ WHERE id = $1;
 UPDATE domains SET status = 'verified', vouched = true, verified_at = now() WHERE id = $1;
 
 -- name: save_check
--- Store a check of domain $1 at $2: status $3, misses $4, findings $5; the next is due $6 seconds later (null: never).
+-- Store a check of domain $1 at $2: status $3, misses $4, findings $5; the next is due $6 seconds later (null: never);
+-- state $7 and misses $8 of its return path.
 UPDATE domains SET status = $3, misses = $4, findings = $5::text::jsonb, checked_at = $2,
     check_at = $2::timestamptz + make_interval(secs => $6::float8),
-    verified_at = CASE WHEN $3 = 'verified' THEN coalesce(verified_at, $2) ELSE verified_at END
+    verified_at = CASE WHEN $3 = 'verified' THEN coalesce(verified_at, $2) ELSE verified_at END,
+    return_path = $7, return_path_misses = $8
 WHERE id = $1;
 
 -- name: claim_due
@@ -93,7 +121,9 @@ UPDATE domains SET check_at = $3
 WHERE id IN (
     SELECT id FROM domains WHERE check_at <= $1 AND deleted_at IS NULL ORDER BY check_at LIMIT $2 FOR UPDATE SKIP LOCKED
 )
-RETURNING id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings;
+RETURNING id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id;
 
 -- name: check_soon
 -- Schedule a check of domain $2 of account $1 at $3, unless one is due sooner.
@@ -119,7 +149,7 @@ WHERE domain_id = $1 AND selector = $2 AND public_txt = $3 AND status = 'retirin
 
 -- name: remove_domain
 -- Mark domain $2 of account $1 as removed at $3; its keys stay.
-UPDATE domains SET deleted_at = $3, status = 'failed', check_at = NULL, findings = NULL
+UPDATE domains SET deleted_at = $3, status = 'failed', check_at = NULL, findings = NULL, receives_since = NULL
 WHERE account_id = $1 AND id = $2 AND deleted_at IS NULL
 RETURNING name;
 

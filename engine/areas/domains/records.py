@@ -18,8 +18,10 @@ from msgspec import structs
 from engine.areas.domains.reports import report_address
 from engine.areas.domains.suffixes import is_registry_name
 from engine.areas.domains.types import (
+    DEFAULT_RETURN_PATH_LABEL,
     CheckedRecord,
     DomainKeyRow,
+    DomainRow,
     MailHostIdentity,
     Place,
     RecordFinding,
@@ -28,10 +30,12 @@ from engine.areas.domains.types import (
     WantedRecord,
 )
 from engine.base import clock
+from engine.mail.address import MAX_ADDRESS
 
 Answers = Mapping[Place, tuple[str, ...] | None]  # None: no usable answer
 
 MX_PREFERENCE: Final = 10
+MAX_RETURN_PATH_LOCAL: Final = 43  # octets of `b+<token>@`, see engine.mail.return_path
 MAX_ANCESTORS: Final = 4
 NO_ANSWER: Final = "DNS gave no usable answer; this is the result of an earlier check. Check again in a minute."
 _SPACE: Final = re.compile(r"\s+")
@@ -45,7 +49,14 @@ def bounce_domain(mail_host: str) -> str:
 
 
 def wanted_records(
-    domain: UUID, name: str, created_at: datetime, keys: Iterable[DomainKeyRow], identity: MailHostIdentity
+    domain: UUID,
+    name: str,
+    created_at: datetime,
+    keys: Iterable[DomainKeyRow],
+    identity: MailHostIdentity,
+    *,
+    return_path_label: str = DEFAULT_RETURN_PATH_LABEL,
+    sts_policy_id: str | None = None,
 ) -> list[WantedRecord]:
     """Return every record of the domain's set-up, signing keys first."""
     host = identity.mail_host
@@ -56,6 +67,7 @@ def wanted_records(
     return_path: list[tuple[RecordType, str]] = [("TXT", f"v=spf1 a:{host} -all"), ("MX", f"{MX_PREFERENCE} {host}")]
     return [
         *sorted((key_record(name, key) for key in keys), key=lambda one: (not one.required, one.host)),
+        *_return_path(f"{return_path_label}.{name}", bounces),
         *[
             WantedRecord(kind, bounces, value, required=False, purpose="return_path", note=by_service, by_operator=True)
             for kind, value in return_path
@@ -69,8 +81,10 @@ def wanted_records(
             note="Only to receive mail here: it replaces other mail servers of the domain.",
         ),
         WantedRecord(
-            "TXT", f"_mta-sts.{name}", f"v=STSv1; id={created_at:%Y%m%d%H%M%S}", required=False, purpose="mta_sts",
-            note="Only together with the MX record and the CNAME below (RFC 8461).",
+            "TXT", f"_mta-sts.{name}", f"v=STSv1; id={sts_policy_id or f'{created_at:%Y%m%d%H%M%S}'}", required=False,
+            purpose="mta_sts",
+            note="Only once the domain has an MTA-STS policy here, and together with the MX record and the CNAME below"
+            " (RFC 8461).",
         ),
         WantedRecord(
             "CNAME", f"mta-sts.{name}", f"mta-sts.{host}", required=False, purpose="mta_sts",
@@ -81,6 +95,27 @@ def wanted_records(
             note="Reports on encrypted delivery to the domain's mail server (RFC 8460).",
         ),
     ]  # fmt: skip
+
+
+def _return_path(host: str, bounces: str) -> list[WantedRecord]:
+    """Return the record of the domain's own return paths; none where addresses at the host would be too long."""
+    if MAX_RETURN_PATH_LOCAL + len(host) > MAX_ADDRESS:
+        return []
+    note = "Bounces of the domain's mail then go through the domain itself, so that SPF aligns for DMARC too."
+    return [WantedRecord("CNAME", host, bounces, required=False, purpose="return_path", note=note)]
+
+
+def wanted_of(domain: DomainRow, keys: Iterable[DomainKeyRow], identity: MailHostIdentity) -> list[WantedRecord]:
+    """Return every record of the set-up of a stored domain."""
+    return wanted_records(
+        domain.id,
+        domain.name,
+        domain.created_at,
+        keys,
+        identity,
+        return_path_label=domain.return_path_label,
+        sts_policy_id=domain.sts_policy_id,
+    )
 
 
 def key_record(name: str, key: DomainKeyRow) -> WantedRecord:

@@ -1,5 +1,6 @@
 """Check domain names, decide the result of a check, and compute the time of the next one. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from ipaddress import ip_address
@@ -10,7 +11,7 @@ from msgspec import Struct
 from engine.areas.domains.mailbox_providers import mailbox_provider
 from engine.areas.domains.records import bounce_domain
 from engine.areas.domains.suffixes import is_registry_name
-from engine.areas.domains.types import DomainKeyRow, DomainStatus, RecordStatus
+from engine.areas.domains.types import DomainKeyRow, DomainStatus, RecordStatus, ReturnPathState
 from engine.base.errors import Refusal, invalid
 from engine.mail.address import BadAddress, domain_name
 
@@ -21,6 +22,8 @@ PENDING_FOR: Final = timedelta(days=7)  # afterwards, a new domain is only check
 SOON_S: Final = 600.0  # after a first failed check, and during key rotation
 FAILED_S: Final = 3600.0  # for a failed domain, whose mail is blocked; or if DNS gave no answer
 FIRST_S: Final = 60.0
+_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_TAKEN_LABELS: Final = frozenset({"mta-sts", "www"})
 _DOTS: Final = ".\u3002\uff0e\uff61"  # full stops of IDNA (UTS 46)
 
 # State in DNS of another account's key, if that account has the name verified.
@@ -120,6 +123,36 @@ def decide(
     return DomainVerdict(status, misses, moves, rotated, required, contested)
 
 
+def checked_label(text: str) -> str:
+    """Return the label of a domain's return-path host in lower case; raise the 400 for an unsuitable one.
+
+    It must be one label, so that the host stays in the domain and SPF aligns, and leave names free that other records
+    of the set-up need.
+    """
+    label = text.lower()
+    if not _LABEL.fullmatch(label) or label in _TAKEN_LABELS:
+        raise invalid(
+            "returnPathLabel",
+            f"`returnPathLabel` is {text!r}; give one label of a host name, such as bounce or mail-bounces, other than "
+            f"{', '.join(sorted(_TAKEN_LABELS))}.",
+        )
+    return label
+
+
+def return_path_after(state: ReturnPathState, misses: int, found: RecordStatus | None) -> tuple[ReturnPathState, int]:
+    """Return (state, misses) of a domain's return path after a check; `found` is None without an answer from DNS.
+
+    One failed check changes nothing, as with the domain itself: a zone change may be in progress.
+    """
+    if found is None:
+        return state, misses
+    if found == "ok":
+        return "verified", 0
+    if state != "verified":
+        return state, 0
+    return ("failed" if misses + 1 >= MISSES else "verified"), misses + 1
+
+
 def signing_pair(keys: Sequence[DomainKeyRow]) -> str | None:
     """Return the pair (`wb1` or `wb2`) whose RSA key signs, or None."""
     return next((key.pair for key in keys if key.is_rsa and key.status == "active"), None)
@@ -135,11 +168,12 @@ def other(pair: str) -> str:
     return "wb2" if pair == "wb1" else "wb1"
 
 
-def next_check_s(
-    verdict: DomainVerdict, *, rotating: bool, age: timedelta, every_s: float, jitter: float
-) -> float | None:
-    """Return the seconds until the next check, None for never; `jitter` from 0 to 1 varies them by a tenth."""
-    if verdict.status == "verified" and (verdict.misses or rotating):
+def next_check_s(verdict: DomainVerdict, *, soon: bool, age: timedelta, every_s: float, jitter: float) -> float | None:
+    """Return the seconds until the next check, None for never; `jitter` from 0 to 1 varies them by a tenth.
+
+    `soon`: a key rotation is in progress, or the return path was not found by this check.
+    """
+    if verdict.status == "verified" and (verdict.misses or soon):
         wait_s = min(every_s, SOON_S)
     elif verdict.status == "verified" and verdict.required is not None:
         wait_s = every_s

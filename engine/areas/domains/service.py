@@ -4,7 +4,7 @@ Keys are generated before the transaction, so that the account head is not locke
 """
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from engine.areas.domains import rules, store
 from engine.areas.domains.store import FreshKey
-from engine.areas.domains.types import MailHostIdentity
+from engine.areas.domains.types import DEFAULT_RETURN_PATH_LABEL, MailHostIdentity
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
@@ -26,7 +26,7 @@ from engine.store import caches
 from engine.store.concurrency_limiter import ConcurrencyLimiter
 from engine.store.database_clock import new_id
 from engine.store.database_errors import UniqueViolation
-from engine.store.queries import Source
+from engine.store.queries import Conn, Source
 
 _REPORTS: Final = "report addresses"  # the purpose of the derived key
 _MAKING_KEYS = ConcurrencyLimiter(
@@ -56,6 +56,7 @@ async def add_domain(
     account: UUID,
     name: str,
     *,
+    return_path_label: str = DEFAULT_RETURN_PATH_LABEL,
     vouched: bool = False,
     actor: str | None = None,
 ) -> AddedDomain:
@@ -66,11 +67,12 @@ async def add_domain(
     """
     assert settings.key_pepper is not None
     normal = rules.checked_name(name, settings.mail_host)
+    label = rules.checked_label(return_path_label)
     await _refuse_held(pool, account, normal)  # before generating keys; checked again under the lock
     pair, both = await store.pair_for(pool, account, normal)
     keys = await make_pair(account, pair)
     standby = await make_pair(account, rules.other(pair)) if both else []
-    async with caches.change(pool, "domains") as connection:
+    async with caches.change(pool, "domains", account) as connection:
         plan = await locked_plan(connection, account)
         domain = await new_id(connection)
         public_id = ids.format_id(ids.Kind.DOMAIN, domain)
@@ -80,7 +82,10 @@ async def add_domain(
         limit = CAPS[plan].sending_domains
         if limit is not None and used >= limit:
             raise limit_reached("domains", "sending domains", limit, used)
-        await store.insert(connection, domain, account, normal, pepper=settings.key_pepper, keys=keys, standby=standby)
+        await store.insert(
+            connection, domain, account, normal,
+            pepper=settings.key_pepper, keys=keys, standby=standby, return_path_label=label,
+        )  # fmt: skip
         await record_event(connection, account, AccountEvent.DOMAIN_ADDED, detail, actor=actor)
         if vouched:
             try:
@@ -96,18 +101,39 @@ async def add_domain(
     return AddedDomain(domain, public_id, normal)
 
 
-async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, actor: str | None = None) -> None:
-    """Remove a domain: new mail from it is refused; accepted mail is still signed and delivered.
+async def change_domain(
+    pool: asyncpg.Pool, account: UUID, domain: UUID, *, return_path_label: str | None, actor: str | None = None
+) -> None:
+    """Change the label of the domain's return-path host; None and the present label change nothing.
 
-    Raises the 404 for an unknown domain.
+    Mail uses the service's bounce domain until a check finds the new record. Raises the 404 for an unknown domain, the
+    400 for an unsuitable label.
     """
-    async with caches.change(pool, "domains") as connection:
+    async with caches.change(pool, "domains", account) as connection:
         await locked_plan(connection, account)
-        rows = await store.REMOVE.records(connection, account, domain, clock.now())
-        if not rows:
+        row = await store.FIND.first(connection, account, domain)
+        if row is None:
             raise not_found("domain")
-        detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": rows[0]["name"]}
-        await record_event(connection, account, AccountEvent.DOMAIN_REMOVED, detail, actor=actor)
+        label = row.return_path_label if return_path_label is None else rules.checked_label(return_path_label)
+        if label == row.return_path_label:
+            return
+        await store.SET_RETURN_PATH_LABEL.execute(connection, account, domain, label)
+        detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": row.name, "return_path_label": label}
+        await record_event(connection, account, AccountEvent.DOMAIN_UPDATED, detail, actor=actor)
+
+
+async def remove_domain(
+    connection: Conn, account: UUID, domain: UUID, *, taken_along: Mapping[str, int], actor: str | None = None
+) -> None:
+    """Remove a domain within the caller's transaction, which has locked the account's head.
+
+    `taken_along` counts for the event what is removed with it. Raises the 404 for an unknown domain.
+    """
+    rows = await store.REMOVE.records(connection, account, domain, clock.now())
+    if not rows:
+        raise not_found("domain")
+    detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": rows[0]["name"], **taken_along}
+    await record_event(connection, account, AccountEvent.DOMAIN_REMOVED, detail, actor=actor)
 
 
 async def make_pair(owner: Hashable, pair: str) -> list[FreshKey]:

@@ -8,7 +8,14 @@ from uuid import UUID
 from msgspec import Struct
 
 from engine.areas.domains import rules
-from engine.areas.domains.types import DomainKeyRow, DomainName, DomainRow, SigningRow
+from engine.areas.domains.types import (
+    DEFAULT_RETURN_PATH_LABEL,
+    DomainKeyRow,
+    DomainName,
+    DomainRow,
+    SendingIdentity,
+    SigningRow,
+)
 from engine.base.secrets import Unsealable, derived, seal, unseal
 from engine.mail import dkim
 from engine.store.queries import Conn, Queries, Source
@@ -24,6 +31,9 @@ FIND = _SQL.rows("find_domain", DomainRow)
 LOCK = _SQL.rows("lock_domains", DomainRow)
 HOLDER = _SQL.rows("domain_holder", DomainRow)
 OWNERS = _SQL.rows("owners_of_name", DomainRow)
+RETURN_PATH_HOST = _SQL.command("return_path_host")
+RETURN_PATH_DOMAIN = _SQL.command("return_path_domain")
+SET_RETURN_PATH_LABEL = _SQL.command("set_return_path_label")
 SIGNING = _SQL.rows("signing_keys", SigningRow)
 PUBLISHED = _SQL.rows("published_keys", DomainKeyRow)
 PUBLISHED_OF_MANY = _SQL.rows("published_keys_of_many", DomainKeyRow)
@@ -79,12 +89,13 @@ async def insert(
     pepper: str,
     keys: Sequence[FreshKey] | None = None,
     standby: Sequence[FreshKey] = (),
+    return_path_label: str = DEFAULT_RETURN_PATH_LABEL,
 ) -> None:
     """Insert a pending domain with signing `keys` (generated if None) and `standby` keys.
 
     Raises UniqueViolation if the account has the domain already.
     """
-    await INSERT.execute(connection, domain, account, name)
+    await INSERT.execute(connection, domain, account, name, return_path_label)
     for key in fresh_pair("wb1") if keys is None else keys:
         # Ed25519 signs only after a check has found its record.
         status: Literal["active", "pending"] = "active" if key.algorithm == "rsa-sha256" else "pending"
@@ -104,6 +115,22 @@ async def insert_key(
 def seal_key(domain: UUID, key: FreshKey, *, pepper: str) -> bytes:
     """Return the private key encrypted and bound to its domain."""
     return seal(derived(pepper, SEALING), key.der, domain.bytes)
+
+
+async def is_return_path_host(source: Source, host: str) -> bool:
+    """Return True if `host` is the return-path host of a domain that was verified once.
+
+    Bounces to it count even after the record was removed: mail sent before carries it.
+    """
+    label, _, name = host.partition(".")
+    return bool((await RETURN_PATH_DOMAIN.records(source, label, name))[0]["known"])
+
+
+async def sending_identity(source: Source, account: UUID, name: str, *, pepper: str) -> SendingIdentity:
+    """Return the keys that sign for the domain, and the host of its return paths."""
+    hosts = await RETURN_PATH_HOST.records(source, account, name)
+    keys = await signing_keys(source, account, name, pepper=pepper)
+    return SendingIdentity(keys, hosts[0]["host"] if hosts else None)
 
 
 async def signing_keys(source: Source, account: UUID, name: str, *, pepper: str) -> list[dkim.SigningKey]:

@@ -1,15 +1,20 @@
 """Define domains, their keys, wanted records and findings."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
 from msgspec import Struct
 
+from engine.mail.dkim import SigningKey
+
 RecordType = Literal["TXT", "MX", "CNAME"]
 Purpose = Literal["dkim", "return_path", "dmarc", "inbound", "mta_sts", "tls_rpt"]
 RecordStatus = Literal["ok", "missing", "mismatch"]
 DomainStatus = Literal["pending", "verified", "failed"]
+ReturnPathState = Literal["pending", "verified", "failed"]
+DEFAULT_RETURN_PATH_LABEL = "bounce"
 Place = tuple[RecordType, str]  # record type and name to look up
 
 
@@ -26,6 +31,15 @@ class DomainRow(Struct):
     vouched: bool
     misses: int
     findings: str | None
+    return_path_label: str
+    return_path: str  # pending, verified or failed: whether its mail has return paths under the domain itself
+    return_path_misses: int
+    sts_policy_id: str | None  # of its hosted MTA-STS policy
+
+    @property
+    def return_path_host(self) -> str:
+        """Return the host of the domain's own return paths."""
+        return f"{self.return_path_label}.{self.name}"
 
 
 class DomainName(Struct, frozen=True):
@@ -33,6 +47,13 @@ class DomainName(Struct, frozen=True):
 
     name: str
     status: str
+
+
+class SendingIdentity(Struct, frozen=True):
+    """Hold the keys that sign for a domain, and the host of its return paths; None: the service's bounce domain."""
+
+    keys: Sequence[SigningKey]
+    return_path_host: str | None
 
 
 class SigningRow(Struct, frozen=True):

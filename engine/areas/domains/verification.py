@@ -29,6 +29,7 @@ from engine.areas.domains.types import (
     Place,
     RecordFinding,
     RecordStatus,
+    ReturnPathState,
 )
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
@@ -92,7 +93,7 @@ async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, doma
 async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, asked: RecordLookup) -> Verified:
     """Check a domain: query DNS, decide, store. Raise the 404 if it was removed in the meantime."""
     keys = await store.PUBLISHED.fetch(pool, domain.id)
-    wanted = records.wanted_records(domain.id, domain.name, domain.created_at, keys, identity(settings))
+    wanted = records.wanted_of(domain, keys, identity(settings))
     holder = await store.HOLDER.first(pool, domain.name, domain.id)
     rival_keys = await store.PUBLISHED.fetch(pool, holder.id) if holder else []
     places = records.places(wanted, domain.name) | _rival_places(domain.name, rival_keys)
@@ -108,7 +109,7 @@ async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, aske
 
 def known_records(settings: Settings, domain: DomainRow, keys: Sequence[DomainKeyRow]) -> list[CheckedRecord]:
     """Return the records of a domain with the findings of the last check."""
-    wanted = records.wanted_records(domain.id, domain.name, domain.created_at, keys, identity(settings))
+    wanted = records.wanted_of(domain, keys, identity(settings))
     return records.known(wanted, domain.findings)
 
 
@@ -138,16 +139,22 @@ async def _write(
         state = DomainState(cast("DomainStatus", row.status), row.misses, row.vouched)
         verdict = rules.decide(state, now_keys, _by_selector(keys, now_keys, checks), rival)
         entries = _entries(row, now_keys, verdict, checks, at)
+        path = rules.return_path_after(
+            cast("ReturnPathState", row.return_path), row.return_path_misses, _return_path_status(row, checks)
+        )
+        if path[0] != row.return_path:
+            entries.append(_return_path_changed(row, path[0], checks, at))
         if holder is not None and rival == "gone" and verdict.status == "verified":
             await store.MARK.execute(
                 connection, holder.id, "failed"
             )  # first: a unique index allows one verified domain per name
             entries.append(_failed(holder, contest.found, at, reason=PASSED_OVER))
-        await _save(connection, settings, row, now_keys, verdict, checks, at)
+        await _save(connection, settings, row, now_keys, verdict, path, checks, at)
         if entries:
             await append_locked(connection, locked, entries)
         if entries or verdict.keys:
-            await caches.bump(connection, "domains")
+            for concerned in locked:
+                await caches.bump(connection, "domains", concerned)
         after = await store.FIND.first(connection, row.account_id, row.id)
         assert after is not None
         shown = await store.PUBLISHED.fetch(connection, row.id)
@@ -160,6 +167,7 @@ async def _save(
     row: DomainRow,
     keys: Sequence[DomainKeyRow],
     verdict: DomainVerdict,
+    path: tuple[ReturnPathState, int],
     checks: Sequence[CheckedRecord],
     at: datetime,
 ) -> None:
@@ -168,13 +176,13 @@ async def _save(
         await store.MOVE_KEY.execute(connection, row.id, selector, status, until)
     wait_s = rules.next_check_s(
         verdict,
-        rotating=verdict.rotated is None and rules.next_pair(keys) is not None,
+        soon=(verdict.rotated is None and rules.next_pair(keys) is not None) or path[1] > 0,
         age=at - row.created_at,
         every_s=settings.domain_check_s,
         jitter=random.random(),
     )
     await store.SAVE_CHECK.execute(
-        connection, row.id, at, verdict.status, verdict.misses, records.encoded(checks), wait_s
+        connection, row.id, at, verdict.status, verdict.misses, records.encoded(checks), wait_s, *path
     )
 
 
@@ -227,6 +235,32 @@ def _by_selector(
         for check in checks
         if check.wanted.selector is not None and check.wanted.value in same
     }
+
+
+def _return_path_check(row: DomainRow, checks: Sequence[CheckedRecord]) -> CheckedRecord | None:
+    """Return the check of the return path; None if its label was changed since the look-up."""
+    return next((one for one in checks if one.wanted.place == ("CNAME", row.return_path_host)), None)
+
+
+def _return_path_status(row: DomainRow, checks: Sequence[CheckedRecord]) -> RecordStatus | None:
+    check = _return_path_check(row, checks)
+    return None if check is None or check.finding.problem else check.finding.status
+
+
+def _return_path_changed(
+    row: DomainRow, state: ReturnPathState, checks: Sequence[CheckedRecord], at: datetime
+) -> log.Entry:
+    check = _return_path_check(row, checks)
+    assert check is not None
+    kind = AccountEvent.DOMAIN_RETURN_PATH_VERIFIED if state == "verified" else AccountEvent.DOMAIN_RETURN_PATH_FAILED
+    detail = {
+        "id": ids.format_id(ids.Kind.DOMAIN, row.id),
+        "name": row.name,
+        "host": row.return_path_host,
+        "value": check.wanted.value,
+        "found": list(check.finding.found[:MAX_SHOWN_RECORDS]),
+    }
+    return log.Entry(row.account_id, kind, log.detail_text(detail), at)
 
 
 def _entries(

@@ -79,6 +79,7 @@ def prepare(
     at: datetime,
     max_bytes: int,
     resent_from: UUID | None = None,
+    answers: UUID | None = None,
 ) -> Prepared:
     """Check the request and compose its message; raise the Refusal of the first check that fails.
 
@@ -136,6 +137,7 @@ def prepare(
         deliver_by=timing.deliver_by,
         min_tls=min_tls_to_store(request.min_tls),
         resent_from=resent_from,
+        answers=answers,
     )
 
 

@@ -108,6 +108,7 @@ def prepare(
     max_bytes: int,
     source: str = "smtp",
     resent_from: UUID | None = None,
+    answers: UUID | None = None,
 ) -> Prepared:
     """Return the message to store, with missing header fields added; raise the 413 above `max_bytes`.
 
@@ -147,6 +148,7 @@ def prepare(
         deliver_by=timing.deliver_by,
         min_tls=rules.min_tls_to_store(submitted.min_tls),
         resent_from=resent_from,
+        answers=answers,
     )
 
 

@@ -175,6 +175,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     deliver_by: datetime | None = None
     min_tls: MinTls | None = None  # None: the policy of the recipient's domain decides
     resent_from: UUID | None = None  # the message that this one resends
+    answers: UUID | None = None  # the received message that this one answers
 
 
 class Accepted(Struct, frozen=True):

@@ -1,9 +1,8 @@
 """Check list filters, format recipients and extract attachments of stored messages. Pure."""
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from uuid import UUID
 
@@ -13,13 +12,11 @@ import orjson
 from engine.areas.messages.types import MessageFilters, StoredFile
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.list_filters import FIRST_ID, LAST_ID, first_id, patterns, without_nul
 from engine.mail.address import BadAddress, domain_name, parse_mailbox
 from engine.mail.read import UnreadableMail, attachment
 
 MAX_NAME, MAX_VALUE = 64, 512  # characters of a metadata entry
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
-_WILD = re.compile(r"[\\%_]")
 _SPECIALS = re.compile(r'[()<>\[\]:;@\\,."]')  # RFC 5322 3.2.3: these need quotes in a display name
 _FILES = msgspec.json.Decoder(list[StoredFile])
 
@@ -39,10 +36,9 @@ def filters(
 ) -> MessageFilters:
     """Return the filters of a list request; raise the 400 that names the invalid parameter."""
     for name, text in (("search", search), ("metadata", metadata), *(("tag", tag) for tag in tags)):
-        if text is not None and "\0" in text:
-            raise invalid(name, f"`{name}` contains NUL (U+0000). Remove it.")
-    low = _FIRST if since is None else _bound("from", since)
-    high = _LAST if until is None else _bound("until", until)
+        without_nul(name, text or "")
+    low = FIRST_ID if since is None else first_id("from", since)
+    high = LAST_ID if until is None else first_id("until", until)
     return MessageFilters(
         low=low,
         high=high if before is None else min(high, before),
@@ -54,19 +50,6 @@ def filters(
         tags=orjson.dumps(list(tags)).decode() if tags else None,
         metadata=None if metadata is None else _entries(metadata),
     )
-
-
-def patterns(text: str) -> list[str]:
-    """Return ILIKE patterns that match `text` anywhere; wildcards in `text` are literal.
-
-    Under the C locale, PostgreSQL folds only ASCII letters, so text with other letters is matched in lower and in upper
-    case as well.
-    """
-    composed = unicodedata.normalize("NFC", text)
-    found = dict.fromkeys((text, composed))
-    if not text.isascii():
-        found |= dict.fromkeys((composed.lower(), composed.upper()))
-    return ["%" + _WILD.sub(r"\\\g<0>", one) + "%" for one in found]
 
 
 def too_slow(wanted: MessageFilters) -> Refusal | None:
@@ -83,7 +66,7 @@ def too_slow(wanted: MessageFilters) -> Refusal | None:
 
 def made_at(message: UUID) -> datetime:
     """Return the time of acceptance, in milliseconds, from the message id."""
-    return _EPOCH + timedelta(milliseconds=ids.milliseconds_of(message))
+    return clock.at_milliseconds(ids.milliseconds_of(message))
 
 
 def written(name: str | None, address: str) -> str:
@@ -120,17 +103,6 @@ def _read(mime: bytes, place: int) -> Iterator[bytes]:
         yield attachment(mime, place)
     except UnreadableMail:
         return
-
-
-def _bound(name: str, text: str) -> UUID:
-    """Return the smallest id at or after a time."""
-    if not text.endswith("Z"):
-        raise invalid(name, f"`{name}` must be a UTC time such as 2026-11-20T08:09:10Z.")
-    try:
-        since = clock.parse_iso(text) - _EPOCH
-    except ValueError:
-        raise invalid(name, f"`{name}` must be a UTC time such as 2026-11-20T08:09:10Z.") from None
-    return ids.floor_of(-(-since // timedelta(milliseconds=1)))
 
 
 def _address(text: str) -> str:

@@ -5,7 +5,7 @@
 
 from engine.base.settings.fields import MEBIBYTE, PROCESSES, SECRETS, Settings
 from engine.base.settings.loading import Loaded, load, shown, to_environ, unknown_setting
-from engine.base.settings.values import PREFIX, BadSetting, HostPort, SourceIp, text_of, variable
+from engine.base.settings.values import PREFIX, BadSetting, HostPort, SocketAddress, SourceIp, text_of, variable
 
 __all__ = [
     "MEBIBYTE",
@@ -16,6 +16,7 @@ __all__ = [
     "HostPort",
     "Loaded",
     "Settings",
+    "SocketAddress",
     "SourceIp",
     "load",
     "shown",

@@ -23,6 +23,9 @@ _MINIMUM: dict[str, float] = {
     "site_connections": 1, "messages_per_connection": 1, "mta_active_limit": 10, "mta_connections": 1,
     "relay_workers": 0, "relay_sessions": 1, "relay_sessions_each": 1, "relay_idle_s": 1, "relay_login_s": 1,
     "relay_session_s": 1, "relay_login_delay_s": 0,
+    "mx_workers": 0, "mx_sessions": 1, "mx_sessions_each": 1, "mx_idle_s": 1, "mx_session_s": 1,
+    "inbound_max_bytes": 64 * 1024, "inbound_max_inflight_bytes": MEBIBYTE, "rspamd_timeout_s": 0.1,
+    "clamd_timeout_s": 0.1,
     "connect_timeout_s": 0.1, "domain_check_s": 1,
     "reply_timeout_s": 0.1, "final_dot_timeout_s": 0.1, "give_up_s": 1, "schedule_grace_s": 0, "drain_s": 0,
     "webhook_timeout_s": 0.1, "webhook_connections": 10, "webhook_connections_each": 1,
@@ -33,8 +36,9 @@ _MINIMUM: dict[str, float] = {
 def check(settings: Settings) -> None:
     """Raise BadSetting for the first wrong setting."""
     for field in _PORTS:
-        if not 0 < getattr(settings, field) < 65536:
-            raise BadSetting(f"{variable(field)} is {getattr(settings, field)}; it must be a port from 1 to 65535")
+        port = getattr(settings, field)
+        if port is not None and not 0 < port < 65536:
+            raise BadSetting(f"{variable(field)} is {port}; it must be a port from 1 to 65535")
     for field, minimum in _MINIMUM.items():
         if not getattr(settings, field) >= minimum:
             raise BadSetting(f"{variable(field)} is {getattr(settings, field)}; it must be at least {minimum:g}")
@@ -42,12 +46,14 @@ def check(settings: Settings) -> None:
         ("database_url", ("postgresql", "postgres")),
         ("public_url", ("http", "https")),
         ("cloudflare_url", ("http", "https")),
+        ("rspamd_url", ("http", "https")),
     ):
         value = getattr(settings, field)
         if value is not None and _scheme(value) not in schemes:
             raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
     _check_processes(settings)
     _check_redis(settings)
+    _check_incoming_mail(settings)
     _check_names(settings)
     _check_identity_provider(settings)
     _check_passkeys(settings)
@@ -84,6 +90,17 @@ def _check_redis(settings: Settings) -> None:
         redis_url.parse(settings.redis_url)
     except ValueError as error:
         raise BadSetting(f"{variable('redis_url')} must be {error}") from None
+
+
+def _check_incoming_mail(settings: Settings) -> None:
+    for scanner, required in (("rspamd_url", "rspamd_required"), ("clamd", "clamd_required")):
+        if getattr(settings, required) and getattr(settings, scanner) is None:
+            raise BadSetting(f"{variable(required)} is true, but {variable(scanner)} is not set; set it too")
+    if settings.inbound_max_inflight_bytes < settings.inbound_max_bytes:
+        raise BadSetting(
+            f"{variable('inbound_max_inflight_bytes')} is {settings.inbound_max_inflight_bytes}; it must be at least "
+            f"{variable('inbound_max_bytes')} ({settings.inbound_max_bytes}), or no message of that size can arrive"
+        )
 
 
 def _check_names(settings: Settings) -> None:

@@ -9,10 +9,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from engine.base.settings.values import HostPort, SourceIp
+from engine.base.settings.values import HostPort, SocketAddress, SourceIp
 
 MEBIBYTE = 1024 * 1024
-PROCESSES = ("api", "relay", "mta", "worker")
+PROCESSES = ("api", "relay", "mx", "mta", "worker")
 # Masked wherever settings are shown.
 SECRETS = frozenset({"key_pepper", "database_url", "redis_url", "idp_client_secret"})
 
@@ -28,7 +28,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     state: Path = Path(".state")
     """all: Folder for everything that this host keeps: embedded servers, pepper, logs, the local sink."""
     processes: tuple[str, ...] = PROCESSES
-    """up: Kinds of processes that run on this host, of `api`, `relay`, `mta` and `worker`."""
+    """up: Kinds of processes that run on this host, of `api`, `relay`, `mx`, `mta` and `worker`."""
     database_url: str | None = None
     """all: URL of PostgreSQL, `postgresql://…`; may name several hosts; unset: an embedded server under the state
     folder."""
@@ -45,9 +45,27 @@ class Settings(Struct, frozen=True, kw_only=True):
     """relay: Port of SMTP submission with STARTTLS."""
     submission_tls_port: int = 2465
     """relay: Port of SMTP submission with TLS from the first octet."""
+    mx_host: str = "127.0.0.1"
+    """mx: Address that the server for incoming mail listens on."""
     mx_port: int = 2525
-    """mta: Port of our own server for incoming mail, which nothing serves yet; where it equals `smtp_port`, an mta
-    takes the addresses of this host for itself."""
+    """mx, mta: Port of the server for incoming mail. Set it to 25 for mail from the internet, or forward port 25 to it;
+    where it equals `smtp_port`, an mta never delivers to an address of this host, which would be itself."""
+    policy_port: int = 443
+    """api, worker: Port at which the MTA-STS policy hosts of customers' domains are checked for a certificate."""
+    acme_directory: str | None = None
+    """worker: URL of the ACME directory (RFC 8555) of the authority that issues certificates for MTA-STS policy hosts,
+    such as https://acme-v02.api.letsencrypt.org/directory; unset: a proxy in front has them. Setting it accepts the
+    authority's terms."""
+    acme_email: str | None = None
+    """worker: Address that the authority may write to."""
+    acme_authorities: Path | None = None
+    """worker: PEM file of the certificate authorities to trust when talking to the ACME server; unset: the system's."""
+    policy_tls_port: int | None = None
+    """mx: Port on which MTA-STS policy hosts are served over HTTPS with the certificates got by ACME; unset: a proxy in
+    front serves them."""
+    policy_http_port: int | None = None
+    """mx: Port on which policy hosts answer the challenges of ACME over plain HTTP; the authority asks port 80. Unset:
+    a proxy in front passes `/.well-known/acme-challenge/` on to the API."""
     metrics_port: int = 9090
     """worker, metrics: Port of the Prometheus metrics of all processes of this host."""
     sink_port: int = 2600
@@ -60,10 +78,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     """up: Number of mta processes on this host."""
     relay_workers: int = 1
     """up: Number of relay processes on this host; 0: no SMTP submission."""
+    mx_workers: int = 1
+    """up: Number of mx processes on this host; 0: no incoming mail."""
     delivery: Literal["local", "live"] = "local"
     """all: `local` delivers all mail to the sink on this machine, `live` to the recipients' mail servers."""
     dns_servers: tuple[HostPort, ...] = ()
-    """api, mta, worker: Name servers to query, as host:port; unset: those of the system in live mode, the local DNS
+    """api, mx, mta, worker: Name servers to query, as host:port; unset: those of the system in live mode, the local DNS
     responder in local mode."""
     dnssec_trusted: bool = False
     """mta: Set to true if the name servers validate DNSSEC and the path to them is secure; DANE is used only then."""
@@ -78,7 +98,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     smtp_port: int = 25
     """mta: Port of remote mail servers in live mode."""
     mail_host: str = "mail.waybill.test"
-    """api, relay, mta, worker: Name of this mail service: in EHLO, in return addresses and in the DNS records that
+    """api, relay, mx, mta, worker: Name of this mail service: in EHLO, in return addresses and in the DNS records that
     customers publish; in live mode it must resolve to this host and back."""
     source_ips: tuple[SourceIp, ...] = ()
     """mta: Local addresses to send mail from, each with an optional EHLO name after `=`; unset: the system chooses."""
@@ -86,8 +106,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """api, worker: URL of the API as clients and browsers see it, for links in mail, cookies and passkeys; unset:
     http://127.0.0.1 with the API port."""
     key_pepper: str | None = None
-    """api, relay, mta, worker: Secret with which API keys and sessions are hashed and DKIM keys encrypted, the same on
-    all hosts; unset: generated on the first start and stored in the state folder."""
+    """api, relay, mx, mta, worker: Secret with which API keys and sessions are hashed and DKIM keys encrypted, the same
+    on all hosts; unset: generated on the first start and stored in the state folder."""
     allow_private_mx: bool = False
     """mta, worker: Allow delivery to private and loopback addresses; `up` turns this on in local mode."""
     allow_private_webhooks: bool | None = None
@@ -104,7 +124,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     body_deadline_s: float = 60.0
     """api: Time within which a request body must arrive."""
     body_min_bytes_per_s: int = 500
-    """api, relay: Minimum rate at which a body must arrive in every window of 5 s, beside the deadline (Postfix
+    """api, relay, mx: Minimum rate at which a body must arrive in every window of 5 s, beside the deadline (Postfix
     smtpd_min_data_rate)."""
     request_rate: int = 0
     """api, relay: Requests per second allowed for every API key; 0: the limit of its plan."""
@@ -161,9 +181,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     drain_s: float = 20.0
     """all: Time that a process has to finish its work when it is told to stop."""
     tls_cert: Path | None = None
-    """relay: PEM file with the certificate chain of SMTP submission; unset: self-signed, in local mode only."""
+    """relay, mx: PEM file with the certificate chain for SMTP submission and incoming mail; unset: self-signed, for
+    submission in local mode only."""
     tls_key: Path | None = None
-    """relay: PEM file with the key of that certificate."""
+    """relay, mx: PEM file with the key of that certificate."""
     relay_sessions: int = 2_000
     """relay: Maximum number of open SMTP sessions of one relay process."""
     relay_sessions_each: int = 100
@@ -177,7 +198,36 @@ class Settings(Struct, frozen=True, kw_only=True):
     relay_login_delay_s: float = 1.0
     """relay: Delay before the reply to a failed AUTH."""
     proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    """relay: Networks of load balancers that speak the PROXY protocol (v1, v2) to the relay."""
+    """relay, mx: Networks of load balancers that speak the PROXY protocol (v1, v2) to these processes."""
+    mx_sessions: int = 2_000
+    """mx: Maximum number of open SMTP sessions of one mx process."""
+    mx_sessions_each: int = 50
+    """mx: Maximum number of these sessions from one IPv4 address or one IPv6 /64 (Postfix
+    smtpd_client_connection_count_limit)."""
+    mx_idle_s: float = 300.0
+    """mx: Time without a command after which an SMTP session is closed (RFC 5321 4.5.3.2.7)."""
+    mx_session_s: float = 3600.0
+    """mx: Maximum duration of an SMTP session, and of the transfer of one message."""
+    inbound_max_bytes: int = 40 * MEBIBYTE
+    """mx: Maximum size of a received message."""
+    inbound_max_inflight_bytes: int = 256 * MEBIBYTE
+    """mx: Memory that one process may use for messages that it is receiving; senders try again later when it is
+    full."""
+    inbound_reject_score: float | None = None
+    """mx: Spam score from which a message is refused; unset: none is refused, from 6 on it is marked as spam."""
+    rspamd_url: str | None = None
+    """mx: URL of rspamd's normal worker, such as http://127.0.0.1:11333; unset: a score from SPF, DKIM and DMARC."""
+    rspamd_required: bool = False
+    """mx: Refuse mail for now (451) while rspamd does not answer; otherwise the built-in score takes its place."""
+    rspamd_timeout_s: float = 15.0
+    """mx: Time limit for rspamd's answer to one message."""
+    clamd: SocketAddress | None = None
+    """mx: Socket of clamd, host:port or unix:/path; unset: attachments are not scanned for viruses."""
+    clamd_required: bool = False
+    """api, mx: Refuse mail for now (451) while clamd does not answer, and downloads of attachments whose scan failed;
+    otherwise attachments are marked `failed`."""
+    clamd_timeout_s: float = 30.0
+    """mx: Time limit for clamd's scans of one message."""
     http_proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """api: Networks of load balancers whose X-Forwarded-For the API trusts."""
     webhook_ladder_s: tuple[float, ...] = (10, 60, 300, 1800, 7200, 21600, 43200)
@@ -203,8 +253,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     stream_write_s: float = 30.0
     """api: Time without progress after which the API disconnects a client that does not read its response."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """api, relay, mta, worker: Lowest level of the log lines that are written; `ops log level` changes it for a limited
-    time."""
+    """api, relay, mx, mta, worker: Lowest level of the log lines that are written; `ops log level` changes it for a
+    limited time."""
     signup: Literal["open", "closed"] = "open"
     """api: `open` lets everybody sign up, `closed` requires an invitation."""
     signup_challenge: Literal["off", "required"] = "off"

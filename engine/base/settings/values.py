@@ -26,6 +26,17 @@ class HostPort(Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class SocketAddress(Struct, frozen=True):
+    """Where a server on this network listens: a Unix socket at `path`, or a TCP port."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}" if self.path else str(HostPort(self.host, self.port))
+
+
 class SourceIp(Struct, frozen=True):
     """A source address for mail, and the EHLO name used with it; without a name, `mail_host` is used."""
 
@@ -80,6 +91,16 @@ def _bool(text: str) -> bool:
     raise ValueError(text)
 
 
+def _socket_address(text: str) -> SocketAddress:
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:").removeprefix("//")
+        if not path.startswith("/"):
+            raise ValueError(text)
+        return SocketAddress(path=path)
+    [found] = _host_ports(text)
+    return SocketAddress(host=found.host, port=found.port)
+
+
 def _host_ports(text: str) -> tuple[HostPort, ...]:
     found = []
     for item in text.split(","):
@@ -131,6 +152,8 @@ _PARSERS: dict[object, Callable[[str], object]] = {
     float: _finite,
     bool: _bool,
     bool | None: _bool,
+    float | None: _finite,
+    SocketAddress | None: _socket_address,
     tuple[HostPort, ...]: _host_ports,
     tuple[SourceIp, ...]: _source_ips,
     tuple[float, ...]: _numbers,
@@ -139,6 +162,8 @@ _PARSERS: dict[object, Callable[[str], object]] = {
 _EXPECTED: dict[object, str] = {
     int: "a whole number",
     float: "a number",
+    float | None: "a number",
+    SocketAddress | None: "host:port of a TCP socket, or unix:/path of a Unix socket",
     bool: "true or false",
     bool | None: "true or false",
     tuple[HostPort, ...]: "a list host:port,host:port",

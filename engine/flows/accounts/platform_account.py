@@ -96,6 +96,7 @@ async def appoint(pool: asyncpg.Pool, settings: Settings, account: UUID, sender:
         raise ValueError(_unverified(named, domain, status))
     async with pool.acquire() as connection, connection.transaction():
         await _SET.execute(connection, account, sender)
+        await caches.bump(connection, "inbound")
         detail = {"sender": named}
         await record_event(connection, account, AccountEvent.PLATFORM_APPOINTED, detail, actor="operator")
     return await state(pool, settings)
@@ -140,6 +141,7 @@ async def _open(connection: Conn) -> UUID:
         connection, account, AccountEvent.ACCOUNT_CREATED, {"name": NAME, "plan": PLAN.value}, actor="service"
     )
     await _SET.execute(connection, account, None)
+    await caches.bump(connection, "inbound")
     return account
 
 

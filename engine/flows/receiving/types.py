@@ -77,11 +77,13 @@ class ScanVerdict(Struct, frozen=True):
 class ScanResult(Struct, frozen=True, kw_only=True):
     """What the scanners say of a message: one verdict for each attachment, in the order of `ReceivedMail`.
 
-    `spam_score`: None when no scanner and no built-in score could be computed.
+    `spam_score`: None when no scanner and no built-in score could be computed. `raw`: the verdict on the message as it
+    came; a virus in it that no attachment shows marks all attachments.
     """
 
     spam_score: float | None
     attachments: tuple[ScanVerdict, ...]
+    raw: ScanVerdict = ScanVerdict(AttachmentScan.UNSCANNED)
 
 
 class ReceiveOutcome(StrEnum):

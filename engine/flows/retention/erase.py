@@ -217,7 +217,7 @@ async def _delete_account(pool: asyncpg.Pool, account: UUID) -> bool:
             )
         for query in _LAST:
             await query.execute(connection, account)
-        for kind in ("keys", "domains", "streams", holds.KIND):
+        for kind in ("keys", "domains", "streams", "inbound", holds.KIND):
             await caches.bump(connection, kind)
     return True
 

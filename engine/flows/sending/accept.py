@@ -62,6 +62,7 @@ class Origin(Struct, frozen=True):
     source: str  # `api` or `smtp`
     reach: KeyRestrictions | None = None  # None for a key without restrictions, and for people
     resent_from: UUID | None = None  # the message whose content is resent
+    answers: UUID | None = None  # the received message that this one answers
 
 
 class Acceptor:
@@ -83,8 +84,8 @@ class Acceptor:
         )
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
         self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
-        self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains)
-        self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams)
+        self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains, by_account=True)
+        self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams, by_account=True)
         self.templates = TemplateCache(pool)
         self._splits = Splits(pool)
 
@@ -250,6 +251,7 @@ class Acceptor:
             "at": at,
             "max_bytes": self._settings.max_message_bytes,
             "resent_from": origin.resent_from,
+            "answers": origin.answers,
         }
 
     async def _replays_of(self, origin: Origin, given: Iterable[str | None]) -> dict[str, tuple[UUID, bytes]]:

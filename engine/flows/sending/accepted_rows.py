@@ -152,6 +152,7 @@ MESSAGE = RowSet(
     Column("template_version", "integer"),
     Column("scheduled_at"),
     Column("resent_from"),
+    Column("answers"),
 )
 BODY = RowSet(
     "body",

@@ -3,7 +3,8 @@
 -- The label of each account's managed receiving domain, `<label>.in.<mail host>`: random, so that it can't be guessed.
 CREATE TABLE receiving_labels (
     account_id uuid PRIMARY KEY REFERENCES accounts,
-    label      text NOT NULL UNIQUE
+    label      text NOT NULL UNIQUE,
+    opened_at  timestamptz                           -- of the first mail to it, which claims its catch-all address
 );
 CREATE FUNCTION give_receiving_label() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -16,9 +17,24 @@ CREATE TRIGGER receiving_label AFTER INSERT ON accounts FOR EACH ROW EXECUTE FUN
 INSERT INTO receiving_labels (account_id, label)
 SELECT id, 'r' || substr(replace(gen_random_uuid()::text, '-', ''), 1, 11) FROM accounts;
 
--- Claimed addresses. `canonical` is what mail is matched with: lower case, domain in A-labels, without a plus-tag;
--- `*@domain` catches what nobody claimed under the domain. Unique among the domains that receive: a name that another
--- account verifies shadows the addresses of the account that lost it (see the look-up of recipients).
+-- The domain that receives mail under a name: the one that was verified last, also after its records have gone, until it
+-- is removed or another account verifies the name.
+ALTER TABLE domains ADD COLUMN receives_since timestamptz;
+UPDATE domains SET receives_since = coalesce(verified_at, created_at) WHERE status = 'verified';
+CREATE UNIQUE INDEX domains_receiving ON domains (name) WHERE receives_since IS NOT NULL;
+CREATE FUNCTION take_over_receiving() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE domains SET receives_since = NULL
+    WHERE name = NEW.name AND id <> NEW.id AND receives_since IS NOT NULL;
+    NEW.receives_since := clock_timestamp();
+    RETURN NEW;
+END $$;
+CREATE TRIGGER receiving_taken_over BEFORE UPDATE OF status ON domains FOR EACH ROW
+    WHEN (NEW.status = 'verified' AND OLD.status <> 'verified') EXECUTE FUNCTION take_over_receiving();
+
+-- Claimed addresses. `canonical` is what mail is matched with: lower case, domain in A-labels; `*@domain` catches what
+-- nobody claimed under the domain. A name that another account verifies keeps the addresses of the account that lost it,
+-- but they get no mail (`domains.receives_since`).
 CREATE TABLE inbound_addresses (
     id               uuid PRIMARY KEY,
     account_id       uuid NOT NULL REFERENCES accounts,

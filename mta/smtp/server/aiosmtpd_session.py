@@ -110,6 +110,13 @@ class AiosmtpdSession(SMTP):
         """The transport, plain or TLS; None when the connection is lost."""
         return cast("asyncio.Transport | None", self.transport)
 
+    @property
+    def tls_version(self) -> str | None:
+        """Return the version of TLS, such as `TLSv1.3`; None in clear text."""
+        wire = self.wire
+        secure = None if wire is None else wire.get_extra_info("ssl_object")
+        return None if secure is None else secure.version()
+
     def drain(self) -> None:
         """End the session as soon as the message in progress has its answer: at once when there is none."""
         self.draining = True
@@ -148,12 +155,18 @@ class AiosmtpdSession(SMTP):
     def start_session_time(self, duration_s: float) -> None:
         """Allow the session `duration_s` seconds from now; after most of them it ends between two messages."""
         now = asyncio.get_running_loop().time()
+        self.session_s = duration_s
         self._ends_at = now + duration_s
         self._soft_end_at = now + duration_s * SOFT_END
 
     def allow(self, duration_s: float | None = None) -> None:
         """Allow the client `duration_s` seconds from now until its next line, `idle_s` without."""
         self._reset_timeout(duration_s)
+
+    def allow_handling(self, duration_s: float) -> None:
+        """Give the server `duration_s` seconds for the reply to a message, whatever is left of the session's time."""
+        self._ends_at = max(self._ends_at, self.loop.time() + duration_s)
+        self.allow(duration_s)
 
     async def upgrade_to_tls(self, context: ssl.SSLContext) -> bool:
         """Answer STARTTLS and negotiate TLS; False when the handshake failed and the session is over.

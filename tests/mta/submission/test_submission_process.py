@@ -7,7 +7,8 @@ import pytest
 
 from engine.base.settings import BadSetting, Settings, load, to_environ
 from ops import process_specs
-from ops.processes.relay import NoCertificate, certificate_files
+from ops.processes.certificates import NoCertificate
+from ops.processes.relay import certificate_files
 
 
 def test_local_mode_makes_a_certificate_once(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Inbound addresses: `/v1/inbound/addresses`."""

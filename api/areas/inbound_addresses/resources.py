@@ -1,0 +1,162 @@
+"""`/v1/inbound/addresses`: claiming, listing, reading, changing and deleting the addresses that receive mail."""
+
+from typing import Any
+from uuid import UUID
+
+from api.areas.inbound_addresses.schemas import (
+    InboundAddress,
+    InboundAddressChange,
+    InboundAddressesQuery,
+    InboundAddressPage,
+    InboundAddressWithUnread,
+    NewInboundAddress,
+)
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.inbound_addresses import service, store
+from engine.areas.inbound_addresses.types import InboundAddressRow
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, not_found
+
+WHAT = service.WHAT
+READ, WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:write")
+
+
+async def claim(call: Call) -> InboundAddressWithUnread:
+    """Claim an address."""
+    body: NewInboundAddress = call.body
+    row = await service.claim(
+        call.services.pool,
+        call.account_id,
+        body.address,
+        label=body.label,
+        mail_host=call.settings.mail_host,
+        domains=call.domains,
+        actor=call.actor,
+    )
+    return InboundAddressWithUnread(**_fields(row), unread=0)
+
+
+async def list_addresses(call: Call) -> InboundAddressPage:
+    """Return a page of the account's addresses."""
+    query: InboundAddressesQuery = call.query
+    before = cursor_id(ids.Kind.INBOUND_ADDRESS, query.before)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, _domains(call), query.limit + 1)
+    data = [InboundAddress(**_fields(row)) for row in rows[: query.limit]]
+    return InboundAddressPage(data, data[-1].id if len(rows) > query.limit else None)
+
+
+async def read(call: Call) -> InboundAddressWithUnread:
+    """Return one address."""
+    row = await store.READ.first(call.services.pool, call.account_id, _named(call), _domains(call))
+    if row is None:
+        raise not_found(WHAT)
+    return await _with_unread(call, row)
+
+
+async def change(call: Call) -> InboundAddressWithUnread:
+    """Change the given fields of an address."""
+    body: InboundAddressChange = call.body
+    row = await service.change(
+        call.services.pool,
+        call.account_id,
+        _named(call),
+        label=body.label,
+        enabled=body.enabled,
+        domains=call.domains,
+        actor=call.actor,
+    )
+    return await _with_unread(call, row)
+
+
+async def delete(call: Call) -> None:
+    """Delete an address."""
+    await service.delete(call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor)
+
+
+def _named(call: Call) -> UUID:
+    return path_id(ids.Kind.INBOUND_ADDRESS, call.path["id"], WHAT)
+
+
+def _domains(call: Call) -> list[str] | None:
+    return None if call.domains is None else list(call.domains)
+
+
+async def _with_unread(call: Call, row: InboundAddressRow) -> InboundAddressWithUnread:
+    unread = await store.unread(call.services.pool, call.account_id, row.id)
+    return InboundAddressWithUnread(**_fields(row), unread=unread)
+
+
+def _fields(row: InboundAddressRow) -> dict[str, Any]:
+    return {
+        "id": ids.format_id(ids.Kind.INBOUND_ADDRESS, row.id),
+        "address": row.address,
+        "label": row.label,
+        "enabled": row.enabled,
+        "created_at": clock.iso(row.created_at),
+        "last_received_at": None if row.last_received_at is None else clock.iso(row.last_received_at),
+    }
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/inbound/addresses",
+        tag="Inbound",
+        summary="Claim an address to receive mail at",
+        note="`support+42@` reaches `support@` unless it is claimed itself. `*@domain` claims every address of the "
+        "domain that nobody claimed, and counts as one.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=201,
+        request=NewInboundAddress,
+        reply=InboundAddressWithUnread,
+        refusals=(
+            ErrorType.INVALID_ADDRESS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED,
+            ErrorType.NOT_FOUND,
+        ),
+        handler=claim,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/inbound/addresses",
+        tag="Inbound",
+        summary="List claimed addresses",
+        access=Access.KEY,
+        scopes=READ,
+        query=InboundAddressesQuery,
+        reply=InboundAddressPage,
+        handler=list_addresses,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/inbound/addresses/{id}",
+        tag="Inbound",
+        summary="Read a claimed address with its number of unread messages",
+        access=Access.KEY,
+        scopes=READ,
+        reply=InboundAddressWithUnread,
+        handler=read,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/inbound/addresses/{id}",
+        tag="Inbound",
+        summary="Change the label of a claimed address, or disable and enable it",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=InboundAddressChange,
+        reply=InboundAddressWithUnread,
+        handler=change,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/inbound/addresses/{id}",
+        tag="Inbound",
+        summary="Delete a claimed address and its route; received mail stays",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=204,
+        handler=delete,
+    ),
+)  # fmt: skip

@@ -1,0 +1,63 @@
+"""Requests and replies of inbound addresses."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from engine.areas.inbound_addresses.rules import MAX_LABEL
+from engine.mail.address import MAX_TEXT
+
+Label = Annotated[str, Meta(max_length=MAX_LABEL, description="A name for people; empty for none")]
+
+
+class NewInboundAddress(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """An address to claim, for `POST /v1/inbound/addresses`."""
+
+    address: Annotated[
+        str,
+        Meta(
+            min_length=3,
+            max_length=MAX_TEXT,
+            description="Under a verified or the managed receiving domain; `*@domain` claims what nobody claimed",
+            examples=["support@example.com"],
+        ),
+    ]
+    label: Label | None = None
+
+
+class InboundAddressChange(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """The fields to change, for `PATCH /v1/inbound/addresses/{id}`: an omitted field stays, a null label is removed."""
+
+    label: Label | UnsetType | None = UNSET
+    enabled: bool | UnsetType = UNSET
+
+
+class InboundAddressesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The query of a page, newest first."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 50
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
+
+
+class InboundAddress(Struct, rename="camel", kw_only=True):
+    """A claimed address. While it is not `enabled`, mail to it is refused; received mail stays."""
+
+    id: str
+    address: str
+    label: str | None
+    enabled: bool
+    created_at: str
+    last_received_at: str | None
+
+
+class InboundAddressWithUnread(InboundAddress, kw_only=True):
+    """A claimed address with the number of unread messages in its mailbox, without spam."""
+
+    unread: int
+
+
+class InboundAddressPage(Struct, rename="camel"):
+    """Claimed addresses, newest first. `nextCursor` is null on the last page."""
+
+    data: list[InboundAddress]
+    next_cursor: str | None

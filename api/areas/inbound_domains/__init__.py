@@ -1,0 +1,1 @@
+"""Receiving domains: `/v1/inbound/domains`."""

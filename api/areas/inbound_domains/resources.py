@@ -1,0 +1,142 @@
+"""`/v1/inbound/domains`: the account's domains as receivers of mail, and the managed receiving domain."""
+
+from typing import Any, cast
+
+from api.areas.inbound_domains.schemas import (
+    DkimRecord,
+    InboundDomain,
+    InboundDomainPage,
+    InboundDomainsQuery,
+    InboundDomainWithRecords,
+    ManagedInboundDomain,
+    MxRecord,
+)
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.domains.types import CheckedRecord, DomainStatus
+from engine.base import clock, ids
+from engine.flows.receiving import inbound_domains
+from engine.flows.receiving.inbound_domains import InboundDomainState
+
+READ, WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:write")
+
+
+async def list_domains(call: Call) -> InboundDomainPage:
+    """Return a page of the account's domains, and its managed receiving domain."""
+    query: InboundDomainsQuery = call.query
+    states = await inbound_domains.list_domains(
+        call.services.pool,
+        call.settings,
+        call.account_id,
+        before=cursor_id(ids.Kind.DOMAIN, query.before),
+        limit=query.limit + 1,
+        domains=call.domains,
+    )
+    data = [InboundDomain(**_fields(one)) for one in states[: query.limit]]
+    return InboundDomainPage(data, data[-1].id if len(states) > query.limit else None, await _managed(call))
+
+
+async def read(call: Call) -> InboundDomainWithRecords:
+    """Return one domain with its MX and DKIM records."""
+    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
+    return _with_records(
+        await inbound_domains.read_domain(
+            call.services.pool, call.settings, call.account_id, domain, domains=call.domains
+        )
+    )
+
+
+async def verify(call: Call) -> InboundDomainWithRecords:
+    """Look up the domain's records now."""
+    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
+    return _with_records(
+        await inbound_domains.check_domain(
+            call.services.pool, call.settings, call.account_id, domain, domains=call.domains
+        )
+    )
+
+
+async def _managed(call: Call) -> ManagedInboundDomain | None:
+    if call.domains is not None:  # the key is limited to domains of the account's own
+        return None
+    found = await inbound_domains.managed_domain(call.services.pool, call.settings, call.account_id)
+    if found is None:
+        return None
+    return ManagedInboundDomain(name=found.name, addresses=found.addresses, receiving=found.receiving)
+
+
+def _with_records(state: InboundDomainState) -> InboundDomainWithRecords:
+    return InboundDomainWithRecords(**_fields(state), dkim=[_dkim(one) for one in state.dkim])
+
+
+def _fields(state: InboundDomainState) -> dict[str, Any]:
+    row = state.domain
+    return {
+        "id": ids.format_id(ids.Kind.DOMAIN, row.id),
+        "name": row.name,
+        "status": cast("DomainStatus", row.status),
+        "mx": _mx(state.mx),
+        "receiving": state.receiving,
+        "addresses": state.addresses,
+        "checked_at": None if row.checked_at is None else clock.iso(row.checked_at),
+    }
+
+
+def _mx(check: CheckedRecord) -> MxRecord:
+    priority, _, host = check.wanted.value.partition(" ")
+    return MxRecord(
+        type="MX",
+        host=check.wanted.host,
+        value=host,
+        priority=int(priority),
+        status=check.finding.status,
+        found=list(check.finding.found),
+    )
+
+
+def _dkim(check: CheckedRecord) -> DkimRecord:
+    wanted = check.wanted
+    return DkimRecord(
+        type=wanted.type,
+        host=wanted.host,
+        value=wanted.value,
+        required=wanted.required,
+        status=check.finding.status,
+        found=list(check.finding.found),
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/inbound/domains",
+        tag="Inbound",
+        summary="List domains with the MX record to publish, and the managed receiving domain",
+        access=Access.KEY,
+        scopes=READ,
+        query=InboundDomainsQuery,
+        reply=InboundDomainPage,
+        handler=list_domains,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/inbound/domains/{id}",
+        tag="Inbound",
+        summary="Read a domain's MX and DKIM records, as the last check found them",
+        access=Access.KEY,
+        scopes=READ,
+        reply=InboundDomainWithRecords,
+        handler=read,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/inbound/domains/{id}/verify",
+        tag="Inbound",
+        summary="Look up a domain's MX and DKIM records now",
+        note="The result for DKIM is applied as by `POST /v1/domains/{id}/verify`; MX is only reported.",
+        access=Access.KEY,
+        scopes=WRITE,
+        reply=InboundDomainWithRecords,
+        handler=verify,
+    ),
+)

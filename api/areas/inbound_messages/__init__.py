@@ -1,0 +1,1 @@
+"""Received messages over HTTP."""

@@ -1,0 +1,124 @@
+"""Marking and deleting received messages, one or many."""
+
+from collections.abc import Collection
+from uuid import UUID
+
+from api.areas.inbound_messages.records import WRITE, message_of, named
+from api.areas.inbound_messages.schemas import BulkReply, BulkRequest, ReadRequest, ReceivedMessage, SpamRequest
+from api.http.operation import Access, Call, Operation
+from engine.areas.inbound_messages import service
+from engine.areas.inbound_messages.service import ChangedMessages
+from engine.base import ids
+from engine.base.errors import not_found
+
+_SPAM: dict[str, bool | None] = {"spam": True, "not_spam": False, "spam_by_score": None}
+
+
+async def mark_read(call: Call) -> ReceivedMessage:
+    """Mark a message read, or unread; without a body it is marked read."""
+    body: ReadRequest | None = call.body
+    read = True if body is None else body.read
+    return message_of(service.one_of(await _mark_read(call, [named(call)], read=read)))
+
+
+async def mark_spam(call: Call) -> ReceivedMessage:
+    """Say whether a message is spam, or return that decision to its score."""
+    body: SpamRequest = call.body
+    return message_of(service.one_of(await _mark_spam(call, [named(call)], spam=body.spam)))
+
+
+async def delete_message(call: Call) -> None:
+    """Delete a message with its attachments."""
+    if not (await _delete(call, [named(call)])).changed:
+        raise not_found("received message")
+
+
+async def change_many(call: Call) -> BulkReply:
+    """Change up to 100 messages in one transaction."""
+    body: BulkRequest = call.body
+    wanted: dict[UUID, str] = {}
+    unknown: list[str] = []
+    for text in dict.fromkeys(body.ids):
+        try:
+            wanted[ids.parse_id(ids.Kind.RECEIVED, text)] = text
+        except ids.WrongId:
+            unknown.append(text)
+    found = await _apply(call, body.action, wanted)
+    missing = [wanted[one] for one in found.missing]
+    known = len(wanted) - len(missing)
+    return BulkReply(len(found.changed), known - len(found.changed), unknown + missing)
+
+
+async def _apply(call: Call, action: str, wanted: Collection[UUID]) -> ChangedMessages:
+    if action == "delete":
+        return await _delete(call, wanted)
+    if action in _SPAM:
+        return await _mark_spam(call, wanted, spam=_SPAM[action])
+    return await _mark_read(call, wanted, read=action == "read")
+
+
+async def _mark_read(call: Call, wanted: Collection[UUID], *, read: bool) -> ChangedMessages:
+    return await service.mark_read(
+        call.services.pool, call.account_id, wanted, read=read, domains=call.domains, actor=call.actor
+    )
+
+
+async def _mark_spam(call: Call, wanted: Collection[UUID], *, spam: bool | None) -> ChangedMessages:
+    return await service.mark_spam(
+        call.services.pool, call.account_id, wanted, spam=spam, domains=call.domains, actor=call.actor
+    )
+
+
+async def _delete(call: Call, wanted: Collection[UUID]) -> ChangedMessages:
+    return await service.delete(call.services.pool, call.account_id, wanted, domains=call.domains, actor=call.actor)
+
+
+OPERATIONS = (
+    Operation(
+        method="DELETE",
+        path="/v1/inbound/messages/{id}",
+        tag="Inbound",
+        summary="Delete a received message",
+        access=Access.KEY,
+        scopes=("inbound:write", "domains:write"),
+        success=204,
+        handler=delete_message,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/inbound/messages/{id}/read",
+        tag="Inbound",
+        summary="Mark a received message read or unread",
+        note="Without a body the message is marked read. `readAt` is the first time of reading and stays.",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=ReadRequest,
+        no_body_is_empty=True,
+        reply=ReceivedMessage,
+        handler=mark_read,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/inbound/messages/{id}/spam",
+        tag="Inbound",
+        summary="Override the spam decision on a received message",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=SpamRequest,
+        reply=ReceivedMessage,
+        handler=mark_spam,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/inbound/messages/bulk",
+        tag="Inbound",
+        summary="Mark or delete up to 100 received messages",
+        note="One transaction with an event for each message that changed. Ids that are no messages of this account "
+        "are in `notFound`; they do not stop the others.",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=BulkRequest,
+        reply=BulkReply,
+        handler=change_many,
+    ),
+)

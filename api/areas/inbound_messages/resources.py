@@ -1,0 +1,211 @@
+"""`/v1/inbound/messages`: listing, counting, reading and downloading received messages."""
+
+import asyncio
+
+import msgspec
+
+from api.areas.inbound_messages.changes import OPERATIONS as CHANGES
+from api.areas.inbound_messages.conversations import OPERATIONS as CONVERSATIONS
+from api.areas.inbound_messages.records import READ, WHAT, fields_of, message_of, named
+from api.areas.inbound_messages.schemas import (
+    ReceivedCount,
+    ReceivedCountQuery,
+    ReceivedHeader,
+    ReceivedMessageDetail,
+    ReceivedMessagePage,
+    ReceivedMessagesQuery,
+    ReceivedWarning,
+)
+from api.http.dispatch import cursor_id, path_id
+from api.http.download import download
+from api.http.operation import Access, Call, Operation, Raw
+from engine.areas.inbound_messages import rules, store
+from engine.areas.inbound_messages.bodies import bodies_of
+from engine.areas.inbound_messages.types import ReceivedFilters, ReceivedSingleRow
+from engine.base import ids
+from engine.base.errors import ErrorType, not_found, unavailable
+from engine.mail.file_names import content_disposition
+from engine.store.concurrency_limiter import LARGE_MESSAGES
+
+MAIL = "message/rfc822"
+_ENCODER = msgspec.json.Encoder()
+
+
+async def list_messages(call: Call) -> ReceivedMessagePage:
+    """Return a page of the account's received messages."""
+    query: ReceivedMessagesQuery = call.query
+    wanted = _filters(call, query, before=query.before)
+    try:
+        page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
+    except TimeoutError:
+        raise rules.too_slow(wanted) or unavailable() from None
+    data = [message_of(row) for row in page.rows]
+    return ReceivedMessagePage(data, data[-1].id if data else None, page.has_more)
+
+
+async def count_messages(call: Call) -> ReceivedCount:
+    """Return the number of received messages that match."""
+    wanted = _filters(call, call.query, before=None)
+    try:
+        return ReceivedCount(await store.count(call.services.pool, call.account_id, wanted))
+    except TimeoutError:
+        raise rules.too_slow(wanted) or unavailable() from None
+
+
+async def read_message(call: Call) -> Raw:
+    """Return one received message with its bodies, read from its bytes outside the event loop."""
+    row = await _row(call)
+    async with LARGE_MESSAGES.of(call.account_id):
+        mime = await store.raw(call.services.pool, row.raw_id)
+        if mime is None:  # deleted meanwhile
+            raise not_found(WHAT)
+        return Raw(await asyncio.to_thread(_detail, row, mime), "application/json")
+
+
+async def read_attachment(call: Call) -> Raw:
+    """Return an attachment's octets, always as a download."""
+    wanted = path_id(ids.Kind.ATTACHMENT, call.path["attachmentId"], "attachment")
+    row = await _row(call)
+    files = rules.files_of(row.attachments)
+    name = ids.format_id(ids.Kind.ATTACHMENT, wanted)
+    file = next((one for one in files if one.id == name), None)
+    if file is None:
+        raise not_found("attachment")
+    rules.check_download(file, scanner_required=call.settings.clamd_required)
+    async with LARGE_MESSAGES.of(call.account_id):
+        mime = await store.raw(call.services.pool, row.raw_id)
+        content = None if mime is None else await asyncio.to_thread(rules.content_of, mime, files, file)
+    if content is None:
+        raise not_found("attachment")
+    return download(content, filename=file.filename, content_type=file.content_type)
+
+
+async def read_raw(call: Call) -> Raw:
+    """Return the message as it came, as a mail file."""
+    row = await _row(call)
+    rules.check_raw(rules.files_of(row.attachments), scanner_required=call.settings.clamd_required)
+    async with LARGE_MESSAGES.of(call.account_id):
+        mime = await store.raw(call.services.pool, row.raw_id)
+    if mime is None:
+        raise not_found(WHAT)
+    name = f"{ids.format_id(ids.Kind.RECEIVED, row.id)}.eml"
+    return Raw(
+        mime,
+        MAIL,
+        (
+            ("Content-Disposition", content_disposition(name)),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Content-Security-Policy", "sandbox; default-src 'none'"),
+            ("Cache-Control", "private, no-store"),
+        ),
+    )
+
+
+def _filters(call: Call, query: ReceivedCountQuery, *, before: str | None) -> ReceivedFilters:
+    return rules.filters(
+        before=cursor_id(ids.Kind.RECEIVED, before),
+        address=query.address,
+        domain=query.domain,
+        domains=call.domains,
+        sender=query.sender,
+        search=query.search,
+        body=query.body,
+        read=query.read,
+        spam=query.spam,
+        replies_to=query.replies_to,
+        since=query.from_,
+        until=query.until,
+        routed=query.routed,
+    )
+
+
+async def _row(call: Call) -> ReceivedSingleRow:
+    row = await store.read(call.services.pool, call.account_id, named(call), domains=call.domains)
+    if row is None:
+        raise not_found(WHAT)
+    return row
+
+
+def _detail(row: ReceivedSingleRow, mime: bytes) -> bytes:
+    found = bodies_of(mime)
+    return _ENCODER.encode(
+        ReceivedMessageDetail(
+            **fields_of(row),
+            text=found.text,
+            html=found.html,
+            html_omitted=found.html_omitted,
+            reply_text=found.reply_text,
+            headers=[ReceivedHeader(one.name, one.value) for one in found.headers],
+            envelope_from=row.envelope_from,
+            remote_ip=row.remote_ip,
+            helo=row.helo,
+            tls=row.tls,
+            warnings=[ReceivedWarning(one.code, one.text) for one in found.warnings],
+        )
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/inbound/messages",
+        tag="Inbound",
+        summary="List received messages",
+        note="Newest first. `nextCursor` is given on the last page too, so that a later request can go on from there: "
+        "stop when `hasMore` is false. `search` and `body` read messages one by one; narrow them by time or address in "
+        "a large mailbox.",
+        access=Access.KEY,
+        scopes=READ,
+        query=ReceivedMessagesQuery,
+        reply=ReceivedMessagePage,
+        handler=list_messages,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/inbound/messages/count",
+        tag="Inbound",
+        summary="Count received messages",
+        note="Takes the filters of the list and ignores its cursor. The count is exact.",
+        access=Access.KEY,
+        scopes=READ,
+        query=ReceivedCountQuery,
+        reply=ReceivedCount,
+        handler=count_messages,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/inbound/messages/{id}",
+        tag="Inbound",
+        summary="Read a received message with its bodies",
+        note="`html` is sanitised whenever it is read and loads nothing from elsewhere; `cid:` sources stay, for the "
+        "attachments with that `cid`.",
+        access=Access.KEY,
+        scopes=READ,
+        reply=ReceivedMessageDetail,
+        handler=read_message,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/inbound/messages/{id}/attachments/{attachmentId}",
+        tag="Inbound",
+        summary="Download an attachment of a received message",
+        access=Access.KEY,
+        scopes=READ,
+        reply_type="*/*",
+        refusals=(ErrorType.ATTACHMENT_INFECTED, ErrorType.ATTACHMENT_BLOCKED),
+        handler=read_attachment,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/inbound/messages/{id}/raw",
+        tag="Inbound",
+        summary="Download a received message as it came",
+        access=Access.KEY,
+        scopes=READ,
+        reply_type=MAIL,
+        refusals=(ErrorType.ATTACHMENT_INFECTED, ErrorType.ATTACHMENT_BLOCKED),
+        handler=read_raw,
+    ),
+    *CHANGES,
+    *CONVERSATIONS,
+)

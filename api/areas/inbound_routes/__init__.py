@@ -1,0 +1,1 @@
+"""Inbound routes: `/v1/inbound/routes`."""

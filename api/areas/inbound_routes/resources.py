@@ -1,0 +1,185 @@
+"""`/v1/inbound/routes`: where the mail of claimed addresses goes: mailbox, webhooks, both, or on to another address."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from msgspec import UNSET, structs
+
+from api.areas.inbound_routes.schemas import (
+    InboundRoute,
+    InboundRouteChange,
+    InboundRoutePage,
+    InboundRoutesQuery,
+    NewInboundRoute,
+)
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.inbound_routes import rules, service, store
+from engine.areas.inbound_routes.types import InboundRouteRow, IncludedBody, RouteAction, RouteEndpoint, RouteSettings
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, invalid, not_found
+
+WHAT = service.WHAT
+READ, WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:write")
+
+
+async def create(call: Call) -> InboundRoute:
+    """Create a route."""
+    body: NewInboundRoute = call.body
+    if (body.address is None) == (body.domain is None):
+        raise invalid("address", "Give `address` or `domain`: a route is for exactly one of them.")
+    settings = RouteSettings(
+        action=body.action,
+        webhook_id=_webhook(body.webhook_id),
+        include=rules.checked_include(body.include or ()),
+        forward_to=rules.checked_forward(body.forward_to),
+    )
+    row = await service.create(
+        call.services.pool,
+        call.account_id,
+        address=body.address,
+        domain=body.domain,
+        settings=settings,
+        domains=call.domains,
+        actor=call.actor,
+    )
+    return _shown(row, await _endpoints(call))
+
+
+async def list_routes(call: Call) -> InboundRoutePage:
+    """Return a page of the account's routes."""
+    query: InboundRoutesQuery = call.query
+    before = cursor_id(ids.Kind.INBOUND_ROUTE, query.before)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, _domains(call), query.limit + 1)
+    endpoints = await _endpoints(call)
+    data = [_shown(row, endpoints) for row in rows[: query.limit]]
+    return InboundRoutePage(data, data[-1].id if len(rows) > query.limit else None)
+
+
+async def read(call: Call) -> InboundRoute:
+    """Return one route."""
+    row = await store.READ.first(call.services.pool, call.account_id, _named(call), _domains(call))
+    if row is None:
+        raise not_found(WHAT)
+    return _shown(row, await _endpoints(call))
+
+
+async def change(call: Call) -> InboundRoute:
+    """Change the given fields of a route."""
+    body: InboundRouteChange = call.body
+    given = {name: value for name, value in structs.asdict(body).items() if value is not UNSET}
+    if "webhook_id" in given:
+        given["webhook_id"] = _webhook(given["webhook_id"])
+    if "include" in given:
+        given["include"] = rules.checked_include(given["include"] or ())
+    if "forward_to" in given:
+        given["forward_to"] = rules.checked_forward(given["forward_to"])
+    row = await service.change(
+        call.services.pool, call.account_id, _named(call), changes=given, domains=call.domains, actor=call.actor
+    )
+    return _shown(row, await _endpoints(call))
+
+
+async def delete(call: Call) -> None:
+    """Delete a route."""
+    await service.delete(call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor)
+
+
+async def _endpoints(call: Call) -> list[RouteEndpoint]:
+    return await store.ENDPOINTS.fetch(call.services.pool, call.account_id)
+
+
+def _named(call: Call) -> UUID:
+    return path_id(ids.Kind.INBOUND_ROUTE, call.path["id"], WHAT)
+
+
+def _domains(call: Call) -> list[str] | None:
+    return None if call.domains is None else list(call.domains)
+
+
+def _webhook(text: str | None) -> UUID | None:
+    if text is None:
+        return None
+    try:
+        return ids.parse_id(ids.Kind.WEBHOOK, text)
+    except ids.WrongId as error:
+        raise invalid("webhookId", f"`webhookId` is not the id of a webhook endpoint: {error}.") from None
+
+
+def _shown(row: InboundRouteRow, endpoints: Sequence[RouteEndpoint]) -> InboundRoute:
+    return InboundRoute(
+        id=ids.format_id(ids.Kind.INBOUND_ROUTE, row.id),
+        address=row.address,
+        domain=row.domain,
+        action=RouteAction(row.action),
+        webhook_id=None if row.webhook_id is None else ids.format_id(ids.Kind.WEBHOOK, row.webhook_id),
+        include=[IncludedBody(one) for one in row.include],
+        forward_to=row.forward_to,
+        enabled=row.enabled,
+        effective=rules.effective(row.rule, endpoints),
+        created_at=clock.iso(row.created_at),
+    )
+
+
+_REFUSALS = (ErrorType.INVALID_ADDRESS, ErrorType.NOT_FOUND)
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/inbound/routes",
+        tag="Inbound",
+        summary="Create the route of a claimed address or of a domain",
+        note="The route of an address beats the route of its domain, also when it is disabled. Mail that no route "
+        "covers stays in the mailbox. For the managed receiving domain, route its address `*@…`; claim it first.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=201,
+        request=NewInboundRoute,
+        reply=InboundRoute,
+        refusals=(*_REFUSALS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.CONFLICT),
+        handler=create,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/inbound/routes",
+        tag="Inbound",
+        summary="List inbound routes",
+        access=Access.KEY,
+        scopes=READ,
+        query=InboundRoutesQuery,
+        reply=InboundRoutePage,
+        handler=list_routes,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/inbound/routes/{id}",
+        tag="Inbound",
+        summary="Read an inbound route",
+        access=Access.KEY,
+        scopes=READ,
+        reply=InboundRoute,
+        handler=read,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/inbound/routes/{id}",
+        tag="Inbound",
+        summary="Change an inbound route",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=InboundRouteChange,
+        reply=InboundRoute,
+        refusals=_REFUSALS,
+        handler=change,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/inbound/routes/{id}",
+        tag="Inbound",
+        summary="Delete an inbound route; mail falls back to the mailbox",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=204,
+        handler=delete,
+    ),
+)

@@ -1,0 +1,84 @@
+"""Requests and replies of inbound routes."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from engine.areas.inbound_routes.rules import MAX_INCLUDE
+from engine.areas.inbound_routes.types import IncludedBody, RouteAction
+from engine.mail.address import MAX_TEXT
+
+WebhookId = Annotated[
+    str,
+    Meta(
+        max_length=100,
+        description="`whk_…`: post to this endpoint, whatever its event types; null: to every active endpoint that is "
+        "subscribed to `inbound.received`",
+    ),
+]
+Include = Annotated[
+    list[IncludedBody],
+    Meta(max_length=MAX_INCLUDE, description="Parts of the message to include in webhook posts, up to 256 KiB in all"),
+]
+ForwardTo = Annotated[
+    str,
+    Meta(
+        min_length=3,
+        max_length=MAX_TEXT,
+        description="For `forward`: a confirmed address of a member of the team, or one under a verified domain of the "
+        "account",
+    ),
+]
+
+
+class NewInboundRoute(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """A route for a claimed `address`, or for all claimed addresses of a verified `domain`: give one of them."""
+
+    address: Annotated[str, Meta(min_length=3, max_length=MAX_TEXT)] | None = None
+    domain: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)] | None = None
+    action: RouteAction
+    webhook_id: WebhookId | None = None
+    include: Include | None = None
+    forward_to: ForwardTo | None = None
+
+
+class InboundRouteChange(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """The fields to change, for `PATCH /v1/inbound/routes/{id}`: an omitted field stays, null removes a value."""
+
+    action: RouteAction | UnsetType = UNSET
+    webhook_id: WebhookId | UnsetType | None = UNSET
+    include: Include | UnsetType | None = UNSET
+    forward_to: ForwardTo | UnsetType | None = UNSET
+    enabled: bool | UnsetType = UNSET
+
+
+class InboundRoutesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The query of a page, newest first."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 50
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
+
+
+class InboundRoute(Struct, rename="camel", kw_only=True):
+    """Where the mail of an address or a domain goes; one of the two is null.
+
+    `effective`: what would happen now, `mailbox` for a disabled route and where no endpoint or address can take mail.
+    """
+
+    id: str
+    address: str | None
+    domain: str | None
+    action: RouteAction
+    webhook_id: str | None
+    include: list[IncludedBody]
+    forward_to: str | None
+    enabled: bool
+    effective: RouteAction
+    created_at: str
+
+
+class InboundRoutePage(Struct, rename="camel"):
+    """Routes, newest first. `nextCursor` is null on the last page."""
+
+    data: list[InboundRoute]
+    next_cursor: str | None

@@ -1,0 +1,38 @@
+"""Define the rows of the inbound addresses area."""
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+
+class InboundAddressRow(Struct, frozen=True):
+    """Hold one claimed address; `canonical` is the form that recipients are compared with."""
+
+    id: UUID
+    address: str
+    canonical: str
+    label: str | None
+    enabled: bool
+    created_at: datetime
+    last_received_at: datetime | None
+
+    @property
+    def domain(self) -> str:
+        """Return the domain in lower-case A-labels."""
+        return self.canonical.rpartition("@")[2]
+
+
+class ClaimableDomain(Struct, frozen=True):
+    """Hold a domain of an account, for a claim."""
+
+    id: UUID
+    status: str
+
+
+class ReceivingLabel(Struct, frozen=True):
+    """Hold the label of an account's managed receiving domain; `is_open`: its first mail has come."""
+
+    account_id: UUID
+    label: str
+    is_open: bool

@@ -1,0 +1,1 @@
+"""Received messages: list, search, count, read, mark, delete and download them."""

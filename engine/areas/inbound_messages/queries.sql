@@ -1,0 +1,203 @@
+-- fragment: rows_of_page
+-- The rows of the expression `page`, newest first.
+SELECT :received_columns FROM page CROSS JOIN LATERAL (SELECT * FROM inbound_messages WHERE id = page.id OFFSET 0) m
+ORDER BY page.id DESC
+
+-- fragment: received_columns
+-- Columns of `inbound_messages` in the order of ReceivedRow.
+m.id, m.address, m.domain, m.recipient, m.tag, m.sender, m.reply_to, m."to", m.cc, m.subject, m.snippet, m.sent_at,
+m.header_message_id, m.in_reply_to, m.replies_to, m.size_bytes, m.is_read, m.read_at, m.is_spam, m.spam_score,
+m.spam_threshold, m.spam_override, m.authentication, m.action, m.fallback, m.attachments
+
+-- fragment: flags
+-- The conditions that indexes answer: ids from $2 to below $3; one of the values of in_mailbox $5, is_spam $6 and
+-- is_read $7; one of the addresses $8 (null: all).
+m.id >= $2 AND m.id < $3 AND m.in_mailbox = ANY ($5::boolean[]) AND m.is_spam = ANY ($6::boolean[])
+AND m.is_read = ANY ($7::boolean[]) AND ($8::uuid[] IS NULL OR m.address_id = ANY ($8))
+
+-- fragment: texts
+-- The conditions on the rest: sender $9, sent message $10, patterns $11 in subject, sender or recipient, patterns $12 in
+-- the text. Null disables each.
+($9::text IS NULL OR m.sender_address = $9) AND ($10::uuid IS NULL OR m.replies_to = $10)
+AND ($11::text[] IS NULL OR m.subject ILIKE ANY ($11) OR m.recipient ILIKE ANY ($11) OR m.sender_address ILIKE ANY ($11)
+     OR m.sender->>'name' ILIKE ANY ($11))
+AND ($12::text[] IS NULL OR EXISTS (
+    SELECT 1 FROM (SELECT search_text FROM inbound_bytes WHERE id = m.raw_id OFFSET 0) b
+    WHERE b.search_text ILIKE ANY ($12)))
+
+-- name: list_received
+-- List received messages of account $1 by their flags, newest first, at most $4. The index alone finds the page.
+WITH page AS MATERIALIZED (
+    SELECT m.id FROM inbound_messages m WHERE m.account_id = $1 AND :flags ORDER BY m.id DESC LIMIT $4
+)
+:rows_of_page;
+
+-- name: list_unread
+-- The same for unread messages, along their own index.
+WITH page AS MATERIALIZED (
+    SELECT m.id FROM inbound_messages m WHERE m.account_id = $1 AND NOT m.is_read AND :flags ORDER BY m.id DESC LIMIT $4
+)
+:rows_of_page;
+
+-- name: list_spam
+-- The same for spam, along its own index.
+WITH page AS MATERIALIZED (
+    SELECT m.id FROM inbound_messages m WHERE m.account_id = $1 AND m.is_spam AND :flags ORDER BY m.id DESC LIMIT $4
+)
+:rows_of_page;
+
+-- name: list_of_addresses
+-- The same for a few addresses $8: a page along the index of each, merged.
+WITH page AS MATERIALIZED (
+    SELECT found.id FROM unnest($8::uuid[]) AS a (id) CROSS JOIN LATERAL (
+        SELECT m.id FROM inbound_messages m WHERE m.address_id = a.id AND m.account_id = $1 AND :flags
+        ORDER BY m.id DESC LIMIT $4) found
+    ORDER BY found.id DESC LIMIT $4
+)
+:rows_of_page;
+
+-- name: list_searched
+-- List received messages of account $1 by flags and texts, newest first, at most $4.
+SELECT :received_columns FROM inbound_messages m
+WHERE m.account_id = $1 AND :flags AND :texts ORDER BY m.id DESC LIMIT $4;
+
+-- name: list_from_sender
+-- The same for a sender, along the index of senders.
+SELECT :received_columns FROM inbound_messages m
+WHERE m.account_id = $1 AND m.sender_address = (SELECT $9::text) AND :flags AND :texts
+ORDER BY m.id DESC LIMIT $4;
+
+-- name: list_replies
+-- The same for the replies to a sent message, along their index.
+SELECT :received_columns FROM inbound_messages m
+WHERE m.account_id = $1 AND m.replies_to = (SELECT $10::uuid) AND m.replies_to IS NOT NULL AND :flags AND :texts
+ORDER BY m.id DESC LIMIT $4;
+
+-- name: count_flags
+-- Count received messages of account $1 by their flags; $4 is not used.
+SELECT count(*) AS found FROM inbound_messages m WHERE m.account_id = $1 AND :flags AND $4::integer IS NOT NULL;
+
+-- name: count_texts
+-- Count received messages of account $1 by flags and texts; $4 is not used.
+SELECT count(*) AS found FROM inbound_messages m
+WHERE m.account_id = $1 AND :flags AND :texts AND $4::integer IS NOT NULL;
+
+-- name: count_from_sender
+-- The same for a sender, along the index of senders.
+SELECT count(*) AS found FROM inbound_messages m
+WHERE m.account_id = $1 AND m.sender_address = (SELECT $9::text) AND :flags AND :texts AND $4::integer IS NOT NULL;
+
+-- name: kept_count
+-- Return the kept count of received messages of account $1 with one of the values of in_mailbox $2, is_spam $3 and
+-- is_read $4, at one of the addresses $5 (null: all).
+SELECT coalesce(sum(messages), 0)::bigint AS found FROM inbound_counts
+WHERE account_id = $1 AND in_mailbox = ANY ($2::boolean[]) AND is_spam = ANY ($3::boolean[])
+  AND is_read = ANY ($4::boolean[]) AND ($5::uuid[] IS NULL OR address_id = ANY ($5));
+
+-- name: addresses_of
+-- Return the claimed addresses, present and deleted ones, at which account $1 received mail: those named $2, under
+-- domain $3, under one of the domains $4 (null: all).
+SELECT DISTINCT address_id FROM inbound_counts
+WHERE account_id = $1 AND ($2::text IS NULL OR lower(address) = lower($2)) AND ($3::text IS NULL OR domain = $3)
+  AND ($4::text[] IS NULL OR domain = ANY ($4));
+
+-- name: read_received
+-- Read received message $2 of account $1, if it came to one of the domains $3 (null: all).
+SELECT :received_columns, m.raw_id, m.address_id, m.envelope_from, host(m.remote_ip) AS remote_ip, m.helo, m.tls,
+       m.warnings, m.thread_key, m.include, m.event_id, m.event_seq
+FROM inbound_messages m
+WHERE m.account_id = $1 AND m.id = $2 AND ($3::text[] IS NULL OR m.domain = ANY ($3));
+
+-- name: read_rows
+-- Read received messages $2 of account $1, if they came to one of the domains $3 (null: all); $4 and $5 bound their ids.
+SELECT :received_columns FROM inbound_messages m
+WHERE m.account_id = $1 AND m.id = ANY ($2::uuid[]) AND m.id BETWEEN $4 AND $5
+  AND ($3::text[] IS NULL OR m.domain = ANY ($3)) ORDER BY m.id DESC;
+
+-- name: read_bytes
+-- Read the bytes $1 of a received message.
+SELECT bytes FROM inbound_bytes WHERE id = $1;
+
+-- name: mark_read
+-- Set is_read of the received messages $2 of account $1 to $3 at $4 and change the counts; return those that changed.
+-- The first time of reading stays. $5 and $6 bound the ids. The account's head is locked.
+WITH before AS MATERIALIZED (
+    SELECT id, address_id, address, domain, in_mailbox, is_spam, is_read FROM inbound_messages
+    WHERE account_id = $1 AND id = ANY ($2::uuid[]) AND id BETWEEN $5 AND $6 AND is_read <> $3
+), after AS (
+    UPDATE inbound_messages m SET is_read = $3, read_at = CASE WHEN $3 THEN coalesce(m.read_at, $4) ELSE m.read_at END
+    FROM before WHERE m.id = before.id AND m.id BETWEEN $5 AND $6
+    RETURNING m.id, m.address_id, m.address, m.domain, m.in_mailbox, m.is_spam, m.is_read
+), :recounted
+SELECT id FROM after ORDER BY id;
+
+-- name: mark_spam
+-- Set the spam override of the received messages $2 of account $1 to $3 (null: the score decides) and change the counts;
+-- return those whose override changed. $4 and $5 bound the ids. The account's head is locked.
+WITH before AS MATERIALIZED (
+    SELECT id, address_id, address, domain, in_mailbox, is_spam, is_read FROM inbound_messages
+    WHERE account_id = $1 AND id = ANY ($2::uuid[]) AND id BETWEEN $4 AND $5 AND spam_override IS DISTINCT FROM $3
+), after AS (
+    UPDATE inbound_messages m SET spam_override = $3
+    FROM before WHERE m.id = before.id AND m.id BETWEEN $4 AND $5
+    RETURNING m.id, m.address_id, m.address, m.domain, m.in_mailbox, m.is_spam, m.is_read
+), :recounted
+SELECT id FROM after ORDER BY id;
+
+-- fragment: recounted
+-- Move the messages of `before` to where `after` has them in the kept counts; their rows are locked in one order.
+recounted AS (
+    INSERT INTO inbound_counts AS c (account_id, address_id, address, domain, in_mailbox, is_spam, is_read, messages)
+    SELECT $1, address_id, min(address), min(domain), in_mailbox, is_spam, is_read, sum(change) FROM (
+        SELECT *, -1 AS change FROM before UNION ALL SELECT *, 1 AS change FROM after) moved
+    GROUP BY address_id, in_mailbox, is_spam, is_read HAVING sum(change) <> 0
+    ORDER BY address_id, in_mailbox, is_spam, is_read
+    ON CONFLICT (account_id, address_id, in_mailbox, is_spam, is_read)
+    DO UPDATE SET messages = c.messages + excluded.messages
+)
+
+-- name: lock_bytes
+-- Lock the bytes of the received messages $2 of account $1 against removal with the messages of other accounts that
+-- share them; $3 and $4 bound the ids of the messages.
+SELECT b.id FROM inbound_bytes b
+WHERE b.id IN (SELECT raw_id FROM inbound_messages
+               WHERE account_id = $1 AND id = ANY ($2::uuid[]) AND id BETWEEN $3 AND $4)
+ORDER BY b.id FOR UPDATE;
+
+-- name: delete_received
+-- Delete the received messages $2 of account $1, take them off the counts, and remove their bytes $3 (locked) that no
+-- other message has; $4 and $5 bound the ids of messages that may share bytes. The account's head is locked.
+WITH gone AS (
+    DELETE FROM inbound_messages WHERE account_id = $1 AND id = ANY ($2::uuid[]) AND id BETWEEN $4 AND $5
+    RETURNING id, raw_id, address_id, address, domain, in_mailbox, is_spam, is_read
+), uncounted AS (
+    INSERT INTO inbound_counts AS c (account_id, address_id, address, domain, in_mailbox, is_spam, is_read, messages)
+    SELECT $1, address_id, min(address), min(domain), in_mailbox, is_spam, is_read, -count(*) FROM gone
+    GROUP BY address_id, in_mailbox, is_spam, is_read ORDER BY address_id, in_mailbox, is_spam, is_read
+    ON CONFLICT (account_id, address_id, in_mailbox, is_spam, is_read)
+    DO UPDATE SET messages = c.messages + excluded.messages
+), freed AS (
+    DELETE FROM inbound_bytes b WHERE b.id = ANY ($3::uuid[]) AND NOT EXISTS (
+        SELECT 1 FROM inbound_messages m WHERE m.raw_id = b.id AND m.id BETWEEN $4 AND $5
+        AND NOT (m.account_id = $1 AND m.id = ANY ($2::uuid[])))
+)
+SELECT id FROM gone ORDER BY id;
+
+-- name: thread_received
+-- Return the newest $6 received messages of account $1 in one of the conversations $2, that answer one of the sent
+-- messages $3, or with ids $4, at one of the domains $5 (null: all).
+SELECT m.id, m.address, m.sender, m.subject, m.snippet, m.is_read, m.thread_key, m.replies_to
+FROM inbound_messages m
+WHERE m.account_id = $1 AND ($5::text[] IS NULL OR m.domain = ANY ($5))
+  AND (m.thread_key = ANY ($2::bigint[]) OR m.replies_to = ANY ($3::uuid[]) OR m.id = ANY ($4::uuid[]))
+ORDER BY m.id DESC LIMIT $6;
+
+-- name: thread_sent
+-- Return the newest $5 sent messages of account $1 with ids $2, or that answer one of the received messages $3, from one
+-- of the domains $4 (null: all).
+SELECT m.id, m.sender, m.from_domain, m.subject, m.status, m.answers,
+       ARRAY(SELECT r.address FROM recipients r WHERE r.message_id = m.id ORDER BY r.n LIMIT 10) AS recipients
+FROM messages m
+WHERE m.account_id = $1 AND (m.id = ANY ($2::uuid[]) OR m.answers = ANY ($3::uuid[]))
+  AND ($4::text[] IS NULL OR m.from_domain = ANY ($4))
+ORDER BY m.id DESC LIMIT $5;

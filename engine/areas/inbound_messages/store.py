@@ -1,0 +1,202 @@
+"""Read received messages, and change or delete them under the lock of their account's head."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from engine.areas.inbound_messages.types import (
+    ReceivedBytesRow,
+    ReceivedFilters,
+    ReceivedPage,
+    ReceivedRow,
+    ReceivedSingleRow,
+    Routed,
+    ThreadReceivedRow,
+    ThreadSentRow,
+)
+from engine.base import ids
+from engine.store.concurrency_limiter import SEARCHES
+from engine.store.queries import Conn, Queries, RowQuery, Source
+
+LIST_TIMEOUT_S = 5.0  # a search may read every message of an account
+MAX_MERGED = 20  # addresses whose pages are merged; for more the whole mailbox is read
+_SHARING = timedelta(hours=1)  # messages that share bytes are stored within seconds
+
+_SQL = Queries.beside(__file__)
+_LIST = _SQL.rows("list_received", ReceivedRow)
+_LIST_UNREAD = _SQL.rows("list_unread", ReceivedRow)
+_LIST_SPAM = _SQL.rows("list_spam", ReceivedRow)
+_LIST_OF_ADDRESSES = _SQL.rows("list_of_addresses", ReceivedRow)
+_LIST_SEARCHED = _SQL.rows("list_searched", ReceivedRow)
+_LIST_FROM_SENDER = _SQL.rows("list_from_sender", ReceivedRow)
+_LIST_REPLIES = _SQL.rows("list_replies", ReceivedRow)
+_COUNT_FLAGS = _SQL.command("count_flags")
+_COUNT_TEXTS = _SQL.command("count_texts")
+_COUNT_FROM_SENDER = _SQL.command("count_from_sender")
+_KEPT_COUNT = _SQL.command("kept_count")
+_ADDRESSES_OF = _SQL.command("addresses_of")
+_READ = _SQL.rows("read_received", ReceivedSingleRow)
+_READ_ROWS = _SQL.rows("read_rows", ReceivedRow)
+_BYTES = _SQL.rows("read_bytes", ReceivedBytesRow)
+_MARK_READ = _SQL.command("mark_read")
+_MARK_SPAM = _SQL.command("mark_spam")
+_LOCK_BYTES = _SQL.command("lock_bytes")
+_DELETE = _SQL.command("delete_received")
+_THREAD_RECEIVED = _SQL.rows("thread_received", ThreadReceivedRow)
+_THREAD_SENT = _SQL.rows("thread_sent", ThreadSentRow)
+
+_EITHER = (True, False)
+
+
+async def page(source: Source, account: UUID, wanted: ReceivedFilters, *, limit: int) -> ReceivedPage:
+    """Return at most `limit` messages, newest first; raise TimeoutError after LIST_TIMEOUT_S."""
+    addresses = await _addresses(source, account, wanted)
+    if addresses == []:
+        return ReceivedPage([], has_more=False)
+    flags = (account, wanted.low, wanted.high, limit + 1, *_flags(wanted), addresses)
+    texts = (wanted.sender, wanted.replies_to, wanted.search, wanted.body)
+    permit = nullcontext() if wanted.text is None else SEARCHES.of(account)
+    async with permit, asyncio.timeout(LIST_TIMEOUT_S):
+        if wanted.replies_to is not None:
+            rows = await _LIST_REPLIES.fetch(source, *flags, *texts)
+        elif wanted.sender is not None:
+            rows = await _LIST_FROM_SENDER.fetch(source, *flags, *texts)
+        elif wanted.text is not None:
+            rows = await _LIST_SEARCHED.fetch(source, *flags, *texts)
+        else:
+            rows = await _by_flags(wanted, addresses).fetch(source, *flags)
+    return ReceivedPage(rows[:limit], has_more=len(rows) > limit)
+
+
+def _by_flags(wanted: ReceivedFilters, addresses: Sequence[UUID] | None) -> RowQuery[ReceivedRow]:
+    """Choose the index along which few messages are skipped."""
+    if addresses is not None and len(addresses) <= MAX_MERGED:
+        return _LIST_OF_ADDRESSES
+    if wanted.read is False:
+        return _LIST_UNREAD
+    return _LIST_SPAM if wanted.spam else _LIST
+
+
+async def count(source: Source, account: UUID, wanted: ReceivedFilters) -> int:
+    """Return the exact number of messages that match; raise TimeoutError after LIST_TIMEOUT_S."""
+    addresses = await _addresses(source, account, wanted)
+    if addresses == []:
+        return 0
+    if wanted.counted:
+        rows = await _KEPT_COUNT.records(source, account, *_flags(wanted), addresses)
+        return int(rows[0]["found"])
+    flags = (account, wanted.low, wanted.high, 0, *_flags(wanted), addresses)
+    texts = (wanted.sender, wanted.replies_to, wanted.search, wanted.body)
+    permit = nullcontext() if wanted.text is None else SEARCHES.of(account)
+    async with permit, asyncio.timeout(LIST_TIMEOUT_S):
+        if wanted.sender is not None:
+            rows = await _COUNT_FROM_SENDER.records(source, *flags, *texts)
+        elif wanted.text is not None or wanted.replies_to is not None:
+            rows = await _COUNT_TEXTS.records(source, *flags, *texts)
+        else:
+            rows = await _COUNT_FLAGS.records(source, *flags)
+    return int(rows[0]["found"])
+
+
+async def read(
+    source: Source, account: UUID, message: UUID, *, domains: Collection[str] | None
+) -> ReceivedSingleRow | None:
+    """Return a message, or None if the account has no such message at one of the domains."""
+    return await _READ.first(source, account, message, _listed(domains))
+
+
+async def read_rows(
+    source: Source, account: UUID, wanted: Collection[UUID], *, domains: Collection[str] | None
+) -> list[ReceivedRow]:
+    """Return those of the messages that the account has at one of the domains, newest first."""
+    if not wanted:
+        return []
+    return await _READ_ROWS.fetch(source, account, list(wanted), _listed(domains), min(wanted), max(wanted))
+
+
+async def raw(source: Source, raw_id: UUID) -> bytes | None:
+    """Return the bytes of a message as they came; None if they are gone."""
+    row = await _BYTES.first(source, raw_id)
+    return None if row is None else row.bytes
+
+
+async def mark_read(
+    connection: Conn, account: UUID, wanted: Collection[UUID], at: datetime, *, read: bool
+) -> set[UUID]:
+    """Mark messages read or unread; return those that changed. The account's head is locked."""
+    found = await _MARK_READ.records(connection, account, list(wanted), read, at, min(wanted), max(wanted))
+    return {row["id"] for row in found}
+
+
+async def mark_spam(connection: Conn, account: UUID, wanted: Collection[UUID], *, spam: bool | None) -> set[UUID]:
+    """Override the spam score of messages, or return the decision to it; return those that changed. The account's head
+    is locked.
+    """
+    found = await _MARK_SPAM.records(connection, account, list(wanted), spam, min(wanted), max(wanted))
+    return {row["id"] for row in found}
+
+
+async def delete(connection: Conn, account: UUID, wanted: Collection[UUID]) -> set[UUID]:
+    """Delete messages, and their bytes once no other message has them; return those that existed. The account's head
+    is locked.
+    """
+    low, high = _around(min(wanted), -_SHARING), _around(max(wanted), _SHARING)
+    # Lock the bytes first: of two accounts that delete their messages with the same bytes at the same time, the second
+    # one then sees that the first one's is gone.
+    locked = [row["id"] for row in await _LOCK_BYTES.records(connection, account, list(wanted), low, high)]
+    found = await _DELETE.records(connection, account, list(wanted), locked, low, high)
+    return {row["id"] for row in found}
+
+
+async def thread_received(
+    source: Source,
+    account: UUID,
+    keys: Collection[int],
+    sent: Collection[UUID],
+    answered: Collection[UUID],
+    *,
+    domains: Collection[str] | None,
+    limit: int,
+) -> list[ThreadReceivedRow]:
+    """Return the newest received messages of conversations, that answer sent ones, or that sent ones answer."""
+    arguments = (list(keys), list(sent), list(answered), _listed(domains), limit)
+    return await _THREAD_RECEIVED.fetch(source, account, *arguments)
+
+
+async def thread_sent(
+    source: Source,
+    account: UUID,
+    sent: Collection[UUID],
+    received: Collection[UUID],
+    *,
+    domains: Collection[str] | None,
+    limit: int,
+) -> list[ThreadSentRow]:
+    """Return the newest sent messages of these, and of those that answer received ones."""
+    return await _THREAD_SENT.fetch(source, account, list(sent), list(received), _listed(domains), limit)
+
+
+async def _addresses(source: Source, account: UUID, wanted: ReceivedFilters) -> list[UUID] | None:
+    """Return the ids of the addresses that the filters name; None for all of the account."""
+    if wanted.address is None and wanted.domain is None and wanted.domains is None:
+        return None
+    found = await _ADDRESSES_OF.records(source, account, wanted.address, wanted.domain, _listed(wanted.domains))
+    return [row["address_id"] for row in found]
+
+
+def _flags(wanted: ReceivedFilters) -> tuple[list[bool], list[bool], list[bool]]:
+    """Return the wanted values of in_mailbox, is_spam and is_read."""
+    kept = {Routed.MAILBOX: (True,), Routed.WEBHOOK: (False,), Routed.ALL: _EITHER}[wanted.routed]
+    spam = _EITHER if wanted.spam is None else (wanted.spam,)
+    read_values = _EITHER if wanted.read is None else (wanted.read,)
+    return list(kept), list(spam), list(read_values)
+
+
+def _listed(domains: Collection[str] | None) -> list[str] | None:
+    return None if domains is None else sorted(domains)
+
+
+def _around(message: UUID, distance: timedelta) -> UUID:
+    return ids.floor_of(ids.milliseconds_of(message) + distance // timedelta(milliseconds=1))

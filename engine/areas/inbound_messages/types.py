@@ -1,0 +1,144 @@
+"""Define the rows of received messages: list pages, single messages, what a change found."""
+
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from msgspec import Struct
+
+
+class Routed(StrEnum):
+    """Which received messages a list shows, by what their route did."""
+
+    MAILBOX = "mailbox"
+    WEBHOOK = "webhook"  # sent to webhooks or forwarded, and not kept in the mailbox
+    ALL = "all"
+
+
+class ReceivedRow(Struct):
+    """Hold one received message as the list shows it; `sender`, `to`, … are JSON text."""
+
+    id: UUID
+    address: str
+    domain: str
+    recipient: str
+    tag: str | None
+    sender: str | None
+    reply_to: str | None
+    to: str
+    cc: str
+    subject: str
+    snippet: str
+    sent_at: datetime | None
+    header_message_id: str | None
+    in_reply_to: str | None
+    replies_to: UUID | None
+    size_bytes: int
+    is_read: bool
+    read_at: datetime | None
+    is_spam: bool
+    spam_score: float | None
+    spam_threshold: float
+    spam_override: bool | None
+    authentication: str
+    action: str
+    fallback: bool
+    attachments: str
+
+
+class ReceivedSingleRow(ReceivedRow):
+    """Hold one received message with the fields that only the single fetch shows."""
+
+    raw_id: UUID
+    address_id: UUID
+    envelope_from: str
+    remote_ip: str
+    helo: str
+    tls: str | None
+    warnings: str
+    thread_key: int
+    include: str
+    event_id: UUID | None
+    event_seq: int | None
+
+
+class ThreadReceivedRow(Struct, frozen=True):
+    """Hold one received message of a conversation."""
+
+    id: UUID
+    address: str
+    sender: str | None
+    subject: str
+    snippet: str
+    is_read: bool
+    thread_key: int
+    replies_to: UUID | None
+
+
+class ThreadSentRow(Struct, frozen=True):
+    """Hold one sent message of a conversation; `answers` is the received message that it answers."""
+
+    id: UUID
+    sender: str
+    from_domain: str
+    subject: str
+    status: str
+    answers: UUID | None
+    recipients: list[str]
+
+
+class ReceivedBytesRow(Struct, frozen=True):
+    """Hold the bytes of a received message as they came."""
+
+    bytes: bytes
+
+
+class ReceivedPage(Struct, frozen=True):
+    """Hold a page of received messages, newest first; `has_more` is True if older ones match."""
+
+    rows: list[ReceivedRow]
+    has_more: bool
+
+
+class ReceivedFile(Struct, frozen=True):
+    """Describe an attachment of a received message, as stored with it."""
+
+    id: str
+    filename: str
+    content_type: str
+    size_bytes: int
+    sha256: str
+    cid: str | None
+    scan: str
+    signature: str | None
+
+
+class ReceivedFilters(Struct, frozen=True, kw_only=True):
+    """Hold the filters of a list of received messages; None means no filter. The ids bound the time: [low, high).
+
+    `domains`: those that a key is limited to.
+    """
+
+    low: UUID
+    high: UUID
+    address: str | None = None
+    domain: str | None = None
+    domains: frozenset[str] | None = None
+    sender: str | None = None
+    search: list[str] | None = None  # ILIKE patterns, any of which may match
+    body: list[str] | None = None  # the same, in the text of the message
+    read: bool | None = None
+    spam: bool | None = None
+    replies_to: UUID | None = None
+    routed: Routed = Routed.MAILBOX
+    all_time: bool = True  # False if the bounds are not those of all messages
+
+    @property
+    def text(self) -> str | None:
+        """Name the filter that reads messages one by one, or None."""
+        return "search" if self.search is not None else "body" if self.body is not None else None
+
+    @property
+    def counted(self) -> bool:
+        """Return True if the kept counts answer how many messages match."""
+        return self.all_time and self.text is None and self.sender is None and self.replies_to is None

@@ -1,0 +1,1 @@
+"""Inbound routes: where the mail of an address, or of all claimed addresses of a domain, goes."""

@@ -1,0 +1,88 @@
+-- fragment: route_columns
+-- The columns of one route `r` of account `o`, with its address `a` or domain `d`.
+r.id, a.address, d.name AS domain, r.action, r.webhook_id, r.include, r.forward_to, :forward_allowed AS forward_allowed,
+r.enabled, r.created_at
+
+-- fragment: routes_with_targets
+-- Routes with their account and target.
+inbound_routes r JOIN accounts o ON o.id = r.account_id
+LEFT JOIN inbound_addresses a ON a.id = r.address_id
+LEFT JOIN domains d ON d.id = r.domain_id
+
+-- fragment: rule_fields
+-- The fields of a RouteRule of route `r` of account `o`.
+ROW(r.action, r.webhook_id, r.include, r.forward_to, :forward_allowed, r.enabled)
+
+-- fragment: endpoint_fields
+-- The fields of a RouteEndpoint of endpoint `w`.
+ROW(w.id, w.event_types = '{}' OR 'inbound.received' = ANY (w.event_types))
+
+-- fragment: forward_allowed
+-- Whether route `r` of account `o` may forward: to a confirmed address of a member (of the parent's team for a
+-- sub-account), or under a verified domain of the account.
+coalesce(
+    EXISTS (SELECT 1 FROM members m JOIN users u ON u.id = m.user_id
+            WHERE m.account_id IN (o.id, o.parent_id) AND u.email = r.forward_to AND u.email_verified_at IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM domains v WHERE v.account_id = o.id AND v.name = split_part(r.forward_to, '@', 2)
+               AND v.status = 'verified' AND v.deleted_at IS NULL),
+    false)
+
+-- name: list_routes
+-- List routes of account $1 for domains $3 (null: all) with ids below $2 (null: from the newest), newest first, at most
+-- $4.
+SELECT :route_columns FROM :routes_with_targets
+WHERE r.account_id = $1 AND ($2::uuid IS NULL OR r.id < $2)
+  AND ($3::text[] IS NULL OR coalesce(d.name, split_part(a.canonical, '@', 2)) = ANY ($3))
+ORDER BY r.id DESC LIMIT $4;
+
+-- name: read_route
+-- Read route $2 of account $1, if it is for one of the domains $3 (null: all).
+SELECT :route_columns FROM :routes_with_targets
+WHERE r.account_id = $1 AND r.id = $2
+  AND ($3::text[] IS NULL OR coalesce(d.name, split_part(a.canonical, '@', 2)) = ANY ($3));
+
+-- name: active_endpoints
+-- Read the active endpoints of account $1.
+SELECT w.id, w.event_types = '{}' OR 'inbound.received' = ANY (w.event_types) AS subscribed
+FROM webhooks w WHERE w.account_id = $1 AND w.status = 'active';
+
+-- name: endpoint_exists
+-- Return whether account $1 has endpoint $2, active or disabled.
+SELECT EXISTS (SELECT 1 FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted') AS found;
+
+-- name: target_address
+-- Read the address of account $1 with canonical form $2 as the target of a route.
+SELECT id AS address_id, NULL::uuid AS domain_id, 'verified' AS status FROM inbound_addresses
+WHERE account_id = $1 AND canonical = $2;
+
+-- name: target_domain
+-- Read domain $2 of account $1 as the target of a route.
+SELECT NULL::uuid AS address_id, id AS domain_id, status FROM domains
+WHERE account_id = $1 AND name = $2 AND deleted_at IS NULL;
+
+-- name: route_of_target
+-- Read the route of account $1 for address $2 or domain $3.
+SELECT id FROM inbound_routes WHERE account_id = $1 AND (address_id = $2 OR domain_id = $3);
+
+-- name: insert_route
+-- Insert route $1 of account $2 for address $3 or domain $4: action $5, endpoint $6, included parts $7, forward to $8.
+INSERT INTO inbound_routes (id, account_id, address_id, domain_id, action, webhook_id, include, forward_to, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp());
+
+-- name: change_route
+-- Change route $2 of account $1: action $3, endpoint $4, included parts $5, forward to $6, and whether it is enabled $7.
+UPDATE inbound_routes SET action = $3, webhook_id = $4, include = $5, forward_to = $6, enabled = $7
+WHERE account_id = $1 AND id = $2;
+
+-- name: delete_route
+-- Delete route $2 of account $1.
+DELETE FROM inbound_routes WHERE account_id = $1 AND id = $2;
+
+-- name: rules_of_addresses
+-- Read the addresses $1 with the rules that apply to them and the active endpoints of their accounts.
+SELECT t.id AS address_id, t.account_id, t.enabled, o.status AS account_status,
+       ARRAY(SELECT :rule_fields FROM inbound_routes r WHERE r.address_id = t.id) AS address_rules,
+       ARRAY(SELECT :rule_fields FROM inbound_routes r WHERE r.domain_id = t.domain_id) AS domain_rules,
+       ARRAY(SELECT :endpoint_fields FROM webhooks w WHERE w.account_id = t.account_id AND w.status = 'active') AS endpoints
+FROM inbound_addresses t JOIN accounts o ON o.id = t.account_id
+WHERE t.id = ANY ($1::uuid[]);

@@ -1,0 +1,127 @@
+"""Define inbound routes, and the decision that they lead to for one received message."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+
+Fields = tuple[Any, ...]  # one row inside a row, in the order of its Struct's fields
+
+
+class RouteAction(StrEnum):
+    """Where received mail goes: to the mailbox, to webhooks, to both, or on to another address."""
+
+    MAILBOX = "mailbox"
+    WEBHOOK = "webhook"
+    BOTH = "both"
+    FORWARD = "forward"
+
+
+class IncludedBody(StrEnum):
+    """Parts of a received message that webhook posts can include."""
+
+    TEXT = "text"
+    HTML = "html"
+    REPLY_TEXT = "replyText"
+    HEADERS = "headers"
+
+
+class RouteRule(Struct, frozen=True):
+    """Hold what a route says. `forward_allowed`: `forward_to` still belongs to the account or its team."""
+
+    action: str
+    webhook_id: UUID | None
+    include: list[str]
+    forward_to: str | None
+    forward_allowed: bool
+    enabled: bool
+
+
+class RouteEndpoint(Struct, frozen=True):
+    """Hold an active webhook endpoint; `subscribed`: its event types match `inbound.received`."""
+
+    id: UUID
+    subscribed: bool
+
+
+class RouteDecision(Struct, frozen=True, kw_only=True):
+    """Where one message goes. `fallback`: a route named webhooks or an address that can't be used now."""
+
+    action: RouteAction
+    fallback: bool = False
+    webhook_ids: tuple[UUID, ...] = ()
+    include: tuple[str, ...] = ()
+    forward_to: str | None = None
+
+    @property
+    def in_mailbox(self) -> bool:
+        """Return True if the mailbox shows the message."""
+        return self.action in {RouteAction.MAILBOX, RouteAction.BOTH}
+
+
+class AddressRules(Struct, frozen=True):
+    """Hold a claimed address as a received message finds it, with the rules (one each at most) that decide."""
+
+    address_id: UUID
+    account_id: UUID
+    enabled: bool
+    account_status: str
+    address_rules: list[Fields]  # of RouteRule
+    domain_rules: list[Fields]  # of RouteRule
+    endpoints: list[Fields]  # of RouteEndpoint
+
+
+class AddressRoute(Struct, frozen=True):
+    """Hold the decision for one claimed address; `receives` is False for a disabled one or a closing account."""
+
+    account_id: UUID
+    receives: bool
+    decision: RouteDecision
+
+
+class InboundRouteRow(Struct, frozen=True):
+    """Hold one route with its target: the claimed address or the name of the domain."""
+
+    id: UUID
+    address: str | None
+    domain: str | None
+    action: str
+    webhook_id: UUID | None
+    include: list[str]
+    forward_to: str | None
+    forward_allowed: bool
+    enabled: bool
+    created_at: datetime
+
+    @property
+    def rule(self) -> RouteRule:
+        """Return what the route says, without its target."""
+        return RouteRule(
+            self.action, self.webhook_id, self.include, self.forward_to, self.forward_allowed, self.enabled
+        )
+
+
+class RouteTarget(Struct, frozen=True):
+    """Hold what a new route is for: a claimed address, or a domain with its status."""
+
+    address_id: UUID | None
+    domain_id: UUID | None
+    status: str
+
+
+class RouteId(Struct, frozen=True):
+    """Hold the id of a route."""
+
+    id: UUID
+
+
+class RouteSettings(Struct, frozen=True, kw_only=True):
+    """The settings of a route that its owner chooses; `forward_to` in canonical form."""
+
+    action: RouteAction
+    webhook_id: UUID | None = None
+    include: tuple[str, ...] = ()
+    forward_to: str | None = None
+    enabled: bool = True

@@ -1,0 +1,103 @@
+"""Store received messages: the last step of the MX before its 250, which waits for the commit.
+
+Concurrent messages share a transaction (engine.flows.receiving.receive_store). A large message gets one of its own, so
+that nobody waits for its bytes, and they are held once.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+import asyncpg
+import structlog
+from msgspec import structs
+
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.flows.receiving import receive_store
+from engine.flows.receiving.receive_store import Waiting
+from engine.flows.receiving.received_rows import IncomingMail, received_mail
+from engine.flows.receiving.types import ReceivedEnvelope, ReceiveOutcome, ScanResult
+from engine.mail.authentication_results import AuthenticationVerdicts
+from engine.mail.received import ReceivedSummary
+from engine.store.database_errors import BadData, MissingPartition
+from engine.store.group_commit import GroupCommit
+
+LARGE_BYTES = 256 * 1024  # preparing more takes over 1 ms, so a thread does it; stored in a transaction of its own
+MAX_LARGE = 4  # large messages that are written at a time: each holds its bytes once more in the driver
+MAX_BATCH = 64
+
+_log = structlog.get_logger("receive")
+
+
+class Receiver:
+    """Stores the received messages of one process."""
+
+    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._group: GroupCommit[Waiting, ReceiveOutcome] = GroupCommit(
+            self._flush, max_items=MAX_BATCH, bad_data=(BadData,)
+        )
+        self._large = asyncio.Semaphore(MAX_LARGE)
+
+    async def receive(
+        self,
+        envelope: ReceivedEnvelope,
+        raw: bytes,
+        mail: ReceivedSummary,
+        authentication: AuthenticationVerdicts,
+        scan: ScanResult,
+    ) -> ReceiveOutcome:
+        """Store a message for each of its recipients; return after the commit.
+
+        Recipients are independent: each is stored unless its outcome forbids it. Raises DatabaseUnavailable if the
+        database is away, DiskFull if it is full, Overloaded if too many messages wait: the sender should try again. A
+        retry of what was stored after all stores nothing twice.
+        """
+        prepare = partial(received_mail, envelope, raw, mail, authentication, scan, clock.now())
+        if len(raw) <= LARGE_BYTES:
+            return await self._stored(Waiting(prepare(), envelope.recipients))
+        async with self._large:
+            return await self._stored_large(Waiting(await asyncio.to_thread(prepare), envelope.recipients))
+
+    async def drain(self) -> None:
+        """Wait for the messages that are being stored."""
+        await self._group.idle()
+
+    async def _stored(self, item: Waiting) -> ReceiveOutcome:
+        with suppress(BadData):
+            return await self._group.submit(item)
+        _log.error("message with unstorable fields stored without them", digest=item.mail.digest.hex())
+        return await self._group.submit(Waiting(without_fields(item.mail), item.recipients))
+
+    async def _stored_large(self, item: Waiting) -> ReceiveOutcome:
+        async with self._pool.acquire() as connection:
+            try:
+                result = await receive_store.store_large(connection, item, clock.now())
+            except MissingPartition:  # nothing was stored, and the partition has been made meanwhile
+                result = await receive_store.store_large(connection, item, clock.now())
+            except BadData:
+                _log.error("message with unstorable fields stored without them", digest=item.mail.digest.hex())
+                bare = Waiting(without_fields(item.mail), item.recipients)
+                result = await receive_store.store_large(connection, bare, clock.now())
+        return result.outcomes[0]
+
+    async def _flush(self, batch: Sequence[Waiting]) -> list[ReceiveOutcome | Exception]:
+        async with self._pool.acquire() as connection:
+            try:
+                result = await receive_store.store(connection, batch, clock.now())
+            except MissingPartition:
+                result = await receive_store.store(connection, batch, clock.now())
+        return list(result.outcomes)
+
+
+def without_fields(mail: IncomingMail) -> IncomingMail:
+    """Return the message as one that no parser could read: its bytes, and a warning."""
+    warning = '[{"code":"unstorable","text":"Fields of this message can\'t be stored; only its bytes are kept."}]'
+    return structs.replace(
+        mail, helo="", envelope_from="", sender=None, sender_address=None, reply_to=None, to="[]", cc="[]", subject="",
+        snippet="", sent_at=None, header_message_id=None, in_reply_to=None, candidates=(), warnings=warning,
+        search_text="", detail=mail.detail | {"from": None, "to": [], "subject": ""},
+    )  # fmt: skip

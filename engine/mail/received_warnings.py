@@ -1,0 +1,53 @@
+"""The warnings that a reader gives with a received message: a stable code, and a sentence for people."""
+
+from typing import Final
+
+from msgspec import Struct
+
+_MAX_LISTED: Final = 50
+
+TEXTS: Final = {
+    "address_unreadable": "An entry of {} is not an email address.",
+    "attachment_damaged": "The encoding of an attachment is damaged or unknown; its content may be incomplete.",
+    "charset_guessed": "A text names no charset and is not UTF-8; it is read as Windows-1252.",
+    "date_missing": "The message has no Date.",
+    "date_unreadable": "The Date of the message can't be read.",
+    "field_repeated": "The header has more than one {} field; the first one is used.",
+    "from_missing": "The message has no From address.",
+    "header_malformed": "Some lines of the header are no fields; they are left out.",
+    "header_truncated": "The header exceeds 100 KiB or 1,000 fields; the rest is left out.",
+    "misleading_name": "The display name of the sender contains an address of another domain.",
+    "names_differ": "An attachment has several file names; mail programs differ in which of them they show.",
+    "nested_too_deep": "The message nests too deep; the innermost entities are listed as one attachment.",
+    "several_from": "From contains several addresses; the first one is used.",
+    "text_damaged": "A text contains octets that its charset or encoding does not have; they are replaced.",
+    "text_truncated": "The text exceeds 1 MiB; the rest is left out.",
+    "too_many_addresses": "{} contains more than 1,000 addresses; the rest is left out.",
+    "too_many_boundaries": "The message has too many lines that look like part boundaries; the rest is one part.",
+    "too_many_parts": "The message has too many parts; the rest is listed as one attachment.",
+    "unknown_charset": "A text names an unknown charset; it is read as UTF-8.",
+}
+
+
+class MailWarning(Struct, frozen=True, order=True):
+    """What is unusual about a received message; `code` is one of TEXTS."""
+
+    code: str
+    text: str
+
+
+class ReadWarnings:
+    """The warnings of one message while it is read; each one counts once."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[MailWarning, None] = {}
+
+    def add(self, code: str, name: str = "") -> None:
+        """Add a warning; `name` is the header field that it is about."""
+        self._found[MailWarning(str(code), TEXTS[code].format(name.title()))] = None
+
+    def listed(self) -> list[MailWarning]:
+        """Return all warnings, sorted by code."""
+        return sorted(self._found)[:_MAX_LISTED]

@@ -1,0 +1,1 @@
+"""Receive mail from other servers (the MX)."""

@@ -1,0 +1,63 @@
+"""Find the one author domain of a message for DMARC (RFC 9989 4.1, 11.5). Pure.
+
+Mail clients and servers read odd headers differently, and forgers use that (as the tool espoofer lists). So a header
+with more than one reading has no author domain, and never passes DMARC.
+"""
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+from engine.mail.address import BadAddress, impersonated
+from engine.mail.canonicalization import CanonicalHeader
+from engine.mail.fields import MAX_ENTRY, entries, mailbox
+
+MAX_FROM: Final = MAX_ENTRY  # octets of the value
+
+_quoted = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)').sub
+_field_name = re.compile(rb"[!-9;-~]+[ \t]*").fullmatch  # RFC 5322 2.2; blanks before the colon: 4.5.8
+
+
+class NoAuthorDomain(Struct, frozen=True):
+    """The message has no single author domain; `detail` says why."""
+
+    detail: str
+
+
+def author_domain(header: CanonicalHeader) -> str | NoAuthorDomain:
+    """Return the domain of the From address in lower-case A-labels."""
+    if any(_field_name(raw.partition(b":")[0]) is None for raw in header.raw):
+        return NoAuthorDomain("a line of the header is no field")
+    places = header.places(b"from")
+    if len(places) != 1:
+        return NoAuthorDomain(f"the message has {len(places)} From fields")
+    value = header.value(places[0])
+    if len(value) > MAX_FROM:
+        return NoAuthorDomain(f"the From field has more than {MAX_FROM} octets")
+    try:
+        text = value.decode("utf-8").replace("\r\n", "").strip(" \t")
+    except UnicodeDecodeError:
+        return NoAuthorDomain("the From field is not UTF-8")
+    return _domain(text)
+
+
+def _domain(text: str) -> str | NoAuthorDomain:
+    found = list(entries(text))
+    if len(found) != 1 or ":" in _outside_quotes(text) or ";" in _outside_quotes(text):
+        return NoAuthorDomain(f"the From field has {len(found)} addresses or a group")
+    try:
+        author = mailbox(found[0])
+    except BadAddress as error:
+        return NoAuthorDomain(f"the From address is invalid: {error}")
+    if "=?" in author.address:
+        return NoAuthorDomain("the From address is encoded")
+    # `=?utf-8?b?...?= <x@evil.test>` may decode to an address in brackets, which some clients take for the author.
+    if "<" in author.name and impersonated(author) is not None:
+        return NoAuthorDomain("the display name contains a second address")
+    return author.domain
+
+
+def _outside_quotes(text: str) -> str:
+    """Return the text without quoted strings, in which colons have no meaning; an open one extends to the end."""
+    return _quoted("", text)

@@ -1,0 +1,37 @@
+"""The DNS look-ups that authentication needs; `engine.store.resolver.Resolver` makes and caches them."""
+
+from typing import Final, Literal, Protocol
+
+from engine.store.resolver import Answered, Mx
+
+MAX_NAME: Final = 253  # characters of a name in text form (RFC 1035 2.3.4)
+MAX_LABEL: Final = 63
+
+
+class AuthenticationDns(Protocol):
+    """Look up records; every failure is a value. Concurrent look-ups of one name share one query."""
+
+    async def txt(self, name: str) -> Answered[bytes]:
+        """Return the TXT records of `name`, the strings of each joined."""
+
+    async def addresses(self, name: str, kind: Literal["A", "AAAA"]) -> Answered[str]:
+        """Return the IPv4 or IPv6 addresses of `name` as text."""
+
+    async def mx(self, name: str) -> Answered[Mx]:
+        """Return the MX records of `name`."""
+
+    async def names(self, ip: str) -> Answered[str]:
+        """Return the reverse names of an address, with their final dots."""
+
+
+def is_queryable(name: str) -> bool:
+    """Return True if a name without final dot is ASCII and has valid lengths (RFC 1035 2.3.4)."""
+    if not name or len(name) > MAX_NAME or not name.isascii():
+        return False
+    return all(0 < len(label) <= MAX_LABEL for label in name.split("."))
+
+
+def printable(text: str, max_characters: int = 200) -> str:
+    """Return text from outside as one short line of printable ASCII, for details that people read."""
+    short = text[:max_characters]
+    return "".join([letter if " " <= letter <= "~" else "?" for letter in short])

@@ -1,0 +1,141 @@
+"""Run one process of the server for incoming mail (kind `mx`): open services, serve the port, drain on SIGTERM.
+
+`ops.processes.mx` starts it and finds the certificate.
+"""
+
+import asyncio
+import gc
+import signal
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+import structlog
+from msgspec import Struct
+
+from engine.base.settings import Settings
+from engine.flows.receiving.receive import Receiver
+from engine.flows.receiving.recipients import RecipientLookup
+from engine.store import metrics, socket_activation
+from engine.store import redis as redis_store
+from engine.store.caches import Stamps
+from engine.store.migrate import open_current
+from engine.store.postgres import close_pool
+from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
+from engine.store.rate_limits import RateLimiter
+from engine.store.resolver import Resolver
+from mta.inbound import counters
+from mta.inbound.limits import UnknownRecipientLimit
+from mta.inbound.policy_server import PolicyServer
+from mta.inbound.receive import IncomingMessages
+from mta.inbound.scanning.scan import MessageScanner
+from mta.inbound.server import InboundServer
+from mta.smtp.server.certificates import ServerCertificate
+
+END_S: Final = 3.0
+
+_log = structlog.get_logger("mx")
+
+
+class InboundServices(Struct):
+    """The services of one process, from `open_services` to `close_services`."""
+
+    pool: asyncpg.Pool
+    client: redis_store.RedisClient
+    resolver: Resolver
+    scanner: MessageScanner
+    receiver: Receiver
+    stamps: Stamps
+    server: InboundServer
+    policies: PolicyServer
+    rate: Rate
+
+
+async def open_services(settings: Settings, certificate: Path, key: Path, *, name: str = "mx-1") -> InboundServices:
+    """Open everything but the port; raises RuntimeError for a missing setting."""
+    if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
+        raise RuntimeError("Incoming mail needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
+    served_certificate = ServerCertificate(certificate, key)
+    pool = await open_current(settings.database_url, name=name, smallest=1, largest=8)
+    client = redis_store.connect(settings.redis_url)
+    resolver = Resolver.from_settings(settings)
+    scanner = MessageScanner(settings)
+    receiver = Receiver(pool, settings)
+    lookup = RecipientLookup(pool, settings)
+    rate = Rate()
+    server = InboundServer(
+        settings,
+        certificate=served_certificate,
+        recipients=lookup,
+        messages=IncomingMessages(receiver, resolver, scanner, settings, rate),
+        unknown=UnknownRecipientLimit(RateLimiter(client)),
+    )
+    stamps = Stamps(pool, lookup.caches)
+    return InboundServices(
+        pool, client, resolver, scanner, receiver, stamps, server, PolicyServer(pool, settings), rate
+    )
+
+
+async def close_services(services: InboundServices, grace_s: float) -> None:
+    """Drain the server for up to `grace_s` seconds, wait for messages that are being stored, and close."""
+    await services.server.drain(grace_s)
+    await services.policies.stop()
+    metrics.TALLY.write()
+    await services.receiver.drain()
+    await services.scanner.close()
+    await services.resolver.close()
+    await services.client.aclose()
+    await close_pool(services.pool)
+
+
+async def run(
+    settings: Settings,
+    certificate: Path,
+    key: Path,
+    given: Sequence[tuple[socket.socket, bool]] = (),
+    *,
+    name: str = "mx",
+) -> None:
+    """Serve until SIGTERM or SIGINT; `given` are open sockets, as for `SmtpServer.start`."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    services = await open_services(settings, certificate, key, name=name)
+    services.server.start(given)
+    await services.policies.start(settings.mx_host)
+    gc.freeze()  # the collector need not scan modules that stay loaded
+    gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default collects 70 times as often
+    socket_activation.tell_ready()
+    _log.info("serving", port=settings.mx_port)
+    work = asyncio.create_task(_background(services, name))
+    ended = asyncio.create_task(stop.wait())
+    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        ended.cancel()
+        work.result()  # raise its exception: the supervisor starts a new process
+    _log.info("draining", sessions=services.server.sessions)
+    await services.server.drain(settings.drain_s)
+    work.cancel()
+    with suppress(asyncio.CancelledError):
+        await asyncio.wait({work}, timeout=END_S)
+    await close_services(services, 0)
+    _log.info("stopped")
+
+
+async def _background(services: InboundServices, name: str) -> None:
+    figures = lambda: ProcessLoad(in_hand=services.server.sessions, rate=services.rate.of())  # noqa: E731
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(ProcessRegistration(services.pool, kind="mx", name=name, figures=figures).run())
+        tasks.create_task(services.stamps.run())
+        tasks.create_task(services.policies.shelf.run())
+        tasks.create_task(_write_metrics(services.server))
+
+
+async def _write_metrics(server: InboundServer) -> None:
+    while True:
+        await asyncio.sleep(1)
+        metrics.TALLY.write()
+        counters.HELD_BYTES.set(server.memory.held)

@@ -1,0 +1,42 @@
+"""Score a message without rspamd, from its authentication and its header. Pure.
+
+A message counts as spam from 6 points on. The table is made so that none of these alone marks a message: a forwarded
+message (SPF fails, DKIM passes) stays below, a forged sender whose domain publishes `p=reject` does not.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from engine.mail.authentication_results import AuthenticationVerdicts
+from engine.mail.received import ReceivedSummary
+
+SPF: Final = {"fail": 3.0, "softfail": 1.5, "permerror": 1.0, "none": 0.5, "neutral": 0.5}
+DKIM: Final = {"fail": 1.0, "permerror": 1.0, "policy": 0.5, "none": 0.5}
+DMARC_FAIL: Final = {"reject": 4.0, "quarantine": 3.0, "none": 1.5, "": 1.5}  # by the policy of the author's domain
+DMARC_PASS: Final = -1.0
+NO_FROM: Final = 3.0
+SEVERAL_FROM: Final = 2.0
+MISLEADING_NAME: Final = 2.0  # a display name that contains an address of another domain
+NO_DATE: Final = 0.5
+NO_MESSAGE_ID: Final = 0.5
+_WARNINGS: Final = {
+    "from_missing": NO_FROM, "several_from": SEVERAL_FROM, "misleading_name": MISLEADING_NAME, "date_missing": NO_DATE,
+}  # fmt: skip
+
+
+def spam_score(verdicts: AuthenticationVerdicts, mail: ReceivedSummary) -> float:
+    """Return the sum of the points that apply, 0 at least."""
+    return max(0.0, sum(_points(verdicts, mail)))
+
+
+def _points(verdicts: AuthenticationVerdicts, mail: ReceivedSummary) -> Iterator[float]:
+    yield SPF.get(verdicts.spf.result, 0.0)
+    yield DKIM.get(verdicts.dkim.result, 0.0)
+    if verdicts.dmarc.result == "fail":
+        yield DMARC_FAIL[verdicts.dmarc_policy]
+    elif verdicts.dmarc.result == "pass":
+        yield DMARC_PASS
+    for warning in mail.warnings:
+        yield _WARNINGS.get(warning.code, 0.0)
+    if mail.header_message_id is None:
+        yield NO_MESSAGE_ID

@@ -1,0 +1,1 @@
+"""Tests of the authentication of received mail."""

@@ -1,0 +1,82 @@
+"""Return paths under the customer's own domain: in use while the record is found, given up when it is gone."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from engine.areas.domains.service import change_domain
+from engine.areas.domains.types import DomainRow
+from engine.base import ids
+from engine.base.errors import Refusal
+from tests.harness.domains import RETURN_PATH, Place
+from tests.harness.outbound import World
+
+WITHIN_S = 1.0  # what every process promises to know a change in
+
+
+@pytest.fixture
+def place(here: World) -> Place:
+    return Place(here.pool, here.settings, here.dns)
+
+
+def name() -> str:
+    return f"{ids.encode(ids.uuid7())}.test"
+
+
+async def path_of(here: World, domain: DomainRow, to: str) -> str:
+    """The host of the envelope sender with which mail of the domain arrives."""
+    here.acceptor.domains.clear()
+    fields: dict[str, Any] = {"from": f"shop@{domain.name}"}
+    await here.send(to, **fields)
+    await here.until(lambda: any(to in one.recipients for one in here.sink.messages))
+    return str(next(one.sender for one in here.sink.messages if to in one.recipients)).rpartition("@")[2]
+
+
+async def test_a_verified_record_moves_return_paths_to_the_domain_and_a_lost_one_moves_them_back(
+    here: World, place: Place
+) -> None:
+    domain = await place.add(here.account, name())
+    await place.publish(domain, "wb1")
+    assert (await place.verify(here.account, domain)).domain.return_path == "pending"
+    await here.mta()
+    assert await path_of(here, domain, "a@peer.test") == f"bounces.{here.settings.mail_host}"
+
+    place.zone.set(f"bounce.{domain.name}", "CNAME", [f"bounces.{here.settings.mail_host}."])
+    assert (await place.verify(here.account, domain)).domain.return_path == "verified"
+    await asyncio.sleep(WITHIN_S)
+    assert await path_of(here, domain, "b@peer.test") == f"bounce.{domain.name}"
+
+    place.zone.set(f"bounce.{domain.name}", "CNAME", ["elsewhere.test."])
+    once = (await place.verify(here.account, domain)).domain
+    assert (once.return_path, once.return_path_misses, once.status) == ("verified", 1, "verified")
+    twice = (await place.verify(here.account, domain)).domain
+    assert (twice.return_path, twice.status) == ("failed", "verified")
+    await asyncio.sleep(WITHIN_S)
+    assert await path_of(here, domain, "c@peer.test") == f"bounces.{here.settings.mail_host}"
+
+    events = await place.events(here.account, RETURN_PATH)
+    assert [kind for kind, _ in events] == ["domain.return_path_verified", "domain.return_path_failed"]
+    assert events[1][1]["host"] == f"bounce.{domain.name}"
+    assert events[1][1]["found"] == ["elsewhere.test"]
+
+
+async def test_a_new_label_is_used_once_its_own_record_is_found(here: World, place: Place) -> None:
+    domain = await place.verified(here.account, name())
+    assert domain.return_path == "verified"
+
+    await change_domain(here.pool, here.account.id, domain.id, return_path_label="Mail-Bounces")
+    changed = await place.row(here.account, domain.id)
+    assert (changed.return_path_host, changed.return_path) == (f"mail-bounces.{domain.name}", "pending")
+    assert (await place.verify(here.account, changed)).domain.return_path == "pending"
+
+    await place.publish(changed)
+    assert (await place.verify(here.account, changed)).domain.return_path == "verified"
+    assert "domain.updated" in await place.kinds(here.account)
+
+
+@pytest.mark.parametrize("label", ["", "a.b", "-a", "a_b", "mta-sts", "x" * 64, "bücher"])
+async def test_a_label_that_is_no_host_name_is_refused(here: World, place: Place, label: str) -> None:
+    domain = await place.add(here.account, name())
+    with pytest.raises(Refusal, match="returnPathLabel"):
+        await change_domain(here.pool, here.account.id, domain.id, return_path_label=label)
