@@ -6,15 +6,16 @@ from ipaddress import ip_address
 from typing import Any
 from uuid import UUID
 
+from msgspec import UNSET
+
 from api.areas.analytics.schemas import (
+    DeliveryFigures,
     DeliveryQuery,
     DeliveryReply,
     DmarcOthers,
     DmarcSourceRow,
     DmarcSummary,
-    DomainFigures,
     ReportsQuery,
-    TagFigures,
     TlsFailureRow,
     TlsPolicyRow,
     TlsSummary,
@@ -76,32 +77,26 @@ async def read_delivery(call: Call) -> DeliveryReply:
         days=query.days,
         from_=since,
         until=until,
-        data=_tags(found) if query.group_by == "tag" else _domains(found),
+        data=[_figures(one, GroupBy(query.group_by)) for one in found],
         next_cursor=delivery_page.cursor(wanted.until, offset + len(found)) if more else None,
     )
 
 
-def _domains(rows: Sequence[DeliveryRow]) -> list[DomainFigures]:
-    return [DomainFigures(domain=one.sums.name, **_figures(one)) for one in rows]
-
-
-def _tags(rows: Sequence[DeliveryRow]) -> list[TagFigures]:
-    return [TagFigures(tag=one.sums.name, **_figures(one)) for one in rows]
-
-
-def _figures(one: DeliveryRow) -> dict[str, Any]:
-    return {
-        "deliveries": one.sums.deliveries,
-        "settled": one.settled,
-        "delivered": one.sums.delivered,
-        "bounced": one.sums.bounced,
-        "failed": one.sums.failed,
-        "complained": one.sums.complained,
-        "delivery_rate": one.delivery_rate,
-        "p50_ms": one.p50_ms,
-        "p95_ms": one.p95_ms,
-        "samples": one.samples,
-    }
+def _figures(one: DeliveryRow, by: GroupBy) -> DeliveryFigures:
+    return DeliveryFigures(
+        domain=one.sums.name if by is GroupBy.DOMAIN else UNSET,
+        tag=one.sums.name if by is GroupBy.TAG else UNSET,
+        deliveries=one.sums.deliveries,
+        settled=one.settled,
+        delivered=one.sums.delivered,
+        bounced=one.sums.bounced,
+        failed=one.sums.failed,
+        complained=one.sums.complained,
+        delivery_rate=one.delivery_rate,
+        p50_ms=one.p50_ms,
+        p95_ms=one.p95_ms,
+        samples=one.samples,
+    )
 
 
 async def read_dmarc(call: Call) -> DmarcSummary:

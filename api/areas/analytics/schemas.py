@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 DomainName = Annotated[str, Meta(min_length=1, max_length=253, description="A domain of the account; default: all")]
@@ -27,9 +27,11 @@ class DeliveryFigures(Struct, rename="camel", kw_only=True):
     `settled`: delivered, bounced, failed and complained about; one that was complained about is not in `delivered`.
     `deliveryRate` is the share of `settled` that was delivered, complaints included; null if nothing is settled.
     `p50Ms` and `p95Ms` are the times from acceptance to delivery in milliseconds, within 1%, of `samples` deliveries;
-    null without any. Deliveries that bounced later are no samples.
+    null without any. Deliveries that bounced later are no samples. A row has `domain` or `tag`, as `groupBy` asks.
     """
 
+    domain: str | UnsetType = UNSET
+    tag: str | UnsetType = UNSET
     deliveries: int
     settled: int
     delivered: int
@@ -42,18 +44,6 @@ class DeliveryFigures(Struct, rename="camel", kw_only=True):
     samples: int
 
 
-class DomainFigures(DeliveryFigures, rename="camel", kw_only=True):
-    """The deliveries to one recipients' domain."""
-
-    domain: str
-
-
-class TagFigures(DeliveryFigures, rename="camel", kw_only=True):
-    """The deliveries of mail with one tag."""
-
-    tag: str
-
-
 class DeliveryReply(Struct, rename="camel", kw_only=True):
     """Rates and times of delivery, the groups with the most deliveries first.
 
@@ -64,7 +54,7 @@ class DeliveryReply(Struct, rename="camel", kw_only=True):
     days: int
     from_: str
     until: str
-    data: list[DomainFigures] | list[TagFigures]
+    data: list[DeliveryFigures]
     next_cursor: str | None
 
 
