@@ -16,6 +16,7 @@ import structlog
 import uvloop
 from msgspec import Struct, structs
 
+from engine.areas.analytics import delivery
 from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
 from engine.areas.webhooks import service as webhooks_service
@@ -165,6 +166,11 @@ async def _figures(context: Context) -> None:
     await figures.count_ahead(context.pool)
 
 
+async def _deliveries(context: Context) -> None:
+    """Count deliveries and their times for the analytics."""
+    await delivery.count_ahead(context.pool)
+
+
 async def _purge(context: Context) -> None:
     purged = await purge.purge(context.pool, clock.now())
     if purged is not None and (purged.messages or purged.events or purged.partitions):
@@ -246,6 +252,7 @@ JOBS = (
     Job("releases", 1.0, _releases),
     Job("webhook history", 3600.0, _webhook_history),
     Job("figures", 15.0, _figures),
+    Job("deliveries", 10.0, _deliveries, share=0.2),
     Job("purge", 3600.0, _purge),
     Job("shards", 5.0, _shards),
     Job("tls reports", 600.0, _tls_reports),
