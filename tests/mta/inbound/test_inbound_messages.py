@@ -187,11 +187,12 @@ async def test_a_score_above_the_operators_limit_is_refused(
 
 
 async def test_a_forged_sender_is_stored_as_spam_without_such_a_limit(mx: TestMx, account: TestAccount) -> None:
-    mx.zone.set("sender.test", "TXT", ["v=spf1 -all"])
-    mx.zone.set("_dmarc.sender.test", "TXT", ["v=DMARC1; p=reject"])
+    mx.zone.set("forged.test", "TXT", ["v=spf1 -all"])
+    mx.zone.set("_dmarc.forged.test", "TXT", ["v=DMARC1; p=reject"])
     address = await mx.claim(account)
+    content = mail(address).replace(b"sender.test", b"forged.test")
 
-    assert await deliver(await mx.greeted(), mail(address), address) == STORED
+    assert await deliver(await mx.greeted(), content, address, sender="ann@forged.test") == STORED
     [row] = await mx.stored(account)
     assert row["is_spam"]
 
