@@ -195,9 +195,8 @@ async def test_what_the_scanners_say_is_stored(
 
 
 def verdicts(spf: str, dkim: str, dmarc: str, policy: Any = "") -> AuthenticationVerdicts:
-    none = AuthenticationVerdict("none")
-    made = [AuthenticationVerdict(result) for result in (spf, dkim, dmarc)]
-    return AuthenticationVerdicts(*made, none, policy)
+    first, second, third, none = (AuthenticationVerdict(result) for result in (spf, dkim, dmarc, "none"))
+    return AuthenticationVerdicts(first, second, third, none, policy)
 
 
 @pytest.mark.parametrize(
