@@ -18,6 +18,7 @@ import structlog
 
 from api.areas.account import resources as account
 from api.areas.account_deletion import resources as account_deletion
+from api.areas.analytics import resources as analytics
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
@@ -27,9 +28,12 @@ from api.areas.emails import resources as emails
 from api.areas.identity import resources as identity
 from api.areas.inbound_addresses import resources as inbound_addresses
 from api.areas.inbound_domains import resources as inbound_domains
+from api.areas.inbound_messages import resources as inbound_messages
 from api.areas.inbound_routes import resources as inbound_routes
 from api.areas.leads import resources as leads
 from api.areas.messages import resources as messages
+from api.areas.mta_sts import resources as mta_sts
+from api.areas.mta_sts.policy_host import TLS_ALLOWED_PATH, AcmeChallenge, PolicyHost, TlsAllowed
 from api.areas.passkeys import resources as passkeys
 from api.areas.second_factor import resources as second_factor
 from api.areas.statistics import resources as statistics
@@ -51,12 +55,14 @@ from api.http.stream import guard_listeners, open_connection
 from engine.areas.api_keys.key_auth import TOUCH_S, Keys
 from engine.areas.audit.verifier import Verifier
 from engine.areas.identity.provider import IdentityProvider
+from engine.areas.mta_sts.rules import POLICY_PATH
 from engine.areas.sessions.session_auth import SessionAuth
 from engine.base import clock, logs
 from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.delivery.hints import Hints
+from engine.flows.receiving.certificates import CHALLENGE_PATH
 from engine.flows.sending.accept import Acceptor
 from engine.store import metrics, partitions
 from engine.store import redis as redis_store
@@ -79,8 +85,8 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
-        emails, messages, tails, statistics, templates, streams, suppressions, domains, webhooks, inbound_addresses,
-        inbound_routes, inbound_domains, audit, api_keys,
+        emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
+        inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, audit, api_keys,
         account, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, team, leads,
     )  # fmt: skip
@@ -244,6 +250,9 @@ def _add_routes(app: App, services: ApiServices) -> None:
     for path, operations in by_path.items():
         app.add_route(path, dispatch.RoutedOperation(context, operations))
     pages.add_routes(app)
+    app.add_route(POLICY_PATH, PolicyHost(services.pool, services.settings))
+    app.add_route(CHALLENGE_PATH + "{token}", AcmeChallenge(services.pool))
+    app.add_route(TLS_ALLOWED_PATH, TlsAllowed(services.pool, services.settings))
     app.add_route("/healthz", Health())
     app.add_route("/readyz", Readiness(services))
 

@@ -9,7 +9,7 @@ import sys
 import click
 import structlog
 
-from ops.commands import accounts, delivery, logs, mail, service, shards, upkeep
+from ops.commands import accounts, delivery, inbound, logs, mail, reports, service, shards, upkeep
 from ops.commands.failures import FOREIGN, sentence
 from ops.commands.loadtests import GroupWithLoadtests
 
@@ -90,6 +90,7 @@ for command in (
     delivery.source,
     shards.shards,
     shards.nodes,
+    inbound.inbound,
     delivery.explain,
     delivery.trace,
     mail.send,
@@ -97,5 +98,6 @@ for command in (
     mail.message,
     mail.tail,
     mail.sink,
+    reports.reports,
 ):
     cli.add_command(command)

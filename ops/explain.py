@@ -296,7 +296,8 @@ def _recipient(one: ExplainedRecipient, details: _Details) -> str:
             "remove it from the list if that is wrong."
         )
     meaning = MEANINGS.get(_category(detail), MEANINGS[Category.PROTOCOL])
-    parts = [f"For {one.address}, {_verdict(kind, at, detail, one)}: {meaning.happened}.", _said(detail)]
+    verdict = _late(own) if detail.get("late") else _verdict(kind, at, detail, one)
+    parts = [f"For {one.address}, {verdict}: {meaning.happened}.", _said(detail)]
     if kind != EventType.DELIVERED.value:
         parts += [_waiting(one, details), f"This lies with {_side(meaning, detail)}.", _others(detail)]
     is_over = kind in (EventType.BOUNCED.value, EventType.FAILED.value)
@@ -343,6 +344,17 @@ def _verdict(kind: str, at: datetime, detail: dict[str, Any], one: ExplainedReci
             again = f", the next is at {clock.iso(one.next_attempt_at)}" if one.next_attempt_at else ""
             return f"{tries}{mx} was put off at {clock.iso(at)}{again}"
     return f"{tries}{mx} {'was the last: it failed' if 'attempt' in detail else 'ended'} at {clock.iso(at)}"
+
+
+def _late(own: _Details) -> str:
+    """Describe a delivery whose bounce or delay notice came by mail, after the server had accepted the message."""
+    kind, at, detail = own[-1]
+    reporter = f" from {detail['reporting_mta']}" if detail.get("reporting_mta") else ""
+    taken = next((when for name, when, _ in reversed(own) if name == EventType.DELIVERED.value), None)
+    accepted = "the delivery succeeded" + (f" at {clock.iso(taken)}" if taken else "")
+    if kind == EventType.BOUNCED.value:
+        return f"{accepted}, but a bounce{reporter} came by mail at {clock.iso(at)}"
+    return f"{accepted}, and a notice{reporter} of {clock.iso(at)} says that the mail is delayed on its further way"
 
 
 def _said(detail: dict[str, Any]) -> str:

@@ -82,6 +82,11 @@ def set_query_aside(scope: MutableMapping[str, Any]) -> None:
     scope["query_string"] = b""
 
 
+def query_parameter(request: falcon.asgi.Request, name: str) -> str | None:
+    """Return the first parameter `name` of the query, None if there is none. Raises the 400 for an unreadable query."""
+    return next((value for found, value in _pairs(request) if found == name), None)
+
+
 def _pairs(request: falcon.asgi.Request) -> Iterable[tuple[str, str]]:
     query: bytes = request.scope[_QUERY]
     if not query:

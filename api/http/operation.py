@@ -15,6 +15,7 @@ from msgspec import Struct
 from api.http import body_limits
 from api.http.services import ApiServices
 from engine.areas.api_keys.key_auth import Caller
+from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.sessions.session_auth import Person
 from engine.base import ids
 from engine.base.errors import ErrorType
@@ -72,6 +73,11 @@ class Call(Struct):
         if self.signed_in is None:
             raise RuntimeError("this operation has no signed-in person")
         return self.signed_in
+
+    @property
+    def reach(self) -> KeyRestrictions | None:
+        """Return the restrictions of the caller's key; None for a person, and for a key without any."""
+        return None if self.caller is None else self.caller.reach
 
     @property
     def actor(self) -> str:

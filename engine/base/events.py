@@ -86,6 +86,7 @@ class AccountEvent(StrEnum):
     MEMBER_SECOND_FACTOR_ENABLED = "member.second_factor_enabled"
     MEMBER_SIGNED_IN = "member.signed_in"
     MEMBER_SIGNED_OUT = "member.signed_out"
+    MTA_STS_UPDATED = "mta_sts.updated"
     PLATFORM_APPOINTED = "platform.appointed"
     STREAM_CREATED = "stream.created"
     STREAM_DELETED = "stream.deleted"
@@ -129,7 +130,8 @@ MOVES: dict[Status, frozenset[Status]] = {
     Status.QUEUED: frozenset({Status.SCHEDULED}),
     Status.SENDING: frozenset({Status.QUEUED, Status.SENDING}),
     Status.DELIVERED: frozenset({Status.QUEUED, Status.SENDING}),
-    Status.BOUNCED: frozenset({Status.QUEUED, Status.SENDING, Status.DELIVERED}),
+    # A late bounce may follow the failure or rejection of another recipient (`late_bounce`).
+    Status.BOUNCED: frozenset({Status.QUEUED, Status.SENDING, Status.DELIVERED, Status.FAILED, Status.REJECTED}),
     Status.FAILED: frozenset({Status.QUEUED, Status.SENDING}),
     # One of several recipients may complain before the others are settled, or after they have bounced (`complain`).
     Status.COMPLAINED: frozenset({Status.DELIVERED, Status.SENDING, Status.BOUNCED, Status.FAILED, Status.REJECTED}),

@@ -23,6 +23,8 @@ FIELDS: Final = {
         "mx_host", "mx_port", "mx_sessions", "mx_sessions_each", "mx_idle_s", "mx_session_s", "inbound_max_bytes",
         "inbound_max_inflight_bytes", "inbound_reject_score", "rspamd_url", "rspamd_required", "rspamd_timeout_s",
         "clamd", "clamd_required", "clamd_timeout_s",
+        "policy_port", "policy_tls_port", "policy_http_port", "acme_directory", "acme_email",
+        "acme_authorities",
     ),
     "Limits and rates": (
         "max_message_bytes", "max_inflight_bytes", "request_rate", "unauthenticated_rate", "sign_in_rate",

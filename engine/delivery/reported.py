@@ -1,5 +1,6 @@
 """Classify what a delivery report says of a recipient, by the rules of live replies (`outcome.py`)."""
 
+import re
 from typing import Final
 
 from msgspec import structs
@@ -12,8 +13,18 @@ from engine.mail.replies import Answer, Phase, Reply
 # status decide.
 _FAILED_CODE: Final = 554
 _DELAYED_CODE: Final = 451
+# Titles of bounces: no server says so in a reply, but the words would mean an unknown address there.
+_TITLE = re.compile(r"\b(?:undeliver\w*|unzustellbar\w*|onbestelbaar|non remis|not deliverable)\b", re.IGNORECASE).sub
 _CLOSING: Final = 421  # classified by the session's rules; a report has no session
-_AFTER_CONTENT: Final = ("end of data", "end-of-data", "after end of", "after data", "after .", "message body", "dot command")
+_AFTER_CONTENT: Final = (
+    "end of data",
+    "end-of-data",
+    "after end of",
+    "after data",
+    "after .",
+    "message body",
+    "dot command",
+)
 
 
 def outcome_of(report: RecipientReport) -> Outcome:
@@ -25,7 +36,10 @@ def outcome_of(report: RecipientReport) -> Outcome:
     if report.action not in {Action.FAILED, Action.DELAYED}:
         return _accepted(report)
     failed = report.action is Action.FAILED
-    found = classify(Answer(_phase(report), _reply(report)), alone=True)
+    found = structs.replace(
+        classify(Answer(_phase(report), _reply(report)), alone=True),
+        smtp_code=report.reply_code, enhanced_code=report.status, diagnostic=_line(report),
+    )  # fmt: skip
     if failed and found.verdict is not Verdict.BOUNCED:
         return structs.replace(found, verdict=Verdict.BOUNCED, suppress=False)
     if not failed:
@@ -33,10 +47,17 @@ def outcome_of(report: RecipientReport) -> Outcome:
     return found
 
 
+def _line(report: RecipientReport) -> str:
+    """Return the reply as one line, as the report quotes it."""
+    code = "" if report.reply_code is None else f"{report.reply_code} "
+    shown = report.status is None or report.status in report.diagnostic
+    return f"{code}{report.diagnostic}" if shown else f"{code}{report.status} {report.diagnostic}".rstrip()
+
+
 def _accepted(report: RecipientReport) -> Outcome:
     return Outcome(
         verdict=Verdict.DELIVERED, scope=Scope.RECIPIENT, category=Category.ACCEPTED, suppress=False,
-        smtp_code=report.reply_code, enhanced_code=report.status, diagnostic=report.diagnostic,
+        smtp_code=report.reply_code, enhanced_code=report.status, diagnostic=_line(report),
     )  # fmt: skip
 
 
@@ -46,19 +67,25 @@ def _reply(report: RecipientReport) -> Reply:
     Without a quoted reply the class of the status decides between a permanent and a temporary failure.
     """
     code, status = report.reply_code, report.status
+    text = report.diagnostic.partition(" (in reply to ")[0]
     if code is None or code // 100 not in {4, 5}:
         permanent = status is None or not status.startswith("4")
         code = _FAILED_CODE if permanent and report.action is Action.FAILED else _DELAYED_CODE
+        text = _TITLE(" ", text)
+        if status is not None and status[1:4] == ".4.":  # the words are the reporter's own, about the network
+            text = ""
     if code == _CLOSING:
         code = _DELAYED_CODE
     if status is not None and status[0] != str(code)[0]:
         status = None if status.endswith(".0.0") else f"{str(code)[0]}{status[1:]}"
-    return Reply(code, report.diagnostic, status)
+    return Reply(code, text, status)
 
 
 def _phase(report: RecipientReport) -> Phase:
-    """Return the phase in which a quoted reply was given; RCPT unless the text speaks of the content."""
+    """Return the phase in which a quoted reply was given; RCPT unless the text names another one."""
     if report.reply_code is None or report.reply_code // 100 not in {4, 5}:
         return Phase.BODY
     text = report.diagnostic.lower()
+    if "in reply to mail from" in text:
+        return Phase.MAIL
     return Phase.BODY if any(words in text for words in _AFTER_CONTENT) else Phase.RCPT

@@ -9,6 +9,7 @@ from msgspec import Struct
 DmarcPolicy = Literal["", "none", "quarantine", "reject"]
 
 _MAX_READ: Final = 2_048  # octets of a foreign field in which its authserv-id is searched
+_MAX_NESTED: Final = 5  # comments within comments
 _unsafe = re.compile(r"[^A-Za-z0-9.:@!#$%&'*+/=?^_`{|}~-]")
 _comment = re.compile(rb"\([^()]*\)")
 _authserv_id = re.compile(rb'[ \t\r\n]*(?:"([^"]*)"|([^\s;"]+))')
@@ -67,8 +68,11 @@ def claims(field: bytes, authserv_id: str) -> bool:
     name, colon, value = field.partition(b":")
     if not colon or name.strip(b" \t").lower() != b"authentication-results":
         return False
-    found = _authserv_id.match(_comment.sub(b" ", value[:_MAX_READ]))
-    if found is None:
+    value = value[:_MAX_READ]
+    for _ in range(_MAX_NESTED):
+        value = _comment.sub(b" ", value)
+    found = _authserv_id.match(value)
+    if found is None or b"(" in found[0]:
         return True
     claimed = (found[1] if found[1] is not None else found[2]).strip().lower()
     return claimed.decode("ascii", "replace") == authserv_id.lower()

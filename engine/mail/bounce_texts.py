@@ -5,10 +5,13 @@ Most servers list each address on a line of its own, then say why; others mentio
 """
 
 import re
-from collections.abc import Iterator, Set
+from bisect import bisect_right
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Final, NamedTuple
 
-from engine.mail.bounce_words import DAEMONS, RETURNED_MARK
+from engine.mail.bounce_words import DAEMONS, FAILING, OTHER_LABEL, RECIPIENT_LABEL, RETURNED_MARK, SURE_LABEL
 from engine.mail.delivery_status import MAX_DIAGNOSTIC, printable, quoted_reply, status_in
 
 MAX_LINES: Final = 2_000
@@ -16,39 +19,37 @@ MAX_LINE: Final = 1_000  # characters
 MAX_CANDIDATES: Final = 1_000
 MAX_NOTICE: Final = 100_000  # characters
 _REGION_LINES: Final = 30
+_LABEL_LENGTH: Final = 40  # characters before an address in which a label is looked for
 
-_address = re.compile(
-    r"[^\s<>()\[\]:;,\"'=|@«»“”„‘’\x00-\x20]{1,64}@[^\s<>()\[\]:;,\"'=|@«»“”„‘’/?!&]{1,253}"
-).finditer
+_DIVIDERS: Final = r"\s<>()\[\]:;,\"'=|@«»“”„‘’（）：；，。、【】《》「」！"
+_DIVIDERS: Final = r"\s<>()\[\]:;,\"'=|@«»“”„‘’（）：；，。、【】《》「」！"
+_address = re.compile(rf"[^{_DIVIDERS}\x00-\x20]{{1,64}}@[^{_DIVIDERS}/?!&]{{1,253}}").finditer
 _header_line = re.compile(
     r"[ \t>|*]*(return-path|received|message-id|mime-version|x-[a-z0-9-]+|from|to|subject|date|cc|reply-to|sender"
     r"|content-type|dkim-signature|delivered-to|authentication-results|references|in-reply-to|content-transfer-encoding"
     r"|thread-topic|arc-[a-z-]+|received-spf|importance|list-[a-z-]+|organization|user-agent|precedence)[ \t]?:",
     re.IGNORECASE,
 ).match
-_TRACE: Final = frozenset({"return-path", "received", "message-id", "mime-version", "dkim-signature", "delivered-to"})
+_TRACE: Final = frozenset({"return-path", "received", "mime-version", "dkim-signature", "delivered-to"})
 _listed = re.compile(r"[ \t>*•·\-–—#\d.)\]\[«\"'“]*(?:<|\(|\"|'|mailto:|rfc822;|smtp:)*\s*$", re.IGNORECASE).match
-_labelled = re.compile(
-    r"(?:rcpt to|recipients?|original recipient|final recipient|to|address(?:es)?|user|mailbox|e-?mail|an|empfänger|adresse|empfaenger"
-    r"|destinataires?|destinatarios?|destinatari|indirizzo|dirección|endereço|ontvanger|adres|odbiorca|adresat|получатель|адрес|кому|für"
-    r"|宛先|收件人|收信人|邮箱|地址|受信者|先|account|unknown user|invalid recipient|no such user|user unknown|for|envelope-to|failed|failure)"
-    r"[^\w@]{0,12}[<(\[\"'“«]*\s*$",
+_original = re.compile(r"(?:generated|expanded) from:?[ \t]*<?$", re.IGNORECASE).search
+_quotes_field = re.compile(
+    r"[ \t>|*]*(?:to|cc|bcc|from|subject|reply-to|sender|message-id|references|date"
+    r"|an|à|a|para|aan|do|кому|von|de|da|от)[ \t]?:",
     re.IGNORECASE,
-).search
-_about_sender = re.compile(
-    r"(?:\bfrom|sender|absender|expéditeur|remitente|mittente|remetente|afzender|nadawca|отправител[ья]|送信者|发件人|寄件者|contact|mailto|reply"
-    r"|\bvon|\bby|e-?mail to|write to|forward(?:ed)? (?:it )?to|message-?id|mail from|helpdesk|support|assistance|please send|via|envelope-from)[^\w@]{0,12}[<(\[\"'“«]*\s*$",
-    re.IGNORECASE,
-).search
-_failing = re.compile(
-    r"unknown|not found|no such|unable|undeliver|deliver|reject|fail|invalid|exist|full|quota|denied|unavailable|disabled|not (?:a|valid|listed|local)"
-    r"|error|problem|could not|couldn|cannot|inactive|suspended|unbekannt|nicht|inconnu|n'a|pas|no se|non|não|niet|nie |не |ません|不|无|無|未|失|满|5\d\d ",
-    re.IGNORECASE,
-).search
+).match
 # An SMTP reply within a line; the words before it differ by server: "said:", "<<<", "reason:", "error:", "#".
-_reply = re.compile(r"(?:^|[\s:;(<>\"'#«\[=,])([45]\d\d)[ \-#:;]{1,3}(?:\(?#?([45]\.\d{1,3}\.\d{1,3})\b|(?=[A-Za-z<\"'(\[*»À-￿]))").search
+_reply = re.compile(
+    r"(?:^|[\s:;(<>\"'#«\[=,])([45]\d\d)[ \-#:;]{1,3}"
+    r"(?:\(?#?([45]\.\d{1,3}\.\d{1,3})\b|(?=[A-Za-z<\"'(\[*»]|[^\x00-\xbf]))"
+).search
+_two_words = re.compile(r"[^\W\d_]{2,}[^\w]+[^\W\d_]{2,}|[\u3040-\u30ff\u4e00-\u9fff]{2}").search
+_IDS: Final = re.compile(r"MTS-ID of the original|MSEXCH:", re.IGNORECASE)
 _weak_number = re.compile(r"(?:port|bytes|line|lines|id|size|code)\s*$", re.IGNORECASE).search
-_host_said = re.compile(r"\bhost ([A-Za-z0-9.-]{3,253})(?:\[|\s|\()|while talking to ([A-Za-z0-9.-]{3,253}?)\.?:|\bserver ([A-Za-z0-9.-]{3,253}\.[A-Za-z0-9.-]+)").search
+_host_said = re.compile(
+    r"\bhost ([A-Za-z0-9.-]{3,253})[\[\s(]|while talking to ([A-Za-z0-9.-]{3,253}?)\.?:"
+    r"|\bserver ([A-Za-z0-9-]{1,63}\.[A-Za-z0-9.-]{3,253})"
+).search
 
 
 class FailedAddress(NamedTuple):
@@ -64,7 +65,6 @@ class FailedAddress(NamedTuple):
 class _Candidate(NamedTuple):
     address: str
     line: int
-    after: int  # offset in the line behind the address
     score: int
 
 
@@ -81,7 +81,11 @@ def _end_of_notice(lines: list[str]) -> int:
         # The first lines may be a title such as "Returned mail"; sendmail's transcript has addresses behind it.
         if place > 1 and len(line) < 160 and RETURNED_MARK.match(line) is not None:
             following = [one for one in lines[place + 1 : place + 8] if one.strip()]
-            if not following or any(_header_line(one) for one in following) or line.lstrip(" \t").startswith(("-", "=", "*")):
+            if (
+                not following
+                or any(_header_line(one) for one in following)
+                or line.lstrip(" \t").startswith(("-", "=", "*"))
+            ):
                 return place
         found = _header_line(line)
         if found is not None and found[1].lower() in _TRACE and _is_header(lines, place):
@@ -95,53 +99,55 @@ def _is_header(lines: list[str], place: int) -> bool:
     return sum(1 for line in following if _header_line(line) is not None) >= 3
 
 
-def read_notice(lines: list[str], known: Set[str], own: Set[str]) -> list[FailedAddress]:
+def read_notice(lines: list[str], known: AbstractSet[str], own: AbstractSet[str]) -> list[FailedAddress]:
     """Return the failed recipients of a notice.
 
     `known`: the recipients of the returned message, in lower case; `own`: addresses that can't be recipients (the
     sender, the daemon). Empty if no address qualifies.
     """
-    candidates = _chosen(list(_candidates(lines, known, own)))
+    candidates = _chosen(list(islice(_candidates(lines, known, own), MAX_CANDIDATES)))
     places = sorted({one.line for one in candidates})
     return [_described(lines, one, places) for one in candidates]
 
 
-def _candidates(lines: list[str], known: Set[str], own: Set[str]) -> Iterator[_Candidate]:
-    count = 0
+def _candidates(lines: list[str], known: AbstractSet[str], own: AbstractSet[str]) -> Iterator[_Candidate]:
     for place, line in enumerate(lines):
         if "@" not in line:
             continue
+        quotes = _quotes_field(line) is not None  # Exchange names the message by these fields
+        fails = FAILING.search(line) is not None
         for found in _address(line):
             address = found[0].strip(".*`").rstrip(".-_")
             lowered = address.lower()
-            count += 1
-            if count > MAX_CANDIDATES:
-                return
             if "@" not in address or lowered in own:
                 continue
-            yield _Candidate(address, place, found.end(), _score(line, found.start(), found.end(), lowered, known))
+            if quotes:
+                yield _Candidate(address, place, -1)
+            else:
+                score = _score(line[: found.start()], line[found.end() :], lowered)
+                yield _Candidate(address, place, score + fails + (4 if lowered in known else 0))
 
 
-def _score(line: str, start: int, end: int, address: str, known: Set[str]) -> int:
-    before, after = line[:start], line[end:]
-    score = 4 if address in known else 0
-    if _listed(before) is not None and len(before) < 40:
+def _score(before: str, after: str, address: str) -> int:
+    """Return how well an address is placed for a failed recipient: alone in its line, or behind a label."""
+    score, near = 0, before[-_LABEL_LENGTH:]
+    if _original(near) is not None:
+        return 2
+    if len(before) < _LABEL_LENGTH and _listed(before) is not None:
         score += 3 if not after.strip(" \t>)]\"':;,.") or after[:2].strip(" ")[:1] in {">", ":", ")", "("} else 2
-    elif _labelled(before) is not None:
-        score += 3 if re.search(r"rcpt to|recipient|unknown|invalid|no such|failed", before[-40:], re.IGNORECASE) else 2
-    if _about_sender(before) is not None:
+    elif RECIPIENT_LABEL.search(near) is not None:
+        score += 3 if SURE_LABEL.search(near) else 2
+    if OTHER_LABEL.search(near) is not None:
         score -= 4
-    if _failing(line) is not None:
-        score += 1
-    local = address.partition("@")[0]
+    local, _, domain = address.partition("@")
     if DAEMONS.match(local) is not None or local.startswith(("abuse", "support", "helpdesk", "hostmaster", "info@")):
         score -= 2
-    return score - (2 if "." not in address.partition("@")[2] else 0)
+    return score if "." in domain else score - 2
 
 
 def _chosen(candidates: list[_Candidate]) -> list[_Candidate]:
     """Return each address of the best class once: known ones, then listed ones, then any with a hint of failure."""
-    for least in (5, 3, 1, 0):
+    for least in (5, 3, 1, 0, -1):
         found = [one for one in candidates if one.score >= least]
         if found:
             break
@@ -156,31 +162,50 @@ def _chosen(candidates: list[_Candidate]) -> list[_Candidate]:
 
 
 def _described(lines: list[str], one: _Candidate, places: list[int]) -> FailedAddress:
-    """Return an address with the text that follows it up to the next one, or precedes it where none follows."""
-    later = next((place for place in places if place > one.line), len(lines))
-    end = min(later, one.line + _REGION_LINES)
-    behind = [lines[one.line][one.after :], *lines[one.line + 1 : end]]
-    whole = [lines[one.line], *lines[one.line + 1 : end]]
-    region = behind if _says(" ".join(behind)) else [*_before(lines, one.line, places), *whole]
-    found = _reply_in(region) or _reply_in([lines[one.line]])
+    """Return an address with the text around it: its line and those up to the next address."""
+    later = bisect_right(places, one.line)
+    end = places[later] if later < len(places) else len(lines)
+    around = lines[one.line : min(end, one.line + _REGION_LINES)]
+    found = _reply_in(around)
+    said = _paragraphs(around, one.address)
     if found is None and len(places) == 1:  # sendmail's transcript, or an explanation above the list
         found = _reply_in(lines)
-    host = _host_said(" ".join(region)[:4_000])
+    host = _host_said(" ".join(around)[:4_000])
     remote = next((group for group in host.groups() if group), "").rstrip(".") if host else ""
     if found is not None:
         code, text = quoted_reply(found)
         return FailedAddress(one.address, text, code, status_in(text), remote)
-    text = printable(" ".join(region))[:MAX_DIAGNOSTIC].strip(" :>)")
+    text = printable(said or " ".join([*_before(lines, places), *around]))[:MAX_DIAGNOSTIC].strip(" :>)")
     return FailedAddress(one.address, text, None, status_in(text), remote)
+
+
+def _paragraphs(lines: list[str], address: str) -> str:
+    """Return the first paragraphs that give a reason, not only the address and a title; "" without one."""
+    said: list[str] = []
+    for line in lines:
+        if said and (_stops(line) or (not line.strip() and _explains(" ".join(said).replace(address, "")))):
+            break
+        if line.strip() and _IDS.search(line) is None:
+            said.append(line.strip())
+    text = " ".join(said)
+    return text if _says(text.replace(address, "")) else ""
+
+
+def _explains(text: str) -> bool:
+    """Return True if a text is longer than a title such as `Undeliverable address:`."""
+    text = text.rstrip(" <>:()")
+    if text.endswith(("reason", "reasons", "error", "Grund", "raison", "motivo")):
+        return False
+    return len(text.split()) >= 6 or (_says(text) and not text.isascii())
 
 
 def _says(text: str) -> bool:
     """Return True if a text holds at least two words."""
-    return len(re.findall(r"[^\W\d_]{2,}", text[:500])) >= 2
+    return _two_words(text[:1_000]) is not None
 
 
-def _before(lines: list[str], place: int, places: list[int]) -> list[str]:
-    """Return the lines before a list of addresses: the last paragraphs, at most ten lines."""
+def _before(lines: list[str], places: list[int]) -> list[str]:
+    """Return the lines before the first address, at most ten."""
     first = min(places)
     return [line for line in lines[max(0, first - 10) : first] if line.strip()]
 
@@ -202,4 +227,6 @@ def _reply_in(lines: list[str]) -> str | None:
 
 def _stops(line: str) -> bool:
     """Return True if a line begins something new behind a reply."""
+    if RETURNED_MARK.match(line) is not None and len(line) < 160:
+        return True
     return line.startswith(("---", "===", ">>>", "***", "   -----")) or line.strip().startswith(("-----", "====="))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.mail import bounce_words
 from engine.mail.bounce_texts import FailedAddress, divided_notice, read_notice
@@ -23,7 +23,6 @@ from engine.mail.delivery_status import (
     read_status,
 )
 from engine.mail.report_parts import (
-    MAX_READ,
     RETURNED_HEADERS,
     Head,
     ReportPart,
@@ -31,18 +30,21 @@ from engine.mail.report_parts import (
     head_of,
     report_parts,
 )
+from engine.mail.return_path_tokens import tokens_in
 
 __all__ = ["Action", "DeliveryReport", "RecipientReport", "ReportKind", "read_delivery_report"]
 
-MAX_TOKENS: Final = 8
+MIN_REASON: Final = 40  # characters of a diagnostic without a reply code that are taken for a reason
 _SCANNED: Final = 4_000  # characters of a notice that are searched for words
 
-_token = re.compile(rb"\bb\+([0-9a-hjkmnp-tv-z]{40})(?![0-9a-z])", re.IGNORECASE).finditer
 _message_id = re.compile(r"<([^<>\s]{3,250}@[^<>\s]{1,250})>").search
-_message_id_line = re.compile(r"^[ \t>|]*message-id:\s*<([^<>\s]{3,250}@[^<>\s]{1,250})>", re.IGNORECASE | re.MULTILINE).search
+_message_id_line = re.compile(
+    r"^[ \t>|]*message-id:\s*<([^<>\s]{3,250}@[^<>\s]{1,250})>", re.IGNORECASE | re.MULTILINE
+).search
 _mailbox = re.compile(r"[^\s<>()\[\]:;,\"']{1,64}@[^\s<>()\[\]:;,\"']{1,253}").findall
 _STATUS_KINDS: Final = frozenset({"message/delivery-status", "message/global-delivery-status"})
 _RECIPIENT_FIELDS: Final = ("x-failed-recipients", "x-failed-recipient")
+_AUTO_REPLY_FIELDS: Final = ("x-autoreply", "x-autorespond", "x-autoresponder", "x-auto-reply-from", "x-vacation")
 _TO_FIELDS: Final = ("to", "cc", "bcc", "x-envelope-to", "envelope-to", "x-original-to", "delivered-to", "resent-to")
 
 
@@ -82,17 +84,19 @@ class _Report(Struct, frozen=True):
 
 
 def read_delivery_report(raw: bytes) -> DeliveryReport:
-    """Read a message that arrived at a return path; at most the first MAX_READ octets count."""
+    """Read a message that arrived at a return path; at most the first `report_parts.MAX_READ` octets count."""
     report = _sorted(report_parts(raw))
     recipients = _recipients(report)
     kind = _kind(report, recipients)
     if kind in {ReportKind.AUTO_REPLY, ReportKind.CHALLENGE, ReportKind.UNREADABLE}:
         recipients = ()
+    elif kind is ReportKind.DELAY and report.status is None:
+        recipients = tuple(structs.replace(one, action=Action.DELAYED) for one in recipients)
     return DeliveryReport(
         kind=kind,
         recipients=recipients,
         message_id=_returned_id(report),
-        tokens=tuple(dict.fromkeys(found[1].decode().lower() for found in _token(raw[:MAX_READ])))[:MAX_TOKENS],
+        tokens=tokens_in(raw),
         reporting_mta=report.status.reporting_mta[:255] if report.status else "",
         envelope_id=report.status.envelope_id if report.status else "",
     )
@@ -143,24 +147,19 @@ def _recipients(report: _Report) -> tuple[RecipientReport, ...]:
 
 def _completed(one: RecipientReport, failed: list[FailedAddress], known: set[str]) -> RecipientReport:
     """Add what only the text of a notification says: the reason, an address."""
-    said = _about(one.address, failed) or _about(one.original, failed)
+    said = _about(one.final, failed) or _about(one.address, failed)
     if said is None and len(failed) == 1:
         said = failed[0]
     address = one.address
     if "@" not in address:
         local = [name for name in known if name.partition("@")[0] == address.lower()] or list(known)
         address = local[0] if len(local) == 1 else said.address if said else address
-    if one.diagnostic and (one.reply_code or len(one.diagnostic) > 40 or said is None):
-        return _with(one, address, one.diagnostic, one.reply_code, one.remote_mta)
-    if said is None or not said.diagnostic:
-        return _with(one, address, one.diagnostic, one.reply_code, one.remote_mta)
-    return _with(one, address, said.diagnostic, said.reply_code or one.reply_code, one.remote_mta or said.remote_mta)
-
-
-def _with(one: RecipientReport, address: str, text: str, code: int | None, remote_mta: str) -> RecipientReport:
-    return RecipientReport(
-        address=address, action=one.action, status=one.status, diagnostic=text, remote_mta=remote_mta,
-        reply_code=code, original=one.original,
+    clear = one.diagnostic and (one.reply_code or len(one.diagnostic) > MIN_REASON)
+    if clear or said is None or not said.diagnostic:
+        return structs.replace(one, address=address)
+    return structs.replace(
+        one, address=address, diagnostic=said.diagnostic, reply_code=said.reply_code or one.reply_code,
+        remote_mta=one.remote_mta or said.remote_mta,
     )  # fmt: skip
 
 
@@ -194,7 +193,9 @@ def _in_fields(head: Head) -> list[str]:
 def _unnamed(notice: list[str], known: set[str]) -> list[FailedAddress]:
     """Return the only recipient of the returned message, or those whose local part a notice names."""
     text = " ".join(notice).lower()
-    named = [one for one in sorted(known) if re.search(rf"(?<![\w.-]){re.escape(one.partition('@')[0])}(?![\w.-])", text)]
+    named = [
+        one for one in sorted(known) if re.search(rf"(?<![\w.-]){re.escape(one.partition('@')[0])}(?![\w.-])", text)
+    ]
     found = named or (list(known) if len(known) == 1 else [])
     return [_whole(notice)._replace(address=one) for one in found[:100]]
 
@@ -207,7 +208,9 @@ def _sent_to(returned: Head) -> set[str]:
 
 def _own(report: _Report) -> set[str]:
     """Return the addresses that are no recipients: of the report's header, and the sender of the returned message."""
-    values = [value for name in ("from", "to", "sender", "reply-to", "return-path") for value in report.head.get(name, ())]
+    values = [
+        value for name in ("from", "to", "sender", "reply-to", "return-path") for value in report.head.get(name, ())
+    ]
     values += [value for name in ("from", "return-path", "sender") for value in report.returned.get(name, ())]
     return {address.lower() for value in values for address in _mailbox(value)} - _sent_to(report.returned)
 
@@ -227,7 +230,7 @@ def _returned_id(report: _Report) -> str | None:
 
 def _kind(report: _Report, recipients: Sequence[RecipientReport]) -> ReportKind:
     if report.status is not None and report.status.recipients:
-        return _kind_by_actions(report, recipients)
+        return _kind_by_actions(recipients)
     text = "\n".join(report.notice)[:_SCANNED].lower()
     subject = first(report.head, "subject").lower()
     if not any(name in report.head for name in _RECIPIENT_FIELDS):
@@ -243,7 +246,7 @@ def _kind(report: _Report, recipients: Sequence[RecipientReport]) -> ReportKind:
     return ReportKind.BOUNCE
 
 
-def _kind_by_actions(report: _Report, recipients: Sequence[RecipientReport]) -> ReportKind:
+def _kind_by_actions(recipients: Sequence[RecipientReport]) -> ReportKind:
     actions = {one.action for one in recipients}
     if Action.FAILED in actions:
         return ReportKind.BOUNCE
@@ -253,14 +256,17 @@ def _kind_by_actions(report: _Report, recipients: Sequence[RecipientReport]) -> 
 def _automatic(report: _Report, subject: str, text: str) -> ReportKind | None:
     """Return the kind of an automatic answer; None for what may be a bounce, which daemons mark as such, too."""
     head = report.head
-    daemon = _from_daemon(head) and bounce_words.FAILURE.search(f"{subject}\n{text}") is not None
+    daemon = _from_daemon(head) and _speaks_of_delivery(f"{subject}\n{text}")
     if bounce_words.CHALLENGE.search(f"{subject}\n{text}") and not daemon:
         return ReportKind.CHALLENGE
     if bounce_words.AUTO_REPLY_SUBJECT.search(subject):
         return ReportKind.AUTO_REPLY
     marked = (
         first(head, "auto-submitted").lower().startswith("auto-replied")
-        or any(name in head for name in ("x-autoreply", "x-autorespond", "x-autoresponder", "x-auto-reply-from", "x-vacation"))
+        or any(
+            name in head
+            for name in ("x-autoreply", "x-autorespond", "x-autoresponder", "x-auto-reply-from", "x-vacation")
+        )
         or first(head, "precedence").lower() in {"auto_reply", "auto-reply"}
         or first(head, "x-autogenerated").lower() == "reply"
     )
@@ -270,9 +276,16 @@ def _automatic(report: _Report, subject: str, text: str) -> ReportKind | None:
 def _fails(report: _Report, subject: str, text: str) -> bool:
     """Return True if two of three say that a delivery failed: sender, subject, text."""
     multipart = first(report.head, "content-type").lower().startswith("multipart/report")
-    signs = (_from_daemon(report.head) or multipart, bounce_words.FAILURE_SUBJECT.search(subject) is not None,
-             bounce_words.FAILURE.search(text) is not None)  # fmt: skip
+    signs = (
+        _from_daemon(report.head) or multipart,
+        bounce_words.FAILURE_SUBJECT.search(subject) is not None,
+        _speaks_of_delivery(text),
+    )
     return sum(signs) >= 2
+
+
+def _speaks_of_delivery(text: str) -> bool:
+    return (bounce_words.FAILURE.search(text) or bounce_words.DELAY.search(text)) is not None
 
 
 def _from_daemon(head: Head) -> bool:

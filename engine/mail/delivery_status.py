@@ -20,7 +20,7 @@ _type = re.compile(r"\s*([a-z0-9-]{1,20})\s*;\s*", re.IGNORECASE).match
 _encoded_plus = re.compile(r"\+(2B|3D|20)").sub  # RFC 3461 4: xtext, which some servers don't decode
 _unitext = re.compile(r"\\x\{([0-9A-Fa-f]{2,6})\}").sub  # RFC 6533 3
 _comment = re.compile(r"\s*\([^()]*\)\s*$").sub
-_status = re.compile(r"([245])\s?\.\s?(\d{1,3})\s?\.\s?(\d{1,3})(?!\d)").search
+_status = re.compile(r"(?<![\d.])([245])\.(\d{1,3})\.(\d{1,3})(?!\.?\d)").search
 _reply_code = re.compile(r"[\s\"'<(#]*([2345]\d\d)(?=[\s\-#:;,.]|$)").match
 
 
@@ -37,7 +37,7 @@ class Action(StrEnum):
 class RecipientReport(Struct, frozen=True):
     """What a report says of one recipient.
 
-    `address` is written as in the report; `original` is the one that the sender used, where the report names it.
+    `address` is the one that the sender used, as the report writes it; `final` that to which it led, where it differs.
     `diagnostic` is one printable line, without the reply code; `reply_code` is None where no SMTP reply is quoted.
     """
 
@@ -47,7 +47,7 @@ class RecipientReport(Struct, frozen=True):
     diagnostic: str = ""
     remote_mta: str = ""
     reply_code: int | None = None
-    original: str = ""
+    final: str = ""
 
 
 class DeliveryStatus(Struct, frozen=True):
@@ -106,7 +106,7 @@ def _blocks(text: str, about: dict[str, str]) -> Iterator[dict[str, str]]:
 def _recipient(block: dict[str, str]) -> RecipientReport:
     final, original = address_of(block.get("final-recipient", "")), address_of(block.get("original-recipient", ""))
     actual = address_of(block.get("x-actual-recipient", ""))
-    address = next((one for one in (final, original, actual) if "@" in one), final or original or actual)
+    address = next((one for one in (original, final, actual) if "@" in one), final or original or actual)
     status = status_in(block.get("status", ""))
     diagnostic = block.get("diagnostic-code", "")
     code, said = quoted_reply(_after_type(diagnostic, text=True))
@@ -119,7 +119,7 @@ def _recipient(block: dict[str, str]) -> RecipientReport:
         diagnostic=said,
         remote_mta=_after_type(block.get("remote-mta", ""))[:255],
         reply_code=code,
-        original=original,
+        final=final if final.lower() != address.lower() else "",
     )
 
 

@@ -36,6 +36,7 @@ _hidden = re.compile(r"<(/?)(?:style|script|head)\b", re.IGNORECASE).finditer
 _break = re.compile(r"<(?:br|/?p|/?div|/?tr|/?li|/?h\d|/?table|/?pre|/?ul)\b[^<>]*>", re.IGNORECASE).sub
 _tag = re.compile(r"<[/!?a-zA-Z][^<>]*>").sub
 _blanks = re.compile(r"[ \t\xa0]+").sub
+_NOT_BASE64: Final = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
 _UTF_16: Final = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 Head = Mapping[str, list[str]]
@@ -104,11 +105,10 @@ def _readable(raw: bytes) -> Iterator[Entity]:
 def _content(raw: bytes, entity: Entity) -> bytes:
     content = raw[entity.body : entity.end]
     if entity.encoding == "base64":
-        with suppress(binascii.Error):
-            return binascii.a2b_base64(content[: len(content) // 4 * 4] if entity.end == len(raw) else content)
-    elif entity.encoding == "quoted-printable":
-        return binascii.a2b_qp(content)
-    return content
+        letters = content.translate(None, _NOT_BASE64)
+        size = len(letters) - (len(letters) % 4 == 1)
+        return binascii.a2b_base64(letters[:size] + b"=" * (-size % 4))
+    return binascii.a2b_qp(content) if entity.encoding == "quoted-printable" else content
 
 
 def _text(raw: bytes, entity: Entity, head: Head) -> str:
@@ -123,7 +123,7 @@ def _text(raw: bytes, entity: Entity, head: Head) -> str:
 
 
 def to_text(octets: bytes, charset: str = "utf-8") -> str:
-    """Decode octets to text with LF line ends; octets that are no UTF-8 count as Latin-1 if nothing else is declared."""
+    """Decode octets to text with LF line ends; what is no UTF-8 counts as Latin-1 if nothing else is declared."""
     mark = _UTF_16.get(octets[:2])
     if mark is None and octets[:400:2].count(0) + octets[1:400:2].count(0) > len(octets[:400]) // 3:
         mark = "utf-16-le" if octets[1:2] == b"\0" else "utf-16-be"

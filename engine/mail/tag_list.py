@@ -37,9 +37,11 @@ def without_blanks(text: str) -> str:
     return text.translate(_blanks)
 
 
-def base64_value(text: str) -> bytes | None:
-    """Decode a base64 value, in which blanks have no meaning; None if it is invalid."""
+def base64_value(text: str, *, strict: bool = True) -> bytes | None:
+    """Decode a base64 value, in which blanks have no meaning; None if it is invalid. Unless `strict`, characters
+    outside the alphabet are skipped.
+    """
     try:
-        return a2b_base64(without_blanks(text).encode("ascii"))
+        return a2b_base64(without_blanks(text).encode("ascii"), strict_mode=strict)
     except (Base64Error, UnicodeEncodeError):
         return None

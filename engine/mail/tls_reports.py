@@ -177,9 +177,7 @@ def _number(value: Text) -> int:
     if isinstance(value, str):
         text = value.strip()
         value = int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else 0
-    if not isinstance(value, int | float) or value != value:
-        return 0
-    return int(value) if 0 <= value <= MAX_SESSIONS else 0
+    return int(value) if isinstance(value, int | float) and 0 <= value <= MAX_SESSIONS else 0
 
 
 def _time(value: Text) -> datetime | None:

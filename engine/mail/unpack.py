@@ -54,7 +54,7 @@ def _pieces(content: bytes) -> Iterator[bytes]:
     if content.startswith(_ZIP):
         return _unzipped(content)
     if content.startswith(_ZLIB):
-        return _Inflated(content, 2)
+        return iter(_Inflated(content, 2))
     return (content[at : at + PIECE] for at in range(0, len(content), PIECE))
 
 

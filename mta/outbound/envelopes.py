@@ -41,7 +41,7 @@ class EnvelopeBuilder:
         self._bounce_domain = f"bounces.{settings.mail_host}"
         self._recent: OrderedDict[UUID, bytes] = OrderedDict()
         self.large = asyncio.Semaphore(MAX_LARGE)
-        self.identities: Cache[tuple[UUID, str], SendingIdentity] = Cache("domains", self._load)
+        self.identities: Cache[tuple[UUID, str], SendingIdentity] = Cache("domains", self._load, by_account=True)
 
     async def load_keys(self, delivery: ActiveDelivery) -> bool:
         """Load the signing keys for a delivery; return False if its domain has no key any more."""

@@ -25,6 +25,7 @@ from engine.delivery import queue
 from engine.flows.accounts import suspend, team
 from engine.flows.accounts.system_mail import Mailer
 from engine.flows.people import open_session
+from engine.flows.receiving import certificates, mta_sts, read_reports
 from engine.flows.retention import erase, purge
 from engine.flows.sending import queue_admin
 from engine.flows.sending.release import release_due
@@ -178,6 +179,14 @@ async def _domains(context: Context) -> None:
     await domain_jobs.check_due(context.pool, context.settings)
 
 
+async def _sts_policies(context: Context) -> None:
+    await mta_sts.check_due(context.pool, context.settings)
+
+
+async def _certificates(context: Context) -> None:
+    await certificates.get_due(context.pool, context.settings)
+
+
 async def _domain_keys(context: Context) -> None:
     await domain_jobs.retire_keys(context.pool, context.settings)
     await domain_jobs.forget_removed(context.pool, context.settings)
@@ -210,6 +219,16 @@ async def _tls_reports(context: Context) -> None:
     await reporting.send_due(context.pool, context.settings, clock.now())
 
 
+async def _reports(context: Context) -> None:
+    """Read the bounces, complaints, DMARC and TLS reports that the MX stored."""
+    if context.settings.key_pepper is not None:
+        await read_reports.read_due(context.pool, context.settings)
+
+
+async def _old_reports(context: Context) -> None:
+    await read_reports.forget_old(context.pool, clock.now())
+
+
 async def _system_mail(context: Context) -> None:
     if context.mailer is not None:
         await context.mailer.send_due()
@@ -221,6 +240,8 @@ JOBS = (
     Job("log ends", 60.0, _log_ends),
     Job("partitions", 3600.0, _partitions),
     Job("domains", 5.0, _domains),
+    Job("mta-sts policies", 5.0, _sts_policies),
+    Job("certificates", 20.0, _certificates),
     Job("domain keys", 600.0, _domain_keys),
     Job("releases", 1.0, _releases),
     Job("webhook history", 3600.0, _webhook_history),
@@ -228,6 +249,8 @@ JOBS = (
     Job("purge", 3600.0, _purge),
     Job("shards", 5.0, _shards),
     Job("tls reports", 600.0, _tls_reports),
+    Job("reports", 1.0, _reports),
+    Job("old reports", 3600.0, _old_reports),
     Job("system mail", 0.3, _system_mail),
     Job("ended sessions", 300.0, _ended),
     Job("standings", 60.0, _standings),

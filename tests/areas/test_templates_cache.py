@@ -86,7 +86,7 @@ async def test_a_version_just_published_is_found_by_its_number_at_once(
 async def test_other_processes_hear_of_a_change_by_the_stamp(
     pool: asyncpg.Pool, account: TestAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caches, "clear_here", lambda kind: None)  # the change is made in another process
+    monkeypatch.setattr(caches, "clear_here", lambda kind, account=None: None)  # the change is made in another process
     shelf = TemplateCache(pool)
     stamps = Stamps(pool, [shelf.latest])
     await publish(pool, account.id, "welcome", "one")

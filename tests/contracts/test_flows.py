@@ -13,6 +13,7 @@ FLOWS = sorted(path for path in (ROOT / "engine/flows").rglob("*.py") if path.na
 OWNERS = {
     "account": {"accounts", "account_records", "suspensions"},
     "account_deletion": {"deletions", "erased_accounts"},
+    "analytics": {"dmarc_reports", "dmarc_rows", "received_tls_reports", "received_tls_rows"},
     "api_keys": {"api_keys"},
     "audit": {"events"},
     "delivery": {"queue", "holds"},
@@ -23,6 +24,7 @@ OWNERS = {
     "messages": {"messages", "message_bodies", "recipients"},
     "passkeys": {"passkeys", "passkey_challenges"},
     "people": {"users"},
+    "reports": {"report_mails"},
     "second_factor": {"recovery_codes"},
     "sessions": {"sessions"},
     "statistics": {"account_days", "accepted_days", "simulated_days", "message_quarters", "outcome_quarters"},

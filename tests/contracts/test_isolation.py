@@ -37,6 +37,7 @@ AT_ONCE = 16
 BODIES: dict[tuple[str, str], object] = {
     ("POST", "/v1/domains/{id}/cloudflare"): {"token": "x" * 40},
     ("PATCH", "/v1/domains/{id}"): {"returnPathLabel": "mine"},
+    ("PUT", "/v1/inbound/mta-sts/{domain}"): {"mode": "testing"},
     ("PATCH", "/v1/emails/{id}/schedule"): {"scheduledAt": "2026-11-20T08:00:00Z"},
     ("PATCH", "/v1/webhooks/{id}"): {"status": "disabled"},
     ("PATCH", "/v1/templates/{id}"): {"subject": "Mine now"},

@@ -52,6 +52,15 @@ async def next_version(client: Client, number: int) -> Answer:
     return await client.api.patch("/v1/templates/order", json={"text": f"Hello {number}"}, person=client.owner)
 
 
+async def next_address(client: Client, number: int) -> Answer:
+    return await client.post("/v1/inbound/addresses", {"address": f"n{number}@{client.account.domain}"})
+
+
+async def next_route(client: Client, number: int) -> Answer:
+    claimed = (await next_address(client, number)).json
+    return await client.post("/v1/inbound/routes", {"address": claimed["address"], "action": "webhook"})
+
+
 class Listed(Struct):
     """A list: how a row comes into it, what names a row, where its rows stand in the answer."""
 
@@ -71,6 +80,9 @@ LISTS = {
     "/v1/templates/{id}/versions": Listed(next_version, name="version"),
     "/v1/suppressions": Listed(adding("/v1/suppressions", address="n{n}@people.test"), name="address"),
     "/v1/audit/events": Listed(adding("/v1/suppressions", address="n{n}@people.test"), name="seq"),
+    "/v1/inbound/addresses": Listed(next_address),
+    "/v1/inbound/routes": Listed(next_route),
+    "/v1/inbound/domains": Listed(adding("/v1/domains", name="n{n}.example.com"), each=1),
     "/v1/team": Listed(adding("/v1/team/invites", email="n{n}@people.test", role="member"), rows="invites"),
 }
 

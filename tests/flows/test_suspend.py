@@ -44,6 +44,7 @@ async def outcomes(
     bounced: int = 0,
     failed: int = 0,
     complained: int = 0,
+    late: bool = False,
 ) -> None:
     """Events as deliveries and complaints write them: so many of each kind, each about a message of its own."""
     moment = at or clock.now()
@@ -51,7 +52,8 @@ async def outcomes(
     entries = []
     counts = {"delivered": delivered, "bounced": bounced, "failed": failed, "complained": complained}
     for kind, count in counts.items():
-        detail = log.detail_text({"recipient": "ann@people.test", "scope": scope, "smtp_code": 550})
+        found = {"recipient": "ann@people.test", "scope": scope, "smtp_code": 550}
+        detail = log.detail_text(found | ({"late": True} if late else {}))
         for message in ids.uuid7s(count, made):
             public = ids.format_id(ids.Kind.MESSAGE, message)
             entries.append(log.Entry(account, kind, detail, moment, message, public))
@@ -116,6 +118,17 @@ async def test_only_the_last_day_counts_by_when_the_outcome_came(pool: asyncpg.P
 
     assert not await judged(pool, account.id)
     assert await status(pool, blast.id) == "suspended"
+
+
+async def test_a_late_bounce_counts_as_a_bounce_of_mail_that_was_settled_before(pool: asyncpg.Pool) -> None:
+    account = (await make_account(pool)).id
+    await outcomes(pool, account, delivered=200)
+    await outcomes(pool, account, bounced=20, late=True)
+    await suspend.judge(pool, clock.now())
+
+    row = await pool.fetchrow("SELECT sum(settled), sum(bounced) FROM outcome_quarters WHERE account_id = $1", account)
+    assert row is not None
+    assert tuple(row) == (200, 20)
 
 
 async def test_what_is_counted_once_is_not_counted_again(pool: asyncpg.Pool) -> None:

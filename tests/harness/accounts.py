@@ -61,9 +61,10 @@ async def make_account(
     domain: str | None = None,
     verified: bool = True,
     pepper: str = PEPPER,
+    account: UUID | None = None,
 ) -> TestAccount:
     """A new account; `daily_cap` None leaves it on the ladder. Nothing is cached of it anywhere yet."""
-    account = ids.uuid7_at(datetime.now(UTC))
+    account = account or ids.uuid7_at(datetime.now(UTC))
     name = domain or f"{ids.encode(account)}.test"
     key = keys.new_key()
     async with pool.acquire() as connection, connection.transaction():

@@ -105,7 +105,9 @@ class Api:
         sent = [("Content-Type", "application/json"), *_pairs(headers)]
         return await self.request("POST", path, token=token, person=person, body=content, headers=sent)
 
-    async def patch(self, path: str, token: str | None = None, json: object = None, *, person: SignedIn) -> Answer:
+    async def patch(
+        self, path: str, token: str | None = None, json: object = None, *, person: SignedIn | None = None
+    ) -> Answer:
         """`PATCH path` with `json` encoded."""
         sent = [("Content-Type", "application/json")]
         return await self.request("PATCH", path, token=token, person=person, body=orjson.dumps(json), headers=sent)

@@ -11,7 +11,7 @@ from loadtests.drill.service import Service
 from loadtests.ports import reserve_port
 from tests.harness.api import Api
 from tests.harness.patience import PATIENCE_S
-from tests.harness.service import arrived, command
+from tests.harness.service import arrived, command, new_access
 
 pytestmark = pytest.mark.journey
 
@@ -51,6 +51,21 @@ async def test_an_account_with_key_and_domain_is_made_and_sends(service: Service
     assert (revoked.status, listed["id"]) == (0, key["id"])
     assert listed["revokedAt"] is not None
     assert key["apiKey"] not in json.dumps(listed)
+
+
+async def test_what_receives_mail_is_listed(service: Service, served: Api) -> None:
+    access = await new_access(service)
+    address = f"support@{access.sender.partition('@')[2]}"
+    claimed = await served.post("/v1/inbound/addresses", access.key, {"address": address})
+    routed = await served.post("/v1/inbound/routes", access.key, {"address": address, "action": "webhook"})
+    of_account = ("--account", access.account)
+
+    (listed,) = command(service, "inbound", "addresses", *of_account, "--json").json
+    table = command(service, "inbound", "routes", *of_account)
+
+    assert (claimed.status, routed.status) == (201, 201)
+    assert (listed["id"], listed["receives"]) == (claimed.json["id"], True)
+    assert (table.status, "webhook" in table.out) == (0, True)
 
 
 async def test_a_domain_of_which_dns_knows_nothing_is_not_verified(service: Service) -> None:

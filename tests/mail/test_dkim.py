@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mail.compose import Draft, compose
 from engine.mail.canonicalization import relaxed_body
+from engine.mail.compose import Draft, compose
 from engine.mail.dkim import (
     BadKey,
     SigningKey,

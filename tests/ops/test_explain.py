@@ -74,6 +74,20 @@ def test_a_trouble_of_the_whole_site_is_not_the_recipients() -> None:
     assert "This lies with the receiving side." in told
 
 
+def test_a_late_bounce_says_that_the_server_had_accepted_the_message() -> None:
+    detail = {
+        "recipient": ANN, "class": "user_unknown", "scope": "recipient", "diagnostic": "550 5.1.1 nobody",
+        "late": True, "suppressed": True, "reporting_mta": "mx.b.test",
+    }  # fmt: skip
+    told = story("bounced", ("delivered", {"recipient": ANN, "class": "accepted"}), ("bounced", detail))
+
+    assert "the delivery succeeded at 2026-11-20T08:00:00.000Z, but a bounce from mx.b.test came by mail at" in told
+    assert "this mailbox does not exist" in told
+    assert "The address is now on the suppression list" in told
+    delayed = story("delivered", ("delivered", {"recipient": ANN}), ("deferred", detail | {"suppressed": False}))
+    assert "says that the mail is delayed on its further way" in delayed
+
+
 def test_suppressed_complained_and_many_recipients_are_told() -> None:
     refused: tuple[str, dict[str, object]] = (
         "suppressed",

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import asyncpg
 import pytest
 
+from engine.base import ids
 from engine.store.caches import Cache, Stamps, bump
 from tests.harness.sending import until
 
@@ -158,3 +160,43 @@ async def test_a_kind_nobody_changed_yet_needs_no_row(pool: asyncpg.Pool, table:
     await stamps.check()
 
     assert cache.peek("a") == "a old"
+
+
+async def _noted(key: tuple[UUID, str]) -> str:
+    return key[1]
+
+
+async def test_a_change_of_one_account_drops_the_entries_of_that_account_alone(pool: asyncpg.Pool) -> None:
+    mine, other, kind = ids.uuid7(), ids.uuid7(), f"things of {ids.uuid7()}"
+    cache: Cache[tuple[UUID, str], str] = Cache(kind, _noted, by_account=True)
+    stamps = Stamps(pool, [cache])
+    async with pool.acquire() as connection:
+        await bump(connection, kind)
+        await stamps.check()
+        for account in (mine, other):
+            await cache.get((account, "a"))
+        await bump(connection, kind, mine)
+        await bump(connection, kind, mine)
+        await stamps.check()
+        assert (cache.peek((mine, "a")), cache.peek((other, "a"))) == (None, "a")
+
+        await bump(connection, kind, other)
+        await bump(connection, kind)
+        await cache.get((mine, "a"))
+        await stamps.check()
+        assert (cache.peek((mine, "a")), cache.peek((other, "a"))) == (None, None)
+
+
+async def test_a_change_whose_account_is_not_stored_clears_the_cache(pool: asyncpg.Pool) -> None:
+    mine, kind = ids.uuid7(), f"things of {ids.uuid7()}"
+    cache: Cache[tuple[UUID, str], str] = Cache(kind, _noted, by_account=True)
+    stamps = Stamps(pool, [cache])
+    async with pool.acquire() as connection:
+        await bump(connection, kind, mine)
+        await stamps.check()
+        await cache.get((mine, "a"))
+        # As a process of the version before writes it.
+        await connection.execute("UPDATE stamps SET version = version + 1 WHERE kind = $1", kind)
+        await bump(connection, kind, ids.uuid7())
+        await stamps.check()
+    assert cache.peek((mine, "a")) is None

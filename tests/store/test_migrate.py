@@ -203,13 +203,13 @@ async def test_a_database_of_the_version_before_migrates_and_what_it_holds_is_de
     connection = await asyncpg.connect(url)
     await connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     await migrate.migrate(url, only=range(1, LAST_OF_VERSION_BEFORE + 1))
-    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-        account = await make_account(pool)
-    message = ids.uuid7()
-    await connection.execute(STORED_BY_VERSION_BEFORE.format(message=message, account=account.id))
+    message, owner = ids.uuid7(), ids.uuid7()
+    await connection.execute(STORED_BY_VERSION_BEFORE.format(message=message, account=owner))
 
     assert await migrate.migrate(url) == [one.name for one in migrate.read() if one.number > LAST_OF_VERSION_BEFORE]
 
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+        account = await make_account(pool, account=owner)
     async with process(structs.replace(settings, database_url=url)) as one:
         await one.send(account)
         [row] = await rows_of(one.pool, message)

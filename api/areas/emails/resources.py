@@ -17,7 +17,6 @@ from api.areas.emails.schemas import (
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
-from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.emails.types import Accepted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
@@ -57,7 +56,7 @@ async def send_batch(call: Call) -> BatchReply:
 async def cancel(call: Call) -> CancelReply:
     """Cancel a scheduled message; 409 if its release has begun."""
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
-    await cancel_schedule(call.services.pool, call.account_id, message, reach=_reach(call), actor=call.actor)
+    await cancel_schedule(call.services.pool, call.account_id, message, reach=call.reach, actor=call.actor)
     return CancelReply(call.path["id"])
 
 
@@ -67,18 +66,13 @@ async def move(call: Call) -> RescheduleReply:
     body: RescheduleRequest = call.body
     at = await reschedule(
         call.services.pool, call.account_id, message, body.scheduled_at,
-        give_up_s=call.settings.give_up_s, reach=_reach(call), actor=call.actor,
+        give_up_s=call.settings.give_up_s, reach=call.reach, actor=call.actor,
     )  # fmt: skip
     return RescheduleReply(call.path["id"], clock.iso(at))
 
 
 def _origin(call: Call) -> Origin:
-    return Origin(call.account_id, "api", _reach(call))
-
-
-def _reach(call: Call) -> KeyRestrictions | None:
-    """Return the restrictions of the calling key; None for a signed-in person."""
-    return None if call.caller is None else call.caller.reach
+    return Origin(call.account_id, "api", call.reach)
 
 
 def _decoded(items: list[msgspec.Raw]) -> list[SendRequest | Refusal]:

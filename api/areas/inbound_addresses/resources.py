@@ -3,8 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-from msgspec import UNSET, structs
-
 from api.areas.inbound_addresses.schemas import (
     InboundAddress,
     InboundAddressChange,
@@ -59,9 +57,14 @@ async def read(call: Call) -> InboundAddressWithUnread:
 async def change(call: Call) -> InboundAddressWithUnread:
     """Change the given fields of an address."""
     body: InboundAddressChange = call.body
-    given = {name: value for name, value in structs.asdict(body).items() if value is not UNSET}
     row = await service.change(
-        call.services.pool, call.account_id, _named(call), changes=given, domains=call.domains, actor=call.actor
+        call.services.pool,
+        call.account_id,
+        _named(call),
+        label=body.label,
+        enabled=body.enabled,
+        domains=call.domains,
+        actor=call.actor,
     )
     return await _with_unread(call, row)
 

@@ -220,3 +220,10 @@ class ReplayReply(Struct, rename="camel"):
     action: str
     webhook_ids: list[str]
     forward_to: str | None
+
+
+class ReplyAccepted(Struct):
+    """The result of an answer, as of any send."""
+
+    id: str
+    status: Literal["queued", "scheduled", "duplicate"]

@@ -130,7 +130,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Create the route of a claimed address or of a domain",
         note="The route of an address beats the route of its domain, also when it is disabled. Mail that no route "
-        "covers stays in the mailbox.",
+        "covers stays in the mailbox. For the managed receiving domain, route its address `*@…`; claim it first.",
         access=Access.KEY,
         scopes=WRITE,
         success=201,

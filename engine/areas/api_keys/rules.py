@@ -64,6 +64,10 @@ class KeyRestrictions(Struct, frozen=True):
         client = getattr(client, "ipv4_mapped", None) or client
         return any(client in network for network in self.networks)
 
+    def covers_domain(self, domain: str) -> bool:
+        """Return True if the key may see and change things of this domain."""
+        return self.domains is None or domain in self.domains
+
     def check(self, domain: str, stream: str) -> None:
         """Raise the 403 for a message from a domain or on a stream that the key does not allow."""
         if self.domains is not None and domain not in self.domains:

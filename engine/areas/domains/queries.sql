@@ -5,31 +5,36 @@ SELECT name, status FROM domains WHERE account_id = $1 AND deleted_at IS NULL;
 -- name: list_domains
 -- List domains of account $1 with ids below $2 (null: from the newest), newest first, at most $3.
 SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
-       return_path_label, return_path, return_path_misses
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE account_id = $1 AND deleted_at IS NULL AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3;
 
 -- name: read_domain
 -- Read domain $2 of account $1, by name.
 SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
-       return_path_label, return_path, return_path_misses
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE account_id = $1 AND name = $2 AND deleted_at IS NULL;
 
 -- name: find_domain
 -- Read domain $2 of account $1, by id.
 SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
-       return_path_label, return_path, return_path_misses
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE account_id = $1 AND id = $2 AND deleted_at IS NULL;
 
 -- name: lock_domains
 -- Lock domains $1 in the order of their ids, except removed ones.
 SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
-       return_path_label, return_path, return_path_misses
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE id = ANY($1::uuid[]) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE;
 
 -- name: domain_holder
 -- Read the verified domain named $1 of any account, unless it is domain $2.
 SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
-       return_path_label, return_path, return_path_misses
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE name = $1 AND status = 'verified' AND deleted_at IS NULL AND id <> $2;
 
 -- name: signing_keys
@@ -70,7 +75,8 @@ FROM domain_keys WHERE domain_id = ANY($1::uuid[]) AND status <> 'retired' ORDER
 -- name: owners_of_name
 -- Read domains named $1 of all accounts: the verified one first, then others, then removed ones.
 SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
-       return_path_label, return_path, return_path_misses
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
 FROM domains WHERE name = $1
 ORDER BY (status = 'verified') DESC, (deleted_at IS NULL) DESC, id DESC LIMIT 10;
 
@@ -116,7 +122,8 @@ WHERE id IN (
     SELECT id FROM domains WHERE check_at <= $1 AND deleted_at IS NULL ORDER BY check_at LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 RETURNING id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
-       return_path_label, return_path, return_path_misses;
+       return_path_label, return_path, return_path_misses,
+       (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id;
 
 -- name: check_soon
 -- Schedule a check of domain $2 of account $1 at $3, unless one is due sooner.

@@ -56,6 +56,7 @@ def wanted_records(
     identity: MailHostIdentity,
     *,
     return_path_label: str = DEFAULT_RETURN_PATH_LABEL,
+    sts_policy_id: str | None = None,
 ) -> list[WantedRecord]:
     """Return every record of the domain's set-up, signing keys first."""
     host = identity.mail_host
@@ -80,8 +81,10 @@ def wanted_records(
             note="Only to receive mail here: it replaces other mail servers of the domain.",
         ),
         WantedRecord(
-            "TXT", f"_mta-sts.{name}", f"v=STSv1; id={created_at:%Y%m%d%H%M%S}", required=False, purpose="mta_sts",
-            note="Only together with the MX record and the CNAME below (RFC 8461).",
+            "TXT", f"_mta-sts.{name}", f"v=STSv1; id={sts_policy_id or f'{created_at:%Y%m%d%H%M%S}'}", required=False,
+            purpose="mta_sts",
+            note="Only once the domain has an MTA-STS policy here, and together with the MX record and the CNAME below"
+            " (RFC 8461).",
         ),
         WantedRecord(
             "CNAME", f"mta-sts.{name}", f"mta-sts.{host}", required=False, purpose="mta_sts",
@@ -105,7 +108,13 @@ def _return_path(host: str, bounces: str) -> list[WantedRecord]:
 def wanted_of(domain: DomainRow, keys: Iterable[DomainKeyRow], identity: MailHostIdentity) -> list[WantedRecord]:
     """Return every record of the set-up of a stored domain."""
     return wanted_records(
-        domain.id, domain.name, domain.created_at, keys, identity, return_path_label=domain.return_path_label
+        domain.id,
+        domain.name,
+        domain.created_at,
+        keys,
+        identity,
+        return_path_label=domain.return_path_label,
+        sts_policy_id=domain.sts_policy_id,
     )
 
 

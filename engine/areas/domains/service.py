@@ -72,7 +72,7 @@ async def add_domain(
     pair, both = await store.pair_for(pool, account, normal)
     keys = await make_pair(account, pair)
     standby = await make_pair(account, rules.other(pair)) if both else []
-    async with caches.change(pool, "domains") as connection:
+    async with caches.change(pool, "domains", account) as connection:
         plan = await locked_plan(connection, account)
         domain = await new_id(connection)
         public_id = ids.format_id(ids.Kind.DOMAIN, domain)
@@ -109,7 +109,7 @@ async def change_domain(
     Mail uses the service's bounce domain until a check finds the new record. Raises the 404 for an unknown domain, the
     400 for an unsuitable label.
     """
-    async with caches.change(pool, "domains") as connection:
+    async with caches.change(pool, "domains", account) as connection:
         await locked_plan(connection, account)
         row = await store.FIND.first(connection, account, domain)
         if row is None:

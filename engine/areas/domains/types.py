@@ -34,6 +34,7 @@ class DomainRow(Struct):
     return_path_label: str
     return_path: str  # pending, verified or failed: whether its mail has return paths under the domain itself
     return_path_misses: int
+    sts_policy_id: str | None  # of its hosted MTA-STS policy
 
     @property
     def return_path_host(self) -> str:

@@ -153,7 +153,8 @@ async def _write(
         if entries:
             await append_locked(connection, locked, entries)
         if entries or verdict.keys:
-            await caches.bump(connection, "domains")
+            for concerned in locked:
+                await caches.bump(connection, "domains", concerned)
         after = await store.FIND.first(connection, row.account_id, row.id)
         assert after is not None
         shown = await store.PUBLISHED.fetch(connection, row.id)

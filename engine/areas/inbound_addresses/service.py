@@ -8,6 +8,7 @@ from collections.abc import Collection
 from uuid import UUID
 
 import asyncpg
+from msgspec import UNSET, UnsetType
 
 from engine.areas.inbound_addresses import rules, store
 from engine.areas.inbound_addresses.types import InboundAddressRow
@@ -87,18 +88,18 @@ async def change(
     account: UUID,
     address: UUID,
     *,
-    changes: dict[str, str | bool | None],
+    label: str | UnsetType | None = UNSET,
+    enabled: bool | UnsetType = UNSET,
     domains: Collection[str] | None = None,
     actor: str | None = None,
 ) -> InboundAddressRow:
-    """Apply `changes` (`label`, `enabled`) and return the address; raise the 404 for an unknown one."""
-    wanted = dict(changes)
-    if "label" in wanted:
-        wanted["label"] = rules.checked_label(wanted["label"])  # type: ignore[arg-type]  # a text or None
+    """Change the values that are given and return the address; raise the 404 for an unknown one."""
+    named = UNSET if isinstance(label, UnsetType) else rules.checked_label(label)
     async with caches.change(pool, STAMP) as connection:
         await locked_plan(connection, account)
         row = await _found(connection, account, address, domains)
-        changed = {name: value for name, value in wanted.items() if getattr(row, name) != value}
+        given = {"label": named, "enabled": enabled}
+        changed = {name: value for name, value in given.items() if value is not UNSET and value != getattr(row, name)}
         if not changed:
             return row
         values = {"label": row.label, "enabled": row.enabled} | changed

@@ -7,7 +7,6 @@ Everything is read anew at each request, so that a later version of a reader cov
 from msgspec import Struct
 
 from engine.mail.html import sanitise
-from engine.mail.html_text import html_to_text
 from engine.mail.received import read_received
 from engine.mail.received_header import ReceivedField
 from engine.mail.received_warnings import MailWarning
@@ -32,12 +31,11 @@ def bodies_of(mime: bytes) -> ReceivedBodies:
     """Return the bodies of a message; never raises."""
     mail = read_received(mime)
     shown = None if mail.html is None else sanitise(mail.html)
-    plain = mail.text if mail.text is not None or mail.html is None else html_to_text(mail.html)
     return ReceivedBodies(
         text=mail.text,
         html=None if shown is None else shown.html,
         html_omitted=None if shown is None else shown.omitted,
-        reply_text=None if plain is None else reply_text(plain),
+        reply_text=None if mail.text is None and mail.html is None else reply_text(mail.text, mail.html),
         headers=mail.headers,
         warnings=mail.warnings,
     )

@@ -64,13 +64,13 @@ WHERE m.account_id = $1 AND :flags AND :texts ORDER BY m.id DESC LIMIT $4;
 -- name: list_from_sender
 -- The same for a sender, along the index of senders.
 SELECT :received_columns FROM inbound_messages m
-WHERE m.account_id = $1 AND m.sender_address = (SELECT $9) AND :flags AND :texts
+WHERE m.account_id = $1 AND m.sender_address = (SELECT $9::text) AND :flags AND :texts
 ORDER BY m.id DESC LIMIT $4;
 
 -- name: list_replies
 -- The same for the replies to a sent message, along their index.
 SELECT :received_columns FROM inbound_messages m
-WHERE m.account_id = $1 AND m.replies_to = (SELECT $10) AND m.replies_to IS NOT NULL AND :flags AND :texts
+WHERE m.account_id = $1 AND m.replies_to = (SELECT $10::uuid) AND m.replies_to IS NOT NULL AND :flags AND :texts
 ORDER BY m.id DESC LIMIT $4;
 
 -- name: count_flags
@@ -85,7 +85,7 @@ WHERE m.account_id = $1 AND :flags AND :texts AND $4::integer IS NOT NULL;
 -- name: count_from_sender
 -- The same for a sender, along the index of senders.
 SELECT count(*) AS found FROM inbound_messages m
-WHERE m.account_id = $1 AND m.sender_address = (SELECT $9) AND :flags AND :texts AND $4::integer IS NOT NULL;
+WHERE m.account_id = $1 AND m.sender_address = (SELECT $9::text) AND :flags AND :texts AND $4::integer IS NOT NULL;
 
 -- name: kept_count
 -- Return the kept count of received messages of account $1 with one of the values of in_mailbox $2, is_spam $3 and

@@ -46,7 +46,7 @@ def filters(
         address=None if address is None else _address("address", address),
         domain=None if domain is None else _domain(domain),
         domains=domains,
-        sender=None if sender is None else _address("sender", sender),
+        sender=None if sender is None else _address("sender", sender).lower(),
         search=None if search is None else patterns(without_nul("search", search)),
         body=None if body is None else patterns(without_nul("body", body)),
         read=read,

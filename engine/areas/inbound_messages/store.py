@@ -122,7 +122,9 @@ async def raw(source: Source, raw_id: UUID) -> bytes | None:
     return None if row is None else row.bytes
 
 
-async def mark_read(connection: Conn, account: UUID, wanted: Collection[UUID], at: datetime, *, read: bool) -> set[UUID]:
+async def mark_read(
+    connection: Conn, account: UUID, wanted: Collection[UUID], at: datetime, *, read: bool
+) -> set[UUID]:
     """Mark messages read or unread; return those that changed. The account's head is locked."""
     found = await _MARK_READ.records(connection, account, list(wanted), read, at, min(wanted), max(wanted))
     return {row["id"] for row in found}
@@ -158,7 +160,7 @@ async def thread_received(
     domains: Collection[str] | None,
     limit: int,
 ) -> list[ThreadReceivedRow]:
-    """Return the newest received messages of conversations, answers to sent messages, and those that sent ones answer."""
+    """Return the newest received messages of conversations, that answer sent ones, or that sent ones answer."""
     arguments = (list(keys), list(sent), list(answered), _listed(domains), limit)
     return await _THREAD_RECEIVED.fetch(source, account, *arguments)
 

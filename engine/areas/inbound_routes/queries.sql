@@ -81,8 +81,8 @@ DELETE FROM inbound_routes WHERE account_id = $1 AND id = $2;
 -- name: rules_of_addresses
 -- Read the addresses $1 with the rules that apply to them and the active endpoints of their accounts.
 SELECT t.id AS address_id, t.account_id, t.enabled, o.status AS account_status,
-       (SELECT :rule_fields FROM inbound_routes r WHERE r.address_id = t.id) AS address_rule,
-       (SELECT :rule_fields FROM inbound_routes r WHERE r.domain_id = t.domain_id) AS domain_rule,
+       ARRAY(SELECT :rule_fields FROM inbound_routes r WHERE r.address_id = t.id) AS address_rules,
+       ARRAY(SELECT :rule_fields FROM inbound_routes r WHERE r.domain_id = t.domain_id) AS domain_rules,
        ARRAY(SELECT :endpoint_fields FROM webhooks w WHERE w.account_id = t.account_id AND w.status = 'active') AS endpoints
 FROM inbound_addresses t JOIN accounts o ON o.id = t.account_id
 WHERE t.id = ANY ($1::uuid[]);

@@ -44,8 +44,8 @@ async def routes_of(connection: Conn, addresses: Collection[UUID]) -> dict[UUID,
 
 def _route(row: AddressRules) -> AddressRoute:
     decision = rules.decide(
-        None if row.address_rule is None else RouteRule(*row.address_rule),
-        None if row.domain_rule is None else RouteRule(*row.domain_rule),
+        RouteRule(*row.address_rules[0]) if row.address_rules else None,
+        RouteRule(*row.domain_rules[0]) if row.domain_rules else None,
         [RouteEndpoint(*fields) for fields in row.endpoints],
     )
     return AddressRoute(row.account_id, row.enabled and row.account_status != "closing", decision)

@@ -62,14 +62,14 @@ class RouteDecision(Struct, frozen=True, kw_only=True):
 
 
 class AddressRules(Struct, frozen=True):
-    """Hold a claimed address as a received message finds it, with the rules and endpoints that decide."""
+    """Hold a claimed address as a received message finds it, with the rules (one each at most) that decide."""
 
     address_id: UUID
     account_id: UUID
     enabled: bool
     account_status: str
-    address_rule: Fields | None  # of RouteRule
-    domain_rule: Fields | None  # of RouteRule
+    address_rules: list[Fields]  # of RouteRule
+    domain_rules: list[Fields]  # of RouteRule
     endpoints: list[Fields]  # of RouteEndpoint
 
 

@@ -35,13 +35,21 @@ UPDATE report_mails SET due_at = $2 WHERE id = ANY ($1::uuid[]) AND state = 'wai
 -- Delete at most $2 report mails with ids below $1.
 DELETE FROM report_mails WHERE id IN (SELECT id FROM report_mails WHERE id < $1 ORDER BY id LIMIT $2);
 
--- name: list_reports
--- Return at most $4 report mails with ids below $1, newest first, of state $2 and purpose $3 (null: all).
+-- fragment: report_row
+-- The columns of a report without its bytes.
 SELECT id, purpose, local, host, envelope_from, host(remote_ip) AS remote_ip, received_at, size_bytes, state, result,
        reason, account_id, message_id, tries::int AS tries
 FROM report_mails
+
+-- name: list_reports
+-- Return at most $4 report mails with ids below $1, newest first, of state $2 and purpose $3 (null: all).
+:report_row
 WHERE id < $1 AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR purpose = $3)
 ORDER BY id DESC LIMIT $4;
+
+-- name: read_report_row
+-- Return report mail $1 without its bytes.
+:report_row WHERE id = $1;
 
 -- name: read_report
 -- Return report mail $1 with its bytes.

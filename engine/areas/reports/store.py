@@ -14,7 +14,7 @@ from engine.store.queries import Conn, Queries, Source, columns
 from engine.store.row_sets import Column, RowSet
 
 KEPT = timedelta(days=7)  # of reports that changed nothing, so that the operator can look at them
-LEASE = timedelta(minutes=2)  # a worker that ended while it read a report leaves it to the next after this time
+LEASE = timedelta(minutes=5)  # a worker that ended while it read a report leaves it to the next after this time
 # Reports have at most 10 MiB, which base64 makes 4/3 as large; of a larger mail no bytes are kept.
 MAX_RAW_BYTES = 15 * 1024 * 1024
 MAX_FORGOTTEN = 5_000  # rows per statement
@@ -65,6 +65,7 @@ _POSTPONE = _SQL.command("postpone_reports")
 _FORGET = _SQL.command("forget_reports")
 _LIST = _SQL.rows("list_reports", ReportRow)
 _READ = _SQL.rows("read_report", DueReport)
+_READ_ROW = _SQL.rows("read_report_row", ReportRow)
 _COUNTS = _SQL.rows("reports_by_state", ReportCount)
 
 
@@ -127,6 +128,11 @@ async def page(
 ) -> list[ReportRow]:
     """Return at most `limit` reports, newest first, for the operator."""
     return await _LIST.fetch(source, before or UUID(int=2**128 - 1), state, purpose, limit)
+
+
+async def read_row(source: Source, report: UUID) -> ReportRow | None:
+    """Return one report without its bytes."""
+    return await _READ_ROW.first(source, report)
 
 
 async def read(source: Source, report: UUID) -> DueReport | None:

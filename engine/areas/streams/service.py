@@ -28,7 +28,7 @@ async def open_stream(
     Without `slug` the id is made from `name`; without `name` the name is the id.
     """
     chosen = _chosen(slug, name)
-    async with caches.change(pool, "streams") as connection:
+    async with caches.change(pool, "streams", account) as connection:
         plan = await locked_plan(connection, account)
         known = await store.READ_SLUG.first(connection, account, chosen)
         if known is not None and known.deleted_at is None:
@@ -58,7 +58,7 @@ async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: s
             "The transactional stream can't be deleted: mail without a stream uses it.",
             status="permanent",
         )
-    async with caches.change(pool, "streams") as connection:
+    async with caches.change(pool, "streams", account) as connection:
         await locked_plan(connection, account)
         known = await store.READ_SLUG.first(connection, account, slug)
         if known is None or known.deleted_at is not None:

@@ -85,7 +85,7 @@ async def create(
             )
     _check_name(name)
     checked = await check(content)
-    async with caches.change(pool, "templates") as connection:
+    async with caches.change(pool, "templates", account) as connection:
         plan = await locked_plan(connection, account)
         at = await new_time(connection)
         chosen = await _free_slug(connection, account, slug, name)
@@ -132,7 +132,7 @@ async def _changed_in_turn(
 
 async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:
     """Delete the template, so that new sends can't use it; raise the 404 if there is none."""
-    async with caches.change(pool, "templates") as connection:
+    async with caches.change(pool, "templates", account) as connection:
         await locked_plan(connection, account)
         known = await store.READ_SLUG.first(connection, account, slug)
         if known is None or known.deleted_at is not None:
@@ -174,12 +174,12 @@ async def _change(
             if name != before.name:
                 detail["name"] = name
             await record_event(connection, account, AccountEvent.TEMPLATE_PUBLISHED, detail, actor=actor)
-            await caches.bump(connection, "templates")
+            await caches.bump(connection, "templates", account)
         else:
             await record_event(
                 connection, account, AccountEvent.TEMPLATE_RENAMED, {"id": before.slug, "name": name}, actor=actor
             )
-    caches.clear_here("templates")
+    caches.clear_here("templates", account)
     return OpenedTemplate(before.slug, name, version, before.created_at, at, checked)
 
 

@@ -100,7 +100,7 @@ class TemplateCache:
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
-        self.latest: Cache[tuple[UUID, str], int] = Cache("templates", self._load_latest)
+        self.latest: Cache[tuple[UUID, str], int] = Cache("templates", self._load_latest, by_account=True)
         self._versions: OrderedDict[_Key, tuple[Version, int]] = OrderedDict()
         self.held_bytes = 0
 

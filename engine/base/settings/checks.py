@@ -36,8 +36,9 @@ _MINIMUM: dict[str, float] = {
 def check(settings: Settings) -> None:
     """Raise BadSetting for the first wrong setting."""
     for field in _PORTS:
-        if not 0 < getattr(settings, field) < 65536:
-            raise BadSetting(f"{variable(field)} is {getattr(settings, field)}; it must be a port from 1 to 65535")
+        port = getattr(settings, field)
+        if port is not None and not 0 < port < 65536:
+            raise BadSetting(f"{variable(field)} is {port}; it must be a port from 1 to 65535")
     for field, minimum in _MINIMUM.items():
         if not getattr(settings, field) >= minimum:
             raise BadSetting(f"{variable(field)} is {getattr(settings, field)}; it must be at least {minimum:g}")

@@ -50,6 +50,22 @@ class Settings(Struct, frozen=True, kw_only=True):
     mx_port: int = 2525
     """mx, mta: Port of the server for incoming mail. Set it to 25 for mail from the internet, or forward port 25 to it;
     where it equals `smtp_port`, an mta never delivers to an address of this host, which would be itself."""
+    policy_port: int = 443
+    """api, worker: Port at which the MTA-STS policy hosts of customers' domains are checked for a certificate."""
+    acme_directory: str | None = None
+    """worker: URL of the ACME directory (RFC 8555) of the authority that issues certificates for MTA-STS policy hosts,
+    such as https://acme-v02.api.letsencrypt.org/directory; unset: a proxy in front has them. Setting it accepts the
+    authority's terms."""
+    acme_email: str | None = None
+    """worker: Address that the authority may write to."""
+    acme_authorities: Path | None = None
+    """worker: PEM file of the certificate authorities to trust when talking to the ACME server; unset: the system's."""
+    policy_tls_port: int | None = None
+    """mx: Port on which MTA-STS policy hosts are served over HTTPS with the certificates got by ACME; unset: a proxy in
+    front serves them."""
+    policy_http_port: int | None = None
+    """mx: Port on which policy hosts answer the challenges of ACME over plain HTTP; the authority asks port 80. Unset:
+    a proxy in front passes `/.well-known/acme-challenge/` on to the API."""
     metrics_port: int = 9090
     """worker, metrics: Port of the Prometheus metrics of all processes of this host."""
     sink_port: int = 2600

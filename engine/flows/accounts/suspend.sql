@@ -72,7 +72,7 @@ ON CONFLICT DO NOTHING;
 -- name: count_outcomes
 -- Add the outcomes of at most $1 logs, at most $2 events of each, to their quarter-hours: events with ids from $3 on.
 -- Bounces that refuse the service's own servers, and simulated mail, do not count (the compared text contains quotes,
--- which JSON strings escape). Returns how many logs were read, and how many of them have more. The limit keeps the
+-- which JSON strings escape). A late bounce does not count as settled: its delivery did. Returns how many logs were read, and how many of them have more. The limit keeps the
 -- planner walking along the log: with the other conditions alone it reads all outcomes of any message.
 WITH due AS MATERIALIZED (
     SELECT s.account_id, s.judged_seq AS after, least(h.seq, s.judged_seq + $2::bigint) AS upto, h.seq AS tip,
@@ -81,7 +81,8 @@ WITH due AS MATERIALIZED (
     WHERE h.seq > s.judged_seq
     ORDER BY h.seq - s.judged_seq DESC, s.account_id LIMIT $1 FOR NO KEY UPDATE OF s SKIP LOCKED
 ), seen AS (
-    SELECT due.account_id, floor(extract(epoch FROM e.occurred_at) / 900)::integer AS quarter, e.type
+    SELECT due.account_id, floor(extract(epoch FROM e.occurred_at) / 900)::integer AS quarter, e.type,
+           e.type = 'bounced' AND position('"late":true' IN e.payload) > 0 AS late  -- settled when it was delivered
     FROM due CROSS JOIN LATERAL (
         SELECT type, occurred_at, payload, message_id FROM events
         WHERE account_id = due.account_id AND seq > due.after AND seq <= due.upto AND id >= $3
@@ -92,7 +93,8 @@ WITH due AS MATERIALIZED (
       AND position('"simulated":true' IN e.payload) = 0
 ), counted AS (
     INSERT INTO outcome_quarters AS q (account_id, quarter, settled, bounced, complained)
-    SELECT account_id, quarter, count(*) FILTER (WHERE type <> 'complained'), count(*) FILTER (WHERE type = 'bounced'),
+    SELECT account_id, quarter, count(*) FILTER (WHERE type <> 'complained' AND NOT late),
+           count(*) FILTER (WHERE type = 'bounced'),
            count(*) FILTER (WHERE type = 'complained')
     FROM seen GROUP BY 1, 2
     ON CONFLICT (account_id, quarter) DO UPDATE SET settled = q.settled + excluded.settled,

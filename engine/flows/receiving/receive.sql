@@ -48,5 +48,8 @@ WITH raw AS (
 ), :append_events, routed AS (
     INSERT INTO webhook_queue (webhook_id, event_id, account_id, seq, due_at)
     SELECT post.webhook_id, post.event_id, post.account_id, post.seq, now() FROM :post
+), forwarded AS (
+    INSERT INTO inbound_forwards (message_id, account_id, forward_to, due_at)
+    SELECT forward.message_id, forward.account_id, forward.forward_to, now() FROM :forward
 )
 UPDATE account_heads h SET seq = tip.seq, hash = tip.hash FROM :tip WHERE h.account_id = tip.account_id;

@@ -52,7 +52,7 @@ _INSERT_BYTES = _SQL.command("insert_bytes")
 _DROP_BYTES = _SQL.command("drop_bytes")
 _INSERT = _SQL.wide(
     "insert_received", rows.BYTES, rows.MESSAGE, rows.RECENT, rows.COUNT, rows.USAGE, rows.NEWEST, log.EVENT, rows.POST,
-    heads.TIP, append_events=log.APPEND_EVENTS,
+    rows.FORWARD, heads.TIP, append_events=log.APPEND_EVENTS,
 )  # fmt: skip
 
 
@@ -190,6 +190,7 @@ async def _insert(
         rows.NEWEST.of(_newest(stored)),
         log.EVENT.of(events),
         rows.POST.of(rows.posts(stored)),
+        rows.FORWARD.of([one for one in stored if one.forward_to is not None]),
         heads.TIP.of([head for account, head in locked.items() if account in counted]),
     )
 

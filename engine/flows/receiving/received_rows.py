@@ -355,3 +355,7 @@ POST = RowSet(
     "post", RoutedPost, Column("webhook_id", repeats=True), Column("event_id"), Column("account_id", repeats=True),
     Column("seq", "bigint"),
 )  # fmt: skip
+FORWARD = RowSet(
+    "forward", StoredMessage, Column("message_id", "uuid", attrgetter("id")), Column("account_id", repeats=True),
+    Column("forward_to"),
+)  # fmt: skip

@@ -143,7 +143,7 @@ class RecipientLookup:
         if owner is None:
             return RecipientRefusal.UNKNOWN
         row = await self._claimed.get((owner.account_id, f"{local}@{host}"))
-        if row is None and not owner.is_open:
+        if row is None and not owner.is_open and not _is_closing(await self._state(owner.account_id)):
             try:
                 row = await service.claim_managed(self._pool, owner.account_id, host)
             except Refusal:  # the plan has no room
@@ -157,13 +157,16 @@ class RecipientLookup:
             return RecipientRefusal.UNKNOWN
         if not row.enabled:
             return RecipientRefusal.DISABLED
+        refusal = await self._account_refusal(account)
+        return refusal or _recipient(RecipientPurpose.ADDRESS, account, address, row)
+
+    async def _account_refusal(self, account: UUID) -> RecipientRefusal | None:
+        """Return why the account takes no mail now, None if it takes mail; suspended accounts do."""
         state = await self._state(account)
-        if state is None or state.status == "closing":
+        if state is None or _is_closing(state):
             return RecipientRefusal.DISABLED
         limit = CAPS[Plan(state.plan)].monthly_received
-        if limit is not None and state.received >= limit:
-            return RecipientRefusal.MONTH_USED
-        return _recipient(RecipientPurpose.ADDRESS, account, address, row)
+        return RecipientRefusal.MONTH_USED if limit is not None and state.received >= limit else None
 
     async def _state(self, account: UUID) -> ReceivingAccount | None:
         now = time.monotonic()
@@ -193,6 +196,11 @@ class RecipientLookup:
         forms = [address, f"{local.partition('+')[0]}@{host}", rules.catch_all(host)]
         rows = {row.canonical: row for row in await addresses.FIND.fetch(self._pool, account, forms)}
         return next((rows[form] for form in forms if form in rows), None)
+
+
+def _is_closing(state: ReceivingAccount | None) -> bool:
+    """Return True for an account that is being erased, or is erased."""
+    return state is None or state.status == "closing"
 
 
 def _at_return_path(local: str) -> RecipientPurpose | None:

@@ -25,6 +25,6 @@ async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, acto
         taken_along = {name: count for name, count in gone.items() if count}
         await service.remove_domain(connection, account, domain, taken_along=taken_along, actor=actor)
         for stamp in _STAMPS:
-            await caches.bump(connection, stamp)
+            await caches.bump(connection, stamp, account)
     for stamp in _STAMPS:
-        caches.clear_here(stamp)
+        caches.clear_here(stamp, account)

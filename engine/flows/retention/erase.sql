@@ -122,6 +122,8 @@ DELETE FROM users WHERE id = ANY ($2::uuid[]);
 -- name: erase_rest
 -- Delete the rows of account $1, public id $2, in tables where it has few.
 WITH template AS (DELETE FROM templates WHERE account_id = $1),
+     certificate AS (DELETE FROM tls_certificates WHERE domain_id IN (SELECT id FROM domains WHERE account_id = $1)),
+     sts_policy AS (DELETE FROM hosted_sts_policies WHERE account_id = $1),
      route AS (DELETE FROM inbound_routes WHERE account_id = $1),
      address AS (DELETE FROM inbound_addresses WHERE account_id = $1),
      label AS (DELETE FROM receiving_labels WHERE account_id = $1),

@@ -84,8 +84,8 @@ class Acceptor:
         )
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
         self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
-        self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains)
-        self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams)
+        self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains, by_account=True)
+        self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams, by_account=True)
         self.templates = TemplateCache(pool)
         self._splits = Splits(pool)
 

@@ -36,3 +36,14 @@ CREATE OR REPLACE FUNCTION webhook_wants(event_types text[], type text) RETURNS 
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (position('.' IN type) = 0 OR type IN ('alert.fired', 'domain.verified', 'domain.failed', 'suppression.added'))
    AND (cardinality(event_types) = 0 OR type = ANY (event_types));
+
+-- Messages to be forwarded, queued in the transaction that stores them or sends them along their route again.
+CREATE TABLE inbound_forwards (
+    message_id uuid PRIMARY KEY,                     -- of inbound_messages
+    account_id uuid NOT NULL,
+    forward_to text NOT NULL,
+    due_at     timestamptz NOT NULL,
+    attempts   integer NOT NULL DEFAULT 0
+) WITH (fillfactor = 80);
+CREATE INDEX inbound_forwards_by_due ON inbound_forwards (due_at);
+CREATE INDEX inbound_forwards_by_account ON inbound_forwards (account_id);

@@ -15,6 +15,7 @@ from engine.mail.fields import MAX_ENTRY, entries, mailbox
 
 MAX_FROM: Final = MAX_ENTRY  # octets of the value
 
+_quoted = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)').sub
 _field_name = re.compile(rb"[!-9;-~]+[ \t]*").fullmatch  # RFC 5322 2.2; blanks before the colon: 4.5.8
 
 
@@ -58,5 +59,5 @@ def _domain(text: str) -> str | NoAuthorDomain:
 
 
 def _outside_quotes(text: str) -> str:
-    """Return the text without quoted strings, in which colons have no meaning."""
-    return re.sub(r'"(?:[^"\\]|\\.)*"', "", text)
+    """Return the text without quoted strings, in which colons have no meaning; an open one extends to the end."""
+    return _quoted("", text)

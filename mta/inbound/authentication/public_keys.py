@@ -91,7 +91,7 @@ def parse_key(record: bytes) -> VerificationKey | UnusableKey:
         return UnusableKey("the key record does not allow SHA-256")
     if not {"*", "email"} & _listed(tags.get("s", "*")):
         return UnusableKey("the key is not for email")
-    public = _public(tags.get("k", "rsa"), base64_value(tags["p"]))
+    public = _public(tags.get("k", "rsa"), base64_value(tags["p"], strict=False))
     if isinstance(public, UnusableKey):
         return public
     flags = _listed(tags.get("t", ""))

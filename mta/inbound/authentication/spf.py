@@ -23,6 +23,7 @@ T = TypeVar("T")
 MAX_LOOKUPS: Final = 10  # RFC 7208 4.6.4, also the two below
 MAX_VOID_LOOKUPS: Final = 2
 MAX_HOSTS: Final = 10
+MAX_ADDRESSES: Final = 100  # of one name; the others are ignored, so that a zone of thousands costs nothing
 MAX_SECONDS: Final = 20.0
 MAX_LOCAL: Final = 128  # characters of a local part that macros use; RFC 5321 4.5.3.1.1 allows 64 octets
 
@@ -96,6 +97,7 @@ class _Evaluation:
         self._dns = dns
         self._domain = domain
         self._kind: Literal["A", "AAAA"] = "A" if self._ip.version == 4 else "AAAA"
+        self._names: list[str] | None = None  # of the client, after the first look-up
         self._lookups = 0
         self._voids = 0
         helo = ascii_domain(client.helo) or "unknown"
@@ -207,15 +209,16 @@ class _Evaluation:
 
     async def _client_names(self) -> list[str]:
         """Return the validated names of the client (RFC 7208 5.5); failures of DNS mean that there are none."""
+        if self._names is not None:
+            return self._names
+        self._names = []
         answer = await self._dns.names(str(self._ip))
-        if not isinstance(answer, Records):
-            return []
-        validated = []
-        for name in [text.removesuffix(".").lower() for text in answer.values[:MAX_HOSTS]]:
+        published = answer.values[:MAX_HOSTS] if isinstance(answer, Records) else ()
+        for name in [text.removesuffix(".").lower() for text in published]:
             found = await self._dns.addresses(name, self._kind)
-            if isinstance(found, Records) and any(_is_address(text, self._ip) for text in found.values):
-                validated.append(name)
-        return validated
+            if isinstance(found, Records) and any(_is_address(text, self._ip) for text in found.values[:MAX_ADDRESSES]):
+                self._names.append(name)
+        return self._names
 
     async def _validated_name(self, domain: str) -> str:
         """Return the value of `%{p}`: the domain itself if validated, else a subdomain, else any name."""
@@ -244,7 +247,7 @@ class _Evaluation:
 
     def _any_within(self, addresses: tuple[str, ...], mechanism: SpfMechanism) -> bool:
         parse = IPv4Address if self._ip.version == 4 else IPv6Address
-        return any(self._within(int(parse(text)), mechanism) for text in addresses)
+        return any(self._within(int(parse(text)), mechanism) for text in addresses[:MAX_ADDRESSES])
 
     def _within(self, network: int, mechanism: SpfMechanism) -> bool:
         host_bits = 32 - mechanism.prefix4 if self._ip.version == 4 else 128 - mechanism.prefix6

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from mta.inbound.authentication.dns import MAX_NAME
 
-MAX_DOMAIN_SPEC: Final = 512  # characters; the name that it expands to has at most 253
+MAX_DOMAIN_SPEC: Final = 256  # characters; the name that it expands to has at most 253
 MAX_EXPANDED: Final = 4_096  # characters of an expanded explanation
 
 _EXPAND: Final = r"%\{([A-Za-z])([0-9]*)([Rr]?)([.+,/_=-]*)\}|%([%_-])"

@@ -1,0 +1,1 @@
+"""Analytics: delivery rates and times, DMARC and TLS reports."""

@@ -1,0 +1,189 @@
+"""`GET /v1/analytics/dmarc` and `GET /v1/analytics/tls`."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, time, timedelta
+from ipaddress import ip_address
+from typing import Any
+from uuid import UUID
+
+from api.areas.analytics.schemas import (
+    DmarcOthers,
+    DmarcSourceRow,
+    DmarcSummary,
+    ReportsQuery,
+    TlsFailureRow,
+    TlsPolicyRow,
+    TlsSummary,
+)
+from api.http.operation import Access, Call, Operation
+from engine.areas.analytics import dmarc, rules, tls
+from engine.areas.analytics.types import DmarcSource, DmarcTotals, Period, TlsSums
+from engine.base import clock
+from engine.base.errors import ErrorType, invalid, not_found
+from engine.mail.address import BadAddress, domain_name
+
+
+async def read_dmarc(call: Call) -> DmarcSummary:
+    """Return the sums of the account's DMARC aggregate reports by source."""
+    query: ReportsQuery = call.query
+    wanted = rules.period(query.days, clock.now())
+    name, domain = await _domain(call, query.domain)
+    names = visible_domains(call)
+    pool = call.services.pool
+    sources = await dmarc.sources(pool, call.account_id, wanted, domain=domain, names=names)
+    totals = await dmarc.totals(pool, call.account_id, wanted, domain=domain, names=names)
+    ours = {ip_address(one.ip) for one in call.settings.source_ips}
+    since, until = bounds(wanted)
+    return DmarcSummary(
+        days=query.days,
+        from_=since,
+        until=until,
+        domain=name,
+        messages=totals.messages,
+        aligned=totals.aligned,
+        alignment_rate=_share(totals.aligned, totals.messages),
+        reports=totals.reports,
+        data=[
+            DmarcSourceRow(
+                source_ip=one.source_ip,
+                header_from=one.header_from,
+                ours=ip_address(one.source_ip) in ours,
+                **_counts(one),
+            )
+            for one in sources
+        ],
+        others=_others(sources, totals),
+    )
+
+
+async def read_tls(call: Call) -> TlsSummary:
+    """Return the sums of the TLS reports about the account's domains."""
+    query: ReportsQuery = call.query
+    wanted = rules.period(query.days, clock.now())
+    name, domain = await _domain(call, query.domain)
+    names = visible_domains(call)
+    pool = call.services.pool
+    sums = await tls.sums(pool, call.account_id, wanted, domain=domain, names=names)
+    totals = await tls.totals(pool, call.account_id, wanted, domain=domain, names=names)
+    since, until = bounds(wanted)
+    return TlsSummary(
+        days=query.days,
+        from_=since,
+        until=until,
+        domain=name,
+        sessions=totals.sessions,
+        failures=totals.failures,
+        success_rate=_share(totals.sessions - totals.failures, totals.sessions),
+        reports=totals.reports,
+        last_report_at=None if totals.last_report_at is None else clock.iso(totals.last_report_at),
+        data=_policies(sums),
+    )
+
+
+def visible_domains(call: Call) -> list[str] | None:
+    """Return the domains to which the key is limited, None for all."""
+    reach = None if call.caller is None else call.caller.reach
+    return None if reach is None or reach.domains is None else sorted(reach.domains)
+
+
+def bounds(wanted: Period) -> tuple[str, str]:
+    """Return the beginning and the end of a period, as other statistics show them."""
+    since = datetime.combine(wanted.since, time(), UTC)
+    until = datetime.combine(wanted.until + timedelta(days=1), time(), UTC)
+    return clock.iso(since), clock.iso(until)
+
+
+async def _domain(call: Call, text: str | None) -> tuple[str | None, UUID | None]:
+    """Return name and id of the domain asked for; raises 404 unless it is the account's and the key may see it."""
+    if text is None:
+        return None, None
+    try:
+        name = domain_name(text)
+    except BadAddress as error:
+        raise invalid("domain", f"`domain` is not a domain name: {error}") from None
+    visible = visible_domains(call)
+    found = await dmarc.domain_named(call.services.pool, call.account_id, name)
+    if found is None or (visible is not None and name not in visible):
+        raise not_found("domain")
+    return name, found.id
+
+
+def _counts(one: DmarcSource | DmarcTotals) -> dict[str, Any]:
+    return {
+        "messages": one.messages,
+        "aligned": one.aligned,
+        "alignment_rate": _share(one.aligned, one.messages),
+        "spf_aligned": one.spf_aligned,
+        "dkim_aligned": one.dkim_aligned,
+        "none": one.none,
+        "quarantine": one.quarantine,
+        "reject": one.reject,
+    }
+
+
+def _others(listed: Sequence[DmarcSource], totals: DmarcTotals) -> DmarcOthers | None:
+    """Return what is left of the totals beyond the listed sources; None if all are listed."""
+    if totals.sources <= len(listed):
+        return None
+    rest = {
+        name: getattr(totals, name) - sum(getattr(one, name) for one in listed)
+        for name in ("messages", "aligned", "spf_aligned", "dkim_aligned", "none", "quarantine", "reject")
+    }
+    rate = _share(rest["aligned"], rest["messages"])
+    return DmarcOthers(sources=totals.sources - len(listed), alignment_rate=rate, **rest)
+
+
+def _policies(sums: Sequence[TlsSums]) -> list[TlsPolicyRow]:
+    """Return one row for each policy of each domain; the sums come ordered, each policy's totals first."""
+    rows: list[TlsPolicyRow] = []
+    for one in sums:
+        last = rows[-1] if rows else None
+        if last is None or (last.domain, last.policy_type, last.policy_domain) != (
+            one.domain, one.policy_type, one.policy_domain,
+        ):  # fmt: skip
+            last = TlsPolicyRow(
+                domain=one.domain,
+                policy_type=one.policy_type,
+                policy_domain=one.policy_domain,
+                sessions=0,
+                failures=0,
+                failure_types=[],
+            )
+            rows.append(last)
+        if one.result_type:
+            last.failure_types.append(TlsFailureRow(result_type=one.result_type, failures=one.failures))
+        else:
+            last.sessions, last.failures = one.sessions, one.failures
+    return rows
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 6) if whole else None
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/analytics/dmarc",
+        tag="Deliverability",
+        summary="Summarise DMARC reports by sending IP address",
+        access=Access.KEY,
+        scopes=("analytics:read",),
+        query=ReportsQuery,
+        reply=DmarcSummary,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=read_dmarc,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/analytics/tls",
+        tag="Deliverability",
+        summary="Summarise TLS reports by policy",
+        access=Access.KEY,
+        scopes=("analytics:read",),
+        query=ReportsQuery,
+        reply=TlsSummary,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=read_tls,
+    ),
+)

@@ -1,0 +1,97 @@
+"""Requests and replies of analytics. Days are UTC days, today included; times are ISO 8601, UTC."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+DomainName = Annotated[str, Meta(min_length=1, max_length=253, description="A domain of the account; default: all")]
+
+
+class ReportsQuery(Struct, forbid_unknown_fields=True):
+    """The query of `GET /v1/analytics/dmarc` and `GET /v1/analytics/tls`."""
+
+    days: Annotated[int, Meta(ge=1, le=90, description="UTC days, today included")] = 30
+    domain: DomainName | None = None
+
+
+class DmarcCounts(Struct, rename="camel", kw_only=True):
+    """Messages that receivers reported.
+
+    `aligned`: SPF or DKIM aligned with the From domain. `none`, `quarantine` and `reject` count what receivers did with
+    the messages (RFC 7489).
+    """
+
+    messages: int
+    aligned: int
+    alignment_rate: Annotated[Share, Meta(description="`aligned` of `messages`; null without messages")] | None
+    spf_aligned: int
+    dkim_aligned: int
+    none: int
+    quarantine: int
+    reject: int
+
+
+class DmarcSourceRow(DmarcCounts, rename="camel", kw_only=True):
+    """The messages from one IP address. `ours`: it is an address that this service sends from."""
+
+    source_ip: str
+    header_from: Annotated[list[str], Meta(description="The From domains, at most 20")]
+    ours: bool
+
+
+class DmarcOthers(DmarcCounts, rename="camel", kw_only=True):
+    """The sums over the `sources` that are not listed."""
+
+    sources: int
+
+
+class DmarcSummary(Struct, rename="camel", kw_only=True):
+    """What DMARC aggregate reports say of a period, the largest sources first, at most 100 of them.
+
+    Rows count on the UTC day on which the report begins. `alignmentRate` is null if no reports have arrived.
+    """
+
+    days: int
+    from_: str
+    until: str
+    domain: str | None
+    messages: int
+    aligned: int
+    alignment_rate: Share | None
+    reports: int
+    data: list[DmarcSourceRow]
+    others: DmarcOthers | None
+
+
+class TlsFailureRow(Struct, rename="camel", kw_only=True):
+    """Failed sessions of one kind, such as `certificate-expired` (RFC 8460 4.3)."""
+
+    result_type: str
+    failures: int
+
+
+class TlsPolicyRow(Struct, rename="camel", kw_only=True):
+    """Sessions to a domain's mail servers under one policy: `sts`, `tlsa` or `no-policy-found`."""
+
+    domain: str
+    policy_type: str
+    policy_domain: str
+    sessions: int
+    failures: int
+    failure_types: list[TlsFailureRow]
+
+
+class TlsSummary(Struct, rename="camel", kw_only=True):
+    """What TLS reports say of a period. `successRate` is null if no session was reported."""
+
+    days: int
+    from_: str
+    until: str
+    domain: str | None
+    sessions: int
+    failures: int
+    success_rate: Share | None
+    reports: int
+    last_report_at: str | None
+    data: list[TlsPolicyRow]

@@ -1,0 +1,116 @@
+"""Conversations of received messages: showing them, answering, and sending a message along its route again."""
+
+from api.areas.inbound_messages.records import READ, WRITE, named
+from api.areas.inbound_messages.schemas import Conversation, ConversationMessage, ReplayReply, ReplyAccepted
+from api.http.operation import Access, Call, Operation
+from engine.areas.api_keys.key_auth import check_scope
+from engine.base import clock, ids
+from engine.base.errors import ErrorType
+from engine.flows.receiving import conversation, replay, reply
+from engine.flows.receiving.reply import ReplyRequest
+from engine.flows.sending.accept import Origin
+
+
+async def read_thread(call: Call) -> Conversation:
+    """Return the conversation of a received message."""
+    found = await conversation.conversation(call.services.pool, call.account_id, named(call), domains=call.domains)
+    data = [
+        ConversationMessage(
+            type=one.type,
+            id=one.id,
+            from_=one.sender,
+            to=one.to,
+            subject=one.subject,
+            snippet=one.snippet,
+            at=clock.iso(one.at),
+            read=one.read,
+            status=one.status,
+            replies_to=one.replies_to,
+        )
+        for one in found.messages
+    ]
+    return Conversation(data, found.complete)
+
+
+async def answer_message(call: Call) -> ReplyAccepted:
+    """Accept an answer to a received message; answer 202 for a new one, 200 for a replay of an idempotency key."""
+    if call.caller is not None:  # the key sends and, by its recipient and subject, reads
+        check_scope(call.caller, READ)
+    body: ReplyRequest = call.body
+    origin = Origin(call.account_id, "api", None if call.caller is None else call.caller.reach)
+    accepted = await reply.answer(
+        call.services.pool, call.services.acceptor, named(call), body, origin, domains=call.domains
+    )
+    if accepted.status == "duplicate":
+        call.status = 200
+    return ReplyAccepted(accepted.id, accepted.status)
+
+
+async def replay_message(call: Call) -> ReplayReply:
+    """Send a received message along its route again."""
+    found = await replay.replay(
+        call.services.pool, call.account_id, named(call), domains=call.domains, actor=call.actor
+    )
+    decision = found.decision
+    return ReplayReply(
+        ids.format_id(ids.Kind.EVENT, found.event_id),
+        decision.action.value,
+        [ids.format_id(ids.Kind.WEBHOOK, one) for one in decision.webhook_ids],
+        decision.forward_to,
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/inbound/messages/{id}/thread",
+        tag="Inbound",
+        summary="Read the conversation of a received message",
+        note=f"Received and sent messages in the order of time, the newest {conversation.MAX_MESSAGES}.",
+        access=Access.KEY,
+        scopes=READ,
+        reply=Conversation,
+        handler=read_thread,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/inbound/messages/{id}/reply",
+        tag="Inbound",
+        summary="Answer a received message",
+        note="A send like `POST /v1/emails`, with sender, recipient (Reply-To or From), subject, In-Reply-To and "
+        "References filled in where the request leaves them out. A key needs the scope `emails:send` and one of "
+        "`inbound:read` and `messages:read`.",
+        access=Access.KEY,
+        scopes=("emails:send",),
+        request=ReplyRequest,
+        carries_messages=True,
+        reply=ReplyAccepted,
+        success=202,
+        also=(200,),
+        refusals=(
+            ErrorType.DOMAIN_NOT_VERIFIED,
+            ErrorType.PLAN_LIMIT_REACHED,
+            ErrorType.INVALID_ADDRESS,
+            ErrorType.SUPPRESSED,
+            ErrorType.ATTACHMENT_BLOCKED,
+            ErrorType.TEMPLATE_ERROR,
+            ErrorType.DAILY_LIMIT_REACHED,
+            ErrorType.MONTHLY_LIMIT_REACHED,
+            ErrorType.PLATFORM_PAUSED,
+        ),
+        handler=answer_message,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/inbound/messages/{id}/replay",
+        tag="Inbound",
+        summary="Send a received message along its route again",
+        note="The route of its address as it is now decides; the webhook posts carry the same delivery id as before.",
+        access=Access.KEY,
+        scopes=WRITE,
+        reply=ReplayReply,
+        success=202,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=replay_message,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Hosted MTA-STS policies."""

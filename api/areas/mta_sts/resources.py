@@ -1,0 +1,101 @@
+"""`/v1/inbound/mta-sts`: listing, setting and checking hosted MTA-STS policies."""
+
+from typing import cast
+
+from api.areas.mta_sts.schemas import (
+    MtaStsPage,
+    MtaStsPolicy,
+    MtaStsPolicyIn,
+    MtaStsQuery,
+    TlsReportTotals,
+)
+from api.http.dispatch import cursor_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.mta_sts import rules, store
+from engine.areas.mta_sts.types import HostedPolicyRow, StsMode
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, not_found
+from engine.flows.receiving import mta_sts
+from engine.mail.address import BadAddress, domain_name
+
+
+async def list_policies(call: Call) -> MtaStsPage:
+    """Return a page of the account's policies with the results of their last checks."""
+    query: MtaStsQuery = call.query
+    before = cursor_id(ids.Kind.DOMAIN, query.before)
+    named = None if call.reach is None or call.reach.domains is None else sorted(call.reach.domains)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, named)
+    page = rows[: query.limit]
+    more = len(rows) > query.limit
+    return MtaStsPage([_policy(call, row) for row in page], mta_sts.public_id(page[-1]) if more else None)
+
+
+async def put_policy(call: Call) -> MtaStsPolicy:
+    """Set the policy of a domain."""
+    body: MtaStsPolicyIn = call.body
+    row = await mta_sts.put_policy(
+        call.services.pool,
+        call.account_id,
+        _name(call),
+        mode=body.mode,
+        max_age_s=body.max_age,
+        reach=call.reach,
+        actor=call.actor,
+    )
+    return _policy(call, row)
+
+
+async def verify_policy(call: Call) -> MtaStsPolicy:
+    """Look up the records and the certificate of a policy now."""
+    row = await mta_sts.check_policy(call.services.pool, call.settings, call.account_id, _name(call), reach=call.reach)
+    return _policy(call, row)
+
+
+def _name(call: Call) -> str:
+    try:
+        return domain_name(call.path["domain"])
+    except BadAddress:
+        raise not_found("domain") from None
+
+
+def _policy(call: Call, row: HostedPolicyRow) -> MtaStsPolicy:
+    findings = rules.decoded(row.findings)
+    return MtaStsPolicy(
+        domain=row.domain,
+        mode=cast("StsMode", row.mode),
+        max_age=row.max_age_s,
+        policy_id=row.policy_id,
+        mx=[call.settings.mail_host.lower()],
+        url=f"https://{rules.HOST_LABEL}{row.domain}{rules.POLICY_PATH}",
+        cname=findings.cname,
+        txt=findings.txt,
+        certificate=findings.certificate,
+        live=findings.live,
+        warnings=rules.warnings_of(row, findings),
+        updated_at=clock.iso(row.updated_at),
+        checked_at=None if row.checked_at is None else clock.iso(row.checked_at),
+        tls_reports=TlsReportTotals(
+            row.sessions, row.failures, None if row.last_report_at is None else clock.iso(row.last_report_at)
+        ),
+    )
+
+
+_READ, _WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:write")
+
+OPERATIONS = (
+    Operation(
+        method="GET", path="/v1/inbound/mta-sts", tag="Inbound", summary="List hosted MTA-STS policies",
+        access=Access.KEY, scopes=_READ, query=MtaStsQuery, reply=MtaStsPage, handler=list_policies,
+    ),
+    Operation(
+        method="PUT", path="/v1/inbound/mta-sts/{domain}", tag="Inbound",
+        summary="Set the MTA-STS policy of a domain; publish its new `policyId` in DNS afterwards", access=Access.KEY,
+        scopes=_WRITE, request=MtaStsPolicyIn, reply=MtaStsPolicy, handler=put_policy,
+        refusals=(ErrorType.NOT_FOUND, ErrorType.DOMAIN_NOT_VERIFIED),
+    ),
+    Operation(
+        method="POST", path="/v1/inbound/mta-sts/{domain}/verify", tag="Inbound",
+        summary="Check the DNS records and the certificate of an MTA-STS policy now", access=Access.KEY, scopes=_WRITE,
+        reply=MtaStsPolicy, handler=verify_policy, refusals=(ErrorType.NOT_FOUND,),
+    ),
+)  # fmt: skip

@@ -1,0 +1,69 @@
+"""Define the sums that analytics shows."""
+
+from datetime import date, datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+
+class ReportedDomain(Struct, frozen=True):
+    """The domain that a report address stands for."""
+
+    id: UUID
+    account_id: UUID
+    name: str
+
+
+class DmarcSource(Struct, frozen=True):
+    """Messages that one IP address sent under the account's domains, by alignment and disposition."""
+
+    source_ip: str
+    messages: int
+    aligned: int
+    spf_aligned: int
+    dkim_aligned: int
+    none: int
+    quarantine: int
+    reject: int
+    header_from: list[str]
+
+
+class DmarcTotals(Struct, frozen=True):
+    """The sums over all sources of a period."""
+
+    sources: int
+    messages: int
+    aligned: int
+    spf_aligned: int
+    dkim_aligned: int
+    none: int
+    quarantine: int
+    reject: int
+    reports: int
+
+
+class TlsSums(Struct, frozen=True):
+    """Sessions of one policy of a domain, as receivers of TLS reports count them."""
+
+    domain: str
+    policy_type: str
+    policy_domain: str
+    result_type: str
+    sessions: int
+    failures: int
+
+
+class TlsTotals(Struct, frozen=True):
+    """The sums over all TLS reports of a period."""
+
+    sessions: int
+    failures: int
+    reports: int
+    last_report_at: datetime | None
+
+
+class Period(Struct, frozen=True):
+    """Consecutive UTC days; `until` is the last one."""
+
+    since: date
+    until: date

@@ -1,0 +1,145 @@
+"""Decide what a delivery status notification changes. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from msgspec import Struct, structs
+
+from engine.base.events import SETTLED, Status
+from engine.delivery.outcome import Outcome, Scope
+from engine.delivery.reported import outcome_of
+from engine.mail.address import BadAddress, canonical
+from engine.mail.delivery_reports import Action, DeliveryReport, RecipientReport, ReportKind
+from engine.mail.return_path import SHARED, ReturnPathOrigin
+
+
+class LateNotice(Struct, frozen=True):
+    """A notification that arrived at a genuine return path; `report` is the id of the stored mail."""
+
+    report: UUID
+    origin: ReturnPathOrigin
+    said: DeliveryReport
+    received_at: datetime
+
+
+class KnownRecipient(Struct, frozen=True):
+    """A recipient of the message that a notification is about."""
+
+    message_id: UUID
+    n: int
+    account_id: UUID
+    address: str
+    status: str
+
+
+class NoticeEffect(StrEnum):
+    """The effect of a notification on one recipient."""
+
+    BOUNCED = "bounced"
+    DEFERRED = "deferred"  # an event only
+    EARLY = "early"  # the delivery is not on record yet: to be read again
+    NONE = "none"
+
+
+class DecidedNotice(Struct, frozen=True):
+    """The effect of a notification on one recipient, with the word and the sentence that the operator reads."""
+
+    effect: NoticeEffect
+    result: str
+    reason: str
+    recipient: KnownRecipient | None = None
+    outcome: Outcome | None = None
+
+
+def decide(notice: LateNotice, recipients: Sequence[KnownRecipient]) -> list[DecidedNotice]:
+    """Return the effects of a notification, given the recipients of its message with their present statuses.
+
+    A token of one recipient decides who is meant. A token that recipients share needs the address of one of them.
+    """
+    if not recipients:
+        return [_none("unknown_message", "The message is erased or past its retention.")]
+    reports = _reports(notice.said)
+    if notice.origin.place == SHARED:
+        return _shared(reports, recipients)
+    own = next((one for one in recipients if one.n == notice.origin.place), None)
+    if own is None:
+        return [_none("unknown_recipient", "The message has no such recipient.")]
+    about = _about(own, reports)
+    if about is None:
+        return [_none("several_recipients", f"The report names several recipients, but not {own.address}.", own)]
+    return [_effect(own, about)]
+
+
+def suppresses(outcome: Outcome) -> bool:
+    """Return True if a late bounce suppresses the address: only if it concerns the recipient itself."""
+    return outcome.suppress and outcome.scope is Scope.RECIPIENT
+
+
+def _reports(said: DeliveryReport) -> list[RecipientReport]:
+    """Return what is said of each recipient; in a delay notice without fields everything is a delay."""
+    if said.kind is not ReportKind.DELAY:
+        return list(said.recipients)
+    return [
+        structs.replace(one, action=Action.DELAYED) if one.action is Action.FAILED else one for one in said.recipients
+    ]
+
+
+def _shared(reports: Sequence[RecipientReport], recipients: Sequence[KnownRecipient]) -> list[DecidedNotice]:
+    by_address = {canonical(one.address): one for one in recipients}
+    found: dict[int, DecidedNotice] = {}
+    for said in reports:
+        own = by_address.get(canonical_or_empty(said.address)) or by_address.get(canonical_or_empty(said.final))
+        if own is not None and (own.n not in found or said.action is Action.FAILED):
+            found[own.n] = _effect(own, said)
+    return list(found.values()) or [_none("unknown_recipient", "The report names no recipient of the message.")]
+
+
+def _about(own: KnownRecipient, reports: Sequence[RecipientReport]) -> RecipientReport | None:
+    """Return the report that concerns the token's recipient.
+
+    After a forward the report names another address. If it names several, some of which got the mail, then our address
+    is a list, whose members are not ours to judge.
+    """
+    address = canonical(own.address)
+    named = [one for one in reports if address in (canonical_or_empty(one.address), canonical_or_empty(one.final))]
+    for action in (Action.FAILED, Action.DELAYED):
+        for one in named:
+            if one.action is action:
+                return one
+    if named or not reports:
+        return named[0] if named else None
+    first = reports[0]
+    return first if all(one.action is first.action for one in reports) else None
+
+
+def _effect(own: KnownRecipient, said: RecipientReport) -> DecidedNotice:
+    if said.action not in (Action.FAILED, Action.DELAYED):
+        return _none(said.action.value, f"The report says that the mail to {own.address} was {said.action.value}.", own)
+    if Status(own.status) not in SETTLED:
+        return DecidedNotice(
+            NoticeEffect.EARLY, "not_delivered", f"The delivery to {own.address} is not on record.", own
+        )
+    if own.status != Status.DELIVERED:
+        return _none(
+            f"already_{own.status}", f"{own.address} is {own.status}; only delivered mail can bounce late.", own
+        )
+    outcome = outcome_of(said)
+    if said.action is Action.DELAYED:
+        return DecidedNotice(
+            NoticeEffect.DEFERRED, "deferred", f"{own.address}: the receiving side is still trying.", own, outcome
+        )
+    return DecidedNotice(NoticeEffect.BOUNCED, "bounced", f"{own.address} bounced late.", own, outcome)
+
+
+def _none(result: str, reason: str, own: KnownRecipient | None = None) -> DecidedNotice:
+    return DecidedNotice(NoticeEffect.NONE, result, reason, own)
+
+
+def canonical_or_empty(address: str) -> str:
+    """Return the canonical form of an address in a report, "" if it is none."""
+    try:
+        return canonical(address) if "@" in address else ""
+    except BadAddress:
+        return ""

@@ -1,0 +1,152 @@
+"""Read report mails that the MX stored, and apply them. Several workers may do it at once.
+
+A batch is taken for some minutes → parsed in a thread → applied: the bounces of the batch in one transaction,
+complaints and domain reports each in its own. Each effect is idempotent: a batch that a crash interrupted is read
+again.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import asyncpg
+import structlog
+
+from engine.areas.analytics import dmarc, rules, tls
+from engine.areas.domains import service as domains
+from engine.areas.reports import store
+from engine.areas.reports.types import DueReport, ReportResult, ReportState
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.flows.receiving import domain_reports, feedback, late_bounce
+from engine.flows.receiving.late_notices import LateNotice
+from engine.flows.receiving.report_reading import ComplaintNotice, DomainNotice, ReportKeys, read_report
+from engine.mail import return_path
+from engine.store.database_errors import DatabaseUnavailable
+from engine.store.queries import Query
+
+BATCH = 50
+BUDGET_S = 20.0
+# A report may come before the delivery that it is about is on record, above all while PostgreSQL was unavailable.
+EARLY_FOR = timedelta(hours=1)
+FIRST_RETRY, MAX_RETRY = timedelta(seconds=5), timedelta(minutes=10)
+MAX_TRIES = 5  # of a report that fails with an unexpected error
+MAX_FORGOTTEN = 5_000  # rows per statement
+
+Value = TypeVar("Value")
+
+_log = structlog.get_logger("reports")
+
+
+def keys_of(settings: Settings) -> ReportKeys:
+    """Return the keys of the tokens in report addresses. Raises RuntimeError without WAYBILL_KEY_PEPPER."""
+    identity = domains.identity(settings)
+    assert settings.key_pepper is not None
+    return ReportKeys(return_path.key_of(settings.key_pepper), identity.report_key)
+
+
+async def read_due(pool: asyncpg.Pool, settings: Settings, *, budget_s: float = BUDGET_S) -> int:
+    """Read the reports that are due, for up to `budget_s` seconds; return how many there were."""
+    keys, ends, count = keys_of(settings), time.monotonic() + budget_s, 0
+    while time.monotonic() < ends:
+        batch = await store.take(pool, clock.now(), BATCH)
+        if batch:
+            await ReportBatch(pool, keys, settings.mail_host, batch).apply()
+        count += len(batch)
+        if len(batch) < BATCH:
+            break
+    return count
+
+
+async def forget_old(pool: asyncpg.Pool, at: datetime) -> None:
+    """Delete report mails and the rows of DMARC and TLS reports that are past their time."""
+    await store.forget(pool, at)
+    oldest = at.date() - timedelta(days=rules.KEPT_DAYS)
+    for query in (*dmarc.FORGET, *tls.FORGET):
+        while await _deleted(pool, query, oldest) == MAX_FORGOTTEN:
+            pass
+
+
+async def _deleted(pool: asyncpg.Pool, query: Query, *arguments: object) -> int:
+    return int((await query.execute(pool, *arguments, MAX_FORGOTTEN)).rpartition(" ")[2])
+
+
+class ReportBatch:
+    """The reports that one call took; applies each of them once."""
+
+    def __init__(self, pool: asyncpg.Pool, keys: ReportKeys, mail_host: str, batch: Sequence[DueReport]) -> None:
+        self._pool = pool
+        self._keys = keys
+        self._mail_host = mail_host
+        self._at = clock.now()
+        self._due = {one.id: one for one in batch}
+        self._overdue = {one.id for one in batch if one.received_at < self._at - EARLY_FOR}
+
+    async def apply(self) -> None:
+        """Apply the reports; one that fails does not hold up the others."""
+        read = [await self._guarded(report, self._read(report)) for report in self._due.values()]
+        await store.finish(self._pool, [one for one in read if isinstance(one, ReportResult)])
+        bounces = [one for one in read if isinstance(one, LateNotice)]
+        if bounces and not await self._bounced(bounces):
+            for one in bounces:
+                await self._guarded(self._due[one.report], self._record([one]))
+
+    async def _read(self, report: DueReport) -> ReportResult | LateNotice | None:
+        """Parse a report, and apply it unless it is a bounce: the batch applies those together."""
+        read = await asyncio.to_thread(read_report, report, self._keys)
+        if isinstance(read, ComplaintNotice):
+            return await self._complained(report, read)
+        if isinstance(read, DomainNotice):
+            await domain_reports.apply(self._pool, read)
+            return None
+        return read
+
+    async def _complained(self, report: DueReport, notice: ComplaintNotice) -> ReportResult | None:
+        result = await feedback.apply(
+            self._pool,
+            notice,
+            self._keys,
+            at=self._at,
+            mail_host=self._mail_host,
+            overdue=report.id in self._overdue,
+        )
+        if result is None:
+            await self._postpone(report)
+        return result
+
+    async def _bounced(self, bounces: Sequence[LateNotice]) -> bool:
+        """Apply the bounces of the batch; return False if one of them is at fault, with nothing written."""
+        try:
+            await self._record(bounces)
+        except DatabaseUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - they are applied one by one then, where the cause is logged
+            return False
+        return True
+
+    async def _record(self, bounces: Sequence[LateNotice]) -> None:
+        later = await late_bounce.record(
+            self._pool, bounces, at=self._at, mail_host=self._mail_host, overdue=self._overdue
+        )
+        for report in later:
+            await self._postpone(self._due[report])
+
+    async def _postpone(self, report: DueReport) -> None:
+        wait = min(FIRST_RETRY * 2 ** min(report.tries - 1, 10), MAX_RETRY)
+        await store.postpone(self._pool, [report.id], self._at + wait)
+
+    async def _guarded(self, report: DueReport, work: Awaitable[Value]) -> Value | None:
+        """Return the result of `work`, None if it failed; give a report up that failed MAX_TRIES times."""
+        try:
+            return await work
+        except DatabaseUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - one report must not hold up the others
+            _log.exception("report not applied", report=str(report.id), tries=report.tries)
+        if report.tries >= MAX_TRIES:
+            reason = f"Reading failed {report.tries} times; the log of the worker says why."
+            given_up = ReportResult(id=report.id, state=ReportState.UNREADABLE, result="failed", reason=reason)
+            await store.finish(self._pool, [given_up])
+        return None

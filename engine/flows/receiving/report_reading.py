@@ -1,0 +1,133 @@
+"""Read one stored report mail: verify its token and parse its content. Pure; the caller runs it in a thread."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.areas.domains import reports as domain_reports
+from engine.areas.domains.reports import ReportKind as DomainReportKind
+from engine.areas.reports.store import MAX_RAW_BYTES
+from engine.areas.reports.types import DueReport, ReportPurpose, ReportResult, ReportState
+from engine.flows.receiving.late_notices import LateNotice
+from engine.mail import read, return_path
+from engine.mail.delivery_reports import ReportKind, read_delivery_report
+from engine.mail.dmarc_reports import BadReport, DmarcReport, read_dmarc_report
+from engine.mail.feedback_reports import FeedbackReport, read_feedback_report
+from engine.mail.return_path import ReturnPathOrigin
+from engine.mail.tls_reports import BadTlsReport, TlsReport, read_tls_report
+from engine.mail.unpack import UnpackError, unpacked
+
+_NO_EFFECT = {
+    ReportKind.AUTO_REPLY: (ReportState.IGNORED, "An automatic reply, such as a vacation note."),
+    ReportKind.CHALLENGE: (
+        ReportState.IGNORED, "A challenge that asks the sender to confirm the mail; the service never does.",
+    ),
+    ReportKind.UNREADABLE: (
+        ReportState.UNREADABLE, "Neither a bounce nor a complaint, or a bounce that names no recipient.",
+    ),
+}  # fmt: skip
+
+
+class ReportKeys(Struct, frozen=True):
+    """The keys of the tokens in report addresses."""
+
+    return_path: bytes
+    domain_reports: bytes
+
+
+class ComplaintNotice(Struct, frozen=True):
+    """A complaint; `origin` is that of the return path to which it was sent, None at `fbl@`."""
+
+    report: UUID
+    origin: ReturnPathOrigin | None
+    said: FeedbackReport
+    received_at: datetime
+
+
+class DomainNotice(Struct, frozen=True):
+    """A DMARC or TLS report that arrived at the genuine report address of a domain."""
+
+    report: UUID
+    domain_id: UUID
+    said: DmarcReport | TlsReport
+    received_at: datetime
+
+
+ReadReport = LateNotice | ComplaintNotice | DomainNotice | ReportResult
+
+
+def read_report(report: DueReport, keys: ReportKeys) -> ReadReport:
+    """Return the content of a report with a genuine token, or the result of one that has no effect."""
+    address = f"{report.local}@{report.host}"
+    if report.raw is None:
+        return _without_effect(
+            report, ReportState.UNREADABLE, "too_large", f"Larger than {MAX_RAW_BYTES} bytes; no bytes were kept."
+        )
+    purpose = ReportPurpose(report.purpose)
+    if purpose is ReportPurpose.BOUNCE:
+        origin = return_path.origin(keys.return_path, address)
+        return _no_token(report) if origin is None else _at_return_path(report, report.raw, origin)
+    if purpose is ReportPurpose.FEEDBACK:
+        complaint = read_feedback_report(report.raw)
+        if complaint is None:
+            return _without_effect(report, ReportState.UNREADABLE, "no_complaint", "Not a complaint that can be read.")
+        return ComplaintNotice(report.id, None, complaint, report.received_at)
+    named = domain_reports.reported_domain(keys.domain_reports, address)
+    if named is None or named[0] != purpose.value:
+        return _no_token(report)
+    return _about_domain(report, report.raw, *named)
+
+
+def _at_return_path(report: DueReport, raw: bytes, origin: ReturnPathOrigin) -> ReadReport:
+    complaint = read_feedback_report(raw)
+    if complaint is not None:
+        return ComplaintNotice(report.id, origin, complaint, report.received_at)
+    said = read_delivery_report(raw)
+    if said.kind in _NO_EFFECT:
+        state, reason = _NO_EFFECT[said.kind]
+        return _without_effect(report, state, said.kind.value, reason)
+    return LateNotice(report.id, origin, said, report.received_at)
+
+
+def _about_domain(report: DueReport, raw: bytes, kind: DomainReportKind, domain: UUID) -> ReadReport:
+    """Return the first attachment that is such a report; some reporters attach a text for people before it."""
+    reason = "The mail has no attachment and no text."
+    for content in _contents(raw):
+        try:
+            said: DmarcReport | TlsReport
+            if kind == "dmarc":
+                said = read_dmarc_report(unpacked(content))
+            else:
+                said = read_tls_report(b"".join(unpacked(content)))
+        except (BadReport, BadTlsReport, UnpackError) as error:
+            reason = str(error)
+            continue
+        return DomainNotice(report.id, domain, said, report.received_at)
+    return _without_effect(report, ReportState.UNREADABLE, "no_report", reason)
+
+
+def _contents(raw: bytes) -> Iterator[bytes]:
+    """Yield what may be the report: the attachments, then the text of the mail."""
+    try:
+        for file in read.files(raw):
+            yield file.content
+        text = read.bodies(raw).text
+    except read.UnreadableMail:
+        return
+    if text:
+        yield text.strip().encode()
+
+
+def _no_token(report: DueReport) -> ReportResult:
+    return _without_effect(
+        report,
+        ReportState.IGNORED,
+        "no_token",
+        f"{report.local}@{report.host} is no address that the service gave out.",
+    )
+
+
+def _without_effect(report: DueReport, state: ReportState, result: str, reason: str) -> ReportResult:
+    return ReportResult(id=report.id, state=state, result=result, reason=reason)

@@ -1,0 +1,134 @@
+"""Messages and DNS records that are expensive to authenticate (SPF, DKIM, ARC, DMARC)."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Final, Literal
+
+from engine.mail.arc_seal import seal
+from engine.mail.authentication_results import claims
+from engine.mail.dkim import SigningKey, generate_rsa, load, public_txt
+from engine.store.resolver import Answered, Mx, NoData, Records
+from loadtests.bench.readers.cases import SIZE_BYTES, FunctionCase
+from mta.inbound.authentication import dmarc_record, spf_record
+from mta.inbound.authentication.judge import ReceivedEnvelope, authenticate
+from mta.inbound.authentication.public_keys import MAX_KEY_RECORD, parse_key
+
+HEAD: Final = b"From: a@b.test\r\nTo: c@d.test\r\n\r\n"
+BODY_BYTES: Final = 10 * 1024 * 1024
+_FOREVER: Final = float("inf")
+_ENVELOPE: Final = ReceivedEnvelope("2001:db8::1", "mx.b.test", f"{'a' * 64}@b.test", "mx.test")
+
+
+class FixedDns:
+    """Answer TXT queries from a mapping, and MX and reverse queries with many names, without a network."""
+
+    def __init__(self, texts: Mapping[str, bytes]) -> None:
+        self._texts = texts
+
+    async def txt(self, name: str) -> Answered[bytes]:
+        """Return the text of a name, or that of `*`."""
+        found = self._texts.get(name, self._texts.get("*"))
+        return NoData(_FOREVER) if found is None else Records((found,), _FOREVER)
+
+    async def addresses(self, name: str, kind: Literal["A", "AAAA"]) -> Answered[str]:
+        """Return addresses of which none is the client's."""
+        assert name
+        return Records(("192.0.2.1" if kind == "A" else "2001:db8::2",) * 50, _FOREVER)
+
+    async def mx(self, name: str) -> Answered[Mx]:
+        """Return as many hosts as SPF allows."""
+        return Records(tuple(Mx(10, f"mx{number}.{name}") for number in range(10)), _FOREVER)
+
+    async def names(self, ip: str) -> Answered[str]:
+        """Return many names."""
+        assert ip
+        return Records(tuple(f"host{number}.b.test." for number in range(1_000)), _FOREVER)
+
+
+def judge(message: bytes, texts: Mapping[str, bytes] | None = None) -> None:
+    """Authenticate a message as the MX does."""
+    texts = {"*": public_txt(_der()).encode()} if texts is None else texts
+    asyncio.run(authenticate(message, _ENVELOPE, FixedDns(texts), at=int(time.time())))
+
+
+def _spf(record: bytes) -> None:
+    judge(HEAD, {"b.test": record, "*": record})
+
+
+@cache
+def _der() -> bytes:
+    return generate_rsa()
+
+
+@cache
+def _key() -> SigningKey:
+    return load("b.test", "s", _der())
+
+
+def _signatures(canonicalization: str, names: str = "from") -> bytes:
+    """Return five signatures, each over another length of the body, so that no body hash is shared."""
+    field = f"DKIM-Signature: v=1; a=rsa-sha256; c={canonicalization}; d=b.test; s=s; h={names}; bh=AAAA; b=AAAA; l="
+    return b"".join(f"{field}{BODY_BYTES - number}\r\n".encode() for number in range(5))
+
+
+def _signed(piece: bytes, canonicalization: str = "relaxed/relaxed") -> Callable[[], bytes]:
+    return lambda: _signatures(canonicalization) + HEAD + piece * (BODY_BYTES // len(piece)) + b"\r\n"
+
+
+def _header(line: bytes, octets: int = 250_000) -> Callable[[], bytes]:
+    """Return a message with five signatures and a header of the maximum size."""
+    return lambda: _signatures("relaxed/simple", "from:x" + ":x" * 3_000) + line * (octets // len(line)) + HEAD
+
+
+def _sealed() -> bytes:
+    """Return a message with 50 ARC sets."""
+    message = HEAD
+    for number in range(50):
+        chain = "pass" if number else "none"
+        message = seal(message, _key(), results="mx.test; spf=pass", chain=chain, at=int(time.time())) + message
+    return message
+
+
+def _from(piece: bytes) -> Callable[[], bytes]:
+    return lambda: b"From: " + piece * (9_900 // len(piece)) + b" <a@b.test>\r\n\r\n"
+
+
+_RECORD: Final = f"{spf_record.MAX_RECORD:,} octets, 10 look-ups"
+_SIGNATURES: Final = "5 signatures, in a thread"
+_HEADER: Final = "256 KiB and 10,000 lines a header"
+
+CASES = (
+    FunctionCase("SPF", "networks", _RECORD, lambda: b"v=spf1" + b" ip6:2001:db8:1::/48" * 400, _spf),
+    FunctionCase("SPF", "includes of a long record", _RECORD,
+                 lambda: b"v=spf1" + b" ip4:192.0.2.1" * 560 + b" include:%{d}", _spf),
+    FunctionCase("SPF", "macros", _RECORD, lambda: b"v=spf1" + (b" exists:" + b"%{S}" * 60 + b".x.test") * 10, _spf),
+    FunctionCase("SPF", "macros of other macros' text", _RECORD,
+                 lambda: b"v=spf1" + (b" exists:" + b"%{i1r.+-_}" * 48 + b".x.test") * 10, _spf),
+    FunctionCase("SPF", "reverse names and mail hosts", _RECORD,
+                 lambda: b"v=spf1" + b" ptr:%{p}.x.test mx" * 5 + b" exp=%{p}.x.test -all", _spf),
+    FunctionCase("SPF", "a term that is nearly valid", _RECORD, lambda: b"v=spf1 a:" + b"a-." * 2_700 + b"/", _spf),
+    FunctionCase("DKIM", "10 MB of empty lines", _SIGNATURES, _signed(b"\r\n"), judge),
+    FunctionCase("DKIM", "10 MB of empty lines, simple", _SIGNATURES, _signed(b"\r\n", "simple/simple"), judge),
+    FunctionCase("DKIM", "10 MB of blanks", _SIGNATURES, _signed(b" \t"), judge),
+    FunctionCase("DKIM", "10 MB of blank lines", _SIGNATURES, _signed(b" \r\n"), judge),
+    FunctionCase("DKIM", "10 MB of CR", _SIGNATURES, _signed(b"\r\r\n"), judge),
+    FunctionCase("DKIM", "fields", _HEADER, _header(b"X:y\r\n", 49_000), judge),
+    FunctionCase("DKIM", "folds", _HEADER, _header(b"X: y\r\n" + b" \t" * 10 + b"z\r\n"), judge),
+    FunctionCase("DKIM", "lines beyond the limit", _HEADER, _header(b"X:y\r\n"), judge),
+    FunctionCase("DKIM", "tags", "16 KiB a signature",
+                 lambda: (b"DKIM-Signature: v=1;" + b"a;" * 8_000 + b"\r\n") * 5 + HEAD, judge),
+    FunctionCase("DKIM key", "tags", f"{MAX_KEY_RECORD:,} octets", lambda: b"a=b;" * 1_000, parse_key.__wrapped__),
+    FunctionCase("ARC", "50 sets", "50 sets", _sealed, judge),
+    FunctionCase("ARC", "instances", "50 sets", lambda: b"ARC-Seal: i = 0\r\n" * 9_000 + HEAD, judge),
+    FunctionCase("From", "comments", "10,000 octets", _from(b"("), judge),
+    FunctionCase("From", "quotes", "10,000 octets", _from(b'"\\'), judge),
+    FunctionCase("From", "encoded words", "10,000 octets", _from(b"=?utf-8?q?a?="), judge),
+    FunctionCase("From", "addresses", "10,000 octets", _from(b"a@b.test,"), judge),
+    FunctionCase("DMARC record", "tags", f"{dmarc_record.MAX_RECORD:,} octets",
+                 lambda: b"v=DMARC1;" + b"p=none;rua=a:," * 290, dmarc_record.parse.__wrapped__),
+    FunctionCase("Authentication-Results", "comments", "2,048 octets",
+                 lambda: b"Authentication-Results: " + b"(()" * (SIZE_BYTES // 3),
+                 lambda field: claims(field, "mx.test")),
+)  # fmt: skip

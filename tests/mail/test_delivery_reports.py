@@ -1,0 +1,166 @@
+"""Delivery reports: fields of RFC 3464 and RFC 6533, outcomes, and octets of any kind."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.delivery.outcome import Category, Scope, Verdict
+from engine.delivery.reported import outcome_of
+from engine.mail.delivery_reports import Action, RecipientReport, ReportKind, read_delivery_report
+from engine.mail.delivery_status import address_of, quoted_reply, read_status, status_in
+from engine.mail.report_parts import MAX_PARTS
+from tests.mail.bounce_files import FILES
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("rfc822; ann@b.example", "ann@b.example"),
+        ("RFC822;<ann@b.example>", "ann@b.example"),
+        ("ann@b.example", "ann@b.example"),
+        ("rfc822; ann@b.example (Ann)", "ann@b.example"),
+        ('rfc822; "Ann B" <ann@b.example>', "ann@b.example"),
+        ("rfc822;ann+2Btag@b.example", "ann+tag@b.example"),
+        ("rfc822;ann+de@b.example", "ann+de@b.example"),
+        ("utf-8; ü@b.example", "ü@b.example"),
+        (r"utf-8; \x{FC}@b.example", "ü@b.example"),
+        (r"utf-8; \x{D800}@b.example", "\ufffd@b.example"),
+        ("smtp; ann@b.example", "ann@b.example"),
+        ("", ""),
+    ],
+)
+def test_recipient_fields(value: str, expected: str) -> None:
+    assert address_of(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5.1.1", "5.1.1"), ("5.01.001 (x)", "5.1.1"), ("#5.1.1", "5.1.1"), ("192.168.5.1.1", None),
+        ("version 2.5.1.10", None), ("5.1.1.2", None), ("6.1.1", None), ("5.1.1234", None),
+    ],
+)  # fmt: skip
+def test_status_codes_are_not_taken_from_numbers_of_other_kinds(text: str, expected: str | None) -> None:
+    assert status_in(text) == expected
+
+
+def test_a_quoted_reply_is_divided_into_code_and_text() -> None:
+    assert quoted_reply("550-5.1.1 no\t such user") == (550, "5.1.1 no such user")
+    assert quoted_reply("Mailbox full") == (None, "Mailbox full")
+    assert quoted_reply("5500 messages") == (None, "5500 messages")
+
+
+def test_the_address_of_the_sender_comes_before_that_of_the_forwarder() -> None:
+    [found] = read_status(
+        "Final-Recipient: rfc822; home@c.example\nOriginal-Recipient: rfc822; ann@b.example\nAction: failed\n"
+    ).recipients
+    assert (found.address, found.final) == ("ann@b.example", "home@c.example")
+
+
+@pytest.mark.parametrize(
+    ("fields", "action"),
+    [
+        ("Status: 5.1.1", Action.FAILED), ("Status: 4.4.1", Action.DELAYED), ("Status: 2.0.0", Action.DELIVERED),
+        ("Action: Failed (bad)\nStatus: 4.4.7", Action.FAILED), ("Action: expanded\nStatus: 2.1.5", Action.EXPANDED),
+        ("Action: relayed", Action.RELAYED), ("Action: nonsense", Action.FAILED), ("Action: delayed", Action.DELAYED),
+    ],
+)  # fmt: skip
+def test_the_action_is_read_or_follows_from_the_status(fields: str, action: Action) -> None:
+    [found] = read_status(f"Reporting-MTA: dns; a\n\nFinal-Recipient: rfc822; ann@b.example\n{fields}\n").recipients
+    assert found.action is action
+
+
+def said(text: str, **fields: object) -> RecipientReport:
+    return RecipientReport("ann@b.example", **({"action": Action.FAILED, "diagnostic": text} | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("report", "scope", "suppress"),
+    [
+        (said("5.1.1 User unknown", reply_code=550, status="5.1.1"), Scope.RECIPIENT, True),
+        (said("", status="5.1.1"), Scope.RECIPIENT, True),
+        (said("", status="5.0.0"), Scope.MESSAGE, False),
+        (said(""), Scope.MESSAGE, False),
+        (said("", status="5.2.2"), Scope.RECIPIENT, False),
+        (said("", status="5.4.4"), Scope.SITE, False),
+        (said("5.7.1 blocked by policy", reply_code=550, status="5.7.1"), Scope.MESSAGE, False),
+        (said("Client host blocked using zen.spamhaus.org", reply_code=554), Scope.SITE, False),
+        (said("5.1.1 User unknown, try later", reply_code=450, status="4.1.1"), Scope.RECIPIENT, False),
+        (said("Postfach voll"), Scope.RECIPIENT, False),
+        (said("too large", status="5.3.4"), Scope.MESSAGE, False),
+        (said("5.7.26 unauthenticated", reply_code=550, status="5.7.26"), Scope.MESSAGE, False),
+    ],
+)
+def test_only_proof_against_the_recipient_suppresses(report: RecipientReport, scope: Scope, suppress: bool) -> None:
+    found = outcome_of(report)
+    assert (found.verdict, found.scope, found.suppress) == (Verdict.BOUNCED, scope, suppress)
+
+
+def test_what_was_delayed_is_deferred_and_what_was_relayed_delivered() -> None:
+    delayed = outcome_of(said("550 5.1.1 no such user", action=Action.DELAYED))
+    relayed = outcome_of(said("", action=Action.RELAYED))
+    assert (delayed.verdict, delayed.suppress) == (Verdict.DEFERRED, False)
+    assert (relayed.verdict, relayed.category) == (Verdict.DELIVERED, Category.ACCEPTED)
+
+
+def test_the_outcome_shows_the_reply_as_quoted() -> None:
+    found = outcome_of(said("no such user", reply_code=550, status="5.1.1"))
+    assert found.diagnostic == "550 5.1.1 no such user"
+    assert (found.smtp_code, found.enhanced_code) == (550, "5.1.1")
+
+
+def test_exim_marks_bounces_as_automatic_replies_and_they_still_count() -> None:
+    raw = b"From: Mailer-Daemon@b.example\r\nAuto-Submitted: auto-replied\r\nSubject: x\r\n\r\nnot delivered:\r\n\r\n"
+    assert read_delivery_report(raw + b"  ann@b.example\r\n    Unrouteable address\r\n").kind is ReportKind.BOUNCE
+    assert read_delivery_report(raw.replace(b"Mailer-Daemon", b"ann")).kind is ReportKind.AUTO_REPLY
+
+
+@given(st.binary(max_size=800))
+def test_arbitrary_octets_raise_nothing(octets: bytes) -> None:
+    found = read_delivery_report(octets)
+    for one in found.recipients:
+        outcome_of(one)
+
+
+@given(st.sampled_from(FILES), st.integers(0, 4_000), st.integers(0, 200), st.binary(max_size=60))
+def test_damaged_reports_raise_nothing(one: object, at: int, cut: int, octets: bytes) -> None:
+    raw = one.raw  # type: ignore[attr-defined]
+    found = read_delivery_report(raw[:at] + octets + raw[at + cut :])
+    for recipient in found.recipients:
+        outcome_of(recipient)
+        recipient.address.encode()
+        recipient.diagnostic.encode()
+
+
+_DAEMON = b"From: mailer-daemon@b.example\r\nSubject: undeliverable\r\n"
+_STATUS = (
+    _DAEMON + b"Content-Type: multipart/report; boundary=B\r\n\r\n--B\r\nContent-Type: message/delivery-status\r\n\r\n"
+)
+_SIZE = 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("start", "piece"),
+    [
+        (_STATUS, b"Final-Recipient: rfc822;a@b.example\r\n"),
+        (_STATUS, b"Final-Recipient: rfc822;a@b.example\r\n\r\n"),
+        (_DAEMON + b"\r\nundeliverable\r\n", b"<a@b.example>: 550 5.1.1 no\r\n"),
+        (_DAEMON + b"\r\nundeliverable\r\n", b"to (((("),
+        (_DAEMON + b"\r\nundeliverable\r\n", b"a@b.example "),
+        (_DAEMON + b"Content-Type: text/html\r\n\r\n", b"<style><"),
+        (_DAEMON, b"To: <a@b.example>, \r\n"),
+        (b"", b"Content-Type: message/rfc822\r\n\r\n"),
+        (b"", b"Content-Type: message/rfc822\r\nContent-Transfer-Encoding: base64\r\n\r\n"),
+    ],
+)
+def test_hostile_reports_take_a_bounded_time(start: bytes, piece: bytes) -> None:
+    began = time.process_time()
+    read_delivery_report(start + piece * (_SIZE // len(piece)))
+    assert time.process_time() - began < 1.0
+
+
+def test_parts_are_bounded() -> None:
+    raw = _STATUS + b"Final-Recipient: rfc822;a@b.example\r\n" + b"--B\r\n\r\nx\r\n" * (MAX_PARTS * 2)
+    assert read_delivery_report(raw).kind is ReportKind.BOUNCE

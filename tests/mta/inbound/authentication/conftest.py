@@ -1,0 +1,22 @@
+"""A DNS server on loopback and the resolver that queries it, empty for each test."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from engine.base.settings import HostPort
+from engine.store.resolver import Resolver
+from ops.local.dns import Responder
+
+
+@pytest.fixture
+async def zone() -> AsyncIterator[Responder]:
+    async with Responder() as responder:
+        yield responder
+
+
+@pytest.fixture
+async def resolver(zone: Responder) -> AsyncIterator[Resolver]:
+    resolver = Resolver((HostPort(*zone.address),), query_timeout_s=1.5, budget_s=6.0)
+    yield resolver
+    await resolver.close()
