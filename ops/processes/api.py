@@ -19,6 +19,7 @@ from granian.server.mp import MPServer
 
 from api import app
 from api.app import App
+from engine.base import scheduling
 from engine.base.settings import Settings, load, variable
 from engine.store import migrate, socket_activation
 from engine.store.database_errors import DatabaseUnavailable
@@ -70,6 +71,7 @@ def create_app() -> App:
 
 def main() -> int:
     """Serve until SIGTERM, then finish pending requests within the drain time; return the exit status."""
+    scheduling.yield_to_running()
     settings = load(os.environ).settings
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection needs a descriptor, and shells allow 1,024
