@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from granian import net
-from granian.constants import HTTPModes, Interfaces, Loops
+from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.server.mp import MPServer
 
@@ -86,6 +86,7 @@ def main() -> int:
         factory=True,
         interface=Interfaces.ASGI,
         loop=Loops.uvloop,
+        runtime_mode=RuntimeModes.st,  # one Rust thread per worker, so its scheduler for several is not needed
         http=HTTPModes.http1,  # the default of load balancers; only one parser and one set of limits to maintain
         websockets=False,  # an upgrade request reaches the application, which rejects it with a JSON error
         workers=settings.api_workers,
