@@ -50,6 +50,9 @@ HEAD = RowSet(
     Column("sent_this_month", "integer"),
     Column("scheduled", "integer"),
 )
+# The columns that sealing alone changes.
+TIP = RowSet("tip", AccountHead, Column("account_id"), Column("seq", "bigint"), Column("hash"))
+
 LOCK = _SQL.rows("lock_heads", AccountHead)
 LOCK_COUNTED = _SQL.rows("lock_counted", AccountHead)
 READ = _SQL.rows("read_head", AccountHead)
