@@ -117,6 +117,11 @@ def test_exim_marks_bounces_as_automatic_replies_and_they_still_count() -> None:
     assert read_delivery_report(raw.replace(b"Mailer-Daemon", b"ann")).kind is ReportKind.AUTO_REPLY
 
 
+def test_a_person_who_writes_of_a_delivery_is_no_bounce() -> None:
+    raw = b"From: ann@b.example\r\nSubject: Re: Your delivery\r\n\r\nbob@b.example does not exist any more, sorry.\r\n"
+    assert read_delivery_report(raw).kind is ReportKind.UNREADABLE
+
+
 @given(st.binary(max_size=800))
 def test_arbitrary_octets_raise_nothing(octets: bytes) -> None:
     found = read_delivery_report(octets)
