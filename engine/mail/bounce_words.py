@@ -35,8 +35,6 @@ def _one_of(expressions: Iterable[str]) -> str:
 
 _TEXT: Final = (Path(__file__).parent / "bounce_words.toml").read_text("utf-8")
 _TABLE: Final = msgspec.convert(tomllib.loads(_TEXT), _BounceWords)
-    tomllib.loads((Path(__file__).parent / "bounce_words.toml").read_text("utf-8")), _BounceWords
-)
 _BEFORE_ADDRESS: Final = r"[^\w@]{0,12}[<(\[\"'“«]*\s*$"
 
 FAILURE: Final = _any_of(_TABLE.failure)

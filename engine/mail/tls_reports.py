@@ -136,11 +136,11 @@ def _policies(entries: list[msgspec.Raw]) -> tuple[tuple[TlsPolicyReport, ...], 
     return tuple(policies), skipped
 
 
-    mx_host = policy.mx_host or []
-    hosts = mx_host if isinstance(mx_host, list) else [mx_host]
+def _policy_report(
     policy: _TlsPolicyFields, summary: _TlsSummaryFields, failures: list[ReportedTlsFailure]
 ) -> TlsPolicyReport:
-    hosts = policy.mx_host if isinstance(policy.mx_host, list) else [policy.mx_host] if policy.mx_host else []
+    mx_host = policy.mx_host or []
+    hosts = mx_host if isinstance(mx_host, list) else [mx_host]
     return TlsPolicyReport(
         policy_type=_text(policy.policy_type).lower(),
         policy_domain=_text(policy.policy_domain).lower().strip(" ."),
