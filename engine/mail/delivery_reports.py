@@ -20,6 +20,7 @@ from engine.mail.delivery_status import (
     RecipientReport,
     address_of,
     has_status,
+    printable,
     read_status,
 )
 from engine.mail.report_parts import (
@@ -43,6 +44,7 @@ _message_id_line = re.compile(
 ).search
 _mailbox = re.compile(r"[^\s<>()\[\]:;,\"']{1,64}@[^\s<>()\[\]:;,\"']{1,253}").findall
 _reply_subject = re.compile(r"(?:re|aw|sv|antw|odp|rép|res|fwd?|wg|tr|vs)\s*(?:\[\d+\])?\s*:").match
+_words = re.compile(r"[^\s<>()\[\]:;,\"']{1,64}").findall
 _STATUS_KINDS: Final = frozenset({"message/delivery-status", "message/global-delivery-status"})
 _RECIPIENT_FIELDS: Final = ("x-failed-recipients", "x-failed-recipient")
 _AUTO_REPLY_FIELDS: Final = ("x-autoreply", "x-autorespond", "x-autoresponder", "x-auto-reply-from", "x-vacation")
@@ -194,9 +196,8 @@ def _in_fields(head: Head) -> list[str]:
 def _unnamed(notice: list[str], known: set[str]) -> list[FailedAddress]:
     """Return the only recipient of the returned message, or those whose local part a notice names."""
     text = " ".join(notice).lower()
-    named = [
-        one for one in sorted(known) if re.search(rf"(?<![\w.-]){re.escape(one.partition('@')[0])}(?![\w.-])", text)
-    ]
+    words = set(_words(text))
+    named = [one for one in sorted(known) if one.partition("@")[0] in words]
     found = named or (list(known) if len(known) == 1 else [])
     return [_whole(notice)._replace(address=one) for one in found[:100]]
 
@@ -221,9 +222,9 @@ def _returned_id(report: _SortedReport) -> str | None:
     for value in (first(report.returned, "message-id"), first(report.head, "in-reply-to")):
         found = _message_id(value)
         if found is not None:
-            return found[1]
+            return printable(found[1])
     found = _message_id_line("\n".join(report.notice)) or _message_id(first(report.head, "references")[-600:])
-    return found[1] if found else None
+    return printable(found[1]) if found else None
 
 
 # --- kind ----------------------------------------------------------------------------------------
