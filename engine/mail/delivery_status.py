@@ -91,7 +91,8 @@ def read_status(text: str) -> DeliveryStatus:
         if len(recipients) >= MAX_RECIPIENTS:
             break
     reporter = about.get("reporting-mta", "")
-    return DeliveryStatus(tuple(recipients), _after_type(reporter), about.get("original-envelope-id", "")[:MAX_ADDRESS])
+    envelope_id = printable(about.get("original-envelope-id", ""))[:MAX_ADDRESS]
+    return DeliveryStatus(tuple(recipients), printable(_after_type(reporter)), envelope_id)
 
 
 def _blocks(text: str, about: dict[str, str]) -> Iterator[dict[str, str]]:
@@ -136,7 +137,7 @@ def _recipient(block: dict[str, str]) -> RecipientReport:
         action=_action(block.get("action", ""), status, code),
         status=status,
         diagnostic=said,
-        remote_mta=_after_type(block.get("remote-mta", ""))[:255],
+        remote_mta=printable(_after_type(block.get("remote-mta", "")))[:255],
         reply_code=code,
         final=final if final.lower() != address.lower() else "",
         phase=phase_in(said),

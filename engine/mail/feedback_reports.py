@@ -185,7 +185,7 @@ def _pasted(text: str) -> Head:
 def _message(head: Head) -> ReportedMessage:
     found = _message_id(first(head, "message-id"))
     return ReportedMessage(
-        message_id=found[1] if found else "",
+        message_id=printable(found[1]) if found else "",
         feedback_id=printable(first(head, "feedback-id"))[:255],
         cfbl_feedback_id=printable(first(head, "cfbl-feedback-id"))[:255].replace(" ", ""),
         sender=address_of(first(head, "from")),
