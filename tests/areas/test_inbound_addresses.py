@@ -196,8 +196,10 @@ async def test_unread_leaves_out_spam_and_mail_that_only_webhooks_got(
     # in_mailbox, is_spam, is_read, messages
     for counted in ((True, False, False, 3), (True, False, True, 5), (True, True, False, 7), (False, False, False, 11)):
         await pool.execute(
-            "INSERT INTO inbound_counts VALUES ($1, $2, $3, $4, $5, $6, $7)",
-            account.id, address, account.domain, *counted,
+            "INSERT INTO inbound_counts"
+            " (account_id, address_id, address, domain, in_mailbox, is_spam, is_read, messages)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+            account.id, address, made["address"], account.domain, *counted,
         )  # fmt: skip
 
     assert (await api.get(f"/v1/inbound/addresses/{made['id']}", account.token)).json["unread"] == 3
