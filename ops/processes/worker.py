@@ -20,7 +20,7 @@ from engine.areas.analytics import delivery
 from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
 from engine.areas.webhooks import service as webhooks_service
-from engine.base import clock, ids, logs
+from engine.base import clock, ids, logs, scheduling
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.flows.accounts import suspend, team
@@ -50,6 +50,7 @@ def main() -> None:
     """Run the worker process until SIGTERM or SIGINT."""
     settings = load(os.environ).settings
     logs.configure("worker", settings.log_level, settings.state)
+    scheduling.yield_to_running()
     try:
         uvloop.run(run(settings))
     except MigrationError as error:

@@ -34,9 +34,8 @@ _log = structlog.get_logger("receive")
 class Receiver:
     """Stores the received messages of one process."""
 
-    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+    def __init__(self, pool: asyncpg.Pool, settings: Settings | None = None) -> None:  # noqa: ARG002
         self._pool = pool
-        self._settings = settings
         self._group: GroupCommit[Waiting, ReceiveOutcome] = GroupCommit(
             self._flush, max_items=MAX_BATCH, bad_data=(BadData,)
         )

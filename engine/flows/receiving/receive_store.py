@@ -7,11 +7,12 @@ the data is applied as it is at the commit.
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from uuid import UUID
 
 from msgspec import Struct
 
+from engine.areas.inbound_messages.rules import COPIES_KNOWN
 from engine.areas.inbound_routes import store as routes
 from engine.areas.inbound_routes.types import AddressRoute
 from engine.areas.reports import store as reports
@@ -25,7 +26,6 @@ from engine.ledger import heads, log
 from engine.ledger.heads import AccountHead
 from engine.store.queries import Conn, Queries, columns
 
-COPIES_KNOWN = timedelta(hours=24)  # within which the same bytes are not stored again
 CLAIMED = frozenset({RecipientPurpose.ADDRESS, RecipientPurpose.PLATFORM})
 
 
