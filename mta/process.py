@@ -38,7 +38,7 @@ from mta.outbound.pipeline import OutboundPipeline
 from mta.outbound.poison_guard import PoisonGuard
 from mta.outbound.source_ips.addresses import check_sources
 from mta.outbound.tls.security import TransportSecurity
-from mta.simulator.complaints import MAX_WAITING, SimulatedComplaints
+from mta.simulator.complaints import MAX_WAITING, ReportRoute, SimulatedComplaints
 from mta.simulator.server import Simulator
 from shards.member import ShardMember
 from shards.ownership import ShardOwnership
@@ -163,7 +163,7 @@ class DeliveryProcess:
         simulated: asyncio.Queue[DeliveryAttempt] = asyncio.Queue(MAX_WAITING)
         envelopes = EnvelopeBuilder(pool, settings, PoisonGuard(settings.state / "mta" / f"{name}.hand"))
         self._simulator = simulator
-        self._complaints = SimulatedComplaints(pool, simulator.domain, simulated)
+        self._complaints = SimulatedComplaints(pool, simulator.domain, simulated, route=ReportRoute.of(settings))
         self._router = Router.from_settings(settings, stores.resolver, simulator_port=simulator.port)
         self._security = TransportSecurity(settings, pool, stores.resolver)
         self._woken = WokenShards()
