@@ -1,7 +1,7 @@
 """Fill the bodies that a route includes into the webhook posts of received messages, when they are posted.
 
-The event in the account log holds no bodies. They are read from the stored bytes at each attempt, so every attempt posts
-the same, until the message is deleted.
+The event in the account log holds no bodies. They are read from the stored bytes at each attempt, so that every attempt
+posts the same, until the message is deleted.
 """
 
 import asyncio
