@@ -47,7 +47,9 @@ RETURNED_MARK: Final = re.compile(
     rf"^[ \t>|*#~]*(?:[-=_*+]{{2,}}|<{{3,}}|\[)?[ \t]*{_one_of(_TABLE.returned)}[ \t]*:?[ \t]*[-=_*+>\]]*[ \t]*$",
     re.IGNORECASE,
 )
-RECIPIENT_LABEL: Final = re.compile(_one_of(_TABLE.recipient_labels) + _BEFORE_ADDRESS, re.IGNORECASE)
+RECIPIENT_LABEL: Final = re.compile(
+    r"(?<![a-zà-ÿа-я])" + _one_of(_TABLE.recipient_labels) + _BEFORE_ADDRESS, re.IGNORECASE
+)
 SURE_LABEL: Final = re.compile(_one_of(_TABLE.sure_labels), re.IGNORECASE)
 OTHER_LABEL: Final = re.compile(_one_of(_TABLE.other_labels) + _BEFORE_ADDRESS, re.IGNORECASE)
 FAILING: Final = re.compile(_one_of(_TABLE.failing), re.IGNORECASE)

@@ -159,14 +159,14 @@ def _completed(one: RecipientReport, failed: list[FailedAddress], known: set[str
         return structs.replace(one, address=address)
     return structs.replace(
         one, address=address, diagnostic=said.diagnostic, reply_code=said.reply_code or one.reply_code,
-        remote_mta=one.remote_mta or said.remote_mta,
+        remote_mta=one.remote_mta or said.remote_mta, phase=said.phase,
     )  # fmt: skip
 
 
 def _from_text(address: str, said: FailedAddress) -> RecipientReport:
     return RecipientReport(
         address=address, action=Action.FAILED, status=said.status, diagnostic=said.diagnostic,
-        remote_mta=said.remote_mta, reply_code=said.reply_code,
+        remote_mta=said.remote_mta, reply_code=said.reply_code, phase=said.phase,
     )  # fmt: skip
 
 

@@ -294,6 +294,6 @@ def _beginning(mime: bytes, part: MailPart, octets: int) -> str:
 
 def _snippet(text: str | None, html: str | None) -> str:
     if text is None or not text.strip():
-        text = "" if html is None else html_to_text(html[:_SNIPPET_HTML], SNIPPET * 8)
+        text = "" if html is None else html_to_text(html[:_SNIPPET_HTML], SNIPPET * 4)
     beginning = _no_width("", text[: SNIPPET * 20].replace("\0", ""))
     return _blanks(" ", beginning).strip()[:SNIPPET].rstrip()

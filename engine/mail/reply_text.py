@@ -35,7 +35,7 @@ _MOBILE_REST: Final = 5
 _moment = re.compile(r"\d{1,2}[:.hH時点시]\s?\d{2}|(?<!\d)(?:19|20)\d{2}(?!\d)|\d{1,2}[./-]\s?\d{1,2}[./-]").search
 _address = re.compile(r"[^\s<>\"]@[^\s<>\"]").search
 _dashed = re.compile(r"[\s>*]*[-_=–—*]{2,}\s*([^-_=–—*].{0,60}?)\s*[-_=–—*]{2,}\s*").fullmatch
-_rule = re.compile(r"\s*(?:_{8,}|-{8,}|={8,}|[–—]{5,})\s*").fullmatch
+_rule = re.compile(r"\s*(?:_{8,}|-{8,}|={4,}|[–—]{5,})\s*").fullmatch
 _begins_forward = re.compile(
     r"(?:begin forwarded message|anfang der weitergeleiteten|début du message réexpédié|inicio del mensaje reenviado"
     r"|inizio messaggio inoltrato|início da mensagem|begin doorgestuurd bericht|vidarebefordrat brev)",
