@@ -43,88 +43,20 @@ _ATTRIBUTES: Final = {
     "time": "datetime",
     "ul": "type",
 }
-_PROPERTIES: Final = frozenset(
-    [
-        "background",
-        "background-color",
-        "border",
-        "border-bottom",
-        "border-bottom-color",
-        "border-bottom-left-radius",
-        "border-bottom-right-radius",
-        "border-bottom-style",
-        "border-bottom-width",
-        "border-collapse",
-        "border-color",
-        "border-left",
-        "border-left-color",
-        "border-left-style",
-        "border-left-width",
-        "border-radius",
-        "border-right",
-        "border-right-color",
-        "border-right-style",
-        "border-right-width",
-        "border-spacing",
-        "border-style",
-        "border-top",
-        "border-top-color",
-        "border-top-left-radius",
-        "border-top-right-radius",
-        "border-top-style",
-        "border-top-width",
-        "border-width",
-        "box-sizing",
-        "caption-side",
-        "clear",
-        "color",
-        "direction",
-        "display",
-        "empty-cells",
-        "float",
-        "font",
-        "font-family",
-        "font-size",
-        "font-style",
-        "font-variant",
-        "font-weight",
-        "height",
-        "letter-spacing",
-        "line-height",
-        "list-style",
-        "list-style-position",
-        "list-style-type",
-        "margin",
-        "margin-bottom",
-        "margin-left",
-        "margin-right",
-        "margin-top",
-        "max-height",
-        "max-width",
-        "min-height",
-        "min-width",
-        "padding",
-        "padding-bottom",
-        "padding-left",
-        "padding-right",
-        "padding-top",
-        "table-layout",
-        "text-align",
-        "text-decoration",
-        "text-decoration-color",
-        "text-decoration-line",
-        "text-decoration-style",
-        "text-indent",
-        "text-transform",
-        "vertical-align",
-        "white-space",
-        "width",
-        "word-break",
-        "word-spacing",
-        "word-wrap",
-        "overflow-wrap",
-    ]
-)
+_STYLES: Final = """
+    background background-color border border-bottom border-bottom-color border-bottom-left-radius
+    border-bottom-right-radius border-bottom-style border-bottom-width border-collapse border-color border-left
+    border-left-color border-left-style border-left-width border-radius border-right border-right-color
+    border-right-style border-right-width border-spacing border-style border-top border-top-color
+    border-top-left-radius border-top-right-radius border-top-style border-top-width border-width box-sizing
+    caption-side clear color direction display empty-cells float font font-family font-size font-style font-variant
+    font-weight height letter-spacing line-height list-style list-style-position list-style-type margin margin-bottom
+    margin-left margin-right margin-top max-height max-width min-height min-width padding padding-bottom padding-left
+    padding-right padding-top table-layout text-align text-decoration text-decoration-color text-decoration-line
+    text-decoration-style text-indent text-transform vertical-align white-space width word-break word-spacing word-wrap
+    overflow-wrap
+"""
+_PROPERTIES: Final = frozenset(_STYLES.split())
 _declaration = re.compile(r"\s*+([A-Za-z-]{1,40})\s*+:\s*+(.*)", re.DOTALL).fullmatch
 # No url(), image-set(), var(), expression() or attr(), no escapes; negative lengths could cover what lies around.
 _value = re.compile(

@@ -20,7 +20,7 @@ MAX_NESTING: Final = 2_000
 MAX_ATTRIBUTES: Final = 500  # of one tag
 # Elements in which a parser reads tags in another way; what they hide can't be judged without a full parser.
 MAX_UNUSUAL: Final = 100 * 1024  # characters of a document with such an element
-_MAX_REOPENED: Final = 400_000  # formatting elements that paragraphs open again, summed
+_MAX_REOPENED: Final = 200_000  # formatting elements that paragraphs open again, summed
 _MAX_REFERENCES: Final = 10_000_000_000  # ampersands of a text, times its length, summed
 _MAX_STEPS: Final = 500_000  # of searches in the stack
 _SHORT_TAG: Final = 2 * MAX_ATTRIBUTES  # characters: the shortest attribute has one, and a blank before it

@@ -35,7 +35,7 @@ _MOBILE_REST: Final = 5
 _moment = re.compile(r"\d{1,2}[:.hH時点시]\s?\d{2}|(?<!\d)(?:19|20)\d{2}(?!\d)|\d{1,2}[./-]\s?\d{1,2}[./-]").search
 _address = re.compile(r"[^\s<>\"]@[^\s<>\"]").search
 _dashed = re.compile(r"[\s>*]*[-_=–—*]{2,}\s*([^-_=–—*].{0,60}?)\s*[-_=–—*]{2,}\s*").fullmatch
-_rule = re.compile(r"\s*(?:_{8,}|-{8,}|={8,}|[–—]{5,})\s*").fullmatch
+_rule = re.compile(r"\s*(?:_{8,}|-{8,}|={4,}|[–—]{5,})\s*").fullmatch
 _begins_forward = re.compile(
     r"(?:begin forwarded message|anfang der weitergeleiteten|début du message réexpédié|inicio del mensaje reenviado"
     r"|inizio messaggio inoltrato|início da mensagem|begin doorgestuurd bericht|vidarebefordrat brev)",
@@ -119,7 +119,7 @@ def _is_header(lines: list[str], at: int) -> bool:
 
 
 def _kind_of(line: str) -> str | None:
-    colon = line.replace("：", ":").find(":", 0, _MAX_LABEL)
+    colon = line[:_MAX_LABEL].replace("：", ":").find(":")
     if colon < 1:
         return None
     label = line[:colon].strip(_AROUND_LABEL).lower()

@@ -132,4 +132,6 @@ SELECT child.relname AS name
 FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid JOIN pg_class parent ON parent.oid = inhparent
 WHERE parent.relname = ANY($1)
 """
-_PARTITIONED = "SELECT relname AS name FROM pg_class WHERE relkind = 'p' AND relnamespace = current_schema()::regnamespace"
+_PARTITIONED = (
+    "SELECT relname AS name FROM pg_class WHERE relkind = 'p' AND relnamespace = current_schema()::regnamespace"
+)

@@ -166,8 +166,8 @@ async def _round(service: BenchService, generator: LoadProcess, first: int, coun
 
 
 def _memory_mb(service: BenchService) -> float:
-    found, _ = measure.memory_mb({"mx": [service.pids()["mx-1"]]})
-    return round(found.get("mx", 0.0), 1)
+    """Return the resident memory of the mx process, shared pages included."""
+    return round(measure.resident_mb(service.pids()["mx-1"]), 1)
 
 
 def _zone(key_record: str) -> dict[str, list[str]]:
@@ -199,6 +199,5 @@ def _show(result: Mapping[str, Any], *, as_json: bool) -> None:
         table.add_row(*row)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     console.print(table)
-    console.print(
-        f"signature {result['signature_ms']} ms; sent {result['sent']}, {result['stored']}; checked: {result['checked']}"
-    )
+    found = f"sent {result['sent']}, {result['stored']}; checked: {result['checked']}"
+    console.print(f"signature {result['signature_ms']} ms; {found}")

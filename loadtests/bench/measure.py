@@ -96,6 +96,11 @@ def peaks_mb(roots: Mapping[str, Iterable[int]]) -> dict[str, float]:
     }
 
 
+def resident_mb(pid: int) -> float:
+    """Return the resident memory of one process in MiB, shared pages included (proc(5): VmRSS)."""
+    return _kilobytes(pid, "status", "VmRSS:") / 1024
+
+
 def tree_of(root: int) -> list[int]:
     """Return a process and all its descendants."""
     return sorted(_tree([root], _stats()))

@@ -133,10 +133,9 @@ async def own_service(
     """Run a service; enter from the main thread.
 
     `given` are the operator's settings: process counts, limits and timeouts are kept, paths, URLs and ports are
-    replaced.
-    Without `delivering` the mta processes wait for `start_delivery`; with `tls` the sink offers STARTTLS; with `rsa`
-    mail
-    is signed once, as for a domain without a published Ed25519 key. `zone` holds TXT records for the local DNS responder, by name. Raises what `ops up` raises.
+    replaced. Without `delivering` the mta processes wait for `start_delivery`; with `tls` the sink offers STARTTLS;
+    with `rsa` mail is signed once, as for a domain without a published Ed25519 key. `zone` holds TXT records for the
+    local DNS responder, by name. Raises what `ops up` raises.
     """
     with _folder() as state:
         postgres, valkey = PostgresServer(state), ValkeyServer(state)

@@ -46,13 +46,13 @@ class CertificateShelf:
         self.context.sni_callback = self._choose
 
     async def run(self) -> None:
-        """Reload what changed, until cancelled."""
+        """Reload what changed, until cancelled; the first time after a while, since the start has loaded all."""
         while True:
+            await asyncio.sleep(RELOAD_S)
             try:
                 await self.reload()
             except (DatabaseUnavailable, OSError) as error:
                 _log.warning("certificates not read", error=repr(error))
-            await asyncio.sleep(RELOAD_S)
 
     async def reload(self) -> None:
         """Read new and renewed certificates; forget those of removed hosts."""

@@ -29,6 +29,7 @@ from engine.store.rate_limits import RateLimiter
 from engine.store.resolver import Resolver
 from mta.inbound import counters
 from mta.inbound.limits import UnknownRecipientLimit
+from mta.inbound.policy_server import PolicyServer
 from mta.inbound.receive import IncomingMessages
 from mta.inbound.scanning.scan import MessageScanner
 from mta.inbound.server import InboundServer
@@ -49,6 +50,7 @@ class InboundServices(Struct):
     receiver: Receiver
     stamps: Stamps
     server: InboundServer
+    policies: PolicyServer
     rate: Rate
 
 
@@ -72,12 +74,15 @@ async def open_services(settings: Settings, certificate: Path, key: Path, *, nam
         unknown=UnknownRecipientLimit(RateLimiter(client)),
     )
     stamps = Stamps(pool, lookup.caches)
-    return InboundServices(pool, client, resolver, scanner, receiver, stamps, server, rate)
+    return InboundServices(
+        pool, client, resolver, scanner, receiver, stamps, server, PolicyServer(pool, settings), rate
+    )
 
 
 async def close_services(services: InboundServices, grace_s: float) -> None:
     """Drain the server for up to `grace_s` seconds, wait for messages that are being stored, and close."""
     await services.server.drain(grace_s)
+    await services.policies.stop()
     metrics.TALLY.write()
     await services.receiver.drain()
     await services.scanner.close()
@@ -100,6 +105,7 @@ async def run(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     services = await open_services(settings, certificate, key, name=name)
     services.server.start(given)
+    await services.policies.start(settings.mx_host)
     gc.freeze()  # the collector need not scan modules that stay loaded
     gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default collects 70 times as often
     socket_activation.tell_ready()
@@ -124,6 +130,7 @@ async def _background(services: InboundServices, name: str) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(ProcessRegistration(services.pool, kind="mx", name=name, figures=figures).run())
         tasks.create_task(services.stamps.run())
+        tasks.create_task(services.policies.shelf.run())
         tasks.create_task(_write_metrics(services.server))
 
 

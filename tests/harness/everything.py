@@ -9,6 +9,7 @@ import asyncpg
 import orjson
 from msgspec import Struct, field
 
+from engine.areas.analytics import delivery
 from engine.areas.statistics import jobs as figures
 from engine.base import clock, ids
 from engine.base.scopes import SCOPES
@@ -152,6 +153,7 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
     message, hook, event = (uuid_in(estate.things[name]) for name in ("message", "webhook", "event"))
     domain = uuid_in(estate.things["domain"])
     await figures.count_ahead(pool, everything=True)
+    await delivery.count_ahead(pool, everything=True)
     async with pool.acquire() as connection, connection.transaction():
         for statement, arguments in (
             ("INSERT INTO account_days (account_id, day, delivered) VALUES ($1, '2026-01-01', 1)", (account,)),

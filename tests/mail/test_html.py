@@ -43,6 +43,8 @@ class Judge(HTMLParser):
 
     def judge(self, tag: str, name: str, value: str) -> None:
         plain = re.sub(r"[\x00-\x20]+", "", value).lower()
+        if name in {"alt", "title"}:  # shown as text
+            return
         if name.startswith("on") or name in LOADING or "javascript:" in plain or "vbscript:" in plain:
             self.faults.append(f"{tag} {name}={value}")
         elif name == "src":

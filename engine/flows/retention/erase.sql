@@ -99,6 +99,10 @@ DELETE FROM report_mails WHERE id IN (SELECT id FROM report_mails WHERE account_
 -- Delete the next $2 rows of DMARC reports about account $1.
 DELETE FROM dmarc_rows WHERE ctid = ANY (ARRAY(SELECT ctid FROM dmarc_rows WHERE account_id = $1 LIMIT $2));
 
+-- name: erase_deliveries
+-- Delete the next $2 groups of delivery counts of account $1, with their histograms.
+DELETE FROM delivery_groups WHERE id = ANY (ARRAY(SELECT id FROM delivery_groups WHERE account_id = $1 LIMIT $2 / 10));
+
 -- name: leavers
 -- Lock and return the people on account $1 who are on no other account, with their addresses.
 SELECT u.id, u.email FROM members m JOIN users u ON u.id = m.user_id
@@ -150,6 +154,8 @@ WITH template AS (DELETE FROM templates WHERE account_id = $1),
      suspension AS (DELETE FROM suspensions WHERE account_id = $1),
      tail AS (DELETE FROM tail_slots WHERE account_id = $1),
      lead AS (DELETE FROM leads WHERE account_id = $1),
+     delivery_count AS (DELETE FROM delivery_counts WHERE account_id = $1),
+     changed AS (UPDATE cache_changes SET account_id = NULL WHERE account_id = $1),
      dmarc_report AS (DELETE FROM dmarc_reports WHERE account_id = $1),
      tls_report AS (DELETE FROM received_tls_reports WHERE account_id = $1),
      tls_row AS (DELETE FROM received_tls_rows WHERE account_id = $1),
@@ -167,6 +173,7 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1
     OR EXISTS (SELECT 1 FROM inbound_recent WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM report_mails WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM dmarc_rows WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM delivery_groups WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM accounts WHERE parent_id = $1) AS something;
 
 -- name: erase_head

@@ -18,6 +18,7 @@ import structlog
 from msgspec import Struct, field
 
 from engine.areas.account.rules import retention_days
+from engine.areas.analytics import delivery
 from engine.areas.emails.types import IDEMPOTENCY_DAYS
 from engine.areas.statistics import jobs as figures
 from engine.areas.statistics.rules import KEPT_DAYS, QUARTER, quarter_of
@@ -133,7 +134,7 @@ async def purge(
         keepers = await _KEEPERS.fetch(connection)
         longest = _longest(keepers)
         before = at if everyone else at - SWEEP_EVERY
-        purged = Purged(finished=await figures.count_ahead(pool, everything=True, budget_s=budget_s))
+        purged = Purged(finished=await _counted(pool, budget_s))
         while purged.finished and (due := await _DUE.fetch(connection, before, MAX_ACCOUNTS)):
             unsent = await _unsent(connection, at)
             for one in due:
@@ -147,6 +148,13 @@ async def purge(
         await _DELETE_PLATFORM_DAYS.execute(connection, at.date() - timedelta(days=KEPT_DAYS))
         purged.partitions = await purge_weeks.drop(connection, at, longest=longest, shortest=_shortest(keepers))
         return purged
+
+
+async def _counted(pool: asyncpg.Pool, budget_s: float) -> bool:
+    """Count everything from the logs before parts of them are deleted; return False if the budget ended before."""
+    return await figures.count_ahead(pool, everything=True, budget_s=budget_s) and await delivery.count_ahead(
+        pool, everything=True, budget_s=budget_s
+    )
 
 
 async def outlook(pool: asyncpg.Pool, at: datetime) -> Outlook:
