@@ -10,7 +10,7 @@ from api.areas.inbound_messages.records import READ, WHAT, fields_of, message_of
 from api.areas.inbound_messages.schemas import (
     ReceivedCount,
     ReceivedCountQuery,
-    ReceivedHeader,
+    ReceivedHeaderField,
     ReceivedMessageDetail,
     ReceivedMessagePage,
     ReceivedMessagesQuery,
@@ -135,7 +135,7 @@ def detail_of(row: ReceivedSingleRow, mime: bytes) -> ReceivedMessageDetail:
         html=found.html,
         html_omitted=found.html_omitted,
         reply_text=found.reply_text,
-        headers=[ReceivedHeader(one.name, one.value) for one in found.headers],
+        headers=[ReceivedHeaderField(one.name, one.value) for one in found.headers],
         envelope_from=row.envelope_from,
         remote_ip=row.remote_ip,
         helo=row.helo,
@@ -150,9 +150,9 @@ OPERATIONS = (
         path="/v1/inbound/messages",
         tag="Inbound",
         summary="List received messages",
-        note="Newest first. `nextCursor` is given on the last page too, so that a later request can go on from there: "
-        "stop when `hasMore` is false. `search` and `body` read messages one by one; narrow them by time or address in "
-        "a large mailbox.",
+        note="Newest first. `nextCursor` is given on the last page too: stop when `hasMore` is false. `search` and "
+        "`body` read messages one by one; narrow them by time or address in a large mailbox. To miss no message, "
+        "follow `inbound.received` in `GET /v1/events?after=`: the log has no gaps, while the clocks of hosts differ.",
         access=Access.KEY,
         scopes=READ,
         query=ReceivedMessagesQuery,

@@ -25,15 +25,15 @@ _NAMES: Final = {
 }  # fmt: skip
 
 
-class _Detail(Struct):
+class _ReceivedDetail(Struct):
     inbound_message_id: str
 
 
-class _Payload(Struct):
-    detail: _Detail
+class _ReceivedPayload(Struct):
+    detail: _ReceivedDetail
 
 
-_PAYLOAD = msgspec.json.Decoder(_Payload)
+_PAYLOAD = msgspec.json.Decoder(_ReceivedPayload)
 
 
 class PostBodies:
