@@ -12,13 +12,13 @@ from engine.mail.dkim import SigningKey, generate_rsa, load, public_txt
 from engine.store.resolver import Answered, Mx, NoData, Records
 from loadtests.bench.readers.cases import SIZE_BYTES, FunctionCase
 from mta.inbound.authentication import dmarc_record, spf_record
-from mta.inbound.authentication.judge import ReceivedEnvelope, authenticate
+from mta.inbound.authentication.judge import MessageOrigin, authenticate
 from mta.inbound.authentication.public_keys import MAX_KEY_RECORD, parse_key
 
 HEAD: Final = b"From: a@b.test\r\nTo: c@d.test\r\n\r\n"
 BODY_BYTES: Final = 10 * 1024 * 1024
 _FOREVER: Final = float("inf")
-_ENVELOPE: Final = ReceivedEnvelope("2001:db8::1", "mx.b.test", f"{'a' * 64}@b.test", "mx.test")
+_ENVELOPE: Final = MessageOrigin("2001:db8::1", "mx.b.test", f"{'a' * 64}@b.test", "mx.test")
 
 
 class FixedDns:
