@@ -15,15 +15,15 @@ from engine.mail.authentication_results import AuthenticationVerdicts, results_t
 from engine.mail.dkim import sign
 from engine.store.resolver import Resolver
 from mta.inbound.authentication import dkim, spf
-from mta.inbound.authentication.judge import MAX_INLINE, ReceivedEnvelope, authenticate
+from mta.inbound.authentication.judge import MAX_INLINE, MessageOrigin, authenticate
 from ops.local.dns import DnsBehaviour, Responder
 from tests.harness.patience import PATIENCE_S
 from tests.mta.inbound.authentication.signing import ED, RECORDS, RELAY, RSA
 
 NOW: Final = int(time.time())
 MAIL: Final = b"From: Ann <ann@shop.test>\r\nTo: bob@x.test\r\nSubject: Hello\r\n\r\nHello Bob,\r\nthe second line.\r\n"
-ENVELOPE: Final = ReceivedEnvelope("192.0.2.7", "mx.shop.test", "bounce@shop.test", "mx.us.test")
-STRANGER: Final = ReceivedEnvelope("198.51.100.9", "mx.evil.test", "x@evil.test", "mx.us.test")
+ENVELOPE: Final = MessageOrigin("192.0.2.7", "mx.shop.test", "bounce@shop.test", "mx.us.test")
+STRANGER: Final = MessageOrigin("198.51.100.9", "mx.evil.test", "x@evil.test", "mx.us.test")
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ async def test_forwarded_mail_passes_by_its_signature_and_its_chain(resolver: Re
 
 
 async def test_a_null_sender_is_judged_by_its_helo_name(resolver: Resolver) -> None:
-    envelope = ReceivedEnvelope("192.0.2.7", "mx.shop.test", "", "mx.us.test")
+    envelope = MessageOrigin("192.0.2.7", "mx.shop.test", "", "mx.us.test")
 
     verdicts = await authenticate(MAIL, envelope, resolver, at=NOW)
 
@@ -178,7 +178,7 @@ def test_any_octets_have_verdicts(message: bytes, helo: str, sender: str, ip: st
     async def judged() -> AuthenticationVerdicts:
         resolver = Resolver((HostPort("127.0.0.1", 1),), query_timeout_s=0.2, budget_s=0.2)
         try:
-            return await authenticate(message, ReceivedEnvelope(ip, helo, sender, "mx.us.test"), resolver, at=NOW)
+            return await authenticate(message, MessageOrigin(ip, helo, sender, "mx.us.test"), resolver, at=NOW)
         finally:
             await resolver.close()
 
