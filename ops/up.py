@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from engine.base.settings import PROCESSES, BadSetting, HostPort, Loaded, Settings, variable
+from engine.base.settings import BadSetting, HostPort, Loaded, Settings, runs_everything, variable
 from engine.store.socket_activation import WrongSockets
 from mta.outbound.source_ips.addresses import check_sources
 from ops import control, log_levels, process_specs, rolling
@@ -159,7 +159,7 @@ async def _start_all(
 
 def _runs_local_peers(settings: Settings) -> bool:
     """Return True if this host runs the local DNS responder and sink: in local mode, with all processes here."""
-    return settings.delivery == "local" and set(settings.processes) == set(PROCESSES)
+    return settings.delivery == "local" and runs_everything(settings)
 
 
 async def _run_until_signal(supervisor: Supervisor, state: Path, console: UpConsole, first: asyncio.Event) -> None:
@@ -227,7 +227,7 @@ def _filled(loaded: Loaded, state: Path, urls: Mapping[str, str]) -> Settings:
     """Return the complete settings for the child processes: URLs, pepper, and in local mode the local DNS."""
     given = loaded.settings
     found: dict[str, Any] = {"state": state, "key_pepper": given.key_pepper or kept_pepper(state), **urls}
-    if given.delivery == "local" and set(given.processes) == set(PROCESSES):
+    if given.delivery == "local" and runs_everything(given):
         if loaded.origin["dns_servers"] == "default":
             found["dns_servers"] = (HostPort(process_specs.LOOPBACK, given.dns_port),)
         if loaded.origin["allow_private_mx"] == "default":

@@ -3,9 +3,8 @@
 import asyncio
 import contextlib
 import random
-import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from ipaddress import ip_address
 from typing import TypeVar
@@ -48,9 +47,8 @@ _NOTHING = NoData(0.0)
 class Router:
     """Routes by domain, cached as long as the records behind them.
 
-    `own_names` are host names of this service: where one is listed as MX, it and everything not more preferred
-    is left out (RFC 5321 5.1). `listening` says that this service takes connections on `port`: then an MX with an
-    address of ours is ours, whatever it is called. `simulator` is where its own domain goes, before DNS is asked.
+    `own_names` are host names of this service if it takes no mail: where one is listed as MX, it and everything not
+    more preferred is left out (RFC 5321 5.1). `simulator` is where its own domain goes, before DNS is asked.
     `rng` orders equals: hosts of one preference, addresses of one host.
     """
 
@@ -61,7 +59,6 @@ class Router:
         port: int,
         allow_private: bool = False,
         own_names: Iterable[str] = (),
-        listening: bool = False,
         simulator: Route | None = None,
         rng: random.Random | None = None,
         capacity: int = 50_000,
@@ -71,7 +68,6 @@ class Router:
         self._port = port
         self._allow_private = allow_private
         self._own_names = frozenset(name.lower() for name in own_names)
-        self._listening = listening
         self._simulator = simulator
         self._rng = rng or random.Random()
         self._clock = clock
@@ -84,16 +80,15 @@ class Router:
         """Make the router of a process. Live: the remote port, public hosts only. Local: everything goes to the
         built-in sink's port. `simulator_port` is the process's own; pass none to look up routes only.
 
-        Another mail server on the same host may listen on the remote port, so the addresses of this host count as our
-        own only where our own MX server has that port.
+        Where the service takes mail itself, its host is a destination like any other: its MX stores mail and relays
+        none, so that mail to it can't loop.
         """
         local = settings.delivery == "local"
         return cls(
             resolver,
             port=settings.sink_port if local else settings.smtp_port,
             allow_private=local or settings.allow_private_mx,
-            own_names=() if local else own_names(settings),
-            listening=not local and settings.mx_port == settings.smtp_port,
+            own_names=() if local or settings.mx_workers else own_names(settings),
             simulator=_simulator(settings.mail_host, simulator_port),
         )
 
@@ -151,12 +146,7 @@ class Router:
         self, name: str, chosen: Sequence[Mx], until: float, *, implicit: bool = False, authentic: bool = False
     ) -> "_RoutePlan":
         """Look up the addresses of all chosen hosts at once and keep those that can be used."""
-        ours = self._own_names if self._listening else ()
-        looked_up = await self._addresses([*(mx.host for mx in chosen), *ours])
-        if self._listening:
-            chosen = self._before_ourselves(chosen, looked_up)
-            if not chosen:
-                return self._loops_back(name)
+        looked_up = await self._addresses([mx.host for mx in chosen])
         hosts: dict[str, _ResolvedHost] = {}
         failure: str | None = None
         refused = False
@@ -183,13 +173,6 @@ class Router:
         else:
             text = f"None of the mail hosts of {name} has an address"
         return self._refuse("5.4.4", text, NEGATIVE_TTL_S)
-
-    def _before_ourselves(self, chosen: Sequence[Mx], found: "Mapping[str, _Addresses]") -> Sequence[Mx]:
-        """The hosts more preferred than any that has an address of ours. Should our own name not be found just now,
-        it is as if we had none: the worst is a connection to ourselves, where such mail is refused."""
-        own = {ip for name in self._own_names for ip in (*found[name].ipv4, *found[name].ipv6)}
-        places = [mx.preference for mx in chosen if any(ip in own or is_here(ip) for ip in found[mx.host].all)]
-        return [mx for mx in chosen if mx.preference < min(places)] if places else chosen
 
     async def _addresses(self, names: Sequence[str]) -> "dict[str, _Addresses]":
         """The addresses of all hosts, looked up at once: no task and no time-out of their own for what others may
@@ -257,18 +240,6 @@ def own_names(settings: Settings) -> frozenset[str]:
     return frozenset({settings.mail_host.lower(), *(one.name for one in settings.source_ips if one.name is not None)})
 
 
-def is_here(ip: str) -> bool:
-    """Return True for an address of this host: the kernel would send from the same address. No packet is sent."""
-    try:
-        if ip_address(ip).is_loopback:
-            return True
-        with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_DGRAM) as asked:
-            asked.connect((ip, 9))
-            return bool(asked.getsockname()[0] == ip)
-    except (OSError, ValueError):  # no route to it, so it is not an address of this host
-        return False
-
-
 class _Addresses(Struct, frozen=True):
     ipv4: tuple[str, ...]
     ipv6: tuple[str, ...]
@@ -276,10 +247,6 @@ class _Addresses(Struct, frozen=True):
     failure: str | None
     authentic: bool = False
     canonical: str | None = None
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        return self.ipv4 + self.ipv6
 
 
 class _ResolvedHost(Struct, frozen=True):

@@ -5,7 +5,7 @@ import json
 import urllib.error
 import urllib.request
 
-from engine.base.settings import PROCESSES, Settings, variable
+from engine.base.settings import Settings, runs_everything, variable
 from ops import process_specs
 from ops.doctor.finding import DoctorFinding, bad, describe_error, good
 
@@ -90,7 +90,7 @@ async def _greets(settings: Settings, name: str, address: tuple[str, int], proce
 
 async def sink(settings: Settings) -> list[DoctorFinding]:
     """Check that the local sink sends an SMTP greeting."""
-    if set(settings.processes) != set(PROCESSES):
+    if not runs_everything(settings):
         return [good("sink", "not on this host: local mode runs a sink only where all processes run")]
     where = f"{process_specs.LOOPBACK}:{settings.sink_port}"
     try:

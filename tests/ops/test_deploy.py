@@ -105,7 +105,7 @@ def test_a_port_that_nothing_serves_is_not_opened() -> None:
     enabled = re.findall(r"systemctl enable .*", (DEPLOY / "README.md").read_text("utf-8"))
     names = {name for line in enabled for name in re.findall(r"waybill-(\w+)\.socket", line)}
 
-    assert names == set(sockets.KNOWN) - {sockets.SMTP}
+    assert names == set(sockets.KNOWN)
     assert names == set(process_specs.socket_names(Settings()))
 
 

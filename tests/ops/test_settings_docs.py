@@ -36,7 +36,7 @@ def test_every_setting_belongs_to_one_group() -> None:
         ("max_message_bytes", "bytes", str(40 * 2**20), ("api", "relay")),
         ("delivery", "local or live", "local", ("all",)),
         ("allow_private_webhooks", "true or false", "unset", ("api", "worker")),
-        ("dns_servers", "list of host:port", "unset", ("api", "mta", "worker")),
+        ("dns_servers", "list of host:port", "unset", ("api", "mx", "mta", "worker")),
     ],
 )
 def test_type_unit_default_and_readers_are_told(field: str, kind: str, default: str, readers: tuple[str, ...]) -> None:

@@ -126,7 +126,7 @@ def test_a_host_runs_what_it_is_told_to_and_always_shows_its_figures(
 
 @pytest.mark.parametrize("chosen", ["api,mat", "api,api", ","])
 def test_a_process_that_does_not_exist_is_refused(chosen: str) -> None:
-    with pytest.raises(BadSetting, match=r"WAYBILL_PROCESSES is .* different ones of api, relay, mta, worker"):
+    with pytest.raises(BadSetting, match=r"WAYBILL_PROCESSES is .* different ones of api, relay, mx, mta, worker"):
         load({"WAYBILL_PROCESSES": chosen, **HOSTS})
 
 

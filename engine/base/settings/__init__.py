@@ -3,6 +3,7 @@
 `fields` declares the settings, `values` converts them from and to text, `checks` validates them, `loading` reads them.
 """
 
+from engine.base.settings.checks import runs_everything
 from engine.base.settings.fields import MEBIBYTE, PROCESSES, SECRETS, Settings
 from engine.base.settings.loading import Loaded, load, shown, to_environ, unknown_setting
 from engine.base.settings.values import PREFIX, BadSetting, HostPort, SocketAddress, SourceIp, text_of, variable
@@ -19,6 +20,7 @@ __all__ = [
     "SocketAddress",
     "SourceIp",
     "load",
+    "runs_everything",
     "shown",
     "text_of",
     "to_environ",

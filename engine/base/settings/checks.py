@@ -67,6 +67,11 @@ def check(settings: Settings) -> None:
         raise BadSetting(f"{variable('shards')} is {settings.shards}; it must be at most 65536")
 
 
+def runs_everything(settings: Settings) -> bool:
+    """Return True if this host runs the whole service; incoming mail may be left out."""
+    return {*settings.processes, "mx"} == set(PROCESSES)
+
+
 def _check_processes(settings: Settings) -> None:
     unknown = [name for name in settings.processes if name not in PROCESSES]
     if unknown or not settings.processes or len(set(settings.processes)) < len(settings.processes):
@@ -75,7 +80,7 @@ def _check_processes(settings: Settings) -> None:
             f"{', '.join(PROCESSES)}"
         )
     own = [variable(field) for field in ("database_url", "redis_url") if getattr(settings, field) is None]
-    if own and set(settings.processes) != set(PROCESSES):
+    if own and not runs_everything(settings):
         raise BadSetting(
             f"{variable('processes')} leaves some processes to other hosts, but without {' and '.join(own)} this host "
             "uses an embedded database that they can't reach; set the same URLs and the same "

@@ -48,8 +48,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     mx_host: str = "127.0.0.1"
     """mx: Address that the server for incoming mail listens on."""
     mx_port: int = 2525
-    """mx, mta: Port of the server for incoming mail. Set it to 25 for mail from the internet, or forward port 25 to it;
-    where it equals `smtp_port`, an mta never delivers to an address of this host, which would be itself."""
+    """mx: Port of the server for incoming mail. Set it to 25 for mail from the internet, or forward port 25 to it."""
     policy_port: int = 443
     """api, worker: Port at which the MTA-STS policy hosts of customers' domains are checked for a certificate."""
     acme_directory: str | None = None
@@ -79,7 +78,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     relay_workers: int = 1
     """up: Number of relay processes on this host; 0: no SMTP submission."""
     mx_workers: int = 1
-    """up: Number of mx processes on this host; 0: no incoming mail."""
+    """up, mta: Number of mx processes on this host; 0, the same on all hosts: the service takes no mail, and mail to
+    domains whose MX is this host bounces."""
     delivery: Literal["local", "live"] = "local"
     """all: `local` delivers all mail to the sink on this machine, `live` to the recipients' mail servers."""
     dns_servers: tuple[HostPort, ...] = ()
@@ -181,8 +181,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     drain_s: float = 20.0
     """all: Time that a process has to finish its work when it is told to stop."""
     tls_cert: Path | None = None
-    """relay, mx: PEM file with the certificate chain for SMTP submission and incoming mail; unset: self-signed, for
-    submission in local mode only."""
+    """relay, mx: PEM file with the certificate chain for SMTP submission and incoming mail; unset: self-signed; in live
+    mode there is then no submission."""
     tls_key: Path | None = None
     """relay, mx: PEM file with the key of that certificate."""
     relay_sessions: int = 2_000
