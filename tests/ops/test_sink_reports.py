@@ -16,7 +16,7 @@ from ops.local.report_sender import ReportSender
 from ops.local.sink import Sink
 
 PATH = return_path(b"k" * 32, ids.uuid7(), 0, "bounces.mail.test")
-MAIL = b"From: shop@a.test\r\nSubject: Hello\r\nMessage-ID: <x@a.test>\r\n\r\nHello!\r\n"
+MAIL = b"From: shop@a.test\r\nSubject: Hello\r\nMessage-ID: <first@a.test>\r\n\r\nHello!\r\n"
 
 
 class Circle(Struct):
@@ -51,7 +51,7 @@ async def test_a_late_bounce_goes_to_the_return_path(circle: Circle) -> None:
     (report,) = circle.mx.messages
     assert (report.sender, report.recipients) == ("", (PATH,))
     read = read_delivery_report(report.content)
-    assert (read.kind, read.message_id) == (ReportKind.BOUNCE, "x@a.test")
+    assert (read.kind, read.message_id) == (ReportKind.BOUNCE, "first@a.test")
     assert [(one.address, one.action, one.status) for one in read.recipients] == [
         ("latebounce+1@people.test", Action.FAILED, "5.1.1"),
     ]  # fmt: skip
@@ -64,7 +64,7 @@ async def test_a_complaint_goes_to_the_return_path(circle: Circle) -> None:
     read = read_feedback_report(circle.mx.messages[0].content)
     assert read is not None
     assert (read.type, read.return_path, read.recipients) == (FeedbackType.ABUSE, PATH, ("Complain@people.test",))
-    assert read.messages[0].message_id == "x@a.test"
+    assert read.messages[0].message_id == "first@a.test"
 
 
 async def test_other_senders_get_no_report_so_that_nothing_loops(

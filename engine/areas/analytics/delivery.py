@@ -14,7 +14,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.analytics import delivery_rules
-from engine.areas.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, GroupKey, Recorded
+from engine.areas.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, Recorded
 from engine.areas.analytics.histogram import percentile
 from engine.areas.analytics.rules import KEPT_DAYS
 from engine.areas.analytics.types import DeliveryRow, DeliverySums, DeliveryWanted, GroupBy
@@ -26,9 +26,9 @@ from engine.store.row_sets import Column, RowSet
 # Counting 2,000 events takes about 30 ms: a reader does that itself. More wait for the worker.
 MANY_EVENTS = 2_000
 BUSY_EVERY, QUIET_EVERY = timedelta(seconds=20), timedelta(minutes=10)
-MAX_EVENTS = 5_000  # per transaction: memory, and the time for which the account's record is locked
+MAX_EVENTS = 20_000  # per transaction: 20 MB, and the second for which the account's record is locked
 BUDGET_S = 20.0
-MAX_FORGOTTEN = 500  # groups per statement, each with up to 1,250 buckets
+MAX_FORGOTTEN = 5_000  # groups per statement
 _SKEW = timedelta(days=1)  # the largest difference between the clocks of hosts that write one log
 _IN_THREAD = 500  # events; fewer cost less than 2 ms
 
@@ -58,26 +58,22 @@ class _TimeCount(Struct, frozen=True):
     samples: int
 
 
-class _GroupRow(Struct, frozen=True):
-    key: GroupKey
-    counts: GroupCounts
+class SampleCount(Struct, frozen=True):
+    """What is added to one bucket of a group's histogram."""
 
-
-class _SampleRow(Struct, frozen=True):
-    key: GroupKey
+    tag: str
+    day: date
+    domain: str
+    stream: str
+    from_domain: str
     bucket: int
     samples: int
 
 
-def _of(part: str, name: str, kind: str) -> Column:
-    return Column(name, kind, value=lambda row: getattr(getattr(row, part), name))
-
-
-_KEY = [_of("key", "tag", "text"), _of("key", "day", "date")]
-_KEY += [_of("key", name, "text") for name in ("domain", "stream", "from_domain")]
-_COUNTS = [_of("counts", name, "integer") for name in ("deliveries", "delivered", "bounced", "failed", "complained")]
-COUNTED = RowSet("counted", _GroupRow, *_KEY, *_COUNTS)
-SAMPLE = RowSet("sample", _SampleRow, *_KEY, Column("bucket", "smallint"), Column("samples", "integer"))
+_KEY = [Column(name) for name in ("tag", "day", "domain", "stream", "from_domain")]
+_COUNTS = [Column(name, "integer") for name in ("deliveries", "delivered", "bounced", "failed", "complained")]
+COUNTED = RowSet("counted", GroupCounts, *_KEY, *_COUNTS)
+SAMPLE = RowSet("sample", SampleCount, *_KEY, Column("bucket", "smallint"), Column("samples", "integer"))
 
 _SQL = Queries.beside(__file__, "delivery.sql")
 _OPEN = _SQL.command("open_counts")
@@ -167,17 +163,16 @@ async def _recorded(connection: Conn, events: Sequence[CountedEvent]) -> Recorde
     return Recorded(messages, accepted, recipients, history)
 
 
-async def _add(connection: Conn, account: UUID, groups: Mapping[GroupKey, GroupCounts]) -> None:
+async def _add(connection: Conn, account: UUID, groups: Sequence[GroupCounts]) -> None:
     if not groups:
         return
     samples = [
-        _SampleRow(key, bucket, count)
-        for key, counts in groups.items()
-        for bucket, count in counts.samples.items()
+        SampleCount(one.tag, one.day, one.domain, one.stream, one.from_domain, bucket, count)
+        for one in groups
+        for bucket, count in one.samples.items()
         if count
     ]
-    rows = [_GroupRow(key, counts) for key, counts in groups.items()]
-    await _ADD.run(connection, COUNTED.of(rows), SAMPLE.of(samples), account=account)
+    await _ADD.run(connection, COUNTED.of(groups), SAMPLE.of(samples), account=account)
 
 
 async def rows(
@@ -220,7 +215,8 @@ async def forget(source: Source, before: date) -> None:
     """Delete the counts of days before `before`."""
     gone = MAX_FORGOTTEN
     while gone == MAX_FORGOTTEN:
-        gone = int((await _FORGET.execute(source, before, MAX_FORGOTTEN)).rpartition(" ")[2])
+        (row,) = await _FORGET.records(source, before, MAX_FORGOTTEN)
+        gone = row["groups"]
 
 
 def _first_id(messages: Sequence[UUID]) -> UUID:

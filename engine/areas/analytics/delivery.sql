@@ -30,10 +30,10 @@ SELECT h.seq - coalesce(c.counted_seq, 0) AS events
 FROM account_heads h LEFT JOIN delivery_counts c ON c.account_id = h.account_id WHERE h.account_id = $1;
 
 -- name: events_after
--- Return the events about deliveries of account $1 after seq $2 up to seq $3, none with an id below $4. Payloads are cut
--- where they may be long; the recipient stands at their beginning.
+-- Return the events about deliveries of account $1 after seq $2 up to seq $3, none with an id below $4. Payloads are left
+-- out or cut where they are not needed whole; the recipient stands at their beginning.
 SELECT seq, type, message_id, occurred_at,
-       CASE WHEN type = 'bounced' OR length(payload) < 1000 THEN payload ELSE left(payload, 1000) END AS payload
+       CASE type WHEN 'accepted' THEN '' WHEN 'bounced' THEN payload ELSE left(payload, 1000) END AS payload
 FROM events
 WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND id >= $4 AND message_id IS NOT NULL
   AND type IN ('accepted', 'delivered', 'bounced', 'failed', 'complained')
@@ -118,5 +118,11 @@ WHERE g.account_id = $1 AND g.day BETWEEN $2 AND $3 AND g.domain = '' AND ($4 = 
 GROUP BY g.tag, t.bucket HAVING sum(t.samples) > 0;
 
 -- name: forget_groups
--- Delete at most $2 groups of days before $1, with their histograms.
-DELETE FROM delivery_groups WHERE id = ANY (ARRAY(SELECT id FROM delivery_groups WHERE day < $1 LIMIT $2));
+-- Delete at most $2 groups of days before $1, with their histograms; return how many groups there were.
+WITH gone AS (
+    DELETE FROM delivery_groups WHERE id = ANY (ARRAY(SELECT id FROM delivery_groups WHERE day < $1 LIMIT $2))
+    RETURNING id
+), times AS (
+    DELETE FROM delivery_times WHERE group_id IN (SELECT id FROM gone)
+)
+SELECT count(*) AS groups FROM gone;

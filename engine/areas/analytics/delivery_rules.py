@@ -1,7 +1,6 @@
 """Compute from events of an account log what they add to the counts of deliveries. Pure."""
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from uuid import UUID
@@ -36,25 +35,31 @@ class CountedMessage(Struct, frozen=True):
     tags: list[str]
 
 
-class GroupKey(Struct, frozen=True):
-    """What a row of counts is for; `tag` and `domain` are "" in the sums over all tags and all domains."""
+GroupKey = tuple[str, date, str, str, str]  # tag, day, domain, stream, from_domain
+
+
+class GroupCounts(Struct):
+    """What is added to the counts of a group; `samples` by bucket of the histogram.
+
+    `tag` and `domain` are "" in the sums over all tags and all domains.
+    """
 
     tag: str
     day: date
     domain: str
     stream: str
     from_domain: str
-
-
-class GroupCounts(Struct):
-    """What is added to the counts of a group; `samples` by bucket of the histogram."""
-
     deliveries: int = 0
     delivered: int = 0
     bounced: int = 0
     failed: int = 0
     complained: int = 0
-    samples: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    samples: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> bool:
+        """Return True if anything is added."""
+        return bool(self.deliveries or self.delivered or self.bounced or self.failed or self.complained or self.samples)
 
 
 class Recorded(Struct, frozen=True):
@@ -70,9 +75,9 @@ class Recorded(Struct, frozen=True):
     history: Mapping[UUID, Sequence[CountedEvent]]
 
 
-def counted(events: Iterable[CountedEvent], recorded: Recorded, since: date) -> dict[GroupKey, GroupCounts]:
+def counted(events: Iterable[CountedEvent], recorded: Recorded, since: date) -> list[GroupCounts]:
     """Return what the events add, by group. Messages accepted before day `since`, or erased, do not count."""
-    groups: dict[GroupKey, GroupCounts] = defaultdict(GroupCounts)
+    groups: dict[GroupKey, GroupCounts] = {}
     for event in events:
         message = recorded.messages.get(event.message_id)
         accepted = recorded.accepted.get(event.message_id)
@@ -85,9 +90,9 @@ def counted(events: Iterable[CountedEvent], recorded: Recorded, since: date) -> 
             continue
         recipient = recipient_of(event, recorded)
         if recipient is not None:
-            own = list(_groups(groups, message, accepted.date(), _domain(recipient)))
+            own = _groups(groups, message, accepted.date(), _domain(recipient))
             _settle(own, event, recipient, recorded)
-    return {key: one for key, one in groups.items() if one != GroupCounts()}
+    return [one for one in groups.values() if one.changed]
 
 
 def _settle(groups: Sequence[GroupCounts], event: CountedEvent, address: str, recorded: Recorded) -> None:
@@ -98,14 +103,15 @@ def _settle(groups: Sequence[GroupCounts], event: CountedEvent, address: str, re
             bucket = bucket_of((event.occurred_at - accepted) // _MILLISECOND)
             for group in groups:
                 group.delivered += 1
-                group.samples[bucket] += 1
+                group.samples[bucket] = group.samples.get(bucket, 0) + 1
         case EventType.BOUNCED:
             delivered = _delivered_before(event, address, recorded) if is_late(event) else None
             for group in groups:
                 group.bounced += 1
                 if delivered is not None:
+                    bucket = bucket_of((delivered - accepted) // _MILLISECOND)
                     group.delivered -= 1
-                    group.samples[bucket_of((delivered - accepted) // _MILLISECOND)] -= 1
+                    group.samples[bucket] = group.samples.get(bucket, 0) - 1
         case EventType.FAILED:
             for group in groups:
                 group.failed += 1
@@ -144,15 +150,19 @@ def _delivered_before(event: CountedEvent, address: str, recorded: Recorded) -> 
     return delivered
 
 
-def _groups(
-    groups: dict[GroupKey, GroupCounts], message: CountedMessage, day: date, domain: str
-) -> Iterable[GroupCounts]:
-    """Yield the groups in which a delivery counts."""
+def _groups(groups: dict[GroupKey, GroupCounts], message: CountedMessage, day: date, domain: str) -> list[GroupCounts]:
+    """Return the groups in which a delivery counts: its domain, each tag, and each tag with its domain."""
     stream, from_domain = message.stream, message.from_domain
-    yield groups[GroupKey("", day, domain, stream, from_domain)]
+    keys = [("", day, domain, stream, from_domain)]
     for tag in dict.fromkeys(message.tags):
-        yield groups[GroupKey(tag, day, "", stream, from_domain)]
-        yield groups[GroupKey(tag, day, domain, stream, from_domain)]
+        keys += (tag, day, "", stream, from_domain), (tag, day, domain, stream, from_domain)
+    found = []
+    for key in keys:
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = GroupCounts(*key)
+        found.append(group)
+    return found
 
 
 def _domain(address: str) -> str:
