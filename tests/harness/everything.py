@@ -127,8 +127,8 @@ async def _receive(pool: asyncpg.Pool, estate: Estate) -> None:
     estate.things["received"] = ids.format_id(ids.Kind.RECEIVED, row["id"])
     estate.things["received_attachment"] = orjson.loads(row["attachments"])[0]["id"]
     await pool.execute(
-        "INSERT INTO inbound_forwards (message_id, account_id, forward_to, due_at) VALUES ($1, $2, 'ann@people.test', now())",
-        row["id"], estate.account.id,
+        "INSERT INTO inbound_forwards (message_id, account_id, forward_to, due_at)"
+        " VALUES ($1, $2, 'ann@people.test', now())", row["id"], estate.account.id,
     )  # fmt: skip
 
 
