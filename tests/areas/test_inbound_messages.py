@@ -2,13 +2,16 @@
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
 from msgspec.structs import replace
 
 from engine.areas.inbound_messages import service
+from engine.areas.inbound_messages.service import ChangedMessages
 from engine.base import ids
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
@@ -45,7 +48,8 @@ async def listed(api: Api, account: TestAccount, query: str = "") -> list[dict[s
     """The messages of a list."""
     answer = await api.get(f"/v1/inbound/messages?{query}", account.token)
     assert answer.status == 200, answer.json
-    return answer.json["data"]
+    found: list[dict[str, Any]] = answer.json["data"]
+    return found
 
 
 async def subjects(api: Api, account: TestAccount, query: str = "") -> list[str]:
@@ -57,7 +61,7 @@ async def counted(api: Api, account: TestAccount, query: str = "") -> int:
     """The count for a query."""
     answer = await api.get(f"/v1/inbound/messages/count?{query}", account.token)
     assert answer.status == 200, answer.json
-    return answer.json["count"]
+    return int(answer.json["count"])
 
 
 async def only(api: Api, account: TestAccount) -> dict[str, Any]:
@@ -367,18 +371,14 @@ async def test_counts_stay_exact_when_mail_and_changes_meet(pool: asyncpg.Pool, 
     )
     rows = [row["id"] for row in await messages_of(pool, account.id)]
     luck = random.Random(7)
-    work = [
-        luck.choice(
-            [
-                lambda one: service.mark_read(pool, account.id, one, read=True),
-                lambda one: service.mark_read(pool, account.id, one, read=False),
-                lambda one: service.mark_spam(pool, account.id, one, spam=True),
-                lambda one: service.mark_spam(pool, account.id, one, spam=None),
-                lambda one: service.delete(pool, account.id, one),
-            ]
-        )(luck.sample(rows, 5))
-        for _ in range(40)
+    changes: list[Callable[[list[UUID]], Awaitable[ChangedMessages]]] = [
+        lambda one: service.mark_read(pool, account.id, one, read=True),
+        lambda one: service.mark_read(pool, account.id, one, read=False),
+        lambda one: service.mark_spam(pool, account.id, one, spam=True),
+        lambda one: service.mark_spam(pool, account.id, one, spam=None),
+        lambda one: service.delete(pool, account.id, one),
     ]
+    work = [luck.choice(changes)(luck.sample(rows, 5)) for _ in range(40)]
 
     await asyncio.gather(*work, *[receive(receiver, addresses[turn % 2].recipient()) for turn in range(10)])
 
