@@ -1,5 +1,7 @@
 """Commands about received messages: what came in, for whom, and its bytes."""
 
+import sys
+
 import click
 
 from ops import admin
@@ -28,7 +30,7 @@ def inbound_list(*, account: str | None, limit: int, as_json: bool) -> None:
 
 
 @inbound.command("show")
-@click.argument("message", metavar="MESSAGE_ID")
+@click.argument("message", metavar="MESSAGE_ID", help="Id of the received message (imsg_…).")
 @reported
 def inbound_show(*, message: str) -> None:
     """Show one received message (imsg_…) with its verdicts, header and bodies."""
@@ -38,12 +40,10 @@ def inbound_show(*, message: str) -> None:
 
 
 @inbound.command("raw")
-@click.argument("message", metavar="MESSAGE_ID")
+@click.argument("message", metavar="MESSAGE_ID", help="Id of the received message (imsg_…).")
 @reported
 def inbound_raw(*, message: str) -> None:
     """Write the bytes of a received message (imsg_…) to standard output, even if they are infected."""
     from ops import received_messages  # noqa: PLC0415
 
-    click.get_binary_stream("stdout").write(
-        admin.with_pool(attached(), lambda pool: received_messages.raw(pool, message))
-    )
+    sys.stdout.buffer.write(admin.with_pool(attached(), lambda pool: received_messages.raw(pool, message)))

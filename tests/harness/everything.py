@@ -119,7 +119,9 @@ async def _tools(api: Api, estate: Estate) -> None:
 async def _receive(pool: asyncpg.Pool, estate: Estate) -> None:
     """Receive a message with an attachment at the claimed address, and queue it to be forwarded."""
     address = estate.things["inbound_mailbox"]
-    claimed = ClaimedAddress(uuid_in(estate.things["inbound_address"]), estate.account.id, address)
+    claimed = ClaimedAddress(
+        ids.parse_id(ids.Kind.INBOUND_ADDRESS, estate.things["inbound_address"]), estate.account.id, address
+    )
     mark = ids.encode(estate.account.id)
     raw = mail(f"For {mark}", To=address, files=[(f"{mark}.txt", "text/plain", b"Hi")])
     assert await receive(Receiver(pool), claimed.recipient(), raw=raw) is ReceiveOutcome.STORED
@@ -127,8 +129,8 @@ async def _receive(pool: asyncpg.Pool, estate: Estate) -> None:
     estate.things["received"] = ids.format_id(ids.Kind.RECEIVED, row["id"])
     estate.things["received_attachment"] = orjson.loads(row["attachments"])[0]["id"]
     await pool.execute(
-        "INSERT INTO inbound_forwards (message_id, account_id, forward_to, due_at) VALUES ($1, $2, 'ann@people.test', now())",
-        row["id"], estate.account.id,
+        "INSERT INTO inbound_forwards (message_id, account_id, forward_to, due_at)"
+        " VALUES ($1, $2, 'ann@people.test', now())", row["id"], estate.account.id,
     )  # fmt: skip
 
 
