@@ -56,6 +56,8 @@ class AccountEvent(StrEnum):
     INBOUND_ADDRESS_DELETED = "inbound_address.deleted"
     INBOUND_ADDRESS_UPDATED = "inbound_address.updated"
     INBOUND_MESSAGE_DELETED = "inbound_message.deleted"
+    INBOUND_MESSAGE_FORWARD_FAILED = "inbound_message.forward_failed"
+    INBOUND_MESSAGE_FORWARDED = "inbound_message.forwarded"
     INBOUND_MESSAGE_READ = "inbound_message.read"
     INBOUND_MESSAGE_REPLAYED = "inbound_message.replayed"
     INBOUND_MESSAGE_SPAM = "inbound_message.spam"

@@ -44,7 +44,14 @@ class EnvelopeBuilder:
         self.identities: Cache[tuple[UUID, str], SendingIdentity] = Cache("domains", self._load, by_account=True)
 
     async def load_keys(self, delivery: ActiveDelivery) -> bool:
-        """Load the signing keys for a delivery; return False if its domain has no key any more."""
+        """Load the signing keys for a delivery; return False if its domain has no key any more.
+
+        A forwarded message is not signed and leaves under the service's bounce domain: under the customer's, a forged
+        message in the customer's name would pass DMARC (ops/decisions/0051).
+        """
+        if not delivery.row.from_domain:
+            delivery.keys, delivery.return_path_host = (), self._bounce_domain
+            return True
         identity = await self.identities.get((delivery.row.account_id, delivery.row.from_domain))
         delivery.keys = identity.keys
         delivery.return_path_host = identity.return_path_host or self._bounce_domain
@@ -93,6 +100,8 @@ class EnvelopeBuilder:
         )
 
     def _signature(self, row: Row, keys: Sequence[dkim.SigningKey]) -> bytes:
+        if not keys:
+            return b""
         if row.total == len(row.pairs):
             return dkim.sign(_body(row), keys, at=int(time.time()))
         known = self._recent.get(row.message_id)

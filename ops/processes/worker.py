@@ -27,6 +27,7 @@ from engine.flows.accounts import suspend, team
 from engine.flows.accounts.system_mail import Mailer
 from engine.flows.people import open_session
 from engine.flows.receiving import certificates, mta_sts, read_reports
+from engine.flows.receiving.forward import BATCH, Forwarder
 from engine.flows.retention import erase, purge
 from engine.flows.sending import queue_admin
 from engine.flows.sending.release import release_due
@@ -63,6 +64,7 @@ class Context(Struct, frozen=True):
     pool: asyncpg.Pool
     settings: Settings
     mailer: Mailer | None = None
+    forwarder: Forwarder | None = None
 
 
 class Job(Struct, frozen=True):
@@ -90,7 +92,8 @@ async def run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     pool = await open_current(settings.database_url, name="worker", largest=8)
     mailer = Mailer(pool, settings)
-    context = Context(pool, settings, mailer)
+    forwarder = Forwarder(pool, settings)
+    context = Context(pool, settings, mailer, forwarder)
     for one in JOBS:
         gauges.JOB_FAILED.labels(one.name)  # export 0 at once: Prometheus' increase() misses a first failure otherwise
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
@@ -105,6 +108,7 @@ async def run(settings: Settings) -> None:
         with suppress(asyncio.CancelledError):
             await job
     await mailer.close()
+    await forwarder.close()
     await close_pool(pool)
 
 
@@ -241,6 +245,13 @@ async def _system_mail(context: Context) -> None:
         await context.mailer.send_due()
 
 
+async def _forwards(context: Context) -> None:
+    """Forward received messages; go on at once while many are due."""
+    if context.forwarder is not None:
+        while await context.forwarder.forward_due() >= BATCH:
+            pass
+
+
 JOBS = (
     Job("gauges", 5.0, _gauges, share=0.01),  # counts the whole queue
     Job("backlog", 15.0, _backlog),
@@ -260,6 +271,7 @@ JOBS = (
     Job("reports", 1.0, _reports),
     Job("old reports", 3600.0, _old_reports),
     Job("system mail", 0.3, _system_mail),
+    Job("forwards", 0.3, _forwards),
     Job("ended sessions", 300.0, _ended),
     Job("standings", 60.0, _standings),
     Job("ended holds", 5.0, _ended_holds),

@@ -105,12 +105,13 @@ OPERATIONS = (
         path="/v1/inbound/messages/{id}/replay",
         tag="Inbound",
         summary="Send a received message along its route again",
-        note="The route of its address as it is now decides; the webhook posts carry the same delivery id as before.",
+        note="The route of its address as it is now decides; the webhook posts carry the same delivery id as before. A "
+        "route that forwards sends a new message, also of spam; a message with a virus is never forwarded.",
         access=Access.KEY,
         scopes=WRITE,
         reply=ReplayReply,
         success=202,
-        refusals=(ErrorType.INVALID_STATE,),
+        refusals=(ErrorType.INVALID_STATE, ErrorType.ATTACHMENT_INFECTED),
         handler=replay_message,
     ),
 )

@@ -140,6 +140,8 @@ def detail_of(row: ReceivedSingleRow, mime: bytes) -> ReceivedMessageDetail:
         remote_ip=row.remote_ip,
         helo=row.helo,
         tls=row.tls,
+        forwarded_as=None if row.forwarded_as is None else ids.format_id(ids.Kind.MESSAGE, row.forwarded_as),
+        forward_error=row.forward_error,
         warnings=[ReceivedWarning(one.code, one.text) for one in found.warnings],
     )
 

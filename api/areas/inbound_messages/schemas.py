@@ -14,7 +14,7 @@ _CAMEL = {
     "replies_to": "repliesTo", "received_at": "receivedAt", "size_bytes": "sizeBytes", "read_at": "readAt",
     "spam_score": "spamScore", "spam_threshold": "spamThreshold", "spam_override": "spamOverride",
     "html_omitted": "htmlOmitted", "reply_text": "replyText", "envelope_from": "envelopeFrom",
-    "remote_ip": "remoteIp",
+    "remote_ip": "remoteIp", "forwarded_as": "forwardedAs", "forward_error": "forwardError",
 }  # fmt: skip
 
 
@@ -147,6 +147,15 @@ class ReceivedMessageDetail(ReceivedMessage, rename=_CAMEL, kw_only=True):
     remote_ip: str
     helo: str
     tls: str | None
+    forwarded_as: Annotated[str | None, Meta(description="The message of yours that forwarded it last, `msg_…`")]
+    forward_error: Annotated[
+        str | None,
+        Meta(
+            description="Why it was not forwarded, so that the mailbox keeps it: `infected`, `spam`, `loop`, "
+            "`forged_sender`, `address_not_allowed`, `failed`, the error type of a send such as `suppressed` or "
+            "`daily_limit_reached`, or the final status of the forwarding message, such as `bounced`"
+        ),
+    ]
     warnings: list[ReceivedWarning]
 
 

@@ -65,7 +65,7 @@ class Message(Struct, rename={
 
     id: str
     status: Status
-    source: Literal["api", "smtp", "broadcast", "verification"]
+    source: Literal["api", "smtp", "broadcast", "verification", "forward"]
     from_: str
     to: list[str]
     cc: list[str]

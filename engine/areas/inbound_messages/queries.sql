@@ -133,7 +133,7 @@ WHERE account_id = $1 AND ($2::text IS NULL OR lower(address) = lower($2)) AND (
 -- name: read_received
 -- Read received message $2 of account $1, if it came to one of the domains $3 (null: all).
 SELECT :received_columns, m.raw_id, m.address_id, m.envelope_from, host(m.remote_ip) AS remote_ip, m.helo, m.tls,
-       m.warnings, m.thread_key, m.include, m.event_id, m.event_seq
+       m.warnings, m.thread_key, m.include, m.event_id, m.event_seq, m.forwarded_as, m.forward_error
 FROM inbound_messages m
 WHERE m.account_id = $1 AND m.id = $2 AND ($3::text[] IS NULL OR m.domain = ANY ($3));
 
@@ -172,6 +172,23 @@ WITH before AS MATERIALIZED (
     RETURNING m.id, m.address_id, m.address, m.domain, m.in_mailbox, m.is_spam, m.is_read
 ), :recounted
 SELECT id FROM after ORDER BY id;
+
+-- name: keep_unforwarded
+-- Show the received message $2 of account $1 in the mailbox because it was not forwarded for the reason $3, and change
+-- the counts; return it if it exists. The account's head is locked.
+WITH before AS MATERIALIZED (
+    SELECT id, address_id, address, domain, in_mailbox, is_spam, is_read FROM inbound_messages
+    WHERE account_id = $1 AND id = $2
+), after AS (
+    UPDATE inbound_messages m SET in_mailbox = true, fallback = true, forward_error = $3
+    FROM before WHERE m.id = before.id AND m.id = $2
+    RETURNING m.id, m.address_id, m.address, m.domain, m.in_mailbox, m.is_spam, m.is_read
+), :recounted
+SELECT id FROM after;
+
+-- name: mark_forwarded
+-- Name the sent message $3 that forwards the received message $2 of account $1; return it if it exists.
+UPDATE inbound_messages SET forwarded_as = $3, forward_error = NULL WHERE account_id = $1 AND id = $2 RETURNING id;
 
 -- fragment: recounted
 -- Move the messages of `before` to where `after` has them in the kept counts; their rows are locked in one order.

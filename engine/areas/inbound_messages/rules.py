@@ -108,6 +108,13 @@ def check_raw(files: Collection[ReceivedFile], *, scanner_required: bool) -> Non
         check_download(file, scanner_required=scanner_required)
 
 
+def check_forwardable(files: Collection[ReceivedFile]) -> None:
+    """Raise the 422 for a message with an infected attachment, which is never forwarded."""
+    for file in files:
+        if file.scan == "infected":
+            raise infected(f"The message contains {file.signature or 'malicious code'}, so it can't be forwarded.")
+
+
 def infected(sentence: str) -> Refusal:
     """Return the 422 `attachment_infected`."""
     return Refusal(ErrorType.ATTACHMENT_INFECTED, sentence)

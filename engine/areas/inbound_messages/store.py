@@ -47,6 +47,8 @@ _READ_ROWS = _SQL.rows("read_rows", ReceivedRow)
 _BYTES = _SQL.rows("read_bytes", ReceivedBytesRow)
 _MARK_READ = _SQL.command("mark_read")
 _MARK_SPAM = _SQL.command("mark_spam")
+_KEEP_UNFORWARDED = _SQL.command("keep_unforwarded")
+_MARK_FORWARDED = _SQL.command("mark_forwarded")
 _LOCK_BYTES = _SQL.command("lock_bytes")
 _DELETE = _SQL.command("delete_received")
 _THREAD_RECEIVED = _SQL.rows("thread_received", ThreadReceivedRow)
@@ -154,6 +156,18 @@ async def mark_spam(connection: Conn, account: UUID, wanted: Collection[UUID], *
     """
     found = await _MARK_SPAM.records(connection, account, list(wanted), spam, min(wanted), max(wanted))
     return {row["id"] for row in found}
+
+
+async def keep_unforwarded(connection: Conn, account: UUID, message: UUID, reason: str) -> bool:
+    """Show a message in the mailbox that was not forwarded; return False if it is gone. The account's head is
+    locked.
+    """
+    return bool(await _KEEP_UNFORWARDED.records(connection, account, message, reason))
+
+
+async def mark_forwarded(connection: Conn, account: UUID, message: UUID, sent: UUID) -> bool:
+    """Name the sent message that forwards a received one; return False if that is gone."""
+    return bool(await _MARK_FORWARDED.records(connection, account, message, sent))
 
 
 async def delete(connection: Conn, account: UUID, wanted: Collection[UUID]) -> set[UUID]:

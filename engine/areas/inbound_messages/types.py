@@ -60,6 +60,8 @@ class ReceivedSingleRow(ReceivedRow):
     include: str
     event_id: UUID | None
     event_seq: int | None
+    forwarded_as: UUID | None
+    forward_error: str | None
 
 
 class ThreadReceivedRow(Struct, frozen=True):

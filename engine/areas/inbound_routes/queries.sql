@@ -72,6 +72,10 @@ WHERE account_id = $1 AND id = $2;
 -- Delete route $2 of account $1.
 DELETE FROM inbound_routes WHERE account_id = $1 AND id = $2;
 
+-- name: may_forward
+-- Return whether account $1 may forward received mail to address $2 now.
+SELECT :forward_allowed AS allowed FROM accounts o, (SELECT $2::text AS forward_to) r WHERE o.id = $1;
+
 -- name: rules_of_addresses
 -- Read the addresses $1 with the rules that apply to them and the active endpoints of their accounts.
 SELECT t.id AS address_id, t.account_id, t.enabled, o.status AS account_status,

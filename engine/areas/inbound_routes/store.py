@@ -13,7 +13,7 @@ from engine.areas.inbound_routes.types import (
     RouteRule,
     RouteTarget,
 )
-from engine.store.queries import Conn, Queries
+from engine.store.queries import Conn, Queries, Source
 
 _SQL = Queries.beside(__file__)
 LIST = _SQL.rows("list_routes", InboundRouteRow)
@@ -26,12 +26,19 @@ INSERT = _SQL.command("insert_route")
 CHANGE = _SQL.command("change_route")
 DELETE = _SQL.command("delete_route")
 _ENDPOINT_EXISTS = _SQL.command("endpoint_exists")
+_MAY_FORWARD = _SQL.command("may_forward")
 _RULES = _SQL.rows("rules_of_addresses", AddressRules)
 
 
 async def endpoint_exists(connection: Conn, account: UUID, webhook: UUID) -> bool:
     """Return True if the account has this webhook endpoint, active or disabled."""
     return bool((await _ENDPOINT_EXISTS.records(connection, account, webhook))[0]["found"])
+
+
+async def may_forward(source: Source, account: UUID, address: str) -> bool:
+    """Return True if the address belongs to the team or is under a verified domain of the account."""
+    found = await _MAY_FORWARD.records(source, account, address)
+    return bool(found and found[0]["allowed"])
 
 
 async def routes_of(connection: Conn, addresses: Collection[UUID]) -> dict[UUID, AddressRoute]:

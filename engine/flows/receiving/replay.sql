@@ -9,9 +9,13 @@ ON CONFLICT (webhook_id, event_id) DO UPDATE
 SET due_at = CASE WHEN q.leased_until > now() THEN q.due_at ELSE least(q.due_at, now()) END;
 
 -- name: forward_again
--- Queue the received message $2 of account $1 to be forwarded to $3.
-INSERT INTO inbound_forwards AS f (message_id, account_id, forward_to, due_at) VALUES ($2, $1, $3, now())
-ON CONFLICT (message_id) DO UPDATE SET forward_to = excluded.forward_to, due_at = least(f.due_at, now());
+-- Queue the received message $2 of account $1 to be forwarded to $3 because a person or a key asked for it. One that
+-- waits for its acceptance keeps its key, so that it is forwarded once; one that was accepted is forwarded once more.
+INSERT INTO inbound_forwards AS f (message_id, account_id, forward_to, due_at, requested)
+VALUES ($2, $1, $3, now(), true)
+ON CONFLICT (message_id) DO UPDATE
+SET forward_to = excluded.forward_to, due_at = now(), attempts = 0, requested = true, sent_as = NULL,
+    key = CASE WHEN f.sent_as IS NULL AND f.forward_to = excluded.forward_to THEN f.key ELSE excluded.key END;
 
 -- name: remember_include
 -- Let the posts of the received message $2 of account $1 include the bodies $3 (JSON).

@@ -126,6 +126,11 @@ class Acceptor:
             raise unavailable() from error
         return await self._committed(self._group.submit(Pending(message)), origin, len(message.mime))
 
+    async def accept_prepared(self, message: Prepared) -> Accepted:
+        """Accept one message that its caller checked and composed: only suppressions and limits can refuse it."""
+        origin = Origin(message.account_id, message.source)
+        return await self._committed(self._group.submit(Pending(message)), origin, len(message.mime))
+
     async def accept_batch(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Decision]:
         """Accept several messages in one transaction, each decided on its own; return after its commit.
 

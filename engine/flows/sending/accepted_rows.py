@@ -6,6 +6,7 @@ To store another field of a message: give `Prepared` the field, the table a colu
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from operator import attrgetter
+from typing import Final
 from uuid import UUID
 
 import orjson
@@ -17,6 +18,8 @@ from engine.base.events import EventType, Status
 from engine.delivery import partition
 from engine.ledger import log
 from engine.store.row_sets import Arrays, Column, RowSet
+
+FORWARDED: Final = "forward"  # the source of messages that were received and are sent on
 
 
 def first_entry(message: Prepared, at: datetime) -> log.Entry:
@@ -78,7 +81,7 @@ def queued(messages: Iterable[Prepared], shards: int, split: Mapping[str, int]) 
     rows = [
         QueuedRow(
             message.id, domain, partition.shard_of(domain, shards, split=split, message_id=message.id),
-            message.account_id, message.from_domain, orjson.dumps(group).decode(), len(message.recipients),
+            message.account_id, _signing_domain(message), orjson.dumps(group).decode(), len(message.recipients),
             message.deliver_by, message.min_tls, message.source, message.stream,
         )
         for message in messages
@@ -89,6 +92,11 @@ def queued(messages: Iterable[Prepared], shards: int, split: Mapping[str, int]) 
 
 def _groups(message: Prepared) -> dict[str, list[tuple[int, str]]]:
     return by_domain((one.n, one.mailbox.address) for one in message.recipients)
+
+
+def _signing_domain(message: Prepared) -> str:
+    """Return the domain that signs a message; "" for one that is forwarded, which its author may have signed."""
+    return "" if message.source == FORWARDED else message.from_domain
 
 
 def _status(message: Prepared) -> str:
@@ -116,7 +124,10 @@ class AcceptedRecipient(Struct, frozen=True):
 
 
 class QueuedRow(Struct, frozen=True):
-    """A pending delivery: the recipients of a message at one domain, as JSON pairs of number and address."""
+    """A pending delivery: the recipients of a message at one domain, as JSON pairs of number and address.
+
+    `from_domain` is the domain that signs the message; "" leaves it unsigned, under the service's bounce domain.
+    """
 
     message_id: UUID
     domain: str
