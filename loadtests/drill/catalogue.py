@@ -112,6 +112,27 @@ CATALOGUE: Final = (
         messages_each=100,
     ),
     Drill(
+        name="kill-mx",
+        about="mx processes are killed while they receive mail.",
+        rows=(1, 2),
+        where="loadtests.drill.mx_drills:kill_mx",
+        rounds=50,
+    ),
+    Drill(
+        name="mx-postgres-away",
+        about="PostgreSQL is killed or hangs while mail comes in.",
+        rows=(9, 11),
+        where="loadtests.drill.mx_drills:postgres_away",
+        rounds=6,
+    ),
+    Drill(
+        name="mx-restart",
+        about="mx processes are replaced while mail comes in.",
+        rows=(18,),
+        where="loadtests.drill.mx_drills:restart",
+        rounds=10,
+    ),
+    Drill(
         name="kill-valkey",
         about="Valkey is emptied and killed.",
         rows=(1, 6),
