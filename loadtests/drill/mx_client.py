@@ -55,7 +55,7 @@ class MxAttempt(Struct, frozen=True):
     """One attempt: the code and enhanced code of the reply that ended it (or NO_REPLY), and the stage reached."""
 
     reply: str
-    stage: str  # connect, greeting, envelope, content
+    stage: str  # connect (up to the 220), hello, envelope, content
     took_s: float
     text: str = ""  # of anything but a 250
 
@@ -96,8 +96,10 @@ class MxDrillSession:
     async def open(self) -> str:
         """Connect and greet; return "" or the reply that refused the session."""
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        self.stage = "greeting"
-        if (refused := await self._say(None, "220")) or (refused := await self._say("EHLO client.test", "250")):
+        if refused := await self._say(None, "220"):
+            return refused
+        self.stage = "hello"
+        if refused := await self._say("EHLO client.test", "250"):
             return refused
         if self._tls:
             if refused := await self._say("STARTTLS", "220"):
