@@ -126,6 +126,20 @@ CATALOGUE: Final = (
         rounds=6,
     ),
     Drill(
+        name="mx-scanner-hung",
+        about="clamd and rspamd hang, answer garbage, close or are away while mail comes in.",
+        rows=(22,),
+        where="loadtests.drill.mx_scanners:run",
+        rounds=1,
+    ),
+    Drill(
+        name="mx-hostile",
+        about="Hostile clients of the MX, while the times of other mail are compared.",
+        rows=(19, 21),
+        where="loadtests.drill.mx_hostile:run",
+        rounds=1,
+    ),
+    Drill(
         name="mx-restart",
         about="mx processes are replaced while mail comes in.",
         rows=(18,),
