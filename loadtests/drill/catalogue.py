@@ -140,6 +140,14 @@ CATALOGUE: Final = (
         rounds=1,
     ),
     Drill(
+        name="mx-disk-full",
+        about="The disks of the database and the logs are full for a while, while mail comes in.",
+        rows=(12,),
+        where="loadtests.drill.mx_drills:disk_full",
+        requires=(LINUX, ROOT, program("mount")),
+        rounds=1,
+    ),
+    Drill(
         name="mx-restart",
         about="mx processes are replaced while mail comes in.",
         rows=(18,),

@@ -11,10 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 from engine.areas.inbound_addresses import service as addresses
+from loadtests.drill import disk_faults
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import FAULTS, InjectedFault, kill_postgres
 from loadtests.drill.fresh_service import account_id, database_url, new_access, run_on_service, until_empty
@@ -22,7 +24,7 @@ from loadtests.drill.kill_drills import under_load
 from loadtests.drill.mailbox_reconciliation import compare, report_of
 from loadtests.drill.mx_client import NO_REPLY, MxAttempt, MxClient
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.service import Service, ServicePart, child_pids
+from loadtests.drill.service import Service, ServicePart, child_pids, clear, make_folder
 from ops import admin
 from ops import rolling as roller
 
@@ -105,6 +107,41 @@ def restart(order: DrillOrder) -> DrillReport:
         return report
 
     return run_on_service(play, FEW | {"MX_WORKERS": "2"})
+
+
+def disk_full(order: DrillOrder) -> DrillReport:
+    """Fill the disks of PostgreSQL and of the logs while mail comes in, then free them."""
+    folder = make_folder()
+    report: DrillReport | None = None
+    try:
+        with disk_faults.small_disk(folder, FEW) as (service, ballast):
+            report = asyncio.run(_disk_full(service, order, ballast))
+            status = service.stop()
+            report.checks.append(Check("the service stops cleanly", status == 0, f"status {status}"))
+        return report
+    finally:
+        if report is not None and report.passed:
+            clear(folder)
+
+
+async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path]) -> DrillReport:
+    accounts, recipients = await receivers(service)
+    client = _client(service, recipients, "mx-disk-full", order.rng)
+
+    def full(_service: Service, _rng: random.Random) -> str:
+        for file in ballast:
+            disk_faults.fill_disk(file)
+        time.sleep(disk_faults.FULL_S)
+        for file in ballast:
+            file.unlink()
+        return "the disk was full"
+
+    began = time.monotonic()
+    injected = await under_load(service, client, full, rounds=order.rounds, rng=order.rng, every_s=AWAY_EVERY_S)
+    report = await mailbox_report("mx-disk-full", service, accounts, [client], injected, time.monotonic() - began)
+    # PostgreSQL refuses a statement (452), or stops when it can't write its WAL (451).
+    report.checks.append(refused_only(client.attempts, {"452 4.3.1", "451 4.3.0"}))
+    return report
 
 
 async def receivers(service: Service, names: Sequence[str] = ("anna", "boris")) -> tuple[list[UUID], list[str]]:
