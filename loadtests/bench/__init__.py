@@ -1,6 +1,7 @@
 """`ops bench`: the cost of one message, from the HTTP request to the settled delivery, on a separate service."""
 
 from loadtests.bench.inbound import run as run_mx
+from loadtests.bench.mailbox import run as run_mailbox
 from loadtests.bench.people import run as run_people
 from loadtests.bench.protocol import run
 from loadtests.bench.readers import run as run_readers
@@ -8,4 +9,4 @@ from loadtests.bench.relay import run as run_relay
 from loadtests.bench.tails import run as run_tails
 from loadtests.bench.webhooks import run as run_webhooks
 
-__all__ = ["run", "run_mx", "run_people", "run_readers", "run_relay", "run_tails", "run_webhooks"]
+__all__ = ["run", "run_mailbox", "run_mx", "run_people", "run_readers", "run_relay", "run_tails", "run_webhooks"]

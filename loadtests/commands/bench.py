@@ -31,6 +31,11 @@ from ops.commands.base import as_json
 @click.option("--relay", is_flag=True, help="Compare acceptance over SMTP and HTTP instead.")
 @click.option("--mx", is_flag=True, help="Measure receiving mail instead; --tls and --each 1: a TLS session a message.")
 @click.option("--idle", type=click.IntRange(0, 10_000), default=0, help="With --mx: sessions that stay open and idle.")
+@click.option(
+    "--mailbox",
+    type=click.IntRange(1_000, 20_000_000),
+    help="Measure pages and counts of a mailbox of this size instead.",
+)
 @click.option("--lock-step", is_flag=True, help="With --relay: wait for each reply instead of pipelining.")
 @click.option(
     "--each", type=click.IntRange(min=0), default=0, help="With --relay and --mx: messages per session; 0: no limit."
@@ -59,6 +64,7 @@ def bench(
     only: str | None,
     relay: bool,
     mx: bool,
+    mailbox: int | None,
     idle: int,
     lock_step: bool,
     each: int,
@@ -66,10 +72,21 @@ def bench(
     **options: Any,
 ) -> None:
     """Start a separate service and measure message rate, CPU per message and latencies."""
-    from loadtests.bench import run, run_mx, run_people, run_readers, run_relay, run_tails, run_webhooks  # noqa: PLC0415
+    from loadtests.bench import (  # noqa: PLC0415
+        run,
+        run_mailbox,
+        run_mx,
+        run_people,
+        run_readers,
+        run_relay,
+        run_tails,
+        run_webhooks,
+    )
 
     if tails is not None:
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
+    if mailbox is not None:
+        raise click.exceptions.Exit(run_mailbox(messages=mailbox, as_json=options["as_json"]))
     if people:
         raise click.exceptions.Exit(run_people(requests=options["messages"] // 10, as_json=options["as_json"]))
     if readers:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -44,7 +44,7 @@ def disk_full(order: DrillOrder) -> DrillReport:
     folder = make_folder()
     keep = True
     try:
-        with _small_disk(folder) as (service, ballast):
+        with small_disk(folder) as (service, ballast):
             report = asyncio.run(_disk_full(service, order, ballast))
             status = service.stop()
             report.checks.append(Check("the service stops cleanly", status == 0, f"status {status}"))
@@ -56,9 +56,9 @@ def disk_full(order: DrillOrder) -> DrillReport:
 
 
 @contextmanager
-def _small_disk(folder: Path) -> Iterator[tuple[Service, tuple[Path, ...]]]:
+def small_disk(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[tuple[Service, tuple[Path, ...]]]:
     """Run a service with database and logs on small file systems; yield it and the files that fill them."""
-    service = Service(folder, SETTINGS)
+    service = Service(folder, SETTINGS | dict(more or {}))
     log = service.state / "log"
     mounted: list[Path] = []
     try:
@@ -97,7 +97,7 @@ async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path
                 await asyncio.sleep(BETWEEN_S)
                 at = time.time()
                 for file in ballast:
-                    await asyncio.to_thread(_fill, file)
+                    await asyncio.to_thread(fill_disk, file)
                 await asyncio.sleep(FULL_S)
                 for file in ballast:
                     file.unlink()
@@ -125,7 +125,7 @@ async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path
     return report
 
 
-def _fill(file: Path) -> None:
+def fill_disk(file: Path) -> None:
     """Fill the file system except for `ROOM_BYTES`."""
     room = os.statvfs(file.parent)
     with file.open("wb") as taken:

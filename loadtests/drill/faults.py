@@ -78,6 +78,11 @@ def kill_relay(service: Service, rng: random.Random) -> str:
     return f"relay {_kill(service, ServicePart.RELAY, rng)}"
 
 
+def kill_mx(service: Service, rng: random.Random) -> str:
+    """Kill one mx process."""
+    return f"mx {_kill(service, ServicePart.MX, rng)}"
+
+
 def kill_valkey(service: Service, rng: random.Random) -> str:
     """Delete all data in Valkey, then kill it."""
     client = redis.Redis.from_url(_redis_url(service), socket_timeout=2)
@@ -103,6 +108,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "pause-mta": pause_mta,
     "kill-worker": kill_worker,
     "kill-relay": kill_relay,
+    "kill-mx": kill_mx,
     "kill-valkey": kill_valkey,
     "kill-postgres": kill_postgres,
     "kill-backend": kill_backend,

@@ -34,13 +34,17 @@ ON_THE_WIRE: Final = 25  # extra copies allowed per killed mta process: messages
 ExtraChecks = Callable[[Reconciliation], Awaitable[list[Check]]]  # what one drill checks beside what all check
 
 
-class BackgroundSender(Protocol):
-    """A client that sends a plan and continues until it is told to stop."""
-
-    sends: list[Send]
+class BackgroundLoad(Protocol):
+    """A client that sends until it is told to stop."""
 
     async def run(self, until: asyncio.Event) -> None:
         """Send until the event is set; return when every message is answered or given up."""
+
+
+class BackgroundSender(BackgroundLoad, Protocol):
+    """A client that sends a plan first."""
+
+    sends: list[Send]
 
 
 def kill_api(order: DrillOrder) -> DrillReport:
@@ -130,7 +134,7 @@ async def drill(
 
 async def under_load(
     service: Service,
-    client: BackgroundSender,
+    client: BackgroundLoad,
     fault: Fault,
     *,
     rounds: int,

@@ -32,7 +32,7 @@ from ops.up import attach
 
 START_TIMEOUT_S = 90.0
 STOP_GRACE_S = 60.0
-_PORTS = ("API_PORT", "METRICS_PORT", "SINK_PORT", "DNS_PORT", "SUBMISSION_PORT", "SUBMISSION_TLS_PORT")
+_PORTS = ("API_PORT", "METRICS_PORT", "SINK_PORT", "DNS_PORT", "SUBMISSION_PORT", "SUBMISSION_TLS_PORT", "MX_PORT")
 _TRIES = 3  # another program of this machine may have taken a reserved port meanwhile
 _READY_TEXT = "Waybill is ready"
 _POLL_S = 0.05
@@ -45,6 +45,7 @@ class ServicePart(StrEnum):
     API = r"-m ops\.processes\.api"  # Granian itself; `Service.api_workers` are its children
     MTA = r"-m mta\.process"
     RELAY = r"-m ops\.processes\.relay"
+    MX = r"-m ops\.processes\.mx"
     WORKER = r"-m ops\.processes\.worker"
     POSTGRES = r"/postgres -D "
     VALKEY = r"(valkey|redis)-server"

@@ -1,0 +1,189 @@
+"""What hostile clients do to the MX, and how it must answer; each attack returns "", or what went wrong."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import Final
+
+from msgspec import Struct
+
+from loadtests.drill.mx_client import trusting_context
+
+# Sequences that some server takes for the end of the data ("SMTP smuggling"); RFC 5321 4.1.1.4 knows CRLF.CRLF only.
+FALSE_ENDS: Final = (
+    b"\n.\n", b"\n.\r", b"\r.\n", b"\r.\r", b"\n.\r\n", b"\r.\r\n", b"\r\n.\n", b"\r\n.\r", b"\r\n.\r\r\n",
+    b"\r\r\n.\r\r\n", b"\r\n\0.\r\n",
+)  # fmt: skip
+BAD_OCTETS: Final = (b"a\0b", b"a\nb", b"a\rb")
+SMUGGLED: Final = "smuggled"  # subject of what must never be stored
+MANY_RECIPIENTS: Final = 2_000
+LARGE: Final = 40 * 1024 * 1024 - 4_096
+REPLY_S: Final = 30.0
+LARGE_S: Final = 120.0
+_SENDER: Final = b"evil@hostile.test"
+_UNKNOWN: Final = 12
+_numbers = count()
+
+
+class AttackTarget(Struct, frozen=True):
+    """The port of the MX and an address that takes mail."""
+
+    port: int
+    recipient: str
+
+
+Attack = Callable[[AttackTarget], Awaitable[str]]
+
+
+class RawSession:
+    """A connection that sends any octets."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, octets: bytes) -> str:
+        """Send octets and return the next reply."""
+        self.writer.write(octets)
+        return await self.reply()
+
+    async def reply(self, timeout_s: float = REPLY_S) -> str:
+        """Return the last line of the next reply, "" when the connection has ended."""
+        async with asyncio.timeout(timeout_s):
+            while line := await self.reader.readline():
+                if line[3:4] != b"-":
+                    return line.decode("utf-8", "replace").rstrip()
+        return ""
+
+
+@asynccontextmanager
+async def raw_session(port: int, source: str = "127.0.0.1") -> AsyncIterator[RawSession]:
+    """Open a session from an address of the loopback network, up to the reply to EHLO."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+    session = RawSession(reader, writer)
+    try:
+        await session.reply()
+        await session.send(b"EHLO hostile.test\r\n")
+        yield session
+    finally:
+        writer.transport.abort()
+
+
+async def false_end(target: AttackTarget) -> str:
+    """Hide a second message behind a false end of data, or send bad octets: one refusal for all of it."""
+    number = next(_numbers)
+    flaw = (*FALSE_ENDS, *BAD_OCTETS)[number % (len(FALSE_ENDS) + len(BAD_OCTETS))]
+    async with raw_session(target.port) as session:
+        if refused := await _to_data(session, target):
+            return refused
+        hidden = (
+            b"MAIL FROM:<%b>\r\nRCPT TO:<%b>\r\nDATA\r\nSubject: %b\r\n\r\nhidden\r\n.\r\n"
+            % (_SENDER, target.recipient.encode(), SMUGGLED.encode())
+        )  # fmt: skip
+        reply = await session.send(b"Subject: %b\r\n\r\nbody" % SMUGGLED.encode() + flaw + hidden)
+        after = await session.send(b"NOOP\r\n")
+    expected = reply.startswith("550 5.6.11") and after.startswith("250 2.0.0")
+    return "" if expected else f"{flaw!r}: {reply}, then {after}"
+
+
+async def bare_line_feeds(target: AttackTarget) -> str:
+    """End commands with a bare LF: none of them may be obeyed."""
+    async with raw_session(target.port) as session:
+        reply = await session.send(b"MAIL FROM:<%b>\nRCPT TO:<%b>\nDATA\n" % (_SENDER, target.recipient.encode()))
+    return "" if reply[:1] in ("5", "4") else f"a command with a bare LF: {reply}"
+
+
+async def many_recipients(target: AttackTarget) -> str:
+    """Name 2,000 recipients: 100 are taken, the rest of 1,000 gets 452, and then the session ends."""
+    local, _, domain = target.recipient.partition("@")
+    commands = b"".join(
+        b"RCPT TO:<%b+%d@%b>\r\n" % (local.encode(), n, domain.encode()) for n in range(MANY_RECIPIENTS)
+    )
+    async with raw_session(target.port, "127.0.0.2") as session:
+        session.writer.write(b"MAIL FROM:<%b>\r\n" % _SENDER + commands)
+        replies: Counter[str] = Counter()
+        with suppress(ConnectionError):
+            while reply := await session.reply():
+                replies[reply[:9]] += 1
+    wanted = {"250 2.1.0": 1, "250 2.1.5": 100, "452 4.5.3": 900, "421 4.7.0": 1}
+    return "" if replies == wanted else f"2,000 recipients: {dict(replies)}"
+
+
+async def unknown_recipients(target: AttackTarget) -> str:
+    """Try out addresses: the session ends with the tenth, or earlier once the network has tried a hundred."""
+    domain = target.recipient.partition("@")[2].encode()
+    number = next(_numbers)
+    async with raw_session(target.port, "127.0.0.3") as session:
+        await session.send(b"MAIL FROM:<%b>\r\n" % _SENDER)
+        for attempt in range(_UNKNOWN):
+            reply = await session.send(b"RCPT TO:<guess%d-%d@%b>\r\n" % (number, attempt, domain))
+            if reply.startswith("421 4.7.0"):
+                return "" if attempt < 10 else f"421 after {attempt + 1} unknown recipients"
+            if not reply.startswith("550 5.1.1"):
+                return f"an unknown recipient: {reply}"
+    return f"{_UNKNOWN} unknown recipients, and no 421"
+
+
+async def injected_behind_starttls(target: AttackTarget) -> str:
+    """Send commands in clear text behind STARTTLS: none of them may be obeyed once TLS is on (RFC 3207 5)."""
+    async with raw_session(target.port) as session:
+        reply = await session.send(b"STARTTLS\r\nEHLO injected.test\r\nMAIL FROM:<%b>\r\n" % _SENDER)
+        if not reply.startswith("220"):
+            return "" if reply[:1] in ("5", "4") else f"STARTTLS with commands behind it: {reply}"
+        try:
+            await session.writer.start_tls(trusting_context())
+            reply = await session.send(b"RCPT TO:<%b>\r\n" % target.recipient.encode())
+        except (OSError, EOFError):
+            return ""  # the server ended the session
+    return "" if not reply or reply.startswith("503") else f"injected commands were obeyed: {reply}"
+
+
+async def slow_client(target: AttackTarget) -> str:
+    """Send a message an octet a second until the server ends the session."""
+    async with raw_session(target.port, f"127.0.2.{1 + next(_numbers) % 250}") as session:
+        if refused := await _to_data(session, target):
+            return refused
+        with suppress(OSError):
+            while not session.reader.at_eof():
+                session.writer.write(b"x")
+                await asyncio.sleep(1.0)
+    return ""
+
+
+async def silent_client(target: AttackTarget) -> str:
+    """Stay connected and say nothing; ends when it is cancelled or the server ends the session."""
+    async with raw_session(target.port, f"127.0.3.{1 + next(_numbers) % 250}") as session:
+        with suppress(OSError):
+            await session.reader.read()
+    return ""
+
+
+async def large_message(target: AttackTarget) -> str:
+    """Send a message of almost 40 MiB from an own network; return its reply, "" for none."""
+    number = next(_numbers)
+    line = b"%076d\r\n" % number
+    piece = line * (1024 * 1024 // len(line))
+    async with raw_session(target.port, f"127.0.4.{1 + number % 250}") as session:
+        if refused := await _to_data(session, target):
+            return refused
+        session.writer.write(b"Subject: large\r\n\r\n")
+        for _ in range(LARGE // len(piece)):
+            session.writer.write(piece)
+            await session.writer.drain()
+        session.writer.write(b".\r\n")
+        return await session.reply(LARGE_S)
+
+
+async def _to_data(session: RawSession, target: AttackTarget) -> str:
+    """Send an envelope and DATA; return an unexpected reply, or ""."""
+    for command, code in (
+        (b"MAIL FROM:<%b>\r\n" % _SENDER, "250"),
+        (b"RCPT TO:<%b>\r\n" % target.recipient.encode(), "250"),
+        (b"DATA\r\n", "354"),
+    ):
+        reply = await session.send(command)
+        if not reply.startswith(code):
+            return f"{command!r}: {reply}"
+    return ""
