@@ -23,7 +23,7 @@ from api.areas.analytics.schemas import (
 from api.http.operation import Access, Call, Operation
 from engine.areas.analytics import delivery, delivery_page, dmarc, rules, tls
 from engine.areas.analytics.types import (
-    DeliveryRow,
+    DeliveryFiguresRow,
     DeliveryWanted,
     DmarcSource,
     DmarcTotals,
@@ -82,7 +82,7 @@ async def read_delivery(call: Call) -> DeliveryReply:
     )
 
 
-def _figures(one: DeliveryRow, by: GroupBy) -> DeliveryFigures:
+def _figures(one: DeliveryFiguresRow, by: GroupBy) -> DeliveryFigures:
     return DeliveryFigures(
         domain=one.sums.name if by is GroupBy.DOMAIN else UNSET,
         tag=one.sums.name if by is GroupBy.TAG else UNSET,

@@ -14,10 +14,10 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.analytics import delivery_rules
-from engine.areas.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, Recorded
+from engine.areas.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, RecordedMessages
 from engine.areas.analytics.histogram import percentile
 from engine.areas.analytics.rules import KEPT_DAYS
-from engine.areas.analytics.types import DeliveryRow, DeliverySums, DeliveryWanted, GroupBy
+from engine.areas.analytics.types import DeliveryFiguresRow, DeliverySums, DeliveryWanted, GroupBy
 from engine.base import clock, ids
 from engine.base.events import EventType
 from engine.store.queries import Conn, Queries, Source
@@ -47,7 +47,7 @@ class _AcceptedAt(Struct, frozen=True):
     occurred_at: datetime
 
 
-class _Addresses(Struct, frozen=True):
+class _MessageAddresses(Struct, frozen=True):
     message_id: UUID
     addresses: list[str]
 
@@ -84,7 +84,7 @@ _BEHIND = _SQL.command("behind")
 _EVENTS = _SQL.rows("events_after", CountedEvent)
 _MESSAGES = _SQL.rows("messages_counted", CountedMessage)
 _ACCEPTED = _SQL.rows("accepted_at", _AcceptedAt)
-_RECIPIENTS = _SQL.rows("recipients_counted", _Addresses)
+_RECIPIENTS = _SQL.rows("recipients_counted", _MessageAddresses)
 _HISTORY = _SQL.rows("history_of", CountedEvent)
 _ADD = _SQL.wide("add_groups", COUNTED, SAMPLE)
 _ADVANCE = _SQL.command("advance")
@@ -145,7 +145,7 @@ async def _count(connection: Conn, due: UncountedLog, at: datetime) -> None:
     await _ADVANCE.execute(connection, due.account_id, upto, at if upto == due.tip else due.counted_at)
 
 
-async def _recorded(connection: Conn, events: Sequence[CountedEvent]) -> Recorded:
+async def _recorded(connection: Conn, events: Sequence[CountedEvent]) -> RecordedMessages:
     """Read what is stored about the messages of the events."""
     wanted = sorted({event.message_id for event in events})
     bounds, since = (wanted[0], wanted[-1]), _first_id(wanted)
@@ -160,7 +160,7 @@ async def _recorded(connection: Conn, events: Sequence[CountedEvent]) -> Recorde
     if revised:
         for event in await _HISTORY.fetch(connection, sorted(revised), since):
             history.setdefault(event.message_id, []).append(event)
-    return Recorded(messages, accepted, recipients, history)
+    return RecordedMessages(messages, accepted, recipients, history)
 
 
 async def _add(connection: Conn, account: UUID, groups: Sequence[GroupCounts]) -> None:
@@ -177,7 +177,7 @@ async def _add(connection: Conn, account: UUID, groups: Sequence[GroupCounts]) -
 
 async def rows(
     source: Source, account: UUID, wanted: DeliveryWanted, *, limit: int, offset: int
-) -> tuple[list[DeliveryRow], bool]:
+) -> tuple[list[DeliveryFiguresRow], bool]:
     """Return a page of rows, those with the most deliveries first, and whether more follow."""
     conditions = (
         account, wanted.period.since, wanted.period.until, wanted.tag or "", wanted.stream, wanted.from_domains,
@@ -199,9 +199,9 @@ async def _times(
     return merged
 
 
-def _row(sums: DeliverySums, samples: Mapping[int, int]) -> DeliveryRow:
+def _row(sums: DeliverySums, samples: Mapping[int, int]) -> DeliveryFiguresRow:
     settled = sums.delivered + sums.complained + sums.bounced + sums.failed
-    return DeliveryRow(
+    return DeliveryFiguresRow(
         sums=sums,
         settled=settled,
         delivery_rate=round((sums.delivered + sums.complained) / settled, 6) if settled else None,

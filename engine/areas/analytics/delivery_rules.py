@@ -62,7 +62,7 @@ class GroupCounts(Struct):
         return bool(self.deliveries or self.delivered or self.bounced or self.failed or self.complained or self.samples)
 
 
-class Recorded(Struct, frozen=True):
+class RecordedMessages(Struct, frozen=True):
     """What is stored about the messages of some events.
 
     `accepted`: when each message was accepted. `recipients`: addresses by message. `history`: earlier events of the
@@ -75,7 +75,7 @@ class Recorded(Struct, frozen=True):
     history: Mapping[UUID, Sequence[CountedEvent]]
 
 
-def counted(events: Iterable[CountedEvent], recorded: Recorded, since: date) -> list[GroupCounts]:
+def counted(events: Iterable[CountedEvent], recorded: RecordedMessages, since: date) -> list[GroupCounts]:
     """Return what the events add, by group. Messages accepted before day `since`, or erased, do not count."""
     groups: dict[GroupKey, GroupCounts] = {}
     for event in events:
@@ -95,7 +95,7 @@ def counted(events: Iterable[CountedEvent], recorded: Recorded, since: date) -> 
     return [one for one in groups.values() if one.changed]
 
 
-def _settle(groups: Sequence[GroupCounts], event: CountedEvent, address: str, recorded: Recorded) -> None:
+def _settle(groups: Sequence[GroupCounts], event: CountedEvent, address: str, recorded: RecordedMessages) -> None:
     """Add one recipient's outcome to its groups."""
     accepted = recorded.accepted[event.message_id]
     match event.type:
@@ -126,7 +126,7 @@ def is_late(event: CountedEvent) -> bool:
     return event.type == EventType.BOUNCED and '"late":true' in event.payload
 
 
-def recipient_of(event: CountedEvent, recorded: Recorded) -> str | None:
+def recipient_of(event: CountedEvent, recorded: RecordedMessages) -> str | None:
     """Return the address that an event is about: as it says, or the only one of its message."""
     found = _recipient(event.payload)
     if found is not None:
@@ -135,7 +135,7 @@ def recipient_of(event: CountedEvent, recorded: Recorded) -> str | None:
     return only[0] if len(only) == 1 else None
 
 
-def _delivered_before(event: CountedEvent, address: str, recorded: Recorded) -> datetime | None:
+def _delivered_before(event: CountedEvent, address: str, recorded: RecordedMessages) -> datetime | None:
     """Return when a recipient was delivered, if that is its status right before the event."""
     delivered: datetime | None = None
     for one in recorded.history.get(event.message_id, ()):

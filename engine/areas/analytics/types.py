@@ -98,7 +98,7 @@ class DeliverySums(Struct, frozen=True):
     complained: int
 
 
-class DeliveryRow(Struct, frozen=True, kw_only=True):
+class DeliveryFiguresRow(Struct, frozen=True, kw_only=True):
     """A group with its rate and its times from `accepted` to `delivered`."""
 
     sums: DeliverySums
