@@ -18,7 +18,7 @@ import asyncpg
 import structlog
 import uvloop
 
-from engine.base import logs
+from engine.base import logs, scheduling
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, WakeListener, WokenShards
 from engine.flows.sending.settle import DeliveryAttempt, Settler
@@ -38,7 +38,7 @@ from mta.outbound.pipeline import OutboundPipeline
 from mta.outbound.poison_guard import PoisonGuard
 from mta.outbound.source_ips.addresses import check_sources
 from mta.outbound.tls.security import TransportSecurity
-from mta.simulator.complaints import MAX_WAITING, SimulatedComplaints
+from mta.simulator.complaints import MAX_WAITING, ReportRoute, SimulatedComplaints
 from mta.simulator.server import Simulator
 from shards.member import ShardMember
 from shards.ownership import ShardOwnership
@@ -65,6 +65,7 @@ def main() -> None:
         raise SystemExit(str(error)) from None
     logs.configure(name, settings.log_level, settings.state)
     give_way()
+    scheduling.yield_to_running()
     try:
         uvloop.run(run(settings, name))
     except MigrationError as error:
@@ -162,7 +163,7 @@ class DeliveryProcess:
         simulated: asyncio.Queue[DeliveryAttempt] = asyncio.Queue(MAX_WAITING)
         envelopes = EnvelopeBuilder(pool, settings, PoisonGuard(settings.state / "mta" / f"{name}.hand"))
         self._simulator = simulator
-        self._complaints = SimulatedComplaints(pool, simulator.domain, simulated)
+        self._complaints = SimulatedComplaints(pool, simulator.domain, simulated, route=ReportRoute.of(settings))
         self._router = Router.from_settings(settings, stores.resolver, simulator_port=simulator.port)
         self._security = TransportSecurity(settings, pool, stores.resolver)
         self._woken = WokenShards()

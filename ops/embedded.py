@@ -85,7 +85,7 @@ class Server(ABC):
 
     def command(self) -> list[str]:
         """Return `argv`, wrapped to run as the servers' user and to end with this process."""
-        return launch.command(self.argv(), identity=self.paths.identity, death_signal=self.death_signal)
+        return launch.command(self.argv(), identity=self.paths.identity, death_signal=self.death_signal, batch=True)
 
     def start(self) -> None:
         """Prepare and start the server, and wait until it accepts connections.

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -36,21 +37,26 @@ def command(
     identity: SystemUser | None = None,
     death_signal: int = signal.SIGKILL,
     sockets: Mapping[str, int] | None = None,
+    batch: bool = False,
 ) -> list[str]:
     """Return the command line that runs `argv` (absolute program path first) and ends it when this process ends.
 
     Start it from the main thread: the kernel watches the *thread* that starts the child (prctl(2)). `sockets` maps
-    names to inherited descriptors; the program receives them by systemd's protocol for socket activation.
+    names to inherited descriptors; the program receives them by systemd's protocol for socket activation. `batch` runs
+    it under the scheduling policy that Waybill's own processes set themselves (`engine.base.scheduling`).
     """
     uid, gid = (identity.uid, identity.gid) if identity else (_KEEP, _KEEP)
     handed = ",".join(f"{name}={fd}" for name, fd in sockets.items()) if sockets else _NOTHING
     stage = [sys.executable, "-I", "-S", os.path.abspath(__file__)]  # noqa: PTH100 - pathlib costs 10 ms
-    return [*stage, str(os.getpid()), str(int(death_signal)), str(uid), str(gid), handed, *argv]
+    return [*stage, str(os.getpid()), str(int(death_signal)), str(uid), str(gid), str(int(batch)), handed, *argv]
 
 
-def become(parent: int, death_signal: int, uid: int, gid: int, handed: str, argv: list[str]) -> NoReturn:
+def become(parent: int, death_signal: int, uid: int, gid: int, batch: int, handed: str, argv: list[str]) -> NoReturn:
     """Replace this process by `argv`; exits with 127 if that fails."""
     try:
+        if batch and hasattr(os, "SCHED_BATCH"):
+            with suppress(OSError):  # forbidden here: the server works under the default policy too
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         _pass_sockets([] if handed == _NOTHING else [one.split("=", 1) for one in handed.split(",")])
         if uid != _KEEP:
             os.setgroups([])
@@ -93,5 +99,5 @@ def tie(parent: int, death_signal: int = signal.SIGKILL) -> None:
 
 
 if __name__ == "__main__":
-    _parent, _signal, _uid, _gid = (int(word) for word in sys.argv[1:5])
-    become(_parent, _signal, _uid, _gid, sys.argv[5], sys.argv[6:])
+    _parent, _signal, _uid, _gid, _batch = (int(word) for word in sys.argv[1:6])
+    become(_parent, _signal, _uid, _gid, _batch, sys.argv[6], sys.argv[7:])

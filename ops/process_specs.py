@@ -11,6 +11,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
+from engine.base.netaddr import connect_host
 from engine.base.settings import PREFIX, Settings, to_environ, variable
 from ops import launch, sockets
 from ops.embedded import STOP_GRACE_S, Server
@@ -55,6 +56,8 @@ def helpers(settings: Settings) -> Iterator[ProcessSpec]:
     dns = ["ops.local.dns", "--port", str(settings.dns_port), "--sink-port", str(settings.sink_port)]
     yield _python("dns", dns, settings, _port_is_open(settings.dns_port), HELPER_GRACE_S)
     sink = ["ops.local.sink", "--port", str(settings.sink_port), "--store", str(settings.state / "sink")]
+    if mx_processes(settings):
+        sink += ["--reports-to", f"{connect_host(settings.mx_host)}:{settings.mx_port}"]
     yield _python("sink", sink, settings, _port_is_open(settings.sink_port), HELPER_GRACE_S)
 
 

@@ -73,3 +73,8 @@ def network_of(address: str) -> str:
             return str(parsed.ipv4_mapped)
         return str(ip_network((parsed, 64), strict=False).network_address)
     return str(parsed)
+
+
+def connect_host(listening: str) -> str:
+    """Return the address at which this host reaches a server of its own that listens on `listening`."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening, listening)  # noqa: S104 - read, not bound

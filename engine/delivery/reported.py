@@ -16,15 +16,6 @@ _DELAYED_CODE: Final = 451
 # Titles of bounces: no server says so in a reply, but the words would mean an unknown address there.
 _TITLE = re.compile(r"\b(?:undeliver\w*|unzustellbar\w*|onbestelbaar|non remis|not deliverable)\b", re.IGNORECASE).sub
 _CLOSING: Final = 421  # classified by the session's rules; a report has no session
-_AFTER_CONTENT: Final = (
-    "end of data",
-    "end-of-data",
-    "after end of",
-    "after data",
-    "after .",
-    "message body",
-    "dot command",
-)
 
 
 def outcome_of(report: RecipientReport) -> Outcome:
@@ -82,10 +73,7 @@ def _reply(report: RecipientReport) -> Reply:
 
 
 def _phase(report: RecipientReport) -> Phase:
-    """Return the phase in which a quoted reply was given; RCPT unless the text names another one."""
+    """Return the phase in which a quoted reply was given; RCPT unless the report names another one."""
     if report.reply_code is None or report.reply_code // 100 not in {4, 5}:
         return Phase.BODY
-    text = report.diagnostic.lower()
-    if "in reply to mail from" in text:
-        return Phase.MAIL
-    return Phase.BODY if any(words in text for words in _AFTER_CONTENT) else Phase.RCPT
+    return report.phase or Phase.RCPT

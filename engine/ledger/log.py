@@ -5,7 +5,7 @@ event's prevHash is 64 zeros. Sequence numbers start at 1 and have no gaps, beca
 head.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from uuid import UUID
@@ -59,9 +59,38 @@ EVENT = RowSet(
     Column("hash"),
 )
 
+
+class UnsealedEvent(Struct):
+    """One event that a database function numbers and hashes. `link` is what its hash covers beside the hash and number
+    before it: newline, time (24 characters), newline, payload. `place` counts the events of the call from 1.
+    """
+
+    id: UUID
+    account_id: UUID
+    type: str
+    message_id: UUID | None
+    occurred_at: datetime
+    link: str
+    place: int
+
+
+UNSEALED = RowSet(
+    "unsealed",
+    UnsealedEvent,
+    Column("id"),
+    Column("account_id", repeats=True),
+    Column("type", repeats=True),
+    Column("message_id"),
+    Column("occurred_at", repeats=True),
+    Column("link"),
+    Column("place", "integer"),
+)
+
 _SQL = Queries.beside(__file__, "log.sql")
 # For statements that store more than events: it requires the row set EVENT and an expression `sealed` with its columns.
 APPEND_EVENTS = _SQL.fragment("append_events")
+# For functions that seal events themselves: it requires the row set UNSEALED.
+CHAINED = _SQL.fragment("chained")
 _APPEND = _SQL.wide("append_events", EVENT, append_events=APPEND_EVENTS)
 
 
@@ -107,6 +136,28 @@ def seal_all(heads: dict[UUID, AccountHead], entries: list[Entry]) -> list[LogRo
     for entry in entries:
         by_account.setdefault(entry.account_id, []).append(entry)
     return [row for account, own in by_account.items() for row in seal(heads[account], own, event_ids)]
+
+
+def unsealed(accounts: Sequence[UUID], entries: Iterable[Entry]) -> tuple[list[UnsealedEvent], list[int]]:
+    """Return the events of these accounts, grouped in their order, and the number of each one's."""
+    by_account: dict[UUID, list[Entry]] = {account: [] for account in accounts}
+    for entry in entries:
+        by_account[entry.account_id].append(entry)
+    grouped = [entry for own in by_account.values() for entry in own]
+    event_ids = ids.uuid7s(len(grouped))
+    rows = [
+        UnsealedEvent(
+            event_id,
+            entry.account_id,
+            entry.type,
+            entry.message_id,
+            entry.occurred_at,
+            f"\n{clock.iso(entry.occurred_at)}\n{payload_of(entry)}",
+            place,
+        )
+        for place, (entry, event_id) in enumerate(zip(grouped, event_ids, strict=True), start=1)
+    ]
+    return rows, [len(own) for own in by_account.values()]
 
 
 async def append(connection: Conn, rows: list[LogRow]) -> None:

@@ -10,6 +10,11 @@ event_stored AS (
     JOIN webhooks w ON w.account_id = e.account_id AND w.status = 'active' AND webhook_wants(w.event_types, e.type)
 )
 
+-- fragment: chained
+-- The hash of the next event, within a function that holds the last hash and its own number: as `chained` in log.py.
+-- `link` holds what follows the number.
+sha256(convert_to(encode(last_hash, 'hex') || E'\n' || last_seq || (:unsealed.link)[sealed_count], 'UTF8'))
+
 -- name: append_events
 -- Store sealed events and queue their posts to webhooks.
 WITH sealed AS (SELECT event.* FROM :event), :append_events

@@ -12,7 +12,8 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from engine.mail.bounce_words import DAEMONS, FAILING, OTHER_LABEL, RECIPIENT_LABEL, RETURNED_MARK, SURE_LABEL
-from engine.mail.delivery_status import MAX_DIAGNOSTIC, printable, quoted_reply, status_in
+from engine.mail.delivery_status import MAX_DIAGNOSTIC, phase_in, printable, quoted_reply, status_in
+from engine.mail.replies import Phase
 
 MAX_LINES: Final = 2_000
 MAX_LINE: Final = 1_000  # characters
@@ -21,7 +22,6 @@ MAX_NOTICE: Final = 100_000  # characters
 _REGION_LINES: Final = 30
 _LABEL_LENGTH: Final = 40  # characters before an address in which a label is looked for
 
-_DIVIDERS: Final = r"\s<>()\[\]:;,\"'=|@«»“”„‘’（）：；，。、【】《》「」！"
 _DIVIDERS: Final = r"\s<>()\[\]:;,\"'=|@«»“”„‘’（）：；，。、【】《》「」！"
 _address = re.compile(rf"[^{_DIVIDERS}\x00-\x20]{{1,64}}@[^{_DIVIDERS}/?!&]{{1,253}}").finditer
 _header_line = re.compile(
@@ -60,6 +60,7 @@ class FailedAddress(NamedTuple):
     reply_code: int | None
     status: str | None
     remote_mta: str
+    phase: Phase | None = None
 
 
 class _Candidate(NamedTuple):
@@ -147,7 +148,7 @@ def _score(before: str, after: str, address: str) -> int:
 
 def _chosen(candidates: list[_Candidate]) -> list[_Candidate]:
     """Return each address of the best class once: known ones, then listed ones, then any with a hint of failure."""
-    for least in (5, 3, 1, 0, -1):
+    for least in (5, 3, 2, 1, 0, -1):
         found = [one for one in candidates if one.score >= least]
         if found:
             break
@@ -174,7 +175,8 @@ def _described(lines: list[str], one: _Candidate, places: list[int]) -> FailedAd
     remote = next((group for group in host.groups() if group), "").rstrip(".") if host else ""
     if found is not None:
         code, text = quoted_reply(found)
-        return FailedAddress(one.address, text, code, status_in(text), remote)
+        phase = phase_in(" ".join(around))
+        return FailedAddress(one.address, text, code, status_in(text), remote, phase)
     text = printable(said or " ".join([*_before(lines, places), *around]))[:MAX_DIAGNOSTIC].strip(" :>)")
     return FailedAddress(one.address, text, None, status_in(text), remote)
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 
-class _Table(Struct, frozen=True, forbid_unknown_fields=True):
+class _BounceWords(Struct, frozen=True, forbid_unknown_fields=True):
     failure: tuple[str, ...]
     failure_subject: tuple[str, ...]
     delay: tuple[str, ...]
@@ -33,7 +33,8 @@ def _one_of(expressions: Iterable[str]) -> str:
     return f"(?:{'|'.join(expressions)})"
 
 
-_TABLE: Final = msgspec.convert(tomllib.loads((Path(__file__).parent / "bounce_words.toml").read_text("utf-8")), _Table)
+_TEXT: Final = (Path(__file__).parent / "bounce_words.toml").read_text("utf-8")
+_TABLE: Final = msgspec.convert(tomllib.loads(_TEXT), _BounceWords)
 _BEFORE_ADDRESS: Final = r"[^\w@]{0,12}[<(\[\"'“«]*\s*$"
 
 FAILURE: Final = _any_of(_TABLE.failure)
@@ -47,7 +48,9 @@ RETURNED_MARK: Final = re.compile(
     rf"^[ \t>|*#~]*(?:[-=_*+]{{2,}}|<{{3,}}|\[)?[ \t]*{_one_of(_TABLE.returned)}[ \t]*:?[ \t]*[-=_*+>\]]*[ \t]*$",
     re.IGNORECASE,
 )
-RECIPIENT_LABEL: Final = re.compile(_one_of(_TABLE.recipient_labels) + _BEFORE_ADDRESS, re.IGNORECASE)
+RECIPIENT_LABEL: Final = re.compile(
+    r"(?<![a-zà-ÿа-я])" + _one_of(_TABLE.recipient_labels) + _BEFORE_ADDRESS, re.IGNORECASE
+)
 SURE_LABEL: Final = re.compile(_one_of(_TABLE.sure_labels), re.IGNORECASE)
 OTHER_LABEL: Final = re.compile(_one_of(_TABLE.other_labels) + _BEFORE_ADDRESS, re.IGNORECASE)
 FAILING: Final = re.compile(_one_of(_TABLE.failing), re.IGNORECASE)

@@ -29,7 +29,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """The content of a message to compose. Bcc recipients are not part of it: they exist in the envelope only.
 
     `message_id` has no angle brackets; `date` is aware; `headers` are the customer's own fields, whose names have been
-    checked; `list_unsubscribe` is a checked ASCII value `<https://…>, <mailto:…>`.
+    checked; `list_unsubscribe` is a checked ASCII value `<https://…>, <mailto:…>`. `feedback` is a complete field
+    Feedback-ID, or "".
     """
 
     message_id: str
@@ -44,6 +45,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
     list_unsubscribe: str | None = None
     one_click: bool = False
+    feedback: str = ""
     attachments: tuple[MailAttachment, ...] = ()
 
 
@@ -64,7 +66,7 @@ def compose(draft: Draft) -> Composed:
     """Compose a draft (RFC 5322): CRLF only, no NUL, lines of at most 998 octets, 7-bit unless `smtputf8`.
 
     Fields come in the order From, To, Cc, Reply-To, Subject, Date, Message-ID, the customer's own, List-Unsubscribe,
-    MIME-Version, Content-*. Raises BadDraft.
+    Feedback-ID, MIME-Version, Content-*. Raises BadDraft.
     """
     _check(draft)
     try:
@@ -114,6 +116,7 @@ def _fields(draft: Draft) -> str:
         fields.append(url_list_field("List-Unsubscribe", draft.list_unsubscribe))
         if draft.one_click:
             fields.append(_ONE_CLICK)
+    fields.append(draft.feedback)
     fields.append("MIME-Version: 1.0\r\n")
     return "".join(fields)
 

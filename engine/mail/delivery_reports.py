@@ -20,6 +20,7 @@ from engine.mail.delivery_status import (
     RecipientReport,
     address_of,
     has_status,
+    printable,
     read_status,
 )
 from engine.mail.report_parts import (
@@ -42,6 +43,8 @@ _message_id_line = re.compile(
     r"^[ \t>|]*message-id:\s*<([^<>\s]{3,250}@[^<>\s]{1,250})>", re.IGNORECASE | re.MULTILINE
 ).search
 _mailbox = re.compile(r"[^\s<>()\[\]:;,\"']{1,64}@[^\s<>()\[\]:;,\"']{1,253}").findall
+_reply_subject = re.compile(r"(?:re|aw|sv|antw|odp|rép|res|fwd?|wg|tr|vs)\s*(?:\[\d+\])?\s*:").match
+_words = re.compile(r"[^\s<>()\[\]:;,\"']{1,64}").findall
 _STATUS_KINDS: Final = frozenset({"message/delivery-status", "message/global-delivery-status"})
 _RECIPIENT_FIELDS: Final = ("x-failed-recipients", "x-failed-recipient")
 _AUTO_REPLY_FIELDS: Final = ("x-autoreply", "x-autorespond", "x-autoresponder", "x-auto-reply-from", "x-vacation")
@@ -74,7 +77,7 @@ class DeliveryReport(Struct, frozen=True):
     envelope_id: str = ""
 
 
-class _Report(Struct, frozen=True):
+class _SortedReport(Struct, frozen=True):
     """The parts of a report by their use: its header, its text, the fields for programs, the returned message."""
 
     head: Head
@@ -102,7 +105,7 @@ def read_delivery_report(raw: bytes) -> DeliveryReport:
     )
 
 
-def _sorted(parts: Sequence[ReportPart]) -> _Report:
+def _sorted(parts: Sequence[ReportPart]) -> _SortedReport:
     """Sort the parts of a report; one that was forwarded as an attachment counts as if it had arrived itself."""
     status_part = _status_part(parts)
     level = status_part.level if status_part else 0
@@ -118,7 +121,7 @@ def _sorted(parts: Sequence[ReportPart]) -> _Report:
     if not returned:
         returned = head_of(rest)
     status = read_status(status_part.text) if status_part else None
-    return _Report(head, notice, status, returned)
+    return _SortedReport(head, notice, status, returned)
 
 
 def _status_part(parts: Sequence[ReportPart]) -> ReportPart | None:
@@ -131,7 +134,7 @@ def _status_part(parts: Sequence[ReportPart]) -> ReportPart | None:
 # --- recipients ----------------------------------------------------------------------------------
 
 
-def _recipients(report: _Report) -> tuple[RecipientReport, ...]:
+def _recipients(report: _SortedReport) -> tuple[RecipientReport, ...]:
     known = _sent_to(report.returned)
     own = _own(report)
     failed = read_notice(report.notice, known, own)
@@ -159,14 +162,14 @@ def _completed(one: RecipientReport, failed: list[FailedAddress], known: set[str
         return structs.replace(one, address=address)
     return structs.replace(
         one, address=address, diagnostic=said.diagnostic, reply_code=said.reply_code or one.reply_code,
-        remote_mta=one.remote_mta or said.remote_mta,
+        remote_mta=one.remote_mta or said.remote_mta, phase=said.phase,
     )  # fmt: skip
 
 
 def _from_text(address: str, said: FailedAddress) -> RecipientReport:
     return RecipientReport(
         address=address, action=Action.FAILED, status=said.status, diagnostic=said.diagnostic,
-        remote_mta=said.remote_mta, reply_code=said.reply_code,
+        remote_mta=said.remote_mta, reply_code=said.reply_code, phase=said.phase,
     )  # fmt: skip
 
 
@@ -193,9 +196,8 @@ def _in_fields(head: Head) -> list[str]:
 def _unnamed(notice: list[str], known: set[str]) -> list[FailedAddress]:
     """Return the only recipient of the returned message, or those whose local part a notice names."""
     text = " ".join(notice).lower()
-    named = [
-        one for one in sorted(known) if re.search(rf"(?<![\w.-]){re.escape(one.partition('@')[0])}(?![\w.-])", text)
-    ]
+    words = set(_words(text))
+    named = [one for one in sorted(known) if one.partition("@")[0] in words]
     found = named or (list(known) if len(known) == 1 else [])
     return [_whole(notice)._replace(address=one) for one in found[:100]]
 
@@ -206,7 +208,7 @@ def _sent_to(returned: Head) -> set[str]:
     return {address.lower() for address in found[:1_000]}
 
 
-def _own(report: _Report) -> set[str]:
+def _own(report: _SortedReport) -> set[str]:
     """Return the addresses that are no recipients: of the report's header, and the sender of the returned message."""
     values = [
         value for name in ("from", "to", "sender", "reply-to", "return-path") for value in report.head.get(name, ())
@@ -215,20 +217,20 @@ def _own(report: _Report) -> set[str]:
     return {address.lower() for value in values for address in _mailbox(value)} - _sent_to(report.returned)
 
 
-def _returned_id(report: _Report) -> str | None:
+def _returned_id(report: _SortedReport) -> str | None:
     """Return the Message-ID of the returned message, from its header or as the notice quotes it."""
     for value in (first(report.returned, "message-id"), first(report.head, "in-reply-to")):
         found = _message_id(value)
         if found is not None:
-            return found[1]
+            return printable(found[1])
     found = _message_id_line("\n".join(report.notice)) or _message_id(first(report.head, "references")[-600:])
-    return found[1] if found else None
+    return printable(found[1]) if found else None
 
 
 # --- kind ----------------------------------------------------------------------------------------
 
 
-def _kind(report: _Report, recipients: Sequence[RecipientReport]) -> ReportKind:
+def _kind(report: _SortedReport, recipients: Sequence[RecipientReport]) -> ReportKind:
     if report.status is not None and report.status.recipients:
         return _kind_by_actions(recipients)
     text = "\n".join(report.notice)[:_SCANNED].lower()
@@ -253,7 +255,7 @@ def _kind_by_actions(recipients: Sequence[RecipientReport]) -> ReportKind:
     return ReportKind.DELAY if Action.DELAYED in actions else ReportKind.SUCCESS
 
 
-def _automatic(report: _Report, subject: str, text: str) -> ReportKind | None:
+def _automatic(report: _SortedReport, subject: str, text: str) -> ReportKind | None:
     """Return the kind of an automatic answer; None for what may be a bounce, which daemons mark as such, too."""
     head = report.head
     daemon = _from_daemon(head) and _speaks_of_delivery(f"{subject}\n{text}")
@@ -273,14 +275,13 @@ def _automatic(report: _Report, subject: str, text: str) -> ReportKind | None:
     return ReportKind.AUTO_REPLY if marked and not daemon else None
 
 
-def _fails(report: _Report, subject: str, text: str) -> bool:
-    """Return True if two of three say that a delivery failed: sender, subject, text."""
+def _fails(report: _SortedReport, subject: str, text: str) -> bool:
+    """Return True if two of three say that a delivery failed: sender, subject, text; people who reply don't count."""
     multipart = first(report.head, "content-type").lower().startswith("multipart/report")
-    signs = (
-        _from_daemon(report.head) or multipart,
-        bounce_words.FAILURE_SUBJECT.search(subject) is not None,
-        _speaks_of_delivery(text),
-    )
+    daemon = _from_daemon(report.head) or multipart
+    if not daemon and _reply_subject(subject) is not None:
+        return False
+    signs = (daemon, bounce_words.FAILURE_SUBJECT.search(subject) is not None, _speaks_of_delivery(text))
     return sum(signs) >= 2
 
 

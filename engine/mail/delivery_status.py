@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from engine.mail.fields import decoded
+from engine.mail.replies import Phase
 from engine.mail.report_parts import field_lines
 
 MAX_RECIPIENTS: Final = 1_000
@@ -20,6 +21,23 @@ _type = re.compile(r"\s*([a-z0-9-]{1,20})\s*;\s*", re.IGNORECASE).match
 _encoded_plus = re.compile(r"\+(2B|3D|20)").sub  # RFC 3461 4: xtext, which some servers don't decode
 _unitext = re.compile(r"\\x\{([0-9A-Fa-f]{2,6})\}").sub  # RFC 6533 3
 _comment = re.compile(r"\s*\([^()]*\)\s*$").sub
+# Postfix: "(in reply to RCPT TO command)"; Exim: "after end of data"; sendmail and Courier: ">>> DATA"; qmail-remote.c:
+# the sentences at the end.
+_command = re.compile(
+    r"(?:in reply to (?:the )?|after (?:sending )?|>>> )"
+    r"(end of data|mail from|rcpt to|data|helo|ehlo|starttls|initial connection|pipelined data|body|rcpt|mail)\b"
+    r"|(does not like recipient|failed after i sent the message|failed on data|but sender was rejected"
+    r"|but greeting failed|but my name was rejected)",
+    re.IGNORECASE,
+).search
+_PHASES: Final = {
+    "end of data": Phase.BODY, "body": Phase.BODY, "data": Phase.DATA, "pipelined data": Phase.DATA,
+    "rcpt to": Phase.RCPT, "rcpt": Phase.RCPT, "mail from": Phase.MAIL, "mail": Phase.MAIL, "helo": Phase.EHLO,
+    "ehlo": Phase.EHLO, "starttls": Phase.STARTTLS, "initial connection": Phase.GREETING,
+    "does not like recipient": Phase.RCPT, "failed after i sent the message": Phase.BODY, "failed on data": Phase.DATA,
+    "but sender was rejected": Phase.MAIL, "but greeting failed": Phase.GREETING,
+    "but my name was rejected": Phase.EHLO,
+}  # fmt: skip
 _status = re.compile(r"(?<![\d.])([245])\.(\d{1,3})\.(\d{1,3})(?!\.?\d)").search
 _reply_code = re.compile(r"[\s\"'<(#]*([2345]\d\d)(?=[\s\-#:;,.]|$)").match
 
@@ -48,6 +66,7 @@ class RecipientReport(Struct, frozen=True):
     remote_mta: str = ""
     reply_code: int | None = None
     final: str = ""
+    phase: Phase | None = None  # in which the quoted reply was given, where the report says it
 
 
 class DeliveryStatus(Struct, frozen=True):
@@ -72,7 +91,8 @@ def read_status(text: str) -> DeliveryStatus:
         if len(recipients) >= MAX_RECIPIENTS:
             break
     reporter = about.get("reporting-mta", "")
-    return DeliveryStatus(tuple(recipients), _after_type(reporter), about.get("original-envelope-id", "")[:MAX_ADDRESS])
+    envelope_id = printable(about.get("original-envelope-id", ""))[:MAX_ADDRESS]
+    return DeliveryStatus(tuple(recipients), printable(_after_type(reporter)), envelope_id)
 
 
 def _blocks(text: str, about: dict[str, str]) -> Iterator[dict[str, str]]:
@@ -117,9 +137,10 @@ def _recipient(block: dict[str, str]) -> RecipientReport:
         action=_action(block.get("action", ""), status, code),
         status=status,
         diagnostic=said,
-        remote_mta=_after_type(block.get("remote-mta", ""))[:255],
+        remote_mta=printable(_after_type(block.get("remote-mta", "")))[:255],
         reply_code=code,
         final=final if final.lower() != address.lower() else "",
+        phase=phase_in(said),
     )
 
 
@@ -162,6 +183,12 @@ def status_in(text: str) -> str | None:
     """Return the first enhanced status code in a text."""
     found = _status(text[:MAX_DIAGNOSTIC])
     return f"{found[1]}.{int(found[2])}.{int(found[3])}" if found else None
+
+
+def phase_in(text: str) -> Phase | None:
+    """Return the phase that a text names as that of the reply; None if it names none."""
+    found = _command(text)
+    return _PHASES[(found[1] or found[2]).lower()] if found else None
 
 
 def quoted_reply(text: str) -> tuple[int | None, str]:

@@ -6,11 +6,13 @@ over CFBL-Address. The values identify campaigns and senders, never recipients.
 
 import hmac
 import re
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
 from engine.base.ids import base32
+from engine.mail.headers import text_field
 from engine.mail.return_path import ReturnPathOrigin, origin
 
 # support.google.com/a/answer/6254652: up to three fields of the sender's choice, then the SenderId of 5 to 15
@@ -37,6 +39,15 @@ def feedback_id(fields: tuple[str, ...], sender: str) -> str:
     if len(fields) > MAX_FIELDS:
         raise ValueError(f"A Feedback-ID has at most {MAX_FIELDS} fields before the sender, not {len(fields)}.")
     return ":".join([*(_unwanted("-", field)[:MAX_FIELD].strip("-") for field in fields), sender])
+
+
+@lru_cache(maxsize=8_192)
+def feedback_field(key: bytes, account: UUID, template: str, stream: str, domain: str) -> str:
+    """Return the field Feedback-ID of mail of one kind: template, stream, sending domain and sender.
+
+    Cached, because all mail of a kind has the same: composing it takes 9 µs, a look-up 0.2 µs.
+    """
+    return text_field("Feedback-ID", feedback_id((template, stream, domain), sender_id(key, account)))
 
 
 def cfbl_address(address: str) -> str:

@@ -29,7 +29,7 @@ MAX_ADDRESSES: Final = 100
 MAX_DOMAINS: Final = 100
 
 _REPORT: Final = "message/feedback-report"
-_message_id = re.compile(r"<([^<>\s]{1,250}@[^<>\s]{1,250})>").search
+_message_id = re.compile(r"<?([^<>\s]{1,250}@[^<>\s]{1,250})>?").match  # some reporters drop the brackets
 _feedback_line = re.compile(r"^feedback-type[ \t]*:", re.IGNORECASE | re.MULTILINE).search
 _REDACTED: Final = re.compile(r"redact|\[removed\]|\[hidden\]|^x+@|\*{2,}", re.IGNORECASE)
 
@@ -141,7 +141,7 @@ def _microsoft(parts: Sequence[ReportPart]) -> Head | None:
             return {
                 "feedback-type": ["abuse"],
                 "original-rcpt-to": list(recipients),
-                "source-ip": head.get("x-sid-pra", [])[:0] or head.get("x-originating-ip", []),
+                "source-ip": head.get("x-originating-ip", []),
                 "user-agent": ["Microsoft JMRP"],
             }
     return None
@@ -185,7 +185,7 @@ def _pasted(text: str) -> Head:
 def _message(head: Head) -> ReportedMessage:
     found = _message_id(first(head, "message-id"))
     return ReportedMessage(
-        message_id=found[1] if found else "",
+        message_id=printable(found[1]) if found else "",
         feedback_id=printable(first(head, "feedback-id"))[:255],
         cfbl_feedback_id=printable(first(head, "cfbl-feedback-id"))[:255].replace(" ", ""),
         sender=address_of(first(head, "from")),

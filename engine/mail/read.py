@@ -25,7 +25,6 @@ _MAX_VALUE: Final = 2_048  # octets read of one field
 _MAX_PARAMETERS: Final = 32
 _MAX_CANDIDATES: Final = 10_000  # lines per multipart that begin like a delimiter
 
-_header_end = re.compile(rb"\r?\n\r?\n").search
 _field = re.compile(
     rb"^content-(type|transfer-encoding|disposition|id)[ \t]*:(.*(?:\r?\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE
 )
@@ -168,7 +167,8 @@ def parts(mime: bytes) -> Iterator[MailPart]:
     for node in _nodes(mime):
         limit = limit or node.part.limit
         if not node.inner:
-            yield _leaf(node)._replace(limit=limit)
+            leaf = _leaf(node)
+            yield leaf if limit is None else leaf._replace(limit=limit)
             limit = None
 
 
@@ -235,7 +235,9 @@ def _nodes(mime: bytes, *, into_messages: bool = False) -> Iterator[_Node]:
             continue
         if node.boundary:
             inner, limit = _divided(mime, part, node.boundary)
-            node = node._replace(part=part._replace(limit=limit), inner=inner, message=message)
+            if limit is not None:
+                part = part._replace(limit=limit)
+            node = _Node(start, part, node.boundary, inner, message)
         elif message or inside:
             node = node._replace(inner=[(part.start, part.end)] if inside else (), message=message)
         yield node
@@ -244,7 +246,7 @@ def _nodes(mime: bytes, *, into_messages: bool = False) -> Iterator[_Node]:
 
 def _node(mime: bytes, start: int, end: int) -> _Node:
     """Read the entity between two offsets from its header."""
-    head_end, body = _header_bounds(mime, start, end)
+    head_end, body = header_bounds(mime, start, end)
     head = mime[start : min(head_end, start + MAX_HEADER)]
     fields: dict[bytes, str] = {}
     for found in _field.finditer(head):
@@ -270,12 +272,17 @@ def _node(mime: bytes, start: int, end: int) -> _Node:
     return _Node(start, MailPart(kind, charset, encoding, attached, body, end, names, cid or None, inline), boundary)
 
 
-def _header_bounds(mime: bytes, start: int, end: int) -> tuple[int, int]:
-    """Return the offsets of the end of the header and of the start of the content."""
+def header_bounds(mime: bytes, start: int, end: int) -> tuple[int, int]:
+    """Return the offsets of the end of the header (without its last line end) and of the start of the content."""
     if mime.startswith((b"\r\n", b"\n"), start, end):
         return start, start + (2 if mime[start] == 0x0D else 1)
-    found = _header_end(mime, start, end)
-    return (end, end) if found is None else (found.start(), found.end())
+    at, size = mime.find(b"\n\r\n", start, end), 3
+    bare = mime.find(b"\n\n", start, end if at < 0 else at + 1)
+    if bare >= 0:
+        at, size = bare, 2
+    if at < 0:
+        return end, end
+    return (at - 1 if at > start and mime[at - 1] == 0x0D else at), at + size
 
 
 def _content_type(value: str) -> tuple[str, dict[str, str]]:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from engine.mail.charsets import CharsetFlaw, decode_text
 from engine.mail.fields import decoded, entries
-from engine.mail.read import MAX_HEADER
+from engine.mail.read import MAX_HEADER, header_bounds
 
 MAX_FIELDS: Final = 1_000
 MAX_ADDRESSES: Final = 1_000  # read of one field
@@ -25,7 +25,6 @@ MAX_REFERENCES: Final = 100
 _MAX_ENTRY: Final = 4_096  # characters read of one entry of an address list
 _MAX_DATE: Final = 200  # characters read of Date
 
-_header_end = re.compile(rb"\r?\n\r?\n").search
 _field = re.compile(rb"^([!-9;-~]++)[ \t]*+:(.*+(?:\n[ \t].*+)*+)", re.MULTILINE).finditer
 _folds = re.compile(rb"\r?\n(?=[ \t])").sub
 _controls = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+").sub
@@ -88,10 +87,7 @@ class ReceivedHeader(Struct, frozen=True):
 
 def read_header(mime: bytes) -> ReceivedHeader:
     """Return the fields of a message's header, in LF or CRLF lines."""
-    if mime.startswith((b"\r\n", b"\n")):
-        return ReceivedHeader([], {})
-    found = _header_end(mime)
-    end = len(mime) if found is None else found.start()
+    end, _ = header_bounds(mime, 0, len(mime))
     head = mime[: min(end, MAX_HEADER)]
     fields: list[tuple[bytes, bytes]] = []
     by_name: dict[bytes, list[bytes]] = {}

@@ -119,7 +119,7 @@ def _is_header(lines: list[str], at: int) -> bool:
 
 
 def _kind_of(line: str) -> str | None:
-    colon = line.replace("：", ":").find(":", 0, _MAX_LABEL)
+    colon = line[:_MAX_LABEL].replace("：", ":").find(":")
     if colon < 1:
         return None
     label = line[:colon].strip(_AROUND_LABEL).lower()

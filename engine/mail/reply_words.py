@@ -31,23 +31,23 @@ _FROM: Final = """
     |pošiljalac|од|отправитель|відправник|подател|αποστολέας|absender|送信者|送信元|发信人
 """
 _DATE: Final = """
-    sent|message du|date|gesendet|datum|envoyé|enviado|enviado el|enviada em|enviado em|fecha|inviato|data|verzonden|wysłano
-    |wysłane|skickat|sendt|dato|lähetetty|päivämäärä|päiväys|elküldve|dátum|odesláno|odoslané|trimis|tarih
+    sent|message du|date|gesendet|datum|envoyé|enviado|enviado el|enviada em|enviado em|fecha|inviato|data|verzonden
+    |wysłano|wysłane|skickat|sendt|dato|lähetetty|päivämäärä|päiväys|elküldve|dátum|odesláno|odoslané|trimis|tarih
     |gönderildi|gönderme tarihi|отправлено|дата|надіслано|изпратено|στάλθηκε|ημερομηνία|נשלח|תאריך|تاريخ الإرسال
     |التاريخ|تم الإرسال|送信日時|日付|日時|发送时间|发送日期|日期|寄件日期|傳送日期|보낸 날짜|날짜|đã gửi|ngày
     |ngày gửi|ส่ง|วันที่|dikirim|tanggal|poslano|poslato|saadetud|kuupäev|išsiųsta|nosūtīts|послато|data wysłania
     |envoyé le|data invio|date d'envoi|sendt dato|enviat
 """
 _TO: Final = """
-    to|copie à|an|à|a|para|aan|do|till|til|vastaanottaja|címzett|komu|pro|către|kime|alıcı|кому|до|προς|אל|إلى|宛先|收件人
-    |收件者|받는 사람|받는사람|đến|tới|người nhận|ถึง|kepada|za|destinataire|destinatario|destinatário|ontvanger
-    |empfänger|mottagare|adresat|saaja|kam|prima|получатель|per|cc|kopie|copie|copia|cópia|kopia|kopi|kopio|копия
-    |копія|másolat|參考|抄送|副本|참조
+    to|copie à|an|à|a|para|aan|do|till|til|vastaanottaja|címzett|komu|pro|către|kime|alıcı|кому|до|προς|אל|إلى|宛先
+    |收件人|收件者|받는 사람|받는사람|đến|tới|người nhận|ถึง|kepada|za|destinataire|destinatario|destinatário
+    |ontvanger|empfänger|mottagare|adresat|saaja|kam|prima|получатель|per|cc|kopie|copie|copia|cópia|kopia|kopi
+    |kopio|копия|копія|másolat|參考|抄送|副本|참조
 """
 _SUBJECT: Final = """
-    subject|sujet|betreff|objet|asunto|oggetto|assunto|onderwerp|temat|ämne|emne|aihe|tárgy|předmět|predmet|subiect|konu
-    |тема|относно|θέμα|נושא|الموضوع|件名|主题|主旨|主題|제목|chủ đề|tiêu đề|เรื่อง|หัวเรื่อง|subjek|perihal|zadeva
-    |teema|tema|предмет|assumpte|naslov|efni
+    subject|sujet|betreff|objet|asunto|oggetto|assunto|onderwerp|temat|ämne|emne|aihe|tárgy|předmět|predmet|subiect
+    |konu|тема|относно|θέμα|נושא|الموضوع|件名|主题|主旨|主題|제목|chủ đề|tiêu đề|เรื่อง|หัวเรื่อง|subjek|perihal
+    |zadeva|teema|tema|предмет|assumpte|naslov|efni
 """
 # Between dashes, above a quoted or forwarded message.
 _SEPARATORS: Final = """

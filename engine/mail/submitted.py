@@ -137,9 +137,12 @@ def read(octets: bytes, *, smtputf8: bool) -> Mail:
     return Mail(kept, kept_fields, _sender(header), options, not in_ascii)
 
 
-def complete(mail: Mail, *, message_id: str, at: datetime, received: str = "") -> bytes:
-    """Return the message to store: `received` (a complete field or ""), `Date` and `Message-ID` if missing, then the
-    client's message. `message_id` has no angle brackets; `at` is aware.
+def complete(mail: Mail, *, message_id: str, at: datetime, received: str = "", feedback: str = "") -> bytes:
+    """Return the message to store: `received`, then `Date`, `Message-ID` and `feedback` if missing, then the client's
+    message.
+
+    `received` and `feedback` (Feedback-ID) are complete fields or "". `message_id` has no angle brackets, and `at` is
+    aware.
     """
     present = {field.name for field in mail.header}
     before = received
@@ -147,6 +150,8 @@ def complete(mail: Mail, *, message_id: str, at: datetime, received: str = "") -
         before += date_field(at)
     if b"message-id" not in present:
         before += f"Message-ID: <{message_id}>\r\n"
+    if b"feedback-id" not in present:
+        before += feedback
     return before.encode() + mail.kept if before else mail.kept
 
 

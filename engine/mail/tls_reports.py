@@ -21,7 +21,7 @@ class BadTlsReport(ValueError):  # noqa: N818 - named for what was given
     """The content is no TLS report, or exceeds a limit; the message says why."""
 
 
-class TlsFailure(Struct, frozen=True):
+class ReportedTlsFailure(Struct, frozen=True):
     """Failed sessions of one kind; `result_type` is a word of RFC 8460 4.3 or the reporter's own, in lower case."""
 
     result_type: str
@@ -40,7 +40,7 @@ class TlsPolicyReport(Struct, frozen=True):
     mx_hosts: tuple[str, ...]
     successful: int
     failed: int
-    failures: tuple[TlsFailure, ...]
+    failures: tuple[ReportedTlsFailure, ...]
 
 
 class TlsReport(Struct, frozen=True):
@@ -60,7 +60,7 @@ class _DateRange(Struct, rename="kebab"):
     end_datetime: Text = None
 
 
-class _Report(Struct, rename="kebab"):
+class _TlsReportDocument(Struct, rename="kebab"):
     organization_name: Text = None
     contact_info: Text = None
     report_id: Text = None
@@ -68,24 +68,24 @@ class _Report(Struct, rename="kebab"):
     policies: list[msgspec.Raw] | None = None
 
 
-class _Policy(Struct, rename="kebab"):
+class _TlsPolicyFields(Struct, rename="kebab"):
     policy_type: Text = None
     policy_domain: Text = None
     mx_host: list[Text] | str | None = None
 
 
-class _Summary(Struct, rename="kebab"):
+class _TlsSummaryFields(Struct, rename="kebab"):
     total_successful_session_count: Text = None
     total_failure_session_count: Text = None
 
 
-class _Entry(Struct, rename="kebab"):
-    policy: _Policy | None = None
-    summary: _Summary | None = None
+class _TlsPolicyEntry(Struct, rename="kebab"):
+    policy: _TlsPolicyFields | None = None
+    summary: _TlsSummaryFields | None = None
     failure_details: list[msgspec.Raw] | None = None
 
 
-class _Failure(Struct, rename="kebab"):
+class _TlsFailureFields(Struct, rename="kebab"):
     result_type: Text = None
     sending_mta_ip: Text = None
     receiving_mx_hostname: Text = None
@@ -96,9 +96,9 @@ class _Failure(Struct, rename="kebab"):
     failure_reason_code: Text = None
 
 
-_report = msgspec.json.Decoder(_Report)
-_entry = msgspec.json.Decoder(_Entry)
-_failure = msgspec.json.Decoder(_Failure)
+_report = msgspec.json.Decoder(_TlsReportDocument)
+_entry = msgspec.json.Decoder(_TlsPolicyEntry)
+_failure = msgspec.json.Decoder(_TlsFailureFields)
 
 
 def read_tls_report(content: bytes) -> TlsReport:
@@ -132,12 +132,15 @@ def _policies(entries: list[msgspec.Raw]) -> tuple[tuple[TlsPolicyReport, ...], 
             raise BadTlsReport(f"The TLS report has more than {MAX_FAILURES} rows of failures.")
         failures = [_row(failure) for failure in (_decoded(_failure, detail) for detail in details) if failure]
         skipped += len(details) - len(failures)
-        policies.append(_policy_report(entry.policy, entry.summary or _Summary(), failures))
+        policies.append(_policy_report(entry.policy, entry.summary or _TlsSummaryFields(), failures))
     return tuple(policies), skipped
 
 
-def _policy_report(policy: _Policy, summary: _Summary, failures: list[TlsFailure]) -> TlsPolicyReport:
-    hosts = policy.mx_host if isinstance(policy.mx_host, list) else [policy.mx_host] if policy.mx_host else []
+def _policy_report(
+    policy: _TlsPolicyFields, summary: _TlsSummaryFields, failures: list[ReportedTlsFailure]
+) -> TlsPolicyReport:
+    mx_host = policy.mx_host or []
+    hosts = mx_host if isinstance(mx_host, list) else [mx_host]
     return TlsPolicyReport(
         policy_type=_text(policy.policy_type).lower(),
         policy_domain=_text(policy.policy_domain).lower().strip(" ."),
@@ -148,8 +151,8 @@ def _policy_report(policy: _Policy, summary: _Summary, failures: list[TlsFailure
     )
 
 
-def _row(failure: _Failure) -> TlsFailure:
-    return TlsFailure(
+def _row(failure: _TlsFailureFields) -> ReportedTlsFailure:
+    return ReportedTlsFailure(
         result_type=_text(failure.result_type).lower(),
         sessions=_number(failure.failed_session_count),
         sending_mta_ip=_text(failure.sending_mta_ip),

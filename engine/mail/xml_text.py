@@ -8,6 +8,7 @@ import codecs
 import re
 from typing import Final
 
+_DECLARATION: Final = 512  # octets in which the declaration of the encoding ends
 MAX_TAIL: Final = 8_192  # octets of a tag that are held back until its end arrives
 
 _declared = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""").match
@@ -15,7 +16,6 @@ _schema_tag = re.compile(rb"</?xs:schema[^<>]*>").sub
 _bracketed_address = re.compile(rb"<([^<>\s\"'=/?!]{1,128}@[^<>\s\"']{1,255})>").sub
 # XML 1.0 2.2 allows none of these characters, not even escaped.
 _CONTROLS: Final = bytes.maketrans(bytes(set(range(32)) - {9, 10, 13}), b" " * 29)
-_UTF_8_BOM: Final = codecs.BOM_UTF8
 _BOMS: Final = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _charset = re.compile(
     r"iso-?8859-\d{1,2}|latin-?1|windows-125\d|koi8-[ru]|gb2312|gbk|gb18030|big5|shift_jis|euc-(?:jp|kr)", re.IGNORECASE
@@ -26,22 +26,30 @@ class XmlText:
     """Converts one document; holds an incremental decoder and the beginning of a tag that is not complete yet."""
 
     def __init__(self) -> None:
+        self._start = b""
         self._decoder: codecs.IncrementalDecoder | None = None
         self._tail = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """Return the next octets of the document in UTF-8."""
+        """Return the next octets of the document in UTF-8; nothing until the declaration must be complete."""
         if self._decoder is None:
-            if not piece:
+            self._start += piece
+            if len(self._start) < _DECLARATION:
                 return b""
-            piece = piece.removeprefix(_UTF_8_BOM).lstrip()
-            self._decoder = codecs.getincrementaldecoder(_encoding(piece))("replace")
-        return self._whole_tags(self._decoder.decode(piece).lstrip("\ufeff").encode("utf-8", "replace"))
+            return self._begin()
+        return self._whole_tags(self._decoder.decode(piece).encode("utf-8", "replace"))
 
     def finish(self) -> bytes:
         """Return what was held back."""
+        begun = self._begin() if self._decoder is None else b""
         tail, self._tail = self._tail, b""
-        return _repaired(tail)
+        return begun + _repaired(tail)
+
+    def _begin(self) -> bytes:
+        start = self._start.removeprefix(codecs.BOM_UTF8).lstrip()
+        self._start = b""
+        self._decoder = codecs.getincrementaldecoder(_encoding(start))("replace")
+        return self._whole_tags(self._decoder.decode(start).lstrip("\ufeff").encode("utf-8", "replace"))
 
     def _whole_tags(self, text: bytes) -> bytes:
         text = self._tail + text

@@ -14,7 +14,7 @@ import structlog
 from asyncpg.transaction import Transaction
 
 from engine.base import clock
-from engine.store import partitions
+from engine.store import array_arguments, partitions
 from engine.store.database_errors import DRIVER_ERRORS, DatabaseError, MissingPartition, translated
 from engine.store.postgres_hosts import Hosts
 from engine.store.queries import Queries
@@ -31,6 +31,8 @@ MAKE_PARTITIONS_TIMEOUT_S = 4  # less than IDLE_TIMEOUT_S: the writer's transact
 _KEPT = Queries.beside(__file__, "postgres.sql").command("session_settings")
 
 _log = structlog.get_logger("postgres")
+
+array_arguments.use_concrete_types()
 
 
 class SettingsDropped(RuntimeError):  # noqa: N818 - named for what happened

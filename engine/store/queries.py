@@ -14,9 +14,10 @@ migrated database and compare its columns with the fields of the Struct it fills
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from asyncpg import Connection, Pool, Record
 from asyncpg.pool import PoolConnectionProxy
@@ -85,6 +86,31 @@ class WideQuery(Query):
         return await self.records(connection, *self._statement.arguments(sets, single))
 
 
+class SessionFunction(Query):
+    """A PL/pgSQL function that each session creates for itself (in the schema pg_temp) before it calls it first.
+
+    It is part of the program, not of the database: changing it needs no migration, and two versions of the program
+    work beside each other. The `.sql` file holds its body; arguments are as in a wide statement.
+    """
+
+    def __init__(self, path: Path, name: str, statement: WideStatement, returns: str) -> None:
+        types = ", ".join(statement.types)
+        body = f"LANGUAGE plpgsql AS $function${statement.sql}$function$"
+        super().__init__(path, name, f"CREATE OR REPLACE FUNCTION pg_temp.{name}({types}) RETURNS {returns} {body}")
+        self._statement = statement
+        places = ", ".join([f"${place}" for place in range(1, len(statement.types) + 1)])
+        self._call = f"SELECT pg_temp.{name}({places})"
+        self._created: WeakSet[Conn] = WeakSet()
+
+    async def run(self, connection: Conn, *sets: Arrays, **single: object) -> object:
+        """Call the function; return its result."""
+        if connection not in self._created:
+            await connection.execute(self.sql)
+            if not connection.is_in_transaction():  # else a rollback would remove it
+                self._created.add(connection)
+        return await connection.fetchval(self._call, *self._statement.arguments(sets, single))
+
+
 class Queries:
     """The statements and fragments of one `.sql` file."""
 
@@ -110,6 +136,13 @@ class Queries:
         file and those given here.
         """
         return WideQuery(self.path, name, WideStatement(self._texts[name], sets, self._fragments | fragments))
+
+    def session_function(
+        self, name: str, *sets: RowSet[Any], returns: str, types: Mapping[str, str], **fragments: str
+    ) -> SessionFunction:
+        """Return a function with these row sets as parameters, and with single ones of these PostgreSQL types."""
+        statement = WideStatement(self._texts[name], sets, self._fragments | fragments, types)
+        return SessionFunction(self.path, name, statement, returns)
 
     def fragment(self, name: str) -> str:
         """Return the text of a fragment. Statements of the same file include it as `:name`."""

@@ -2,8 +2,8 @@
 
 A wide statement names its parameters. `:low` is a single value. `:message`, if the statement has a RowSet of that name,
 is a relation with the set's columns, used as `FROM :message`; `:message.names` is the list of its columns for an
-INSERT. RowSet and its columns define once the content, type and source of each parameter, so no position is written by
-hand. The name of a fragment stands for the fragment's text.
+INSERT, and `:message.status` the array of one column. RowSet and its columns define once the content, type and source
+of each parameter, so no position is written by hand. The name of a fragment stands for the fragment's text.
 """
 
 import re
@@ -24,7 +24,7 @@ _TYPES: Final[dict[object, str]] = {
     timedelta: "interval",
 }  # fmt: skip
 
-_PARAMETER = re.compile(r"(?<![:\w]):([a-z][a-z0-9_]*)(\.names\b)?")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z][a-z0-9_]*)(?:\.([a-z_]+)\b)?")
 
 
 class Column(Struct, frozen=True):
@@ -81,15 +81,26 @@ class RowSet(Generic[Item]):
 
 
 class WideStatement:
-    """The text of a wide statement with the order of its parameters."""
+    """The text of a wide statement with the order of its parameters. `types` names the PostgreSQL types of single
+    parameters, where the statement needs them.
+    """
 
-    def __init__(self, text: str, sets: Collection[RowSet[Any]], fragments: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        text: str,
+        sets: Collection[RowSet[Any]],
+        fragments: Mapping[str, str],
+        types: Mapping[str, str] | None = None,
+    ) -> None:
         self._sets = {one.name: one for one in sets}
         self._fragments = fragments
+        self._single_types = types or {}
+        self.types: list[str] = []  # of the parameters, in the order of their positions
         self._first: dict[str, int] = {}  # the first position of each parameter, in ascending order
+        self._listed: set[str] = set()  # row sets of which only the names of the columns occur
         self._next = 1
         self.sql = self._expanded(text)
-        unused = self._sets.keys() - self._first.keys()
+        unused = self._sets.keys() - self._first.keys() - self._listed
         if unused:
             raise ValueError(f"the statement uses no row set named {', '.join(sorted(unused))}")
 
@@ -109,14 +120,23 @@ class WideStatement:
         if name in self._fragments:
             return self._expanded(self._fragments[name])
         rows = self._sets.get(name)
-        if found[2]:
-            if rows is None:
-                raise ValueError(f"`:{name}.names`: the statement has no row set {name}")
+        if found[2] and rows is None:
+            raise ValueError(f"`:{name}.{found[2]}`: the statement has no row set {name}")
+        if rows is not None and found[2] == "names":
+            self._listed.add(name)
             return ", ".join(rows.names)
         if name not in self._first:
             self._first[name] = self._next
-            self._next += 1 if rows is None else len(rows.names)
-        return f"${self._first[name]}" if rows is None else rows.relation(self._first[name])
+            types = [self._single_types.get(name, "")] if rows is None else [f"{kind}[]" for kind in rows.types]
+            self.types += types
+            self._next += len(types)
+        if rows is None:
+            return f"${self._first[name]}"
+        if found[2]:
+            if found[2] not in rows.names:
+                raise ValueError(f"`:{name}.{found[2]}`: the row set {name} has no column {found[2]}")
+            return f"${self._first[name] + rows.names.index(found[2])}"
+        return rows.relation(self._first[name])
 
 
 def _shortened(column: list[object], repeats: bool) -> list[object]:  # noqa: FBT001 - called for every column

@@ -1,4 +1,7 @@
-"""Record complaints for mail to `complained@`, seconds after its delivery is stored, like any other complaint.
+"""Make complaints about mail to `complained@`, seconds after its delivery is stored.
+
+A complaint goes as a report (ARF) to the return path of the mail, through the MX of this host, and takes the way of
+any other complaint from there. It is recorded directly where no MX takes it, and where it is not on record soon after.
 
 Pending complaints are kept in memory. A process that drains records its own at once; those of a killed process are
 found by the next one that starts, among the messages of the last minutes.
@@ -12,40 +15,85 @@ from uuid import UUID
 
 import asyncpg
 import structlog
+from msgspec import Struct, structs
 
+from engine.areas.domains.records import bounce_domain
 from engine.base import clock, ids
+from engine.base.netaddr import connect_host
+from engine.base.settings import Settings
 from engine.delivery.outcome import Verdict
 from engine.flows.sending.complaint import complain
 from engine.flows.sending.settle import DeliveryAttempt
+from engine.mail import return_path
+from engine.mail.outgoing_reports import ReportedMail, complaint_report
 from engine.mail.simulator import SimulatedOutcome, simulated_outcome
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
+from mta.smtp.client.report_mail import send_report
 
 DELAY_S = 3.0
 LOOK_BACK = timedelta(minutes=2)
 MAX_WAITING = 100_000
 MAX_FOUND = 1_000
 AGAIN_S = 1.0
+CONFIRM_S = 30.0  # within which the worker has read a report that the MX took
 DRAIN_S = 2.0
 
 _log = structlog.get_logger("simulator")
 _DELIVERED_LATELY = Queries.beside(__file__, "complaints.sql").command("delivered_lately")
 
 
+class ReportRoute(Struct, frozen=True):
+    """The way of reports: the MX, and the key and domain of return paths."""
+
+    mx: tuple[str, int]
+    path_key: bytes
+    bounce_domain: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> "ReportRoute | None":
+        """Return the way to the MX of this host; None if it runs none."""
+        if "mx" not in settings.processes or settings.key_pepper is None:
+            return None
+        return cls(
+            (connect_host(settings.mx_host), settings.mx_port),
+            return_path.key_of(settings.key_pepper),
+            bounce_domain(settings.mail_host.lower()),
+        )
+
+
+class PendingComplaint(Struct, frozen=True):
+    """A complaint that is due at `due` (monotonic clock)."""
+
+    due: float
+    message: UUID
+    place: int
+
+
 class SimulatedComplaints:
     """The pending complaints of one process: call `run` during delivery, then `drain`.
 
-    `settled` is the queue of recorded attempts at the simulator.
+    `settled` is the queue of recorded attempts at the simulator. `route`: None to record complaints directly.
     """
 
     def __init__(
-        self, pool: asyncpg.Pool, domain: str, settled: "asyncio.Queue[DeliveryAttempt]", *, delay_s: float = DELAY_S
+        self,
+        pool: asyncpg.Pool,
+        domain: str,
+        settled: "asyncio.Queue[DeliveryAttempt]",
+        *,
+        delay_s: float = DELAY_S,
+        route: ReportRoute | None = None,
+        confirm_s: float = CONFIRM_S,
     ) -> None:
         self._pool = pool
         self._domain = domain
         self._settled = settled
         self._delay_s = delay_s
-        self._waiting: deque[tuple[float, UUID, int]] = deque(maxlen=MAX_WAITING)  # when, message, place; oldest first
+        self._route = route
+        self._confirm_s = confirm_s
+        self._waiting: deque[PendingComplaint] = deque(maxlen=MAX_WAITING)  # oldest first
+        self._mailed: deque[PendingComplaint] = deque(maxlen=MAX_WAITING)  # taken by the MX, to be confirmed
         self._came = asyncio.Event()
 
     async def run(self) -> None:
@@ -60,8 +108,9 @@ class SimulatedComplaints:
         while not self._settled.empty():
             self._note(self._settled.get_nowait())
         ends = time.monotonic() + DRAIN_S
-        while self._waiting and time.monotonic() < ends and await self._next():
-            pass
+        for pending in (self._waiting, self._mailed):
+            while pending and time.monotonic() < ends and await self._recorded(pending[0]):
+                pending.popleft()
 
     async def _collect(self) -> None:
         while True:
@@ -75,28 +124,57 @@ class SimulatedComplaints:
 
     async def _complain(self) -> None:
         while True:
-            if not self._waiting:
+            oldest = [pending[0].due for pending in (self._waiting, self._mailed) if pending]
+            if not oldest:
                 self._came.clear()
                 await self._came.wait()
-            await asyncio.sleep(max(0.0, self._waiting[0][0] - time.monotonic()))
+                continue
+            # Mail that comes meanwhile may be due before the oldest that waits for its confirmation.
+            await asyncio.sleep(min(max(0.0, min(oldest) - time.monotonic()), self._delay_s))
             if not await self._next():
                 await asyncio.sleep(AGAIN_S)
 
     def _add(self, message: UUID, place: int) -> None:
-        self._waiting.append((time.monotonic() + self._delay_s, message, place))
+        self._waiting.append(PendingComplaint(time.monotonic() + self._delay_s, message, place))
         self._came.set()
 
     async def _next(self) -> bool:
-        """Record the oldest complaint; return False, and keep it pending, if PostgreSQL is unavailable."""
-        _, message, place = self._waiting[0]
+        """Make the complaints that are due; return False, and keep one pending, if PostgreSQL is unavailable."""
+        now = time.monotonic()
+        while self._mailed and self._mailed[0].due <= now:
+            if not await self._recorded(self._mailed[0]):
+                return False
+            self._mailed.popleft()
+        if self._waiting and self._waiting[0].due <= now:
+            one = self._waiting[0]
+            if await self._mail(one):
+                self._mailed.append(structs.replace(one, due=time.monotonic() + self._confirm_s))
+            elif not await self._recorded(one):
+                return False
+            self._waiting.popleft()
+        return True
+
+    async def _mail(self, one: PendingComplaint) -> bool:
+        """Send the complaint to the MX; return True if it took the report."""
+        route = self._route
+        if route is None:
+            return False
+        path = return_path.return_path(route.path_key, one.message, one.place, route.bounce_domain)
+        mail = ReportedMail(
+            self._domain, path, f"{SimulatedOutcome.COMPLAINED.value}@{self._domain}", f"Return-Path: <{path}>".encode()
+        )
+        report = complaint_report(mail, clock.now())
+        return await send_report(route.mx, helo=self._domain, recipient=path, content=report)
+
+    async def _recorded(self, one: PendingComplaint) -> bool:
+        """Record a complaint unless it is recorded; return False if PostgreSQL is unavailable."""
         try:
-            await complain(self._pool, message, place, at=clock.now(), simulated=True)
+            await complain(self._pool, one.message, one.place, at=clock.now(), simulated=True)
         except DatabaseUnavailable as error:
             _log.warning("simulated complaint not recorded yet", error=repr(error))
             return False
         except Exception:  # noqa: BLE001 - process loop: a fault costs this complaint, not the next
-            _log.exception("simulated complaint failed", message=str(message))
-        self._waiting.popleft()
+            _log.exception("simulated complaint failed", message=str(one.message))
         return True
 
     async def _find(self) -> None:

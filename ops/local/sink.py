@@ -15,6 +15,8 @@ The local part of a recipient, without its plus tag, selects a behaviour (a new 
     slow@     accepted 2 s after the final dot (slow+5@: 5 s)
     drop@     the first time this address is tried, the connection is closed after the final dot without a reply
               and the message is not stored; then accepted
+    latebounce@  accepted; 3 s later a bounce (RFC 3464) goes to the return path, by the MX that --reports-to names
+    complain@    accepted; 3 s later a complaint (ARF, RFC 5965) goes there
 
 Tests start a `Sink` in their own event loop and script it further. Run by hand:
 `python -m ops.local.sink --port 2600 --store FOLDER`; SIGTERM and SIGINT stop it.
@@ -40,6 +42,7 @@ import uvloop
 
 from engine.base.clock import iso, now
 from ops.local import certificate
+from ops.local.report_sender import ReportSender
 from ops.local.sink_script import FirstTries, ScriptedReplies, ScriptedReply
 from ops.local.sink_session import SinkSession
 from ops.local.sink_store import MailStore, SinkMessage, StoreMode
@@ -66,8 +69,9 @@ class Sink:
         extensions: tuple[str, ...] = ("PIPELINING", "8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES"),
         max_size: int = MAX_SIZE,
         remember: int = 10_000,
+        reports: ReportSender | None = None,
     ) -> None:
-        """Keep the last `remember` messages and commands in memory."""
+        """Keep the last `remember` messages and commands in memory. `reports` sends those that mail asks for."""
         self.name = name
         self.max_size = max_size
         self.tls = tls
@@ -79,6 +83,7 @@ class Sink:
         self.connections = 0  # accepted since the start
         self._extensions = extensions
         self._store = store
+        self._reports = reports
         self._keeps_commands = remember > 0
         self._conversations: set[SinkSession] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -192,6 +197,8 @@ class Sink:
         )
         if self._store is not None:
             self._store.keep(received, place)
+        if self._reports is not None:
+            self._reports.add(received)
         self.messages.append(received)
         self.count += 1
         self._arrival.set()
@@ -218,18 +225,22 @@ def _test_id(content: bytes) -> str | None:
     return found[1].decode("utf-8", "replace").strip() if found is not None else None
 
 
-async def serve(host: str, port: int, store: MailStore, tls: ssl.SSLContext | None) -> None:
-    """Run the sink until SIGTERM or SIGINT."""
+async def serve(host: str, port: int, store: MailStore, tls: ssl.SSLContext | None, mx: tuple[str, int] | None) -> None:
+    """Run the sink until SIGTERM or SIGINT; reports go to `mx`, if there is one."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    sink = Sink(store=store, tls=tls, remember=0)
+    reports = None if mx is None else ReportSender(mx, "sink.test")
+    sink = Sink(store=store, tls=tls, remember=0, reports=reports)
     bound = await sink.start(host, port)
-    tidying = asyncio.create_task(_tidy(store))
+    tasks = [asyncio.create_task(_tidy(store))]
+    if reports is not None:
+        tasks.append(asyncio.create_task(reports.run()))
     print(f"sink ready on {bound[0]}:{bound[1]}, keeping {store.mode.value} in {store.folder}", flush=True)
     await stop.wait()
-    tidying.cancel()
+    for task in tasks:
+        task.cancel()
     await sink.stop()
     print(f"sink stopped after {sink.count} messages", flush=True)
 
@@ -244,6 +255,12 @@ async def _tidy(store: MailStore) -> None:
         await asyncio.sleep(_TIDY_S)
 
 
+def _address(text: str) -> tuple[str, int]:
+    """Parse HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m ops.local.sink", description="local SMTP sink")
@@ -251,13 +268,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")
     parser.add_argument("--store", type=Path, required=True, help="folder for what arrives")
     parser.add_argument("--store-mode", type=StoreMode, choices=list(StoreMode), default=StoreMode.FILES)
+    parser.add_argument("--reports-to", type=_address, help="HOST:PORT of the MX that takes reports; default: none")
     parser.add_argument("--no-tls", action="store_true", help="do not offer STARTTLS")
     given = parser.parse_args(arguments)
     os.umask(0o077)  # stored mail must not be readable by other users of this host
     tls = None if given.no_tls else certificate.server_context(given.store)
     with MailStore(given.store, given.store_mode) as store:
         try:
-            uvloop.run(serve(given.host, given.port, store, tls))
+            uvloop.run(serve(given.host, given.port, store, tls, given.reports_to))
         except OSError as error:
             print(f"the sink can't listen on {given.host}:{given.port}: {error}", file=sys.stderr)
             return 1

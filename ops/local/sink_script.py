@@ -21,6 +21,8 @@ class SinkBehaviour(StrEnum):
     TARPIT = "tarpit"
     SLOW = "slow"
     DROP = "drop"
+    LATE_BOUNCE = "latebounce"
+    COMPLAIN = "complain"
 
 
 REFUSALS: Final = {

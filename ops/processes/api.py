@@ -13,12 +13,13 @@ from contextlib import suppress
 from typing import Any
 
 from granian import net
-from granian.constants import HTTPModes, Interfaces, Loops
+from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.server.mp import MPServer
 
 from api import app
 from api.app import App
+from engine.base import scheduling
 from engine.base.settings import Settings, load, variable
 from engine.store import migrate, socket_activation
 from engine.store.database_errors import DatabaseUnavailable
@@ -70,6 +71,7 @@ def create_app() -> App:
 
 def main() -> int:
     """Serve until SIGTERM, then finish pending requests within the drain time; return the exit status."""
+    scheduling.yield_to_running()
     settings = load(os.environ).settings
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection needs a descriptor, and shells allow 1,024
@@ -84,6 +86,7 @@ def main() -> int:
         factory=True,
         interface=Interfaces.ASGI,
         loop=Loops.uvloop,
+        runtime_mode=RuntimeModes.st,  # one Rust thread per worker, so its scheduler for several is not needed
         http=HTTPModes.http1,  # the default of load balancers; only one parser and one set of limits to maintain
         websockets=False,  # an upgrade request reaches the application, which rejects it with a JSON error
         workers=settings.api_workers,

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 from engine.areas.webhooks.posting import Poster
 from engine.base.settings import Settings
+from engine.flows.receiving.post_bodies import PostBodies
 from engine.store import metrics
 from engine.store.http_client import HttpClient, resolver_for
 from engine.store.postgres import close_pool, open_pool
@@ -23,7 +24,13 @@ async def posting(settings: Settings) -> AsyncIterator[Poster]:
     pool = await open_pool(settings.database_url, name="worker webhooks", largest=4)
     resolver = resolver_for(settings)
     client = HttpClient.from_settings(settings, resolver)
-    poster = Poster(pool, client, settings, on_record=functools.partial(metrics.flushed, "webhooks"))
+    poster = Poster(
+        pool,
+        client,
+        settings,
+        on_record=functools.partial(metrics.flushed, "webhooks"),
+        received_bodies=PostBodies(pool),
+    )
     work = asyncio.create_task(poster.run())
     try:
         yield poster

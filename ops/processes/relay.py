@@ -7,7 +7,7 @@ from pathlib import Path
 
 import uvloop
 
-from engine.base import logs
+from engine.base import logs, scheduling
 from engine.base.settings import Settings, load, variable
 from engine.store import socket_activation
 from engine.store.migrate import MigrationError
@@ -23,6 +23,7 @@ def main() -> int:
     settings = load(os.environ).settings
     name: str = parser.parse_args().name
     logs.configure(name, settings.log_level, settings.state)
+    scheduling.yield_to_running()
     try:
         own, key = certificate_files(settings)
         found = socket_activation.take()

@@ -16,10 +16,11 @@ import structlog
 import uvloop
 from msgspec import Struct, structs
 
+from engine.areas.analytics import delivery
 from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
 from engine.areas.webhooks import service as webhooks_service
-from engine.base import clock, ids, logs
+from engine.base import clock, ids, logs, scheduling
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.flows.accounts import suspend, team
@@ -49,6 +50,7 @@ def main() -> None:
     """Run the worker process until SIGTERM or SIGINT."""
     settings = load(os.environ).settings
     logs.configure("worker", settings.log_level, settings.state)
+    scheduling.yield_to_running()
     try:
         uvloop.run(run(settings))
     except MigrationError as error:
@@ -165,6 +167,11 @@ async def _figures(context: Context) -> None:
     await figures.count_ahead(context.pool)
 
 
+async def _deliveries(context: Context) -> None:
+    """Count deliveries and their times for the analytics."""
+    await delivery.count_ahead(context.pool)
+
+
 async def _purge(context: Context) -> None:
     purged = await purge.purge(context.pool, clock.now())
     if purged is not None and (purged.messages or purged.events or purged.partitions):
@@ -246,6 +253,7 @@ JOBS = (
     Job("releases", 1.0, _releases),
     Job("webhook history", 3600.0, _webhook_history),
     Job("figures", 15.0, _figures),
+    Job("deliveries", 10.0, _deliveries, share=0.2),
     Job("purge", 3600.0, _purge),
     Job("shards", 5.0, _shards),
     Job("tls reports", 600.0, _tls_reports),

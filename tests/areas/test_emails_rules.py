@@ -1,6 +1,7 @@
 """The pure rules of a send request: what is refused and under which name, and what is made of the rest."""
 
 import base64
+import re
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
 from email.policy import SMTP
@@ -34,7 +35,11 @@ def prepared(**fields: object) -> Prepared:
 
 
 def prepare(
-    one: SendRequest, max_bytes: int = 1_000_000, content: Content | None = None, timing: Timing | None = None
+    one: SendRequest,
+    max_bytes: int = 1_000_000,
+    content: Content | None = None,
+    timing: Timing | None = None,
+    feedback_key: bytes | None = None,
 ) -> Prepared:
     rules.check_shape(one)
     return rules.prepare(
@@ -47,6 +52,7 @@ def prepare(
         source="api",
         at=AT,
         max_bytes=max_bytes,
+        feedback_key=feedback_key,
     )
 
 
@@ -72,6 +78,17 @@ def file(**fields: object) -> dict[str, object]:
 
 
 # -- headers ----------------------------------------------------------------------------------
+
+
+def test_mail_carries_one_feedback_id_of_template_stream_and_domain() -> None:
+    content = Content("Welcome", None, "<p>Hi</p>", "welcome", 3)
+    mime = prepare(request(stream="news"), content=content, feedback_key=b"k").mime
+    (value,) = message_from_bytes(mime, policy=SMTP).get_all("Feedback-ID") or []
+
+    assert re.fullmatch(r"welcome:news:shop\.test:[0-9a-z]{14}", value)
+    assert b"Feedback-ID" not in prepare(request()).mime
+    own = prepare(request(headers={"feedback-id": "mine"}), feedback_key=b"k").mime
+    assert message_from_bytes(own, policy=SMTP).get_all("Feedback-ID") == ["mine"]
 
 
 @pytest.mark.parametrize("name", sorted(rules.OWNED_HEADERS))

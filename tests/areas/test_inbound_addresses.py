@@ -196,8 +196,10 @@ async def test_unread_leaves_out_spam_and_mail_that_only_webhooks_got(
     # in_mailbox, is_spam, is_read, messages
     for counted in ((True, False, False, 3), (True, False, True, 5), (True, True, False, 7), (False, False, False, 11)):
         await pool.execute(
-            "INSERT INTO inbound_counts VALUES ($1, $2, $3, $4, $5, $6, $7)",
-            account.id, address, account.domain, *counted,
+            "INSERT INTO inbound_counts"
+            " (account_id, address_id, address, domain, in_mailbox, is_spam, is_read, messages)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+            account.id, address, made["address"], account.domain, *counted,
         )  # fmt: skip
 
     assert (await api.get(f"/v1/inbound/addresses/{made['id']}", account.token)).json["unread"] == 3
@@ -253,6 +255,16 @@ async def test_the_plans_limit_is_exact_under_parallel_claims(api: Api, pool: as
     assert (await limits(api, account))["inbound_addresses"] == (limit, limit)
 
 
+async def test_parallel_claims_of_one_address_make_one(api: Api, account: TestAccount) -> None:
+    body = {"address": f"support@{account.domain}"}
+
+    answers = await asyncio.gather(*(api.post("/v1/inbound/addresses", account.token, body) for _ in range(8)))
+
+    assert sorted(answer.status for answer in answers) == [201] + [409] * 7
+    [made] = [answer.json["id"] for answer in answers if answer.status == 201]
+    assert {answer.error["id"] for answer in answers if answer.status == 409} == {made}
+
+
 async def test_the_limit_holds_for_each_sub_account_apart_by_the_parents_plan(api: Api, pool: asyncpg.Pool) -> None:
     parent = await make_account(pool, plan="growth")
     owner = await make_person(pool, parent.id, "owner")
@@ -277,6 +289,27 @@ async def test_a_months_received_mail_counts_on_the_parent(api: Api, account: Te
 
     for one in (account, child):
         assert (await limits(api, one))["received_messages"] == (200_000, 17)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "statuses"),
+    [
+        (["inbound:read"], (200, 403)), (["domains:read"], (200, 403)), (["inbound:write"], (403, 201)),
+        (["domains:write"], (403, 201)), (["messages:read", "webhooks:write"], (403, 403)),
+    ],
+)  # fmt: skip
+async def test_scopes_of_domains_do_for_inbound_too(
+    api: Api, account: TestAccount, pool: asyncpg.Pool, scopes: list[str], statuses: tuple[int, int]
+) -> None:
+    token = await add_key(pool, account.id, scopes=scopes)
+
+    for path, body in (
+        ("/v1/inbound/addresses", {"address": f"support@{account.domain}"}),
+        ("/v1/inbound/routes", {"domain": account.domain, "action": "mailbox"}),
+    ):
+        read, write = await api.get(path, token), await api.post(path, token, body)
+        assert (read.status, write.status) == statuses, path
+    assert (await api.get("/v1/inbound/domains", token)).status == statuses[0]
 
 
 # -- keys limited to domains ------------------------------------------------------------------------

@@ -154,7 +154,7 @@ async def test_the_managed_domain_counts_as_one_address_once_mail_came(
 # -- removal ----------------------------------------------------------------------------------------
 
 
-async def test_removing_a_domain_takes_its_addresses_and_routes_along_and_no_others(
+async def test_removing_a_domain_takes_its_addresses_routes_and_policy_along_and_no_others(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
     other = f"other-{account.domain}"
@@ -162,6 +162,8 @@ async def test_removing_a_domain_takes_its_addresses_and_routes_along_and_no_oth
     domains = {one["name"]: one["id"] for one in (await api.get("/v1/domains", account.token)).json["data"]}
     for name in (account.domain, other):
         await claimed(pool, account, f"support@{name}")
+        policy = await api.put(f"/v1/inbound/mta-sts/{name}", account.token, {"mode": "testing"})
+        assert policy.status == 200
         for target in ({"address": f"support@{name}"}, {"domain": name}):
             made = await api.post("/v1/inbound/routes", account.token, target | {"action": "both"})
             assert made.status == 201
@@ -176,7 +178,12 @@ async def test_removing_a_domain_takes_its_addresses_and_routes_along_and_no_oth
         "SELECT payload FROM events WHERE account_id = $1 AND type = 'domain.removed'", account.id
     )
     detail = orjson.loads(payload)["detail"]
-    assert (detail["name"], detail["inbound_addresses"], detail["inbound_routes"]) == (account.domain, 1, 2)
+    counts = {name: detail[name] for name in ("inbound_addresses", "inbound_routes", "mta_sts_policies")}
+    assert (detail["name"], counts) == (
+        account.domain, {"inbound_addresses": 1, "inbound_routes": 2, "mta_sts_policies": 1},
+    )  # fmt: skip
+    policies = (await api.get("/v1/inbound/mta-sts", account.token)).json["data"]
+    assert [one["domain"] for one in policies] == [other]
 
 
 async def test_another_accounts_domain_is_not_removed(account: TestAccount, pool: asyncpg.Pool) -> None:

@@ -2,13 +2,16 @@
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
 from msgspec.structs import replace
 
 from engine.areas.inbound_messages import service
+from engine.areas.inbound_messages.service import ChangedMessages
 from engine.base import ids
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
@@ -29,8 +32,6 @@ from tests.harness.received_mail import (
     scanned,
 )
 
-MESSAGES = "/v1/inbound/messages"
-
 
 @pytest.fixture
 def receiver(pool: asyncpg.Pool, settings: Settings) -> Receiver:
@@ -45,9 +46,10 @@ async def received(receiver: Receiver, address: ClaimedAddress, *raws: bytes, **
 
 async def listed(api: Api, account: TestAccount, query: str = "") -> list[dict[str, Any]]:
     """The messages of a list."""
-    answer = await api.get(f"{MESSAGES}?{query}", account.token)
+    answer = await api.get(f"/v1/inbound/messages?{query}", account.token)
     assert answer.status == 200, answer.json
-    return answer.json["data"]
+    found: list[dict[str, Any]] = answer.json["data"]
+    return found
 
 
 async def subjects(api: Api, account: TestAccount, query: str = "") -> list[str]:
@@ -57,9 +59,9 @@ async def subjects(api: Api, account: TestAccount, query: str = "") -> list[str]
 
 async def counted(api: Api, account: TestAccount, query: str = "") -> int:
     """The count for a query."""
-    answer = await api.get(f"{MESSAGES}/count?{query}", account.token)
+    answer = await api.get(f"/v1/inbound/messages/count?{query}", account.token)
     assert answer.status == 200, answer.json
-    return answer.json["count"]
+    return int(answer.json["count"])
 
 
 async def only(api: Api, account: TestAccount) -> dict[str, Any]:
@@ -75,11 +77,11 @@ async def test_the_list_shows_the_newest_first_and_its_cursor_leads_through_all(
     api: Api, pool: asyncpg.Pool, receiver: Receiver
 ) -> None:
     account = await make_account(pool)
-    empty = (await api.get(MESSAGES, account.token)).json
+    empty = (await api.get("/v1/inbound/messages", account.token)).json
     await received(receiver, await claim(pool, account), *[mail(f"No {number}") for number in range(5)])
 
-    first = (await api.get(f"{MESSAGES}?limit=3", account.token)).json
-    last = (await api.get(f"{MESSAGES}?limit=3&before={first['nextCursor']}", account.token)).json
+    first = (await api.get("/v1/inbound/messages?limit=3", account.token)).json
+    last = (await api.get(f"/v1/inbound/messages?limit=3&before={first['nextCursor']}", account.token)).json
 
     assert empty == {"data": [], "nextCursor": None, "hasMore": False}
     assert [one["subject"] for one in first["data"] + last["data"]] == [f"No {number}" for number in (4, 3, 2, 1, 0)]
@@ -123,7 +125,7 @@ async def test_every_filter_narrows_list_and_count_alike(api: Api, pool: asyncpg
     await received(receiver, sales, mail("100% off", "buy now"), scan=scanned(0, score=9.0))
     await received(receiver, other, mail("Elsewhere", "the CREAM is gone"))
     newest = (await listed(api, account))[0]
-    await api.post(f"{MESSAGES}/{newest['id']}/read", account.token, body=b"")
+    await api.post(f"/v1/inbound/messages/{newest['id']}/read", account.token, body=b"")
 
     for query, wanted in (
         ("", ["Elsewhere", "100% off", "Größe", "Apple pie"]),
@@ -148,7 +150,7 @@ async def test_every_filter_narrows_list_and_count_alike(api: Api, pool: asyncpg
     ):
         assert await subjects(api, account, query) == wanted, query
         assert await counted(api, account, query) == len(wanted), query
-    bad = await api.get(f"{MESSAGES}?from=yesterday", account.token)
+    bad = await api.get("/v1/inbound/messages?from=yesterday", account.token)
     assert (bad.status, bad.error["field"]) == (400, "from")
 
 
@@ -197,11 +199,12 @@ async def test_a_key_limited_to_domains_sees_their_mail_only(api: Api, pool: asy
     assert await counted(api, limited, f"domain={account.domain}") == 0
     for method, path, body in (
         ("GET", "", None), ("GET", "/raw", None), ("GET", "/thread", None), ("DELETE", "", None),
-        ("POST", "/read", {"read": True}), ("POST", "/spam", {"spam": True}), ("POST", "/replay", None), ("POST", "/reply", {"text": "Hi"}),
+        ("POST", "/read", {"read": True}), ("POST", "/spam", {"spam": True}),
+        ("POST", "/replay", None), ("POST", "/reply", {"text": "Hi"}),
     ):  # fmt: skip
-        answer = await asked(api, method, f"{MESSAGES}/{hidden}{path}", limited.token, body)
+        answer = await asked(api, method, f"/v1/inbound/messages/{hidden}{path}", limited.token, body)
         assert answer.status == 404, (method, path)
-    bulk = await api.post(f"{MESSAGES}/bulk", limited.token, {"ids": [hidden], "action": "delete"})
+    bulk = await api.post("/v1/inbound/messages/bulk", limited.token, {"ids": [hidden], "action": "delete"})
     assert bulk.json == {"changed": 0, "unchanged": 0, "notFound": [hidden]}
 
 
@@ -223,7 +226,7 @@ async def test_the_single_message_has_harmless_html_and_the_reply_alone(
     html = "<p onclick=x()>Thanks!</p><script>alert(1)</script><img src=https://spy.test/p.gif>"
     await received(receiver, await claim(pool, account), mail("Hi", text, html=html))
 
-    one = (await api.get(f"{MESSAGES}/{(await only(api, account))['id']}", account.token)).json
+    one = (await api.get(f"/v1/inbound/messages/{(await only(api, account))['id']}", account.token)).json
 
     assert "> How are you?" in one["text"]
     assert one["replyText"] == "Thanks!"
@@ -238,7 +241,7 @@ async def test_html_beyond_the_limits_is_left_out_and_said_so(api: Api, pool: as
     account = await make_account(pool)
     await received(receiver, await claim(pool, account), mail("Hi", "text", html="<div>" * 3_000))
 
-    one = (await api.get(f"{MESSAGES}/{(await only(api, account))['id']}", account.token)).json
+    one = (await api.get(f"/v1/inbound/messages/{(await only(api, account))['id']}", account.token)).json
 
     assert one["html"] is None
     assert one["htmlOmitted"]
@@ -255,11 +258,13 @@ async def test_an_attachment_downloads_and_an_infected_one_does_not(
     bad, clean = await listed(api, account)
 
     page, paper = [
-        await api.get(f"{MESSAGES}/{clean['id']}/attachments/{file['id']}", account.token)
+        await api.get(f"/v1/inbound/messages/{clean['id']}/attachments/{file['id']}", account.token)
         for file in clean["attachments"]
     ]
-    refused = await api.get(f"{MESSAGES}/{bad['id']}/attachments/{bad['attachments'][0]['id']}", account.token)
-    raw = await api.get(f"{MESSAGES}/{bad['id']}/raw", account.token)
+    refused = await api.get(
+        f"/v1/inbound/messages/{bad['id']}/attachments/{bad['attachments'][0]['id']}", account.token
+    )
+    raw = await api.get(f"/v1/inbound/messages/{bad['id']}/raw", account.token)
 
     assert (page.body, page.headers["content-type"]) == (b"<b>hi</b>", "application/octet-stream")
     assert page.headers["x-content-type-options"] == "nosniff"
@@ -277,10 +282,10 @@ async def test_an_attachment_whose_scan_failed_downloads_unless_scans_are_requir
     raw = mail("Hi", files=[("a.txt", "text/plain", b"hi")])
     await received(receiver, await claim(pool, account), raw, scan=scanned(1, scan=AttachmentScan.FAILED))
     one = await only(api, account)
-    path = f"{MESSAGES}/{one['id']}/attachments/{one['attachments'][0]['id']}"
+    path = f"/v1/inbound/messages/{one['id']}/attachments/{one['attachments'][0]['id']}"
 
     assert (await api.get(path, account.token)).body == b"hi"
-    assert (await api.get(f"{MESSAGES}/{one['id']}/raw", account.token)).body == raw
+    assert (await api.get(f"/v1/inbound/messages/{one['id']}/raw", account.token)).body == raw
     with serving(replace(settings, clamd=SocketAddress("127.0.0.1", 9), clamd_required=True), api_log) as url:
         refused = await Api(url, http).get(path, account.token)
     assert (refused.status, refused.error["type"]) == (422, "attachment_blocked")
@@ -292,11 +297,11 @@ async def test_an_attachment_whose_scan_failed_downloads_unless_scans_are_requir
 async def test_reading_is_dated_once_and_written_to_the_log(api: Api, pool: asyncpg.Pool, receiver: Receiver) -> None:
     account = await make_account(pool)
     await received(receiver, await claim(pool, account), mail())
-    path = f"{MESSAGES}/{(await only(api, account))['id']}/read"
+    name = (await only(api, account))["id"]
 
-    first = (await api.post(path, account.token, body=b"")).json
-    again = (await api.post(path, account.token, {"read": True})).json
-    unread = (await api.post(path, account.token, {"read": False})).json
+    first = (await api.post(f"/v1/inbound/messages/{name}/read", account.token, body=b"")).json
+    again = (await api.post(f"/v1/inbound/messages/{name}/read", account.token, {"read": True})).json
+    unread = (await api.post(f"/v1/inbound/messages/{name}/read", account.token, {"read": False})).json
 
     assert (first["read"], again["readAt"]) == (True, first["readAt"])
     assert (unread["read"], unread["readAt"]) == (False, first["readAt"])
@@ -311,14 +316,17 @@ async def test_the_spam_override_wins_and_null_returns_to_the_score(
 ) -> None:
     account = await make_account(pool)
     await received(receiver, await claim(pool, account), mail(), scan=scanned(0, score=8.0))
-    path = f"{MESSAGES}/{(await only(api, account))['id']}/spam"
+    name = (await only(api, account))["id"]
 
-    found = [(await api.post(path, account.token, {"spam": value})).json for value in (False, True, None)]
+    found = [
+        (await api.post(f"/v1/inbound/messages/{name}/spam", account.token, {"spam": value})).json
+        for value in (False, True, None)
+    ]
 
     assert [(one["spam"], one["spamOverride"], one["spamScore"]) for one in found] == [
         (False, False, 8.0), (True, True, 8.0), (True, None, 8.0),
     ]  # fmt: skip
-    missing = await api.post(path, account.token, {})
+    missing = await api.post(f"/v1/inbound/messages/{name}/spam", account.token, {})
     assert missing.status == 400
 
 
@@ -330,12 +338,12 @@ async def test_deleting_removes_the_bytes_with_the_last_message_that_has_them(
     [row] = await messages_of(pool, one.id)
     held = "SELECT count(*) FROM inbound_bytes WHERE id = $1"
 
-    assert (await api.delete(f"{MESSAGES}/{(await only(api, one))['id']}", one.token)).status == 204
+    assert (await api.delete(f"/v1/inbound/messages/{(await only(api, one))['id']}", one.token)).status == 204
     assert await pool.fetchval(held, row["raw_id"]) == 1
-    assert (await api.delete(f"{MESSAGES}/{(await only(api, other))['id']}", other.token)).status == 204
+    assert (await api.delete(f"/v1/inbound/messages/{(await only(api, other))['id']}", other.token)).status == 204
     assert await pool.fetchval(held, row["raw_id"]) == 0
     assert await counted(api, one, "routed=all") == 0
-    again = await api.delete(f"{MESSAGES}/{ids.format_id(ids.Kind.RECEIVED, row['id'])}", one.token)
+    again = await api.delete(f"/v1/inbound/messages/{ids.format_id(ids.Kind.RECEIVED, row['id'])}", one.token)
     assert again.status == 404
 
 
@@ -363,18 +371,14 @@ async def test_counts_stay_exact_when_mail_and_changes_meet(pool: asyncpg.Pool, 
     )
     rows = [row["id"] for row in await messages_of(pool, account.id)]
     luck = random.Random(7)
-    work = [
-        luck.choice(
-            [
-                lambda one: service.mark_read(pool, account.id, one, read=True),
-                lambda one: service.mark_read(pool, account.id, one, read=False),
-                lambda one: service.mark_spam(pool, account.id, one, spam=True),
-                lambda one: service.mark_spam(pool, account.id, one, spam=None),
-                lambda one: service.delete(pool, account.id, one),
-            ]
-        )(luck.sample(rows, 5))
-        for _ in range(40)
+    changes: list[Callable[[list[UUID]], Awaitable[ChangedMessages]]] = [
+        lambda one: service.mark_read(pool, account.id, one, read=True),
+        lambda one: service.mark_read(pool, account.id, one, read=False),
+        lambda one: service.mark_spam(pool, account.id, one, spam=True),
+        lambda one: service.mark_spam(pool, account.id, one, spam=None),
+        lambda one: service.delete(pool, account.id, one),
     ]
+    work = [luck.choice(changes)(luck.sample(rows, 5)) for _ in range(40)]
 
     await asyncio.gather(*work, *[receive(receiver, addresses[turn % 2].recipient()) for turn in range(10)])
 
@@ -389,17 +393,17 @@ async def test_a_bulk_change_names_the_unknown_and_changes_the_rest(
     await received(receiver, await claim(pool, stranger), mail())
     own = [one["id"] for one in await listed(api, account)]
     foreign = (await only(api, stranger))["id"]
-    await api.post(f"{MESSAGES}/{own[0]}/read", account.token, body=b"")
+    await api.post(f"/v1/inbound/messages/{own[0]}/read", account.token, body=b"")
 
     wanted = [*own, own[0], foreign, "imsg_nothing"]
-    read = await api.post(f"{MESSAGES}/bulk", account.token, {"ids": wanted, "action": "read"})
-    gone = await api.post(f"{MESSAGES}/bulk", account.token, {"ids": own[:2], "action": "delete"})
+    read = await api.post("/v1/inbound/messages/bulk", account.token, {"ids": wanted, "action": "read"})
+    gone = await api.post("/v1/inbound/messages/bulk", account.token, {"ids": own[:2], "action": "delete"})
 
     assert read.json == {"changed": 2, "unchanged": 1, "notFound": ["imsg_nothing", foreign]}
     assert gone.json == {"changed": 2, "unchanged": 0, "notFound": []}
     assert await counted(api, account) == 1
     assert await counted(api, stranger) == 1
-    too_many = await api.post(f"{MESSAGES}/bulk", account.token, {"ids": own * 34, "action": "read"})
+    too_many = await api.post("/v1/inbound/messages/bulk", account.token, {"ids": own * 34, "action": "read"})
     assert too_many.status == 400
 
 
@@ -414,7 +418,7 @@ async def test_an_answer_is_sent_to_its_author_and_joins_the_conversation(
     await received(receiver, address, mail("Late order", Message_ID="<first@people.test>"), mail("Unrelated"))
     asking = (await listed(api, account))[1]["id"]
 
-    sent = await api.post(f"{MESSAGES}/{asking}/reply", account.token, {"text": "On its way."})
+    sent = await api.post(f"/v1/inbound/messages/{asking}/reply", account.token, {"text": "On its way."})
     shown = (await api.get(f"/v1/messages/{sent.json['id']}", account.token)).json
     raw = (await api.get(f"/v1/messages/{sent.json['id']}/raw", account.token)).body
     own_id = f"<{ids.body_of(sent.json['id'])}@{account.domain}>"
@@ -427,7 +431,7 @@ async def test_an_answer_is_sent_to_its_author_and_joins_the_conversation(
     assert b"In-Reply-To: <first@people.test>\r\n" in raw
     assert b"References: <first@people.test>\r\n" in raw
     for start in [asking, *[one["id"] for one in (await listed(api, account))[:2]]]:
-        thread = (await api.get(f"{MESSAGES}/{start}/thread", account.token)).json
+        thread = (await api.get(f"/v1/inbound/messages/{start}/thread", account.token)).json
         assert [(one["type"], one["subject"]) for one in thread["data"]] == [
             ("received", "Late order"), ("sent", "Re: Late order"), ("received", "Re: Late order"),
             ("received", "AW: Late order"),
@@ -439,7 +443,7 @@ async def test_an_answer_is_sent_to_its_author_and_joins_the_conversation(
 async def test_an_answer_needs_the_right_to_send_and_to_read(api: Api, pool: asyncpg.Pool, receiver: Receiver) -> None:
     account = await make_account(pool)
     await received(receiver, await claim(pool, account), mail())
-    path = f"{MESSAGES}/{(await only(api, account))['id']}/reply"
+    path = f"/v1/inbound/messages/{(await only(api, account))['id']}/reply"
 
     for scopes, status in ((["emails:send"], 403), (["inbound:read"], 403), (["emails:send", "inbound:read"], 202)):
         token = await add_key(pool, account.id, scopes=scopes)
@@ -453,15 +457,15 @@ async def test_a_replay_posts_the_same_delivery_along_the_present_route(
     address = await claim(pool, account)
     await received(receiver, address, mail())
     [row] = await messages_of(pool, account.id)
-    path = f"{MESSAGES}/{ids.format_id(ids.Kind.RECEIVED, row['id'])}/replay"
+    name = ids.format_id(ids.Kind.RECEIVED, row["id"])
 
-    refused = await api.post(path, account.token)
+    refused = await api.post(f"/v1/inbound/messages/{name}/replay", account.token)
     webhook = ids.parse_id(
         ids.Kind.WEBHOOK,
         (await api.post("/v1/webhooks", account.token, {"url": "http://127.0.0.1:9/hook"})).json["id"],
     )
     await route(pool, address, "both", webhook_id=webhook)
-    twice = [await api.post(path, account.token) for _ in range(2)]
+    twice = [await api.post(f"/v1/inbound/messages/{name}/replay", account.token) for _ in range(2)]
 
     assert (refused.status, refused.error["type"]) == (409, "invalid_state")
     assert [one.status for one in twice] == [202, 202]

@@ -13,7 +13,7 @@ FLOWS = sorted(path for path in (ROOT / "engine/flows").rglob("*.py") if path.na
 OWNERS = {
     "account": {"accounts", "account_records", "suspensions"},
     "account_deletion": {"deletions", "erased_accounts"},
-    "analytics": {"dmarc_reports", "dmarc_rows", "received_tls_reports", "received_tls_rows"},
+    "analytics": {"dmarc_reports", "dmarc_rows", "received_tls_reports", "received_tls_rows", "delivery_groups"},
     "api_keys": {"api_keys"},
     "audit": {"events"},
     "delivery": {"queue", "holds"},

@@ -46,6 +46,9 @@ BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/v1/team/members/{id}"): {"role": "member"},
     ("PATCH", "/v1/auth/passkeys/{id}"): {"name": "Mine now"},
     ("PATCH", "/v1/inbound/addresses/{id}"): {"label": "Mine now"},
+    ("POST", "/v1/inbound/messages/{id}/read"): {"read": True},
+    ("POST", "/v1/inbound/messages/{id}/spam"): {"spam": True},
+    ("POST", "/v1/inbound/messages/{id}/reply"): {"text": "Mine now"},
     ("PATCH", "/v1/inbound/routes/{id}"): {"enabled": False},
 }
 # What a parent's people may do with their sub-account's things, and why.

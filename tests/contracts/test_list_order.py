@@ -16,7 +16,7 @@ from tests.harness.people import TestPerson, make_person
 CLIENTS = 8
 # Ordered by when a message was accepted or an event happened, which is before its commit: their descriptions say so,
 # and name the log, which has no gaps.
-BY_THEIR_OWN_TIME = {"/v1/messages", "/v1/webhooks/{id}/deliveries"}
+BY_THEIR_OWN_TIME = {"/v1/messages", "/v1/webhooks/{id}/deliveries", "/v1/inbound/messages"}
 
 
 class Client(Struct):
@@ -90,7 +90,7 @@ LISTS = {
 def paged() -> Iterator[str]:
     """The paths of all lists that have pages."""
     for one in all_operations():
-        if one.query is not None and "before" in one.query.__struct_fields__:
+        if one.query is not None and {"before", "limit"} <= set(one.query.__struct_fields__):
             yield one.path
 
 

@@ -54,6 +54,7 @@ NOBODYS = {
     "source_counts": "the service's own addresses",
     "source_rests": "the service's own addresses",
     "tls_report_posts": "TLS reports on their way, by recipients' domain",
+    "delivery_times": "histograms by number of a row of delivery_groups, with which they go",
     "traces": "recipients' domains the operator watches",
     "platform": "names the account that can't be deleted",
     "spent_challenges": "digests of solved puzzles, minutes old",

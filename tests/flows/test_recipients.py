@@ -121,7 +121,7 @@ async def test_unknown_disabled_and_foreign_addresses_are_refused_differently(
         f"\udcff@{account.domain}",
     ):
         assert await lookup.find(broken) is RecipientRefusal.UNKNOWN, broken
-    for foreign in ("a@[192.0.2.1]", "a@-", "a@b..c", "a@xn--\udcff.test"):
+    for foreign in ("a@[192.0.2.1]", "x@a.b.in.mail.waybill.test", "a@-", "a@b..c", "a@xn--\udcff.test"):
         assert await lookup.find(foreign) is RecipientRefusal.NOT_OURS, foreign
 
 
@@ -180,12 +180,27 @@ async def test_report_addresses_are_accepted_whether_or_not_their_token_is_genui
     assert (found.account_id, found.address_id, found.given) == (None, None, address)
 
 
+async def test_reports_are_taken_at_the_return_path_host_of_a_customers_domain(
+    pool: asyncpg.Pool, lookup: RecipientLookup, account: TestAccount
+) -> None:
+    host = f"bounce.{account.domain}"
+    await claim(pool, account, f"fbl@{account.domain}")
+
+    for local, purpose in (("b+any", RecipientPurpose.BOUNCE), ("FBL", RecipientPurpose.FEEDBACK)):
+        found = await reached(lookup, f"{local}@{host}")
+        assert (found.purpose, found.local, found.host) == (purpose, local.lower(), host)
+        assert (found.account_id, found.address_id) == (None, None)
+    assert await lookup.find(f"other@{host}") is RecipientRefusal.UNKNOWN
+    assert await lookup.find(f"b+any@elsewhere.{account.domain}") is RecipientRefusal.NOT_OURS
+    assert (await reached(lookup, f"fbl@{account.domain}")).purpose is RecipientPurpose.ADDRESS
+
+
 @pytest.mark.parametrize(
     "address",
     [
         "b+x@mail.waybill.test", "b@bounces.mail.waybill.test", "dmarc+x@bounces.mail.waybill.test",
         "dmarc@mail.waybill.test", "fbl+x@mail.waybill.test", "hello@mail.waybill.test", "x@in.mail.waybill.test",
-        "x@unknown.in.mail.waybill.test", "x@a.b.in.mail.waybill.test",
+        "x@unknown.in.mail.waybill.test", "u+x@bounces.mail.waybill.test",
     ],
 )  # fmt: skip
 async def test_other_addresses_at_our_own_hosts_are_unknown(lookup: RecipientLookup, address: str) -> None:
@@ -265,6 +280,15 @@ async def test_the_managed_domain_receives_at_any_address_without_a_claim_or_dns
     assert len(await addresses.LIST.fetch(pool, account.id, None, None, 10)) == 1
     own = await claim(pool, account, f"own@{host}")
     assert (await reached(lookup, f"own@{host}")).address_id == own
+
+
+async def test_parallel_first_mails_claim_the_managed_domain_once(pool: asyncpg.Pool, settings: Settings) -> None:
+    account = await make_account(pool)
+    host = managed_domain(await label_of(pool, account), "mail.waybill.test")
+
+    found = await asyncio.gather(*(reached(RecipientLookup(pool, settings), f"a{n}@{host}") for n in range(8)))
+
+    assert len({one.address_id for one in found}) == 1
 
 
 async def test_the_managed_domain_is_unknown_without_room_in_the_plan_and_once_deleted(

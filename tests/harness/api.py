@@ -112,6 +112,13 @@ class Api:
         sent = [("Content-Type", "application/json")]
         return await self.request("PATCH", path, token=token, person=person, body=orjson.dumps(json), headers=sent)
 
+    async def put(
+        self, path: str, token: str | None = None, json: object = None, *, person: SignedIn | None = None
+    ) -> Answer:
+        """`PUT path` with `json` encoded."""
+        sent = [("Content-Type", "application/json")]
+        return await self.request("PUT", path, token=token, person=person, body=orjson.dumps(json), headers=sent)
+
     async def delete(self, path: str, token: str | None = None, *, person: SignedIn | None = None) -> Answer:
         """`DELETE path`."""
         return await self.request("DELETE", path, token=token, person=person)

@@ -6,14 +6,19 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import orjson
 from msgspec import Struct, field
 
+from engine.areas.analytics import delivery
 from engine.areas.statistics import jobs as figures
 from engine.base import clock, ids
 from engine.base.scopes import SCOPES
+from engine.flows.receiving.receive import Receiver
+from engine.flows.receiving.types import ReceiveOutcome
 from tests.harness.accounts import TestAccount, add_domain
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person, signed_in
+from tests.harness.received_mail import ClaimedAddress, mail, messages_of, receive
 
 Ids = dict[str, str]
 
@@ -65,6 +70,7 @@ async def furnish(api: Api, pool: asyncpg.Pool, account: TestAccount, above: Est
             person=owner,
         )
         estate.things["key"] = _ok(made)["id"]
+    await _receive(pool, estate)
     await _behind_the_doors(pool, estate, people=above is None)
     return estate
 
@@ -110,6 +116,24 @@ async def _tools(api: Api, estate: Estate) -> None:
     estate.things["inbound_mailbox"] = mailbox["address"]
 
 
+async def _receive(pool: asyncpg.Pool, estate: Estate) -> None:
+    """Receive a message with an attachment at the claimed address, and queue it to be forwarded."""
+    address = estate.things["inbound_mailbox"]
+    claimed = ClaimedAddress(
+        ids.parse_id(ids.Kind.INBOUND_ADDRESS, estate.things["inbound_address"]), estate.account.id, address
+    )
+    mark = ids.encode(estate.account.id)
+    raw = mail(f"For {mark}", To=address, files=[(f"{mark}.txt", "text/plain", b"Hi")])
+    assert await receive(Receiver(pool), claimed.recipient(), raw=raw) is ReceiveOutcome.STORED
+    [row] = await messages_of(pool, estate.account.id)
+    estate.things["received"] = ids.format_id(ids.Kind.RECEIVED, row["id"])
+    estate.things["received_attachment"] = orjson.loads(row["attachments"])[0]["id"]
+    await pool.execute(
+        "INSERT INTO inbound_forwards (message_id, account_id, forward_to, due_at)"
+        " VALUES ($1, $2, 'ann@people.test', now())", row["id"], estate.account.id,
+    )  # fmt: skip
+
+
 async def _people(api: Api, estate: Estate) -> None:
     mark = ids.encode(estate.account.id)
     scopes = sorted(SCOPES)
@@ -131,6 +155,7 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
     message, hook, event = (uuid_in(estate.things[name]) for name in ("message", "webhook", "event"))
     domain = uuid_in(estate.things["domain"])
     await figures.count_ahead(pool, everything=True)
+    await delivery.count_ahead(pool, everything=True)
     async with pool.acquire() as connection, connection.transaction():
         for statement, arguments in (
             ("INSERT INTO account_days (account_id, day, delivered) VALUES ($1, '2026-01-01', 1)", (account,)),

@@ -20,6 +20,7 @@ from engine.areas.webhooks.posting import Poster
 from engine.areas.webhooks.types import AttemptRow, DeliveryRow
 from engine.base import clock, ids
 from engine.base.settings import HostPort, Settings
+from engine.flows.receiving.post_bodies import PostBodies
 from engine.ledger import log
 from engine.ledger.events import append_events
 from engine.store.http_client import HttpClient, HttpFailure, HttpReply, resolver_for
@@ -199,7 +200,14 @@ class World:
         settings = structs.replace(self.settings, **changes)
         resolver = resolver_for(settings)
         own = HttpClient.from_settings(settings, resolver)
-        poster = Poster(self.pool, client or own, settings, on_record=lambda _items, _seconds: None, rng=lambda: 0.0)
+        poster = Poster(
+            self.pool,
+            client or own,
+            settings,
+            on_record=lambda _items, _seconds: None,
+            received_bodies=PostBodies(self.pool),
+            rng=lambda: 0.0,
+        )
         work = asyncio.create_task(poster.run())
         try:
             yield poster

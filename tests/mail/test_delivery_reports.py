@@ -117,6 +117,20 @@ def test_exim_marks_bounces_as_automatic_replies_and_they_still_count() -> None:
     assert read_delivery_report(raw.replace(b"Mailer-Daemon", b"ann")).kind is ReportKind.AUTO_REPLY
 
 
+def test_what_is_returned_can_be_stored() -> None:
+    raw = _STATUS.replace(b"Subject", b"In-Reply-To: =?utf-8?q?<a=00=01@b.example>?=\r\nSubject")
+    found = read_delivery_report(
+        raw + b"Original-Envelope-Id: a\x01\x00b\r\n\r\nFinal-Recipient: rfc822; a\x00@b.example"
+    )
+    for text in (found.message_id or "", found.envelope_id, found.recipients[0].address):
+        assert text.isprintable()
+
+
+def test_a_person_who_writes_of_a_delivery_is_no_bounce() -> None:
+    raw = b"From: ann@b.example\r\nSubject: Re: Your delivery\r\n\r\nbob@b.example does not exist any more, sorry.\r\n"
+    assert read_delivery_report(raw).kind is ReportKind.UNREADABLE
+
+
 @given(st.binary(max_size=800))
 def test_arbitrary_octets_raise_nothing(octets: bytes) -> None:
     found = read_delivery_report(octets)

@@ -147,11 +147,17 @@ def test_deviations_of_reporters_are_read(xml: bytes) -> None:
     [
         ("1793491200", DAY), ("1793491200.5", DAY),
         ("2026-11-01T00:00:00Z", DAY), ("2026-11-01 00:00:00", DAY),
-        ("302832000", datetime(1979, 8, 7, tzinfo=UTC)), ("", None), ("yesterday", None), ("9" * 40, None), ("-5", None),
+        ("302832000", datetime(1979, 8, 7, tzinfo=UTC)), ("", None), ("yesterday", None), ("9" * 40, None),
+        ("-5", None),
     ],
 )  # fmt: skip
 def test_dates(begin: str, expected: datetime | None) -> None:
     assert read(document(row(), about=ABOUT.replace("1793491200", begin))).begin == expected
+
+
+def test_the_declared_encoding_counts_in_pieces_of_any_size() -> None:
+    xml = document(row(), start='<?xml version="1.0" encoding="windows-1252"?>').replace(b"Reporter", b"Rep\xf6rter")
+    assert {read(xml, size).reporter for size in (1, 7, 600, 100_000)} == {"Repörter"}
 
 
 def test_the_domain_of_the_policy_counts_where_a_row_names_none() -> None:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.mail.file_names import MAX_OCTETS, content_disposition, download_type, safe_filename, stand_in
+from tests.mail.drafts import THOROUGH
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,7 @@ def test_a_file_name_is_safe_on_every_system(name: str, safe: str) -> None:
     assert safe_filename(name) == safe
 
 
+@THOROUGH
 @given(st.text(max_size=400))
 def test_any_name_gives_a_short_printable_one(name: str) -> None:
     safe = safe_filename(name)

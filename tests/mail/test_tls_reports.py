@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mail.tls_reports import MAX_POLICIES, BadTlsReport, TlsFailure, read_tls_report
+from engine.mail.tls_reports import MAX_POLICIES, BadTlsReport, ReportedTlsFailure, read_tls_report
 
 FAILURE: dict[str, Any] = {
     "result-type": "certificate-expired",
@@ -58,7 +58,7 @@ def test_a_report_is_read() -> None:
     )
     assert (policy.successful, policy.failed) == (5_326, 3)
     assert policy.failures == (
-        TlsFailure("certificate-expired", 3, "2001:db8::1", "mx.example.com", "192.0.2.1", "expired on 1 Nov"),
+        ReportedTlsFailure("certificate-expired", 3, "2001:db8::1", "mx.example.com", "192.0.2.1", "expired on 1 Nov"),
     )
 
 

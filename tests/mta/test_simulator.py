@@ -11,11 +11,15 @@ from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.settings import SourceIp
 from engine.flows.accounts import suspend
+from engine.mail import return_path
+from engine.mail.feedback_reports import read_feedback_report
+from engine.mail.return_path import ReturnPathOrigin
 from engine.mail.simulator import SimulatedOutcome, domain_of, simulated_outcome
-from mta.simulator.complaints import SimulatedComplaints
+from mta.simulator.complaints import ReportRoute, SimulatedComplaints
 from mta.simulator.server import Simulator
 from ops.explain import explain
-from tests.harness.accounts import make_account
+from ops.local.sink import Sink
+from tests.harness.accounts import PEPPER, make_account
 from tests.harness.outbound import World
 from tests.harness.patience import PATIENCE_S
 
@@ -244,3 +248,30 @@ async def test_the_server_knows_its_trade_and_keeps_to_its_bounds(here: World) -
         assert await talk(server) == [b"421 4.3.2 too many connections"]
     finally:
         await server.close()
+
+
+async def test_a_complaint_goes_as_a_report_by_the_mx_and_directly_if_it_is_not_recorded(here: World) -> None:
+    key = return_path.key_of(PEPPER)
+    async with Sink() as mx:
+        route = ReportRoute(mx.address, key, "bounces.mail.waybill.test")
+        mta = await here.mta()
+        mta.complaints._route, mta.complaints._confirm_s = route, 0.1
+        message = await here.send(at("complained"))
+        await mx.until(1)
+        (report,) = mx.messages
+        origin = return_path.origin(key, report.recipients[0])
+        assert (report.sender, origin) == ("", ReturnPathOrigin(message, 0))
+        read = read_feedback_report(report.content)
+        assert read is not None
+        assert (read.type.value, read.return_path) == ("abuse", report.recipients[0])
+        await here.until_step(message, "complained")
+
+
+async def test_a_complaint_is_recorded_directly_where_no_mx_runs(here: World) -> None:
+    async with Sink() as gone:
+        route = ReportRoute(gone.address, return_path.key_of(PEPPER), "bounces.mail.waybill.test")
+    mta = await here.mta()
+    mta.complaints._route, mta.complaints._confirm_s = route, 3600.0
+    message = await here.send(at("complained"))
+
+    await here.until_step(message, "complained")

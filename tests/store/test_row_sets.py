@@ -53,6 +53,15 @@ def test_fragments_and_names_are_written_out() -> None:
     assert statement.sql.startswith("INSERT INTO pets (name, age, born, owner, letters) SELECT pet.* FROM (SELECT ")
 
 
+def test_the_array_of_one_column_and_the_types_of_all_parameters_follow_from_the_set() -> None:
+    statement = WideStatement("(:pet.age)[:place] + :pet.names", [PETS], {}, {"place": "integer"})
+
+    assert statement.sql == "($2)[$6] + name, age, born, owner, letters"
+    assert statement.types == ["text[]", "smallint[]", "timestamptz[]", "text[]", "integer[]", "integer"]
+    with pytest.raises(ValueError, match="has no column size"):
+        WideStatement(":pet.size", [PETS], {})
+
+
 def test_wrong_declarations_and_arguments_are_refused() -> None:
     with pytest.raises(TypeError, match="column age: give its PostgreSQL type"):
         RowSet("pet", Pet, Column("age"))

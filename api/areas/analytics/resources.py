@@ -1,4 +1,4 @@
-"""`GET /v1/analytics/dmarc` and `GET /v1/analytics/tls`."""
+"""`GET /v1/analytics/delivery`, `GET /v1/analytics/dmarc` and `GET /v1/analytics/tls`."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta
@@ -6,7 +6,12 @@ from ipaddress import ip_address
 from typing import Any
 from uuid import UUID
 
+from msgspec import UNSET
+
 from api.areas.analytics.schemas import (
+    DeliveryFigures,
+    DeliveryQuery,
+    DeliveryReply,
     DmarcOthers,
     DmarcSourceRow,
     DmarcSummary,
@@ -16,11 +21,82 @@ from api.areas.analytics.schemas import (
     TlsSummary,
 )
 from api.http.operation import Access, Call, Operation
-from engine.areas.analytics import dmarc, rules, tls
-from engine.areas.analytics.types import DmarcSource, DmarcTotals, Period, TlsSums
+from engine.areas.analytics import delivery, delivery_page, dmarc, rules, tls
+from engine.areas.analytics.types import (
+    DeliveryRow,
+    DeliveryWanted,
+    DmarcSource,
+    DmarcTotals,
+    GroupBy,
+    Period,
+    TlsSums,
+)
 from engine.base import clock
-from engine.base.errors import ErrorType, invalid, not_found
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.plans import CAPS, Plan
+from engine.ledger import heads
 from engine.mail.address import BadAddress, domain_name
+
+
+async def read_delivery(call: Call) -> DeliveryReply:
+    """Return rates and times of delivery by recipients' domain or by tag."""
+    query: DeliveryQuery = call.query
+    pool, account = call.services.pool, call.account_id
+    head = await heads.READ.first(pool, account)
+    if head is None:
+        raise not_found("account")
+    limit = CAPS[Plan(head.plan)].analytics_days
+    if query.days > limit:
+        raise Refusal(
+            ErrorType.PLAN_LIMIT_REACHED,
+            f"`days` is {query.days}; this account's plan includes {limit} days of analytics. Ask for fewer days, or "
+            "upgrade the plan.",
+            resource="analytics_days",
+            limit=limit,
+            used=query.days,
+        )
+    wanted, offset = delivery_page.start(query.days, query.cursor, clock.now())
+    if offset == 0:
+        await delivery.count_rest(pool, account)
+    found, more = await delivery.rows(
+        pool,
+        account,
+        DeliveryWanted(
+            by=GroupBy(query.group_by),
+            period=wanted,
+            stream=query.stream,
+            tag=query.tag,
+            from_domains=visible_domains(call),
+        ),
+        limit=query.limit,
+        offset=offset,
+    )
+    since, until = bounds(wanted)
+    return DeliveryReply(
+        group_by=query.group_by,
+        days=query.days,
+        from_=since,
+        until=until,
+        data=[_figures(one, GroupBy(query.group_by)) for one in found],
+        next_cursor=delivery_page.cursor(wanted.until, offset + len(found)) if more else None,
+    )
+
+
+def _figures(one: DeliveryRow, by: GroupBy) -> DeliveryFigures:
+    return DeliveryFigures(
+        domain=one.sums.name if by is GroupBy.DOMAIN else UNSET,
+        tag=one.sums.name if by is GroupBy.TAG else UNSET,
+        deliveries=one.sums.deliveries,
+        settled=one.settled,
+        delivered=one.sums.delivered,
+        bounced=one.sums.bounced,
+        failed=one.sums.failed,
+        complained=one.sums.complained,
+        delivery_rate=one.delivery_rate,
+        p50_ms=one.p50_ms,
+        p95_ms=one.p95_ms,
+        samples=one.samples,
+    )
 
 
 async def read_dmarc(call: Call) -> DmarcSummary:
@@ -162,6 +238,18 @@ def _share(part: int, whole: int) -> float | None:
 
 
 OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/analytics/delivery",
+        tag="Deliverability",
+        summary="Read delivery rates and times by domain or tag",
+        access=Access.KEY,
+        scopes=("analytics:read",),
+        query=DeliveryQuery,
+        reply=DeliveryReply,
+        refusals=(ErrorType.PLAN_LIMIT_REACHED,),
+        handler=read_delivery,
+    ),
     Operation(
         method="GET",
         path="/v1/analytics/dmarc",

@@ -55,7 +55,7 @@ async def list_domains(call: Call) -> DomainPage:
     """Return a page of the account's domains."""
     query: DomainsQuery = call.query
     before = cursor_id(ids.Kind.DOMAIN, query.before)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, None)
     page = rows[: query.limit]
     keys: dict[Any, list[DomainKeyRow]] = {row.id: [] for row in page}
     for key in await store.PUBLISHED_OF_MANY.fetch(call.services.pool, list(keys)):

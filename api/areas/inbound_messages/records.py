@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from api.areas.inbound_messages.schemas import Correspondent, ReceivedAttachmentInfo, ReceivedMessage, Verdicts
+from api.areas.inbound_messages.schemas import Correspondent, ReceivedAttachmentInfo, ReceivedMessage, ReceivedVerdicts
 from api.http.dispatch import path_id
 from api.http.operation import Call
 from engine.areas.inbound_messages import rules
@@ -20,7 +20,7 @@ READ, WRITE = ("inbound:read", "messages:read"), ("inbound:write",)
 Value = TypeVar("Value")
 _ONE = msgspec.json.Decoder(Correspondent).decode
 _MANY = msgspec.json.Decoder(list[Correspondent]).decode
-_VERDICTS = msgspec.json.Decoder(Verdicts).decode
+_VERDICTS = msgspec.json.Decoder(ReceivedVerdicts).decode
 _FILES = msgspec.json.Decoder(list[ReceivedAttachmentInfo]).decode
 
 

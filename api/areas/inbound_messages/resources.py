@@ -10,7 +10,7 @@ from api.areas.inbound_messages.records import READ, WHAT, fields_of, message_of
 from api.areas.inbound_messages.schemas import (
     ReceivedCount,
     ReceivedCountQuery,
-    ReceivedHeader,
+    ReceivedHeaderField,
     ReceivedMessageDetail,
     ReceivedMessagePage,
     ReceivedMessagesQuery,
@@ -59,7 +59,7 @@ async def read_message(call: Call) -> Raw:
         mime = await store.raw(call.services.pool, row.raw_id)
         if mime is None:  # deleted meanwhile
             raise not_found(WHAT)
-        return Raw(await asyncio.to_thread(_detail, row, mime), "application/json")
+        return Raw(await asyncio.to_thread(lambda: _ENCODER.encode(detail_of(row, mime))), "application/json")
 
 
 async def read_attachment(call: Call) -> Raw:
@@ -126,22 +126,21 @@ async def _row(call: Call) -> ReceivedSingleRow:
     return row
 
 
-def _detail(row: ReceivedSingleRow, mime: bytes) -> bytes:
+def detail_of(row: ReceivedSingleRow, mime: bytes) -> ReceivedMessageDetail:
+    """Return a message with its bodies, read from its bytes; takes 10 ms for each 100 KB of HTML."""
     found = bodies_of(mime)
-    return _ENCODER.encode(
-        ReceivedMessageDetail(
-            **fields_of(row),
-            text=found.text,
-            html=found.html,
-            html_omitted=found.html_omitted,
-            reply_text=found.reply_text,
-            headers=[ReceivedHeader(one.name, one.value) for one in found.headers],
-            envelope_from=row.envelope_from,
-            remote_ip=row.remote_ip,
-            helo=row.helo,
-            tls=row.tls,
-            warnings=[ReceivedWarning(one.code, one.text) for one in found.warnings],
-        )
+    return ReceivedMessageDetail(
+        **fields_of(row),
+        text=found.text,
+        html=found.html,
+        html_omitted=found.html_omitted,
+        reply_text=found.reply_text,
+        headers=[ReceivedHeaderField(one.name, one.value) for one in found.headers],
+        envelope_from=row.envelope_from,
+        remote_ip=row.remote_ip,
+        helo=row.helo,
+        tls=row.tls,
+        warnings=[ReceivedWarning(one.code, one.text) for one in found.warnings],
     )
 
 
@@ -151,9 +150,9 @@ OPERATIONS = (
         path="/v1/inbound/messages",
         tag="Inbound",
         summary="List received messages",
-        note="Newest first. `nextCursor` is given on the last page too, so that a later request can go on from there: "
-        "stop when `hasMore` is false. `search` and `body` read messages one by one; narrow them by time or address in "
-        "a large mailbox.",
+        note="Newest first. `nextCursor` is given on the last page too: stop when `hasMore` is false. `search` and "
+        "`body` read messages one by one; narrow them by time or address in a large mailbox. To miss no message, "
+        "follow `inbound.received` in `GET /v1/events?after=`: the log has no gaps, while the clocks of hosts differ.",
         access=Access.KEY,
         scopes=READ,
         query=ReceivedMessagesQuery,

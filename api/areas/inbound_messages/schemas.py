@@ -60,7 +60,7 @@ class Correspondent(Struct):
     address: str | None
 
 
-class Verdict(Struct):
+class ReceivedVerdict(Struct):
     """One verdict on a message: a result of RFC 8601, the domain that it is about, and one line."""
 
     result: str
@@ -68,13 +68,13 @@ class Verdict(Struct):
     detail: str
 
 
-class Verdicts(Struct):
+class ReceivedVerdicts(Struct):
     """The verdicts from the envelope and our own DNS questions."""
 
-    spf: Verdict
-    dkim: Verdict
-    dmarc: Verdict
-    arc: Verdict
+    spf: ReceivedVerdict
+    dkim: ReceivedVerdict
+    dmarc: ReceivedVerdict
+    arc: ReceivedVerdict
 
 
 class ReceivedAttachmentInfo(Struct):
@@ -115,13 +115,13 @@ class ReceivedMessage(Struct, rename=_CAMEL, kw_only=True):
     spam_score: float | None
     spam_threshold: float
     spam_override: bool | None
-    authentication: Verdicts
+    authentication: ReceivedVerdicts
     action: str
     fallback: Annotated[bool, Meta(description="The route could not be followed, so the mailbox keeps the message")]
     attachments: list[ReceivedAttachmentInfo]
 
 
-class ReceivedHeader(Struct):
+class ReceivedHeaderField(Struct):
     """A header field, decoded and unfolded."""
 
     name: str
@@ -142,7 +142,7 @@ class ReceivedMessageDetail(ReceivedMessage, rename=_CAMEL, kw_only=True):
     html: Annotated[str | None, Meta(description="Sanitised; images only from `cid:` and data URLs")]
     html_omitted: Annotated[str | None, Meta(description="Why there is no `html` although the message has one")]
     reply_text: Annotated[str | None, Meta(description="The text without quotes and signature")]
-    headers: list[ReceivedHeader]
+    headers: list[ReceivedHeaderField]
     envelope_from: str
     remote_ip: str
     helo: str

@@ -1,6 +1,7 @@
 """Define the sums that analytics shows."""
 
 from datetime import date, datetime
+from enum import StrEnum
 from uuid import UUID
 
 from msgspec import Struct
@@ -67,3 +68,42 @@ class Period(Struct, frozen=True):
 
     since: date
     until: date
+
+
+class GroupBy(StrEnum):
+    """What the rows of delivery analytics are for."""
+
+    DOMAIN = "domain"  # of the recipients
+    TAG = "tag"
+
+
+class DeliveryWanted(Struct, frozen=True, kw_only=True):
+    """The deliveries asked for; None means all. `from_domains`: the sending domains that the caller may see."""
+
+    by: GroupBy
+    period: Period
+    stream: str | None = None
+    tag: str | None = None
+    from_domains: list[str] | None = None
+
+
+class DeliverySums(Struct, frozen=True):
+    """Deliveries of one group by their present outcome; one that was complained about is not in `delivered`."""
+
+    name: str
+    deliveries: int
+    delivered: int
+    bounced: int
+    failed: int
+    complained: int
+
+
+class DeliveryRow(Struct, frozen=True, kw_only=True):
+    """A group with its rate and its times from `accepted` to `delivered`."""
+
+    sums: DeliverySums
+    settled: int
+    delivery_rate: float | None
+    p50_ms: int | None
+    p95_ms: int | None
+    samples: int

@@ -3,11 +3,13 @@
 SELECT name, status FROM domains WHERE account_id = $1 AND deleted_at IS NULL;
 
 -- name: list_domains
--- List domains of account $1 with ids below $2 (null: from the newest), newest first, at most $3.
+-- List domains of account $1 with ids below $2 (null: from the newest) and names $4 (null: all), newest first, at most $3.
 SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
        return_path_label, return_path, return_path_misses,
        (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id
-FROM domains WHERE account_id = $1 AND deleted_at IS NULL AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3;
+FROM domains
+WHERE account_id = $1 AND deleted_at IS NULL AND ($2::uuid IS NULL OR id < $2) AND ($4::text[] IS NULL OR name = ANY ($4))
+ORDER BY id DESC LIMIT $3;
 
 -- name: read_domain
 -- Read domain $2 of account $1, by name.

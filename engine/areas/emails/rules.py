@@ -5,7 +5,7 @@ one that fails is the answer.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b, sha256
@@ -32,6 +32,7 @@ from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import attachments as files
 from engine.mail.address import BadAddress, Mailbox, canonical, check_sender, parse_mailbox
 from engine.mail.compose import BadDraft, Composed, Draft, compose
+from engine.mail.feedback_headers import feedback_field
 from engine.mail.parts import MailAttachment
 
 Value = TypeVar("Value")
@@ -78,6 +79,7 @@ def prepare(
     source: str,
     at: datetime,
     max_bytes: int,
+    feedback_key: bytes | None = None,
     resent_from: UUID | None = None,
     answers: UUID | None = None,
 ) -> Prepared:
@@ -107,6 +109,7 @@ def prepare(
             headers=tuple(headers.values()),
             list_unsubscribe=unsubscribe,
             one_click=one_click,
+            feedback=_feedback(request, sender, content, headers, account_id, feedback_key),
             attachments=tuple(attachments),
         )
     )
@@ -139,6 +142,20 @@ def prepare(
         resent_from=resent_from,
         answers=answers,
     )
+
+
+def _feedback(
+    request: SendRequest,
+    sender: Mailbox,
+    content: Content,
+    headers: Mapping[str, tuple[str, str]],
+    account: UUID,
+    key: bytes | None,
+) -> str:
+    """Return the field Feedback-ID, "" if the customer set one or the installation has no `key`."""
+    if key is None or "feedback-id" in headers:
+        return ""
+    return feedback_field(key, account, content.template or "", stream_of(request), sender.domain)
 
 
 def _composed(draft: Draft) -> Composed:

@@ -31,6 +31,7 @@ from engine.base.suggest import hint
 from engine.mail import submitted as mail
 from engine.mail.address import Mailbox, canonical
 from engine.mail.attachments import blocked_extension
+from engine.mail.feedback_headers import feedback_field
 from engine.mail.fields import text_of
 from engine.mail.headers import date_field
 from engine.mail.read import File, UnreadableMail, bodies, files
@@ -107,6 +108,7 @@ def prepare(
     at: datetime,
     max_bytes: int,
     source: str = "smtp",
+    feedback_key: bytes | None = None,
     resent_from: UUID | None = None,
     answers: UUID | None = None,
 ) -> Prepared:
@@ -123,6 +125,9 @@ def prepare(
         message_id=f"{ids.encode(message_id)}@{found.sender.domain}",
         at=timing.scheduled_at or at,
         received=_trace(submitted.host, public_id, at, smtputf8=found.smtputf8),
+        feedback=""
+        if feedback_key is None
+        else feedback_field(feedback_key, account_id, "", submitted.stream, found.sender.domain),
     )
     reply_to = found.text(b"reply-to")
     return Prepared(

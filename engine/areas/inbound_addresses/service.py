@@ -48,7 +48,7 @@ async def claim(
     domain = form.rpartition("@")[2]
     if domains is not None and domain not in domains:
         raise rules.may_not_reach(domain)
-    async with caches.change(pool, STAMP) as connection:
+    async with caches.change(pool, STAMP, account) as connection:
         plan = await locked_plan(connection, account)
         parent = await _domain_id(connection, account, domain, mail_host)
         await _refuse_claimed(connection, account, form)
@@ -62,7 +62,7 @@ async def claim_managed(pool: asyncpg.Pool, account: UUID, domain: str) -> Inbou
     Raises the 403 if the plan has no room for another address, the 404 after the account has deleted that address.
     """
     address = rules.catch_all(domain)
-    async with caches.change(pool, STAMP) as connection:
+    async with caches.change(pool, STAMP, account) as connection:
         plan = await locked_plan(connection, account)
         for row in await store.FIND.fetch(connection, account, [address]):  # claimed meanwhile
             return row
@@ -76,7 +76,7 @@ async def claim_managed(pool: asyncpg.Pool, account: UUID, domain: str) -> Inbou
 
 async def claim_for_platform(pool: asyncpg.Pool, account: UUID, address: str) -> InboundAddressRow:
     """Claim `postmaster@` or `abuse@` of one of the service's hosts for the platform account, whatever its plan."""
-    async with caches.change(pool, STAMP) as connection:
+    async with caches.change(pool, STAMP, account) as connection:
         await locked_plan(connection, account)
         for row in await store.FIND.fetch(connection, account, [canonical(address)]):  # claimed meanwhile
             return row
@@ -95,7 +95,7 @@ async def change(
 ) -> InboundAddressRow:
     """Change the values that are given and return the address; raise the 404 for an unknown one."""
     named = UNSET if isinstance(label, UnsetType) else rules.checked_label(label)
-    async with caches.change(pool, STAMP) as connection:
+    async with caches.change(pool, STAMP, account) as connection:
         await locked_plan(connection, account)
         row = await _found(connection, account, address, domains)
         given = {"label": named, "enabled": enabled}
@@ -118,7 +118,7 @@ async def delete(
     actor: str | None = None,
 ) -> None:
     """Delete an address and its route; received mail stays. Raises the 404 for an unknown one."""
-    async with caches.change(pool, STAMP) as connection:
+    async with caches.change(pool, STAMP, account) as connection:
         await locked_plan(connection, account)
         row = await _found(connection, account, address, domains)
         route = await store.delete(connection, account, address)

@@ -1,7 +1,7 @@
 """Check the filters of lists of received messages, and choose attachments. Pure."""
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from engine.mail.read import UnreadableMail
 from engine.mail.received import received_attachment
 
 SPAM_THRESHOLD = 6.0  # score from which a message is spam, as rspamd's default for its action `add header`
+COPIES_KNOWN = timedelta(hours=24)  # within which the same bytes of a sender are not stored again
 MAX_BULK = 100  # messages of one bulk change
 WHAT = "received message"
 _FILES = msgspec.json.Decoder(list[ReceivedFile])

@@ -6,6 +6,8 @@ from contextlib import nullcontext
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from asyncpg import Record
+
 from engine.areas.inbound_messages.types import (
     ReceivedBytesRow,
     ReceivedFilters,
@@ -16,9 +18,9 @@ from engine.areas.inbound_messages.types import (
     ThreadReceivedRow,
     ThreadSentRow,
 )
-from engine.base import ids
+from engine.base import clock, ids
 from engine.store.concurrency_limiter import SEARCHES
-from engine.store.queries import Conn, Queries, RowQuery, Source
+from engine.store.queries import Conn, Queries, Query, RowQuery, Source
 
 LIST_TIMEOUT_S = 5.0  # a search may read every message of an account
 MAX_MERGED = 20  # addresses whose pages are merged; for more the whole mailbox is read
@@ -32,7 +34,10 @@ _LIST_OF_ADDRESSES = _SQL.rows("list_of_addresses", ReceivedRow)
 _LIST_SEARCHED = _SQL.rows("list_searched", ReceivedRow)
 _LIST_FROM_SENDER = _SQL.rows("list_from_sender", ReceivedRow)
 _LIST_REPLIES = _SQL.rows("list_replies", ReceivedRow)
-_COUNT_FLAGS = _SQL.command("count_flags")
+_COUNT_BETWEEN = _SQL.command("count_between")
+_COUNT_WITHOUT = _SQL.command("count_without")
+_COUNT_REPLIES = _SQL.command("count_replies")
+_OLDEST = _SQL.command("oldest_received")
 _COUNT_TEXTS = _SQL.command("count_texts")
 _COUNT_FROM_SENDER = _SQL.command("count_from_sender")
 _KEPT_COUNT = _SQL.command("kept_count")
@@ -46,8 +51,6 @@ _LOCK_BYTES = _SQL.command("lock_bytes")
 _DELETE = _SQL.command("delete_received")
 _THREAD_RECEIVED = _SQL.rows("thread_received", ThreadReceivedRow)
 _THREAD_SENT = _SQL.rows("thread_sent", ThreadSentRow)
-
-_EITHER = (True, False)
 
 
 async def page(source: Source, account: UUID, wanted: ReceivedFilters, *, limit: int) -> ReceivedPage:
@@ -84,20 +87,35 @@ async def count(source: Source, account: UUID, wanted: ReceivedFilters) -> int:
     addresses = await _addresses(source, account, wanted)
     if addresses == []:
         return 0
-    if wanted.counted:
-        rows = await _KEPT_COUNT.records(source, account, *_flags(wanted), addresses)
-        return int(rows[0]["found"])
-    flags = (account, wanted.low, wanted.high, 0, *_flags(wanted), addresses)
-    texts = (wanted.sender, wanted.replies_to, wanted.search, wanted.body)
-    permit = nullcontext() if wanted.text is None else SEARCHES.of(account)
-    async with permit, asyncio.timeout(LIST_TIMEOUT_S):
-        if wanted.sender is not None:
-            rows = await _COUNT_FROM_SENDER.records(source, *flags, *texts)
-        elif wanted.text is not None or wanted.replies_to is not None:
-            rows = await _COUNT_TEXTS.records(source, *flags, *texts)
+    async with asyncio.timeout(LIST_TIMEOUT_S):
+        if wanted.sender is None and wanted.text is None and wanted.replies_to is None:
+            query = await _counting(source, account, wanted)
+            rows = await query.records(source, account, wanted.low, wanted.high, *_flags(wanted), addresses)
         else:
-            rows = await _COUNT_FLAGS.records(source, *flags)
+            rows = await _count_texts(source, account, wanted, addresses)
     return int(rows[0]["found"])
+
+
+async def _counting(source: Source, account: UUID, wanted: ReceivedFilters) -> Query:
+    """Choose the statement that reads the fewest messages: none, those of the period, or those of the rest."""
+    if wanted.all_time:
+        return _KEPT_COUNT
+    oldest = await _OLDEST.records(source, account)
+    now = ids.floor_of(clock.milliseconds(clock.now()))
+    first, last = (oldest[0]["id"] if oldest else now).int, now.int
+    low, high = max(wanted.low.int, first), min(wanted.high.int, last)
+    return _COUNT_WITHOUT if 2 * (high - low) > last - first else _COUNT_BETWEEN
+
+
+async def _count_texts(
+    source: Source, account: UUID, wanted: ReceivedFilters, addresses: Sequence[UUID] | None
+) -> list[Record]:
+    query = _COUNT_FROM_SENDER if wanted.sender is not None else _COUNT_TEXTS
+    query = _COUNT_REPLIES if wanted.replies_to is not None else query
+    arguments = (account, wanted.low, wanted.high, 0, *_flags(wanted), addresses)
+    permit = nullcontext() if wanted.text is None else SEARCHES.of(account)
+    async with permit:
+        return await query.records(source, *arguments, wanted.sender, wanted.replies_to, wanted.search, wanted.body)
 
 
 async def read(
@@ -186,12 +204,10 @@ async def _addresses(source: Source, account: UUID, wanted: ReceivedFilters) -> 
     return [row["address_id"] for row in found]
 
 
-def _flags(wanted: ReceivedFilters) -> tuple[list[bool], list[bool], list[bool]]:
-    """Return the wanted values of in_mailbox, is_spam and is_read."""
-    kept = {Routed.MAILBOX: (True,), Routed.WEBHOOK: (False,), Routed.ALL: _EITHER}[wanted.routed]
-    spam = _EITHER if wanted.spam is None else (wanted.spam,)
-    read_values = _EITHER if wanted.read is None else (wanted.read,)
-    return list(kept), list(spam), list(read_values)
+def _flags(wanted: ReceivedFilters) -> tuple[bool | None, bool | None, bool | None]:
+    """Return the wanted values of in_mailbox, is_spam and is_read; None for either."""
+    kept = {Routed.MAILBOX: True, Routed.WEBHOOK: False, Routed.ALL: None}[wanted.routed]
+    return kept, wanted.spam, wanted.read
 
 
 def _listed(domains: Collection[str] | None) -> list[str] | None:

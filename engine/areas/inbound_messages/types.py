@@ -137,8 +137,3 @@ class ReceivedFilters(Struct, frozen=True, kw_only=True):
     def text(self) -> str | None:
         """Name the filter that reads messages one by one, or None."""
         return "search" if self.search is not None else "body" if self.body is not None else None
-
-    @property
-    def counted(self) -> bool:
-        """Return True if the kept counts answer how many messages match."""
-        return self.all_time and self.text is None and self.sender is None and self.replies_to is None

@@ -1,16 +1,16 @@
 -- fragment: route_columns
--- The columns of one route `r` of account `o`, with its address `a` or domain `d`.
+-- The columns of one route `r` with its address `a` or domain `d`.
 r.id, a.address, d.name AS domain, r.action, r.webhook_id, r.include, r.forward_to, :forward_allowed AS forward_allowed,
 r.enabled, r.created_at
 
 -- fragment: routes_with_targets
--- Routes with their account and target.
-inbound_routes r JOIN accounts o ON o.id = r.account_id
+-- Routes with their target.
+inbound_routes r
 LEFT JOIN inbound_addresses a ON a.id = r.address_id
 LEFT JOIN domains d ON d.id = r.domain_id
 
 -- fragment: rule_fields
--- The fields of a RouteRule of route `r` of account `o`.
+-- The fields of a RouteRule of route `r`.
 ROW(r.action, r.webhook_id, r.include, r.forward_to, :forward_allowed, r.enabled)
 
 -- fragment: endpoint_fields
@@ -18,14 +18,8 @@ ROW(r.action, r.webhook_id, r.include, r.forward_to, :forward_allowed, r.enabled
 ROW(w.id, w.event_types = '{}' OR 'inbound.received' = ANY (w.event_types))
 
 -- fragment: forward_allowed
--- Whether route `r` of account `o` may forward: to a confirmed address of a member (of the parent's team for a
--- sub-account), or under a verified domain of the account.
-coalesce(
-    EXISTS (SELECT 1 FROM members m JOIN users u ON u.id = m.user_id
-            WHERE m.account_id IN (o.id, o.parent_id) AND u.email = r.forward_to AND u.email_verified_at IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM domains v WHERE v.account_id = o.id AND v.name = split_part(r.forward_to, '@', 2)
-               AND v.status = 'verified' AND v.deleted_at IS NULL),
-    false)
+-- Whether route `r` may forward mail to its address now.
+r.forward_to IS NOT NULL AND may_forward_to(r.account_id, r.forward_to)
 
 -- name: list_routes
 -- List routes of account $1 for domains $3 (null: all) with ids below $2 (null: from the newest), newest first, at most

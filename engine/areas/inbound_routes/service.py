@@ -46,7 +46,7 @@ async def create(
         raise Refusal(
             ErrorType.FORBIDDEN, f"This API key may not manage routes of {name}. Use a key that allows this domain."
         )
-    async with caches.change(pool, STAMP) as connection:
+    async with caches.change(pool, STAMP, account) as connection:
         await locked_plan(connection, account)
         target = await _target(connection, account, form, name)
         await _refuse_routed(connection, account, target, form or name)
@@ -75,7 +75,7 @@ async def change(
 
     Raises the 404 for an unknown route or endpoint, the 400 for an address that mail may not be forwarded to.
     """
-    async with caches.change(pool, STAMP) as connection:
+    async with caches.change(pool, STAMP, account) as connection:
         await locked_plan(connection, account)
         row = await _found(connection, account, route, domains)
         before = _settings(row)
@@ -105,7 +105,7 @@ async def delete(
     actor: str | None = None,
 ) -> None:
     """Delete a route: mail to its target goes to the mailbox. Raises the 404 for an unknown one."""
-    async with caches.change(pool, STAMP) as connection:
+    async with caches.change(pool, STAMP, account) as connection:
         await locked_plan(connection, account)
         row = await _found(connection, account, route, domains)
         await store.DELETE.execute(connection, account, route)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Protocol
 from uuid import UUID
 
 import asyncpg
@@ -58,6 +59,14 @@ class PostVerdict(Struct, frozen=True):
     error: str | None
 
 
+class EventBodies(Protocol):
+    """Completes the payloads of events that do not hold all that is posted."""
+
+    async def completed(self, post: Claimed, payload: str) -> str:
+        """Return the payload to post."""
+        ...
+
+
 class Poster:
     """Claim and post until drained. Several processes may each run one on the same queue."""
 
@@ -68,6 +77,7 @@ class Poster:
         settings: Settings,
         *,
         on_record: Callable[[int, float], None],
+        received_bodies: EventBodies | None = None,
         rng: Callable[[], float] = random.random,
     ) -> None:
         if settings.key_pepper is None:
@@ -80,6 +90,7 @@ class Poster:
         self._key = secret_key(settings.key_pepper)
         self._secrets: dict[tuple[UUID, bytes], str] = {}
         self._on_record = on_record
+        self._received_bodies = received_bodies
         self._rng = rng
         self._shares = Shares(max_in_hand=settings.webhook_connections, each=settings.webhook_connections_each)
         self._records: GroupCommit[Recorded, bool] = GroupCommit(
@@ -252,7 +263,10 @@ class Poster:
         assert post.payload is not None
         assert post.occurred_at is not None
         assert post.sealed_secret is not None
-        body = rules.body(post.event_id, post.seq, post.occurred_at, post.payload)
+        payload = post.payload
+        if self._received_bodies is not None and payload.startswith(rules.RECEIVED):
+            payload = await self._received_bodies.completed(post, payload)
+        body = rules.body(post.event_id, post.seq, post.occurred_at, payload)
         try:
             secret = self._secret(post.webhook_id, post.sealed_secret)
             previous = None if post.sealed_previous is None else self._secret(post.webhook_id, post.sealed_previous)

@@ -25,6 +25,7 @@ EVENT_TYPES = frozenset(EventType) | {
     AccountEvent.INBOUND_RECEIVED, AccountEvent.ALERT_FIRED, AccountEvent.DOMAIN_VERIFIED,
     AccountEvent.DOMAIN_FAILED, AccountEvent.SUPPRESSION_ADDED, AccountEvent.WEBHOOK_TEST,
 }  # fmt: skip
+RECEIVED = f'{{"type":"{AccountEvent.INBOUND_RECEIVED}",'  # how the payloads of received messages begin
 SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, not a secret
 SECRET_LENGTH = 32
 PREVIOUS_HOURS = 24  # after a rotation, how long the previous secret signs as well

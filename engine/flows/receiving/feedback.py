@@ -12,7 +12,7 @@ from engine.areas.suppressions import store as suppressions
 from engine.areas.suppressions.types import Reason
 from engine.base import ids
 from engine.base.events import AccountEvent
-from engine.flows.receiving.late_notices import canonical_or_empty
+from engine.delivery.late_notices import canonical_or_empty
 from engine.flows.receiving.report_reading import ComplaintNotice, ReportKeys
 from engine.flows.sending.complaint import Complaint, complain
 from engine.ledger import heads, log

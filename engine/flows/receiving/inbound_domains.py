@@ -59,7 +59,6 @@ class InboundDomainState(Struct, frozen=True):
     receiving: bool
 
 
-_PAGE = _SQL.rows("page_of_domains", DomainRow)
 _ADDRESSES = _SQL.rows("addresses_of_domains", DomainAddresses)
 _MANAGED = _SQL.rows("managed_addresses", ManagedAddresses)
 
@@ -74,7 +73,7 @@ async def list_domains(
     domains: Collection[str] | None = None,
 ) -> list[InboundDomainState]:
     """List domains of an account, newest first, verified or not."""
-    rows = await _PAGE.fetch(pool, account, before, None if domains is None else list(domains), limit)
+    rows = await store.LIST.fetch(pool, account, before, limit, None if domains is None else list(domains))
     keys: dict[UUID, list[DomainKeyRow]] = {row.id: [] for row in rows}
     for key in await store.PUBLISHED_OF_MANY.fetch(pool, list(keys)):
         keys[key.domain_id].append(key)

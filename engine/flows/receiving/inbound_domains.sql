@@ -1,11 +1,3 @@
--- name: page_of_domains
--- List domains of account $1 with ids below $2 (null: from the newest) and names $3 (null: all), newest first, at most $4.
-SELECT id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings
-FROM domains
-WHERE account_id = $1 AND deleted_at IS NULL AND ($2::uuid IS NULL OR id < $2)
-  AND ($3::text[] IS NULL OR name = ANY ($3))
-ORDER BY id DESC LIMIT $4;
-
 -- name: addresses_of_domains
 -- Count the claimed addresses of domains $1, and tell whether any is enabled and the domain receives.
 SELECT d.id AS domain_id, count(a.id) AS addresses,

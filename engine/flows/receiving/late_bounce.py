@@ -20,8 +20,7 @@ from engine.areas.suppressions import store as suppressions
 from engine.areas.suppressions.types import Reason
 from engine.base import ids
 from engine.base.events import MOVES, AccountEvent, EventType, Status, status_of_message
-from engine.delivery.outcome import detail
-from engine.flows.receiving.late_notices import (
+from engine.delivery.late_notices import (
     DecidedNotice,
     KnownRecipient,
     LateNotice,
@@ -29,6 +28,7 @@ from engine.flows.receiving.late_notices import (
     decide,
     suppresses,
 )
+from engine.delivery.outcome import detail
 from engine.ledger import heads, log, quota_usage
 from engine.ledger.events import append_locked
 from engine.mail import simulator

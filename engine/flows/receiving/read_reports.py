@@ -14,14 +14,14 @@ from typing import TypeVar
 import asyncpg
 import structlog
 
-from engine.areas.analytics import dmarc, rules, tls
+from engine.areas.analytics import delivery, dmarc, rules, tls
 from engine.areas.domains import service as domains
 from engine.areas.reports import store
 from engine.areas.reports.types import DueReport, ReportResult, ReportState
 from engine.base import clock
 from engine.base.settings import Settings
+from engine.delivery.late_notices import LateNotice
 from engine.flows.receiving import domain_reports, feedback, late_bounce
-from engine.flows.receiving.late_notices import LateNotice
 from engine.flows.receiving.report_reading import ComplaintNotice, DomainNotice, ReportKeys, read_report
 from engine.mail import return_path
 from engine.store.database_errors import DatabaseUnavailable
@@ -61,9 +61,10 @@ async def read_due(pool: asyncpg.Pool, settings: Settings, *, budget_s: float = 
 
 
 async def forget_old(pool: asyncpg.Pool, at: datetime) -> None:
-    """Delete report mails and the rows of DMARC and TLS reports that are past their time."""
+    """Delete report mails, the rows of DMARC and TLS reports, and delivery counts that are past their time."""
     await store.forget(pool, at)
     oldest = at.date() - timedelta(days=rules.KEPT_DAYS)
+    await delivery.forget(pool, oldest)
     for query in (*dmarc.FORGET, *tls.FORGET):
         while await _deleted(pool, query, oldest) == MAX_FORGOTTEN:
             pass

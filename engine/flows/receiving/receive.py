@@ -16,7 +16,7 @@ from msgspec import structs
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.flows.receiving import receive_store
-from engine.flows.receiving.receive_store import Waiting
+from engine.flows.receiving.receive_store import WaitingMail
 from engine.flows.receiving.received_rows import IncomingMail, received_mail
 from engine.flows.receiving.types import ReceivedEnvelope, ReceiveOutcome, ScanResult
 from engine.mail.authentication_results import AuthenticationVerdicts
@@ -34,10 +34,9 @@ _log = structlog.get_logger("receive")
 class Receiver:
     """Stores the received messages of one process."""
 
-    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+    def __init__(self, pool: asyncpg.Pool, settings: Settings | None = None) -> None:  # noqa: ARG002
         self._pool = pool
-        self._settings = settings
-        self._group: GroupCommit[Waiting, ReceiveOutcome] = GroupCommit(
+        self._group: GroupCommit[WaitingMail, ReceiveOutcome] = GroupCommit(
             self._flush, max_items=MAX_BATCH, bad_data=(BadData,)
         )
         self._large = asyncio.Semaphore(MAX_LARGE)
@@ -58,38 +57,38 @@ class Receiver:
         """
         prepare = partial(received_mail, envelope, raw, mail, authentication, scan, clock.now())
         if len(raw) <= LARGE_BYTES:
-            return await self._stored(Waiting(prepare(), envelope.recipients))
+            return await self._stored(WaitingMail(prepare(), envelope.recipients))
         async with self._large:
-            return await self._stored_large(Waiting(await asyncio.to_thread(prepare), envelope.recipients))
+            return await self._stored_large(WaitingMail(await asyncio.to_thread(prepare), envelope.recipients))
 
     async def drain(self) -> None:
         """Wait for the messages that are being stored."""
         await self._group.idle()
 
-    async def _stored(self, item: Waiting) -> ReceiveOutcome:
+    async def _stored(self, item: WaitingMail) -> ReceiveOutcome:
         with suppress(BadData):
             return await self._group.submit(item)
         _log.error("message with unstorable fields stored without them", digest=item.mail.digest.hex())
-        return await self._group.submit(Waiting(without_fields(item.mail), item.recipients))
+        return await self._group.submit(WaitingMail(without_fields(item.mail), item.recipients))
 
-    async def _stored_large(self, item: Waiting) -> ReceiveOutcome:
+    async def _stored_large(self, item: WaitingMail) -> ReceiveOutcome:
         async with self._pool.acquire() as connection:
             try:
-                result = await receive_store.store_large(connection, item, clock.now())
+                result = await receive_store.store_large(connection, item)
             except MissingPartition:  # nothing was stored, and the partition has been made meanwhile
-                result = await receive_store.store_large(connection, item, clock.now())
+                result = await receive_store.store_large(connection, item)
             except BadData:
                 _log.error("message with unstorable fields stored without them", digest=item.mail.digest.hex())
-                bare = Waiting(without_fields(item.mail), item.recipients)
-                result = await receive_store.store_large(connection, bare, clock.now())
+                bare = WaitingMail(without_fields(item.mail), item.recipients)
+                result = await receive_store.store_large(connection, bare)
         return result.outcomes[0]
 
-    async def _flush(self, batch: Sequence[Waiting]) -> list[ReceiveOutcome | Exception]:
+    async def _flush(self, batch: Sequence[WaitingMail]) -> list[ReceiveOutcome | Exception]:
         async with self._pool.acquire() as connection:
             try:
-                result = await receive_store.store(connection, batch, clock.now())
+                result = await receive_store.store(connection, batch)
             except MissingPartition:
-                result = await receive_store.store(connection, batch, clock.now())
+                result = await receive_store.store(connection, batch)
         return list(result.outcomes)
 
 

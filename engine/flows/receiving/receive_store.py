@@ -7,11 +7,12 @@ the data is applied as it is at the commit.
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from uuid import UUID
 
 from msgspec import Struct
 
+from engine.areas.inbound_messages.rules import COPIES_KNOWN
 from engine.areas.inbound_routes import store as routes
 from engine.areas.inbound_routes.types import AddressRoute
 from engine.areas.reports import store as reports
@@ -25,11 +26,10 @@ from engine.ledger import heads, log
 from engine.ledger.heads import AccountHead
 from engine.store.queries import Conn, Queries, columns
 
-COPIES_KNOWN = timedelta(hours=24)  # within which the same bytes are not stored again
 CLAIMED = frozenset({RecipientPurpose.ADDRESS, RecipientPurpose.PLATFORM})
 
 
-class Waiting(Struct):
+class WaitingMail(Struct):
     """A received message on its way into the database. `stored_bytes`: the transaction has its bytes already."""
 
     mail: IncomingMail
@@ -56,24 +56,24 @@ _INSERT = _SQL.wide(
 )  # fmt: skip
 
 
-async def store(connection: Conn, batch: Sequence[Waiting], at: datetime) -> ReceivedBatch:
+async def store(connection: Conn, batch: Sequence[WaitingMail]) -> ReceivedBatch:
     """Decide and store a batch; return after the commit."""
     async with connection.transaction():
-        return await _store(connection, batch, at)
+        return await _store(connection, batch)
 
 
-async def store_large(connection: Conn, item: Waiting, at: datetime) -> ReceivedBatch:
+async def store_large(connection: Conn, item: WaitingMail) -> ReceivedBatch:
     """Store one large message: its bytes are written before the heads are locked."""
     item.stored_bytes = True
     async with connection.transaction():
         await _INSERT_BYTES.execute(connection, item.mail.raw_id, item.mail.raw, item.mail.search_text)
-        result = await _store(connection, [item], at)
+        result = await _store(connection, [item])
         if not result.stored:
             await _DROP_BYTES.execute(connection, item.mail.raw_id)
         return result
 
 
-async def _store(connection: Conn, batch: Sequence[Waiting], at: datetime) -> ReceivedBatch:
+async def _store(connection: Conn, batch: Sequence[WaitingMail]) -> ReceivedBatch:
     await reports.add(connection, [one for item in batch for one in _reports(item)])
     claimed = [one for item in batch for one in item.recipients if one.purpose in CLAIMED]
     if not claimed:
@@ -81,6 +81,7 @@ async def _store(connection: Conn, batch: Sequence[Waiting], at: datetime) -> Re
     owners = await _owners(connection, batch)
     locked = await heads.lock_counted(connection, {one.account_id for one in claimed if one.account_id is not None})
     found = await routes.routes_of(connection, {one.address_id for one in claimed if one.address_id is not None})
+    at = clock.now()  # under the locks, so that the messages of an account are in the order of their commits
     used = await _month_counts(connection, locked, at)
     result = Decisions(locked, found, owners, await _copies(connection, batch, at), used, at).on(batch)
     if result.stored:
@@ -107,7 +108,7 @@ class Decisions:
         self._used = used
         self._at = at
 
-    def on(self, batch: Sequence[Waiting]) -> ReceivedBatch:
+    def on(self, batch: Sequence[WaitingMail]) -> ReceivedBatch:
         """Return one outcome per message, and what is to be stored."""
         result = ReceivedBatch()
         new_ids = ids.uuid7s(sum([len(item.recipients) for item in batch]), clock.milliseconds(self._at))
@@ -169,7 +170,7 @@ def payer_of(head: AccountHead) -> UUID:
 
 async def _insert(
     connection: Conn,
-    batch: Sequence[Waiting],
+    batch: Sequence[WaitingMail],
     result: ReceivedBatch,
     locked: dict[UUID, AccountHead],
     at: datetime,
@@ -218,7 +219,7 @@ def _newest(stored: Iterable[StoredMessage]) -> list[rows.ReceivedNow]:
     return [rows.ReceivedNow(address, at) for address, at in sorted(found.items())]
 
 
-def _reports(item: Waiting) -> Iterator[ReportMail]:
+def _reports(item: WaitingMail) -> Iterator[ReportMail]:
     mail = item.mail
     for one in item.recipients:
         if one.purpose not in CLAIMED:
@@ -228,7 +229,7 @@ def _reports(item: Waiting) -> Iterator[ReportMail]:
             )  # fmt: skip
 
 
-async def _owners(connection: Conn, batch: Sequence[Waiting]) -> dict[UUID, UUID]:
+async def _owners(connection: Conn, batch: Sequence[WaitingMail]) -> dict[UUID, UUID]:
     """Return the accounts of the sent messages that In-Reply-To and References of the batch name."""
     named = {one for item in batch for one in item.mail.candidates}
     if not named:
@@ -243,7 +244,7 @@ async def _month_counts(connection: Conn, locked: Mapping[UUID, AccountHead], at
     return {row["account_id"]: row["used"] for row in found}
 
 
-async def _copies(connection: Conn, batch: Sequence[Waiting], at: datetime) -> set[tuple[bytes, UUID]]:
+async def _copies(connection: Conn, batch: Sequence[WaitingMail], at: datetime) -> set[tuple[bytes, UUID]]:
     pairs = [
         (item.mail.digest, one.address_id)
         for item in batch

@@ -14,6 +14,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
+from engine.areas.domains import store as domains
 from engine.areas.domains.records import bounce_domain
 from engine.areas.inbound_addresses import rules, service
 from engine.areas.inbound_addresses import store as addresses
@@ -75,18 +76,20 @@ class RecipientLookup:
         self._pool = pool
         self._mail_host = settings.mail_host.lower()
         self._bounces = bounce_domain(self._mail_host)
-        self._zone = rules.receiving_zone(self._mail_host)
-        self._own = frozenset({self._mail_host, self._bounces, self._zone})
+        self._own = frozenset({self._mail_host, self._bounces, rules.receiving_zone(self._mail_host)})
         self._domains: Cache[str, ReceivingDomain | None] = Cache("domains", self._load_domain)
+        self._return_path_hosts: Cache[str, bool] = Cache("domains", self._load_return_path_host)
         self._labels: Cache[str, ReceivingLabel | None] = Cache(service.STAMP, self._load_label)
-        self._claimed: Cache[tuple[UUID, str], InboundAddressRow | None] = Cache(service.STAMP, self._load_claimed)
+        self._claimed: Cache[tuple[UUID, str], InboundAddressRow | None] = Cache(
+            service.STAMP, self._load_claimed, by_account=True
+        )
         self._platform: Cache[None, UUID | None] = Cache(service.STAMP, self._load_platform)
         self._states: dict[UUID, tuple[float, ReceivingAccount | None]] = {}
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
         """Return the caches to watch with `Stamps`."""
-        return (self._domains, self._labels, self._claimed, self._platform)
+        return (self._domains, self._return_path_hosts, self._labels, self._claimed, self._platform)
 
     async def find(self, address: str) -> InboundRecipient | RecipientRefusal:
         """Return what the address of a RCPT command is, without its angle brackets; `postmaster` may lack a domain."""
@@ -96,33 +99,25 @@ class RecipientLookup:
         local, host = split
         if not host:
             return RecipientRefusal.NOT_OURS
-        if host in self._own:
-            found = self._report(address, local, host)
-            if found is not None:
-                return found
-            if local.partition("+")[0] in _PLATFORM:
-                return await self._for_platform(address, local, host)
-            if host != self._mail_host:
-                return RecipientRefusal.UNKNOWN
-        elif host.endswith(self._zone) and host[: -len(self._zone)].endswith("."):
-            return await self._managed(address, local, host)
-        domain = await self._domains.get(host)
-        if domain is None:
-            return RecipientRefusal.UNKNOWN if host in self._own else RecipientRefusal.NOT_OURS
-        row = await self._claimed.get((domain.account_id, f"{local}@{host}"))
-        return await self._claimed_by(domain.account_id, address, row)
+        purpose = await self._report_purpose(local, host)
+        if purpose is not None:
+            return InboundRecipient(given=address, purpose=purpose, local=local, host=host)
+        if host in self._own and local.partition("+")[0] in _PLATFORM:
+            return await self._for_platform(address, local, host)
+        label = rules.managed_label(host, self._mail_host)
+        if label is not None:
+            return await self._managed(address, local, host, label)
+        return await self._under_domain(address, local, host)
 
-    def _report(self, address: str, local: str, host: str) -> InboundRecipient | None:
-        """Return the recipient of a report at one of the service's own hosts."""
-        purpose = None
-        if host == self._bounces:
-            purpose = _at_return_path(local)
-        elif host == self._mail_host:
+    async def _report_purpose(self, local: str, host: str) -> RecipientPurpose | None:
+        """Return what kind of report the address is for; None if it is for none."""
+        if host == self._mail_host:
             head, plus, _ = local.partition("+")
-            purpose = RecipientPurpose.FEEDBACK if local == _FEEDBACK else _REPORTS.get(head + plus)
-        if purpose is None:
-            return None
-        return InboundRecipient(given=address, purpose=purpose, local=local, host=host)
+            return RecipientPurpose.FEEDBACK if local == _FEEDBACK else _REPORTS.get(head + plus)
+        purpose = _at_return_path(local)
+        if purpose is None or host == self._bounces or await self._return_path_hosts.get(host):
+            return purpose
+        return None
 
     async def _for_platform(self, address: str, local: str, host: str) -> InboundRecipient | RecipientRefusal:
         account = await self._platform.get(None)
@@ -136,10 +131,9 @@ class RecipientLookup:
             return RecipientRefusal.DISABLED
         return _recipient(RecipientPurpose.PLATFORM, account, address, row)
 
-    async def _managed(self, address: str, local: str, host: str) -> InboundRecipient | RecipientRefusal:
+    async def _managed(self, address: str, local: str, host: str, label: str) -> InboundRecipient | RecipientRefusal:
         """Return the recipient at a managed receiving domain; its first mail claims the catch-all address."""
-        label = rules.managed_label(host, self._mail_host)
-        owner = None if label is None else await self._labels.get(label)
+        owner = await self._labels.get(label)
         if owner is None:
             return RecipientRefusal.UNKNOWN
         row = await self._claimed.get((owner.account_id, f"{local}@{host}"))
@@ -149,6 +143,15 @@ class RecipientLookup:
             except Refusal:  # the plan has no room
                 return RecipientRefusal.UNKNOWN
         return await self._claimed_by(owner.account_id, address, row)
+
+    async def _under_domain(self, address: str, local: str, host: str) -> InboundRecipient | RecipientRefusal:
+        """Return the recipient under the domain that receives mail under this name."""
+        domain = await self._domains.get(host)
+        if domain is None:
+            ours = host in self._own or await self._return_path_hosts.get(host)
+            return RecipientRefusal.UNKNOWN if ours else RecipientRefusal.NOT_OURS
+        row = await self._claimed.get((domain.account_id, f"{local}@{host}"))
+        return await self._claimed_by(domain.account_id, address, row)
 
     async def _claimed_by(
         self, account: UUID, address: str, row: InboundAddressRow | None
@@ -181,6 +184,9 @@ class RecipientLookup:
 
     async def _load_domain(self, host: str) -> ReceivingDomain | None:
         return await _DOMAIN.first(self._pool, host)
+
+    async def _load_return_path_host(self, host: str) -> bool:
+        return await domains.is_return_path_host(self._pool, host)
 
     async def _load_label(self, label: str) -> ReceivingLabel | None:
         return await addresses.LABEL_OWNER.first(self._pool, label)

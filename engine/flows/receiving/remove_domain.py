@@ -15,7 +15,7 @@ _STAMPS = ("domains", "inbound")
 
 
 async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, actor: str | None = None) -> None:
-    """Remove a domain with its inbound addresses and routes; received mail stays.
+    """Remove a domain with its inbound addresses, routes and MTA-STS policy; received mail stays.
 
     New mail from it is refused; accepted mail is still signed and delivered. Raises the 404 for an unknown domain.
     """

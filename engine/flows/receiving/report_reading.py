@@ -10,7 +10,7 @@ from engine.areas.domains import reports as domain_reports
 from engine.areas.domains.reports import ReportKind as DomainReportKind
 from engine.areas.reports.store import MAX_RAW_BYTES
 from engine.areas.reports.types import DueReport, ReportPurpose, ReportResult, ReportState
-from engine.flows.receiving.late_notices import LateNotice
+from engine.delivery.late_notices import LateNotice
 from engine.mail import read, return_path
 from engine.mail.delivery_reports import ReportKind, read_delivery_report
 from engine.mail.dmarc_reports import BadReport, DmarcReport, read_dmarc_report

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 import asyncpg
@@ -22,8 +23,10 @@ from engine.areas.account_deletion import store
 from engine.areas.account_deletion.store import DeletionRow
 from engine.base import clock, ids
 from engine.base.events import AccountEvent
+from engine.base.list_filters import LAST_ID
 from engine.delivery import holds
 from engine.flows.accounts import suspend
+from engine.flows.retention import purge_received
 from engine.flows.sending.queue_admin import HOLD_KNOWN_S
 from engine.ledger import heads
 from engine.ledger.events import record_event
@@ -56,12 +59,12 @@ _ERASE_REST = _SQL.command("erase_rest")
 _REMAINING = _SQL.command("remaining")
 _LAST = tuple(_SQL.command(name) for name in ("erase_head", "erase_request", "erase_account"))
 # Unsent mail first; versions before their templates, attempts before their webhooks (`_ERASE_REST`).
-_UNSENT = tuple(_SQL.command(name) for name in ("unsent", "unposted", "unscheduled"))
+_UNSENT = tuple(_SQL.command(name) for name in ("unsent", "unposted", "unscheduled", "unforwarded"))
 _MANY = tuple(
     _SQL.command(name)
     for name in (
         "erase_attempts", "erase_events", "erase_suppressions", "erase_idempotency", "erase_quarters", "erase_versions",
-        "erase_reports", "erase_dmarc",
+        "erase_copies", "erase_reports", "erase_dmarc", "erase_deliveries",
     )
 )  # fmt: skip
 
@@ -156,6 +159,7 @@ async def _sweep(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> int:
     for query in _UNSENT:
         swept += await _empty(pool, query, account, pace)
     swept += await _messages(pool, account, pace)
+    swept += await _received(pool, account, pace)
     for query in _MANY:
         swept += await _empty(pool, query, account, pace)
     return swept
@@ -179,6 +183,19 @@ async def _messages(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> int
         gone += len(found)
         await _pause(pace)
     return gone
+
+
+async def _received(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> int:
+    async with pool.acquire() as connection:
+        late = partial(_is_late, pace)
+        gone = await purge_received.delete_received(connection, account, LAST_ID, late=late)
+    if gone and late():
+        raise OutOfTime
+    return gone
+
+
+def _is_late(pace: ErasurePace) -> bool:
+    return time.monotonic() > pace.ends
 
 
 async def _erase_messages(pool: asyncpg.Pool, found: list[UUID]) -> None:
@@ -223,7 +240,7 @@ async def _delete_account(pool: asyncpg.Pool, account: UUID) -> bool:
 
 
 async def _pause(pace: ErasurePace) -> None:
-    if time.monotonic() > pace.ends:
+    if _is_late(pace):
         raise OutOfTime
     await asyncio.sleep(PAUSE_S)
 

@@ -33,6 +33,10 @@ DELETE FROM webhook_queue WHERE (webhook_id, event_id) IN (
 -- Remove the next $2 scheduled messages of account $1 from the schedule.
 DELETE FROM schedules WHERE message_id IN (SELECT message_id FROM schedules WHERE account_id = $1 LIMIT $2);
 
+-- name: unforwarded
+-- Remove the next $2 received messages of account $1 from the queue of those to be forwarded.
+DELETE FROM inbound_forwards WHERE message_id IN (SELECT message_id FROM inbound_forwards WHERE account_id = $1 LIMIT $2);
+
 -- name: next_messages
 -- Return the next $2 messages of account $1.
 SELECT id FROM messages WHERE account_id = $1 ORDER BY id LIMIT $2;
@@ -83,6 +87,10 @@ DELETE FROM message_quarters WHERE account_id = $1 AND (quarter, from_domain) IN
 DELETE FROM template_versions WHERE account_id = $1 AND (slug, version) IN (
     SELECT slug, version FROM template_versions WHERE account_id = $1 LIMIT $2);
 
+-- name: erase_copies
+-- Delete the next $2 digests of recently received messages of account $1.
+DELETE FROM inbound_recent WHERE ctid = ANY (ARRAY(SELECT ctid FROM inbound_recent WHERE account_id = $1 LIMIT $2));
+
 -- name: erase_reports
 -- Delete the next $2 report mails about account $1.
 DELETE FROM report_mails WHERE id IN (SELECT id FROM report_mails WHERE account_id = $1 LIMIT $2);
@@ -90,6 +98,15 @@ DELETE FROM report_mails WHERE id IN (SELECT id FROM report_mails WHERE account_
 -- name: erase_dmarc
 -- Delete the next $2 rows of DMARC reports about account $1.
 DELETE FROM dmarc_rows WHERE ctid = ANY (ARRAY(SELECT ctid FROM dmarc_rows WHERE account_id = $1 LIMIT $2));
+
+-- name: erase_deliveries
+-- Delete the next groups of delivery counts of account $1, a tenth of $2, and their histograms.
+WITH gone AS MATERIALIZED (
+    SELECT id FROM delivery_groups WHERE account_id = $1 LIMIT $2 / 10
+), times AS (
+    DELETE FROM delivery_times WHERE group_id IN (SELECT id FROM gone)
+)
+DELETE FROM delivery_groups WHERE id IN (SELECT id FROM gone);
 
 -- name: leavers
 -- Lock and return the people on account $1 who are on no other account, with their addresses.
@@ -126,6 +143,7 @@ WITH template AS (DELETE FROM templates WHERE account_id = $1),
      sts_policy AS (DELETE FROM hosted_sts_policies WHERE account_id = $1),
      route AS (DELETE FROM inbound_routes WHERE account_id = $1),
      address AS (DELETE FROM inbound_addresses WHERE account_id = $1),
+     received AS (DELETE FROM inbound_counts WHERE account_id = $1),
      label AS (DELETE FROM receiving_labels WHERE account_id = $1),
      usage AS (DELETE FROM plan_usage WHERE account_id = $1),
      domain AS (DELETE FROM domains WHERE account_id = $1),
@@ -141,6 +159,8 @@ WITH template AS (DELETE FROM templates WHERE account_id = $1),
      suspension AS (DELETE FROM suspensions WHERE account_id = $1),
      tail AS (DELETE FROM tail_slots WHERE account_id = $1),
      lead AS (DELETE FROM leads WHERE account_id = $1),
+     delivery_count AS (DELETE FROM delivery_counts WHERE account_id = $1),
+     changed AS (UPDATE cache_changes SET account_id = NULL WHERE account_id = $1),
      dmarc_report AS (DELETE FROM dmarc_reports WHERE account_id = $1),
      tls_report AS (DELETE FROM received_tls_reports WHERE account_id = $1),
      tls_row AS (DELETE FROM received_tls_rows WHERE account_id = $1),
@@ -154,8 +174,11 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1
     OR EXISTS (SELECT 1 FROM suppressions WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM webhooks w JOIN webhook_queue q ON q.webhook_id = w.id WHERE w.account_id = $1)
     OR EXISTS (SELECT 1 FROM webhooks w JOIN webhook_attempts a ON a.webhook_id = w.id WHERE w.account_id = $1)
+    OR EXISTS (SELECT 1 FROM inbound_messages WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM inbound_recent WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM report_mails WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM dmarc_rows WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM delivery_groups WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM accounts WHERE parent_id = $1) AS something;
 
 -- name: erase_head

@@ -1,9 +1,9 @@
 """Delete records that are older than their account's plan keeps them, a little at a time.
 
 Whole weeks are dropped as partitions once no account keeps them (`purge_weeks`). Before that, accounts with a shorter
-retention lose their rows in short transactions. Unsent mail and its waybill stay. The account log is deleted from its
-beginning only; the head keeps the hash of the last deleted event, so that the rest can be verified. Figures are counted
-before their source is deleted.
+retention lose their rows in short transactions; received mail always goes so, because its counts are exact. Unsent mail
+and its waybill stay. The account log is deleted from its beginning only; the head keeps the hash of the last deleted
+event, so that the rest can be verified. Figures are counted before their source is deleted.
 """
 
 import asyncio
@@ -18,12 +18,13 @@ import structlog
 from msgspec import Struct, field
 
 from engine.areas.account.rules import retention_days
+from engine.areas.analytics import delivery
 from engine.areas.emails.types import IDEMPOTENCY_DAYS
 from engine.areas.statistics import jobs as figures
 from engine.areas.statistics.rules import KEPT_DAYS, QUARTER, quarter_of
 from engine.base import clock, ids
 from engine.base.plans import CAPS, Plan
-from engine.flows.retention import purge_weeks
+from engine.flows.retention import purge_received, purge_weeks
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "purge.sql")
@@ -56,6 +57,7 @@ class Purged(Struct):
 
     accounts: int = 0
     messages: int = 0
+    received: int = 0
     events: int = 0
     idempotency_keys: int = 0
     figures: int = 0
@@ -132,7 +134,7 @@ async def purge(
         keepers = await _KEEPERS.fetch(connection)
         longest = _longest(keepers)
         before = at if everyone else at - SWEEP_EVERY
-        purged = Purged(finished=await figures.count_ahead(pool, everything=True, budget_s=budget_s))
+        purged = Purged(finished=await _counted(pool, budget_s))
         while purged.finished and (due := await _DUE.fetch(connection, before, MAX_ACCOUNTS)):
             unsent = await _unsent(connection, at)
             for one in due:
@@ -142,9 +144,17 @@ async def purge(
                     break
         if not purged.finished:
             return purged
+        await purge_received.forget_copies(connection, at, late=lambda: time.monotonic() > ends)
         await _DELETE_PLATFORM_DAYS.execute(connection, at.date() - timedelta(days=KEPT_DAYS))
         purged.partitions = await purge_weeks.drop(connection, at, longest=longest, shortest=_shortest(keepers))
         return purged
+
+
+async def _counted(pool: asyncpg.Pool, budget_s: float) -> bool:
+    """Count everything from the logs before parts of them are deleted; return False if the budget ended before."""
+    return await figures.count_ahead(pool, everything=True, budget_s=budget_s) and await delivery.count_ahead(
+        pool, everything=True, budget_s=budget_s
+    )
 
 
 async def outlook(pool: asyncpg.Pool, at: datetime) -> Outlook:
@@ -209,6 +219,7 @@ class Sweep:
         self._account = keeper.account_id
         self._at = at
         self._bounds = _Bounds.of(keeper, at, oldest_unsent)
+        self._kept = keeper.kept
         self._last_week = purge_weeks.last_end(at - keeper.kept)
         self._purged = purged
         self._ends = ends
@@ -222,6 +233,10 @@ class Sweep:
             await figures.count_rest(self._connection, self._account)
             final = self._bounds.quarter if rows else quarter_of(self._last_week)
             await _FINISH.execute(self._connection, self._account, final)
+        before = _floor(self._at - self._kept)
+        self._purged.received += await purge_received.delete_received(
+            self._connection, self._account, before, late=self._late
+        )
         if rows:
             await self._messages()
             await self._log()

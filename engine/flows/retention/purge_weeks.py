@@ -20,6 +20,7 @@ from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "purge_weeks.sql")
 MAIL = ("messages", "message_bodies", "recipients")
+RECEIVED = ("inbound_messages", "inbound_bytes")  # emptied row by row, so that the kept counts stay exact
 LOG = "events"
 LOCK_WAIT_MS = 300
 TRIES, PAUSE_S = 5, 1.0
@@ -53,12 +54,12 @@ async def drop(connection: Conn, at: datetime, *, longest: timedelta, shortest: 
     accounts.
     """
     dropped = []
-    for table in (*MAIL, LOG):
+    for table in (*MAIL, *RECEIVED, LOG):
         for monday in await partitions.weeks(connection, table):
             if _end_of(monday) > last_end(at - shortest):
                 break
             name = partitions.partition_name(table, monday)
-            whole = _end_of(monday) <= last_end(at - longest)
+            whole = table not in RECEIVED and _end_of(monday) <= last_end(at - longest)
             if not (await _may_go(connection, table, monday) if whole else await _is_empty(connection, name)):
                 continue
             if not await _drop(connection, table, monday, whole=whole):
@@ -71,7 +72,7 @@ async def expired(connection: Conn, at: datetime, *, longest: timedelta) -> list
     """Return the partitions that no account keeps at `at`; they are dropped once they are counted."""
     return [
         partitions.partition_name(table, monday)
-        for table in (*MAIL, LOG)
+        for table in (*MAIL, *RECEIVED, LOG)
         for monday in await partitions.weeks(connection, table)
         if _end_of(monday) <= last_end(at - longest) and not await _unsent(connection, monday)
     ]

@@ -31,6 +31,7 @@ from engine.areas.templates.store import TemplateCache
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, NoRoom, Refusal, invalid, unavailable
 from engine.base.memory_pool import MemoryPool
+from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.delivery.splits import Splits
@@ -75,6 +76,7 @@ class Acceptor:
         self._hints = hints
         self._settings = settings
         self._on_flush = on_flush
+        self._feedback_key = None if settings.key_pepper is None else derived(settings.key_pepper, "feedback id")
         self._ceiling = Ceiling(settings.platform_daily_ceiling)
         self._storer = Storer(
             self._ceiling,
@@ -250,6 +252,7 @@ class Acceptor:
             "source": origin.source,
             "at": at,
             "max_bytes": self._settings.max_message_bytes,
+            "feedback_key": self._feedback_key,
             "resent_from": origin.resent_from,
             "answers": origin.answers,
         }

@@ -1,13 +1,14 @@
 """Settle delivery attempts: record the outcomes of a batch in one transaction.
 
 lock account heads → check fence and queue rows → recipients → message status → suppressions → events → queue row
-deleted or due again. Outcomes of concurrent deliveries share transactions, as in acceptance. Settling an attempt twice
-changes nothing, because the queue row counts the attempts that were settled.
+deleted or due again. One call of a database function does all of it where the attempts are independent. Outcomes of
+concurrent deliveries share transactions, as in acceptance. Settling an attempt twice changes nothing, because the queue
+row counts the attempts that were settled.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import asyncpg
@@ -38,9 +39,12 @@ _UNCHANGED_ROWS = _SQL.command("unchanged_rows")
 _IS_MEMBER = _SQL.command("is_member")
 _UPDATE_RECIPIENTS = _SQL.wide("update_recipients", settled_rows.RECIPIENT)
 _RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
-_SETTLE = _SQL.wide(
+_SETTLE = _SQL.session_function(
     "settle", settled_rows.RECIPIENT, settled_rows.MESSAGE, settled_rows.FOUND, settled_rows.LATER, settled_rows.DAY,
-    log.EVENT, heads.TIP, append_events=log.APPEND_EVENTS,
+    log.UNSEALED, log.EVENT,
+    returns="text",
+    types={"low": "uuid", "high": "uuid", "member": "uuid", "accounts": "uuid[]", "counts": "integer[]"},
+    append_events=log.APPEND_EVENTS, chained=log.CHAINED,
 )  # fmt: skip
 
 _RETRY_S = 0.5
@@ -102,19 +106,14 @@ class Settler:
     async def _transact(self, plans: list[SettlingPlan]) -> list[bool | Exception]:
         async with self._pool.acquire() as connection:
             await self._discard_plans(connection)
+            if _independent(plans) and await _write(connection, plans, member=self._member()):
+                return [True] * len(plans)
             async with connection.transaction():
-                accounts = {one.attempt.row.account_id for one in plans}
-                locked = await heads.lock(connection, accounts)
-                if len(locked) == len(accounts) and _independent(plans):  # a missing head belongs to an erased account
-                    if await _write(connection, plans, locked, member=self._member()):
-                        return [True] * len(plans)
-                    locked = await heads.lock(connection, accounts)  # the copies have advanced in memory
-                return await self._settle_unchanged(connection, plans, locked)
+                return await self._settle_unchanged(connection, plans)
 
-    async def _settle_unchanged(
-        self, connection: Conn, plans: Sequence[SettlingPlan], locked: Mapping[UUID, heads.AccountHead]
-    ) -> list[bool | Exception]:
+    async def _settle_unchanged(self, connection: Conn, plans: Sequence[SettlingPlan]) -> list[bool | Exception]:
         """Settle the attempts whose queue rows are unchanged since the attempt."""
+        await heads.lock(connection, {one.attempt.row.account_id for one in plans})
         owed = await self._owed(connection, plans)
         done: list[bool | Exception] = []
         unchanged: list[SettlingPlan] = []
@@ -124,7 +123,7 @@ class Settler:
             if key in owed:
                 owed.remove(key)  # in case the batch contains an attempt twice
                 unchanged.append(one)
-        if unchanged and not await _write(connection, unchanged, locked):
+        if unchanged and not await _write(connection, unchanged):
             raise RuntimeError("a queue row changed under the lock of its account's head")
         return done
 
@@ -175,26 +174,21 @@ async def write(connection: Conn, plans: list[SettlingPlan]) -> None:
     If the week's partition is missing, a savepoint keeps the transaction usable; the second try finds the partition
     made.
     """
-    accounts = {one.attempt.row.account_id for one in plans}
     try:
         async with connection.transaction():
-            written = await _write(connection, plans, await heads.lock(connection, accounts))
+            written = await _write(connection, plans)
     except MissingPartition:
-        written = await _write(connection, plans, await heads.lock(connection, accounts))
+        written = await _write(connection, plans)
     if not written:
         raise RuntimeError("a queue row changed under the lock of its account's head")
 
 
-async def _write(
-    connection: Conn,
-    plans: list[SettlingPlan],
-    heads_held: Mapping[UUID, heads.AccountHead],
-    *,
-    member: UUID | None = None,
-) -> bool:
-    """Return True if all attempts were settled; False, with none settled, if a queue row or `member` is gone."""
-    accounts = {one.attempt.row.account_id for one in plans}
-    locked = {account: head for account, head in heads_held.items() if account in accounts}
+async def _write(connection: Conn, plans: list[SettlingPlan], *, member: UUID | None = None) -> bool:
+    """Return True if all attempts were settled; False, with none settled, if a queue row or an account is gone.
+
+    Raises Fenced if `member` is given and fenced. Attempts that are not independent need the caller's transaction.
+    """
+    accounts = sorted({one.attempt.row.account_id for one in plans})
     messages = [one.attempt.row.message_id for one in plans]
     low, high = min(messages), max(messages)
     recipients = settled_rows.settled_recipients(plans)
@@ -208,22 +202,24 @@ async def _write(
     entries = [entry for one in plans for entry in one.entries]
     entries += await _suppress(connection, plans)
     await quota_usage.count_simulated(connection, settled_rows.simulated(plans))
-    events = log.seal_all(locked, entries)
-    return bool(
-        await _SETTLE.run(
-            connection,
-            settled_rows.RECIPIENT.of(recipients),
-            settled_rows.MESSAGE.of(settled_rows.settled_messages(plans, stored)),
-            settled_rows.FOUND.of([settled_rows.found(one) for one in plans]),
-            settled_rows.LATER.of([settled_rows.retried(one) for one in plans if one.waiting]),
-            settled_rows.DAY.of(settled_rows.day_counts(plans)),
-            log.EVENT.of(events),
-            heads.TIP.of(locked.values()),
-            low=low,
-            high=high,
-            member=member,
-        )
+    events, counts = log.unsealed(accounts, entries)
+    outcome = await _SETTLE.run(
+        connection,
+        settled_rows.RECIPIENT.of(recipients),
+        settled_rows.MESSAGE.of(settled_rows.settled_messages(plans, stored)),
+        settled_rows.FOUND.of([settled_rows.found(one) for one in plans]),
+        settled_rows.LATER.of([settled_rows.retried(one) for one in plans if one.waiting]),
+        settled_rows.DAY.of(settled_rows.day_counts(plans)),
+        log.UNSEALED.of(events),
+        accounts=accounts,
+        counts=counts,
+        low=low,
+        high=high,
+        member=member,
     )
+    if outcome == "fenced":
+        raise Fenced
+    return outcome == "done"
 
 
 async def _suppress(connection: Conn, plans: list[SettlingPlan]) -> list[log.Entry]:

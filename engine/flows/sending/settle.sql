@@ -11,19 +11,19 @@ JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain AND q.attemp
 SELECT id FROM shard_members WHERE id = $1;
 
 -- fragment: recipient_update
--- The statement that records an attempt on recipients, if the expression `fits` has a row. `low` and `high` bound the
--- ids for partition pruning. The bounds apply to both sides: for the table alone, the planner takes them for a narrow
--- range and reads everything between them, which is the whole backlog.
+-- The statement that records an attempt on recipients. `low` and `high` bound the ids for partition pruning. The bounds
+-- apply to both sides: for the table alone, the planner takes them for a narrow range and reads everything between them,
+-- which is the whole backlog.
 UPDATE recipients r
 SET status = recipient.status, last_response = recipient.last_response, next_attempt_at = recipient.next_attempt_at,
     attempts = r.attempts + recipient.made
-FROM :recipient, fits
+FROM :recipient
 WHERE r.message_id = recipient.message_id AND r.n = recipient.n AND r.message_id BETWEEN :low AND :high
   AND recipient.message_id BETWEEN :low AND :high
 
 -- name: update_recipients
 -- Record an attempt on recipients before the rest of a batch is settled.
-WITH fits AS (SELECT 1) :recipient_update;
+:recipient_update;
 
 -- name: recipient_statuses
 -- Return the statuses of all recipients of messages $1, whose ids lie between $2 and $3.
@@ -31,42 +31,85 @@ SELECT message_id, array_agg(status) AS statuses FROM recipients
 WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3 GROUP BY message_id;
 
 -- name: settle
--- Settle a batch of outcomes and return the accounts; returns no row and writes nothing unless all queue rows `found`
--- are unchanged since the attempts and `member` is not fenced (null: not checked). A statement before has locked the
--- heads, so this one sees everything that earlier holders of the locks committed. It writes: recipients (none if
--- update_recipients has run); messages whose status changes, if the present one is among `moves`, comma-separated;
--- queue rows that end, and rows that are due again after `wait` by the database's clock; account days; events with
--- their posts to webhooks; the tips of the account logs.
-WITH fence AS MATERIALIZED (
-    SELECT 1 FROM shard_members WHERE id = :member FOR KEY SHARE
-), fits AS MATERIALIZED (
-    SELECT 1 WHERE (:member::uuid IS NULL OR EXISTS (SELECT 1 FROM fence))
-      AND (SELECT count(*) FROM :found) = (
-          SELECT count(*) FROM :found
-          JOIN queue q ON q.message_id = found.message_id AND q.domain = found.domain AND q.attempts = found.attempts)
-), recipient_updated AS (
-    :recipient_update
-), message_updated AS (
-    UPDATE messages m SET status = message.status, delivered_at = coalesce(message.delivered_at, m.delivered_at)
-    FROM :message, fits
-    WHERE m.id = message.id AND m.status = ANY(string_to_array(message.moves, ',')) AND m.id BETWEEN :low AND :high
-      AND message.id BETWEEN :low AND :high
-), queue_ended AS (
-    DELETE FROM queue q USING :found, fits
-    WHERE q.message_id = found.message_id AND q.domain = found.domain AND found.ends
-), queue_later AS (
-    UPDATE queue q SET recipients = later.recipients, due_at = clock_timestamp() + later.wait, attempts = q.attempts + 1,
-        signature = coalesce(later.signature, q.signature), waiting = NULL, held_by = NULL
-    FROM :later, fits
-    WHERE q.message_id = later.message_id AND q.domain = later.domain
-), day_counted AS (
-    INSERT INTO account_days AS d (:day.names)
-    SELECT day.* FROM :day, fits
-    ON CONFLICT (account_id, day) DO UPDATE
-    SET delivered = d.delivered + excluded.delivered, bounced = d.bounced + excluded.bounced,
-        complained = d.complained + excluded.complained, failed = d.failed + excluded.failed
-), sealed AS (
-    SELECT event.* FROM :event, fits
-), :append_events
-UPDATE account_heads h SET seq = tip.seq, hash = tip.hash FROM :tip, fits WHERE h.account_id = tip.account_id
-RETURNING h.account_id;
+-- Settle a batch of outcomes: lock the heads of `accounts` (ascending), seal the events and write everything. Returns
+-- 'done', or with nothing written 'changed' if a head or a queue row `found` is not as it was at the attempt, and
+-- 'fenced' if `member` is (null: not checked). It writes: recipients (none if update_recipients has run); messages whose
+-- status changes, if the present one is among `moves`, comma-separated; queue rows that end, and rows that are due again
+-- after `wait` by the database's clock; account days; events with their posts to webhooks; the tips of the account logs.
+-- `counts` tells how many of the events, in their order, are each account's.
+DECLARE
+    head_seqs     bigint[];
+    head_hashes   bytea[];
+    unchanged     bigint;
+    sealed_seqs   bigint[] := '{}';
+    sealed_hashes bytea[] := '{}';
+    last_seq      bigint;
+    last_hash     bytea;
+    sealed_count  integer := 0;
+BEGIN
+    SELECT array_agg(h.seq ORDER BY h.account_id), array_agg(h.hash ORDER BY h.account_id)
+    INTO head_seqs, head_hashes
+    FROM (SELECT a.account_id, a.seq, a.hash FROM account_heads a WHERE a.account_id = ANY(:accounts)
+          ORDER BY a.account_id FOR NO KEY UPDATE) AS h;
+    IF cardinality(head_seqs) IS DISTINCT FROM cardinality(:accounts) THEN
+        RETURN 'changed';
+    END IF;
+    -- A statement of its own, begun under the locks: it sees what earlier holders of the locks committed.
+    WITH fence AS MATERIALIZED (SELECT 1 FROM shard_members WHERE id = :member FOR KEY SHARE)
+    SELECT CASE WHEN :member IS NULL OR EXISTS (SELECT 1 FROM fence) THEN (
+        SELECT count(*) FROM :found
+        JOIN queue q ON q.message_id = found.message_id AND q.domain = found.domain AND q.attempts = found.attempts) END
+    INTO unchanged;
+    IF unchanged IS NULL THEN
+        RETURN 'fenced';
+    END IF;
+    IF unchanged < (SELECT count(*) FROM :found) THEN
+        RETURN 'changed';
+    END IF;
+
+    FOR own IN 1..cardinality(:accounts) LOOP
+        last_seq := head_seqs[own];
+        last_hash := head_hashes[own];
+        FOR step IN 1..(:counts)[own] LOOP
+            last_seq := last_seq + 1;
+            sealed_count := sealed_count + 1;
+            last_hash := :chained;
+            sealed_seqs[sealed_count] := last_seq;
+            sealed_hashes[sealed_count] := last_hash;
+        END LOOP;
+        head_seqs[own] := last_seq;
+        head_hashes[own] := last_hash;
+    END LOOP;
+
+    WITH recipient_updated AS (
+        :recipient_update
+    ), message_updated AS (
+        UPDATE messages m SET status = message.status, delivered_at = coalesce(message.delivered_at, m.delivered_at)
+        FROM :message
+        WHERE m.id = message.id AND m.status = ANY(string_to_array(message.moves, ',')) AND m.id BETWEEN :low AND :high
+          AND message.id BETWEEN :low AND :high
+    ), queue_ended AS (
+        DELETE FROM queue q USING :found
+        WHERE q.message_id = found.message_id AND q.domain = found.domain AND found.ends
+    ), queue_later AS (
+        UPDATE queue q SET recipients = later.recipients, due_at = clock_timestamp() + later.wait,
+            attempts = q.attempts + 1, signature = coalesce(later.signature, q.signature), waiting = NULL,
+            held_by = NULL
+        FROM :later
+        WHERE q.message_id = later.message_id AND q.domain = later.domain
+    ), day_counted AS (
+        INSERT INTO account_days AS d (:day.names)
+        SELECT day.* FROM :day
+        ON CONFLICT (account_id, day) DO UPDATE
+        SET delivered = d.delivered + excluded.delivered, bounced = d.bounced + excluded.bounced,
+            complained = d.complained + excluded.complained, failed = d.failed + excluded.failed
+    ), sealed AS (
+        SELECT unsealed.id, unsealed.account_id, sealed_seqs[unsealed.place] AS seq, unsealed.type,
+               unsealed.message_id, unsealed.occurred_at, substr(unsealed.link, 27) AS payload,
+               sealed_hashes[unsealed.place] AS hash
+        FROM :unsealed
+    ), :append_events
+    UPDATE account_heads h SET seq = tip.seq, hash = tip.hash
+    FROM unnest(:accounts, head_seqs, head_hashes) AS tip (account_id, seq, hash) WHERE h.account_id = tip.account_id;
+    RETURN 'done';
+END;

@@ -67,6 +67,17 @@ CREATE TABLE inbound_routes (
 );
 CREATE INDEX inbound_routes_by_account ON inbound_routes (account_id, id);
 
+-- Whether mail of account $1 may be forwarded to address $2 (canonical): a confirmed address of a member (of the parent's
+-- team for a sub-account), or one under a verified domain of the account. PL/pgSQL, so that statements which rarely call
+-- it do not plan it.
+CREATE FUNCTION may_forward_to(uuid, text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM domains d WHERE d.account_id = $1 AND d.name = split_part($2, '@', 2)
+                   AND d.status = 'verified' AND d.deleted_at IS NULL)
+        OR EXISTS (SELECT 1 FROM users u JOIN members m ON m.user_id = u.id JOIN accounts a ON a.id = $1
+                   WHERE u.email = $2 AND u.email_verified_at IS NOT NULL AND m.account_id IN (a.id, a.parent_id));
+END $$;
+
 -- Received messages: one row for each claimed address and SMTP transaction. Ids are UUIDv7: a week is a range of ids.
 CREATE TABLE inbound_messages (
     id             uuid NOT NULL,

@@ -25,6 +25,9 @@ ALTER TABLE inbound_bytes ADD COLUMN search_text text NOT NULL DEFAULT '';
 -- Messages of a deleted address are still counted under its name.
 ALTER TABLE inbound_counts ADD COLUMN address text NOT NULL;
 
+-- For the erasure of an account.
+CREATE INDEX inbound_recent_by_account ON inbound_recent (account_id);
+
 -- A sent message that answers a received one.
 ALTER TABLE messages ADD COLUMN answers uuid;
 CREATE INDEX messages_by_answered ON messages (account_id, answers, id) WHERE answers IS NOT NULL;

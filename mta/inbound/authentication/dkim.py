@@ -16,13 +16,13 @@ from engine.mail.canonicalization import SignedMessage, relaxed_field, without_s
 from engine.mail.tag_list import BadTagList, base64_value, parse_tags, without_blanks
 from engine.store.resolver import ascii_domain
 from mta.inbound.authentication import public_keys
-from mta.inbound.authentication.dns import AuthenticationDns, printable
+from mta.inbound.authentication.dns import AuthenticationDns, is_domain, printable
 from mta.inbound.authentication.public_keys import KeyAlgorithm, UnusableKey, VerificationKey
 
 DkimWord = Literal["none", "pass", "fail", "policy", "neutral", "temperror", "permerror"]
 
 MAX_SIGNATURES: Final = 5
-MAX_CLOCK_SKEW_S: Final = 36_000  # ten hours, as dkimpy and OpenDKIM tolerate for clocks in the wrong time zone
+MAX_CLOCK_SKEW_S: Final = 36_000  # ten hours, as in dkimpy: clocks may have the wrong time zone
 MAX_TAG_OCTETS: Final = 16_384  # of one signature field
 _ALGORITHMS: Final[dict[str, KeyAlgorithm]] = {"rsa-sha256": "rsa", "ed25519-sha256": "ed25519"}
 _CANONICAL: Final = {"simple": False, "relaxed": True}
@@ -109,7 +109,8 @@ def parsed(message: SignedMessage, place: int, *, arc: bool = False) -> DkimSign
         return DkimResult("permerror", domain, f"the signature has more than {MAX_TAG_OCTETS} octets")
     try:
         tags = parse_tags(value)
-        domain = ascii_domain(tags.get("d", "")) or ""
+        claimed = ascii_domain(tags.get("d", "")) or ""
+        domain = claimed if is_domain(claimed) else ""
         return _parsed(tags, place, domain, arc=arc)
     except BadTagList as error:
         return DkimResult("neutral", domain, printable(str(error)))
@@ -157,7 +158,7 @@ def _canonicalization(value: str) -> tuple[bool, bool]:
 
 
 def _names(value: str, *, arc: bool) -> tuple[bytes, ...]:
-    names = tuple([name.strip(" \t\r\n").lower().encode("utf-8") for name in value.split(":")])
+    names = tuple(without_blanks(value).lower().encode("utf-8").split(b":"))
     if b"from" not in names:
         raise _SignatureError("the signature does not cover From")
     if arc and b"arc-seal" in names:

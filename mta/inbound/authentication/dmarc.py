@@ -38,7 +38,7 @@ class AuthenticatedDomains(Struct, frozen=True):
     unknown: bool = False
 
 
-class Step(Struct, frozen=True):
+class DmarcStep(Struct, frozen=True):
     """One name of a walk with its valid record."""
 
     domain: str
@@ -64,7 +64,7 @@ def walk_names(domain: str) -> list[str]:
     return [domain, *[".".join(labels[at:]) for at in range(first, len(labels))]]
 
 
-def organizational_domain(domain: str, steps: Sequence[Step]) -> str:
+def organizational_domain(domain: str, steps: Sequence[DmarcStep]) -> str:
     """Return the organizational domain from the records of a walk that started at `domain` (RFC 9989 4.10.2)."""
     for step in steps:
         if step.record.psd == "n":
@@ -94,7 +94,7 @@ async def _evaluated(dns: AuthenticationDns, author: str, passed: AuthenticatedD
     return DmarcResult("fail", author, f"no aligned domain passed; {source.domain} asks for {policy}", policy)
 
 
-def _policy_source(author: str, organization: str, steps: Sequence[Step]) -> Step | None:
+def _policy_source(author: str, organization: str, steps: Sequence[DmarcStep]) -> DmarcStep | None:
     """Return the record to apply: the author domain's, else the organization's, else the public suffix's."""
     by_domain = {step.domain: step for step in steps}
     suffix = next((step for step in steps if step.record.psd == "y"), None)
@@ -124,7 +124,7 @@ def is_within(domain: str, parent: str) -> bool:
     return domain == parent or domain.endswith(f".{parent}")
 
 
-async def _requested(dns: AuthenticationDns, author: str, source: Step) -> DmarcPolicy:
+async def _requested(dns: AuthenticationDns, author: str, source: DmarcStep) -> DmarcPolicy:
     below = source.domain != author
     exists = True
     if below and source.record.missing is not None:
@@ -132,13 +132,13 @@ async def _requested(dns: AuthenticationDns, author: str, source: Step) -> Dmarc
     return dmarc_record.requested(source.record, below=below, exists=exists)
 
 
-async def _walk(dns: AuthenticationDns, domain: str) -> list[Step]:
+async def _walk(dns: AuthenticationDns, domain: str) -> list[DmarcStep]:
     """Return the valid records from `domain` upwards, up to one with psd=y or psd=n. Raises _DnsFailedError."""
     steps = []
     for name in walk_names(domain):
         record = await _record(dns, name)
         if record is not None:
-            steps.append(Step(name, record))
+            steps.append(DmarcStep(name, record))
             if record.psd != "u":
                 break
     return steps

@@ -1,11 +1,14 @@
 """The DNS look-ups that authentication needs; `engine.store.resolver.Resolver` makes and caches them."""
 
+import re
 from typing import Final, Literal, Protocol
 
 from engine.store.resolver import Answered, Mx
 
 MAX_NAME: Final = 253  # characters of a name in text form (RFC 1035 2.3.4)
 MAX_LABEL: Final = 63
+
+_domain = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*").fullmatch
 
 
 class AuthenticationDns(Protocol):
@@ -29,6 +32,15 @@ def is_queryable(name: str) -> bool:
     if not name or len(name) > MAX_NAME or not name.isascii():
         return False
     return all(0 < len(label) <= MAX_LABEL for label in name.split("."))
+
+
+def is_domain(name: str) -> bool:
+    """Return True for a domain in A-labels of letters, digits, hyphens and underscores.
+
+    Domains that messages claim must be plain: in a log or in Authentication-Results, `bank.test(.evil.test` reads as
+    `bank.test` with a comment.
+    """
+    return len(name) <= MAX_NAME and _domain(name) is not None
 
 
 def printable(text: str, max_characters: int = 200) -> str:

@@ -53,11 +53,11 @@ async def authenticate(
     early_s, late_s = max_seconds * (1 - _DMARC_SHARE), max_seconds * _DMARC_SHARE
     await check.prepare()
     async with asyncio.TaskGroup() as group:
-        spf_task = group.create_task(_within(early_s, check.spf(), check.spf_failed))
-        arc_task = group.create_task(_within(max_seconds, check.arc(), check.arc_failed))
-        signatures = await _within(early_s, check.dkim(), check.dkim_failed)
+        spf_task = group.create_task(_within(early_s, check.spf, check.spf_failed))
+        arc_task = group.create_task(_within(max_seconds, check.arc, check.arc_failed))
+        signatures = await _within(early_s, check.dkim, check.dkim_failed)
         sender = await spf_task
-        policy = await _within(late_s, check.dmarc(sender, signatures), check.dmarc_failed)
+        policy = await _within(late_s, lambda: check.dmarc(sender, signatures), check.dmarc_failed)
         chain = await arc_task
     return AuthenticationVerdicts(
         AuthenticationVerdict(sender.result, sender.domain or None, sender.detail),
@@ -163,11 +163,11 @@ class _MessageCheck:
         return work() if len(self._octets) <= MAX_INLINE else await asyncio.to_thread(work)
 
 
-async def _within(seconds: float, check: Awaitable[T], failed: Callable[[str], T]) -> T:
+async def _within(seconds: float, check: Callable[[], Awaitable[T]], failed: Callable[[str], T]) -> T:
     """Await a check within its time; a time-out or a bug becomes its result."""
     try:
         with within(seconds):
-            return await check
+            return await check()
     except TimeoutError:
         return failed(f"no result within {seconds:g} s")
     except Exception:  # noqa: BLE001 - a bug must not lose mail

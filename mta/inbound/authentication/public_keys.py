@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from engine.mail.tag_list import BadTagList, base64_value, parse_tags, without_blanks
 from engine.store.resolver import Records, TemporaryFailure, ascii_domain
-from mta.inbound.authentication.dns import AuthenticationDns, is_queryable
+from mta.inbound.authentication.dns import AuthenticationDns, is_domain, is_queryable
 
 KeyAlgorithm = Literal["rsa", "ed25519"]
 
@@ -53,7 +53,7 @@ def key_name(domain: str, selector: str) -> str | None:
     """Return the name of a key record in A-labels; None if the domain or selector is invalid."""
     name = ascii_domain(domain)
     label = ascii_domain(selector)
-    if name is None or label is None or _selector.fullmatch(label) is None:
+    if name is None or label is None or not is_domain(name) or _selector.fullmatch(label) is None:
         return None
     whole = f"{label}._domainkey.{name}"
     return whole if is_queryable(whole) else None

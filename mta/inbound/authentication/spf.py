@@ -12,11 +12,10 @@ from msgspec import Struct, structs
 from engine.store.deadlines import within
 from engine.store.resolver import Answered, NoData, NxDomain, Records, TemporaryFailure, ascii_domain
 from mta.inbound.authentication import spf_macros, spf_record
-from mta.inbound.authentication.dns import AuthenticationDns, is_queryable, printable
+from mta.inbound.authentication.dns import AuthenticationDns, is_domain, is_queryable, printable
 from mta.inbound.authentication.spf_macros import MacroValues, SpfSyntaxError
-from mta.inbound.authentication.spf_record import SpfMechanism, SpfRecord
+from mta.inbound.authentication.spf_record import SpfMechanism, SpfRecord, SpfWord
 
-SpfWord = Literal["none", "neutral", "pass", "fail", "softfail", "temperror", "permerror"]
 IpAddress = IPv4Address | IPv6Address
 T = TypeVar("T")
 
@@ -57,16 +56,19 @@ class _SpfTempError(Exception):
 class _Match(Struct, frozen=True):
     """Where evaluation ended: `term` is the mechanism that matched, `explanation` the record's `exp`."""
 
-    result: str
+    result: SpfWord
     domain: str
     term: str = ""
     explanation: str | None = None
 
 
 async def check_host(
-    dns: AuthenticationDns, client: SpfClient, *, at: int, max_seconds: float = MAX_SECONDS
+    dns: AuthenticationDns, client: SpfClient, *, at: int, explain: bool = False, max_seconds: float = MAX_SECONDS
 ) -> SpfResult:
-    """Evaluate SPF for MAIL FROM, or for the HELO name if the sender is null (RFC 7208 2.4). `at`: Unix seconds."""
+    """Evaluate SPF for MAIL FROM, or for the HELO name if the sender is null (RFC 7208 2.4).
+
+    `at`: Unix time in seconds. `explain`: look up the explanation of a fail.
+    """
     local, _, domain = client.mail_from.rpartition("@")
     if not domain:
         local, domain = "", client.helo
@@ -76,7 +78,7 @@ async def check_host(
     evaluation = _Evaluation(dns, client, local[:MAX_LOCAL] or "postmaster", name, at)
     try:
         with within(max_seconds):
-            return await evaluation.run()
+            return await evaluation.run(explain=explain)
     except TimeoutError:
         return SpfResult("temperror", name, f"no result within {max_seconds:g} s")
 
@@ -84,7 +86,7 @@ async def check_host(
 def _checked_domain(domain: str) -> str | None:
     """Return the domain in A-labels; None if SPF has no meaning for it (RFC 7208 4.3)."""
     name = ascii_domain(domain) if domain and not domain.startswith("[") else None
-    return name if name is not None and "." in name and is_queryable(name) else None
+    return name if name is not None and "." in name and is_domain(name) else None
 
 
 class _Evaluation:
@@ -103,7 +105,7 @@ class _Evaluation:
         helo = ascii_domain(client.helo) or "unknown"
         self._values = MacroValues(self._ip, local, domain, domain, helo, "unknown", client.receiver, at)
 
-    async def run(self) -> SpfResult:
+    async def run(self, *, explain: bool) -> SpfResult:
         """Return the result for the domain of the envelope."""
         try:
             match = await self._evaluate(self._domain)
@@ -111,8 +113,8 @@ class _Evaluation:
             return SpfResult("permerror", self._domain, printable(str(error)))
         except _SpfTempError as error:
             return SpfResult("temperror", self._domain, printable(str(error)))
-        explanation = await self._explanation(match) if match.result == "fail" else ""
-        return SpfResult(match.result, self._domain, self._detail(match), explanation)  # type: ignore[arg-type]
+        explanation = await self._explanation(match) if explain and match.result == "fail" else ""
+        return SpfResult(match.result, self._domain, self._detail(match), explanation)
 
     def _detail(self, match: _Match) -> str:
         if match.result == "none":

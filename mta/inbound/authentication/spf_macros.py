@@ -103,7 +103,8 @@ def _expanded(text: str, values: MacroValues) -> str:
 def _value(found: "re.Match[str]", values: MacroValues) -> str:
     if found[1] is None:
         return _LITERALS[found[5]]
-    letter, digits, is_reversed, delimiters = found[1], found[2], found[3], found[4]
+    letter, is_reversed, delimiters = found[1], found[3], found[4]
+    digits = found[2].lstrip("0")
     value = _letter_value(letter.lower(), values)
     if digits or is_reversed or delimiters:
         parts = _parts(delimiters, value)

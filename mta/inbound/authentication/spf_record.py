@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -20,13 +20,14 @@ _mechanism = re.compile(r"([+?~-]?)(all|include|ip4|ip6|a|mx|ptr|exists)((?:[:/]
 _with_lengths = re.compile(r"(:.*?)?(?:/(0|[1-9][0-9]?))?(?://(0|[1-9][0-9]{0,2}))?", re.DOTALL).fullmatch
 _network = re.compile(r":([0-9A-Fa-f.:]+)(?:/(0|[1-9][0-9]{0,2}))?").fullmatch
 
-RESULTS: Final = {"": "pass", "+": "pass", "-": "fail", "~": "softfail", "?": "neutral"}
+SpfWord = Literal["none", "neutral", "pass", "fail", "softfail", "temperror", "permerror"]  # RFC 8601 2.7.2
+RESULTS: Final[dict[str, SpfWord]] = {"": "pass", "+": "pass", "-": "fail", "~": "softfail", "?": "neutral"}
 
 
 class SpfMechanism(Struct, frozen=True):
     """One mechanism with its qualifier's result; the prefix lengths apply to `a`, `mx`, `ip4` and `ip6`."""
 
-    result: str
+    result: SpfWord
     name: str  # in lower case
     text: str  # as it was published
     domain: str = ""  # the domain-spec, macros included; "" if there is none
@@ -97,7 +98,7 @@ def _parsed_mechanism(term: str) -> SpfMechanism:
     return _parsed_domain(result, name, term, rest)
 
 
-def _parsed_network(result: str, name: str, term: str, rest: str) -> SpfMechanism:
+def _parsed_network(result: SpfWord, name: str, term: str, rest: str) -> SpfMechanism:
     found = _network(rest)
     if found is None:
         raise SpfSyntaxError(f"invalid network in {term[:60]!r}")
@@ -113,7 +114,7 @@ def _parsed_network(result: str, name: str, term: str, rest: str) -> SpfMechanis
     return SpfMechanism(result, name, term, network=int(address), prefix6=prefix)
 
 
-def _parsed_domain(result: str, name: str, term: str, rest: str) -> SpfMechanism:
+def _parsed_domain(result: SpfWord, name: str, term: str, rest: str) -> SpfMechanism:
     prefix4, prefix6 = 32, 128
     if name in {"a", "mx"}:
         found = _with_lengths(rest)

@@ -83,7 +83,9 @@ async def test_the_clients_message_is_kept_octet_for_octet(
     ).encode()
     row = await stored(pool, await client.send(account, content))
     trace, _, kept = bytes(row["mime"]).partition(b"+0000\r\n")
-    assert kept == content
+    feedback, _, own = kept.partition(b"\r\n")
+    assert own == content
+    assert feedback.startswith(b"Feedback-ID: ")
     assert trace.startswith(b"Received: by mail.waybill.test with ESMTPSA id msg_")
     assert b"127.0.0.1" not in trace
     assert row["source"] == "smtp"

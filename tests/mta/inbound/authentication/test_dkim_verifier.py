@@ -67,6 +67,8 @@ def test_the_example_of_rfc_8463_passes() -> None:
         ({"x": "soon"}, [], "permerror"),
         ({"q": "http"}, [], "permerror"),
         ({"d": "shop..test"}, [], "permerror"),
+        ({"d": "shop.test(.evil.test"}, [], "permerror"),
+        ({"d": "shop.test\0.evil.test"}, [], "permerror"),
         ({"s": "a b"}, [], "permerror"),
         ({"b": "not base64!"}, [], "permerror"),
         ({"d": "x" * 20_000}, [], "permerror"),

@@ -161,6 +161,16 @@ async def test_a_bug_is_a_temporary_error(resolver: Resolver, monkeypatch: pytes
     )
 
 
+async def test_cancelling_stops_all_checks(zone: Responder, resolver: Resolver) -> None:
+    zone.behave_under("test", DnsBehaviour(drop=True))
+    for delay_s in (None, 0.05):
+        judging = asyncio.create_task(authenticate(signed(), ENVELOPE, resolver, at=NOW))
+        await asyncio.sleep(delay_s or 0)
+        judging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await judging
+
+
 line = st.sampled_from(
     [b"From: a@shop.test", b"from:", b"DKIM-Signature: v=1; a=rsa-sha256; d=shop.test; s=wb1; h=from; bh=; b=",
      b"DKIM-Signature: \xff;=;", b"ARC-Seal: i=1; cv=none; a=rsa-sha256; d=shop.test; s=wb1; b=aaaa",

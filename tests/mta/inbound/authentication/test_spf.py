@@ -49,6 +49,13 @@ async def test_a_macro_with_a_non_ascii_local_part_matches_nothing(zone: Respond
     assert (await evaluated(resolver, sender="jürgen@shop.test")).result == "fail"
 
 
+@pytest.mark.parametrize(
+    "domain", ["shop.test(.evil.test", "shop.test .evil.test", "shop.test\\.evil.test", "shop", ""]
+)
+async def test_a_sender_without_a_plain_domain_has_no_result(resolver: Resolver, domain: str) -> None:
+    assert (await evaluated(resolver, sender=f"a@{domain}", helo="[192.0.2.7]")).result == "none"
+
+
 async def test_a_local_part_with_escapes_stays_one_name(zone: Responder, resolver: Resolver) -> None:
     zone.set("shop.test", "TXT", ["v=spf1 exists:%{l}.users.shop.test -all"])
 

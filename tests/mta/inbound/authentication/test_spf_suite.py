@@ -51,7 +51,7 @@ async def evaluated(server: Responder, test: dict[str, Any]) -> SpfResult:
     resolver = Resolver((HostPort(*server.address),), query_timeout_s=1.5, budget_s=6.0)
     try:
         client = SpfClient(ip_address(test["host"]), test["mailfrom"], test["helo"])
-        return await asyncio.wait_for(check_host(resolver, client, at=AT), 60)
+        return await asyncio.wait_for(check_host(resolver, client, at=AT, explain=True), 60)
     finally:
         await resolver.close()
 

@@ -1,0 +1,228 @@
+"""Count deliveries from the account logs, and read their rates and times.
+
+The counts follow each account's log, so that delivery itself does no work for them. A reader first counts the last
+events of its account, unless there are many.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.analytics import delivery_rules
+from engine.areas.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, Recorded
+from engine.areas.analytics.histogram import percentile
+from engine.areas.analytics.rules import KEPT_DAYS
+from engine.areas.analytics.types import DeliveryRow, DeliverySums, DeliveryWanted, GroupBy
+from engine.base import clock, ids
+from engine.base.events import EventType
+from engine.store.queries import Conn, Queries, Source
+from engine.store.row_sets import Column, RowSet
+
+# Counting 2,000 events takes about 30 ms: a reader does that itself. More wait for the worker.
+MANY_EVENTS = 2_000
+BUSY_EVERY, QUIET_EVERY = timedelta(seconds=20), timedelta(minutes=10)
+MAX_EVENTS = 20_000  # per transaction: 20 MB, and the second for which the account's record is locked
+BUDGET_S = 20.0
+MAX_FORGOTTEN = 5_000  # groups per statement
+_SKEW = timedelta(days=1)  # the largest difference between the clocks of hosts that write one log
+_IN_THREAD = 500  # events; fewer cost less than 2 ms
+
+
+class UncountedLog(Struct, frozen=True):
+    """How far the counts of an account are behind its log."""
+
+    account_id: UUID
+    after: int
+    tip: int
+    counted_at: datetime
+
+
+class _AcceptedAt(Struct, frozen=True):
+    message_id: UUID
+    occurred_at: datetime
+
+
+class _Addresses(Struct, frozen=True):
+    message_id: UUID
+    addresses: list[str]
+
+
+class _TimeCount(Struct, frozen=True):
+    name: str
+    bucket: int
+    samples: int
+
+
+class SampleCount(Struct, frozen=True):
+    """What is added to one bucket of a group's histogram."""
+
+    tag: str
+    day: date
+    domain: str
+    stream: str
+    from_domain: str
+    bucket: int
+    samples: int
+
+
+_KEY = [Column(name) for name in ("tag", "day", "domain", "stream", "from_domain")]
+_COUNTS = [Column(name, "integer") for name in ("deliveries", "delivered", "bounced", "failed", "complained")]
+COUNTED = RowSet("counted", GroupCounts, *_KEY, *_COUNTS)
+SAMPLE = RowSet("sample", SampleCount, *_KEY, Column("bucket", "smallint"), Column("samples", "integer"))
+
+_SQL = Queries.beside(__file__, "delivery.sql")
+_OPEN = _SQL.command("open_counts")
+_OPEN_ONE = _SQL.command("open_one")
+_DUE = _SQL.rows("take_due", UncountedLog)
+_ONE = _SQL.rows("take_one", UncountedLog)
+_BEHIND = _SQL.command("behind")
+_EVENTS = _SQL.rows("events_after", CountedEvent)
+_MESSAGES = _SQL.rows("messages_counted", CountedMessage)
+_ACCEPTED = _SQL.rows("accepted_at", _AcceptedAt)
+_RECIPIENTS = _SQL.rows("recipients_counted", _Addresses)
+_HISTORY = _SQL.rows("history_of", CountedEvent)
+_ADD = _SQL.wide("add_groups", COUNTED, SAMPLE)
+_ADVANCE = _SQL.command("advance")
+_GROUPS = {
+    GroupBy.DOMAIN: _SQL.rows("groups_by_domain", DeliverySums),
+    GroupBy.TAG: _SQL.rows("groups_by_tag", DeliverySums),
+}
+_TIMES = {
+    GroupBy.DOMAIN: _SQL.rows("times_by_domain", _TimeCount),
+    GroupBy.TAG: _SQL.rows("times_by_tag", _TimeCount),
+}
+_FORGET = _SQL.command("forget_groups")
+
+
+async def count_ahead(pool: asyncpg.Pool, *, everything: bool = False, budget_s: float = BUDGET_S) -> bool:
+    """Count what is due, in steps; several processes may run it. Return False if `budget_s` was used up.
+
+    `everything` counts every account to the end of its log.
+    """
+    await _OPEN.execute(pool)
+    ends = time.monotonic() + budget_s
+    while time.monotonic() < ends:
+        at = clock.now()
+        quiet, busy = (at + timedelta(days=1),) * 2 if everything else (at - QUIET_EVERY, at - BUSY_EVERY)
+        async with pool.acquire() as connection, connection.transaction():
+            due = await _DUE.first(connection, quiet, MANY_EVENTS, busy)
+            if due is None:
+                return True
+            await _count(connection, due, at)
+    return False
+
+
+async def count_rest(pool: asyncpg.Pool, account: UUID) -> None:
+    """Count the last events of one account, unless there are over MANY_EVENTS; those are left to the worker."""
+    rows = await _BEHIND.records(pool, account)
+    if not rows or not 0 < rows[0]["events"] <= MANY_EVENTS:
+        return
+    async with pool.acquire() as connection, connection.transaction():
+        await _OPEN_ONE.execute(connection, account)
+        due = await _ONE.first(connection, account)
+        if due is not None and 0 < due.tip - due.after <= MANY_EVENTS:
+            await _count(connection, due, clock.now())
+
+
+async def _count(connection: Conn, due: UncountedLog, at: datetime) -> None:
+    """Count the next events of an account whose record is locked."""
+    upto = min(due.tip, due.after + MAX_EVENTS)
+    oldest = max(due.counted_at - _SKEW, at - timedelta(days=KEPT_DAYS))
+    events = await _EVENTS.fetch(connection, due.account_id, due.after, upto, _floor(oldest))
+    if events:
+        recorded = await _recorded(connection, events)
+        since = at.date() - timedelta(days=KEPT_DAYS)
+        if len(events) > _IN_THREAD:
+            groups = await asyncio.to_thread(delivery_rules.counted, events, recorded, since)
+        else:
+            groups = delivery_rules.counted(events, recorded, since)
+        await _add(connection, due.account_id, groups)
+    await _ADVANCE.execute(connection, due.account_id, upto, at if upto == due.tip else due.counted_at)
+
+
+async def _recorded(connection: Conn, events: Sequence[CountedEvent]) -> Recorded:
+    """Read what is stored about the messages of the events."""
+    wanted = sorted({event.message_id for event in events})
+    bounds, since = (wanted[0], wanted[-1]), _first_id(wanted)
+    messages = {one.id: one for one in await _MESSAGES.fetch(connection, wanted, *bounds)}
+    accepted = {one.message_id: one.occurred_at for one in events if one.type == EventType.ACCEPTED}
+    if unknown := [one for one in wanted if one not in accepted]:
+        found = await _ACCEPTED.fetch(connection, unknown, _first_id(unknown))
+        accepted |= {one.message_id: one.occurred_at for one in found}
+    recipients = {one.message_id: one.addresses for one in await _RECIPIENTS.fetch(connection, wanted, *bounds)}
+    revised = {one.message_id for one in events if one.type == EventType.COMPLAINED or delivery_rules.is_late(one)}
+    history: dict[UUID, list[CountedEvent]] = {}
+    if revised:
+        for event in await _HISTORY.fetch(connection, sorted(revised), since):
+            history.setdefault(event.message_id, []).append(event)
+    return Recorded(messages, accepted, recipients, history)
+
+
+async def _add(connection: Conn, account: UUID, groups: Sequence[GroupCounts]) -> None:
+    if not groups:
+        return
+    samples = [
+        SampleCount(one.tag, one.day, one.domain, one.stream, one.from_domain, bucket, count)
+        for one in groups
+        for bucket, count in one.samples.items()
+        if count
+    ]
+    await _ADD.run(connection, COUNTED.of(groups), SAMPLE.of(samples), account=account)
+
+
+async def rows(
+    source: Source, account: UUID, wanted: DeliveryWanted, *, limit: int, offset: int
+) -> tuple[list[DeliveryRow], bool]:
+    """Return a page of rows, those with the most deliveries first, and whether more follow."""
+    conditions = (
+        account, wanted.period.since, wanted.period.until, wanted.tag or "", wanted.stream, wanted.from_domains,
+    )  # fmt: skip
+    found = await _GROUPS[wanted.by].fetch(source, *conditions, limit + 1, offset)
+    page = found[:limit]
+    times = await _times(source, wanted.by, conditions, [one.name for one in page])
+    return [_row(one, times.get(one.name, {})) for one in page], len(found) > limit
+
+
+async def _times(
+    source: Source, by: GroupBy, conditions: tuple[object, ...], names: Collection[str]
+) -> dict[str, dict[int, int]]:
+    """Return the merged histogram of each name."""
+    merged: dict[str, dict[int, int]] = {}
+    if names:
+        for one in await _TIMES[by].fetch(source, *conditions, list(names)):
+            merged.setdefault(one.name, {})[one.bucket] = one.samples
+    return merged
+
+
+def _row(sums: DeliverySums, samples: Mapping[int, int]) -> DeliveryRow:
+    settled = sums.delivered + sums.complained + sums.bounced + sums.failed
+    return DeliveryRow(
+        sums=sums,
+        settled=settled,
+        delivery_rate=round((sums.delivered + sums.complained) / settled, 6) if settled else None,
+        p50_ms=percentile(samples, 0.5),
+        p95_ms=percentile(samples, 0.95),
+        samples=sum(samples.values()),
+    )
+
+
+async def forget(source: Source, before: date) -> None:
+    """Delete the counts of days before `before`."""
+    gone = MAX_FORGOTTEN
+    while gone == MAX_FORGOTTEN:
+        (row,) = await _FORGET.records(source, before, MAX_FORGOTTEN)
+        gone = row["groups"]
+
+
+def _first_id(messages: Sequence[UUID]) -> UUID:
+    """Return the smallest id that an event of these messages (ascending) may have."""
+    return ids.floor_of(ids.milliseconds_of(messages[0]) - _SKEW // timedelta(milliseconds=1))
+
+
+def _floor(at: datetime) -> UUID:
+    return ids.floor_of(clock.milliseconds(at))

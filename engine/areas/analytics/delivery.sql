@@ -1,0 +1,128 @@
+-- name: open_counts
+-- Insert a record for every account that has a log and no record.
+INSERT INTO delivery_counts (account_id)
+SELECT h.account_id FROM account_heads h
+WHERE h.seq > 0 AND NOT EXISTS (SELECT 1 FROM delivery_counts c WHERE c.account_id = h.account_id)
+ON CONFLICT DO NOTHING;
+
+-- name: take_due
+-- Lock the account whose counts are behind its log by the most events: counted last before $1, or before $3 if at least
+-- $2 events are missing. Skips accounts that another process has locked.
+SELECT c.account_id, c.counted_seq AS after, h.seq AS tip, c.counted_at
+FROM delivery_counts c JOIN account_heads h ON h.account_id = c.account_id
+WHERE h.seq > c.counted_seq AND (c.counted_at < $1 OR (h.seq - c.counted_seq >= $2 AND c.counted_at < $3))
+ORDER BY h.seq - c.counted_seq DESC, c.account_id LIMIT 1 FOR NO KEY UPDATE OF c SKIP LOCKED;
+
+-- name: open_one
+-- Insert the record of account $1 if it is missing.
+INSERT INTO delivery_counts (account_id) SELECT account_id FROM account_heads WHERE account_id = $1
+ON CONFLICT DO NOTHING;
+
+-- name: take_one
+-- Lock the record of account $1; return how far it is behind the log.
+SELECT c.account_id, c.counted_seq AS after, h.seq AS tip, c.counted_at
+FROM delivery_counts c JOIN account_heads h ON h.account_id = c.account_id
+WHERE c.account_id = $1 FOR NO KEY UPDATE OF c;
+
+-- name: behind
+-- Return how many events of account $1 are not counted yet.
+SELECT h.seq - coalesce(c.counted_seq, 0) AS events
+FROM account_heads h LEFT JOIN delivery_counts c ON c.account_id = h.account_id WHERE h.account_id = $1;
+
+-- name: events_after
+-- Return the events about deliveries of account $1 after seq $2 up to seq $3, none with an id below $4. Payloads are left
+-- out or cut where they are not needed whole; the recipient stands at their beginning.
+SELECT seq, type, message_id, occurred_at,
+       CASE type WHEN 'accepted' THEN '' WHEN 'bounced' THEN payload ELSE left(payload, 1000) END AS payload
+FROM events
+WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND id >= $4 AND message_id IS NOT NULL
+  AND type IN ('accepted', 'delivered', 'bounced', 'failed', 'complained')
+ORDER BY seq;
+
+-- name: messages_counted
+-- Return sending domain, stream and tags of messages $1, whose ids lie between $2 and $3.
+SELECT id, from_domain, stream, coalesce(ARRAY(SELECT jsonb_array_elements_text(tags)), '{}') AS tags
+FROM messages WHERE id = ANY ($1::uuid[]) AND id BETWEEN $2 AND $3;
+
+-- name: accepted_at
+-- Return when messages $1 were accepted. Their events have ids from $2 on.
+SELECT message_id, occurred_at FROM events
+WHERE message_id = ANY ($1::uuid[]) AND id >= $2 AND type = 'accepted';
+
+-- name: recipients_counted
+-- Return the addresses of messages $1, whose ids lie between $2 and $3.
+SELECT message_id, array_agg(address ORDER BY n) AS addresses FROM recipients
+WHERE message_id = ANY ($1::uuid[]) AND message_id BETWEEN $2 AND $3 GROUP BY message_id;
+
+-- name: history_of
+-- Return the outcomes of messages $1 in order. Their events have ids from $2 on.
+SELECT seq, type, message_id, occurred_at, payload FROM events
+WHERE message_id = ANY ($1::uuid[]) AND id >= $2 AND type IN ('delivered', 'bounced', 'complained') ORDER BY seq;
+
+-- name: add_groups
+-- Add to the counts of groups, and to their histograms: sample changes by the number of the group.
+WITH added AS (
+    INSERT INTO delivery_groups AS g (account_id, :counted.names)
+    SELECT :account::uuid, counted.* FROM :counted ORDER BY tag, day, domain, stream, from_domain
+    ON CONFLICT (account_id, tag, day, domain, stream, from_domain) DO UPDATE
+    SET deliveries = g.deliveries + excluded.deliveries, delivered = g.delivered + excluded.delivered,
+        bounced = g.bounced + excluded.bounced, failed = g.failed + excluded.failed,
+        complained = g.complained + excluded.complained
+    RETURNING id, tag, day, domain, stream, from_domain
+)
+INSERT INTO delivery_times AS t (group_id, bucket, samples)
+SELECT added.id, sample.bucket, sample.samples
+FROM :sample JOIN added ON added.tag = sample.tag AND added.day = sample.day AND added.domain = sample.domain
+    AND added.stream = sample.stream AND added.from_domain = sample.from_domain
+ON CONFLICT (group_id, bucket) DO UPDATE SET samples = t.samples + excluded.samples;
+
+-- name: advance
+-- Record that account $1 is counted up to seq $2, at $3.
+UPDATE delivery_counts SET counted_seq = $2, counted_at = $3 WHERE account_id = $1;
+
+-- name: groups_by_domain
+-- Sum the deliveries of account $1 from day $2 to day $3 by recipients' domain, those with the most first: of tag $4
+-- ('' for all), stream $5 and sending domains $6 (null: all); $7 rows after the first $8.
+SELECT domain AS name, sum(deliveries)::bigint AS deliveries, sum(delivered)::bigint AS delivered,
+       sum(bounced)::bigint AS bounced, sum(failed)::bigint AS failed, sum(complained)::bigint AS complained
+FROM delivery_groups
+WHERE account_id = $1 AND day BETWEEN $2 AND $3 AND tag = $4 AND domain <> ''
+  AND ($5::text IS NULL OR stream = $5) AND ($6::text[] IS NULL OR from_domain = ANY ($6))
+GROUP BY domain ORDER BY sum(deliveries) DESC, domain COLLATE "C" LIMIT $7 OFFSET $8;
+
+-- name: groups_by_tag
+-- Sum the deliveries of account $1 from day $2 to day $3 by tag, those with the most first: of tag $4 ('' for all),
+-- stream $5 and sending domains $6 (null: all); $7 rows after the first $8.
+SELECT tag AS name, sum(deliveries)::bigint AS deliveries, sum(delivered)::bigint AS delivered,
+       sum(bounced)::bigint AS bounced, sum(failed)::bigint AS failed, sum(complained)::bigint AS complained
+FROM delivery_groups
+WHERE account_id = $1 AND day BETWEEN $2 AND $3 AND domain = '' AND ($4 = '' OR tag = $4)
+  AND ($5::text IS NULL OR stream = $5) AND ($6::text[] IS NULL OR from_domain = ANY ($6))
+GROUP BY tag ORDER BY sum(deliveries) DESC, tag COLLATE "C" LIMIT $7 OFFSET $8;
+
+-- name: times_by_domain
+-- Merge the histograms of the domains $7, with the conditions of `groups_by_domain`.
+SELECT g.domain AS name, t.bucket::int AS bucket, sum(t.samples)::bigint AS samples
+FROM delivery_groups g JOIN delivery_times t ON t.group_id = g.id
+WHERE g.account_id = $1 AND g.day BETWEEN $2 AND $3 AND g.tag = $4 AND g.domain = ANY ($7::text[])
+  AND ($5::text IS NULL OR g.stream = $5) AND ($6::text[] IS NULL OR g.from_domain = ANY ($6))
+GROUP BY g.domain, t.bucket HAVING sum(t.samples) > 0;
+
+-- name: times_by_tag
+-- Merge the histograms of the tags $7, with the conditions of `groups_by_tag`.
+SELECT g.tag AS name, t.bucket::int AS bucket, sum(t.samples)::bigint AS samples
+FROM delivery_groups g JOIN delivery_times t ON t.group_id = g.id
+WHERE g.account_id = $1 AND g.day BETWEEN $2 AND $3 AND g.domain = '' AND ($4 = '' OR g.tag = $4)
+  AND g.tag = ANY ($7::text[])
+  AND ($5::text IS NULL OR g.stream = $5) AND ($6::text[] IS NULL OR g.from_domain = ANY ($6))
+GROUP BY g.tag, t.bucket HAVING sum(t.samples) > 0;
+
+-- name: forget_groups
+-- Delete at most $2 groups of days before $1, with their histograms; return how many groups there were.
+WITH gone AS (
+    DELETE FROM delivery_groups WHERE id = ANY (ARRAY(SELECT id FROM delivery_groups WHERE day < $1 LIMIT $2))
+    RETURNING id
+), times AS (
+    DELETE FROM delivery_times WHERE group_id IN (SELECT id FROM gone)
+)
+SELECT count(*) AS groups FROM gone;
