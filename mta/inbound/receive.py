@@ -11,9 +11,11 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 import structlog
+from msgspec import structs
 
 from engine.base.settings import Settings
 from engine.flows.receiving.types import (
+    AttachmentScan,
     ReceivedEnvelope,
     ReceiveOutcome,
     RecipientPurpose,
@@ -21,6 +23,7 @@ from engine.flows.receiving.types import (
 )
 from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts
 from engine.mail.received import ReceivedSummary, summarise
+from engine.mail.received_warnings import infected
 from engine.store import metrics
 from engine.store.database_errors import DatabaseError, DatabaseUnavailable, DiskFull
 from engine.store.deadlines import within
@@ -114,6 +117,9 @@ class IncomingMessages:
         verdicts, scan = await self._judged(envelope, raw, mail)
         if self._is_refused(scan):
             return MessageResult.SPAM
+        if scan.raw.scan is AttachmentScan.INFECTED:  # also where no attachment shows it
+            found = infected(scan.raw.signature or "malicious code")
+            mail = structs.replace(mail, warnings=[*mail.warnings, found])
         outcome = await self._store.receive(envelope, raw, mail, verdicts, scan)
         return replies.stored_result(outcome, len(envelope.recipients))
 

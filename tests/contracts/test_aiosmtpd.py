@@ -31,7 +31,7 @@ OVERRIDDEN = {
     "push": "(self, status)",
 }
 # Attributes of an instance that the session reads or writes.
-USED = ("_auth_methods", "_handler_coroutine", "_over_ssl", "_smtp_methods", "_timeout_handle", "_writer", "transport")
+USED = ("_auth_methods", "_handler_coroutine", "_over_ssl", "_timeout_handle", "_writer", "transport")
 
 
 def test_the_version_of_aiosmtpd_is_the_one_that_was_compared() -> None:

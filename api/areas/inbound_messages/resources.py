@@ -83,7 +83,7 @@ async def read_attachment(call: Call) -> Raw:
 async def read_raw(call: Call) -> Raw:
     """Return the message as it came, as a mail file."""
     row = await _row(call)
-    rules.check_raw(rules.files_of(row.attachments), scanner_required=call.settings.clamd_required)
+    rules.check_raw(rules.files_of(row.attachments), row.warnings, scanner_required=call.settings.clamd_required)
     async with LARGE_MESSAGES.of(call.account_id):
         mime = await store.raw(call.services.pool, row.raw_id)
     if mime is None:

@@ -14,11 +14,13 @@ from engine.base.list_filters import FIRST_ID, LAST_ID, first_id, patterns, with
 from engine.mail.address import BadAddress, domain_name, parse_mailbox
 from engine.mail.read import UnreadableMail
 from engine.mail.received import received_attachment
+from engine.mail.received_warnings import MailWarning
 
 SPAM_THRESHOLD = 6.0  # score from which a message is spam, as rspamd's default for its action `add header`
 COPIES_KNOWN = timedelta(hours=24)  # within which the same bytes of a sender are not stored again
 MAX_BULK = 100  # messages of one bulk change
 WHAT = "received message"
+_WARNINGS = msgspec.json.Decoder(list[MailWarning])
 _FILES = msgspec.json.Decoder(list[ReceivedFile])
 
 
@@ -102,8 +104,13 @@ def check_download(file: ReceivedFile, *, scanner_required: bool) -> None:
         )
 
 
-def check_raw(files: Collection[ReceivedFile], *, scanner_required: bool) -> None:
-    """Raise the 422 for the bytes of a message with an attachment that may not be downloaded."""
+def check_raw(files: Collection[ReceivedFile], warnings: str, *, scanner_required: bool) -> None:
+    """Raise the 422 for the bytes of a message that is infected, or has an attachment that may not be downloaded.
+
+    `warnings`: the stored ones, as JSON.
+    """
+    if any(warning.code == "infected" for warning in _WARNINGS.decode(warnings)):
+        raise infected("The message contains malicious code, so it can't be downloaded.")
     for file in files:
         check_download(file, scanner_required=scanner_required)
 

@@ -12,6 +12,7 @@ import binascii
 import ssl
 from abc import abstractmethod
 from base64 import b64decode, b64encode
+from functools import cache
 from typing import Any, Final, cast
 
 import structlog
@@ -77,6 +78,14 @@ class AiosmtpdSession(SMTP):
             authenticator=_accept_any,
             loop=asyncio.get_running_loop(),
         )
+
+    def __dir__(self) -> list[str]:
+        """Return the names of the AUTH mechanisms alone.
+
+        aiosmtpd's constructor reads every attribute that `dir` lists and keeps the commands as bound methods: 0.15 ms
+        and 2 KB a session. `_obey` finds the commands itself.
+        """
+        return _attributes(type(self), "auth_")
 
     # -- what a subclass decides ---------------------------------------------------------------------
 
@@ -326,7 +335,8 @@ class AiosmtpdSession(SMTP):
 
     async def _obey(self, command: SmtpCommand) -> None:
         verb = command.verb
-        method = self._smtp_methods.get(verb)
+        name = f"smtp_{verb}"
+        method = getattr(self, name) if name in _attributes(type(self), "smtp_") else None
         if commands.is_foreign_protocol(verb):
             self.say("554 5.5.1 This is a mail server")
             self.closing = True
@@ -370,6 +380,12 @@ class AiosmtpdSession(SMTP):
         if wire is not None:
             wire.close()
             self.loop.call_later(CLOSE_S, wire.abort)
+
+
+@cache
+def _attributes(session: type, prefix: str) -> list[str]:
+    """Return the names of the attributes of a class that begin with `prefix`."""
+    return [name for name in dir(session) if name.startswith(prefix)]
 
 
 def _max_answer(_line: bytes) -> int:

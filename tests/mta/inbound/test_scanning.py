@@ -10,6 +10,8 @@ import msgspec
 import orjson
 import pytest
 
+from engine.areas.inbound_messages.rules import check_raw
+from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.flows.receiving.types import (
     AttachmentScan,
@@ -176,6 +178,17 @@ async def test_mail_waits_at_its_sender_while_a_required_scanner_is_away(
             assert await mx.stored(account) == []
             peer.behaviour = "scan"
             assert await deliver(client, mail(address), address) == "250 2.0.0 Stored"
+
+
+async def test_a_virus_outside_attachments_is_a_warning_of_the_message(
+    settings: Settings, tmp_path_factory: pytest.TempPathFactory, account: TestAccount
+) -> None:
+    async with clamd() as peer, receiving(settings, tmp_path_factory.mktemp("mx"), clamd=peer.address) as mx:
+        address = await mx.claim(account)
+        await deliver(await mx.greeted(), mail(address, body=EICAR.decode() + "\r\n"), address)
+        [row] = await mx.stored(account)
+    with pytest.raises(Refusal, match="malicious code"):
+        check_raw([], row["warnings"], scanner_required=False)
 
 
 async def test_what_the_scanners_say_is_stored(
