@@ -9,6 +9,8 @@ import pytest
 from msgspec import Struct
 
 from api.app import all_operations
+from engine.areas.domains.service import add_domain
+from engine.base.settings import Settings
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person
@@ -25,6 +27,8 @@ class Client(Struct):
     api: Api
     account: TestAccount
     owner: TestPerson
+    pool: asyncpg.Pool
+    settings: Settings
 
     async def get(self, path: str) -> Any:
         answer = await self.api.get(path, person=self.owner)
@@ -61,6 +65,13 @@ async def next_route(client: Client, number: int) -> Answer:
     return await client.post("/v1/inbound/routes", {"address": claimed["address"], "action": "webhook"})
 
 
+async def next_policy(client: Client, number: int) -> Answer:
+    name = f"n{number}.{client.account.domain}"
+    await add_domain(client.pool, client.settings, client.account.id, name, vouched=True)
+    path = f"/v1/inbound/mta-sts/{name}"
+    return await client.api.put(path, client.account.token, {"mode": "testing"})
+
+
 class Listed(Struct):
     """A list: how a row comes into it, what names a row, where its rows stand in the answer."""
 
@@ -82,6 +93,7 @@ LISTS = {
     "/v1/audit/events": Listed(adding("/v1/suppressions", address="n{n}@people.test"), name="seq"),
     "/v1/inbound/addresses": Listed(next_address),
     "/v1/inbound/routes": Listed(next_route),
+    "/v1/inbound/mta-sts": Listed(next_policy, name="domain", each=1),
     "/v1/inbound/domains": Listed(adding("/v1/domains", name="n{n}.example.com"), each=1),
     "/v1/team": Listed(adding("/v1/team/invites", email="n{n}@people.test", role="member"), rows="invites"),
 }
@@ -95,9 +107,9 @@ def paged() -> Iterator[str]:
 
 
 @pytest.fixture
-async def client(api: Api, pool: asyncpg.Pool) -> Client:
+async def client(api: Api, pool: asyncpg.Pool, settings: Settings) -> Client:
     account = await make_account(pool, plan="enterprise")
-    return Client(api, account, await make_person(pool, account.id))
+    return Client(api, account, await make_person(pool, account.id), pool, settings)
 
 
 def test_every_list_with_pages_is_tried() -> None:

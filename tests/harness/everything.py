@@ -70,6 +70,7 @@ async def furnish(api: Api, pool: asyncpg.Pool, account: TestAccount, above: Est
             person=owner,
         )
         estate.things["key"] = _ok(made)["id"]
+    await _policy(api, pool, estate)
     await _receive(pool, estate)
     await _behind_the_doors(pool, estate, people=above is None)
     return estate
@@ -114,6 +115,18 @@ async def _tools(api: Api, estate: Estate) -> None:
     routed = _ok(await api.post("/v1/inbound/routes", account.token, route))
     estate.things |= {"inbound_address": claimed["id"], "inbound_route": routed["id"]}
     estate.things["inbound_mailbox"] = mailbox["address"]
+
+
+async def _policy(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
+    """Host an MTA-STS policy for the verified domain, with a certificate."""
+    domain = estate.account.domain
+    answer = await api.put(f"/v1/inbound/mta-sts/{domain}", estate.account.token, {"mode": "testing"})
+    assert answer.status == 200, answer.body
+    await pool.execute(
+        "INSERT INTO tls_certificates (host, domain_id, due_at) SELECT 'mta-sts.' || name, id, now() FROM domains"
+        " WHERE name = $1",
+        domain,
+    )
 
 
 async def _receive(pool: asyncpg.Pool, estate: Estate) -> None:

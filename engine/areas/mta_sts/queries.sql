@@ -17,11 +17,12 @@ LEFT JOIN LATERAL (
 ) t ON true
 
 -- name: list_policies
--- List policies of account $1 with domain ids below $2 (null: from the newest), newest first, at most $3; of domains $4
+-- List policies of account $1, newest first, at most $3, after that of domain $2 (null: from the newest); of domains $4
 -- (null: any).
 SELECT :policy_columns FROM :policy_tables
-WHERE p.account_id = $1 AND ($2::uuid IS NULL OR p.domain_id < $2) AND ($4::text[] IS NULL OR d.name = ANY ($4))
-ORDER BY p.domain_id DESC LIMIT $3;
+WHERE p.account_id = $1 AND ($2::uuid IS NULL OR p.id < (SELECT c.id FROM hosted_sts_policies c WHERE c.domain_id = $2 AND c.account_id = $1))
+  AND ($4::text[] IS NULL OR d.name = ANY ($4))
+ORDER BY p.id DESC LIMIT $3;
 
 -- name: read_policy
 -- Read the policy of domain $1.
@@ -48,9 +49,10 @@ SELECT p.findings::text AS findings FROM hosted_sts_policies p JOIN domains d ON
 WHERE d.name = $1 AND d.deleted_at IS NULL;
 
 -- name: save_policy
--- Store the policy of domain $1 of account $2: mode $3, max_age $4, id $5, changed at $6; it is checked at once.
-INSERT INTO hosted_sts_policies (domain_id, account_id, mode, max_age_s, policy_id, updated_at, check_at)
-VALUES ($1, $2, $3, $4, $5, $6, $6)
+-- Store the policy of domain $1 of account $2: mode $3, max_age $4, policy id $5, changed at $6; it is checked at once.
+-- $7: the id of the row if it is new.
+INSERT INTO hosted_sts_policies (domain_id, account_id, mode, max_age_s, policy_id, updated_at, check_at, id)
+VALUES ($1, $2, $3, $4, $5, $6, $6, $7)
 ON CONFLICT (domain_id) DO UPDATE
 SET mode = excluded.mode, max_age_s = excluded.max_age_s, policy_id = excluded.policy_id, updated_at = excluded.updated_at,
     check_at = excluded.check_at;

@@ -30,6 +30,7 @@ from engine.base.netaddr import is_public
 from engine.base.settings import Settings
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import locked_plan
+from engine.store.database_clock import new_id
 from engine.store.database_errors import DatabaseUnavailable
 
 MAX_AT_ONCE: Final = 10
@@ -71,7 +72,7 @@ async def put_policy(
         if after is not None:
             at = clock.now()
             policy_id = rules.next_policy_id(None if before is None else before.policy_id, at)
-            await store.SAVE.execute(connection, row.id, account, *after, policy_id, at)
+            await store.SAVE.execute(connection, row.id, account, *after, policy_id, at, await new_id(connection))
             detail = {"domain": domain, "mode": after[0], "max_age": after[1], "policy_id": policy_id}
             await record_event(connection, account, AccountEvent.MTA_STS_UPDATED, detail, actor=actor)
         kept = await store.READ.first(connection, row.id)
