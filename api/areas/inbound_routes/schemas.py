@@ -26,7 +26,7 @@ ForwardTo = Annotated[
         min_length=3,
         max_length=MAX_TEXT,
         description="For `forward`: a confirmed address of a member of the team, or one under a verified domain of the "
-        "account",
+        "account. Each message counts as a send. Spam, and what can't be forwarded or bounces, stays in the mailbox",
     ),
 ]
 

@@ -72,6 +72,15 @@ WHERE account_id = $1 AND id = $2;
 -- Delete route $2 of account $1.
 DELETE FROM inbound_routes WHERE account_id = $1 AND id = $2;
 
+-- name: next_forward
+-- Return the forwarding route for mail to the claimed address of account $1 that comes first among the forms $2.
+SELECT r.id, r.forward_to
+FROM (SELECT a.id, a.domain_id FROM unnest($2::text[]) WITH ORDINALITY AS f (form, place)
+      JOIN inbound_addresses a ON a.account_id = $1 AND a.canonical = f.form ORDER BY f.place LIMIT 1) a
+JOIN inbound_routes r ON r.id = coalesce((SELECT id FROM inbound_routes WHERE address_id = a.id),
+                                         (SELECT id FROM inbound_routes WHERE domain_id = a.domain_id))
+WHERE r.enabled AND r.action = 'forward' AND r.forward_to IS NOT NULL;
+
 -- name: may_forward
 -- Return whether account $1 may forward received mail to address $2 now.
 SELECT :forward_allowed AS allowed FROM accounts o, (SELECT $2::text AS forward_to) r WHERE o.id = $1;

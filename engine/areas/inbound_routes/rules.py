@@ -71,5 +71,20 @@ def check_forward(rule: RouteRule, address: str | None) -> None:
         )
 
 
+def forms_of(address: str) -> list[str]:
+    """Return the claimed addresses that may get mail to a canonical address, the first one claimed gets it."""
+    local, _, host = address.rpartition("@")
+    return [address, f"{local.partition('+')[0]}@{host}", f"*@{host}"]
+
+
+def forwarding_loop(to: str) -> Refusal:
+    """Return the 400 for a route whose mail would come back to it."""
+    return invalid(
+        "forwardTo",
+        f"`forwardTo` is {to}, whose mail this account forwards back to the address of the route. Choose an address "
+        "that keeps its mail.",
+    )
+
+
 def _reaches(rule: RouteRule, endpoint: RouteEndpoint) -> bool:
     return endpoint.subscribed if rule.webhook_id is None else endpoint.id == rule.webhook_id

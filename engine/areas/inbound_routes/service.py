@@ -23,6 +23,7 @@ from engine.store.queries import Conn
 
 STAMP = "inbound"
 WHAT = "inbound route"
+MAX_FOLLOWED = 10  # routes that forward to one another
 
 
 async def create(
@@ -58,6 +59,7 @@ async def create(
         )  # fmt: skip
         row = await _found(connection, account, route, None)
         rules.check_forward(row.rule, form)
+        await _refuse_loop(connection, account, row)
         await _record(connection, account, AccountEvent.INBOUND_ROUTE_CREATED, row, actor, **_shown(settings))
     return row
 
@@ -91,6 +93,7 @@ async def change(
         changed = await _found(connection, account, route, None)
         if after.forward_to != before.forward_to or after.action != before.action:
             rules.check_forward(changed.rule, None if row.address is None else canonical(row.address))
+        await _refuse_loop(connection, account, changed)
         detail = {name: value for name, value in _shown(after).items() if _shown(before)[name] != value}
         await _record(connection, account, AccountEvent.INBOUND_ROUTE_UPDATED, changed, actor, **detail)
     return changed
@@ -126,6 +129,23 @@ async def _target(connection: Conn, account: UUID, form: str | None, domain: str
             ErrorType.DOMAIN_NOT_VERIFIED, f"{domain} is not verified. Verify it, then add the route.", domain=domain
         )
     return target
+
+
+async def _refuse_loop(connection: Conn, account: UUID, row: InboundRouteRow) -> None:
+    """Raise the 400 for a stored route that forwards to an address of the account whose mail leads back to the route.
+
+    Longer ways, and those through other accounts, end at the second delivery to an address.
+    """
+    if row.action != RouteAction.FORWARD or row.forward_to is None:
+        return
+    to = row.forward_to
+    for _ in range(MAX_FOLLOWED):
+        found = await store.NEXT_FORWARD.first(connection, account, rules.forms_of(to))
+        if found is None:
+            return
+        if found.id == row.id:
+            raise rules.forwarding_loop(row.forward_to)
+        to = found.forward_to
 
 
 async def _refuse_routed(connection: Conn, account: UUID, target: RouteTarget, shown: str) -> None:

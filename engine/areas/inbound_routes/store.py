@@ -8,6 +8,7 @@ from engine.areas.inbound_routes.types import (
     AddressRoute,
     AddressRules,
     InboundRouteRow,
+    NextForward,
     RouteEndpoint,
     RouteId,
     RouteRule,
@@ -26,6 +27,7 @@ INSERT = _SQL.command("insert_route")
 CHANGE = _SQL.command("change_route")
 DELETE = _SQL.command("delete_route")
 _ENDPOINT_EXISTS = _SQL.command("endpoint_exists")
+NEXT_FORWARD = _SQL.rows("next_forward", NextForward)
 _MAY_FORWARD = _SQL.command("may_forward")
 _RULES = _SQL.rows("rules_of_addresses", AddressRules)
 

@@ -117,6 +117,13 @@ class RouteId(Struct, frozen=True):
     id: UUID
 
 
+class NextForward(Struct, frozen=True):
+    """Hold the route that forwards the mail of an address of the account, and where to."""
+
+    id: UUID
+    forward_to: str
+
+
 class RouteSettings(Struct, frozen=True, kw_only=True):
     """The settings of a route that its owner chooses; `forward_to` in canonical form."""
 

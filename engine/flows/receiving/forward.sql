@@ -6,9 +6,11 @@ RETURNING message_id, account_id, forward_to, key, requested, sent_as, attempts;
 
 -- name: forward_facts
 -- Read received message $2 of account $1 as its forwarding needs it.
-SELECT address, domain, recipient, envelope_from, host(remote_ip) AS remote_ip, helo, tls, sender, sender_address, subject,
-       authentication, attachments, is_spam, size_bytes, raw_id
-FROM inbound_messages WHERE account_id = $1 AND id = $2;
+SELECT m.address, m.domain, m.recipient, m.envelope_from, host(m.remote_ip) AS remote_ip, m.helo, m.tls, m.sender,
+       m.sender_address, m.subject, m.authentication, m.attachments, m.is_spam, m.size_bytes, m.raw_id,
+       o.status AS account_status
+FROM inbound_messages m JOIN accounts o ON o.id = m.account_id
+WHERE m.account_id = $1 AND m.id = $2;
 
 -- name: watch_delivery
 -- Remember that message $1 under key $2 was accepted as $3, whose delivery is looked at after $4; return it unless it was

@@ -40,6 +40,7 @@ class ForwardError(StrEnum):
     LOOP = "loop"
     FORGED_SENDER = "forged_sender"  # in the service's own name, and not authenticated
     ADDRESS_NOT_ALLOWED = "address_not_allowed"  # no longer of the team, nor under a domain of the account
+    ACCOUNT_SUSPENDED = "account_suspended"
     FAILED = "failed"  # not accepted after MAX_ATTEMPTS
 
 
@@ -61,6 +62,7 @@ class ForwardFacts(Struct, frozen=True):
     is_spam: bool
     size_bytes: int
     raw_id: UUID
+    account_status: str
 
 
 def refusal_before(facts: ForwardFacts, mail_host: str, *, allowed: bool, requested: bool) -> ForwardError | None:
@@ -70,6 +72,8 @@ def refusal_before(facts: ForwardFacts, mail_host: str, *, allowed: bool, reques
     """
     if any(file.scan == "infected" for file in files_of(facts.attachments)):
         return ForwardError.INFECTED
+    if facts.account_status != "active":
+        return ForwardError.ACCOUNT_SUSPENDED
     if not allowed:
         return ForwardError.ADDRESS_NOT_ALLOWED
     if facts.is_spam and not requested:
