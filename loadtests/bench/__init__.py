@@ -6,7 +6,18 @@ from loadtests.bench.people import run as run_people
 from loadtests.bench.protocol import run
 from loadtests.bench.readers import run as run_readers
 from loadtests.bench.relay import run as run_relay
+from loadtests.bench.reports import run as run_reports
 from loadtests.bench.tails import run as run_tails
 from loadtests.bench.webhooks import run as run_webhooks
 
-__all__ = ["run", "run_mailbox", "run_mx", "run_people", "run_readers", "run_relay", "run_tails", "run_webhooks"]
+__all__ = [
+    "run",
+    "run_mailbox",
+    "run_mx",
+    "run_people",
+    "run_readers",
+    "run_relay",
+    "run_reports",
+    "run_tails",
+    "run_webhooks",
+]

@@ -36,6 +36,9 @@ from ops.commands.base import as_json
     type=click.IntRange(1_000, 20_000_000),
     help="Measure pages and counts of a mailbox of this size instead.",
 )
+@click.option(
+    "--reports", type=click.FloatRange(1, 5_000), help="Measure sends while this many late bounces a second come in."
+)
 @click.option("--lock-step", is_flag=True, help="With --relay: wait for each reply instead of pipelining.")
 @click.option(
     "--each", type=click.IntRange(min=0), default=0, help="With --relay and --mx: messages per session; 0: no limit."
@@ -65,6 +68,7 @@ def bench(
     relay: bool,
     mx: bool,
     mailbox: int | None,
+    reports: float | None,
     idle: int,
     lock_step: bool,
     each: int,
@@ -79,6 +83,7 @@ def bench(
         run_people,
         run_readers,
         run_relay,
+        run_reports,
         run_tails,
         run_webhooks,
     )
@@ -87,6 +92,8 @@ def bench(
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
     if mailbox is not None:
         raise click.exceptions.Exit(run_mailbox(messages=mailbox, as_json=options["as_json"]))
+    if reports is not None:
+        raise click.exceptions.Exit(run_reports(rate=reports, runs=options["runs"], as_json=options["as_json"]))
     if people:
         raise click.exceptions.Exit(run_people(requests=options["messages"] // 10, as_json=options["as_json"]))
     if readers:

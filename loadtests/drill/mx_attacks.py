@@ -146,7 +146,7 @@ async def slow_client(target: AttackTarget) -> str:
         if refused := await _to_data(session, target):
             return refused
         with suppress(OSError):
-            while not session.reader.at_eof():
+            while not (session.reader.at_eof() or session.writer.is_closing()):
                 session.writer.write(b"x")
                 await asyncio.sleep(1.0)
     return ""

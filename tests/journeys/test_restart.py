@@ -13,8 +13,11 @@ import aiohttp
 import pytest
 
 from loadtests.drill.faults import FAULTS, kill_postgres
-from loadtests.drill.fresh_service import until_empty
-from loadtests.drill.kill_drills import drill
+from loadtests.drill.fresh_service import database_url, until_empty
+from loadtests.drill.kill_drills import drill, under_load
+from loadtests.drill.mailbox_reconciliation import checks_of, compare
+from loadtests.drill.mx_client import MxClient
+from loadtests.drill.mx_drills import receivers
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, ServicePart
 from ops.process_specs import ROOT
@@ -57,7 +60,7 @@ def served(harmed: Service, http: aiohttp.ClientSession) -> Api:
     return Api(harmed.base_url, http)
 
 
-@pytest.mark.parametrize("name", sorted(FAULTS.keys() - {"kill-relay", "kill-backend"}))
+@pytest.mark.parametrize("name", sorted(FAULTS.keys() - {"kill-relay", "kill-backend", "kill-mx"}))
 async def test_what_was_accepted_arrives_although_processes_are_killed(
     harmed: Service, access: ApiAccess, name: str
 ) -> None:
@@ -70,6 +73,17 @@ async def test_what_was_accepted_arrives_although_processes_are_killed(
     assert (found.accepted, found.delivered + found.bounced) == (found.sent, found.sent)
     assert len(found.kills) == KILLS
     assert found.copies <= (KILLS * ON_THE_WIRE if name in {"kill-mta", "pause-mta"} else 0)
+
+
+async def test_received_mail_is_in_its_mailboxes_once_although_the_mx_is_killed(harmed: Service) -> None:
+    accounts, recipients = await receivers(harmed)
+    client = MxClient(harmed.settings.mx_port, recipients, "journey", rate=RATE, rng=random.Random(), cut=0.1)
+
+    await under_load(harmed, client, FAULTS["kill-mx"], rounds=KILLS, rng=random.Random(), every_s=EVERY_S)
+    found = await compare(database_url(harmed), accounts, client.mails)
+
+    assert found.accepted == len(client.mails) > 0
+    assert all(check.ok for check in checks_of(found)), found
 
 
 async def test_without_postgres_the_api_refuses_with_503_and_accepts_nothing(

@@ -1,0 +1,152 @@
+"""`ops bench --reports RATE`: the time to the 202 of sends, without and with RATE late bounces a second.
+
+The bounces are genuine: each one is about a delivery of the bench, and turns it `bounced`. Both phases take turns.
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import time
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+
+from engine.base import settings
+from engine.mail.return_path import key_of, return_path
+from engine.store.queries import Queries
+from loadtests.bench import figures, report
+from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadResult, LoadTarget, times_of
+from loadtests.bench.reports_load import BouncedDelivery, ReportsTarget
+from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
+from loadtests.bench.service import SENDER, BenchService, own_service
+
+GENERATOR: Final = "loadtests.bench.reports_load"
+SENDS_PER_S: Final = 200.0
+PHASE_S: Final = 10.0
+WITHIN: Final = 2.0
+SENDING: Final = 64  # connections
+REPORTING: Final = 16
+_PATIENCE_S: Final = 120.0
+_POLL_S: Final = 0.2
+_SQL = Queries.beside(__file__, "reports.sql")
+_DELIVERED = _SQL.command("delivered")
+_BOUNCED = _SQL.command("bounced")
+
+
+def run(*, rate: float, runs: int, as_json: bool) -> int:
+    """Measure and print; return exit status 0 when all was accepted, every bounce counted, and the mark was met."""
+    progress = report.Progress()
+    try:
+        with machine_lock(progress.say):
+            result = asyncio.run(ReportsBench(rate=rate, runs=runs, progress=progress).measure())
+    except FAILURES as error:
+        progress.fail(str(error) or type(error).__name__)
+        return 1
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        for name, value in result.items():
+            Console(highlight=False).print(f"{name}: {value}", soft_wrap=True)
+    return 0 if result["checked"] else 1
+
+
+class ReportsBench(msgspec.Struct, kw_only=True):
+    """One measurement, and the numbers of sends so far."""
+
+    rate: float
+    runs: int
+    progress: report.Progress
+    sent: int = 0
+
+    async def measure(self) -> dict[str, Any]:
+        """Send, then send in turns without and with bounces, and count what bounced."""
+        given = msgspec.structs.replace(settings.load(os.environ).settings, mx_workers=1)
+        each = round(self.rate * PHASE_S)
+        quiet: list[dict[str, float]] = []
+        busy: list[dict[str, float]] = []
+        replies: list[dict[str, float]] = []
+        async with own_service(given, self.progress.say, delivering=True, tls=False, rsa=True) as service:
+            async with LoadProcess(HTTP_GENERATOR, _sending(service), service.settings.state / "sends.log") as sends:
+                count = each * self.runs
+                self.progress.say(f"Sending {count:,} messages that will bounce")
+                await self._send(sends, count, None)
+                target = await _target(service, count)
+                async with LoadProcess(GENERATOR, target, service.settings.state / "reports.log") as bounces:
+                    for number in range(self.runs):
+                        self.progress.say(f"Round {number + 1} of {self.runs}")
+                        quiet.append(await self._paced(sends))
+                        order = LoadOrder(first=number * each, count=each, rate=self.rate, timeout_s=_PATIENCE_S)
+                        reporting = asyncio.create_task(bounces.send(order))
+                        busy.append(await self._paced(sends))
+                        replies.append(_times(await reporting))
+                    bounced = await _until_bounced(service, count)
+            deaths = service.deaths()
+        ratio = _median(busy, "p99") / max(_median(quiet, "p99"), 0.001)
+        return {
+            "mode": "reports", "reports_per_s": self.rate, "sends_per_s": SENDS_PER_S,
+            "accept_ms": _medians(quiet), "accept_ms_with_reports": _medians(busy), "p99_ratio": round(ratio, 2),
+            "report_ms": _medians(replies), "reports": count, "bounced": bounced, "deaths": deaths,
+            "checked": bounced == count and not deaths and ratio < WITHIN,
+        }  # fmt: skip
+
+    async def _paced(self, sends: LoadProcess) -> dict[str, float]:
+        return await self._send(sends, round(SENDS_PER_S * PHASE_S), SENDS_PER_S)
+
+    async def _send(self, sends: LoadProcess, count: int, rate: float | None) -> dict[str, float]:
+        found = await sends.send(LoadOrder(first=self.sent, count=count, rate=rate, timeout_s=_PATIENCE_S))
+        self.sent += count
+        return _times(found)
+
+
+def _sending(service: BenchService) -> LoadTarget:
+    return LoadTarget(
+        host=service.settings.api_host, port=service.settings.api_port, key=service.access.key, sender=SENDER,
+        domains=10, connections=SENDING, folder=str(service.settings.state),
+    )  # fmt: skip
+
+
+async def _target(service: BenchService, count: int) -> ReportsTarget:
+    """Wait for the deliveries, and write them to a file for the reporting process."""
+    ends = time.monotonic() + _PATIENCE_S
+    while await service.anything_queued():
+        if time.monotonic() > ends:
+            raise BenchFailed("The queue did not empty.")
+        await asyncio.sleep(_POLL_S)
+    rows = await _DELIVERED.records(service.pool, service.access.account_id, count)
+    if len(rows) != count:
+        raise BenchFailed(f"{len(rows)} of {count} messages were delivered.")
+    config = service.settings
+    assert config.key_pepper is not None
+    key, host = key_of(config.key_pepper), f"bounces.{config.mail_host}"
+    found = [BouncedDelivery(return_path(key, row["message_id"], row["n"], host), row["address"]) for row in rows]
+    file = config.state / "deliveries.json"
+    file.write_bytes(msgspec.json.encode(found))
+    return ReportsTarget(
+        host="127.0.0.1", port=config.mx_port, deliveries=str(file), connections=REPORTING, folder=str(config.state)
+    )
+
+
+async def _until_bounced(service: BenchService, count: int) -> int:
+    """Return how many deliveries have bounced, once all have, or when patience ends."""
+    ends = time.monotonic() + _PATIENCE_S
+    while True:
+        [row] = await _BOUNCED.records(service.pool, service.access.account_id)
+        if row["bounced"] >= count or time.monotonic() > ends:
+            return int(row["bounced"])
+        await asyncio.sleep(_POLL_S)
+
+
+def _times(load: LoadResult) -> dict[str, float]:
+    if load.refused:
+        raise BenchFailed(f"Not everything was accepted: {load.refused}\n{load.example}")
+    return figures.percentiles(times_of(load)[0]) or {}
+
+
+def _medians(found: list[dict[str, float]]) -> dict[str, float]:
+    return {name: _median(found, name) for name in found[0]}
+
+
+def _median(found: list[dict[str, float]], name: str) -> float:
+    return round(statistics.median(one[name] for one in found), 2)
