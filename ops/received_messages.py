@@ -1,6 +1,7 @@
 """Received messages of any account, read from the database: `ops inbound list|show|raw`."""
 
 import asyncio
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -87,3 +88,20 @@ async def _found(pool: asyncpg.Pool, message: str) -> tuple[ReceivedSingleRow, b
     if row is None or mime is None:
         raise ValueError(f"There is no received message {message}.")
     return row, mime
+
+
+def in_words(message: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of one message for people: where it came from, its verdicts, its attachments, its text."""
+    sender = message["from"] or {"address": "none"}
+    yield f"{message['subject'] or '(no subject)'}"
+    yield f"from {sender['address']} to {message['recipient']}"
+    yield f"envelope sender {message['envelopeFrom'] or '<>'}, sent by {message['remoteIp']} ({message['helo']})"
+    yield f"received {message['receivedAt']}, {message['sizeBytes']} bytes, {message['action']}"
+    verdicts = [f"{name} {verdict['result']}" for name, verdict in message["authentication"].items()]
+    yield f"{', '.join(verdicts)}; spam score {message['spamScore']}"
+    for one in message["attachments"]:
+        yield f"attachment {one['filename']}, {one['content_type']}, {one['size_bytes']} bytes, {one['scan']}"
+    for warning in message["warnings"]:
+        yield f"warning: {warning['text']}"
+    yield ""
+    yield message["text"] or ""

@@ -31,12 +31,17 @@ def inbound_list(*, account: str | None, limit: int, as_json: bool) -> None:
 
 @inbound.command("show")
 @click.argument("message", metavar="MESSAGE_ID", help="Id of the received message (imsg_…).")
+@as_json
 @reported
-def inbound_show(*, message: str) -> None:
-    """Show one received message (imsg_…) with its verdicts, header and bodies."""
+def inbound_show(*, message: str, as_json: bool) -> None:
+    """Show one received message (imsg_…) with its verdicts and text; --json adds its header and HTML."""
     from ops import received_messages  # noqa: PLC0415
 
-    print_json(admin.with_pool(attached(), lambda pool: received_messages.opened(pool, message)))
+    found = admin.with_pool(attached(), lambda pool: received_messages.opened(pool, message))
+    if as_json:
+        print_json(found)
+    else:
+        click.echo("\n".join(received_messages.in_words(found)))
 
 
 @inbound.command("raw")

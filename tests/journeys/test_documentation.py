@@ -72,6 +72,7 @@ class Shell:
     def _here(self, text: str) -> str:
         """The same on this service's port and folders."""
         text = text.replace("http://127.0.0.1:8080", self._service.base_url)
+        text = text.replace("127.0.0.1:2525", f"127.0.0.1:{self._service.settings.mx_port}")
         return text.replace(".state/", f"{self._service.state}/").replace("/var/backups", str(self._folder))
 
 

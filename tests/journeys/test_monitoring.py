@@ -104,18 +104,33 @@ async def shown(service: Service, http: aiohttp.ClientSession) -> Seen:
     bounced = await send(api, access, "bounce@monitored.test")
     assert (await try_send(api, access, "not an address")).status == 422
     await asyncio.to_thread(submit, service, access)
+    claimed = await api.post(
+        "/v1/inbound/addresses", access.key, {"address": f"help@{access.sender.partition('@')[2]}"}
+    )
+    assert claimed.status == 201, claimed.body
+    await asyncio.to_thread(receive, service, claimed.json["address"])
     await until_status(api, access, delivered, "delivered")
     await until_status(api, access, bounced, "bounced")
     seen: Seen = {}
 
     async def all_there() -> bool:
         seen.update(await asyncio.to_thread(scrape, service))
-        wanted = ("waybill_webhook_posts_total", "waybill_relay_logins_total", "waybill_build_info")
+        wanted = (
+            "waybill_webhook_posts_total", "waybill_relay_logins_total", "waybill_build_info",
+            "waybill_mx_messages_total",
+        )  # fmt: skip
         verdicts = seen.get("waybill_attempts_total", {}).get("verdict", set())
         return all(name in seen for name in wanted) and {"delivered", "bounced"} <= verdicts
 
     await until(all_there, 30)
     return seen
+
+
+def receive(service: Service, address: str) -> None:
+    """One message to a claimed address, over the MX."""
+    with smtplib.SMTP("127.0.0.1", service.settings.mx_port, timeout=20) as client:
+        text = f"From: ann@monitored.test\r\nTo: {address}\r\nSubject: Help\r\n\r\nHelp!\r\n"
+        client.sendmail("ann@monitored.test", [address], text)
 
 
 def submit(service: Service, access: ApiAccess) -> None:
