@@ -48,7 +48,8 @@ def streamed(method: int) -> bytes:
 @pytest.mark.parametrize(
     "content",
     [
-        XML, gzip.compress(XML, mtime=0), gzip.compress(XML, mtime=0)[:-8] + b"\0" * 8, gzip.compress(XML, mtime=0) + b"\0" * 512,
+        XML, gzip.compress(XML, mtime=0), gzip.compress(XML, mtime=0)[:-8] + b"\0" * 8,
+        gzip.compress(XML, mtime=0) + b"\0" * 512,
         gzip.compress(XML[:500]) + gzip.compress(XML[500:]), zlib.compress(XML), zipped("a.xml"),
         zipped("folder/", "folder/a.xml", "__MACOSX/a.xml"), zipped("a.xml", method=zipfile.ZIP_STORED),
         streamed(zipfile.ZIP_DEFLATED), streamed(zipfile.ZIP_STORED), zipped("a.xml")[:-30],
