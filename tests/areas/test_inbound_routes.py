@@ -257,6 +257,21 @@ async def test_an_address_that_left_the_team_gets_no_more_mail(
     assert await decided(pool, address) == [RouteDecision(action=RouteAction.MAILBOX, fallback=True)]
 
 
+async def test_a_route_whose_mail_would_come_back_is_refused(api: Api, account: TestAccount) -> None:
+    first, second = await claimed(api, account), await claimed(api, account, "sales")
+    made = await route(api, account, address=first["address"], action="forward", forwardTo=second["address"])
+    fields = {"action": "forward", "forwardTo": f"support+back@{account.domain}"}
+    loops = [{"address": second["address"]}, {"domain": account.domain}]
+
+    for target in loops:
+        answer = await api.post("/v1/inbound/routes", account.token, fields | target)
+        assert refused(answer, 400, "invalid_request", field="forwardTo"), target
+    await patch(api, account, made["id"], enabled=False)
+    await route(api, account, address=second["address"], **fields)
+    answer = await patch(api, account, made["id"], enabled=True)
+    assert refused(answer, 400, "invalid_request", field="forwardTo")
+
+
 # -- changing ---------------------------------------------------------------------------------------
 
 

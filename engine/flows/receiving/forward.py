@@ -77,7 +77,7 @@ class Forwarder:
         self._pool = pool
         self._settings = settings
         self._mail_host = settings.mail_host.lower()
-        self._opened: _OpenedForward | None = None
+        self._opened: ForwardConnections | None = None
         self._large = asyncio.Semaphore(1)
         self._warned = False
         self._keys: Cache[tuple[UUID, str], SigningKey | None] = Cache("domains", self._load_key, by_account=True)
@@ -90,7 +90,7 @@ class Forwarder:
         if not due:
             return 0
         if self._opened is None:
-            self._opened = _OpenedForward(self._pool, self._settings, self._keys)
+            self._opened = ForwardConnections(self._pool, self._settings, self._keys)
         await self._opened.stamps.check()
         async with asyncio.TaskGroup() as tasks:
             for one in due:
@@ -232,7 +232,7 @@ class Forwarder:
         return {"id": due.public_id, "address": address, "forward_to": due.forward_to}
 
 
-class _OpenedForward:
+class ForwardConnections:
     """The connections that sending needs."""
 
     def __init__(
