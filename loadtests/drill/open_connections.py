@@ -9,6 +9,7 @@ from typing import Final, Self
 
 SAMPLE_S: Final = 1.0
 _TABLE: Final = Path("/proc/net/tcp")
+_LISTENING: Final = "0A"  # TCP_LISTEN in the column `st`
 
 
 class OpenConnections:
@@ -67,6 +68,6 @@ def connections_of(pid: int, port: int, *, accepted: bool = False) -> frozenset[
         words = line.split()
         here, there = (int(word.partition(":")[2], 16) for word in words[1:3])
         server, client = (here, there) if accepted else (there, here)
-        if words[9] in inodes and server == port:
+        if words[9] in inodes and server == port and words[3] != _LISTENING:
             found.add(client)
     return frozenset(found)
