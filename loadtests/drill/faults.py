@@ -11,6 +11,7 @@ from typing import Final
 import redis
 from msgspec import Struct
 
+from loadtests.drill.open_connections import connections_of
 from loadtests.drill.service import Service, ServicePart
 
 COMES_BACK_S: Final = 30.0  # the supervisor's longest pause between two starts, and the start
@@ -79,8 +80,13 @@ def kill_relay(service: Service, rng: random.Random) -> str:
 
 
 def kill_mx(service: Service, rng: random.Random) -> str:
-    """Kill one mx process."""
-    return f"mx {_kill(service, ServicePart.MX, rng)}"
+    """Kill an mx process that has clients."""
+    port = service.settings.mx_port
+
+    def serving() -> list[int]:
+        return [pid for pid in service.pids(ServicePart.MX) if _has_clients(pid, port)]
+
+    return f"mx {_kill_one(serving, rng)}"
 
 
 def kill_valkey(service: Service, rng: random.Random) -> str:
@@ -142,6 +148,12 @@ def _signal_one(find: Callable[[], list[int]], rng: random.Random, number: signa
                 return pid
         time.sleep(_POLL_S)
     raise NoProcessToKill(f"no process to kill came up within {COMES_BACK_S:.0f} s")
+
+
+def _has_clients(pid: int, port: int) -> bool:
+    with suppress(OSError):  # it has just ended
+        return bool(connections_of(pid, port, accepted=True))
+    return False
 
 
 def _redis_url(service: Service) -> str:

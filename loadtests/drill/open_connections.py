@@ -1,4 +1,4 @@
-"""Count the open connections to a drill's servers, from /proc/net/tcp, once a second."""
+"""Find open connections through /proc (proc(5)): of one process, or counted once a second."""
 
 import asyncio
 import re
@@ -9,6 +9,7 @@ from typing import Final, Self
 
 SAMPLE_S: Final = 1.0
 _TABLE: Final = Path("/proc/net/tcp")
+_LISTENING: Final = "0A"  # TCP_LISTEN in the column `st`
 
 
 class OpenConnections:
@@ -51,3 +52,22 @@ class OpenConnections:
         while True:
             self.count(await asyncio.to_thread(_TABLE.read_bytes))
             await asyncio.sleep(SAMPLE_S)
+
+
+def connections_of(pid: int, port: int, *, accepted: bool = False) -> frozenset[int]:
+    """Return the local ports of a process's established connections to `port`, or the remote ports of those that it
+    `accepted` at its own `port` (proc(5), net/tcp)."""
+    inodes = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            target = str(entry.readlink())
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    found = set()
+    for line in Path(f"/proc/{pid}/net/tcp").read_text("utf-8").splitlines()[1:]:
+        words = line.split()
+        here, there = (int(word.partition(":")[2], 16) for word in words[1:3])
+        server, client = (here, there) if accepted else (there, here)
+        if words[9] in inodes and server == port and words[3] != _LISTENING:
+            found.add(client)
+    return frozenset(found)

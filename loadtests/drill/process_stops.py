@@ -11,7 +11,6 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -20,6 +19,7 @@ from msgspec import Struct
 
 from engine.base import clock
 from loadtests.drill.faults import stop_mta
+from loadtests.drill.open_connections import connections_of
 from loadtests.drill.report import Check
 from loadtests.drill.send_client import Send, key_of
 from loadtests.drill.service import Service
@@ -104,22 +104,6 @@ def cause_of_copies(copies: Sequence[ArrivedCopy], stops: Iterable[ProcessStop],
         elif found is DuplicateCause.OTHER and any(stop.began - _SETTLED_S <= at <= stop.began for at in own):
             found = DuplicateCause.UNSETTLED
     return found
-
-
-def connections_of(pid: int, port: int) -> frozenset[int]:
-    """Return the local ports of a process's established connections to `port` (proc(5), net/tcp)."""
-    inodes = set()
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            target = str(entry.readlink())
-            if target.startswith("socket:["):
-                inodes.add(target[8:-1])
-    found = set()
-    for line in Path(f"/proc/{pid}/net/tcp").read_text("utf-8").splitlines()[1:]:
-        words = line.split()
-        if words[9] in inodes and int(words[2].partition(":")[2], 16) == port:
-            found.add(int(words[1].partition(":")[2], 16))
-    return frozenset(found)
 
 
 def _description(copies: Iterable[ArrivedCopy], began: float) -> str:
