@@ -44,7 +44,7 @@ REQUESTS: Final = {
     "count of a sender": f"{_LIST}/count?sender=person7@sender.test",
 }
 _DEEP: Final = "page in the middle"
-_LAST_WEEK: Final = "count of unread messages of a week"
+_HALF: Final = "count of unread messages of the newer half"
 _SQL = Queries.beside(__file__, "mailbox.sql")
 _STORE = _SQL.command("store_received")
 _COUNT = _SQL.command("count_received")
@@ -72,8 +72,8 @@ async def _measure(messages: int, progress: report.Progress) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {service.access.key}"}
         async with aiohttp.ClientSession(base, headers=headers, trust_env=False) as client:
             half = f"{_LIST}?limit=50&until={middle}"
-            week = f"{_LIST}/count?read=false&from={middle}"
-            wanted = REQUESTS | {_DEEP: half, _LAST_WEEK: week}
+            newer = f"{_LIST}/count?read=false&from={middle}"
+            wanted = REQUESTS | {_DEEP: half, _HALF: newer}
             found = {name: await _times(client, path) for name, path in wanted.items()}
             counted = orjson.loads(await _get(client, f"{_LIST}/count"))
     return {"mode": "mailbox", "messages": messages, "answer": counted, "ms": found}

@@ -1,6 +1,7 @@
 """`ops bench --reports RATE`: the time to the 202 of sends, without and with RATE late bounces a second.
 
-The bounces are genuine: each one is about a delivery of the bench, and turns it `bounced`. Both phases take turns.
+The bounces are genuine: each one is about a delivery of the bench, and turns it `bounced`. Phases take turns: sends
+without bounces, sends of the account whose mail bounces, and sends of another account.
 """
 
 import asyncio
@@ -14,15 +15,18 @@ import msgspec
 from rich.console import Console
 
 from engine.base import settings
+from engine.base.plans import Plan
 from engine.mail.return_path import key_of, return_path
 from engine.store.queries import Queries
 from loadtests.bench import figures, report
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadResult, LoadTarget, times_of
 from loadtests.bench.reports_load import BouncedDelivery, ReportsTarget
 from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
-from loadtests.bench.service import SENDER, BenchService, own_service
+from loadtests.bench.service import CAP, SENDER, BenchService, own_service
+from ops import admin
 
 GENERATOR: Final = "loadtests.bench.reports_load"
+OTHER: Final = "other-bench.test"
 SENDS_PER_S: Final = 200.0
 PHASE_S: Final = 10.0
 WITHIN: Final = 2.0
@@ -66,10 +70,15 @@ class ReportsBench(msgspec.Struct, kw_only=True):
         each = round(self.rate * PHASE_S)
         quiet: list[dict[str, float]] = []
         busy: list[dict[str, float]] = []
+        other: list[dict[str, float]] = []
         replies: list[dict[str, float]] = []
         async with own_service(given, self.progress.say, delivering=True, tls=False, rsa=True) as service:
-            async with LoadProcess(HTTP_GENERATOR, _sending(service), service.settings.state / "sends.log") as sends:
-                count = each * self.runs
+            log = service.settings.state / "sends.log"
+            async with (
+                LoadProcess(HTTP_GENERATOR, _sending(service, service.access.key, SENDER), log) as sends,
+                LoadProcess(HTTP_GENERATOR, await _other(service), log) as bystander,
+            ):
+                count = each * self.runs * 2
                 self.progress.say(f"Sending {count:,} messages that will bounce")
                 await self._send(sends, count, None)
                 target = await _target(service, count)
@@ -77,16 +86,19 @@ class ReportsBench(msgspec.Struct, kw_only=True):
                     for number in range(self.runs):
                         self.progress.say(f"Round {number + 1} of {self.runs}")
                         quiet.append(await self._paced(sends))
-                        order = LoadOrder(first=number * each, count=each, rate=self.rate, timeout_s=_PATIENCE_S)
-                        reporting = asyncio.create_task(bounces.send(order))
-                        busy.append(await self._paced(sends))
-                        replies.append(_times(await reporting))
+                        for place, (sender, found) in enumerate(((sends, busy), (bystander, other))):
+                            first = (2 * number + place) * each
+                            order = LoadOrder(first=first, count=each, rate=self.rate, timeout_s=_PATIENCE_S)
+                            reporting = asyncio.create_task(bounces.send(order))
+                            found.append(await self._paced(sender))
+                            replies.append(_times(await reporting))
                     bounced = await _until_bounced(service, count)
             deaths = service.deaths()
         ratio = _median(busy, "p99") / max(_median(quiet, "p99"), 0.001)
         return {
             "mode": "reports", "reports_per_s": self.rate, "sends_per_s": SENDS_PER_S,
             "accept_ms": _medians(quiet), "accept_ms_with_reports": _medians(busy), "p99_ratio": round(ratio, 2),
+            "accept_ms_of_another_account": _medians(other),
             "report_ms": _medians(replies), "reports": count, "bounced": bounced, "deaths": deaths,
             "checked": bounced == count and not deaths and ratio < WITHIN,
         }  # fmt: skip
@@ -100,9 +112,21 @@ class ReportsBench(msgspec.Struct, kw_only=True):
         return _times(found)
 
 
-def _sending(service: BenchService) -> LoadTarget:
+async def _other(service: BenchService) -> LoadTarget:
+    """Create another account that sends."""
+    made = await admin.create_account(
+        service.pool, name="Other", email=f"owner@{OTHER}", plan=Plan.ENTERPRISE, daily_cap=CAP, monthly_cap=CAP
+    )
+    key = await admin.create_key(
+        service.pool, service.settings, account=made["accountId"], name="Other", scopes=["all"]
+    )
+    await admin.add_domain(service.pool, service.settings, account=made["accountId"], name=OTHER, verified=True)
+    return _sending(service, key["apiKey"], f"shop@{OTHER}")
+
+
+def _sending(service: BenchService, key: str, sender: str) -> LoadTarget:
     return LoadTarget(
-        host=service.settings.api_host, port=service.settings.api_port, key=service.access.key, sender=SENDER,
+        host=service.settings.api_host, port=service.settings.api_port, key=key, sender=sender,
         domains=10, connections=SENDING, folder=str(service.settings.state),
     )  # fmt: skip
 

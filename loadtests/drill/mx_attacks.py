@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -34,7 +34,7 @@ class AttackTarget(Struct, frozen=True):
     recipient: str
 
 
-Attack = Callable[[AttackTarget], Awaitable[str]]
+Attack = Callable[[AttackTarget], Coroutine[Any, Any, str]]
 
 
 class RawSession:

@@ -41,7 +41,7 @@ SETTINGS: Final = FEW | {"MX_SESSIONS": "3000", "MX_SESSIONS_EACH": "3000"}
 _OPENING: Final = 100  # connections opened at a time
 _GENERATOR: Final = "loadtests.bench.inbound_load"
 _WARM_UP: Final = 200
-_PER_S: Final = {  # attacks a second: bounded, so that the machine itself is not full
+_PER_S: Final[dict[Attack, float]] = {  # attacks a second: bounded, so that the machine itself is not full
     attacks.false_end: 30.0,
     attacks.bare_line_feeds: 30.0,
     attacks.many_recipients: 2.0,
@@ -79,9 +79,9 @@ class HostileClients:
 
     async def quiet(self, name: str, seconds: float = PHASE_S) -> HostilePhase:
         """Measure the bystander without an attack."""
-        phase = HostilePhase(name=name, **await self._measured(seconds))
-        self.phases.append(phase)
-        return phase
+        times = await self._measured(seconds)
+        self.phases.append(HostilePhase(name=name, p50_ms=times["p50_ms"], p99_ms=times["p99_ms"]))
+        return self.phases[-1]
 
     async def attacked(self, attack: Attack) -> None:
         """Measure the bystander while attacks come at their rate."""
@@ -126,7 +126,7 @@ class HostileClients:
             phase.p50_ms, phase.p99_ms = times["p50_ms"], times["p99_ms"]
             if best is not None:
                 phase.wrong, phase.attacks = best.wrong + phase.wrong, best.attacks + phase.attacks
-                phase.p50_ms, phase.p99_ms = min((phase.p50_ms, phase.p99_ms), (best.p50_ms, best.p99_ms), key=_p99)
+                phase.p50_ms, phase.p99_ms = min((phase.p50_ms, phase.p99_ms), (best.p50_ms, best.p99_ms), key=_second)
             best, phase.tries = phase, number
             if phase.p99_ms < WITHIN * self.phases[0].p99_ms:
                 break
@@ -172,8 +172,8 @@ async def _play(service: Service, _order: DrillOrder) -> DrillReport:
     ) as one:
         clients = HostileClients(service, one, target)
         await clients.quiet("warm-up", _WARM_UP / RATE)
-        clients.phases.clear()
-        await clients.quiet("baseline")
+        first, second = await clients.quiet("baseline"), await clients.quiet("baseline")
+        clients.phases[:] = [min(first, second, key=lambda one: one.p99_ms)]
         for attack in _PER_S:
             await clients.attacked(attack)
         before_mb = clients.resident_mb()
@@ -247,7 +247,7 @@ def _ms(seconds: Sequence[float]) -> list[float]:
     return [one * 1_000 for one in seconds]
 
 
-def _p99(times: tuple[float, float]) -> float:
+def _second(times: tuple[float, float]) -> float:
     return times[1]
 
 

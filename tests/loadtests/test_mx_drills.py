@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from engine.base.settings import HostPort
+from engine.base.settings import SocketAddress
 from engine.flows.receiving.types import AttachmentScan, ReceivedEnvelope
 from loadtests.drill.mailbox_reconciliation import MailboxFindings, checks_of
 from loadtests.drill.mock_scanners import SCORE, MockClamd, MockRspamd, ScannerMode
@@ -22,10 +22,10 @@ EXACT = {"messages": 1, "events": 1, "counted": 1, "used": 1, "orphans": 0}
 
 
 @pytest.fixture
-async def clamd() -> AsyncIterator[tuple[MockClamd, HostPort]]:
+async def clamd() -> AsyncIterator[tuple[MockClamd, SocketAddress]]:
     port = reserve_port()
     async with MockClamd(port) as started:
-        yield started, HostPort("127.0.0.1", port)
+        yield started, SocketAddress("127.0.0.1", port)
 
 
 def test_a_repeated_message_has_the_same_bytes() -> None:
@@ -41,7 +41,7 @@ def test_every_line_of_a_message_can_be_sent_as_it_is() -> None:
         assert content.count(b"\r\n") == content.count(b"\n") == content.count(b"\r")
 
 
-async def test_the_clamd_peer_gives_verdicts_and_remembers_them(clamd: tuple[MockClamd, HostPort]) -> None:
+async def test_the_clamd_peer_gives_verdicts_and_remembers_them(clamd: tuple[MockClamd, SocketAddress]) -> None:
     peer, address = clamd
 
     assert (await scan_stream(address, b"harmless")).scan is AttachmentScan.CLEAN
@@ -50,7 +50,7 @@ async def test_the_clamd_peer_gives_verdicts_and_remembers_them(clamd: tuple[Moc
 
 
 @pytest.mark.parametrize("mode", [ScannerMode.GARBAGE, ScannerMode.CLOSING, ScannerMode.AWAY])
-async def test_a_failing_clamd_peer_gives_no_verdict(clamd: tuple[MockClamd, HostPort], mode: ScannerMode) -> None:
+async def test_a_failing_clamd_peer_gives_no_verdict(clamd: tuple[MockClamd, SocketAddress], mode: ScannerMode) -> None:
     peer, address = clamd
     await peer.change(mode)
 
@@ -59,7 +59,7 @@ async def test_a_failing_clamd_peer_gives_no_verdict(clamd: tuple[MockClamd, Hos
     assert not peer.scanned
 
 
-async def test_a_hanging_clamd_peer_does_not_answer(clamd: tuple[MockClamd, HostPort]) -> None:
+async def test_a_hanging_clamd_peer_does_not_answer(clamd: tuple[MockClamd, SocketAddress]) -> None:
     peer, address = clamd
     await peer.change(ScannerMode.HANGING)
 
