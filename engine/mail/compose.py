@@ -29,8 +29,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """The content of a message to compose. Bcc recipients are not part of it: they exist in the envelope only.
 
     `message_id` has no angle brackets; `date` is aware; `headers` are the customer's own fields, whose names have been
-    checked; `list_unsubscribe` is a checked ASCII value `<https://…>, <mailto:…>`. `feedback` is a complete field
-    Feedback-ID, or "".
+    checked; `list_unsubscribe` is a checked ASCII value `<https://…>, <mailto:…>`. `feedback` holds the complete fields
+    Feedback-ID, CFBL-Address and CFBL-Feedback-ID, or some of them, or "".
     """
 
     message_id: str
@@ -66,7 +66,7 @@ def compose(draft: Draft) -> Composed:
     """Compose a draft (RFC 5322): CRLF only, no NUL, lines of at most 998 octets, 7-bit unless `smtputf8`.
 
     Fields come in the order From, To, Cc, Reply-To, Subject, Date, Message-ID, the customer's own, List-Unsubscribe,
-    Feedback-ID, MIME-Version, Content-*. Raises BadDraft.
+    Feedback-ID, CFBL-*, MIME-Version, Content-*. Raises BadDraft.
     """
     _check(draft)
     try:

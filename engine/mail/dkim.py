@@ -41,8 +41,9 @@ _OVERSIGNED: Final = (
 )  # fmt: skip
 # Signed as often as they occur: they may repeat, or another server may legitimately add one.
 _SIGNED: Final = (
-    b"List-Help", b"List-Subscribe", b"List-Post", b"List-Owner", b"List-Archive", b"CFBL-Address", b"Auto-Submitted",
-    b"Precedence", b"Importance", b"Priority", b"X-Priority", b"Content-Language", b"Comments", b"Keywords",
+    b"List-Help", b"List-Subscribe", b"List-Post", b"List-Owner", b"List-Archive", b"CFBL-Address",
+    b"CFBL-Feedback-ID", b"Auto-Submitted", b"Precedence", b"Importance", b"Priority", b"X-Priority",
+    b"Content-Language", b"Comments", b"Keywords",
     b"Resent-From", b"Resent-Sender", b"Resent-To", b"Resent-Cc", b"Resent-Date", b"Resent-Message-ID",
 )  # fmt: skip
 

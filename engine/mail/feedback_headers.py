@@ -13,7 +13,7 @@ from uuid import UUID
 
 from engine.base.ids import base32
 from engine.mail.headers import text_field
-from engine.mail.return_path import ReturnPathOrigin, origin
+from engine.mail.return_path import SHARED, ReturnPathOrigin, origin, return_path
 
 # support.google.com/a/answer/6254652: up to three fields of the sender's choice, then the SenderId of 5 to 15
 # characters, which must be unique and stay the same.
@@ -50,6 +50,20 @@ def feedback_field(key: bytes, account: UUID, template: str, stream: str, domain
     return text_field("Feedback-ID", feedback_id((template, stream, domain), sender_id(key, account)))
 
 
+def cfbl_fields(key: bytes, message_id: UUID, host: str) -> str:
+    """Return the fields CFBL-Address and CFBL-Feedback-ID of a message, which ask for complaints at `fbl@` of `host`.
+
+    `key`: of the return paths. `host`: the return-path host of the sending domain, thus below it.
+    """
+    token = cfbl_feedback_id(return_path(key, message_id, SHARED, host))
+    return f"{_address_field(host)}CFBL-Feedback-ID: {token}\r\n"
+
+
+@lru_cache(maxsize=8_192)
+def _address_field(host: str) -> str:
+    return text_field("CFBL-Address", cfbl_address(f"fbl@{host}"))
+
+
 def cfbl_address(address: str) -> str:
     """Return the value of CFBL-Address, which asks for complaints in ARF at `address` (RFC 9477 4.1).
 
@@ -58,12 +72,12 @@ def cfbl_address(address: str) -> str:
     return f"{address}; report=arf"
 
 
-def cfbl_feedback_id(return_path: str) -> str:
-    """Return the value of CFBL-Feedback-ID (RFC 9477 4.2): the token of the recipient's return path.
+def cfbl_feedback_id(path: str) -> str:
+    """Return the value of CFBL-Feedback-ID (RFC 9477 4.2): the token of the return path `path`.
 
     A report that leaves out everything else still leads back to the message; a made-up value does not.
     """
-    return return_path.partition("@")[0].partition("+")[2]
+    return path.partition("@")[0].partition("+")[2]
 
 
 def cfbl_origin(key: bytes, value: str) -> ReturnPathOrigin | None:

@@ -30,6 +30,7 @@ _SINGLE: Final = frozenset({
     b"content-type", b"content-transfer-encoding", b"content-disposition",
 })  # fmt: skip
 _COMPLETED: Final = frozenset({b"date", b"message-id"})
+_CFBL: Final = frozenset({b"cfbl-address", b"cfbl-feedback-id"})
 _specials = re.compile(r'[()<>\[\]:;@\\,"]').search
 _plain_address = re.compile(rb"\s*<?([A-Za-z0-9._+-]+@[A-Za-z0-9.-]+)>?\s*").fullmatch
 
@@ -137,12 +138,14 @@ def read(octets: bytes, *, smtputf8: bool) -> Mail:
     return Mail(kept, kept_fields, _sender(header), options, not in_ascii)
 
 
-def complete(mail: Mail, *, message_id: str, at: datetime, received: str = "", feedback: str = "") -> bytes:
-    """Return the message to store: `received`, then `Date`, `Message-ID` and `feedback` if missing, then the client's
-    message.
+def complete(
+    mail: Mail, *, message_id: str, at: datetime, received: str = "", feedback: str = "", cfbl: str = ""
+) -> bytes:
+    """Return the message to store: `received`, then the missing ones of `Date`, `Message-ID`, `feedback` and `cfbl`,
+    then the client's message.
 
-    `received` and `feedback` (Feedback-ID) are complete fields or "". `message_id` has no angle brackets, and `at` is
-    aware.
+    `received`, `feedback` (Feedback-ID) and `cfbl` (CFBL-Address, CFBL-Feedback-ID) are complete fields or "".
+    `message_id` has no angle brackets, and `at` is aware.
     """
     present = {field.name for field in mail.header}
     before = received
@@ -152,6 +155,8 @@ def complete(mail: Mail, *, message_id: str, at: datetime, received: str = "", f
         before += f"Message-ID: <{message_id}>\r\n"
     if b"feedback-id" not in present:
         before += feedback
+    if present.isdisjoint(_CFBL):
+        before += cfbl
     return before.encode() + mail.kept if before else mail.kept
 
 

@@ -40,6 +40,7 @@ def prepare(
     content: Content | None = None,
     timing: Timing | None = None,
     feedback_key: bytes | None = None,
+    cfbl: str = "",
 ) -> Prepared:
     rules.check_shape(one)
     return rules.prepare(
@@ -53,6 +54,7 @@ def prepare(
         at=AT,
         max_bytes=max_bytes,
         feedback_key=feedback_key,
+        cfbl=cfbl,
     )
 
 
@@ -89,6 +91,16 @@ def test_mail_carries_one_feedback_id_of_template_stream_and_domain() -> None:
     assert b"Feedback-ID" not in prepare(request()).mime
     own = prepare(request(headers={"feedback-id": "mine"}), feedback_key=b"k").mime
     assert message_from_bytes(own, policy=SMTP).get_all("Feedback-ID") == ["mine"]
+
+
+@pytest.mark.parametrize("own", ["CFBL-Address", "cfbl-feedback-id"])
+def test_a_customers_own_cfbl_field_replaces_both_of_ours(own: str) -> None:
+    cfbl = "CFBL-Address: fbl@bounce.shop.test; report=arf\r\nCFBL-Feedback-ID: token\r\n"
+
+    assert cfbl.encode() in prepare(request(), cfbl=cfbl).mime
+    mime = prepare(request(headers={own: "mine"}), cfbl=cfbl).mime
+    assert cfbl.encode() not in mime
+    assert mime.lower().count(b"cfbl-") == 1
 
 
 @pytest.mark.parametrize("name", sorted(rules.OWNED_HEADERS))

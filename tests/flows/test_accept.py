@@ -202,7 +202,7 @@ async def test_what_was_verified_or_opened_elsewhere_a_moment_ago_can_be_used(
 async def test_a_refused_batch_asks_the_tables_once(door: Process, pool: asyncpg.Pool) -> None:
     account, load, asked = await make_account(pool), door.acceptor.domains._load, []
 
-    async def counted(of: UUID) -> dict[str, str]:
+    async def counted(of: UUID) -> dict[str, str | None]:
         asked.append(of)
         return await load(of)
 

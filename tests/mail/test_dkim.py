@@ -233,7 +233,10 @@ ONCE = (
     "Content-Description", "List-Id", "List-Unsubscribe", "List-Unsubscribe-Post", "Feedback-ID",
     "Disposition-Notification-To",
 )  # fmt: skip
-REPEATABLE = ("List-Post", "List-Help", "CFBL-Address", "Auto-Submitted", "X-Priority", "Comments", "Resent-From")
+REPEATABLE = (
+    "List-Post", "List-Help", "CFBL-Address", "CFBL-Feedback-ID", "Auto-Submitted", "X-Priority", "Comments",
+    "Resent-From",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("field", ONCE)

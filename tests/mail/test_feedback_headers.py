@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from engine.mail import feedback_headers
-from engine.mail.return_path import ReturnPathOrigin, return_path
+from engine.mail.return_path import SHARED, ReturnPathOrigin, return_path
 
 KEY = b"k" * 32
 ACCOUNT = UUID("01900000-0000-7000-8000-000000000001")
@@ -42,6 +42,16 @@ def test_a_fifth_field_is_refused() -> None:
 
 def test_cfbl_address_asks_for_arf() -> None:
     assert feedback_headers.cfbl_address("fbl@bounce.example.com") == "fbl@bounce.example.com; report=arf"
+
+
+def test_cfbl_fields_lead_back_to_the_message() -> None:
+    fields = feedback_headers.cfbl_fields(KEY, MESSAGE, "bounce.example.com")
+    address, token, _ = fields.split("\r\n")
+
+    assert address == "CFBL-Address: fbl@bounce.example.com; report=arf"
+    assert feedback_headers.cfbl_origin(KEY, token.partition(": ")[2]) == ReturnPathOrigin(MESSAGE, SHARED)
+    long = feedback_headers.cfbl_fields(KEY, MESSAGE, ".".join(["x" * 60] * 4))
+    assert max(map(len, long.split("\r\n"))) < 998
 
 
 def test_cfbl_feedback_id_leads_back_to_the_recipient_and_a_forged_one_nowhere() -> None:

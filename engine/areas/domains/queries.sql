@@ -1,6 +1,9 @@
 -- name: domain_names
--- Read names and statuses of the domains of account $1.
-SELECT name, status FROM domains WHERE account_id = $1 AND deleted_at IS NULL;
+-- Read names, statuses and verified return-path hosts of the domains of account $1.
+SELECT name, status,
+       CASE WHEN return_path = 'verified' AND status = 'verified' THEN return_path_label || '.' || name END
+           AS return_path_host
+FROM domains WHERE account_id = $1 AND deleted_at IS NULL;
 
 -- name: list_domains
 -- List domains of account $1 with ids below $2 (null: from the newest) and names $4 (null: all), newest first, at most $3.

@@ -43,10 +43,14 @@ class DomainRow(Struct):
 
 
 class DomainName(Struct, frozen=True):
-    """Hold name and status of a domain, for acceptance."""
+    """Hold name and status of a domain and the host of its return paths, for acceptance.
+
+    `return_path_host` is None where its mail has the service's return paths.
+    """
 
     name: str
     status: str
+    return_path_host: str | None
 
 
 class SendingIdentity(Struct, frozen=True):

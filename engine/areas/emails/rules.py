@@ -80,13 +80,14 @@ def prepare(
     at: datetime,
     max_bytes: int,
     feedback_key: bytes | None = None,
+    cfbl: str = "",
     resent_from: UUID | None = None,
     answers: UUID | None = None,
 ) -> Prepared:
     """Check the request and compose its message; raise the Refusal of the first check that fails.
 
     `content` and `timing` come from `content_of` (or a template) and `timing_of`, after `check_shape`. The Date header
-    of a scheduled message is the time at which it is sent.
+    of a scheduled message is the time at which it is sent. `cfbl`: the fields of `feedback_headers.cfbl_fields`, or "".
     """
     recipients = recipients_of(request)
     headers = checked_headers(request)
@@ -109,7 +110,7 @@ def prepare(
             headers=tuple(headers.values()),
             list_unsubscribe=unsubscribe,
             one_click=one_click,
-            feedback=_feedback(request, sender, content, headers, account_id, feedback_key),
+            feedback=_feedback(request, sender, content, headers, account_id, feedback_key) + _cfbl(headers, cfbl),
             attachments=tuple(attachments),
         )
     )
@@ -156,6 +157,11 @@ def _feedback(
     if key is None or "feedback-id" in headers:
         return ""
     return feedback_field(key, account, content.template or "", stream_of(request), sender.domain)
+
+
+def _cfbl(headers: Mapping[str, tuple[str, str]], cfbl: str) -> str:
+    """Return the fields CFBL-Address and CFBL-Feedback-ID, "" if the customer set one of them."""
+    return "" if "cfbl-address" in headers or "cfbl-feedback-id" in headers else cfbl
 
 
 def _composed(draft: Draft) -> Composed:

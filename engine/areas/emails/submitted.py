@@ -109,6 +109,7 @@ def prepare(
     max_bytes: int,
     source: str = "smtp",
     feedback_key: bytes | None = None,
+    cfbl: str = "",
     resent_from: UUID | None = None,
     answers: UUID | None = None,
 ) -> Prepared:
@@ -128,6 +129,7 @@ def prepare(
         feedback=""
         if feedback_key is None
         else feedback_field(feedback_key, account_id, "", submitted.stream, found.sender.domain),
+        cfbl=cfbl,
     )
     reply_to = found.text(b"reply-to")
     return Prepared(

@@ -39,6 +39,8 @@ from engine.flows.sending import accepted_rows
 from engine.flows.sending.accept_store import BatchResult, OutcomeUnknown, Storer, goes_now, is_stored, replays_of
 from engine.flows.sending.admission import Decision, Pending, replayed
 from engine.ledger.quota_usage import Ceiling
+from engine.mail.feedback_headers import cfbl_fields
+from engine.mail.return_path import key_of
 from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.caches import Cache
@@ -77,6 +79,7 @@ class Acceptor:
         self._settings = settings
         self._on_flush = on_flush
         self._feedback_key = None if settings.key_pepper is None else derived(settings.key_pepper, "feedback id")
+        self._path_key = None if settings.key_pepper is None else key_of(settings.key_pepper)
         self._ceiling = Ceiling(settings.platform_daily_ceiling)
         self._storer = Storer(
             self._ceiling,
@@ -86,7 +89,7 @@ class Acceptor:
         )
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
         self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
-        self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains, by_account=True)
+        self.domains: Cache[UUID, dict[str, str | None]] = Cache("domains", self._load_domains, by_account=True)
         self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams, by_account=True)
         self.templates = TemplateCache(pool)
         self._splits = Splits(pool)
@@ -177,7 +180,7 @@ class Acceptor:
 
     async def _prepare(self, request: SendRequest, origin: Origin, reread: set[str]) -> Prepared:
         sender = rules.sender_of(request)
-        await self._check_origin(origin, sender.domain, rules.stream_of(request), reread)
+        host = await self._checked_origin(origin, sender.domain, rules.stream_of(request), reread)
         rules.check_shape(request)
         at = clock.now()
         timing = rules.timing_of(request.scheduled_at, request.deliver_by, at, give_up_s=self._settings.give_up_s)
@@ -185,15 +188,15 @@ class Acceptor:
         size_bytes = rules.composing_bytes(request)
         if content.template is not None:
             size_bytes += len(content.text or "") + len(content.html or "")
-        facts = self._facts(origin, at)
+        facts = self._facts(origin, host, at)
         return await _run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, **facts))
 
     async def _prepare_submitted(self, submitted: Submitted, origin: Origin) -> Prepared:
-        await self._check_origin(origin, submitted.sender.domain, submitted.stream, set())
+        host = await self._checked_origin(origin, submitted.sender.domain, submitted.stream, set())
         at = clock.now()
         give_up_s = self._settings.give_up_s
         timing = rules.timing_of(submitted.scheduled_at, submitted.deliver_by, at, give_up_s=give_up_s)
-        facts = self._facts(origin, at)
+        facts = self._facts(origin, host, at)
         return await _run_sized(submitted.size_bytes, partial(prepare_submitted, submitted, timing, **facts))
 
     async def _prepare_all(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Prepared | Refusal]:
@@ -221,8 +224,8 @@ class Acceptor:
             prepared.append(message)
         return prepared
 
-    async def _check_origin(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> None:
-        """Check that the key's restrictions and the account allow this domain and stream; raises a Refusal.
+    async def _checked_origin(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> str | None:
+        """Return the domain's own return-path host; raise a Refusal if the key or the account forbids domain or stream.
 
         A refusal is decided on the tables, not on the cache, so that a domain verified or a stream created in another
         process is usable at once. `reread` bounds this to one read of each table per request, however many messages it
@@ -231,7 +234,7 @@ class Acceptor:
         if origin.reach is not None:
             origin.reach.check(domain, stream)
         account = origin.account_id
-        if not await _fits_cached(self.domains, account, lambda known: known.get(domain) == "verified", reread):
+        if not await _fits_cached(self.domains, account, lambda known: domain in known, reread):
             raise Refusal(
                 ErrorType.DOMAIN_NOT_VERIFIED,
                 f"{domain} is not a verified sending domain of this account. Add and verify it first.",
@@ -239,6 +242,7 @@ class Acceptor:
             )
         if not await _fits_cached(self.streams, account, lambda known: stream in known, reread):
             raise invalid("stream", f"There is no stream named {stream!r} on this account.")
+        return (await self.domains.get(account)).get(domain)
 
     async def _content(self, request: SendRequest, origin: Origin) -> Content:
         if request.template is None:
@@ -250,14 +254,16 @@ class Acceptor:
         rendered = template_rules.render(version, request.variables or {}, subject=request.subject)
         return Content(rendered.subject, rendered.text, rendered.html, version.slug, version.version)
 
-    def _facts(self, origin: Origin, at: datetime) -> dict[str, Any]:
+    def _facts(self, origin: Origin, host: str | None, at: datetime) -> dict[str, Any]:
+        message_id = ids.uuid7()
         return {
             "account_id": origin.account_id,
-            "message_id": ids.uuid7(),
+            "message_id": message_id,
             "source": origin.source,
             "at": at,
             "max_bytes": self._settings.max_message_bytes,
             "feedback_key": self._feedback_key,
+            "cfbl": cfbl_fields(self._path_key, message_id, host) if host and self._path_key else "",
             "resent_from": origin.resent_from,
             "answers": origin.answers,
         }
@@ -327,8 +333,10 @@ class Acceptor:
             await asyncio.sleep(RECHECK_PAUSE_S)
         return False
 
-    async def _load_domains(self, account: UUID) -> dict[str, str]:
-        return {row.name: row.status for row in await domains.NAMES.fetch(self._pool, account)}
+    async def _load_domains(self, account: UUID) -> dict[str, str | None]:
+        """Return the verified domains of an account, each with its own return-path host."""
+        known = await domains.NAMES.fetch(self._pool, account)
+        return {row.name: row.return_path_host for row in known if row.status == "verified"}
 
     async def _load_streams(self, account: UUID) -> frozenset[str]:
         return frozenset(row.slug for row in await streams.LIST.fetch(self._pool, account))

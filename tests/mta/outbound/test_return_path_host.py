@@ -1,14 +1,19 @@
 """Return paths under the customer's own domain: in use while the record is found, given up when it is gone."""
 
 import asyncio
+from email import message_from_bytes
+from email.policy import SMTP
 from typing import Any
 
+import dkim
 import pytest
 
 from engine.areas.domains.service import change_domain
 from engine.areas.domains.types import DomainRow
 from engine.base import ids
 from engine.base.errors import Refusal
+from engine.mail import return_path
+from engine.mail.feedback_headers import cfbl_origin
 from tests.harness.domains import RETURN_PATH, Place
 from tests.harness.outbound import World
 
@@ -31,6 +36,17 @@ async def path_of(here: World, domain: DomainRow, to: str) -> str:
     await here.send(to, **fields)
     await here.until(lambda: any(to in one.recipients for one in here.sink.messages))
     return str(next(one.sender for one in here.sink.messages if to in one.recipients)).rpartition("@")[2]
+
+
+def content_of(here: World, to: str) -> bytes:
+    """The message that arrived for an address."""
+    return next(one.content for one in here.sink.messages if to in one.recipients)
+
+
+def cfbl_of(here: World, to: str) -> list[str]:
+    """The values of CFBL-Address and CFBL-Feedback-ID with which mail arrived."""
+    fields = message_from_bytes(content_of(here, to), policy=SMTP)
+    return [str(fields[name]) for name in ("CFBL-Address", "CFBL-Feedback-ID") if name in fields]
 
 
 async def test_a_verified_record_moves_return_paths_to_the_domain_and_a_lost_one_moves_them_back(
@@ -73,6 +89,39 @@ async def test_a_new_label_is_used_once_its_own_record_is_found(here: World, pla
     await place.publish(changed)
     assert (await place.verify(here.account, changed)).domain.return_path == "verified"
     assert "domain.updated" in await place.kinds(here.account)
+
+
+async def test_mail_asks_for_complaints_at_its_own_return_path_host_under_a_signature(
+    here: World, place: Place
+) -> None:
+    domain = await place.add(here.account, name())
+    await place.publish(domain, "wb1")
+    await place.verify(here.account, domain)
+    await here.mta()
+    await path_of(here, domain, "a@peer.test")
+    assert not cfbl_of(here, "a@peer.test")
+
+    await place.publish(domain)
+    await place.verify(here.account, domain)
+    await asyncio.sleep(WITHIN_S)
+    host = await path_of(here, domain, "b@peer.test")
+    address, token = cfbl_of(here, "b@peer.test")
+
+    assert (host, address) == (f"bounce.{domain.name}", f"fbl@{host}; report=arf")
+    assert here.settings.key_pepper is not None
+    found = cfbl_origin(return_path.key_of(here.settings.key_pepper), token)
+    assert found is not None
+    assert (
+        await here.pool.fetchval("SELECT account_id FROM messages WHERE id = $1", found.message_id) == here.account.id
+    )
+    wanted = {one.host: one.value for one in await place.wanted(domain) if one.type == "TXT"}
+    mime = content_of(here, "b@peer.test")
+    for mail, verifies in (
+        (mime, True),
+        (mime.replace(b"fbl@", b"spy@"), False),
+        (mime.replace(b"k-ID: ", b"k-ID: 0"), False),
+    ):
+        assert dkim.DKIM(mail).verify(dnsfunc=lambda at, timeout: wanted[at.decode().rstrip(".")].encode()) is verifies
 
 
 @pytest.mark.parametrize("label", ["", "a.b", "-a", "a_b", "mta-sts", "x" * 64, "bücher"])
