@@ -22,6 +22,7 @@ from engine.flows.receiving.types import AttachmentScan
 from engine.mail import arc_seal
 from engine.mail import dkim as own_dkim
 from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts, results_text
+from engine.mail.received import summarise
 from tests.conftest import NewDatabase
 from tests.harness import received_mail
 from tests.harness.accounts import set_status
@@ -31,7 +32,8 @@ from tests.harness.received_mail import ClaimedAddress, claim, messages_of, rece
 from tests.mta.inbound.authentication import signing
 
 MANY_RECEIVED = "Received: from a.test by b.test; Sun, 22 Nov 2026 12:00:00 +0000\r\n" * 40
-VERDICTS = AuthenticationVerdicts(*[AuthenticationVerdict("none")] * 4)
+NONE = AuthenticationVerdict("none")
+VERDICTS = AuthenticationVerdicts(NONE, NONE, NONE, NONE)
 
 
 @pytest.fixture
@@ -233,7 +235,7 @@ async def test_mail_in_the_services_name_needs_dmarc(here: World, forwarder: For
         received_mail.PASSED, dmarc=AuthenticationVerdict("fail", here.settings.mail_host)
     )
     await Receiver(here.pool, here.settings).receive(
-        received_mail.envelope(address.recipient()), raw, received_mail.summarise(raw), octets_verdicts, scanned()
+        received_mail.envelope(address.recipient()), raw, summarise(raw), octets_verdicts, scanned()
     )
     assert await kept(here, forwarder) == "forged_sender"
 
