@@ -18,7 +18,7 @@ import asyncpg
 import structlog
 import uvloop
 
-from engine.base import logs, scheduling
+from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, WakeListener, WokenShards
 from engine.flows.sending.settle import DeliveryAttempt, Settler
@@ -65,7 +65,6 @@ def main() -> None:
         raise SystemExit(str(error)) from None
     logs.configure(name, settings.log_level, settings.state)
     give_way()
-    scheduling.yield_to_running()
     try:
         uvloop.run(run(settings, name))
     except MigrationError as error:
