@@ -12,7 +12,6 @@ import binascii
 import ssl
 from abc import abstractmethod
 from base64 import b64decode, b64encode
-from functools import cache
 from typing import Any, Final, cast
 
 import structlog
@@ -382,10 +381,15 @@ class AiosmtpdSession(SMTP):
             self.loop.call_later(CLOSE_S, wire.abort)
 
 
-@cache
 def _attributes(session: type, prefix: str) -> list[str]:
-    """Return the names of the attributes of a class that begin with `prefix`."""
-    return [name for name in dir(session) if name.startswith(prefix)]
+    """Return the names of the attributes of a class that begin with `prefix`; computed once for each class."""
+    known = _known_attributes.get((session, prefix))
+    if known is None:
+        known = _known_attributes[session, prefix] = [name for name in dir(session) if name.startswith(prefix)]
+    return known
+
+
+_known_attributes: Final[dict[tuple[type, str], list[str]]] = {}
 
 
 def _max_answer(_line: bytes) -> int:
