@@ -14,7 +14,7 @@ import asyncpg
 import orjson
 import pytest
 
-from engine.areas.analytics import rules
+from engine.areas.analytics import dmarc, rules
 from engine.areas.domains import reports as report_addresses
 from engine.areas.domains import service as domains
 from engine.areas.reports.types import ReportPurpose
@@ -134,10 +134,33 @@ async def test_a_report_shows_up_by_source_with_its_sums(
     assert found["data"][0] == {
         "sourceIp": "192.0.2.1", "messages": 10, "aligned": 10, "alignmentRate": 1.0, "spfAligned": 3,
         "dkimAligned": 10, "none": 10, "quarantine": 0, "reject": 0, "headerFrom": [account.domain], "ours": False,
+        "failedStreams": [],
     }  # fmt: skip
     today = clock.now().date()
     assert found["from"] == f"{today - timedelta(days=29)}T00:00:00.000Z"
     assert found["until"] == f"{today + timedelta(days=1)}T00:00:00.000Z"
+
+
+async def test_failures_of_a_source_name_the_streams_of_their_domain_and_day(
+    pool: asyncpg.Pool, settings: Settings
+) -> None:
+    account, at = await make_account(pool), clock.now() - timedelta(days=1)
+    await come(pool, settings, account, attached(dmarc_xml(account.domain, begin=at), "text/xml"))
+    await pool.executemany(
+        "INSERT INTO delivery_groups (account_id, tag, day, domain, stream, from_domain, deliveries, delivered,"
+        " bounced, failed, complained) VALUES ($1, '', $2, 'people.test', $3, $4, 1, 1, 0, 0, 0)",
+        [
+            (account.id, at.date(), "news", account.domain),
+            (account.id, at.date(), "alerts", account.domain),
+            (account.id, at.date(), "foreign", "other.test"),
+            (account.id, at.date() - timedelta(days=1), "earlier", account.domain),
+        ],
+    )
+    found = await dmarc.failed_streams(
+        pool, account.id, rules.period(7, clock.now()), ips=["192.0.2.1", "2001:db8::5"], domain=None, names=None
+    )
+
+    assert found == {"2001:db8::5": ["alerts", "news"]}, "every message from 192.0.2.1 passed"
 
 
 async def test_a_report_counts_once_per_reporter_id_and_begin(api: Api, pool: asyncpg.Pool, settings: Settings) -> None:

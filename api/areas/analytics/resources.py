@@ -109,6 +109,8 @@ async def read_dmarc(call: Call) -> DmarcSummary:
     sources = await dmarc.sources(pool, call.account_id, wanted, domain=domain, names=names)
     totals = await dmarc.totals(pool, call.account_id, wanted, domain=domain, names=names)
     ours = {ip_address(one.ip) for one in call.settings.source_ips}
+    own = [one.source_ip for one in sources if ip_address(one.source_ip) in ours]
+    streams = await dmarc.failed_streams(pool, call.account_id, wanted, ips=own, domain=domain, names=names)
     since, until = bounds(wanted)
     return DmarcSummary(
         days=query.days,
@@ -123,7 +125,8 @@ async def read_dmarc(call: Call) -> DmarcSummary:
             DmarcSourceRow(
                 source_ip=one.source_ip,
                 header_from=one.header_from,
-                ours=ip_address(one.source_ip) in ours,
+                ours=one.source_ip in own,
+                failed_streams=streams.get(one.source_ip, []),
                 **_counts(one),
             )
             for one in sources

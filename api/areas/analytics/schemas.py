@@ -83,11 +83,16 @@ class DmarcCounts(Struct, rename="camel", kw_only=True):
 
 
 class DmarcSourceRow(DmarcCounts, rename="camel", kw_only=True):
-    """The messages from one IP address. `ours`: it is an address that this service sends from."""
+    """The messages from one IP address. `ours`: it is an address that this service sends from.
+
+    `failedStreams`: where messages from such an address failed DMARC, the streams on which their From domains sent on
+    the days of the failures; reports themselves name no stream.
+    """
 
     source_ip: str
     header_from: Annotated[list[str], Meta(description="The From domains, at most 20")]
     ours: bool
+    failed_streams: Annotated[list[str], Meta(description="Streams, at most 20; empty unless `ours`")]
 
 
 class DmarcOthers(DmarcCounts, rename="camel", kw_only=True):

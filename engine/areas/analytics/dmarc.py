@@ -6,7 +6,7 @@ from itertools import islice
 from uuid import UUID
 
 from engine.areas.analytics import rules
-from engine.areas.analytics.types import DmarcSource, DmarcTotals, Period, ReportedDomain
+from engine.areas.analytics.types import DmarcSource, DmarcTotals, FailedStreams, Period, ReportedDomain
 from engine.mail.dmarc_reports import DmarcReport
 from engine.store.queries import Conn, Queries, Source, columns
 
@@ -19,6 +19,7 @@ _NAMED = _SQL.rows("domain_named", ReportedDomain)
 _ADD_REPORT = _SQL.command("add_report")
 _ADD_ROWS = _SQL.command("add_rows")
 _SOURCES = _SQL.rows("sources", DmarcSource)
+_STREAMS = _SQL.rows("failed_streams", FailedStreams)
 _TOTALS = _SQL.rows("totals", DmarcTotals)
 FORGET = (_SQL.command("forget_rows"), _SQL.command("forget_reports"))
 _NO_DATE = datetime(1970, 1, 1, tzinfo=UTC)  # of reports without a date: the report id alone tells them apart
@@ -60,6 +61,22 @@ async def sources(
 ) -> list[DmarcSource]:
     """Return the MAX_SOURCES largest sources; `names`: the domains that the caller may see (None: all)."""
     return await _SOURCES.fetch(source, account, wanted.since, wanted.until, domain, names, MAX_SOURCES)
+
+
+async def failed_streams(
+    source: Source,
+    account: UUID,
+    wanted: Period,
+    *,
+    ips: Sequence[str],
+    domain: UUID | None,
+    names: Sequence[str] | None,
+) -> dict[str, list[str]]:
+    """Return the streams by source on which its From domains sent on the days of failures; `ips`: our own sources."""
+    if not ips:
+        return {}
+    found = await _STREAMS.fetch(source, account, wanted.since, wanted.until, domain, names, list(ips))
+    return {one.source_ip: one.streams for one in found}
 
 
 async def totals(

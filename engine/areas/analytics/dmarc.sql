@@ -43,6 +43,24 @@ WHERE r.account_id = $1 AND r.day BETWEEN $2 AND $3 AND ($4::uuid IS NULL OR r.d
   AND ($5::text[] IS NULL OR d.name = ANY ($5))
 GROUP BY r.source_ip ORDER BY messages DESC, r.source_ip LIMIT $6;
 
+-- name: failed_streams
+-- Return the streams, at most 20, on which the From domains of failed messages of sources $6 sent on the days of those
+-- failures, with the conditions of `sources`.
+WITH failed AS (
+    SELECT DISTINCT r.source_ip, r.day, r.header_from
+    FROM dmarc_rows r JOIN domains d ON d.id = r.domain_id AND d.deleted_at IS NULL
+    WHERE r.account_id = $1 AND r.day BETWEEN $2 AND $3 AND ($4::uuid IS NULL OR r.domain_id = $4)
+      AND ($5::text[] IS NULL OR d.name = ANY ($5)) AND r.source_ip = ANY ($6::text[]::inet[])
+      AND NOT (r.dkim_aligned OR r.spf_aligned)
+), sent AS (
+    SELECT DISTINCT day, from_domain, stream FROM delivery_groups
+    WHERE account_id = $1 AND tag = '' AND day BETWEEN $2 AND $3
+      AND from_domain = ANY (ARRAY(SELECT header_from FROM failed))
+)
+SELECT host(failed.source_ip) AS source_ip, (array_agg(DISTINCT sent.stream ORDER BY sent.stream))[1:20] AS streams
+FROM failed JOIN sent ON sent.day = failed.day AND sent.from_domain = failed.header_from
+GROUP BY failed.source_ip;
+
 -- name: totals
 -- Sum the same rows as `sources` over all sources, and count the reports that they come from.
 SELECT count(DISTINCT r.source_ip) AS sources, coalesce(sum(r.messages), 0)::bigint AS messages,

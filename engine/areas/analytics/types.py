@@ -29,6 +29,13 @@ class DmarcSource(Struct, frozen=True):
     header_from: list[str]
 
 
+class FailedStreams(Struct, frozen=True):
+    """The streams of the From domains of a source's failed messages, on the days of the failures."""
+
+    source_ip: str
+    streams: list[str]
+
+
 class DmarcTotals(Struct, frozen=True):
     """The sums over all sources of a period."""
 
