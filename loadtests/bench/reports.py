@@ -18,7 +18,7 @@ from engine.base import settings
 from engine.base.plans import Plan
 from engine.mail.return_path import key_of, return_path
 from engine.store.queries import Queries
-from loadtests.bench import figures, report
+from loadtests.bench import figures, measure, report
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadResult, LoadTarget, times_of
 from loadtests.bench.reports_load import BouncedDelivery, ReportsTarget
 from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
@@ -71,8 +71,10 @@ class ReportsBench(msgspec.Struct, kw_only=True):
         quiet: list[dict[str, float]] = []
         busy: list[dict[str, float]] = []
         other: list[dict[str, float]] = []
+        extra: list[dict[str, float]] = []  # CPU, ms per bounce by role, beyond that of a phase without bounces
         replies: list[dict[str, float]] = []
         async with own_service(given, self.progress.say, delivering=True, tls=False, rsa=True) as service:
+            roots = measure.roots_by_role(service.pids())
             log = service.settings.state / "sends.log"
             async with (
                 LoadProcess(HTTP_GENERATOR, _sending(service, service.access.key, SENDER), log) as sends,
@@ -85,21 +87,27 @@ class ReportsBench(msgspec.Struct, kw_only=True):
                 async with LoadProcess(GENERATOR, target, service.settings.state / "reports.log") as bounces:
                     for number in range(self.runs):
                         self.progress.say(f"Round {number + 1} of {self.runs}")
+                        before = measure.sample(roots)
                         quiet.append(await self._paced(sends))
+                        between = measure.sample(roots)
                         for place, (sender, found) in enumerate(((sends, busy), (bystander, other))):
                             first = (2 * number + place) * each
                             order = LoadOrder(first=first, count=each, rate=self.rate, timeout_s=_PATIENCE_S)
                             reporting = asyncio.create_task(bounces.send(order))
                             found.append(await self._paced(sender))
                             replies.append(_times(await reporting))
+                        idle = figures.usage(before, between, 1)["cpu_ms_by_role"]
+                        both = figures.usage(between, measure.sample(roots), 2)["cpu_ms_by_role"]
+                        extra.append({role: (ms - idle.get(role, 0.0)) / each for role, ms in both.items()})
                     bounced = await _until_bounced(service, count)
             deaths = service.deaths()
         ratio = _median(busy, "p99") / max(_median(quiet, "p99"), 0.001)
         return {
             "mode": "reports", "reports_per_s": self.rate, "sends_per_s": SENDS_PER_S,
-            "accept_ms": _medians(quiet), "accept_ms_with_reports": _medians(busy), "p99_ratio": round(ratio, 2),
-            "accept_ms_of_another_account": _medians(other),
-            "report_ms": _medians(replies), "reports": count, "bounced": bounced, "deaths": deaths,
+            "accept_ms": _medians(quiet), "accept_ms_with_reports": _medians(busy),
+            "p99_ratio": round(ratio, 2), "accept_ms_of_another_account": _medians(other),
+            "report_ms": _medians(replies), "cpu_ms_per_report": _medians(extra),
+            "reports": count, "bounced": bounced, "deaths": deaths,
             "checked": bounced == count and not deaths and ratio < WITHIN,
         }  # fmt: skip
 
