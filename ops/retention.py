@@ -16,6 +16,7 @@ from engine.ledger.events import record_event
 _NAMES = {
     "accounts": "accounts",
     "messages": "messages",
+    "received": "received",
     "events": "events",
     "idempotency_keys": "idempotencyKeys",
     "figures": "figures",

@@ -13,3 +13,9 @@ SECONDS = Histogram(
     "Time from the final dot to the reply",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
 )
+
+
+def show_scans() -> None:
+    """Export 0 for failed scans at once: Prometheus' increase() misses a first failure otherwise."""
+    for scanner in ("rspamd", "clamd"):
+        SCANS.labels(scanner, "failed")

@@ -104,6 +104,7 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     services = await open_services(settings, certificate, key, name=name)
+    counters.show_scans()
     services.server.start(given)
     await services.policies.start(settings.mx_host)
     gc.freeze()  # the collector need not scan modules that stay loaded

@@ -71,7 +71,7 @@ async def incoming_mail(settings: Settings) -> list[DoctorFinding]:
     found = await _greets(settings, "incoming mail", (settings.mx_host, settings.mx_port), "mx-1")
     if settings.delivery == "live" and settings.tls_cert is None:
         mend = f"Set {variable('tls_cert')} and {variable('tls_key')}: senders that follow MTA-STS need a valid one."
-        return [found, bad("incoming mail", "STARTTLS uses a self-signed certificate", mend)]
+        return [found, bad("certificate for incoming mail", "STARTTLS uses a self-signed certificate", mend)]
     return [found]
 
 

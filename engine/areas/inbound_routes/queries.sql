@@ -83,7 +83,7 @@ WHERE r.enabled AND r.action = 'forward' AND r.forward_to IS NOT NULL;
 
 -- name: may_forward
 -- Return whether account $1 may forward received mail to address $2 now.
-SELECT :forward_allowed AS allowed FROM accounts o, (SELECT $2::text AS forward_to) r WHERE o.id = $1;
+SELECT may_forward_to($1::uuid, $2::text) AS allowed;
 
 -- name: rules_of_addresses
 -- Read the addresses $1 with the rules that apply to them and the active endpoints of their accounts.
