@@ -15,7 +15,7 @@ _SQL = Queries.beside(__file__, "inbound.sql")
 
 
 class NewestAddressRow(Struct, frozen=True):
-    """One line of the list of claimed addresses; `receives`: its domain has not moved to another account."""
+    """A line of the list of claimed addresses; `receives`: its domain has not moved to another account."""
 
     id: UUID
     account_id: UUID
@@ -29,7 +29,7 @@ class NewestAddressRow(Struct, frozen=True):
 
 
 class NewestRouteRow(Struct, frozen=True):
-    """One line of the list of inbound routes."""
+    """A line of the list of inbound routes."""
 
     id: UUID
     account_id: UUID

@@ -20,7 +20,7 @@ _SQL = Queries.beside(__file__, "received_messages.sql")
 
 
 class NewestReceivedRow(Struct, frozen=True):
-    """One line of the list of received messages."""
+    """A line of the list of received messages."""
 
     id: UUID
     account_id: UUID

@@ -61,7 +61,7 @@ EVENT = RowSet(
 
 
 class UnsealedEvent(Struct):
-    """One event that a database function numbers and hashes. `link` is what its hash covers beside the hash and number
+    """An event that a database function numbers and hashes. `link` is what its hash covers beside the hash and number
     before it: newline, time (24 characters), newline, payload. `place` counts the events of the call from 1.
     """
 

@@ -16,7 +16,7 @@ _authserv_id = re.compile(rb'[ \t\r\n]*(?:"([^"]*)"|([^\s;"]+))')
 
 
 class AuthenticationVerdict(Struct, frozen=True):
-    """One verdict: `result` is a word of RFC 8601 2.7, `domain` the domain that it is about, `detail` one line."""
+    """A verdict: `result` is a word of RFC 8601 2.7, `domain` the domain that it is about, `detail` one line."""
 
     result: str
     domain: str | None = None

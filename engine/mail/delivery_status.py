@@ -53,7 +53,7 @@ class Action(StrEnum):
 
 
 class RecipientReport(Struct, frozen=True):
-    """What a report says of one recipient.
+    """The part of a report about one recipient.
 
     `address` is the one that the sender used, as the report writes it; `final` that to which it led, where it differs.
     `diagnostic` is one printable line, without the reply code; `reply_code` is None where no SMTP reply is quoted.

@@ -29,7 +29,7 @@ class BadReport(ValueError):  # noqa: N818 - named for what was given
 
 
 class DmarcRow(NamedTuple):
-    """What rows of a report are summed by. `dkim` and `spf`: aligned with `header_from` (RFC 7489 3.1)."""
+    """The key by which rows of a report are summed. `dkim` and `spf`: aligned with `header_from` (RFC 7489 3.1)."""
 
     source_ip: str  # RFC 5952 form
     header_from: str  # lower case
@@ -39,7 +39,7 @@ class DmarcRow(NamedTuple):
 
 
 class DmarcReport(Struct, frozen=True):
-    """One aggregate report. `begin` and `end` are None if the report has no valid date.
+    """An aggregate report. `begin` and `end` are None if the report has no valid date.
 
     `counts` holds the number of messages for each different row, `rows` the number of rows read, `skipped` that of rows
     without a valid address or count.

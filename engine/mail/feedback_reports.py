@@ -49,7 +49,7 @@ class FeedbackType(StrEnum):
 
 
 class ReportedMessage(Struct, frozen=True):
-    """What leads from a complaint back to a message. Ids are without angle brackets; "" for what is not there."""
+    """The identifiers that lead from a complaint back to a message, without angle brackets; "" if one is missing."""
 
     message_id: str = ""
     feedback_id: str = ""

@@ -24,7 +24,7 @@ _NOT_A_NAME = re.compile(r"[^A-Za-z0-9.:_-]")
 
 
 class ReceiptTrace(Struct, frozen=True, kw_only=True):
-    """What trace fields say of the receipt. `delivered_to`: the claimed address that got the message."""
+    """The facts about the receipt that trace fields state. `delivered_to`: the claimed address that got the message."""
 
     host: str  # our name, also the authserv-id
     helo: str

@@ -31,7 +31,7 @@ TEXTS: Final = {
 
 
 class MailWarning(Struct, frozen=True, order=True):
-    """What is unusual about a received message; `code` is one of TEXTS."""
+    """A warning about a received message; `code` is one of TEXTS."""
 
     code: str
     text: str

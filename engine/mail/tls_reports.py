@@ -44,7 +44,7 @@ class TlsPolicyReport(Struct, frozen=True):
 
 
 class TlsReport(Struct, frozen=True):
-    """One report. `begin` and `end` are None if the report has no valid date; `skipped` counts unreadable entries."""
+    """A TLS report. `begin` and `end` are None if the report has no valid date; `skipped` counts unreadable entries."""
 
     reporter: str
     contact: str

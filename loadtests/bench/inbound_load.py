@@ -46,14 +46,14 @@ class InboundTarget(Struct, frozen=True, kw_only=True):
 
 
 class SignedMail(Struct, frozen=True):
-    """One message, ready to send."""
+    """A message, ready to send."""
 
     sender: str
     content: bytes  # dot-stuffed, with the final dot
 
 
 class BenchInboundSession:
-    """One SMTP session."""
+    """An SMTP session."""
 
     def __init__(self, target: InboundTarget, context: ssl.SSLContext | None) -> None:
         self._target = target

@@ -57,7 +57,7 @@ def run(*, rate: float, runs: int, as_json: bool) -> int:
 
 
 class ReportsBench(msgspec.Struct, kw_only=True):
-    """One measurement, and the numbers of sends so far."""
+    """A measurement, and the numbers of sends so far."""
 
     rate: float
     runs: int

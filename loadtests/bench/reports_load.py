@@ -23,7 +23,7 @@ _CONNECT_S: Final = 30.0
 
 
 class BouncedDelivery(Struct, frozen=True):
-    """One delivery that bounces: its return path and its recipient."""
+    """A delivery that bounces: its return path and its recipient."""
 
     return_path: str
     recipient: str
@@ -40,7 +40,7 @@ class ReportsTarget(Struct, frozen=True, kw_only=True):
 
 
 class ReportSession:
-    """One SMTP session, which sends the commands of a message in one write."""
+    """An SMTP session, which sends the commands of a message in one write."""
 
     def __init__(self, target: ReportsTarget) -> None:
         self._target = target

@@ -19,7 +19,7 @@ _GARBAGE: Final = b"\xff\x00HTTP/9.9 okay\r\n\r\n" + bytes(range(256))
 
 
 class ScannerMode(StrEnum):
-    """How a scanner behaves."""
+    """The simulated behaviour of a scanner."""
 
     WORKING = "working"
     HANGING = "hanging"  # reads and never answers
@@ -29,7 +29,7 @@ class ScannerMode(StrEnum):
 
 
 class MockScanner:
-    """One listening peer; use as an async context manager. `scanned`: SHA-256 of all content with a verdict."""
+    """A listening peer; use as an async context manager. `scanned`: SHA-256 of all content with a verdict."""
 
     def __init__(self, port: int) -> None:
         self.scanned: set[bytes] = set()

@@ -1,4 +1,4 @@
-"""What hostile clients do to the MX, and how it must answer; each attack returns "", or what went wrong."""
+"""Attack the MX as hostile clients do, and check its answers; each attack returns "", or what went wrong."""
 
 import asyncio
 from collections import Counter

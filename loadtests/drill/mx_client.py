@@ -29,7 +29,7 @@ _HANG_UP_S: Final = (0.0, 0.02)  # around the time that a commit takes
 
 
 class DrillMail(Struct):
-    """One message to the MX and the replies to it; times are wall clock."""
+    """A message to the MX and the replies to it; times are wall clock."""
 
     run: str
     number: int
@@ -52,7 +52,7 @@ class DrillMail(Struct):
 
 
 class MxAttempt(Struct, frozen=True):
-    """One attempt: the code and enhanced code of the reply that ended it (or NO_REPLY), and the stage reached."""
+    """An attempt: the code and enhanced code of the reply that ended it (or NO_REPLY), and the stage reached."""
 
     reply: str
     stage: str  # connect (up to the 220), hello, envelope, content
@@ -84,7 +84,7 @@ class MxClosed(Exception):  # noqa: N818 - named for what happened
 
 
 class MxDrillSession:
-    """One SMTP session with the MX; `stage` is what it was doing last."""
+    """An SMTP session with the MX; `stage` is what it was doing last."""
 
     def __init__(self, port: int, *, tls: bool) -> None:
         self.stage = "connect"

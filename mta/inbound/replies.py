@@ -24,7 +24,7 @@ BY_REFUSAL: Final = {
 
 
 class MessageResult(StrEnum):
-    """What became of a message after its final dot; also the label of the metric."""
+    """The result of a message after its final dot; also the label of the metric."""
 
     STORED = "stored"
     MONTH_USED = "month_used"

@@ -1,4 +1,6 @@
-"""Checks of DNS: the resolver answers, and in live mode the mail host has forward-confirmed reverse DNS."""
+"""Checks of DNS: the resolver answers; in live mode the mail host has forward-confirmed reverse DNS and MX records."""
+
+from secrets import token_hex
 
 from engine.base.settings import Settings, variable
 from engine.store.resolver import Records, Resolver, TemporaryFailure
@@ -7,12 +9,17 @@ from ops.doctor.finding import DoctorFinding, bad, good
 
 
 async def names(settings: Settings) -> list[DoctorFinding]:
-    """Check the resolver, and in live mode the address and reverse names of the mail host."""
+    """Check the resolver, and in live mode the address, reverse names and MX records of the mail host."""
     resolver = Resolver.from_settings(settings)
     try:
         found = [await _resolver(resolver, settings)]
         if settings.delivery == "live":
             found.append(await _mail_host(resolver, settings))
+            host = settings.mail_host
+            found.append(await _mx(resolver, host, f"bounces.{host}", f"bounces.{host}", "bounces and complaints"))
+            # A random label: a name that exists by itself would hide a missing wildcard (RFC 4592 2.2.2).
+            drawn = f"{token_hex(8)}.in.{host}"
+            found.append(await _mx(resolver, host, drawn, f"*.in.{host}", "mail to managed receiving domains"))
         return found
     finally:
         await resolver.close()
@@ -44,6 +51,20 @@ async def _mail_host(resolver: Resolver, settings: Settings) -> DoctorFinding:
             mend = f"Ask the provider of {address} to set its reverse record (PTR) to {host}."
             return bad("mail host", f"{address} of {host} has the reverse name {', '.join(reverse) or 'none'}", mend)
     return good("mail host", f"{host} has {', '.join(addresses)}, confirmed by reverse DNS")
+
+
+async def _mx(resolver: Resolver, host: str, asked: str, published: str, purpose: str) -> DoctorFinding:
+    """Check that the MX records of `asked`, published as `published`, lead to the mail host and to no other."""
+    subject = f"MX of {published}"
+    answer = await resolver.mx(asked)
+    if isinstance(answer, TemporaryFailure):
+        return bad(subject, answer.detail, "Repeat the check; name servers of the domain do not answer.")
+    records = sorted(answer.values, key=lambda one: one.preference) if isinstance(answer, Records) else []
+    found = [one.host for one in records]
+    if set(found) == {host}:
+        return good(subject, f"leads to {host}")
+    mend = f"Publish {published} MX 10 {host}. and no other MX there: without it {purpose} do not arrive."
+    return bad(subject, f"leads to {', '.join(name or '.' for name in found)}" if found else "no record", mend)
 
 
 async def _addresses(resolver: Resolver, name: str) -> tuple[str, ...]:

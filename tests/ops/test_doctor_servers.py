@@ -309,6 +309,33 @@ async def test_a_reverse_name_that_does_not_lead_back_is_found(
     assert "192.0.2.25" in (found.mend or "")
 
 
+@pytest.mark.parametrize("name", ["bounces.mx.host.test", "*.in.mx.host.test"])
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        (["10 mx.host.test."], None),
+        ([], "no record"),
+        (["10 elsewhere.test."], "leads to elsewhere.test"),
+        (["10 mx.host.test.", "20 elsewhere.test."], "leads to mx.host.test, elsewhere.test"),
+    ],
+)
+async def test_names_that_receive_our_mail_lead_to_the_mail_host_alone(
+    live: tuple[dict[str, str], Responder],
+    name: str,
+    records: list[str],
+    found: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ops.doctor.names.token_hex", lambda size: "drawn")
+    live[1].set(name.replace("*", "drawn"), "MX", records)
+    mx = (await examined(live[0]))[f"MX of {name}"]
+
+    assert mx.ok is (found is None)
+    if found is not None:
+        assert mx.found == found
+        assert (mx.mend or "").startswith(f"Publish {name} MX 10 mx.host.test.")
+
+
 async def test_a_resolver_that_does_not_answer_is_found(live: tuple[dict[str, str], Responder]) -> None:
     live[1].behave_under("host.test", DnsBehaviour(rcode="SERVFAIL"))
     found = await examined(live[0])

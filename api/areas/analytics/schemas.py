@@ -102,7 +102,7 @@ class DmarcOthers(DmarcCounts, rename="camel", kw_only=True):
 
 
 class DmarcSummary(Struct, rename="camel", kw_only=True):
-    """What DMARC aggregate reports say of a period, the largest sources first, at most 100 of them.
+    """The summary of the DMARC aggregate reports of a period, the largest sources first, at most 100 of them.
 
     Rows count on the UTC day on which the report begins. `alignmentRate` is null if no reports have arrived.
     """
@@ -138,7 +138,7 @@ class TlsPolicyRow(Struct, rename="camel", kw_only=True):
 
 
 class TlsSummary(Struct, rename="camel", kw_only=True):
-    """What TLS reports say of a period. `successRate` is null if no session was reported."""
+    """The summary of the TLS reports of a period. `successRate` is null if no session was reported."""
 
     days: int
     from_: str

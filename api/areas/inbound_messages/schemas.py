@@ -61,7 +61,7 @@ class Correspondent(Struct):
 
 
 class ReceivedVerdict(Struct):
-    """One verdict on a message: a result of RFC 8601, the domain that it is about, and one line."""
+    """A verdict on a message: a result of RFC 8601, the domain that it is about, and one line."""
 
     result: str
     domain: str | None
@@ -129,7 +129,7 @@ class ReceivedHeaderField(Struct):
 
 
 class ReceivedWarning(Struct):
-    """What is unusual about a message."""
+    """A warning: something unusual about a message."""
 
     code: str
     text: str
@@ -174,26 +174,26 @@ class ReceivedCount(Struct):
 
 
 class ReadRequest(Struct, forbid_unknown_fields=True):
-    """Whether the message is read."""
+    """The new read flag of a message."""
 
     read: bool = True
 
 
 class SpamRequest(Struct, forbid_unknown_fields=True):
-    """Whether the message is spam; null returns the decision to the score."""
+    """The new spam decision about a message; null returns the decision to the score."""
 
     spam: bool | None
 
 
 class BulkRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """One change of several received messages."""
+    """A change of several received messages."""
 
     ids: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(min_length=1, max_length=MAX_BULK)]
     action: Literal["read", "unread", "spam", "not_spam", "spam_by_score", "delete"]
 
 
 class BulkReply(Struct, rename="camel"):
-    """How many messages changed, and the ids that are no messages of this account."""
+    """The number of messages that changed, and the ids that are no messages of this account."""
 
     changed: int
     unchanged: int
@@ -223,7 +223,7 @@ class Conversation(Struct, rename="camel"):
 
 
 class ReplayReply(Struct, rename="camel"):
-    """Where the message was sent again; `id` is the delivery id, the same as before."""
+    """The places to which the message was sent again; `id` is the delivery id, the same as before."""
 
     id: str
     action: str

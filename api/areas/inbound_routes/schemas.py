@@ -60,7 +60,7 @@ class InboundRoutesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class InboundRoute(Struct, rename="camel", kw_only=True):
-    """Where the mail of an address or a domain goes; one of the two is null.
+    """The route of the mail to an address or a domain; one of the two is null.
 
     `effective`: what would happen now, `mailbox` for a disabled route and where no endpoint or address can take mail.
     """

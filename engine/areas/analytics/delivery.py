@@ -34,7 +34,7 @@ _IN_THREAD = 500  # events; fewer cost less than 2 ms
 
 
 class UncountedLog(Struct, frozen=True):
-    """How far the counts of an account are behind its log."""
+    """The distance between the counts of an account and the end of its log."""
 
     account_id: UUID
     after: int
@@ -59,7 +59,7 @@ class _TimeCount(Struct, frozen=True):
 
 
 class SampleCount(Struct, frozen=True):
-    """What is added to one bucket of a group's histogram."""
+    """The addition to one bucket of a group's histogram."""
 
     tag: str
     day: date

@@ -39,7 +39,7 @@ GroupKey = tuple[str, date, str, str, str]  # tag, day, domain, stream, from_dom
 
 
 class GroupCounts(Struct):
-    """What is added to the counts of a group; `samples` by bucket of the histogram.
+    """The addition to the counts of a group; `samples` by bucket of the histogram.
 
     `tag` and `domain` are "" in the sums over all tags and all domains.
     """
@@ -63,7 +63,7 @@ class GroupCounts(Struct):
 
 
 class RecordedMessages(Struct, frozen=True):
-    """What is stored about the messages of some events.
+    """The stored facts about the messages of some events.
 
     `accepted`: when each message was accepted. `recipients`: addresses by message. `history`: earlier events of the
     messages that bounced late or were complained about, in order.

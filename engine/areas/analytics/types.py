@@ -78,7 +78,7 @@ class Period(Struct, frozen=True):
 
 
 class GroupBy(StrEnum):
-    """What the rows of delivery analytics are for."""
+    """The property by which delivery analytics are grouped."""
 
     DOMAIN = "domain"  # of the recipients
     TAG = "tag"

@@ -11,7 +11,7 @@ Fields = tuple[Any, ...]  # one row inside a row, in the order of its Struct's f
 
 
 class RouteAction(StrEnum):
-    """Where received mail goes: to the mailbox, to webhooks, to both, or on to another address."""
+    """The action of a route: received mail goes to the mailbox, to webhooks, to both, or on to another address."""
 
     MAILBOX = "mailbox"
     WEBHOOK = "webhook"
@@ -47,7 +47,7 @@ class RouteEndpoint(Struct, frozen=True):
 
 
 class RouteDecision(Struct, frozen=True, kw_only=True):
-    """Where one message goes. `fallback`: a route named webhooks or an address that can't be used now."""
+    """The decided route of one message. `fallback`: a route named webhooks or an address that can't be used now."""
 
     action: RouteAction
     fallback: bool = False

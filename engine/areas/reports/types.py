@@ -17,7 +17,7 @@ class ReportPurpose(StrEnum):
 
 
 class ReportState(StrEnum):
-    """How far a report mail has been processed."""
+    """The processing state of a report mail."""
 
     WAITING = "waiting"
     APPLIED = "applied"  # it changed something; its bytes are deleted
@@ -26,7 +26,7 @@ class ReportState(StrEnum):
 
 
 class ReportMail(Struct, frozen=True, kw_only=True):
-    """One report mail as the MX received it, for one recipient.
+    """A report mail as the MX received it, for one recipient.
 
     `local` and `host` are the report address in lower case, the host in A-labels. `sender` is the reverse-path.
     """
@@ -64,7 +64,7 @@ class ReportResult(Struct, frozen=True, kw_only=True):
 
 
 class ReportRow(Struct, frozen=True):
-    """One report mail for the operator's list, without its bytes."""
+    """A report mail for the operator's list, without its bytes."""
 
     id: UUID
     purpose: str

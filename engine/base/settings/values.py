@@ -27,7 +27,7 @@ class HostPort(Struct, frozen=True):
 
 
 class SocketAddress(Struct, frozen=True):
-    """Where a server on this network listens: a Unix socket at `path`, or a TCP port."""
+    """The address on which a server listens: a Unix socket at `path`, or a TCP port."""
 
     host: str = ""
     port: int = 0

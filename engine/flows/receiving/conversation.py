@@ -24,7 +24,7 @@ MAX_ROUNDS = 4  # each follows one more link that References left out
 
 
 class ThreadMessage(Struct, frozen=True, kw_only=True):
-    """One message of a conversation with its public ids; `read` is of received messages, `status` of sent ones."""
+    """A message of a conversation with its public ids; `read` is of received messages, `status` of sent ones."""
 
     type: Literal["received", "sent"]
     id: str

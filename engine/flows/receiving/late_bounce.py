@@ -48,7 +48,7 @@ _SKEW_MS = 60_000  # events of a message are not older than its id, but for the 
 
 
 class AppliedEffect(Struct, frozen=True):
-    """One effect that the transaction writes, with the notification that it comes from."""
+    """An effect that the transaction writes, with the notification that it comes from."""
 
     notice: LateNotice
     recipient: KnownRecipient

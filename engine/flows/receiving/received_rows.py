@@ -60,7 +60,7 @@ class IncomingMail(Struct, frozen=True, kw_only=True):
 
 
 class StoredMessage(Struct, kw_only=True):
-    """One received message of one claimed address, as decided."""
+    """A received message of one claimed address, as decided."""
 
     mail: IncomingMail
     id: UUID

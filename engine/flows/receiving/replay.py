@@ -24,7 +24,7 @@ _REMEMBER_INCLUDE = _SQL.command("remember_include")
 
 
 class ReplayedMessage(Struct, frozen=True):
-    """Where a received message was sent again, and under which delivery id."""
+    """The places to which a received message was sent again, and its delivery id."""
 
     event_id: UUID
     decision: RouteDecision

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class RecipientPurpose(StrEnum):
-    """What an address that the MX accepts is for."""
+    """The purpose of an address that the MX accepts."""
 
     ADDRESS = "address"  # claimed by an account, or covered by its catch-all address
     BOUNCE = "bounce"  # return paths: delivery status notifications
@@ -27,7 +27,7 @@ class RecipientRefusal(StrEnum):
 
 
 class InboundRecipient(Struct, frozen=True, kw_only=True):
-    """One accepted recipient of an SMTP transaction.
+    """An accepted recipient of an SMTP transaction.
 
     `given`: as in RCPT. `account_id`, `address_id`, `address`, `domain` name the claimed address (of the platform
     account for PLATFORM), None for reports. `tag`: the part after `+`, None without. `local` is the local part of a
@@ -75,7 +75,7 @@ class ScanVerdict(Struct, frozen=True):
 
 
 class ScanResult(Struct, frozen=True, kw_only=True):
-    """What the scanners say of a message: one verdict for each attachment, in the order of `ReceivedMail`.
+    """The results of the scanners for a message: one verdict for each attachment, in the order of `ReceivedMail`.
 
     `spam_score`: None when no scanner and no built-in score could be computed. `raw`: the verdict on the message as it
     came; a virus in it that no attachment shows marks all attachments.

@@ -39,7 +39,7 @@ class AuthenticatedDomains(Struct, frozen=True):
 
 
 class DmarcStep(Struct, frozen=True):
-    """One name of a walk with its valid record."""
+    """A name of a tree walk with its valid record."""
 
     domain: str
     record: DmarcRecord

@@ -34,7 +34,7 @@ _log = structlog.get_logger("mx")
 
 
 class MessageOrigin(Struct, frozen=True):
-    """Where a message came from. `mail_from` is "" for the null sender; `receiver` is our host name."""
+    """The origin of a message. `mail_from` is "" for the null sender; `receiver` is the name of this host."""
 
     client_ip: str
     helo: str

@@ -54,7 +54,7 @@ class _SpfTempError(Exception):
 
 
 class _Match(Struct, frozen=True):
-    """Where evaluation ended: `term` is the mechanism that matched, `explanation` the record's `exp`."""
+    """The end of an evaluation: `term` is the mechanism that matched, `explanation` the record's `exp`."""
 
     result: SpfWord
     domain: str
@@ -90,7 +90,7 @@ def _checked_domain(domain: str) -> str | None:
 
 
 class _Evaluation:
-    """One evaluation with its counters of look-ups."""
+    """An evaluation with its counters of look-ups."""
 
     def __init__(self, dns: AuthenticationDns, client: SpfClient, local: str, domain: str, at: int) -> None:
         mapped = client.ip.ipv4_mapped if isinstance(client.ip, IPv6Address) else None

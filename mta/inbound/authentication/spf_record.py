@@ -25,7 +25,7 @@ RESULTS: Final[dict[str, SpfWord]] = {"": "pass", "+": "pass", "-": "fail", "~":
 
 
 class SpfMechanism(Struct, frozen=True):
-    """One mechanism with its qualifier's result; the prefix lengths apply to `a`, `mx`, `ip4` and `ip6`."""
+    """A mechanism with its qualifier's result; the prefix lengths apply to `a`, `mx`, `ip4` and `ip6`."""
 
     result: SpfWord
     name: str  # in lower case
