@@ -70,6 +70,7 @@ class Outlook(Struct):
 
     accounts: int
     messages: int
+    received: int
     events: int
     idempotency_keys: int
     partitions: list[str]
@@ -89,6 +90,7 @@ class _Beginning(Struct):
 class _Expired(Struct):
     messages: int
     events: int
+    received: int
     keys: int
 
 
@@ -176,11 +178,12 @@ async def outlook(pool: asyncpg.Pool, at: datetime) -> Outlook:
                     [bound.message if rows else nothing for bound, rows in zip(bounds, partial, strict=True)],
                     [bound.event if rows else nothing for bound, rows in zip(bounds, partial, strict=True)],
                     _floor(at - timedelta(days=IDEMPOTENCY_DAYS)),
+                    [_floor(at - one.kept) for one in keepers],
                     timeout=600,
                 )
             ]
         weeks = await purge_weeks.expired(connection, at, longest=longest)
-    return Outlook(len(keepers), found.messages, found.events, found.keys, weeks)
+    return Outlook(len(keepers), found.messages, found.received, found.events, found.keys, weeks)
 
 
 class _Bounds(Struct, frozen=True):

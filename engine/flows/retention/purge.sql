@@ -100,11 +100,13 @@ DELETE FROM platform_days WHERE day < $1;
 
 -- name: count_expired
 -- Count what a purge of accounts $1 would delete: messages with ids below $2 that are neither queued nor scheduled,
--- events with ids below $3, idempotency keys of messages with ids below $4.
+-- events with ids below $3, idempotency keys of messages with ids below $4, received messages with ids below $5.
 SELECT (SELECT count(*) FROM messages m JOIN unnest($1::uuid[], $2::uuid[]) AS n (account_id, bound)
             ON m.account_id = n.account_id AND m.id < n.bound
         WHERE NOT EXISTS (SELECT 1 FROM queue q WHERE q.message_id = m.id)
           AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.message_id = m.id)) AS messages,
        (SELECT count(*) FROM events e JOIN unnest($1::uuid[], $3::uuid[]) AS n (account_id, bound)
             ON e.account_id = n.account_id AND e.id < n.bound) AS events,
+       (SELECT count(*) FROM inbound_messages r JOIN unnest($1::uuid[], $5::uuid[]) AS n (account_id, bound)
+            ON r.account_id = n.account_id AND r.id < n.bound) AS received,
        (SELECT count(*) FROM idempotency i WHERE i.account_id = ANY($1::uuid[]) AND i.message_id < $4) AS keys;
