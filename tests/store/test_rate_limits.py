@@ -93,7 +93,8 @@ async def test_processes_together_grant_what_the_rate_allows_and_no_more(
 
     standings = list(itertools.chain.from_iterable(found))
     granted = sum(one.allowed for one in standings)
-    unused = len(processes) * rate * AHEAD_S
+    # Each process may hold a grant ahead at the end, and lose one each time that it pauses for longer than it lasts.
+    unused = len(processes) * rate * AHEAD_S * (1 + elapsed / AHEAD_S)
     assert 2 * rate - unused <= granted <= 2 * rate + rate * elapsed
 
 
