@@ -1,4 +1,4 @@
-"""One mta process: start, own shards, deliver, drain on SIGTERM, stop.
+"""A mta process: start, own shards, deliver, drain on SIGTERM, stop.
 
 `python -m mta.process --name mta-1`; settings come from the environment.
 """

@@ -32,7 +32,7 @@ _GIBIBYTE = 1024**3
 
 
 class Server(ABC):
-    """One embedded server. Start it from the main thread: it is killed when the thread that started it ends."""
+    """An embedded server. Start it from the main thread: it is killed when the thread that started it ends."""
 
     name: ClassVar[str]
     stop_signal: ClassVar[signal.Signals]

@@ -39,7 +39,7 @@ class ExplainedMessage(Struct, frozen=True):
 
 
 class ExplainedRecipient(Struct, frozen=True):
-    """One recipient of the message."""
+    """A recipient of the message."""
 
     address: str
     status: str
@@ -48,7 +48,7 @@ class ExplainedRecipient(Struct, frozen=True):
 
 
 class ExplainedEvent(Struct, frozen=True):
-    """One event of the message's waybill."""
+    """An event of the message's waybill."""
 
     type: str
     occurred_at: datetime

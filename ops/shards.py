@@ -34,7 +34,7 @@ _SQL = Queries.beside(__file__, "shards.sql")
 
 
 class ShardRow(Struct, frozen=True):
-    """One shard: owner, pending rows, pin and rate."""
+    """A shard: owner, pending rows, pin and rate."""
 
     shard: int
     owner: str | None

@@ -26,7 +26,7 @@ class AccountIdRow(Struct, frozen=True):
 
 
 class NewestMessageRow(Struct, frozen=True):
-    """One line of the list of messages of all accounts."""
+    """A line of the list of messages of all accounts."""
 
     id: UUID
     account_id: UUID

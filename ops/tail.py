@@ -22,7 +22,7 @@ _SQL = Queries.beside(__file__, "tail.sql")
 
 
 class TailedEvent(Struct, frozen=True):
-    """One event, as `ops tail` shows it."""
+    """An event, as `ops tail` shows it."""
 
     id: UUID
     account_id: UUID

@@ -26,7 +26,7 @@ UNKNOWN = "is not a known field"
 
 
 class ShapeFault(Struct, frozen=True):
-    """One validation error.
+    """A validation error.
 
     `path` is such as `to[1]` or `metadata.order`, or "" for the whole value; `words` is a predicate: "must be a
     string". `meant` is the known field that an unknown one probably means.

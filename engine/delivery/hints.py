@@ -104,7 +104,7 @@ class Hints:
 
 
 class Hint(Struct, frozen=True):
-    """One entry of a shard's stream."""
+    """An entry of a shard's stream."""
 
     shard: int
     entry: bytes

@@ -37,7 +37,7 @@ class HoldKind(StrEnum):
 
 
 class Hold(Struct, frozen=True):
-    """One hold. `target` is a domain in A-labels, a public id, or a site's name; with `until` None it lasts until
+    """A hold. `target` is a domain in A-labels, a public id, or a site's name; with `until` None it lasts until
     resumed.
     """
 

@@ -45,7 +45,7 @@ class Verdict(StrEnum):
 
 
 class Outcome(Struct, frozen=True):
-    """One recipient's outcome. `suppress` is True if the address proved invalid; `diagnostic` is one printable line."""
+    """A recipient's outcome. `suppress` is True if the address proved invalid; `diagnostic` is one printable line."""
 
     verdict: Verdict
     scope: Scope

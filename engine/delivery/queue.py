@@ -17,7 +17,7 @@ _SQL = Queries.beside(__file__, "queue.sql")
 
 
 class Row(Struct):
-    """One pending delivery with its message."""
+    """A pending delivery with its message."""
 
     message_id: UUID
     domain: str

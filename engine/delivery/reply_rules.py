@@ -14,7 +14,7 @@ __all__ = ["HINTS", "RECIPIENTS", "REFUSALS", "ReplyRules", "is_bare", "is_passi
 
 
 class ReplyRule(Struct, frozen=True, forbid_unknown_fields=True):
-    """One rule of `provider_replies.toml`; the head of that file explains each field."""
+    """A rule of `provider_replies.toml`; the head of that file explains each field."""
 
     phrase: str
     category: Category = msgspec.field(name="class")

@@ -39,7 +39,7 @@ class Family(StrEnum):
 
 
 class SiteRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One source's values for a site; None leaves a field to wider rules."""
+    """A source's values for a site; None leaves a field to wider rules."""
 
     connections: Annotated[int, Meta(ge=1, le=10_000)] | None = None  # at the same time, over all processes
     messages_per_connection: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
@@ -85,7 +85,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Provider(Struct, frozen=True, forbid_unknown_fields=True):
-    """One record of `sites.toml`."""
+    """A record of `sites.toml`."""
 
     title: str
     names: tuple[str, ...]

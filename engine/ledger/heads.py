@@ -16,7 +16,7 @@ _SQL = Queries.beside(__file__, "heads.sql")
 
 
 class AccountHead(Struct):
-    """One account head with the fields of its account that decisions need."""
+    """An account head with the fields of its account that decisions need."""
 
     account_id: UUID
     seq: int

@@ -34,7 +34,7 @@ class Entry(Struct):
 
 
 class LogRow(Struct):
-    """One sealed event, with the columns of the table in order."""
+    """A sealed event, with the columns of the table in order."""
 
     id: UUID
     account_id: UUID

@@ -63,7 +63,7 @@ async def count_simulated(connection: Conn, counts: Iterable[Simulated]) -> None
 
 
 class Ceiling:
-    """One process's lease of the platform's daily ceiling."""
+    """A process's lease of the platform's daily ceiling."""
 
     def __init__(self, ceiling: int) -> None:
         self._ceiling = ceiling

@@ -21,7 +21,7 @@ class Phase(StrEnum):
 
 
 class Reply(Struct, frozen=True, gc=False):
-    """One SMTP reply. `text` is printable, valid UTF-8, at most 1,000 characters, its lines joined by a space.
+    """An SMTP reply. `text` is printable, valid UTF-8, at most 1,000 characters, its lines joined by a space.
 
     `text` is everything after the code, including the enhanced code if there is one.
     """

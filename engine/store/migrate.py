@@ -53,7 +53,7 @@ class MigrationError(RuntimeError):
 
 
 class MigrationFile(Struct, frozen=True):
-    """One migration file."""
+    """A migration file."""
 
     number: int
     name: str

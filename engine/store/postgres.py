@@ -159,7 +159,7 @@ class SessionPool(asyncpg.Pool):
 
 
 class _Loan:
-    """One use of a session of the pool."""
+    """A use of a session of the pool."""
 
     __slots__ = ("_lent", "_pool", "_timeout")
 

@@ -37,7 +37,7 @@ REGISTRY: list["Query"] = []
 
 
 class Query:
-    """One named statement without result rows of interest."""
+    """A named statement without result rows of interest."""
 
     def __init__(self, path: Path, name: str, sql: str) -> None:
         self.path = path
@@ -57,7 +57,7 @@ class Query:
 
 
 class RowQuery(Query, Generic[Row]):
-    """One named statement whose rows fill a Struct: columns in the order of its fields."""
+    """A named statement whose rows fill a Struct: columns in the order of its fields."""
 
     def __init__(self, path: Path, name: str, sql: str, row: type[Row]) -> None:
         super().__init__(path, name, sql)
@@ -75,7 +75,7 @@ class RowQuery(Query, Generic[Row]):
 
 
 class WideQuery(Query):
-    """One named statement with named parameters and row sets (engine.store.row_sets)."""
+    """A named statement with named parameters and row sets (engine.store.row_sets)."""
 
     def __init__(self, path: Path, name: str, statement: WideStatement) -> None:
         super().__init__(path, name, statement.sql)

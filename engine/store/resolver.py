@@ -42,14 +42,14 @@ T = TypeVar("T")
 
 
 class Mx(Struct, frozen=True):
-    """One MX record; `host` is a lower-case A-label name without final dot, "" for the root (RFC 7505)."""
+    """An MX record; `host` is a lower-case A-label name without final dot, "" for the root (RFC 7505)."""
 
     preference: int
     host: str
 
 
 class Tlsa(Struct, frozen=True):
-    """One TLSA record (RFC 6698 2.1), as it was published; a malformed one has usage 255 and no data."""
+    """A TLSA record (RFC 6698 2.1), as it was published; a malformed one has usage 255 and no data."""
 
     usage: int
     selector: int

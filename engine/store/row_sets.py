@@ -28,7 +28,7 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z][a-z0-9_]*)(?:\.([a-z_]+)\b)?")
 
 
 class Column(Struct, frozen=True):
-    """One column of a row set.
+    """A column of a row set.
 
     `value` computes it from a row; without one it is the row's attribute `name`. `type` is the PostgreSQL type; without
     one it follows from the annotation of that attribute. `repeats` marks a column that is never NULL and mostly has one

@@ -27,7 +27,7 @@ _LOG = _SQL.command("read_log_after")
 
 
 class CheckResult(Struct, frozen=True):
-    """One check, whether it passed, and what was found."""
+    """A check, whether it passed, and what was found."""
 
     what: str
     ok: bool

@@ -24,7 +24,7 @@ _MAX_ORDER: Final = 64 * 1024
 
 
 class ApiConnection(asyncio.Protocol):
-    """One keep-alive connection with at most one request open."""
+    """A keep-alive connection with at most one request open."""
 
     def __init__(self) -> None:
         self.phase: OrderProgress | None = None

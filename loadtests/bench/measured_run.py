@@ -1,4 +1,4 @@
-"""One run of `ops bench`: warm-up, signature benchmark, counted run, signature benchmark, paced run, check."""
+"""A run of `ops bench`: warm-up, signature benchmark, counted run, signature benchmark, paced run, check."""
 
 import asyncio
 import math
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 class MeasuredRun:
-    """One run on a running service, and the messages that it has sent so far."""
+    """A run on a running service, and the messages that it has sent so far."""
 
     def __init__(
         self,

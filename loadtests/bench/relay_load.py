@@ -41,7 +41,7 @@ class RelayTarget(Struct, frozen=True, kw_only=True):
 
 
 class BenchRelaySession:
-    """One SMTP session."""
+    """An SMTP session."""
 
     def __init__(self, target: RelayTarget, parts: tuple[bytes, bytes]) -> None:
         self._target = target

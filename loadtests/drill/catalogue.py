@@ -26,7 +26,7 @@ class DrillOrder(Struct, frozen=True, kw_only=True):
 
 
 class Drill(Struct, frozen=True, kw_only=True):
-    """One drill. `where` names its function as `module:function`, so that listing drills does not import them."""
+    """A drill. `where` names its function as `module:function`, so that listing drills does not import them."""
 
     name: str
     about: str  # one sentence, from a capital to a full stop

@@ -20,7 +20,7 @@ _POLL_S = 0.02
 
 
 class InjectedFault(Struct, frozen=True):
-    """One injected fault, with its start and end by the wall clock; a kill has no duration."""
+    """An injected fault, with its start and end by the wall clock; a kill has no duration."""
 
     label: str
     at: float

@@ -19,7 +19,7 @@ _CONNECTIONS: Final = 64
 
 
 class PacedMessage(Struct, frozen=True):
-    """One message to send; `test_id` becomes its `X-Test-Id`, which the sink records."""
+    """A message to send; `test_id` becomes its `X-Test-Id`, which the sink records."""
 
     test_id: str
     address: str

@@ -40,7 +40,7 @@ class DuplicateCause(StrEnum):
 
 
 class ProcessStop(Struct, frozen=True):
-    """One stop, by the wall clock; `ports` are the local ports of the process's connections at that time."""
+    """A stop, by the wall clock; `ports` are the local ports of the process's connections at that time."""
 
     began: float
     ended: float
@@ -48,7 +48,7 @@ class ProcessStop(Struct, frozen=True):
 
 
 class ArrivedCopy(Struct, frozen=True):
-    """One copy: arrival time by the wall clock, and the client's port."""
+    """A copy: arrival time by the wall clock, and the client's port."""
 
     at: float
     port: int

@@ -18,7 +18,7 @@ _MAX_DONE: Final = 12  # the first of possibly hundreds of kills
 
 
 class Check(Struct, frozen=True):
-    """One rule, whether it held, and what was found."""
+    """A rule, whether it held, and what was found."""
 
     what: str
     ok: bool

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Requirement(Struct, frozen=True):
-    """One requirement of a drill."""
+    """A requirement of a drill."""
 
     name: str  # in the list: "root", "nft"
     missing: Callable[[], str | None]  # what is missing, for people; None when it is there

@@ -34,7 +34,7 @@ class ApiAccess(Struct, frozen=True):
 
 
 class Send(Struct):
-    """One message and the answer the client received. Times are wall clock, as the sink's."""
+    """A message and the answer the client received. Times are wall clock, as the sink's."""
 
     run: str
     number: int
@@ -48,7 +48,7 @@ class Send(Struct):
 
 
 class SendAttempt(Struct, frozen=True):
-    """One request and its answer; status 0: no answer."""
+    """A request and its answer; status 0: no answer."""
 
     status: int
     took_s: float

@@ -45,7 +45,7 @@ class Stage(StrEnum):
 
 
 class SilentCase(Struct, frozen=True, kw_only=True):
-    """One run of the drill: `accounts` together send one message to each of `sites` domains."""
+    """A run of the drill: `accounts` together send one message to each of `sites` domains."""
 
     kind: SilentServerKind
     stage: Stage = Stage.GREETING

@@ -87,7 +87,7 @@ class SilentServers:
 
 
 class _Conversation(asyncio.Protocol):
-    """One connection to a silent server."""
+    """A connection to a silent server."""
 
     def __init__(self, case: SilentCase, conversations: set[asyncio.Transport]) -> None:
         self._case = case

@@ -117,7 +117,7 @@ class _Phase(Struct):
 
 
 class _SilentSitesRun:
-    """One case on a running service."""
+    """A case on a running service."""
 
     def __init__(self, service: Service, case: SilentCase, bystander: ApiAccess, harmful: Sequence[ApiAccess]) -> None:
         self._service = service

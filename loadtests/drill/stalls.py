@@ -81,7 +81,7 @@ def postgres_deadlock(order: DrillOrder) -> DrillReport:
 
 
 class ProbeResult(Struct, frozen=True):
-    """One probe request; status 0: no answer."""
+    """A probe request; status 0: no answer."""
 
     status: int
     took_s: float

@@ -26,7 +26,7 @@ _BUS: Final = 10_000  # the cluster bus of a port, by default
 
 
 class Valkey:
-    """One Valkey server on 127.0.0.1."""
+    """A Valkey server on 127.0.0.1."""
 
     def __init__(self, folder: Path, port: int, *, clustered: bool) -> None:
         self.port = port

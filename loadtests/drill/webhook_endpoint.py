@@ -15,7 +15,7 @@ _HOST: Final = "127.0.0.1"
 
 
 class ReceivedPost(Struct, frozen=True):
-    """One post received. Times are Unix seconds: `at` by this machine's clock, `signed_at` from the signature."""
+    """A post received. Times are Unix seconds: `at` by this machine's clock, `signed_at` from the signature."""
 
     event: str
     attempt: int

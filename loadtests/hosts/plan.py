@@ -29,7 +29,7 @@ _SETTINGS: Final = {"RETRY_LADDER_S": "1,2,4,8", "REQUEST_RATE": "100000", "LEAS
 
 
 class NamespaceHost(Struct, frozen=True):
-    """One host; `processes` is empty for hosts without `ops up`."""
+    """A host; `processes` is empty for hosts without `ops up`."""
 
     name: str
     number: int

@@ -25,7 +25,7 @@ _MAX_OPENING: Final = 4  # OpenSMTPD 6.8 listens with a backlog of 5; further co
 
 
 class PeerSession:
-    """One SMTP session; it sends its commands in one write where the server offers PIPELINING (RFC 2920)."""
+    """An SMTP session; it sends its commands in one write where the server offers PIPELINING (RFC 2920)."""
 
     def __init__(self, target: LoadTarget, parts: tuple[bytes, bytes], opening: asyncio.Semaphore) -> None:
         self._target = target

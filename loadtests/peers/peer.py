@@ -60,7 +60,7 @@ Processes = dict[str, list[int]]
 
 
 class Peer(Struct, frozen=True, kw_only=True):
-    """One mail server with one way to sign."""
+    """A mail server with one way to sign."""
 
     name: str
     about: str

@@ -17,7 +17,7 @@ PARTS: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 
 
 class RecordedRequest(Struct, frozen=True):
-    """One request of the load test; `at` is the wall-clock time of its end."""
+    """A request of the load test; `at` is the wall-clock time of its end."""
 
     at: float
     name: str
@@ -34,7 +34,7 @@ class RecordedRequest(Struct, frozen=True):
 
 
 class LoadRecipient(Struct, frozen=True):
-    """One accepted recipient: the time of the answer, and of the arrival (None: not arrived)."""
+    """An accepted recipient: the time of the answer, and of the arrival (None: not arrived)."""
 
     recipient: str
     group: str

@@ -9,7 +9,7 @@ SECONDS: Final = 60.0
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """One file in `loadtests/scenarios`, its requirements and its default load."""
+    """A file in `loadtests/scenarios`, its requirements and its default load."""
 
     name: str
     file: str

@@ -29,7 +29,7 @@ class UnexpectedReply(Exception):  # noqa: N818 - named for what happened
 
 
 class RelaySession:
-    """One SMTP session; raises OSError when the connection breaks and UnexpectedReply for a refusal."""
+    """An SMTP session; raises OSError when the connection breaks and UnexpectedReply for a refusal."""
 
     def __init__(self, address: tuple[str, int], key: str) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

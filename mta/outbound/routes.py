@@ -8,7 +8,7 @@ from engine.mail.replies import Answer
 
 
 class MailHost(Struct, frozen=True):
-    """One mail exchanger: `addresses` in order of trial, IPv4 first, at least one.
+    """A mail exchanger: `addresses` in order of trial, IPv4 first, at least one.
 
     `authentic` says that the resolver validated them; then `canonical` is the name that holds them where `name` is an
     alias.

@@ -102,7 +102,7 @@ class Simulator:
 
 
 class _SimulatedMail(Struct):
-    """One transaction: the origin of the message from its return path, and the recipients accepted so far."""
+    """A transaction: the origin of the message from its return path, and the recipients accepted so far."""
 
     origin: ReturnPathOrigin | None
     smtputf8: bool
@@ -110,7 +110,7 @@ class _SimulatedMail(Struct):
 
 
 class _SimulatorSession:
-    """One connection, from the greeting to QUIT."""
+    """A connection, from the greeting to QUIT."""
 
     def __init__(self, host: Simulator, stream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._host = host

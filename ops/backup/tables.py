@@ -24,7 +24,7 @@ _SQL = Queries.beside(__file__, "tables.sql")
 
 
 class Table(Struct, frozen=True):
-    """One table, or one partition of `parent`."""
+    """A table, or one partition of `parent`."""
 
     name: str
     parent: str | None
@@ -40,7 +40,7 @@ class Reference(Struct, frozen=True):
 
 
 class Migration(Struct, frozen=True):
-    """One applied migration; `digest` is the SHA-256 of its file."""
+    """An applied migration; `digest` is the SHA-256 of its file."""
 
     number: int
     name: str

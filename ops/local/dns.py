@@ -67,7 +67,7 @@ class DnsBehaviour(Struct, frozen=True):
 
 
 class LoggedQuestion(NamedTuple):
-    """One question that the server received."""
+    """A question that the server received."""
 
     name: str
     rdtype: str

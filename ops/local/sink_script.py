@@ -69,7 +69,7 @@ class FirstTries:
 
 
 class ScriptedReply(Struct):
-    """One scripted reply. `command` is matched as a prefix, ignoring case.
+    """A scripted reply. `command` is matched as a prefix, ignoring case.
 
     A 2xx or 3xx reply replaces only the text of the reply; after a 4xx or 5xx reply the command is not executed, and
     421 also closes the connection. `raw` is written unchanged, and the command is not executed.

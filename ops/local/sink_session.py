@@ -1,4 +1,4 @@
-"""One SMTP session of the local sink, on the same input buffer as Waybill's SMTP servers."""
+"""An SMTP session of the local sink, on the same input buffer as Waybill's SMTP servers."""
 
 import asyncio
 import re
@@ -59,7 +59,7 @@ def _max_line(_beginning: bytes) -> int:
 
 
 class SinkSession(asyncio.Protocol):
-    """One SMTP session: executes commands, pipelined or not, and writes the replies of a group together."""
+    """An SMTP session: executes commands, pipelined or not, and writes the replies of a group together."""
 
     def __init__(self, host: SinkHost) -> None:
         self.helo = ""

@@ -25,7 +25,7 @@ class StoreMode(StrEnum):
 
 
 class SinkMessage(Struct, frozen=True, kw_only=True):
-    """One accepted message. `content` is as received, with dot-stuffing removed, and is not written to the index."""
+    """An accepted message. `content` is as received, with dot-stuffing removed, and is not written to the index."""
 
     id: str
     at: str  # ISO 8601

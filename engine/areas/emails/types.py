@@ -43,7 +43,7 @@ class SendRequest(
     "idempotency_key": "idempotencyKey", "scheduled_at": "scheduledAt", "deliver_by": "deliverBy",
     "min_tls": "minTls"}, kw_only=True,
 ):  # fmt: skip
-    """One email to send. An optional field that is null is an absent one."""
+    """An email to send. An optional field that is null is an absent one."""
 
     from_: AddressText
     to: AddressText | Annotated[list[AddressText], Meta(min_length=1)]

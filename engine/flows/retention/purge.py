@@ -207,7 +207,7 @@ class _Bounds(Struct, frozen=True):
 
 
 class Sweep:
-    """One purge of one account's records; adds its numbers to `purged`."""
+    """A purge of one account's records; adds its numbers to `purged`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One site under one TLS policy: the deliveries that wait for it, and the workers that deliver them.
+"""A site under one TLS policy: the deliveries that wait for it, and the workers that deliver them.
 
 A worker is a task with one connection; it takes deliveries one after the other and ends after a pause. The pacer, which
 all TLS policies towards the same servers share, limits how many there are. A site that cannot be reached at all rests,

@@ -26,7 +26,7 @@ _FORGET = _SQL.command("forget_days")
 
 
 class TlsSession(Struct, frozen=True):
-    """One TLS session with a server of a domain that has a policy. Without `fault` it met the policy."""
+    """A TLS session with a server of a domain that has a policy. Without `fault` it met the policy."""
 
     policy: PolicyType
     mx: str

@@ -1,4 +1,4 @@
-"""One SMTP connection to a remote server: socket, clock and time-outs around the pure `session`.
+"""An SMTP connection to a remote server: socket, clock and time-outs around the pure `session`.
 
 No other module opens sockets to mail servers. All behaviour of a server becomes a value in a Transaction, or
 ConnectFailed during the opening; any other exception is a bug.

@@ -17,7 +17,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9.@_+=-]+")  # the usual address: ASCII an
 
 
 class Envelope(Struct, frozen=True, eq=False, gc=False):
-    """One SMTP transaction to perform.
+    """An SMTP transaction to perform.
 
     `content` is the message with CRLF line ends only (trusted: the composer makes it), as one value or in parts
     sent in order, such as signature header and MIME. Addresses have no angle brackets;

@@ -27,7 +27,7 @@ _CACHE_SIZE: Final = 1_024
 
 
 class ParsedReply(Struct, frozen=True, gc=False):
-    """One complete reply; of a multi-line reply, `lines` holds the text of each line."""
+    """A complete reply; of a multi-line reply, `lines` holds the text of each line."""
 
     reply: Reply
     lines: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ class TlsFailureType(StrEnum):
 
 
 class TlsFailure(Struct, frozen=True):
-    """One failure; `reason` is one printable sentence."""
+    """A failure; `reason` is one printable sentence."""
 
     kind: TlsFailureType
     reason: str

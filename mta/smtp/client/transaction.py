@@ -1,4 +1,4 @@
-"""One envelope in progress, and its result: an answer per recipient and the transcript steps."""
+"""An envelope in progress, and its result: an answer per recipient and the transcript steps."""
 
 from typing import cast
 
@@ -34,7 +34,7 @@ class Transaction(Struct, frozen=True, gc=False):
 
 
 class PendingTransaction:
-    """One envelope in progress: an answer per recipient, filled as replies arrive."""
+    """An envelope in progress: an answer per recipient, filled as replies arrive."""
 
     __slots__ = ("accepted", "answers", "began", "behind", "done", "envelope", "mail", "pending", "size", "steps")
 

@@ -40,7 +40,7 @@ class TlsDetails(Struct, frozen=True):
 
 
 class TranscriptStep(Struct, frozen=True, gc=False):
-    """One step: the reply or break, the seconds until it came, and for RCPT the index of the recipient."""
+    """A step: the reply or break, the seconds until it came, and for RCPT the index of the recipient."""
 
     phase: Phase
     outcome: Reply | Break

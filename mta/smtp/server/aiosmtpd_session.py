@@ -45,7 +45,7 @@ _NO_HOOKS: Final = _NoHooks()
 
 
 class AiosmtpdSession(SMTP):
-    """One client's connection, from the greeting to its end; a subclass adds the commands as `smtp_VERB` methods.
+    """A client's connection, from the greeting to its end; a subclass adds the commands as `smtp_VERB` methods.
 
     `address` is the client's, for limits and logs; `secured`: TLS from the first octet. `start_session_time` sets how
     long the session may last; one command may take `idle_s`.

@@ -23,7 +23,7 @@ class LineFlaw(StrEnum):
 
 
 class ReceivedLine(Struct, frozen=True, gc=False):
-    """One line without its CRLF; `octets` is empty when it has a `flaw`."""
+    """A line without its CRLF; `octets` is empty when it has a `flaw`."""
 
     octets: bytes
     flaw: LineFlaw | None = None

@@ -34,7 +34,7 @@ class BadCommand(ValueError):  # noqa: N818 - named for what the client gave
 
 
 class SmtpCommand(Struct, frozen=True):
-    """One command: the verb in capitals, and the argument without blanks around it."""
+    """A command: the verb in capitals, and the argument without blanks around it."""
 
     verb: str
     argument: str
