@@ -219,6 +219,13 @@ class PostgresServer(Server):
             if _names_stranger(file):
                 file.unlink()
 
+    def kill(self) -> None:
+        """Kill the postmaster with SIGKILL and wait for its backends: each serves its session until it notices."""
+        super().kill()
+        deadline = time.monotonic() + STOP_GRACE_S
+        while _working_in(self.data) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
     def argv(self) -> list[str]:
         """Return the command line; settings are passed as flags, which override the configuration file."""
         words = [str(self._programs / "postgres"), "-D", str(self.data), "-k", str(self.socket_folder())]

@@ -128,6 +128,8 @@ def form_cluster(primaries: Sequence[Valkey], replicas: Sequence[Valkey] = ()) -
     for primary, replica in zip(primaries, replicas, strict=False):
         replica.command("CLUSTER", "REPLICATE", primary.command("CLUSTER", "MYID"))
     until(lambda: all(_well(one) for one in servers), READY_S, "the cluster did not come up")
+    # A server passes publications on only by links that are up, and the state is `ok` before all of them are.
+    until(lambda: all(_links(one) == 2 * (count - 1) for one in servers), READY_S, "a link of the cluster is missing")
     until(lambda: all(linked(one) for one in replicas), READY_S, "a replica did not follow")
 
 
@@ -161,6 +163,11 @@ def until(rule: Any, within_s: float, otherwise: str) -> None:
 
 def _known(server: Valkey) -> int:
     return int(_cluster_info(server)["cluster_known_nodes"])
+
+
+def _links(server: Valkey) -> int:
+    """Return the number of open cluster links, in both directions."""
+    return len(server.command("CLUSTER", "LINKS"))
 
 
 def _well(server: Valkey) -> bool:

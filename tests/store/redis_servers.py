@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from engine.store import redis as redis_store
 from loadtests.drill.valkey_servers import Valkey, form_cluster, valkey_servers
+from tests.harness.patience import PATIENCE_S
 
 __all__ = ["Valkey", "clustered", "eventually", "form_cluster", "valkey_servers"]
 
@@ -22,7 +23,7 @@ async def clustered() -> AsyncIterator[tuple[list[Valkey], redis_store.RedisClie
             await client.aclose()
 
 
-async def eventually(rule: Callable[[], bool], within_s: float = 10.0) -> None:
+async def eventually(rule: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
     """Wait until `rule` holds; TimeoutError when it does not."""
     async with asyncio.timeout(within_s):
         while not rule():

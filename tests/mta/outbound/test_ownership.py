@@ -30,7 +30,7 @@ async def mail_for(here: World, count: int, domains: int = 20) -> None:
     await here.send_many(count, lambda number: f"reader{number}@d{number % domains}.test")
 
 
-async def owns(here: World, mta: Mta, count: int, timeout_s: float = 10.0) -> None:
+async def owns(here: World, mta: Mta, count: int, timeout_s: float = PATIENCE_S) -> None:
     await here.until(lambda: len(mta.member.owned) == count, timeout_s)
 
 

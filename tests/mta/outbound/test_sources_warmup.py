@@ -57,7 +57,7 @@ async def waiting(here: World) -> list[Any]:
     return list(await here.pool.fetch("SELECT * FROM queue WHERE waiting = 'warm_up'"))
 
 
-async def until_waiting(here: World, count: int, timeout_s: float = 15.0) -> None:
+async def until_waiting(here: World, count: int, timeout_s: float = PATIENCE_S) -> None:
     """So many wait for room, and nothing else is under way."""
     async with asyncio.timeout(timeout_s):
         while len(await waiting(here)) < count or await here.pool.fetchval("SELECT count(*) FROM queue") > count:
