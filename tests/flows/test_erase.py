@@ -54,7 +54,6 @@ NOBODYS = {
     "source_counts": "the service's own addresses",
     "source_rests": "the service's own addresses",
     "tls_report_posts": "TLS reports on their way, by recipients' domain",
-    "delivery_times": "histograms by number of a row of delivery_groups, with which they go",
     "acme_accounts": "the service's account at a certificate authority",
     "acme_challenges": "answers to challenges of a certificate authority, minutes old",
     "traces": "recipients' domains the operator watches",

@@ -13,9 +13,8 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.analytics import delivery_rules
-from engine.areas.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, RecordedMessages
-from engine.areas.analytics.histogram import percentile
+from engine.areas.analytics import delivery_rules, histogram
+from engine.areas.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, GroupKey, RecordedMessages
 from engine.areas.analytics.rules import KEPT_DAYS
 from engine.areas.analytics.types import DeliveryFiguresRow, DeliverySums, DeliveryWanted, GroupBy
 from engine.base import clock, ids
@@ -30,7 +29,8 @@ MAX_EVENTS = 20_000  # per transaction: 20 MB, and the second for which the acco
 BUDGET_S = 20.0
 MAX_FORGOTTEN = 5_000  # groups per statement
 _SKEW = timedelta(days=1)  # the largest difference between the clocks of hosts that write one log
-_IN_THREAD = 500  # events; fewer cost less than 2 ms
+_IN_THREAD = 500  # events, or groups; fewer cost less than 2 ms
+_MERGED_IN_THREAD = 100_000  # octets of histograms; fewer are merged in 2 ms
 
 
 class UncountedLog(Struct, frozen=True):
@@ -52,28 +52,17 @@ class _MessageAddresses(Struct, frozen=True):
     addresses: list[str]
 
 
-class _TimeCount(Struct, frozen=True):
+class _NamedTimes(Struct, frozen=True):
+    """The stored histograms of a name, one behind another."""
+
     name: str
-    bucket: int
-    samples: int
-
-
-class SampleCount(Struct, frozen=True):
-    """The addition to one bucket of a group's histogram."""
-
-    tag: str
-    day: date
-    domain: str
-    stream: str
-    from_domain: str
-    bucket: int
-    samples: int
+    times: bytes
 
 
 _KEY = [Column(name) for name in ("tag", "day", "domain", "stream", "from_domain")]
 _COUNTS = [Column(name, "integer") for name in ("deliveries", "delivered", "bounced", "failed", "complained")]
-COUNTED = RowSet("counted", GroupCounts, *_KEY, *_COUNTS)
-SAMPLE = RowSet("sample", SampleCount, *_KEY, Column("bucket", "smallint"), Column("samples", "integer"))
+COUNTED = RowSet("counted", GroupCounts, *_KEY, *_COUNTS, Column("times"))
+WANTED = RowSet("wanted", GroupCounts, *_KEY)
 
 _SQL = Queries.beside(__file__, "delivery.sql")
 _OPEN = _SQL.command("open_counts")
@@ -86,15 +75,16 @@ _MESSAGES = _SQL.rows("messages_counted", CountedMessage)
 _ACCEPTED = _SQL.rows("accepted_at", _AcceptedAt)
 _RECIPIENTS = _SQL.rows("recipients_counted", _MessageAddresses)
 _HISTORY = _SQL.rows("history_of", CountedEvent)
-_ADD = _SQL.wide("add_groups", COUNTED, SAMPLE)
+_TIMES_OF = _SQL.wide("times_of", WANTED)
+_ADD = _SQL.wide("add_groups", COUNTED)
 _ADVANCE = _SQL.command("advance")
 _GROUPS = {
     GroupBy.DOMAIN: _SQL.rows("groups_by_domain", DeliverySums),
     GroupBy.TAG: _SQL.rows("groups_by_tag", DeliverySums),
 }
 _TIMES = {
-    GroupBy.DOMAIN: _SQL.rows("times_by_domain", _TimeCount),
-    GroupBy.TAG: _SQL.rows("times_by_tag", _TimeCount),
+    GroupBy.DOMAIN: _SQL.rows("times_by_domain", _NamedTimes),
+    GroupBy.TAG: _SQL.rows("times_by_tag", _NamedTimes),
 }
 _FORGET = _SQL.command("forget_groups")
 
@@ -164,15 +154,22 @@ async def _recorded(connection: Conn, events: Sequence[CountedEvent]) -> Recorde
 
 
 async def _add(connection: Conn, account: UUID, groups: Sequence[GroupCounts]) -> None:
+    """Add to the counts and histograms of an account whose record is locked."""
     if not groups:
         return
-    samples = [
-        SampleCount(one.tag, one.day, one.domain, one.stream, one.from_domain, bucket, count)
-        for one in groups
-        for bucket, count in one.samples.items()
-        if count
-    ]
-    await _ADD.run(connection, COUNTED.of(groups), SAMPLE.of(samples), account=account)
+    timed = [one for one in groups if one.samples]
+    found = await _TIMES_OF.run(connection, WANTED.of(timed), account=account) if timed else []
+    stored = {(tag, day, domain, stream, sender): times for tag, day, domain, stream, sender, times in found}
+    if len(timed) > _IN_THREAD:
+        await asyncio.to_thread(_merge_times, timed, stored)
+    else:
+        _merge_times(timed, stored)
+    await _ADD.run(connection, COUNTED.of(groups), account=account)
+
+
+def _merge_times(groups: Sequence[GroupCounts], stored: Mapping[GroupKey, bytes]) -> None:
+    for one in groups:
+        one.times = histogram.added(stored.get(one.key, b""), one.samples)
 
 
 async def rows(
@@ -192,11 +189,16 @@ async def _times(
     source: Source, by: GroupBy, conditions: tuple[object, ...], names: Collection[str]
 ) -> dict[str, dict[int, int]]:
     """Return the merged histogram of each name."""
-    merged: dict[str, dict[int, int]] = {}
-    if names:
-        for one in await _TIMES[by].fetch(source, *conditions, list(names)):
-            merged.setdefault(one.name, {})[one.bucket] = one.samples
-    return merged
+    if not names:
+        return {}
+    found = await _TIMES[by].fetch(source, *conditions, list(names))
+    if sum(len(one.times) for one in found) > _MERGED_IN_THREAD:
+        return await asyncio.to_thread(_merged, found)
+    return _merged(found)
+
+
+def _merged(found: Sequence[_NamedTimes]) -> dict[str, dict[int, int]]:
+    return {one.name: histogram.merged(one.times) for one in found}
 
 
 def _row(sums: DeliverySums, samples: Mapping[int, int]) -> DeliveryFiguresRow:
@@ -205,8 +207,8 @@ def _row(sums: DeliverySums, samples: Mapping[int, int]) -> DeliveryFiguresRow:
         sums=sums,
         settled=settled,
         delivery_rate=round((sums.delivered + sums.complained) / settled, 6) if settled else None,
-        p50_ms=percentile(samples, 0.5),
-        p95_ms=percentile(samples, 0.95),
+        p50_ms=histogram.percentile(samples, 0.5),
+        p95_ms=histogram.percentile(samples, 0.95),
         samples=sum(samples.values()),
     )
 

@@ -59,22 +59,22 @@ WHERE message_id = ANY ($1::uuid[]) AND message_id BETWEEN $2 AND $3 GROUP BY me
 SELECT seq, type, message_id, occurred_at, payload FROM events
 WHERE message_id = ANY ($1::uuid[]) AND id >= $2 AND type IN ('delivered', 'bounced', 'complained') ORDER BY seq;
 
+-- name: times_of
+-- Return the stored histograms of groups of an account. Groups without one are left out.
+SELECT g.tag, g.day, g.domain, g.stream, g.from_domain, g.times
+FROM :wanted JOIN delivery_groups g ON g.account_id = :account::uuid AND g.tag = wanted.tag AND g.day = wanted.day
+    AND g.domain = wanted.domain AND g.stream = wanted.stream AND g.from_domain = wanted.from_domain
+WHERE g.times <> '';
+
 -- name: add_groups
--- Add to the counts of groups, and to their histograms: sample changes by the number of the group.
-WITH added AS (
-    INSERT INTO delivery_groups AS g (account_id, :counted.names)
-    SELECT :account::uuid, counted.* FROM :counted ORDER BY tag, day, domain, stream, from_domain
-    ON CONFLICT (account_id, tag, day, domain, stream, from_domain) DO UPDATE
-    SET deliveries = g.deliveries + excluded.deliveries, delivered = g.delivered + excluded.delivered,
-        bounced = g.bounced + excluded.bounced, failed = g.failed + excluded.failed,
-        complained = g.complained + excluded.complained
-    RETURNING id, tag, day, domain, stream, from_domain
-)
-INSERT INTO delivery_times AS t (group_id, bucket, samples)
-SELECT added.id, sample.bucket, sample.samples
-FROM :sample JOIN added ON added.tag = sample.tag AND added.day = sample.day AND added.domain = sample.domain
-    AND added.stream = sample.stream AND added.from_domain = sample.from_domain
-ON CONFLICT (group_id, bucket) DO UPDATE SET samples = t.samples + excluded.samples;
+-- Add to the counts of groups, and replace their histograms where one is given. The account's record is locked.
+INSERT INTO delivery_groups AS g (account_id, :counted.names)
+SELECT :account::uuid, counted.* FROM :counted ORDER BY tag, day, domain, stream, from_domain
+ON CONFLICT (account_id, tag, day, domain, stream, from_domain) DO UPDATE
+SET deliveries = g.deliveries + excluded.deliveries, delivered = g.delivered + excluded.delivered,
+    bounced = g.bounced + excluded.bounced, failed = g.failed + excluded.failed,
+    complained = g.complained + excluded.complained,
+    times = CASE WHEN excluded.times = '' THEN g.times ELSE excluded.times END;
 
 -- name: advance
 -- Record that account $1 is counted up to seq $2, at $3.
@@ -101,28 +101,24 @@ WHERE account_id = $1 AND day BETWEEN $2 AND $3 AND domain = '' AND ($4 = '' OR 
 GROUP BY tag ORDER BY sum(deliveries) DESC, tag COLLATE "C" LIMIT $7 OFFSET $8;
 
 -- name: times_by_domain
--- Merge the histograms of the domains $7, with the conditions of `groups_by_domain`.
-SELECT g.domain AS name, t.bucket::int AS bucket, sum(t.samples)::bigint AS samples
-FROM delivery_groups g JOIN delivery_times t ON t.group_id = g.id
-WHERE g.account_id = $1 AND g.day BETWEEN $2 AND $3 AND g.tag = $4 AND g.domain = ANY ($7::text[])
-  AND ($5::text IS NULL OR g.stream = $5) AND ($6::text[] IS NULL OR g.from_domain = ANY ($6))
-GROUP BY g.domain, t.bucket HAVING sum(t.samples) > 0;
+-- Return the histograms of the domains $7, with the conditions of `groups_by_domain`, one behind another.
+SELECT domain AS name, string_agg(times, '') AS times FROM delivery_groups
+WHERE account_id = $1 AND day BETWEEN $2 AND $3 AND tag = $4 AND domain = ANY ($7::text[]) AND times <> ''
+  AND ($5::text IS NULL OR stream = $5) AND ($6::text[] IS NULL OR from_domain = ANY ($6))
+GROUP BY domain;
 
 -- name: times_by_tag
--- Merge the histograms of the tags $7, with the conditions of `groups_by_tag`.
-SELECT g.tag AS name, t.bucket::int AS bucket, sum(t.samples)::bigint AS samples
-FROM delivery_groups g JOIN delivery_times t ON t.group_id = g.id
-WHERE g.account_id = $1 AND g.day BETWEEN $2 AND $3 AND g.domain = '' AND ($4 = '' OR g.tag = $4)
-  AND g.tag = ANY ($7::text[])
-  AND ($5::text IS NULL OR g.stream = $5) AND ($6::text[] IS NULL OR g.from_domain = ANY ($6))
-GROUP BY g.tag, t.bucket HAVING sum(t.samples) > 0;
+-- Return the histograms of the tags $7, with the conditions of `groups_by_tag`, one behind another.
+SELECT tag AS name, string_agg(times, '') AS times FROM delivery_groups
+WHERE account_id = $1 AND day BETWEEN $2 AND $3 AND domain = '' AND ($4 = '' OR tag = $4)
+  AND tag = ANY ($7::text[]) AND times <> ''
+  AND ($5::text IS NULL OR stream = $5) AND ($6::text[] IS NULL OR from_domain = ANY ($6))
+GROUP BY tag;
 
 -- name: forget_groups
--- Delete at most $2 groups of days before $1, with their histograms; return how many groups there were.
+-- Delete at most $2 groups of days before $1; return how many there were.
 WITH gone AS (
-    DELETE FROM delivery_groups WHERE id = ANY (ARRAY(SELECT id FROM delivery_groups WHERE day < $1 LIMIT $2))
-    RETURNING id
-), times AS (
-    DELETE FROM delivery_times WHERE group_id IN (SELECT id FROM gone)
+    DELETE FROM delivery_groups WHERE ctid = ANY (ARRAY(SELECT ctid FROM delivery_groups WHERE day < $1 LIMIT $2))
+    RETURNING 1
 )
 SELECT count(*) AS groups FROM gone;

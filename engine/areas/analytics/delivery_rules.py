@@ -41,7 +41,8 @@ GroupKey = tuple[str, date, str, str, str]  # tag, day, domain, stream, from_dom
 class GroupCounts(Struct):
     """The addition to the counts of a group; `samples` by bucket of the histogram.
 
-    `tag` and `domain` are "" in the sums over all tags and all domains.
+    `tag` and `domain` are "" in the sums over all tags and all domains. `times` is the stored histogram with `samples`
+    added; empty while there is none.
     """
 
     tag: str
@@ -55,6 +56,12 @@ class GroupCounts(Struct):
     failed: int = 0
     complained: int = 0
     samples: dict[int, int] = field(default_factory=dict)
+    times: bytes = b""
+
+    @property
+    def key(self) -> GroupKey:
+        """Return the columns that identify the group."""
+        return self.tag, self.day, self.domain, self.stream, self.from_domain
 
     @property
     def changed(self) -> bool:

@@ -1,16 +1,21 @@
 """Sort times into the buckets of a histogram that can be merged, and read percentiles off it. Pure.
 
+A stored histogram is packed: bucket (2 octets) and samples (4 octets) in network byte order, then the next bucket. One
+behind another they are their sum.
+
 Buckets are exact up to EXACT_MS; above, each is BASE times as wide as the one before. The value that stands for a
 bucket differs from each of its times by at most (BASE - 1) / (BASE + 1), 0.9%, and rounding adds at most 0.1%.
 """
 
 import math
 from collections.abc import Mapping
+from struct import Struct
 
 EXACT_MS = 512
 BASE = 1.018
 MAX_MS = 30 * 86_400_000  # longer times count as this one; retries end after 72 hours
 _LOG = math.log(BASE)
+_ENTRY = Struct(">Hi")
 
 
 def bucket_of(time_ms: int) -> int:
@@ -39,3 +44,22 @@ def percentile(samples: Mapping[int, int], share: float) -> int | None:
         if seen >= rank:
             return value_of(bucket)
     return None
+
+
+def added(histogram: bytes, samples: Mapping[int, int]) -> bytes:
+    """Return a stored histogram with `samples` by bucket added to it. Empty octets are an empty histogram."""
+    sums = dict(_ENTRY.iter_unpack(histogram))
+    for bucket, count in samples.items():
+        sums[bucket] = sums.get(bucket, 0) + count
+    return b"".join([_ENTRY.pack(bucket, count) for bucket, count in sums.items() if count])
+
+
+def merged(histograms: bytes) -> dict[int, int]:
+    """Return the sum by bucket of stored histograms, one behind another, without buckets that are 0."""
+    sums = [0] * _BUCKETS  # a list counts faster than a dictionary
+    for bucket, count in _ENTRY.iter_unpack(histograms):
+        sums[bucket] += count
+    return {bucket: count for bucket, count in enumerate(sums) if count}
+
+
+_BUCKETS = bucket_of(MAX_MS) + 1

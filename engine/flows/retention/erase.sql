@@ -100,13 +100,9 @@ DELETE FROM report_mails WHERE id IN (SELECT id FROM report_mails WHERE account_
 DELETE FROM dmarc_rows WHERE ctid = ANY (ARRAY(SELECT ctid FROM dmarc_rows WHERE account_id = $1 LIMIT $2));
 
 -- name: erase_deliveries
--- Delete the next groups of delivery counts of account $1, a tenth of $2, and their histograms.
-WITH gone AS MATERIALIZED (
-    SELECT id FROM delivery_groups WHERE account_id = $1 LIMIT $2 / 10
-), times AS (
-    DELETE FROM delivery_times WHERE group_id IN (SELECT id FROM gone)
-)
-DELETE FROM delivery_groups WHERE id IN (SELECT id FROM gone);
+-- Delete the next groups of delivery counts of account $1, a tenth of $2, with their histograms.
+DELETE FROM delivery_groups
+WHERE ctid = ANY (ARRAY(SELECT ctid FROM delivery_groups WHERE account_id = $1 LIMIT $2 / 10));
 
 -- name: leavers
 -- Lock and return the people on account $1 who are on no other account, with their addresses.
