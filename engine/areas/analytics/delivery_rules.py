@@ -84,7 +84,7 @@ class RecordedMessages(Struct, frozen=True):
 
 def counted(events: Iterable[CountedEvent], recorded: RecordedMessages, since: date) -> list[GroupCounts]:
     """Return what the events add, by group. Messages accepted before day `since`, or erased, do not count."""
-    groups: dict[GroupKey, GroupCounts] = {}
+    groups = _Groups()
     for event in events:
         message = recorded.messages.get(event.message_id)
         accepted = recorded.accepted.get(event.message_id)
@@ -92,14 +92,14 @@ def counted(events: Iterable[CountedEvent], recorded: RecordedMessages, since: d
             continue
         if event.type == EventType.ACCEPTED:
             for address in recorded.recipients.get(event.message_id, ()):
-                for group in _groups(groups, message, accepted.date(), _domain(address)):
+                for group in groups.of(message, accepted.date(), _domain(address)):
                     group.deliveries += 1
             continue
         recipient = recipient_of(event, recorded)
         if recipient is not None:
-            own = _groups(groups, message, accepted.date(), _domain(recipient))
+            own = groups.of(message, accepted.date(), _domain(recipient))
             _settle(own, event, recipient, recorded)
-    return [one for one in groups.values() if one.changed]
+    return [one for one in groups.by_key.values() if one.changed]
 
 
 def _settle(groups: Sequence[GroupCounts], event: CountedEvent, address: str, recorded: RecordedMessages) -> None:
@@ -157,19 +157,34 @@ def _delivered_before(event: CountedEvent, address: str, recorded: RecordedMessa
     return delivered
 
 
-def _groups(groups: dict[GroupKey, GroupCounts], message: CountedMessage, day: date, domain: str) -> list[GroupCounts]:
-    """Return the groups in which a delivery counts: its domain, each tag, and each tag with its domain."""
+class _Groups:
+    """The groups that a batch of events changes."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[GroupKey, GroupCounts] = {}
+        self._found: dict[tuple[date, str, str, str, tuple[str, ...]], list[GroupCounts]] = {}
+
+    def of(self, message: CountedMessage, day: date, domain: str) -> list[GroupCounts]:
+        """Return the groups in which a delivery counts: its domain, each tag, and each tag with its domain."""
+        place = (day, domain, message.stream, message.from_domain, tuple(message.tags))
+        found = self._found.get(place)
+        if found is None:
+            found = self._found[place] = [self._group(key) for key in _keys(message, day, domain)]
+        return found
+
+    def _group(self, key: GroupKey) -> GroupCounts:
+        group = self.by_key.get(key)
+        if group is None:
+            group = self.by_key[key] = GroupCounts(*key)
+        return group
+
+
+def _keys(message: CountedMessage, day: date, domain: str) -> list[GroupKey]:
     stream, from_domain = message.stream, message.from_domain
     keys = [("", day, domain, stream, from_domain)]
     for tag in dict.fromkeys(message.tags):
         keys += (tag, day, "", stream, from_domain), (tag, day, domain, stream, from_domain)
-    found = []
-    for key in keys:
-        group = groups.get(key)
-        if group is None:
-            group = groups[key] = GroupCounts(*key)
-        found.append(group)
-    return found
+    return keys
 
 
 def _domain(address: str) -> str:
