@@ -12,9 +12,10 @@ import orjson
 import pytest
 from msgspec import structs
 
+from engine.areas.messages import rules as message_rules
 from engine.base import ids
 from engine.base.settings import Settings
-from engine.flows.receiving import forward_rules
+from engine.flows.receiving import forward_rules, read_reports
 from engine.flows.receiving.forward import Forwarder
 from engine.flows.receiving.receive import Receiver
 from engine.flows.receiving.replay import replay
@@ -24,13 +25,20 @@ from engine.mail import dkim as own_dkim
 from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts, results_text
 from engine.mail.received import summarise
 from tests.conftest import NewDatabase
-from tests.harness import received_mail
+from tests.flows.test_late_bounce import token
+from tests.harness import received_mail, report_mails
 from tests.harness.accounts import set_status
 from tests.harness.inbound import TestMx, deliver, mail, receiving
 from tests.harness.outbound import World, world
 from tests.harness.received_mail import ClaimedAddress, claim, messages_of, receive, route, scanned
 from tests.mta.inbound.authentication import signing
 
+WITH_FILE = (
+    b"From: Ann <ann@people.test>\r\nSubject: Orders\r\nMIME-Version: 1.0\r\n"
+    b"Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n\r\nSee the file.\r\n"
+    b'--b\r\nContent-Type: text/csv\r\nContent-Disposition: attachment; filename="orders.csv"\r\n'
+    b"Content-Transfer-Encoding: base64\r\n\r\nb3JkZXIsc3VtDQo=\r\n--b--\r\n"
+)
 MANY_RECEIVED = "Received: from a.test by b.test; Sun, 22 Nov 2026 12:00:00 +0000\r\n" * 40
 NONE = AuthenticationVerdict("none")
 VERDICTS = AuthenticationVerdicts(NONE, NONE, NONE, NONE)
@@ -276,6 +284,43 @@ async def test_a_bounce_brings_the_message_into_the_mailbox(here: World, forward
     assert await kept(here, forwarder) == "bounced"
     assert (await only(here))["forwarded_as"] == sent
     assert here.sink.count == 0  # no bounce of ours to anybody
+
+
+async def test_a_bounce_after_the_delivery_brings_the_message_into_the_mailbox(
+    here: World, forwarder: Forwarder
+) -> None:
+    address, target = await forwarded_to(here)
+    await here.mta()
+    await received(here, address)
+    await forwarder.forward_due()
+    sent = (await only(here))["forwarded_as"]
+    await here.until_step(sent, "delivered")
+    await here.pool.execute("UPDATE inbound_forwards SET due_at = now()")
+    await forwarder.forward_due()
+    assert await waiting(here) == []
+
+    await report_mails.add(here.pool, report_mails.mail(report_mails.failed(target), local=token(sent)))
+    await read_reports.read_due(here.pool, here.settings)
+    assert await kept(here, forwarder) == "bounced"
+    assert (await only(here))["forwarded_as"] == sent
+
+
+async def test_the_sent_record_names_the_attachments(here: World, forwarder: Forwarder) -> None:
+    address, _ = await forwarded_to(here)
+    await received(here, address, raw=WITH_FILE)
+    await forwarder.forward_due()
+    row = await only(here)
+    [file] = orjson.loads(row["attachments"])
+    [shown] = orjson.loads(
+        await here.pool.fetchval("SELECT attachments FROM messages WHERE id = $1", row["forwarded_as"])
+    )
+
+    assert shown["id"] != file["id"]
+    named = ("filename", "content_type", "size_bytes", "sha256")
+    assert [shown[name] for name in named] == [file[name] for name in named]
+    mime = await here.pool.fetchval("SELECT mime FROM message_bodies WHERE message_id = $1", row["forwarded_as"])
+    [stored] = message_rules.files_of(orjson.dumps([shown]).decode())
+    assert message_rules.content_of(mime, [stored], stored) == b"order,sum\r\n"
 
 
 async def test_a_message_that_can_not_be_accepted_ends_in_the_mailbox(here: World, forwarder: Forwarder) -> None:

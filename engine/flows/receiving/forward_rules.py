@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from engine.areas.emails.types import Prepared, PreparedRecipient
+from engine.areas.emails.types import Prepared, PreparedRecipient, StoredAttachment
 from engine.areas.inbound_addresses.rules import CATCH_ALL
 from engine.areas.inbound_messages.rules import files_of
 from engine.base import clock, ids
@@ -109,9 +109,20 @@ def prepared(
         account_id=account, id=message, public_id=ids.format_id(ids.Kind.MESSAGE, message), created_at=at,
         source=FORWARDED, sender=_author(facts), from_domain=facts.domain, reply_to=None,
         subject=facts.subject[:MAX_SUBJECT], stream=STREAM, tags=[], metadata={"inbound_message_id": received_id},
-        attachments=[], recipients=[PreparedRecipient(0, "to", Mailbox("", to), canonical(to))], mime=mime,
-        smtputf8=not to.isascii() or needs_smtputf8(mime), idempotency_key=f"forward {once.hex}", request_digest=b"",
+        attachments=_attachments(facts), recipients=[PreparedRecipient(0, "to", Mailbox("", to), canonical(to))],
+        mime=mime, smtputf8=not to.isascii() or needs_smtputf8(mime), idempotency_key=f"forward {once.hex}",
+        request_digest=b"",
     )  # fmt: skip
+
+
+def _attachments(facts: ForwardFacts) -> list[StoredAttachment]:
+    """Return the attachments of the received message, with ids of their own, for the record of the sent one."""
+    return [
+        StoredAttachment(
+            ids.format_id(ids.Kind.ATTACHMENT, ids.uuid7()), one.filename, one.content_type, one.size_bytes, one.sha256
+        )
+        for one in files_of(facts.attachments)
+    ]
 
 
 def is_temporary(refusal: Refusal) -> bool:

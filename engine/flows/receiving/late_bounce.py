@@ -44,6 +44,9 @@ _MARK_MESSAGES = _SQL.command("mark_messages")
 _COUNT = _SQL.command("count_bounces")
 _TAKE_BACK = _SQL.command("take_back_deliveries")
 
+_FORWARDS_AMONG = _SQL.command("forwards_among")
+_LOOK_AT_FORWARDS = _SQL.command("look_at_forwards")
+
 _SKEW_MS = 60_000  # events of a message are not older than its id, but for the clocks of two hosts
 
 
@@ -165,6 +168,15 @@ async def _move(
     statuses = {one: status_of_message([Status(each.status) for each in known[one]]) for one in messages}
     moves = [(one, status.value, ",".join(sorted(MOVES[status]))) for one, status in statuses.items()]
     await _MARK_MESSAGES.execute(connection, *columns(moves, 3), messages[0], messages[-1])
+    await _return_forwards(connection, messages)
+
+
+async def _return_forwards(connection: Conn, messages: Sequence[UUID]) -> None:
+    """Queue the received messages whose forwards bounced, so that the forwarder shows them in the mailbox."""
+    found = await _FORWARDS_AMONG.records(connection, messages, messages[0], messages[-1])
+    rows = [(ids.parse_id(ids.Kind.RECEIVED, row["received"]), row["id"]) for row in found]
+    if rows:
+        await _LOOK_AT_FORWARDS.execute(connection, *columns(rows, 2))
 
 
 async def _count(connection: Conn, bounced: Sequence[AppliedEffect]) -> None:

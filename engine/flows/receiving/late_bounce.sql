@@ -38,3 +38,18 @@ ON CONFLICT (account_id, day) DO UPDATE SET bounced = d.bounced + excluded.bounc
 UPDATE account_days d SET delivered = greatest(0, d.delivered - n.delivered)
 FROM unnest($1::uuid[], $2::date[], $3::int[]) AS n (account_id, day, delivered)
 WHERE d.account_id = n.account_id AND d.day = n.day;
+
+-- name: forwards_among
+-- Return those of the messages $1, with ids from $2 to $3, that forward a received message and have bounced.
+SELECT id, metadata->>'inbound_message_id' AS received FROM messages
+WHERE id = ANY ($1::uuid[]) AND id BETWEEN $2 AND $3 AND source = 'forward' AND status = 'bounced';
+
+-- name: look_at_forwards
+-- Queue the received messages $1 whose last forwards, the sent messages $2, have bounced: the forwarder looks at the
+-- status of the sent message. A message that is being forwarded again stays as it is queued.
+INSERT INTO inbound_forwards (message_id, account_id, forward_to, due_at, sent_as)
+SELECT m.id, m.account_id, r.address, now(), sent.id
+FROM unnest($1::uuid[], $2::uuid[]) AS sent (received, id)
+JOIN inbound_messages m ON m.id = sent.received AND m.forwarded_as = sent.id
+JOIN recipients r ON r.message_id = sent.id AND r.n = 0
+ON CONFLICT (message_id) DO NOTHING;
