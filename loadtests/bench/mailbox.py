@@ -48,6 +48,7 @@ _HALF: Final = "count of unread messages of the newer half"
 _SQL = Queries.beside(__file__, "mailbox.sql")
 _STORE = _SQL.command("store_received")
 _COUNT = _SQL.command("count_received")
+_COUNT_DAYS = _SQL.command("count_days")
 _VACUUM = _SQL.command("vacuum")
 
 
@@ -99,6 +100,7 @@ async def _fill(service: BenchService, messages: int, progress: report.Progress)
     async with pool.acquire() as connection:
         await connection.execute("SET statement_timeout = 0")
         await _COUNT.execute(connection, account)
+        await _COUNT_DAYS.execute(connection, account)
         await connection.execute(_VACUUM.sql, timeout=_VACUUM_S)
         await connection.execute("RESET statement_timeout")
     return (at - timedelta(weeks=WEEKS) / 2).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -34,6 +34,14 @@ INSERT INTO inbound_counts (account_id, address_id, address, domain, in_mailbox,
 SELECT account_id, address_id, address, domain, in_mailbox, is_spam, is_read, count(*)
 FROM inbound_messages WHERE account_id = $1 GROUP BY 1, 2, 3, 4, 5, 6, 7;
 
+-- name: count_days
+-- Write the kept counts by day of account $1 from its messages.
+INSERT INTO inbound_day_counts
+SELECT m.account_id, uuid7_day(m.id), place.address_id, m.in_mailbox, m.is_spam, m.is_read, count(*)
+FROM inbound_messages m
+CROSS JOIN LATERAL (VALUES (m.address_id), (uuid '00000000-0000-0000-0000-000000000000')) AS place (address_id)
+WHERE m.account_id = $1 GROUP BY 1, 2, 3, 4, 5, 6;
+
 -- name: vacuum
 -- Vacuum now, so that autovacuum does not run during a measurement.
-VACUUM (FREEZE, ANALYZE) inbound_messages, inbound_bytes, inbound_counts;
+VACUUM (FREEZE, ANALYZE) inbound_messages, inbound_bytes, inbound_counts, inbound_day_counts;

@@ -1,8 +1,10 @@
 """Received messages through the API: lists, counts, the single message, changes, downloads, conversations."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,14 +12,15 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from engine.areas.inbound_messages import service
+from engine.areas.inbound_messages import rules, service
 from engine.areas.inbound_messages.service import ChangedMessages
-from engine.base import ids
+from engine.base import clock, ids
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
 from engine.base.settings.values import SocketAddress
 from engine.flows.receiving.receive import Receiver
 from engine.flows.receiving.types import AttachmentScan
+from engine.store import partitions
 from tests.harness.accounts import TestAccount, add_domain, add_key, make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.received_mail import (
@@ -25,6 +28,8 @@ from tests.harness.received_mail import (
     claim,
     counted_anew,
     counts_of,
+    day_counts_of,
+    days_counted_anew,
     mail,
     messages_of,
     receive,
@@ -152,6 +157,44 @@ async def test_every_filter_narrows_list_and_count_alike(api: Api, pool: asyncpg
         assert await counted(api, account, query) == len(wanted), query
     bad = await api.get("/v1/inbound/messages?from=yesterday", account.token)
     assert (bad.status, bad.error["field"]) == (400, "from")
+
+
+async def test_counts_of_any_period_are_exact(api: Api, pool: asyncpg.Pool, receiver: Receiver) -> None:
+    account = await make_account(pool)
+    addresses = [await claim(pool, account, local) for local in ("a", "b")]
+    for turn in range(12):
+        await receive(receiver, addresses[turn % 2].recipient(), scan=scanned(0, score=turn % 3 * 4.0))
+    days = await spread(pool, account)
+    await service.mark_read(pool, account.id, [row["id"] for row in await messages_of(pool, account.id)][:5], read=True)
+    assert await day_counts_of(pool, account.id) == await days_counted_anew(pool, account.id)
+
+    rows = await messages_of(pool, account.id)
+    edges = [days + timedelta(hours=hours) for hours in (-1, 0, 5, 24, 30, 48, 72, 100)]
+    for low, high in itertools.combinations(edges, 2):
+        period = f"from={low:%Y-%m-%dT%H:%M:%SZ}&until={high:%Y-%m-%dT%H:%M:%SZ}"
+        within = [row for row in rows if low <= rules.received_at(row["id"]) < high]
+        assert await counted(api, account, period) == len(within), period
+        named = [row for row in within if row["address"] == addresses[0].address and not row["is_spam"]]
+        assert await counted(api, account, f"{period}&spam=false&address={addresses[0].address}") == len(named), period
+    assert await counted(api, account, f"from={days:%Y-%m-%d}T00:00:00Z") == len(rows)
+
+
+async def spread(pool: asyncpg.Pool, account: TestAccount) -> datetime:
+    """Move the messages of an account to every eighth hour since a midnight, and its counts with them; return that."""
+    midnight = clock.now().replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=5)
+    async with pool.acquire() as connection, connection.transaction():
+        await partitions.ensure(connection, midnight, ahead=1)
+        for turn, row in enumerate(await messages_of(pool, account.id)):
+            moved = ids.floor_of(clock.milliseconds(midnight + timedelta(hours=8 * turn)))
+            await connection.execute("UPDATE inbound_messages SET id = $2 WHERE id = $1", row["id"], moved)
+        await connection.execute("DELETE FROM inbound_day_counts WHERE account_id = $1", account.id)
+        await connection.execute(
+            "INSERT INTO inbound_day_counts SELECT account_id, uuid7_day(m.id), place.id, in_mailbox, is_spam, is_read,"
+            " count(*) FROM inbound_messages m, LATERAL (VALUES (address_id), ($2::uuid)) AS place (id)"
+            " WHERE account_id = $1 GROUP BY 1, 2, 3, 4, 5, 6",
+            account.id, UUID(int=0),
+        )  # fmt: skip
+    return midnight
 
 
 async def test_mail_for_webhooks_alone_is_listed_only_when_asked_for(
@@ -383,6 +426,7 @@ async def test_counts_stay_exact_when_mail_and_changes_meet(pool: asyncpg.Pool, 
     await asyncio.gather(*work, *[receive(receiver, addresses[turn % 2].recipient()) for turn in range(10)])
 
     assert await counts_of(pool, account.id) == await counted_anew(pool, account.id)
+    assert await day_counts_of(pool, account.id) == await days_counted_anew(pool, account.id)
 
 
 async def test_a_bulk_change_names_the_unknown_and_changes_the_rest(

@@ -19,6 +19,8 @@ from tests.harness.received_mail import (
     claim,
     counted_anew,
     counts_of,
+    day_counts_of,
+    days_counted_anew,
     envelope,
     mail,
     messages_of,
@@ -204,6 +206,7 @@ async def test_only_the_endpoint_of_the_route_gets_a_post(pool: asyncpg.Pool, re
     found = [(row["action"], row["fallback"], row["in_mailbox"]) for row in await messages_of(pool, account.id)]
     assert found == [("mailbox", False, True), ("webhook", False, False), ("mailbox", True, True)]
     assert await counts_of(pool, account.id) == await counted_anew(pool, account.id)
+    assert await day_counts_of(pool, account.id) == await days_counted_anew(pool, account.id)
 
 
 async def test_a_reply_names_the_sent_message_of_its_own_account_only(pool: asyncpg.Pool, receiver: Receiver) -> None:

@@ -1,6 +1,7 @@
 """Received messages for tests: claimed addresses, mail as bytes, and the Receiver's arguments."""
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -10,6 +11,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
+from engine.areas.inbound_messages import rules
 from engine.base import clock, ids
 from engine.flows.receiving.receive import Receiver
 from engine.flows.receiving.types import (
@@ -145,6 +147,22 @@ async def counts_of(pool: asyncpg.Pool, account: UUID) -> dict[tuple[bool, bool,
         " GROUP BY 1, 2, 3 HAVING sum(messages) <> 0", account,
     )  # fmt: skip
     return {(row["in_mailbox"], row["is_spam"], row["is_read"]): int(row["messages"]) for row in found}
+
+
+async def day_counts_of(pool: asyncpg.Pool, account: UUID) -> dict[tuple[object, ...], int]:
+    """The kept counts by (day, address, flags), without zeros; address 0 for all."""
+    found = await pool.fetch("SELECT * FROM inbound_day_counts WHERE account_id = $1 AND messages <> 0", account)
+    return {tuple(row.values())[1:-1]: row["messages"] for row in found}
+
+
+async def days_counted_anew(pool: asyncpg.Pool, account: UUID) -> dict[tuple[object, ...], int]:
+    """The same counts, counted from the messages."""
+    counted: Counter[tuple[object, ...]] = Counter()
+    for row in await pool.fetch("SELECT * FROM inbound_messages WHERE account_id = $1", account):
+        day = rules.received_at(row["id"]).date()
+        for address in (row["address_id"], UUID(int=0)):
+            counted[day, address, row["in_mailbox"], row["is_spam"], row["is_read"]] += 1
+    return dict(counted)
 
 
 async def counted_anew(pool: asyncpg.Pool, account: UUID) -> dict[tuple[bool, bool, bool], int]:

@@ -93,15 +93,18 @@ ORDER BY m.id DESC LIMIT (SELECT $4::bigint);
 -- Count received messages of account $1 with ids from $2 to below $3 by their flags.
 SELECT count(*) AS found FROM inbound_messages m WHERE m.account_id = $1 AND m.id >= $2 AND m.id < $3 AND :counted_flags;
 
--- name: count_without
--- The same for a period that holds most messages: the kept count less the messages before and after, in one snapshot.
-SELECT :kept
-     - (SELECT count(*) FROM inbound_messages m WHERE m.account_id = $1 AND m.id < $2 AND :counted_flags)
-     - (SELECT count(*) FROM inbound_messages m WHERE m.account_id = $1 AND m.id >= $3 AND :counted_flags) AS found;
-
--- name: oldest_received
--- Return the id of the oldest received message of account $1.
-SELECT id FROM inbound_messages WHERE account_id = $1 ORDER BY id LIMIT 1;
+-- name: count_days
+-- The same for a period that begins on a day before $8 and ends on the day $9 or later: the kept counts of the days from
+-- $8 to before $9, and the messages of the period with ids below $10 and from $11, which begin these days.
+SELECT (SELECT coalesce(sum(messages), 0)::bigint FROM inbound_day_counts m
+        WHERE m.account_id = $1 AND m.day >= $8 AND m.day < $9
+          AND ($4::boolean IS NULL OR m.in_mailbox = $4) AND ($5::boolean IS NULL OR m.is_spam = $5)
+          AND ($6::boolean IS NULL OR m.is_read = $6)
+          AND m.address_id = ANY (coalesce($7::uuid[], ARRAY[uuid '00000000-0000-0000-0000-000000000000'])))
+     + (SELECT count(*) FROM inbound_messages m
+        WHERE m.account_id = $1 AND m.id >= $2 AND m.id < $10 AND :counted_flags)
+     + (SELECT count(*) FROM inbound_messages m
+        WHERE m.account_id = $1 AND m.id >= $11 AND m.id < $3 AND :counted_flags) AS found;
 
 -- name: count_texts
 -- Count received messages of account $1 by flags and texts; $4 is not used.
@@ -200,7 +203,19 @@ recounted AS (
     ORDER BY address_id, in_mailbox, is_spam, is_read
     ON CONFLICT (account_id, address_id, in_mailbox, is_spam, is_read)
     DO UPDATE SET messages = c.messages + excluded.messages
+), recounted_days AS (
+    INSERT INTO inbound_day_counts AS c (account_id, day, address_id, in_mailbox, is_spam, is_read, messages)
+    SELECT $1, uuid7_day(moved.id), place.address_id, in_mailbox, is_spam, is_read, sum(change) FROM (
+        SELECT *, -1 AS change FROM before UNION ALL SELECT *, 1 AS change FROM after) moved, :places
+    GROUP BY uuid7_day(moved.id), place.address_id, in_mailbox, is_spam, is_read HAVING sum(change) <> 0
+    ORDER BY 2, 3, 4, 5, 6
+    ON CONFLICT (account_id, day, address_id, in_mailbox, is_spam, is_read)
+    DO UPDATE SET messages = c.messages + excluded.messages
 )
+
+-- fragment: places
+-- The rows in which a message `moved` counts: that of its address, and that of all addresses.
+LATERAL (VALUES (moved.address_id), (uuid '00000000-0000-0000-0000-000000000000')) AS place (address_id)
 
 -- name: lock_bytes
 -- Lock the bytes of the received messages $2 of account $1 against removal with the messages of other accounts that
@@ -221,6 +236,12 @@ WITH gone AS (
     SELECT $1, address_id, min(address), min(domain), in_mailbox, is_spam, is_read, -count(*) FROM gone
     GROUP BY address_id, in_mailbox, is_spam, is_read ORDER BY address_id, in_mailbox, is_spam, is_read
     ON CONFLICT (account_id, address_id, in_mailbox, is_spam, is_read)
+    DO UPDATE SET messages = c.messages + excluded.messages
+), uncounted_days AS (
+    INSERT INTO inbound_day_counts AS c (account_id, day, address_id, in_mailbox, is_spam, is_read, messages)
+    SELECT $1, uuid7_day(moved.id), place.address_id, in_mailbox, is_spam, is_read, -count(*) FROM gone moved, :places
+    GROUP BY uuid7_day(moved.id), place.address_id, in_mailbox, is_spam, is_read ORDER BY 2, 3, 4, 5, 6
+    ON CONFLICT (account_id, day, address_id, in_mailbox, is_spam, is_read)
     DO UPDATE SET messages = c.messages + excluded.messages
 ), freed AS (
     DELETE FROM inbound_bytes b WHERE b.id = ANY ($3::uuid[]) AND NOT EXISTS (

@@ -1,7 +1,7 @@
 """Check the filters of lists of received messages, and choose attachments. Pure."""
 
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from hashlib import sha256
 from uuid import UUID
 
@@ -20,6 +20,9 @@ SPAM_THRESHOLD = 6.0  # score from which a message is spam, as rspamd's default 
 COPIES_KNOWN = timedelta(hours=24)  # within which the same bytes of a sender are not stored again
 MAX_BULK = 100  # messages of one bulk change
 WHAT = "received message"
+EPOCH = date(1970, 1, 1)
+MAX_DAYS = 1_000_000  # after EPOCH: in the year 4707
+_DAY_MS = 86_400_000
 _WARNINGS = msgspec.json.Decoder(list[MailWarning])
 _FILES = msgspec.json.Decoder(list[ReceivedFile])
 
@@ -58,6 +61,25 @@ def filters(
         routed=routed,
         all_time=since is None and until is None and before is None,
     )
+
+
+def whole_days(low: UUID, high: UUID, at: datetime) -> tuple[date, date]:
+    """Return the first UTC day that lies within the ids [low, high) as a whole, and the day after the last one.
+
+    There are no such days if the first is not before the second. Days after tomorrow hold no messages.
+    """
+    begin = min(_day_count(low, _DAY_MS - 1), MAX_DAYS)
+    end = min(_day_count(high), (at.date() - EPOCH).days + 2)
+    return EPOCH + timedelta(days=begin), EPOCH + timedelta(days=end)
+
+
+def first_id_of(day: date) -> UUID:
+    """Return the smallest id of a UTC day."""
+    return ids.floor_of((day - EPOCH).days * _DAY_MS)
+
+
+def _day_count(message: UUID, later_ms: int = 0) -> int:
+    return (ids.milliseconds_of(message) + later_ms) // _DAY_MS
 
 
 def too_slow(wanted: ReceivedFilters) -> Refusal | None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from asyncpg import Record
 
+from engine.areas.inbound_messages import rules
 from engine.areas.inbound_messages.types import (
     ReceivedBytesRow,
     ReceivedFilters,
@@ -20,7 +21,7 @@ from engine.areas.inbound_messages.types import (
 )
 from engine.base import clock, ids
 from engine.store.concurrency_limiter import SEARCHES
-from engine.store.queries import Conn, Queries, Query, RowQuery, Source
+from engine.store.queries import Conn, Queries, RowQuery, Source
 
 LIST_TIMEOUT_S = 5.0  # a search may read every message of an account
 MAX_MERGED = 20  # addresses whose pages are merged; for more the whole mailbox is read
@@ -35,9 +36,8 @@ _LIST_SEARCHED = _SQL.rows("list_searched", ReceivedRow)
 _LIST_FROM_SENDER = _SQL.rows("list_from_sender", ReceivedRow)
 _LIST_REPLIES = _SQL.rows("list_replies", ReceivedRow)
 _COUNT_BETWEEN = _SQL.command("count_between")
-_COUNT_WITHOUT = _SQL.command("count_without")
+_COUNT_DAYS = _SQL.command("count_days")
 _COUNT_REPLIES = _SQL.command("count_replies")
-_OLDEST = _SQL.command("oldest_received")
 _COUNT_TEXTS = _SQL.command("count_texts")
 _COUNT_FROM_SENDER = _SQL.command("count_from_sender")
 _KEPT_COUNT = _SQL.command("kept_count")
@@ -91,22 +91,23 @@ async def count(source: Source, account: UUID, wanted: ReceivedFilters) -> int:
         return 0
     async with asyncio.timeout(LIST_TIMEOUT_S):
         if wanted.sender is None and wanted.text is None and wanted.replies_to is None:
-            query = await _counting(source, account, wanted)
-            rows = await query.records(source, account, wanted.low, wanted.high, *_flags(wanted), addresses)
+            rows = await _count_flags(source, account, wanted, addresses)
         else:
             rows = await _count_texts(source, account, wanted, addresses)
     return int(rows[0]["found"])
 
 
-async def _counting(source: Source, account: UUID, wanted: ReceivedFilters) -> Query:
-    """Choose the statement that reads the fewest messages: none, those of the period, or those of the rest."""
+async def _count_flags(
+    source: Source, account: UUID, wanted: ReceivedFilters, addresses: Sequence[UUID] | None
+) -> list[Record]:
+    """Count by kept counts; only messages of the days on which the period begins and ends are counted themselves."""
+    arguments = (account, wanted.low, wanted.high, *_flags(wanted), addresses)
     if wanted.all_time:
-        return _KEPT_COUNT
-    oldest = await _OLDEST.records(source, account)
-    now = ids.floor_of(clock.milliseconds(clock.now()))
-    first, last = (oldest[0]["id"] if oldest else now).int, now.int
-    low, high = max(wanted.low.int, first), min(wanted.high.int, last)
-    return _COUNT_WITHOUT if 2 * (high - low) > last - first else _COUNT_BETWEEN
+        return await _KEPT_COUNT.records(source, *arguments)
+    first, end = rules.whole_days(wanted.low, wanted.high, clock.now())
+    if first >= end:
+        return await _COUNT_BETWEEN.records(source, *arguments)
+    return await _COUNT_DAYS.records(source, *arguments, first, end, rules.first_id_of(first), rules.first_id_of(end))
 
 
 async def _count_texts(

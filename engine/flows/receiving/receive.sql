@@ -31,10 +31,17 @@ WITH raw AS (
     ON CONFLICT (digest, address_id) DO UPDATE SET message_id = excluded.message_id, stored_at = excluded.stored_at
 ), counted AS (
     INSERT INTO inbound_counts AS c (account_id, address_id, address, domain, in_mailbox, is_spam, is_read, messages)
-    SELECT change.account_id, change.address_id, change.address, change.domain, change.in_mailbox, change.is_spam, false,
-           change.messages
-    FROM :change
+    SELECT change.account_id, change.address_id, min(change.address), min(change.domain), change.in_mailbox,
+           change.is_spam, false, sum(change.messages)
+    FROM :change GROUP BY change.account_id, change.address_id, change.in_mailbox, change.is_spam
     ON CONFLICT (account_id, address_id, in_mailbox, is_spam, is_read)
+    DO UPDATE SET messages = c.messages + excluded.messages
+), counted_days AS (
+    INSERT INTO inbound_day_counts AS c (account_id, day, address_id, in_mailbox, is_spam, is_read, messages)
+    SELECT change.account_id, change.day, place.address_id, change.in_mailbox, change.is_spam, false, sum(change.messages)
+    FROM :change CROSS JOIN LATERAL (VALUES (change.address_id), (uuid '00000000-0000-0000-0000-000000000000')) AS place (address_id)
+    GROUP BY change.account_id, change.day, place.address_id, change.in_mailbox, change.is_spam
+    ON CONFLICT (account_id, day, address_id, in_mailbox, is_spam, is_read)
     DO UPDATE SET messages = c.messages + excluded.messages
 ), spent AS (
     INSERT INTO plan_usage AS u (account_id, resource, month, used)

@@ -83,9 +83,10 @@ class StoredMessage(Struct, kw_only=True):
 
 
 class CountChange(Struct, frozen=True):
-    """A change of one row of the exact counts."""
+    """A change of the exact counts; `day` is the UTC day of the messages' ids."""
 
     account_id: UUID
+    day: date
     address_id: UUID
     address: str
     domain: str
@@ -218,11 +219,12 @@ def received_entry(one: StoredMessage) -> log.Entry:
 
 def count_changes(stored: Iterable[StoredMessage]) -> list[CountChange]:
     """Return the additions to the counts, in the order in which their rows are locked."""
-    found: dict[tuple[UUID, UUID, str, str, bool, bool], int] = {}
+    found: dict[tuple[UUID, date, UUID, str, str, bool, bool], int] = {}
     for one in stored:
         place = one.recipient
         assert place.address_id is not None and place.address is not None and place.domain is not None  # noqa: PT018
-        key = (one.account_id, place.address_id, place.address, place.domain, one.in_mailbox, one.is_spam)
+        day = clock.at_milliseconds(ids.milliseconds_of(one.id)).date()
+        key = (one.account_id, day, place.address_id, place.address, place.domain, one.in_mailbox, one.is_spam)
         found[key] = found.get(key, 0) + 1
     return [CountChange(*key, count) for key, count in sorted(found.items())]
 
@@ -342,6 +344,7 @@ COUNT = RowSet(
     "change",
     CountChange,
     Column("account_id", repeats=True),
+    Column("day", repeats=True),
     Column("address_id"),
     Column("address"),
     Column("domain", repeats=True),

@@ -99,6 +99,11 @@ DELETE FROM report_mails WHERE id IN (SELECT id FROM report_mails WHERE account_
 -- Delete the next $2 rows of DMARC reports about account $1.
 DELETE FROM dmarc_rows WHERE ctid = ANY (ARRAY(SELECT ctid FROM dmarc_rows WHERE account_id = $1 LIMIT $2));
 
+-- name: erase_day_counts
+-- Delete the next $2 counts of received messages by day of account $1.
+DELETE FROM inbound_day_counts
+WHERE ctid = ANY (ARRAY(SELECT ctid FROM inbound_day_counts WHERE account_id = $1 LIMIT $2));
+
 -- name: erase_deliveries
 -- Delete the next groups of delivery counts of account $1, a tenth of $2, with their histograms.
 DELETE FROM delivery_groups
@@ -172,6 +177,7 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1
     OR EXISTS (SELECT 1 FROM webhooks w JOIN webhook_attempts a ON a.webhook_id = w.id WHERE w.account_id = $1)
     OR EXISTS (SELECT 1 FROM inbound_messages WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM inbound_recent WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM inbound_day_counts WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM report_mails WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM dmarc_rows WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM delivery_groups WHERE account_id = $1)

@@ -22,6 +22,7 @@ _SQL = Queries.beside(__file__, "purge_received.sql")
 _NEXT = _SQL.command("next_received")
 _FORGET_COPIES = _SQL.command("forget_copies")
 _FORGET_EMPTY_COUNTS = _SQL.command("forget_empty_counts")
+_FORGET_EMPTY_DAYS = _SQL.command("forget_empty_days")
 
 
 async def delete_received(connection: Conn, account: UUID, before: UUID, *, late: Callable[[], bool]) -> int:
@@ -40,6 +41,7 @@ async def delete_received(connection: Conn, account: UUID, before: UUID, *, late
         await asyncio.sleep(PAUSE_S)
     if gone:
         await _FORGET_EMPTY_COUNTS.execute(connection, account)
+        await _FORGET_EMPTY_DAYS.execute(connection, account)
     return gone
 
 

@@ -11,3 +11,7 @@ DELETE FROM inbound_recent WHERE ctid = ANY (ARRAY(
 -- Delete the kept counts of account $1 that are zero and whose addresses are deleted.
 DELETE FROM inbound_counts c WHERE c.account_id = $1 AND c.messages = 0
   AND NOT EXISTS (SELECT 1 FROM inbound_addresses a WHERE a.id = c.address_id);
+
+-- name: forget_empty_days
+-- Delete the kept counts of account $1 by day that are zero.
+DELETE FROM inbound_day_counts WHERE account_id = $1 AND messages = 0;
