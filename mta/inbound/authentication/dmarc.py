@@ -46,7 +46,7 @@ class DmarcStep(Struct, frozen=True):
 
 
 class _DnsFailedError(Exception):
-    """A query of a walk had no usable answer."""
+    """A query that decides had no usable answer."""
 
 
 async def evaluate(dns: AuthenticationDns, author: str, passed: AuthenticatedDomains) -> DmarcResult:
@@ -84,7 +84,7 @@ async def _evaluated(dns: AuthenticationDns, author: str, passed: AuthenticatedD
     if source is None:
         return DmarcResult("none", author, f"{author} has no DMARC record")
     if not source.record.applies:
-        return DmarcResult("none", author, f"the DMARC record of {source.domain} has an invalid policy")
+        return DmarcResult("none", author, f"the DMARC record of {source.domain} has no valid policy")
     aligned = await _aligned(dns, author, organization, source.record, passed)
     if aligned is not None:
         return DmarcResult("pass", author, f"aligned with {aligned}")
@@ -128,7 +128,10 @@ async def _requested(dns: AuthenticationDns, author: str, source: DmarcStep) -> 
     below = source.domain != author
     exists = True
     if below and source.record.missing is not None:
-        exists = not isinstance(await dns.txt(author), NxDomain)  # RFC 8020: NXDOMAIN for any type
+        answer = await dns.txt(author)
+        if isinstance(answer, TemporaryFailure):
+            raise _DnsFailedError(answer.detail)
+        exists = not isinstance(answer, NxDomain)  # RFC 8020: NXDOMAIN for any type
     return dmarc_record.requested(source.record, below=below, exists=exists)
 
 

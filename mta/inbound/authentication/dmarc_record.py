@@ -27,7 +27,7 @@ class DmarcRecord(Struct, frozen=True):
     testing: bool = False
     strict_dkim: bool = False
     strict_spf: bool = False
-    applies: bool = True  # False: an invalid policy without an address for reports (RFC 9989 4.10.1)
+    applies: bool = True  # False: no valid policy and no address for reports (RFC 9989 4.10.1)
 
 
 def select(texts: Sequence[bytes]) -> DmarcRecord | None:
@@ -45,10 +45,10 @@ def parse(raw: bytes) -> DmarcRecord:
         if equals:
             tags.setdefault(name.strip().lower(), value.strip())
     policy, subdomains, missing = _policy(tags, "p"), _policy(tags, "sp"), _policy(tags, "np")
-    valid = "invalid" not in {policy, subdomains, missing}
+    valid = policy is not None and "invalid" not in {policy, subdomains, missing}
     psd = tags.get("psd", "u").lower()
     return DmarcRecord(
-        policy=cast("DmarcPolicy", policy or "none") if valid else "none",
+        policy=cast("DmarcPolicy", policy) if valid else "none",
         subdomains=cast("DmarcPolicy | None", subdomains) if valid else "none",
         missing=cast("DmarcPolicy | None", missing) if valid else "none",
         psd=cast("Literal['y', 'n']", psd) if psd in {"y", "n"} else "u",

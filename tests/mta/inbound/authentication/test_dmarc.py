@@ -110,7 +110,9 @@ async def test_the_organization_is_the_highest_name_with_a_record(zone: Responde
         (["v=DMARC2; p=reject"], "none"),
         (["v=dmarc1; p=reject"], "none"),
         (["p=reject; v=DMARC1"], "none"),
-        (["v=DMARC1"], "fail"),  # p= is optional
+        (["v=DMARC1"], "none"),
+        (["v=DMARC1; adkim=s"], "none"),  # RFC 9989 4.10.1: without a valid p=, only rua= asks for processing
+        (["v=DMARC1; rua=mailto:a@shop.test"], "fail"),
         (["v=DMARC1; p=maybe"], "none"),
         (["v=DMARC1; p=maybe; rua=mailto:a@shop.test"], "fail"),
         (["v=DMARC1; p=reject; sp=maybe"], "none"),
@@ -123,6 +125,24 @@ async def test_invalid_records_are_ignored(
     zone.set("_dmarc.shop.test", "TXT", records)
 
     assert (await evaluated(resolver, "shop.test")).result == result
+
+
+async def test_a_failure_that_hides_whether_a_subdomain_exists_is_temporary(
+    zone: Responder, resolver: Resolver
+) -> None:
+    publish(zone, shop_test="p=none; np=reject")
+    zone.behave("news.shop.test", DnsBehaviour(rcode="SERVFAIL"))
+
+    assert (await evaluated(resolver, "news.shop.test")).result == "temperror"
+    assert (await evaluated(resolver, "news.shop.test", spf="shop.test")).result == "pass"
+
+
+async def test_a_walk_ends_at_a_public_suffix_even_where_it_starts(zone: Responder, resolver: Resolver) -> None:
+    publish(zone, bank_test="p=reject; psd=y", test="p=none")
+
+    assert (await evaluated(resolver, "bank.test", spf="test")).policy == "reject"
+    assert (await evaluated(resolver, "mail.one.bank.test", spf="one.bank.test")).result == "pass"
+    assert (await evaluated(resolver, "one.bank.test", dkim=("mail.two.bank.test",))).result == "fail"
 
 
 async def test_pct_is_not_used(zone: Responder, resolver: Resolver) -> None:
