@@ -55,11 +55,11 @@ def added(histogram: bytes, samples: Mapping[int, int]) -> bytes:
 
 
 def merged(histograms: bytes) -> dict[int, int]:
-    """Return the sum by bucket of stored histograms, one behind another, without buckets that are 0."""
+    """Return the sum by bucket of stored histograms, one behind another, without empty buckets."""
     sums = [0] * _BUCKETS  # a list counts faster than a dictionary
     for bucket, count in _ENTRY.iter_unpack(histograms):
         sums[bucket] += count
-    return {bucket: count for bucket, count in enumerate(sums) if count}
+    return {bucket: count for bucket, count in enumerate(sums) if count > 0}
 
 
 _BUCKETS = bucket_of(MAX_MS) + 1
