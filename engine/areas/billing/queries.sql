@@ -3,10 +3,12 @@ account_id, plan, status, billing_interval, currency, amount, anchor, number, cr
 pause_at_period_end, next_paid, pending_plan, pending_interval, pending_amount, paid_at, look_at, provider, reference
 
 -- fragment: checkout_columns
-id, account_id, plan, billing_interval, currency, price, credit, tax, amount, buyer, status, provider, url, created_at, expires_at
+id, account_id, plan, billing_interval, currency, price, credit, tax, tax_rate, reverse_charge, amount, buyer, status,
+provider, url, created_at, expires_at
 
 -- fragment: charge_columns
-account_id, period_start, id, plan, billing_interval, currency, price, credit, tax, amount, buyer, paid, tries, due_at
+account_id, period_start, id, plan, billing_interval, currency, price, credit, tax, tax_rate, reverse_charge, amount, buyer,
+paid, tries, due_at
 
 -- fragment: invoice_columns
 id, account_id, number, kind, status, issued_at, period_start, period_end, plan, billing_interval, currency, subtotal, tax,
@@ -77,7 +79,7 @@ SELECT :checkout_columns FROM checkouts WHERE id = $1;
 -- name: insert_checkout
 -- Insert a checkout.
 INSERT INTO checkouts (:checkout_columns)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'open', $11, $12, $13, $14);
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'open', $13, $14, $15, $16);
 
 -- name: set_checkout_status
 -- Set the status of checkout $1 to $2.
@@ -93,8 +95,8 @@ SELECT :charge_columns FROM renewal_charges WHERE account_id = $1 AND period_sta
 
 -- name: insert_charge
 -- Insert the request to charge account $1 for a period, due at once; one that exists stays.
-INSERT INTO renewal_charges (account_id, period_start, id, plan, billing_interval, currency, price, credit, tax, amount, buyer, due_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+INSERT INTO renewal_charges (:charge_columns)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, false, 0, $14)
 ON CONFLICT (account_id, period_start) DO NOTHING;
 
 -- name: due_charges
@@ -115,10 +117,18 @@ UPDATE renewal_charges SET due_at = $2 WHERE id = $1 AND due_at IS NOT NULL;
 -- Record that the period of account $1 that begins at $2 is paid.
 UPDATE renewal_charges SET paid = true, due_at = NULL WHERE account_id = $1 AND period_start = $2;
 
+-- name: is_event_known
+-- Return a row if event $2 of provider $1 is recorded.
+SELECT effect FROM provider_events WHERE provider = $1 AND event_id = $2;
+
 -- name: insert_provider_event
 -- Record event $2 of provider $1, unless it is recorded.
 INSERT INTO provider_events (provider, event_id, type, account_id, effect, created_at) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT DO NOTHING;
+
+-- name: set_effect
+-- Record the effect $3 of event $2 of provider $1.
+UPDATE provider_events SET effect = $3 WHERE provider = $1 AND event_id = $2;
 
 -- name: next_invoice_number
 -- Draw the next invoice number of year $1.

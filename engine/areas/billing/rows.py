@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from engine.areas.billing.periods import BillingInterval
 from engine.areas.billing.prices import PlanPrice
+from engine.areas.billing.tax import TaxDecision
 from engine.areas.billing.types import Subscription, SubscriptionStatus
 from engine.base.plans import Plan
 
@@ -72,6 +73,8 @@ class CheckoutRow(Struct, frozen=True):
     price: int
     credit: int
     tax: int
+    tax_rate: str
+    reverse_charge: bool
     amount: int
     buyer: str
     status: str
@@ -84,6 +87,11 @@ class CheckoutRow(Struct, frozen=True):
     def wanted(self) -> PlanPrice:
         """Return the plan and price that were offered."""
         return PlanPrice(Plan(self.plan), BillingInterval(self.billing_interval), self.currency, self.price)
+
+    @property
+    def offered_tax(self) -> TaxDecision:
+        """Return the tax that was offered."""
+        return TaxDecision(self.tax_rate, self.tax, self.reverse_charge)
 
 
 class RenewalChargeRow(Struct, frozen=True):
@@ -98,6 +106,8 @@ class RenewalChargeRow(Struct, frozen=True):
     price: int
     credit: int
     tax: int
+    tax_rate: str
+    reverse_charge: bool
     amount: int
     buyer: str
     paid: bool
@@ -108,6 +118,11 @@ class RenewalChargeRow(Struct, frozen=True):
     def wanted(self) -> PlanPrice:
         """Return the plan and price of the period."""
         return PlanPrice(Plan(self.plan), BillingInterval(self.billing_interval), self.currency, self.price)
+
+    @property
+    def offered_tax(self) -> TaxDecision:
+        """Return the tax that is charged."""
+        return TaxDecision(self.tax_rate, self.tax, self.reverse_charge)
 
 
 class BillingProfileRow(Struct, frozen=True):

@@ -13,7 +13,7 @@ from engine.areas.billing.rows import (
     SubscriptionRow,
 )
 from engine.areas.billing.types import Subscription
-from engine.store.queries import Conn, Queries
+from engine.store.queries import Conn, Queries, Source
 
 _SQL = Queries.beside(__file__)
 READ = _SQL.rows("read_subscription", SubscriptionRow)
@@ -35,6 +35,8 @@ CHARGE_TAKEN = _SQL.command("charge_taken")
 CHARGE_PUT_OFF = _SQL.command("charge_put_off")
 CHARGE_PAID = _SQL.command("charge_paid")
 _INSERT_EVENT = _SQL.command("insert_provider_event")
+IS_EVENT_KNOWN = _SQL.command("is_event_known")
+SET_EFFECT = _SQL.command("set_effect")
 INVOICE = _SQL.rows("read_invoice", InvoiceRow)
 INVOICES = _SQL.rows("list_invoices", InvoiceRow)
 INVOICE_OF_ANY = _SQL.rows("read_any_invoice", InvoiceRow)
@@ -64,7 +66,7 @@ async def put(
 
 
 async def first_time(
-    connection: Conn, provider: str, event: str, *, kind: str, account: UUID | None, effect: str, created_at: datetime
+    connection: Source, provider: str, event: str, *, kind: str, account: UUID | None, effect: str, created_at: datetime
 ) -> bool:
     """Record an event of a provider in the transaction of its effect; return False if it was recorded before."""
     tag = await _INSERT_EVENT.execute(connection, provider, event, kind, account, effect, created_at)

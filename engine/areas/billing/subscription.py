@@ -78,6 +78,14 @@ def paid_renewal(held: Subscription, period_start: datetime, paid_at: datetime, 
     return Transition(moved, (_entry(HistoryType.RENEWED, moved),), draft)
 
 
+def keep_as_credit(held: Subscription, paid: PlanPrice, credit: int) -> Transition:
+    """Keep a payment for a period that a change of plan replaced: as credit for the next invoices, and invoiced."""
+    changed = structs.replace(held, credit=held.credit + paid.amount - credit)
+    line = InvoiceLine("Payment received in advance, kept as credit", paid.amount - credit)
+    draft = InvoiceDraft(paid.plan, paid.interval, paid.currency, held.current, (line,))
+    return Transition(changed, (_entry(HistoryType.CHANGED, changed, credit=changed.credit),), draft)
+
+
 def failed_payment(held: Subscription, failed_at: datetime, at: datetime) -> Transition | None:
     """Record that the next period could not be charged; None if a newer payment went through, or none is due."""
     if held.status not in (SubscriptionStatus.ACTIVE, SubscriptionStatus.PAST_DUE) or held.next_paid:

@@ -14,7 +14,12 @@ from engine.base.settings.values import HostPort, SocketAddress, SourceIp
 MEBIBYTE = 1024 * 1024
 PROCESSES = ("api", "relay", "mx", "mta", "worker")
 # Masked wherever settings are shown.
-SECRETS = frozenset({"key_pepper", "database_url", "redis_url", "idp_client_secret"})
+SECRETS = frozenset(
+    {
+        "key_pepper", "database_url", "redis_url", "idp_client_secret", "payprov_secret", "stripe_key",
+        "stripe_webhook_secret",
+    }
+)  # fmt: skip
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -295,11 +300,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     payprov_url: str | None = None
     """api, worker: Base URL of the provider `payprov`; unset in local mode: a simulated one inside the API."""
     payprov_secret: str | None = None
-    """api, worker: Secret that signs its events; while it is being changed, the new and the old one with a comma between."""
+    """api, worker: Secret that signs its events; while it is being changed, the new and the old one, with a comma
+    between."""
     stripe_key: str | None = None
     """api, worker: Secret key of the Stripe account (sk_… or rk_…)."""
     stripe_webhook_secret: str | None = None
-    """api: Signing secret of Stripe's webhook endpoint (whsec_…); while it is being changed, two with a comma between."""
+    """api: Signing secret of Stripe's webhook endpoint (whsec_…); while it is being changed, two, with a comma
+    between."""
     stripe_url: str | None = None
     """api, worker: Base URL of Stripe's API, for tests; unset: Stripe's own."""
     python: str | None = None

@@ -48,6 +48,8 @@ CREATE TABLE checkouts (
     price      bigint NOT NULL,                      -- of the plan, without tax
     credit     bigint NOT NULL,                      -- for unused time, taken off the price
     tax        bigint NOT NULL,
+    tax_rate   text NOT NULL,
+    reverse_charge boolean NOT NULL,
     amount     bigint NOT NULL,                      -- to be paid
     buyer      jsonb NOT NULL,                       -- the profile at that time
     status     text NOT NULL CHECK (status IN ('open', 'paid', 'failed', 'abandoned', 'replaced')),
@@ -81,6 +83,8 @@ CREATE TABLE renewal_charges (
     price        bigint NOT NULL,
     credit       bigint NOT NULL,
     tax          bigint NOT NULL,
+    tax_rate     text NOT NULL,
+    reverse_charge boolean NOT NULL,
     amount       bigint NOT NULL,
     buyer        jsonb NOT NULL,
     paid         boolean NOT NULL DEFAULT false,

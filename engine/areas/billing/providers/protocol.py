@@ -19,7 +19,7 @@ class BadSignature(Exception):  # noqa: N818 - named for what is bad
 
 
 class UnusableEvent(Exception):  # noqa: N818 - named for what it is about
-    """The event is signed, but its content can't be used; the text says why. `id` and `type` as far as they are known."""
+    """The event is signed, but its content can't be used; the text says why. `event` is its id, `kind` its type."""
 
     def __init__(self, why: str, *, event: str = "", kind: str = "") -> None:
         super().__init__(why)
