@@ -37,14 +37,14 @@ async def change_plan(
     await record_event(connection, account, AccountEvent.ACCOUNT_PLAN_CHANGED, detail, actor=actor)
     await bump(connection, STAMP)
     if is_told:
-        names = {name: value.capitalize() for name, value in detail.items()}
-        await tell_managers(connection, account, SystemMailKind.PLAN_CHANGED, at, **names)
+        kind = SystemMailKind.PLAN_CHANGED
+        await tell_managers(connection, account, kind, at, before=before.capitalize(), after=plan.capitalize())
     return True
 
 
-async def tell_managers(connection: Conn, account: UUID, kind: SystemMailKind, at: datetime, **detail: object) -> None:
+async def tell_managers(connection: Conn, account: UUID, kind: SystemMailKind, at: datetime, **detail: str) -> None:
     """Queue a mail to each owner and admin of the account in the caller's transaction."""
     held = await accounts.READ.first(connection, account)
     name = "" if held is None else held.name
     for person in await people.MANAGERS.fetch(connection, account):
-        await enqueue(connection, kind, person.email, at=at, account_name=name, **detail)
+        await enqueue(connection, kind, person.email, at=at, mail=None, account_name=name, **detail)

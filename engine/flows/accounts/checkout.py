@@ -157,8 +157,8 @@ async def _store_profile(held: LockedBilling, profile: BillingProfileRow, at: da
         return
     await store.PUT_PROFILE.execute(held.connection, held.account, *msgspec.structs.astuple(profile), at)
     names = [name for name in profile.__struct_fields__ if getattr(before, name, None) != getattr(profile, name)]
-    event = (HistoryType.PROFILE_CHANGED, {"fields": profile_rules.wire_names(names)})
-    await billing_history.append(held.connection, held.account, [event], at)
+    facts: dict[str, object] = {"fields": profile_rules.wire_names(names)}
+    await billing_history.append(held.connection, held.account, [(HistoryType.PROFILE_CHANGED, facts)], at)
 
 
 async def _opened(

@@ -6,7 +6,7 @@ An event is JSON: `{id, type, createdAt, data}`. `data` holds `amount` and `curr
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -29,7 +29,7 @@ MAX_ANSWER: Final = 4_096  # octets of the provider's answer
 _MAX_TEXT: Final = 200
 
 
-class PayprovData(Struct, rename="camel"):
+class PayprovData(Struct, frozen=True, rename="camel"):
     """The content of an event, before its ids are parsed."""
 
     amount: int | None = None
@@ -41,7 +41,7 @@ class PayprovData(Struct, rename="camel"):
     reference: str | None = None
 
 
-class PayprovMessage(Struct, rename="camel"):
+class PayprovMessage(Struct, frozen=True, rename="camel"):
     """An event as `payprov` sends it; unknown fields are ignored."""
 
     id: str
@@ -144,7 +144,7 @@ def _id(kind: Kind, text: str | None) -> UUID | None:
 
 
 def _time(text: str) -> datetime:
-    found: Any = msgspec.convert(text, datetime, strict=False)
+    found = msgspec.convert(text, datetime, strict=False)
     if found.tzinfo is None:
         raise ValueError(f"`{text[:40]}` lacks a time zone.")
     return found
