@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from api.areas.audit.schemas import Digest
 from engine.areas.billing import profile_rules
 from engine.ledger.billing_history import MAX_PAGE
 
+Digest = Annotated[str, Meta(description="SHA-256 in lower-case hex")]
 Amount = Annotated[int, Meta(description="Minor units, such as 1900 for EUR 19.00")]
 Currency = Annotated[str, Meta(description="ISO 4217", examples=["EUR"])]
 Country = Annotated[str, Meta(min_length=2, max_length=2, description="ISO 3166-1 alpha-2", examples=["DE"])]
@@ -100,9 +100,10 @@ class BillingHistoryQuery(Struct, forbid_unknown_fields=True):
     """The query of the history: oldest first."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
-    after: Annotated[
-        str | None, Meta(max_length=20, description="`nextCursor` of the previous page: a `seq`", examples=["120"])
-    ] = None
+    after: (
+        Annotated[str, Meta(max_length=20, description="`nextCursor` of the previous page: a `seq`", examples=["120"])]
+        | None
+    ) = None
 
 
 class BillingEvent(Struct, rename="camel"):
@@ -136,7 +137,7 @@ class InvoicesQuery(Struct, forbid_unknown_fields=True):
     """The query of a page, newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str | None, Meta(max_length=40, description="`nextCursor` of the previous page")] = None
+    before: Annotated[str, Meta(max_length=40, description="`nextCursor` of the previous page")] | None = None
 
 
 class InvoiceLineOut(Struct, rename="camel"):

@@ -8,7 +8,7 @@ from msgspec import structs
 from engine.areas.billing.rows import BillingProfileRow
 from engine.areas.billing.tax import EU, is_country, is_vat_id, tidy_tax_id
 from engine.base.errors import invalid
-from engine.mail.address import BadAddress, canonical
+from engine.mail.address import BadAddress, bare_address
 
 MAX_NAME: Final = 200
 MAX_ADDRESS: Final = 500
@@ -76,7 +76,7 @@ def _email(text: str | None) -> str | None:
     if given is None:
         return None
     try:
-        canonical(given)
+        bare_address(given)
     except BadAddress as error:
         raise invalid("profile.email", f"`{given}` is not an email address: {error}") from None
     return given

@@ -1,16 +1,20 @@
 -- fragment: subscription_columns
+-- The columns of SubscriptionRow.
 account_id, plan, status, billing_interval, currency, amount, anchor, number, credit, cancel_at_period_end,
 pause_at_period_end, next_paid, pending_plan, pending_interval, pending_amount, paid_at, look_at, provider, reference
 
 -- fragment: checkout_columns
+-- The columns of CheckoutRow.
 id, account_id, plan, billing_interval, currency, price, credit, tax, tax_rate, reverse_charge, amount, buyer, status,
 provider, url, created_at, expires_at
 
 -- fragment: charge_columns
+-- The columns of RenewalChargeRow.
 account_id, period_start, id, plan, billing_interval, currency, price, credit, tax, tax_rate, reverse_charge, amount, buyer,
 paid, tries, due_at
 
 -- fragment: invoice_columns
+-- The columns of InvoiceRow.
 id, account_id, number, kind, status, issued_at, period_start, period_end, plan, billing_interval, currency, subtotal, tax,
 total, tax_rate, reverse_charge, lines, seller, buyer, corrects
 
