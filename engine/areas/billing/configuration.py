@@ -8,6 +8,7 @@ from msgspec import Struct
 from engine.areas.billing.prices import BadPrices, PriceList, read_prices
 from engine.areas.billing.providers.payprov import Payprov
 from engine.areas.billing.providers.protocol import PaymentProvider
+from engine.areas.billing.providers.stripe_provider import StripeMissing, StripeProvider
 from engine.areas.billing.tax import BadTaxRates, is_country, read_rates
 from engine.base.secrets import derived
 from engine.base.settings import BadSetting, Settings, variable
@@ -61,7 +62,7 @@ def configured(settings: Settings, client: HttpClient | None = None) -> Billing:
 def payprov_secrets(settings: Settings) -> tuple[str, ...]:
     """Return the present secret of `payprov` and the one before; in local mode one that is derived from the pepper."""
     if settings.payprov_secret is not None:
-        return tuple(filter(None, map(str.strip, settings.payprov_secret.split(","))))[:2]
+        return _secrets(settings.payprov_secret)
     if settings.delivery == "local" and settings.key_pepper is not None:
         return (derived(settings.key_pepper, "payprov").hex(),)
     return ()
@@ -78,7 +79,25 @@ def _providers(settings: Settings, client: HttpClient | None) -> dict[str, Payme
     secrets = payprov_secrets(settings)
     if url is not None and secrets:
         found["payprov"] = Payprov(url, secrets, client)
+    if settings.stripe_key is not None:
+        found["stripe"] = _stripe(settings, settings.stripe_key)
     return found
+
+
+def _stripe(settings: Settings, key: str) -> StripeProvider:
+    secrets = _secrets(settings.stripe_webhook_secret)
+    if not secrets:
+        raise BadSetting(
+            f"{variable('stripe_key')} needs {variable('stripe_webhook_secret')}: events are signed with it."
+        )
+    try:
+        return StripeProvider(key, secrets, return_url=settings.public_url, base_url=settings.stripe_url)
+    except StripeMissing as error:
+        raise BadSetting(str(error)) from None
+
+
+def _secrets(text: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, (text or "").split(","))))[:2]
 
 
 def _prices(settings: Settings) -> PriceList:

@@ -16,7 +16,7 @@ paid, tries, due_at
 -- fragment: invoice_columns
 -- The columns of InvoiceRow.
 id, account_id, number, kind, status, issued_at, period_start, period_end, plan, billing_interval, currency, subtotal, tax,
-total, tax_rate, reverse_charge, lines, seller, buyer, corrects
+total, tax_rate, reverse_charge, lines, seller, buyer, corrects, payment
 
 -- name: read_subscription
 -- Return the subscription of account $1.
@@ -142,7 +142,7 @@ ON CONFLICT (year) DO UPDATE SET latest = n.latest + 1 RETURNING latest;
 -- name: insert_invoice
 -- Insert an invoice.
 INSERT INTO invoices (:invoice_columns)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20);
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21);
 
 -- name: read_invoice
 -- Return invoice $2 of account $1.
@@ -151,6 +151,10 @@ SELECT :invoice_columns FROM invoices WHERE account_id = $1 AND id = $2;
 -- name: read_any_invoice
 -- Return the invoice with id $1, or with number $2, of any account.
 SELECT :invoice_columns FROM invoices WHERE id = $1 OR number = $2;
+
+-- name: invoice_of_payment
+-- Return the invoice that was paid by checkout or renewal charge $1.
+SELECT :invoice_columns FROM invoices WHERE payment = $1;
 
 -- name: list_invoices
 -- Return at most $3 invoices of account $1, older than $2 where it is given, newest first.

@@ -158,6 +158,7 @@ class InvoiceRow(Struct, frozen=True):
     seller: str
     buyer: str
     corrects: str | None
+    payment: UUID | None = None
 
 
 class BillingAccountRow(Struct, frozen=True):

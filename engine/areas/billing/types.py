@@ -152,14 +152,16 @@ class ProviderEventType(StrEnum):
 class ProviderEvent(Struct, frozen=True, kw_only=True):
     """An event whose signature was verified.
 
-    `checkout`: of checkout events. `account` and `period_start`: of payments for later periods. `invoice`: of refunds.
-    `reference` is the provider's own name for the payment or payer, to be charged again.
+    `checkout`: of checkout events. `account` and `period_start`: of payments for later periods.
+    A refund names an `invoice`, or the payment by `checkout` or period; its amount is that of this refund, or
+    `refunded_in_all`. `reference` is the provider's own name for the payer, to be charged again.
     """
 
     id: str
     type: ProviderEventType
     created_at: datetime
     amount: int | None = None
+    refunded_in_all: int | None = None
     currency: str | None = None
     checkout: UUID | None = None
     account: UUID | None = None

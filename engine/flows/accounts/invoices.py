@@ -29,9 +29,13 @@ async def issue(
     *,
     seller: Seller,
     buyer: BillingProfileRow,
+    payment: UUID | None,
     at: datetime,
 ) -> InvoiceRow:
-    """Issue an invoice in the caller's transaction, with its history event and the mail to owners and admins."""
+    """Issue an invoice in the caller's transaction, with its history event and the mail to owners and admins.
+
+    `payment` is the checkout or renewal charge that paid it.
+    """
     row = InvoiceRow(
         id=ids.uuid7(),
         account_id=account,
@@ -53,6 +57,7 @@ async def issue(
         seller=orjson.dumps(msgspec.to_builtins(seller)).decode(),
         buyer=orjson.dumps(msgspec.to_builtins(buyer)).decode(),
         corrects=None,
+        payment=payment,
     )
     await _store(connection, row)
     return row

@@ -18,7 +18,7 @@ from engine.areas.billing import subscription as changes
 from engine.areas.billing.configuration import Billing
 from engine.areas.billing.money import formatted
 from engine.areas.billing.providers.protocol import PaymentProvider, UnusableEvent
-from engine.areas.billing.rows import BillingProfileRow, CheckoutRow, RenewalChargeRow
+from engine.areas.billing.rows import BillingProfileRow, CheckoutRow, InvoiceRow, RenewalChargeRow
 from engine.areas.billing.types import HistoryType, ProviderEvent, ProviderEventType, SubscriptionStatus
 from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids
@@ -146,6 +146,7 @@ async def _checkout_succeeded(held: LockedBilling, event: ProviderEvent, billing
         buyer=buyer,
         provider=row.provider,
         reference=event.reference,
+        payment=row.id,
     )
     return APPLIED
 
@@ -201,6 +202,7 @@ async def _payment_succeeded(held: LockedBilling, event: ProviderEvent, billing:
         charged=charge.offered_tax,
         buyer=buyer,
         reference=event.reference,
+        payment=charge.id,
     )
     return APPLIED
 
@@ -248,18 +250,30 @@ async def _charge(held: LockedBilling, event: ProviderEvent) -> RenewalChargeRow
 
 
 async def _refunded(held: LockedBilling, event: ProviderEvent, _billing: Billing, at: datetime) -> str:
-    invoice = None if event.invoice is None else await store.INVOICE.first(held.connection, held.account, event.invoice)
+    invoice = await _refunded_invoice(held, event)
     if invoice is None or invoice.kind != "invoice":
         return "unknown invoice"
-    left = invoice.total - await store.refunded(held.connection, invoice.number)
-    if event.currency != invoice.currency or not event.amount or not 0 < event.amount <= left:
+    before = await store.refunded(held.connection, invoice.number)
+    amount = event.amount if event.refunded_in_all is None else event.refunded_in_all - before
+    left = invoice.total - before
+    if event.currency != invoice.currency or not amount or not 0 < amount <= left:
         return _mismatch(left, invoice.currency, event)
-    noted = {"invoice": ids.format_id(Kind.INVOICE, invoice.id), "amount": event.amount, "currency": event.currency}
+    noted = {"invoice": ids.format_id(Kind.INVOICE, invoice.id), "amount": amount, "currency": event.currency}
     await billing_history.append(held.connection, held.account, [(HistoryType.REFUND_NOTED, noted)], at)
-    await invoices.credit(held.connection, invoice, event.amount, at)
-    if event.amount == left:
+    await invoices.credit(held.connection, invoice, amount, at)
+    if amount == left:
         await store.MARK_REFUNDED.execute(held.connection, invoice.id)
     return APPLIED
+
+
+async def _refunded_invoice(held: LockedBilling, event: ProviderEvent) -> InvoiceRow | None:
+    """Return the invoice that a refund names, or the one that the refunded payment paid."""
+    if event.invoice is not None:
+        return await store.INVOICE.first(held.connection, held.account, event.invoice)
+    if event.checkout is not None:
+        return await store.INVOICE_OF_PAYMENT.first(held.connection, event.checkout)
+    charge = await _charge(held, event)
+    return None if charge is None else await store.INVOICE_OF_PAYMENT.first(held.connection, charge.id)
 
 
 def _mismatch(amount: int, currency: str, event: ProviderEvent) -> str:

@@ -70,8 +70,9 @@ async def write(
     buyer: BillingProfileRow | None = None,
     provider: str | None = None,
     reference: str | None = None,
+    payment: UUID | None = None,
 ) -> None:
-    """Write a transition. `charged` and `buyer`: the tax and profile that were offered, for its invoice."""
+    """Write a transition. `charged`, `buyer`, `payment`: the tax and profile that were offered, and what was paid."""
     connection, account = held.connection, held.account
     if transition.subscription is None:
         await store.DELETE.execute(connection, account)
@@ -82,7 +83,9 @@ async def write(
     if draft is not None and billing.seller is not None:
         buyer = buyer or await profile_of(connection, account)
         decided = charged or taxed(billing, draft.subtotal, buyer)
-        await invoices.issue(connection, account, draft, decided, seller=billing.seller, buyer=buyer, at=at)
+        await invoices.issue(
+            connection, account, draft, decided, seller=billing.seller, buyer=buyer, payment=payment, at=at
+        )
     if transition.subscription != held.subscription:
         await change_plan(connection, account, transition.plan, at, actor=actor)
 

@@ -117,9 +117,12 @@ CREATE TABLE invoices (
     seller       jsonb NOT NULL,
     buyer        jsonb NOT NULL,
     corrects     text,                               -- the number of the invoice that a credit note corrects
+    payment      uuid,                               -- the checkout or renewal charge that paid it
     pdf          bytea
 );
 CREATE INDEX invoices_by_account ON invoices (account_id, id);
+CREATE INDEX invoices_by_payment ON invoices (payment) WHERE payment IS NOT NULL;
+CREATE INDEX invoices_by_corrected ON invoices (corrects) WHERE corrects IS NOT NULL;
 
 -- The last number of each year, drawn in the transaction that issues: a rollback leaves no gap.
 CREATE TABLE invoice_numbers (
