@@ -102,8 +102,10 @@ def test_tax_follows_country_and_vat_id(country: str, tax_id: str | None, expect
 
 @pytest.mark.parametrize(
     "text",
-    ["starter", "starter:month=1", "starter:month:EUR=x", "free:month:EUR=1", "starter:week:EUR=1", "starter:month:eur=1",
-     "starter:month:EUR=0", "starter:month:EUR=1,starter:month:EUR=2"],
+    [
+        "starter", "starter:month=1", "starter:month:EUR=x", "free:month:EUR=1", "starter:week:EUR=1",
+        "starter:month:eur=1", "starter:month:EUR=0", "starter:month:EUR=1,starter:month:EUR=2",
+    ],
 )  # fmt: skip
 def test_a_wrong_price_is_named(text: str) -> None:
     with pytest.raises(BadPrices):
