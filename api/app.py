@@ -22,6 +22,8 @@ from api.areas.analytics import resources as analytics
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
+from api.areas.billing import payprov_simulator
+from api.areas.billing import resources as billing
 from api.areas.domains import resources as domains
 from api.areas.email_verification import resources as email_verification
 from api.areas.emails import resources as emails
@@ -54,6 +56,7 @@ from api.http.services import ApiServices
 from api.http.stream import guard_listeners, open_connection
 from engine.areas.api_keys.key_auth import TOUCH_S, Keys
 from engine.areas.audit.verifier import Verifier
+from engine.areas.billing.configuration import configured
 from engine.areas.identity.provider import IdentityProvider
 from engine.areas.mta_sts.rules import POLICY_PATH
 from engine.areas.sessions.session_auth import SessionAuth
@@ -87,7 +90,7 @@ def all_operations() -> tuple[Operation, ...]:
     areas = (
         emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, audit, api_keys,
-        account, auth, identity, email_verification, second_factor, passkeys,
+        account, billing, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, team, leads,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())
@@ -179,6 +182,7 @@ class Lifespan:
             tails=tails.open_hub(pool, keys, sessions, settings),
             verifier=Verifier(pool),
             provider=IdentityProvider.from_settings(settings),
+            billing=configured(settings),
             settings=settings,
         )
         self._services = services
@@ -250,6 +254,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
     for path, operations in by_path.items():
         app.add_route(path, dispatch.RoutedOperation(context, operations))
     pages.add_routes(app)
+    payprov_simulator.add_routes(app, services)
     app.add_route(POLICY_PATH, PolicyHost(services.pool, services.settings))
     app.add_route(CHALLENGE_PATH + "{token}", AcmeChallenge(services.pool))
     app.add_route(TLS_ALLOWED_PATH, TlsAllowed(services.pool, services.settings))

@@ -97,6 +97,8 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
             call.query = decode.decode_query(request, operation.query, lenient=operation.lenient_query)
             if decoder is not None:
                 await _read(context, operation, call, decoder, limit)
+            elif operation.raw_body:
+                call.body = await _receive(context, call, limit)
             elif _has_body(call.request):
                 await _receive(context, call, limit)
             with within(deadline_s):

@@ -143,6 +143,12 @@ def _operation(
             "required": not one.no_body_is_empty,
             "content": {"application/json": {"schema": by_type[id(one.request)]}},
         }
+    elif one.raw_body:
+        described["requestBody"] = {
+            "description": f"At most {limit} bytes; a signature covers them as they are.",
+            "required": True,
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        }
     return described
 
 

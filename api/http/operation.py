@@ -152,6 +152,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     role: Role | None = None  # the lowest role of a signed-in person; None: any member
     request: Any = None  # Struct type of the body
     max_body_bytes: int | None = None  # None: the largest body that the schema of `request` allows
+    raw_body: bool = False  # the handler gets the octets of any media type, at most `max_body_bytes`: they are signed
     carries_messages: bool = False  # the body may have `max_request_bytes` of the settings
     query: type[Struct] | None = None
     lenient_query: bool = False  # unknown parameters are ignored: another service writes the query
@@ -189,6 +190,8 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     def body_limit(self, max_request_bytes: int) -> int:
         """Return the largest body in octets, at most `max_request_bytes`."""
+        if self.raw_body:
+            return min(max_request_bytes, self.max_body_bytes or body_limits.NO_BODY_BYTES)
         if self.request is None:
             return body_limits.NO_BODY_BYTES
         if self.carries_messages:

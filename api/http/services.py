@@ -5,6 +5,7 @@ from msgspec import Struct
 
 from engine.areas.api_keys.key_auth import Keys
 from engine.areas.audit.verifier import Verifier
+from engine.areas.billing.configuration import Billing
 from engine.areas.identity.provider import IdentityProvider
 from engine.areas.sessions.session_auth import SessionAuth
 from engine.areas.tails.hub import Tails
@@ -30,4 +31,5 @@ class ApiServices(Struct):
     tails: Tails
     verifier: Verifier
     provider: IdentityProvider | None
+    billing: Billing
     settings: Settings

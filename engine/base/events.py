@@ -30,6 +30,7 @@ class AccountEvent(StrEnum):
     ACCOUNT_CREATED = "account.created"
     ACCOUNT_DELETION_CANCELED = "account.deletion_canceled"
     ACCOUNT_DELETION_SCHEDULED = "account.deletion_scheduled"
+    ACCOUNT_PLAN_CHANGED = "account.plan_changed"
     ACCOUNT_RENAMED = "account.renamed"
     ACCOUNT_RESUMED = "account.resumed"
     ACCOUNT_RETENTION_AGREED = "account.retention_agreed"

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     EVENT = "evt"
     WEBHOOK = "whk"
     API_KEY = "key"
+    CHECKOUT = "chk"
     INVOICE = "inv"
     ACCOUNT = "acc"
     USER = "usr"

@@ -44,6 +44,10 @@ FIELDS: Final = {
         "shards", "lease_s", "shard_rules", "split_rate", "split_share", "split_after_s", "merge_after_s",
         "balance_rate", "balance_after_s",
     ),
+    "Billing": (
+        "prices", "tax_rates", "seller_name", "seller_address", "seller_country", "seller_tax_id", "seller_email",
+        "payment_provider", "payprov_url", "payprov_secret", "stripe_key", "stripe_webhook_secret", "stripe_url",
+    ),
     "Webhooks": (
         "webhook_ladder_s", "webhook_timeout_s", "webhook_connections", "webhook_connections_each",
         "allow_private_webhooks",

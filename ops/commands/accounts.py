@@ -1,5 +1,7 @@
 """Commands for accounts, people, API keys, sending domains and the platform account."""
 
+from pathlib import Path
+
 import click
 
 from engine.base.plans import Plan
@@ -61,6 +63,64 @@ def account_retention(*, account_id: str, days: int | None, as_json: bool) -> No
 
     agreed = admin.with_pool(attached(), lambda pool: retention.agree(pool, account=account_id, days=days))
     show(agreed, as_json=as_json)
+
+
+@account.command("plan")
+@_account_id
+@click.option(
+    "--plan", required=True, type=click.Choice([plan.value for plan in Plan]), help="New plan of the account."
+)
+@as_json
+@reported
+def account_plan(*, account_id: str, plan: str, as_json: bool) -> None:
+    """Set the plan of an account that has no subscription; its limits hold at once, nothing is deleted."""
+    from ops import billing  # noqa: PLC0415
+
+    show(
+        admin.with_pool(attached(), lambda pool: billing.set_plan(pool, account=account_id, plan=Plan(plan))),
+        as_json=as_json,
+    )
+
+
+@account.command("agreement")
+@_account_id
+@click.option("--plan", type=click.Choice([plan.value for plan in Plan]), help="Plan that was agreed.")
+@click.option("--end", is_flag=True, help="End the agreement; the account then has the Free plan.")
+@as_json
+@reported
+def account_agreement(*, account_id: str, plan: str | None, end: bool, as_json: bool) -> None:
+    """Give an account a plan that is billed outside of Waybill, in place of any subscription."""
+    from ops import billing  # noqa: PLC0415
+
+    if end == (plan is not None):
+        fail("Give either --plan PLAN or --end.")
+    settings = attached()
+    agreed = None if plan is None else Plan(plan)
+    done = admin.with_pool(settings, lambda pool: billing.agree(pool, settings, account=account_id, plan=agreed))
+    show(done, as_json=as_json)
+
+
+@account.command("billing")
+@_account_id
+@as_json
+@reported
+def account_billing(*, account_id: str, as_json: bool) -> None:
+    """Show an account's subscription, invoices, payment events and the verification of its billing history."""
+    from ops import billing  # noqa: PLC0415
+
+    show(admin.with_pool(attached(), lambda pool: billing.shown(pool, account=account_id)), as_json=as_json)
+
+
+@account.command("invoice")
+@click.argument("invoice", metavar="INVOICE", help="Id (inv_…) or number of an invoice.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write; default: NUMBER.pdf.")
+@as_json
+@reported
+def account_invoice(*, invoice: str, out: Path | None, as_json: bool) -> None:
+    """Write the PDF of an invoice; also of an account that was erased."""
+    from ops import billing  # noqa: PLC0415
+
+    show(admin.with_pool(attached(), lambda pool: billing.invoice(pool, name=invoice, out=out)), as_json=as_json)
 
 
 @account.command("list")

@@ -17,13 +17,14 @@ import uvloop
 from msgspec import Struct, structs
 
 from engine.areas.analytics import delivery
+from engine.areas.billing.configuration import Billing, configured
 from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
 from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock, ids, logs, scheduling
 from engine.base.settings import Settings, load
 from engine.delivery import queue
-from engine.flows.accounts import suspend, team
+from engine.flows.accounts import billing_periods, suspend, team
 from engine.flows.accounts.system_mail import Mailer
 from engine.flows.people import open_session
 from engine.flows.receiving import certificates, mta_sts, read_reports
@@ -33,6 +34,7 @@ from engine.flows.sending import queue_admin
 from engine.flows.sending.release import release_due
 from engine.store import metrics, partitions, socket_activation
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.http_client import HttpClient, resolver_for
 from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
@@ -65,6 +67,7 @@ class Context(Struct, frozen=True):
     settings: Settings
     mailer: Mailer | None = None
     forwarder: Forwarder | None = None
+    billing: Billing | None = None
 
 
 class Job(Struct, frozen=True):
@@ -93,7 +96,8 @@ async def run(settings: Settings) -> None:
     pool = await open_current(settings.database_url, name="worker", largest=8)
     mailer = Mailer(pool, settings)
     forwarder = Forwarder(pool, settings)
-    context = Context(pool, settings, mailer, forwarder)
+    client = HttpClient.from_settings(settings, resolver_for(settings))
+    context = Context(pool, settings, mailer, forwarder, configured(settings, client))
     for one in JOBS:
         gauges.JOB_FAILED.labels(one.name)  # export 0 at once: Prometheus' increase() misses a first failure otherwise
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
@@ -109,6 +113,7 @@ async def run(settings: Settings) -> None:
             await job
     await mailer.close()
     await forwarder.close()
+    await client.close()
     await close_pool(pool)
 
 
@@ -218,6 +223,12 @@ async def _ended_holds(context: Context) -> None:
     await queue_admin.finish(context.pool)
 
 
+async def _billing(context: Context) -> None:
+    assert context.billing is not None
+    await billing_periods.end_due(context.pool, context.billing)
+    await billing_periods.charge_due(context.pool, context.billing)
+
+
 async def _erasures(context: Context) -> None:
     await erase.erase_due(context.pool, clock.now())
 
@@ -272,6 +283,7 @@ JOBS = (
     Job("old reports", 3600.0, _old_reports),
     Job("system mail", 0.3, _system_mail),
     Job("forwards", 0.3, _forwards),
+    Job("billing", 10.0, _billing),
     Job("ended sessions", 300.0, _ended),
     Job("standings", 60.0, _standings),
     Job("ended holds", 5.0, _ended_holds),

@@ -20,6 +20,7 @@ OWNERS = {
     "domains": {"domains", "domain_keys", "cloudflare_tokens"},
     "emails": {"idempotency", "schedules"},
     "identity": {"identities", "identity_steps"},
+    "billing": {"subscriptions", "checkouts", "renewal_charges", "invoices", "billing_profiles", "kept_retentions"},
     "certificates": {"tls_certificates", "acme_accounts", "acme_challenges"},
     "inbound_addresses": {"inbound_addresses", "receiving_labels"},
     "inbound_messages": {

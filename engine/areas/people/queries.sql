@@ -59,6 +59,11 @@ UPDATE users SET email_verified_at = coalesce(email_verified_at, $2) WHERE id = 
 -- List the owners of account $1.
 SELECT u.id, u.email FROM members m JOIN users u ON u.id = m.user_id WHERE m.account_id = $1 AND m.role = 'owner';
 
+-- name: managers_of
+-- List the owners and admins of account $1.
+SELECT u.id, u.email FROM members m JOIN users u ON u.id = m.user_id
+WHERE m.account_id = $1 AND m.role IN ('owner', 'admin') ORDER BY u.id;
+
 -- name: read_profile
 -- Read the profile of person $1.
 SELECT id, email, email_verified_at, name, display_name, timezone, signature, signature_addresses

@@ -65,6 +65,7 @@ FORGET_CHALLENGES = _SQL.command("forget_challenges")
 INSERT = _SQL.command("insert_person")
 CONFIRM_ADDRESS = _SQL.command("confirm_address")
 OWNERS = _SQL.rows("owners_of", AccountOwnerRow)
+MANAGERS = _SQL.rows("managers_of", AccountOwnerRow)
 PROFILE = _SQL.rows("read_profile", ProfileRow)
 SET_PROFILE = _SQL.command("set_profile")
 

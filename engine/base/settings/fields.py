@@ -14,7 +14,12 @@ from engine.base.settings.values import HostPort, SocketAddress, SourceIp
 MEBIBYTE = 1024 * 1024
 PROCESSES = ("api", "relay", "mx", "mta", "worker")
 # Masked wherever settings are shown.
-SECRETS = frozenset({"key_pepper", "database_url", "redis_url", "idp_client_secret"})
+SECRETS = frozenset(
+    {
+        "key_pepper", "database_url", "redis_url", "idp_client_secret", "payprov_secret", "stripe_key",
+        "stripe_webhook_secret",
+    }
+)  # fmt: skip
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -275,6 +280,35 @@ class Settings(Struct, frozen=True, kw_only=True):
     """api: Allow an issuer with a private address; unset: in local mode only."""
     passkey_rp_id: str | None = None
     """api: Relying party ID of passkeys: the public URL's host or a domain above it; unset: that host."""
+    prices: str | None = None
+    """api, worker: Prices without tax in minor units, such as starter:month:EUR=1900,starter:year:EUR=19000; unset: no
+    plan can be bought (examples in local mode)."""
+    tax_rates: str | None = None
+    """api, worker: Tax rates in percent by the buyer's country, such as DE=19,FR=20; unset: no tax."""
+    seller_name: str | None = None
+    """api, worker: Legal name of the seller on invoices; needed to sell plans."""
+    seller_address: str | None = None
+    """api, worker: Address of the seller on invoices, its lines divided by ` | `."""
+    seller_country: str | None = None
+    """api, worker: Country of the seller (ISO 3166-1), such as DE; decides about the reverse charge in the EU."""
+    seller_tax_id: str | None = None
+    """api, worker: VAT id of the seller on invoices."""
+    seller_email: str | None = None
+    """api, worker: Address for questions about invoices, printed on them."""
+    payment_provider: Literal["payprov", "stripe"] = "payprov"
+    """api, worker: Provider of checkout pages and payments."""
+    payprov_url: str | None = None
+    """api, worker: Base URL of the provider `payprov`; unset in local mode: a simulated one inside the API."""
+    payprov_secret: str | None = None
+    """api, worker: Secret that signs its events; while it is being changed, the new and the old one, with a comma
+    between."""
+    stripe_key: str | None = None
+    """api, worker: Secret key of the Stripe account (sk_… or rk_…)."""
+    stripe_webhook_secret: str | None = None
+    """api: Signing secret of Stripe's webhook endpoint (whsec_…); while it is being changed, two, with a comma
+    between."""
+    stripe_url: str | None = None
+    """api, worker: Base URL of Stripe's API, for tests; unset: Stripe's own."""
     python: str | None = None
     """start: Python that creates the virtual environment on the first start, a path or a name on PATH; unset: an
     optimised build of the same or a newer version if there is one."""

@@ -6,6 +6,7 @@ worker dies, another one takes it, and the mail's id as idempotency key prevents
 """
 
 import asyncio
+import base64
 import time
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,9 +15,10 @@ from uuid import UUID
 import asyncpg
 import orjson
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from engine.areas.emails.types import SendRequest
+from engine.areas.billing import store as billing
+from engine.areas.emails.types import AttachmentIn, SendRequest
 from engine.areas.people import store as people
 from engine.areas.system_mail import rules, store
 from engine.areas.system_mail.store import DueMail
@@ -27,7 +29,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings, variable
 from engine.delivery.hints import Hints
-from engine.flows.accounts import platform_account
+from engine.flows.accounts import invoices, platform_account
 from engine.flows.accounts.platform_account import Platform
 from engine.flows.sending.accept import Acceptor, Origin
 from engine.store import redis as redis_store
@@ -158,7 +160,18 @@ class Mailer:
         if kind is SystemMailKind.CONFIRM_EMAIL and await people.FIND.first(self._pool, mail.address) is not None:
             kind, purpose = SystemMailKind.ADDRESS_TAKEN, None  # only the owner of the address learns it
         request = self._request(mail, kind, sender, None if purpose is None else until)
+        if kind is SystemMailKind.INVOICE_ISSUED:
+            request = await self._with_invoice(mail, request)
         return Outgoing(mail.id, kind, request, mail.attempts, until)
+
+    async def _with_invoice(self, mail: DueMail, request: SendRequest) -> SendRequest:
+        """Attach the PDF of the invoice that the mail is about."""
+        invoice = ids.parse_id(ids.Kind.INVOICE, orjson.loads(mail.detail)["invoice"])
+        row = await billing.INVOICE_OF_ANY.first(self._pool, invoice, None)
+        assert row is not None  # invoices are never deleted
+        content = base64.b64encode(await invoices.pdf(self._pool, row)).decode()
+        attachment = AttachmentIn(filename=f"{row.number}.pdf", content_type="application/pdf", content=content)
+        return structs.replace(request, attachments=[attachment])
 
     async def _bearable(self, address: str) -> bool:
         assert self._opened is not None

@@ -8,13 +8,15 @@ SELECT pg_advisory_unlock($1);
 
 -- name: account_retentions
 -- Return every account with its retention; a sub-account shares its parent's agreement.
-SELECT a.id AS account_id, a.plan, greatest(a.retention_days, p.retention_days) AS retention_days
-FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id;
+SELECT a.id AS account_id, a.plan, greatest(a.retention_days, p.retention_days, k.days) AS retention_days
+FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id
+LEFT JOIN kept_retentions k ON k.account_id = a.id AND k.until > now();
 
 -- name: due_accounts
 -- Return at most $2 accounts last swept before $1, the longest ago first.
-SELECT a.id AS account_id, a.plan, greatest(a.retention_days, p.retention_days) AS retention_days
+SELECT a.id AS account_id, a.plan, greatest(a.retention_days, p.retention_days, k.days) AS retention_days
 FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id LEFT JOIN account_records r ON r.account_id = a.id
+LEFT JOIN kept_retentions k ON k.account_id = a.id AND k.until > now()
 WHERE r.swept_at IS NULL OR r.swept_at < $1
 ORDER BY r.swept_at NULLS FIRST, a.id LIMIT $2;
 

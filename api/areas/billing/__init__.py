@@ -1,0 +1,1 @@
+"""Billing: `/v1/billing`, invoices, and the events of payment providers."""

@@ -1,0 +1,99 @@
+"""Receive the events of payment providers: signed over the raw body, answered 200 once they are recorded."""
+
+from uuid import UUID
+
+import msgspec
+
+from api.areas.billing.schemas import EventTaken
+from api.http.operation import Access, Call, Operation
+from engine.areas.billing.providers.payprov import HEADER, PayprovMessage
+from engine.areas.billing.providers.protocol import BadSignature, PaymentProvider, UnusableEvent
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, not_found
+from engine.flows.accounts import payment_events
+
+MAX_EVENT_BYTES = 64 * 1024
+_MAX_CLAIM = 200  # characters of a value that an unsigned notice claims
+
+
+async def take(call: Call) -> EventTaken:
+    """Verify and apply an event of the provider that the path names."""
+    provider = call.services.billing.providers.get(call.path["provider"])
+    if provider is None:
+        raise not_found("payment provider")
+    return await _apply(call, provider)
+
+
+async def take_payprov(call: Call) -> EventTaken:
+    """Verify and apply an event of `payprov`; the outcome is that of the signed body, whatever the path says."""
+    provider = call.services.billing.providers.get("payprov")
+    if provider is None:
+        raise not_found("payment provider")
+    return await _apply(call, provider)
+
+
+async def take_refund_notice(call: Call) -> EventTaken:
+    """Apply a signed refund; record an unsigned one, which moves nothing."""
+    if call.request.get_header(HEADER) is not None:
+        return await take_payprov(call)
+    try:
+        message = msgspec.json.decode(call.body, type=PayprovMessage)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return EventTaken()
+    data = message.data
+    claims: dict[str, object] = {
+        "amount": data.amount,
+        "currency": None if data.currency is None else data.currency[:_MAX_CLAIM],
+        "notice": message.id[:_MAX_CLAIM],
+    }
+    for kind, text in ((ids.Kind.CHECKOUT, data.checkout), (ids.Kind.INVOICE, data.invoice)):
+        subject = _id(kind, text)
+        if subject is not None:
+            await payment_events.note_refund(call.services.pool, subject, claims=claims)
+            break
+    return EventTaken()
+
+
+async def _apply(call: Call, provider: PaymentProvider) -> EventTaken:
+    headers = {name.lower(): value for name, value in call.request.headers.items()}
+    try:
+        event = provider.read_event(headers, call.body, clock.now())
+    except BadSignature as error:
+        raise Refusal(
+            ErrorType.UNAUTHORIZED, f"{error} Sign the raw body with the secret of this installation."
+        ) from None
+    except UnusableEvent as problem:
+        await payment_events.record_unusable(call.services.pool, provider, problem)
+        return EventTaken()
+    await payment_events.apply(call.services.pool, provider, event, call.services.billing)
+    return EventTaken()
+
+
+def _id(kind: ids.Kind, text: str | None) -> UUID | None:
+    try:
+        return None if text is None else ids.parse_id(kind, text)
+    except ids.WrongId:
+        return None
+
+
+def _event(path: str, summary: str, handler: object, *refusals: ErrorType) -> Operation:
+    return Operation(
+        method="POST",
+        path=path,
+        tag="Billing",
+        summary=summary,
+        access=Access.NONE,
+        raw_body=True,
+        max_body_bytes=MAX_EVENT_BYTES,
+        reply=EventTaken,
+        refusals=(ErrorType.UNAUTHORIZED, ErrorType.NOT_FOUND, *refusals),
+        handler=handler,  # type: ignore[arg-type]
+    )
+
+
+OPERATIONS = (
+    _event("/v1/billing/{provider}/webhook", "Receive an event of a payment provider", take),
+    _event("/v1/webhooks/payprov/success", "Receive an event of payprov", take_payprov),
+    _event("/v1/webhooks/payprov/failed", "Receive an event of payprov about a failure", take_payprov),
+    _event("/v1/webhooks/payprov/refund", "Receive an event of payprov about a refund", take_refund_notice),
+)

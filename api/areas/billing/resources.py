@@ -1,0 +1,253 @@
+"""`/v1/billing`: the subscription, checkouts, invoices and history of an account."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from api.areas.billing import records
+from api.areas.billing.provider_events import OPERATIONS as PROVIDER_OPERATIONS
+from api.areas.billing.schemas import (
+    BillingChain,
+    BillingHistoryPage,
+    BillingHistoryQuery,
+    BillingProfile,
+    BillingProfileChange,
+    BillingState,
+    Checkout,
+    Invoice,
+    InvoicePage,
+    InvoicesQuery,
+    NewCheckout,
+)
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, Operation, Raw
+from engine.areas.billing import store
+from engine.areas.billing.rows import BillingProfileRow
+from engine.base import ids
+from engine.base.errors import ErrorType, invalid, not_found
+from engine.base.roles import Role
+from engine.flows.accounts import checkout, invoices, subscriptions
+from engine.ledger import billing_history
+
+READ = ("account:read",)  # `billing:read` can't be granted to a key
+PDF = "application/pdf"
+MAX_SEQ = 2**63 - 1
+_ENCODER = msgspec.json.Encoder()
+
+
+async def read(call: Call) -> BillingState:
+    """Return the account's subscription, its open checkout, its profile and the plans for sale."""
+    pool, account = call.services.pool, call.account_id
+    found = await store.ACCOUNT.first(pool, account)
+    if found is None:
+        raise not_found("account")
+    held = await store.READ.first(pool, account)
+    billing = call.services.billing
+    return records.state_of(
+        found.plan,
+        None if held is None else held.subscription,
+        await store.OPEN_CHECKOUT.first(pool, account),
+        await store.PROFILE.first(pool, account),
+        billing.prices,
+    )
+
+
+async def open_checkout(call: Call) -> Checkout:
+    """Open a checkout for a larger plan, or schedule a smaller one."""
+    body: NewCheckout = call.body
+    answer = await checkout.open_checkout(
+        call.services.pool,
+        call.account_id,
+        body.plan,
+        body.interval,
+        _profile(body.profile),
+        billing=call.services.billing,
+        actor=call.actor,
+    )
+    return records.opened(answer)
+
+
+async def abandon(call: Call) -> None:
+    """Abandon the open checkout."""
+    await checkout.abandon(call.services.pool, call.account_id, actor=call.actor)
+
+
+async def cancel(call: Call) -> BillingState:
+    """Cancel the subscription at the end of the paid period."""
+    return await _changed(call, "cancel")
+
+
+async def pause(call: Call) -> BillingState:
+    """Pause the subscription at the end of the paid period."""
+    return await _changed(call, "pause")
+
+
+async def resume(call: Call) -> BillingState:
+    """Withdraw a cancellation or pause."""
+    return await _changed(call, "resume")
+
+
+async def change_profile(call: Call) -> BillingProfile:
+    """Change who is named on invoices."""
+    body: BillingProfileChange = call.body
+    given = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
+    return records.profile_of(await checkout.change_profile(call.services.pool, call.account_id, given))
+
+
+async def list_invoices(call: Call) -> InvoicePage:
+    """Return a page of the account's invoices and credit notes."""
+    query: InvoicesQuery = call.query
+    before = cursor_id(ids.Kind.INVOICE, query.before)
+    rows = await store.INVOICES.fetch(call.services.pool, call.account_id, before, query.limit + 1)
+    data = [records.invoice_of(row) for row in rows[: query.limit]]
+    return InvoicePage(data, data[-1].id if len(rows) > query.limit else None)
+
+
+async def read_invoice(call: Call) -> Raw:
+    """Return an invoice as PDF, or as JSON if the client prefers that."""
+    wanted = path_id(ids.Kind.INVOICE, call.path["id"], "invoice")
+    row = await store.INVOICE.first(call.services.pool, call.account_id, wanted)
+    if row is None:
+        raise not_found("invoice")
+    if _prefers_json(call.request.get_header("Accept") or ""):
+        return Raw(_ENCODER.encode(records.invoice_of(row)), "application/json")
+    content = await invoices.pdf(call.services.pool, row)
+    return Raw(content, PDF, (("Content-Disposition", f'attachment; filename="{row.number}.pdf"'),))
+
+
+async def list_history(call: Call) -> BillingHistoryPage:
+    """Return a page of the billing history with the verification of its whole chain."""
+    query: BillingHistoryQuery = call.query
+    pool, account = call.services.pool, call.account_id
+    rows, previous = await billing_history.page(pool, account, _after(query.after), query.limit + 1)
+    verdict = await billing_history.verify(pool, account)
+    shown = rows[: query.limit]
+    hashes = [previous, *(row.hash for row in shown)]
+    return BillingHistoryPage(
+        BillingChain(verdict.valid, verdict.broken_at, verdict.reason),
+        [records.event_of(row, before) for row, before in zip(shown, hashes, strict=False)],
+        str(shown[-1].seq) if len(rows) > query.limit else None,
+    )
+
+
+async def _changed(call: Call, what: str) -> BillingState:
+    await subscriptions.request_change(
+        call.services.pool, call.account_id, what, billing=call.services.billing, actor=call.actor
+    )
+    return await read(call)
+
+
+def _profile(given: BillingProfile) -> BillingProfileRow:
+    return BillingProfileRow(given.legal_name, given.country, given.address, given.tax_id, given.email)
+
+
+def _prefers_json(accept: str) -> bool:
+    """Return True if the Accept field names JSON and does not name PDF before it."""
+    kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    return "application/json" in kinds and PDF not in kinds[: kinds.index("application/json")]
+
+
+def _after(text: str | None) -> int:
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdigit() and int(text) <= MAX_SEQ):
+        raise invalid(
+            "after", f"`{text}` is not a cursor of this list. Send the `nextCursor` of the page before, a number."
+        )
+    return int(text)
+
+
+def _session(**fields: Any) -> Operation:
+    """Return an operation for signed-in owners and admins."""
+    return Operation(tag="Billing", access=Access.SESSION, role=Role.ADMIN, **fields)
+
+
+def _read(**fields: Any) -> Operation:
+    """Return an operation for keys that read the account, and signed-in people."""
+    return Operation(method="GET", tag="Billing", access=Access.KEY, scopes=READ, **fields)
+
+
+OPERATIONS = (
+    _read(path="/v1/billing", summary="Read the subscription", reply=BillingState, handler=read),
+    _read(
+        path="/v1/billing/history",
+        summary="List the billing history, oldest first, with the verification of its hash chain",
+        query=BillingHistoryQuery,
+        reply=BillingHistoryPage,
+        handler=list_history,
+    ),
+    _read(
+        path="/v1/billing/invoices",
+        summary="List invoices and credit notes, newest first",
+        query=InvoicesQuery,
+        reply=InvoicePage,
+        handler=list_invoices,
+    ),
+    _read(
+        path="/v1/billing/invoices/{id}",
+        summary="Download an invoice as PDF",
+        note="With `Accept: application/json` the answer is the invoice as JSON.",
+        reply=Invoice,
+        reply_type=PDF,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=read_invoice,
+    ),
+    _session(
+        method="POST",
+        path="/v1/billing/checkout",
+        summary="Buy a plan",
+        note=(
+            "A larger plan holds once the checkout is paid at its `url`; unused time of the present one is credited. A "
+            "smaller plan holds from the end of the paid period, without a checkout. The same request again answers "
+            "with the same checkout, another one replaces it."
+        ),
+        request=NewCheckout,
+        reply=Checkout,
+        success=201,
+        refusals=(ErrorType.INVALID_STATE, ErrorType.UNAVAILABLE),
+        handler=open_checkout,
+    ),
+    _session(
+        method="POST",
+        path="/v1/billing/checkout/abandon",
+        summary="Abandon the open checkout",
+        success=204,
+        handler=abandon,
+    ),
+    _session(
+        method="POST",
+        path="/v1/billing/cancel",
+        summary="Cancel the subscription at the end of the paid period",
+        reply=BillingState,
+        refusals=(ErrorType.INVALID_STATE,),
+        open_to_suspended=True,
+        handler=cancel,
+    ),
+    _session(
+        method="POST",
+        path="/v1/billing/pause",
+        summary="Pause the subscription at the end of the paid period",
+        reply=BillingState,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=pause,
+    ),
+    _session(
+        method="POST",
+        path="/v1/billing/resume",
+        summary="Withdraw a cancellation or pause",
+        note="A subscription that is paused already needs a new checkout.",
+        reply=BillingState,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=resume,
+    ),
+    _session(
+        method="PATCH",
+        path="/v1/billing/profile",
+        summary="Change who is named on invoices",
+        request=BillingProfileChange,
+        reply=BillingProfile,
+        handler=change_profile,
+    ),
+    *PROVIDER_OPERATIONS,
+)

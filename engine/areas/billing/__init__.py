@@ -1,0 +1,1 @@
+"""Billing: subscriptions, checkouts, invoices, and the events of payment providers."""

@@ -1,0 +1,1 @@
+"""Payment providers: what billing needs of one (`protocol.py`), and the implementations."""

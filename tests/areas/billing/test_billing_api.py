@@ -1,0 +1,417 @@
+"""Buying, changing and ending plans over the API, with the built-in payment provider."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import orjson
+import pytest
+
+from engine.areas.billing.configuration import Billing, configured, payprov_secrets
+from engine.areas.billing.providers import signatures
+from engine.base import clock, ids
+from engine.base.settings import Settings
+from engine.flows.accounts import billing_periods
+from tests.harness.accounts import TestAccount, make_account
+from tests.harness.api import Answer, Api
+from tests.harness.people import TestPerson, make_person
+
+PROFILE = {"legalName": "Müller Söhne GmbH", "country": "DE", "taxId": "DE 123 456 789", "address": "Allee 1\nBerlin"}
+
+
+@pytest.fixture
+async def account(pool: asyncpg.Pool) -> TestAccount:
+    return await make_account(pool, plan="free")
+
+
+@pytest.fixture
+async def admin(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
+    return await make_person(pool, account.id, "admin")
+
+
+@pytest.fixture(scope="module")
+def billing(settings: Settings) -> Billing:
+    return configured(settings)
+
+
+class Provider:
+    """The payment provider: sends signed events."""
+
+    def __init__(self, api: Api, settings: Settings) -> None:
+        self._api = api
+        self._secret = payprov_secrets(settings)[0]
+
+    async def send(
+        self,
+        kind: str,
+        data: dict[str, Any],
+        *,
+        event: str | None = None,
+        path: str = "/v1/billing/payprov/webhook",
+        created: datetime | None = None,
+        signed_at: datetime | None = None,
+        secret: str | None = None,
+    ) -> Answer:
+        at = clock.now()
+        message = {
+            "id": event or ids.uuid7().hex,
+            "type": kind,
+            "createdAt": clock.iso(created or at),
+            "data": data,
+        }
+        body = orjson.dumps(message)
+        header = signatures.sign(secret or self._secret, body, signed_at or at)
+        headers = {"Payprov-Signature": header, "Content-Type": "application/json"}
+        return await self._api.request("POST", path, body=body, headers=headers)
+
+    async def pay(self, checkout: dict[str, Any], **more: Any) -> Answer:
+        data = {"checkout": checkout["id"], "amount": checkout["amount"], "currency": checkout["currency"]}
+        return await self.send("checkout.succeeded", data, **more)
+
+
+@pytest.fixture
+def provider(api: Api, settings: Settings) -> Provider:
+    return Provider(api, settings)
+
+
+async def checkout(api: Api, person: TestPerson, plan: str = "starter", **fields: object) -> Answer:
+    return await api.post("/v1/billing/checkout", None, {"plan": plan, "profile": PROFILE} | fields, person=person)
+
+
+async def state(api: Api, person: TestPerson) -> dict[str, Any]:
+    answer = await api.get("/v1/billing", person=person)
+    assert answer.status == 200, answer
+    found: dict[str, Any] = answer.json
+    return found
+
+
+async def bought(api: Api, person: TestPerson, provider: Provider, plan: str = "starter", **fields: object) -> None:
+    opened = await checkout(api, person, plan, **fields)
+    assert opened.status == 201, opened
+    assert (await provider.pay(opened.json)).status == 200
+
+
+async def invoices(api: Api, person: TestPerson) -> list[dict[str, Any]]:
+    answer = await api.get("/v1/billing/invoices", person=person)
+    assert answer.status == 200, answer
+    found: list[dict[str, Any]] = answer.json["data"]
+    return found
+
+
+async def history(api: Api, person: TestPerson) -> list[str]:
+    page = (await api.get("/v1/billing/history", person=person)).json
+    assert page["chain"] == {"valid": True, "brokenAt": None, "reason": None}
+    return [event["type"] for event in page["data"]]
+
+
+async def effects(pool: asyncpg.Pool, account: UUID) -> list[str]:
+    rows = await pool.fetch(
+        "SELECT effect FROM provider_events WHERE account_id = $1 ORDER BY received_at, event_id", account
+    )
+    return [row["effect"] for row in rows]
+
+
+async def move_back(pool: asyncpg.Pool, account: UUID, by: timedelta) -> None:
+    """Let the subscription begin earlier, as if time had passed."""
+    await pool.execute(
+        "UPDATE subscriptions "
+        "SET anchor = anchor - $2::interval, paid_at = paid_at - $2, look_at = look_at - $2 WHERE account_id = $1",
+        account, by,
+    )  # fmt: skip
+
+
+async def test_a_plan_holds_from_its_payment_with_an_invoice(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, admin: TestPerson, provider: Provider
+) -> None:
+    opened = (await checkout(api, admin)).json
+    assert opened["amount"] == 1_900
+    assert opened["url"].startswith("http")
+    assert (await state(api, admin))["plan"] == "free"
+
+    assert (await provider.pay(opened)).status == 200
+
+    found = await state(api, admin)
+    assert (found["plan"], found["status"], found["checkout"]) == ("starter", "active", None)
+    assert found["profile"]["taxId"] == "DE123456789"
+    [invoice] = await invoices(api, admin)
+    assert (invoice["total"], invoice["status"], invoice["kind"]) == (1_900, "paid", "invoice")
+    assert await history(api, admin) == [
+        "profile.changed", "checkout.started", "checkout.paid", "subscription.started", "invoice.issued",
+    ]  # fmt: skip
+    first = await api.get(f"/v1/billing/invoices/{invoice['id']}", person=admin)
+    again = await api.get(f"/v1/billing/invoices/{invoice['id']}", person=admin)
+    assert first.body.startswith(b"%PDF-1.")
+    assert first.body == again.body
+    shown = await api.get(f"/v1/billing/invoices/{invoice['id']}", person=admin, headers={"Accept": "application/json"})
+    assert shown.json == invoice
+    mails = await pool.fetch(
+        "SELECT kind FROM system_mail WHERE detail ->> 'account_name' IS NOT NULL AND address = $1", admin.email
+    )
+    assert sorted(row["kind"] for row in mails) == ["invoice_issued", "plan_changed"]
+
+
+async def test_the_same_checkout_twice_is_one_and_another_replaces_it(
+    api: Api, admin: TestPerson, provider: Provider
+) -> None:
+    answers = await asyncio.gather(*[checkout(api, admin) for _ in range(5)])
+    other = (await checkout(api, admin, "growth")).json
+
+    assert len({answer.json["id"] for answer in answers}) == 1
+    assert other["id"] != answers[0].json["id"]
+    assert (await provider.pay(answers[0].json)).status == 200  # the replaced one is paid all the same
+    assert (await state(api, admin))["plan"] == "starter"
+
+
+async def test_parallel_copies_of_an_event_have_one_effect(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, admin: TestPerson, provider: Provider
+) -> None:
+    opened = (await checkout(api, admin)).json
+
+    answers = await asyncio.gather(*[provider.pay(opened, event="evt-1" + admin.email) for _ in range(50)])
+
+    assert {answer.status for answer in answers} == {200}
+    assert len(await invoices(api, admin)) == 1
+    assert await effects(pool, account.id) == ["applied"]
+
+
+async def test_only_a_fresh_signature_by_a_known_secret_is_accepted(
+    api: Api, admin: TestPerson, provider: Provider
+) -> None:
+    opened = (await checkout(api, admin)).json
+    at = clock.now()
+
+    refused = [
+        await provider.pay(opened, secret="another secret"),
+        await provider.pay(opened, signed_at=at - timedelta(seconds=330)),
+        await provider.pay(opened, signed_at=at + timedelta(seconds=330)),
+        await api.request("POST", "/v1/billing/payprov/webhook", body=b"{}", headers={"Content-Type": "text/plain"}),
+        await api.request("POST", "/v1/webhooks/payprov/success", body=b"{}", headers={"Payprov-Signature": "t=1"}),
+    ]
+
+    assert [answer.status for answer in refused] == [401] * 5
+    assert (await state(api, admin))["plan"] == "free"
+    unknown = await api.request("POST", "/v1/billing/other/webhook", body=b"{}", headers={})
+    assert unknown.status == 404
+    assert (await provider.pay(opened, signed_at=at - timedelta(seconds=200))).status == 200
+    assert (await state(api, admin))["plan"] == "starter"
+
+
+async def test_another_amount_or_currency_changes_nothing(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, admin: TestPerson, provider: Provider
+) -> None:
+    opened = (await checkout(api, admin)).json
+
+    await provider.pay(opened | {"amount": 1})
+    await provider.pay(opened | {"currency": "USD"})
+
+    assert (await state(api, admin))["plan"] == "free"
+    assert await effects(pool, account.id) == [
+        "expected EUR 19.00, got EUR 0.01", "expected EUR 19.00, got USD 19.00",
+    ]  # fmt: skip
+
+
+async def test_the_path_of_an_alias_does_not_decide_the_outcome(
+    api: Api, admin: TestPerson, provider: Provider
+) -> None:
+    opened = (await checkout(api, admin)).json
+
+    assert (await provider.pay(opened, path="/v1/webhooks/payprov/failed")).status == 200
+
+    assert (await state(api, admin))["plan"] == "starter"
+
+
+async def test_a_failure_after_the_success_changes_nothing(api: Api, admin: TestPerson, provider: Provider) -> None:
+    opened = (await checkout(api, admin)).json
+    await provider.pay(opened)
+
+    assert (await provider.send("checkout.failed", {"checkout": opened["id"]})).status == 200
+
+    assert (await state(api, admin))["plan"] == "starter"
+
+
+async def test_an_unsigned_refund_notice_is_recorded_ten_times_a_day_and_moves_nothing(
+    api: Api, admin: TestPerson, provider: Provider
+) -> None:
+    await bought(api, admin, provider)
+    [invoice] = await invoices(api, admin)
+    body = orjson.dumps(
+        {"id": "n", "type": "refund.succeeded", "createdAt": "2026-01-01T00:00:00Z", "data": {"invoice": invoice["id"]}}
+    )
+
+    for _ in range(12):
+        answer = await api.request("POST", "/v1/webhooks/payprov/refund", body=body, headers={})
+        assert answer.status == 200
+
+    assert (await history(api, admin)).count("notice.recorded") == 10
+    assert (await invoices(api, admin))[0]["status"] == "paid"
+    for strange in (b"", b"[", b'{"id":"a"}', b"\xff"):
+        assert (await api.request("POST", "/v1/webhooks/payprov/refund", body=strange, headers={})).status == 200
+
+
+async def test_refunds_are_credit_notes_up_to_what_was_paid(api: Api, admin: TestPerson, provider: Provider) -> None:
+    await bought(api, admin, provider)
+    [invoice] = await invoices(api, admin)
+    data = {"invoice": invoice["id"], "currency": "EUR"}
+
+    await provider.send("refund.succeeded", data | {"amount": 900})
+    await provider.send("refund.succeeded", data | {"amount": 1_001})  # more than is left
+    await provider.send("refund.succeeded", data | {"amount": 1_000}, path="/v1/webhooks/payprov/refund")
+
+    notes = await invoices(api, admin)
+    assert [(one["kind"], one["total"], one["corrects"]) for one in notes] == [
+        ("credit_note", -1_000, invoice["number"]),
+        ("credit_note", -900, invoice["number"]),
+        ("invoice", 1_900, None),
+    ]
+    assert notes[-1]["status"] == "refunded"
+
+
+async def test_a_renewal_is_asked_for_and_its_payment_begins_the_next_period(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, admin: TestPerson, provider: Provider, billing: Billing
+) -> None:
+    await bought(api, admin, provider)
+    await move_back(pool, account.id, timedelta(days=32))
+    before = await state(api, admin)
+
+    await billing_periods.end_period(pool, account.id, clock.now(), billing)
+    charge = await pool.fetchrow("SELECT * FROM renewal_charges WHERE account_id = $1", account.id)
+    data = {
+        "account": account.public_id,
+        "periodStart": clock.iso(charge["period_start"]),
+        "amount": 1_900,
+        "currency": "EUR",
+    }
+    await provider.send("payment.failed", data)
+    assert (await state(api, admin))["status"] == "past_due"
+    await asyncio.gather(*[provider.send("payment.succeeded", data) for _ in range(5)])  # different events, one period
+
+    after = await state(api, admin)
+    assert after["status"] == "active"
+    assert after["currentPeriodStart"] == before["currentPeriodEnd"]
+    assert len(await invoices(api, admin)) == 2
+
+
+async def test_a_plan_that_is_not_paid_ends_after_seven_days(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, admin: TestPerson, provider: Provider, billing: Billing
+) -> None:
+    await bought(api, admin, provider)
+    await move_back(pool, account.id, timedelta(days=39))
+
+    await billing_periods.end_period(pool, account.id, clock.now(), billing)
+
+    found = await state(api, admin)
+    assert (found["plan"], found["status"]) == ("free", "free")
+    kept = await pool.fetchrow("SELECT days, until FROM kept_retentions WHERE account_id = $1", account.id)
+    assert kept["days"] == 90
+    assert kept["until"] > datetime.now(UTC) + timedelta(days=29)
+
+
+async def test_a_smaller_plan_waits_for_the_end_of_the_period(api: Api, admin: TestPerson, provider: Provider) -> None:
+    await bought(api, admin, provider, "growth")
+
+    smaller = (await checkout(api, admin, "starter")).json
+
+    found = await state(api, admin)
+    assert (smaller["url"], smaller["effectiveAt"]) == (None, found["currentPeriodEnd"])
+    assert found["plan"] == "growth"
+    assert found["pendingPlan"]["plan"] == "starter"
+    assert (await checkout(api, admin, "growth")).status == 201  # withdraws the change
+    assert (await state(api, admin))["pendingPlan"] is None
+    assert (await checkout(api, admin, "growth")).error["type"] == "invalid_state"
+
+
+async def test_an_upgrade_pays_the_difference(api: Api, admin: TestPerson, provider: Provider) -> None:
+    await bought(api, admin, provider, "starter")
+
+    upgrade = (await checkout(api, admin, "growth")).json
+    await provider.pay(upgrade)
+
+    assert 6_000 <= upgrade["amount"] <= 6_001  # EUR 79 less nearly all of EUR 19
+    found = await state(api, admin)
+    assert (found["plan"], found["credit"]) == ("growth", 0)
+
+
+@pytest.mark.parametrize(("verb", "field"), [("cancel", "cancelAtPeriodEnd"), ("pause", "pauseAtPeriodEnd")])
+async def test_a_cancellation_and_a_pause_can_be_repeated_and_withdrawn(
+    api: Api, admin: TestPerson, provider: Provider, verb: str, field: str
+) -> None:
+    assert (await api.post(f"/v1/billing/{verb}", None, person=admin)).error["type"] == "invalid_state"
+    await bought(api, admin, provider)
+
+    for _ in range(2):
+        answer = await api.post(f"/v1/billing/{verb}", None, person=admin)
+        assert answer.json[field] is True
+    assert (await api.post("/v1/billing/resume", None, person=admin)).json[field] is False
+
+
+async def test_only_owners_and_admins_buy_and_only_for_the_account_above(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, admin: TestPerson
+) -> None:
+    member = await make_person(pool, account.id, "member")
+    child = await make_account(pool)
+    await pool.execute("UPDATE accounts SET parent_id = $1 WHERE id = $2", account.id, child.id)
+    below = await make_person(pool, child.id, "owner")
+
+    assert (await checkout(api, member)).status == 403
+    assert (await checkout(api, below)).error["type"] == "forbidden"
+    assert (await api.post("/v1/billing/checkout", account.token, {"plan": "starter", "profile": PROFILE})).status in {
+        401,
+        403,
+    }
+    assert (await api.get("/v1/billing", account.token)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"plan": "enterprise"}, "plan"),
+        ({"plan": "gold"}, "plan"),
+        ({"profile": PROFILE | {"country": "1x"}}, "profile.country"),
+        ({"profile": PROFILE | {"taxId": "DE12"}}, "profile.taxId"),
+        ({"profile": PROFILE | {"legalName": " "}}, "profile.legalName"),
+        ({"profile": PROFILE | {"legalName": "A\u0000B"}}, "profile.legalName"),
+        ({"profile": PROFILE | {"email": "nobody"}}, "profile.email"),
+    ],
+)
+async def test_a_wrong_field_is_named(api: Api, admin: TestPerson, fields: dict[str, Any], field: str) -> None:
+    answer = await checkout(api, admin, **fields)
+
+    assert answer.status == 400
+    assert answer.error["field"] == field
+
+
+async def test_invoice_numbers_have_no_gap_under_parallel_payments(
+    api: Api, pool: asyncpg.Pool, provider: Provider
+) -> None:
+    people = [await make_person(pool, (await make_account(pool, plan="free")).id, "owner") for _ in range(8)]
+    before = await pool.fetchval("SELECT coalesce(max(latest), 0) FROM invoice_numbers")
+
+    await asyncio.gather(*[bought(api, person, provider) for person in people])
+
+    numbers = [int(one["number"].rpartition("-")[2]) for person in people for one in await invoices(api, person)]
+    rows = await pool.fetch("SELECT number FROM invoices")
+    issued = sorted(int(row["number"].rpartition("-")[2]) for row in rows)
+    assert len(numbers) == 8
+    assert min(numbers) > before
+    assert issued == list(range(1, len(issued) + 1))
+
+
+async def test_a_changed_event_breaks_the_verification(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, admin: TestPerson, provider: Provider
+) -> None:
+    await bought(api, admin, provider)
+    await pool.execute(
+        "UPDATE billing_events SET payload = replace(payload, '1900', '1') WHERE account_id = $1 AND seq = 3",
+        account.id,
+    )
+
+    page = (await api.get("/v1/billing/history?limit=2", person=admin)).json
+
+    assert page["chain"]["valid"] is False
+    assert page["chain"]["brokenAt"] == 3
+    assert page["nextCursor"] == "2"
+    rest = (await api.get("/v1/billing/history?after=2", person=admin)).json
+    assert [event["seq"] for event in rest["data"]] == [3, 4, 5]
+    assert (await api.get(f"/v1/billing/history?after={account.public_id}", person=admin)).error["field"] == "after"
