@@ -86,9 +86,12 @@ class _SortedReport(Struct, frozen=True):
     returned: Head
 
 
-def read_delivery_report(raw: bytes) -> DeliveryReport:
-    """Read a message that arrived at a return path; at most the first `report_parts.MAX_READ` octets count."""
-    report = _sorted(report_parts(raw))
+def read_delivery_report(raw: bytes, parts: Sequence[ReportPart] | None = None) -> DeliveryReport:
+    """Read a message that arrived at a return path; at most the first `report_parts.MAX_READ` octets count.
+
+    `parts`: its `report_parts`, if the caller has them.
+    """
+    report = _sorted(report_parts(raw) if parts is None else parts)
     recipients = _recipients(report)
     kind = _kind(report, recipients)
     if kind in {ReportKind.AUTO_REPLY, ReportKind.CHALLENGE, ReportKind.UNREADABLE}:

@@ -78,9 +78,9 @@ class FeedbackReport(Struct, frozen=True):
     count: int  # incidents that the report stands for
 
 
-def read_feedback_report(raw: bytes) -> FeedbackReport | None:
-    """Read a complaint; None if the message is none."""
-    parts = report_parts(raw)
+def read_feedback_report(raw: bytes, parts: Sequence[ReportPart] | None = None) -> FeedbackReport | None:
+    """Read a complaint; None if the message is none. `parts`: its `report_parts`, if the caller has them."""
+    parts = report_parts(raw) if parts is None else parts
     fields = _fields(parts)
     if fields is None:
         fields = _microsoft(parts)

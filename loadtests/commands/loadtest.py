@@ -30,21 +30,25 @@ _MAX_SECONDS = 4 * 3600.0
 def loadtest(*, name: str, seconds: float | None, minutes: float | None, **options: Any) -> None:
     """Run load NAME against a separate service and write a report; `list` shows the loads.
 
-    `peers` compares Waybill with Postfix, Haraka and OpenSMTPD, where they are installed, in pairs of runs.
+    `peers` compares Waybill with Postfix, Haraka and OpenSMTPD, where they are installed, in pairs of runs;
+    `peers-receiving` compares receiving with Postfix and Haraka.
     """
     peers = {"runs": options.pop("runs"), "only": options.pop("only")}
     if name == "list":
         _list(as_json=options["as_json"])
         return
-    if name == "peers":
-        from loadtests.peers.comparison import run as run_peers  # noqa: PLC0415
+    if name in {"peers", "peers-receiving"}:
+        if name == "peers":
+            from loadtests.peers.comparison import run as run_peers  # noqa: PLC0415
+        else:
+            from loadtests.peers.receiving import run as run_peers  # noqa: PLC0415
 
         chosen = {"messages": options["max_messages"], "as_json": options["as_json"]}
         raise click.exceptions.Exit(run_peers(**peers, **chosen))
     from loadtests.runner.catalogue import SCENARIOS  # noqa: PLC0415
 
     if name not in SCENARIOS:
-        fail(f"There is no load named {name}; there are: {', '.join([*SCENARIOS, 'peers'])}.")
+        fail(f"There is no load named {name}; there are: {', '.join([*SCENARIOS, 'peers', 'peers-receiving'])}.")
     try:
         from loadtests.runner.run import run  # noqa: PLC0415
     except ModuleNotFoundError as error:

@@ -30,7 +30,7 @@ from loadtests.peers.peer import Peer, PeerNotReady
 
 MESSAGES: Final = 4_000
 _FIGURES: Final = ("delivered_per_s", "server_cpu_ms_per_message", "signature_ms", "cost_in_signatures")
-_FAILED: Final = (*FAILURES, PeerNotReady, TimeoutError, subprocess.SubprocessError)
+FAILED: Final = (*FAILURES, PeerNotReady, TimeoutError, subprocess.SubprocessError)
 
 
 def run(*, runs: int, only: tuple[str, ...] = (), messages: int | None = None, as_json: bool = False) -> int:
@@ -51,7 +51,7 @@ def run(*, runs: int, only: tuple[str, ...] = (), messages: int | None = None, a
     try:
         with machine_lock(progress.say):
             found = asyncio.run(interruptible(_compared(present, runs, messages or MESSAGES, progress)))
-    except _FAILED as error:
+    except FAILED as error:
         progress.fail(str(error) or type(error).__name__)
         return 1
     except (asyncio.CancelledError, KeyboardInterrupt):

@@ -7,8 +7,8 @@ from pathlib import Path
 from loadtests.peers.peer import CONFIGURATIONS, Peer, PeerPlace, installed
 
 
-def _package() -> Path | None:
-    """Return the package's folder: from NODE_PATH, or where the program on PATH lies."""
+def haraka_package() -> Path | None:
+    """Return the folder of Haraka's package: from NODE_PATH, or where the program on PATH lies."""
     for folder in filter(None, os.environ.get("NODE_PATH", "").split(":")):
         if (Path(folder) / "Haraka" / "bin" / "haraka").is_file():
             return Path(folder) / "Haraka"
@@ -19,7 +19,7 @@ def _package() -> Path | None:
 def _missing() -> str | None:
     if shutil.which("node") is None:
         return "the Debian package nodejs"
-    package = _package()
+    package = haraka_package()
     if package is None:
         return "the npm package Haraka (and its modules' folder in NODE_PATH)"
     plugin = "haraka-plugin-dkim"
@@ -27,9 +27,10 @@ def _missing() -> str | None:
     return None if found else f"the npm package {plugin}, beside Haraka"
 
 
-def _prepare(place: PeerPlace) -> list[list[str]]:
-    source, target = CONFIGURATIONS / "haraka", place.folder / "haraka"
-    package = _package()
+def filled_configuration(place: PeerPlace, name: str) -> list[list[str]]:
+    """Write a configuration with its names filled in; return the command that runs Haraka with it."""
+    source, target = CONFIGURATIONS / name, place.folder / "haraka"
+    package = haraka_package()
     assert package is not None
     shutil.copytree(package / "config", target / "config")  # as `haraka --install` does; ours on top
     for file in source.rglob("*"):
@@ -37,8 +38,13 @@ def _prepare(place: PeerPlace) -> list[list[str]]:
             copy = target / file.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(place.filled(file.read_text("utf-8")), "utf-8")
-    shutil.copy(place.key, target / "config" / "dkim" / "peer.test" / "private")
     return [[installed("node"), str(package / "bin" / "haraka"), "-c", str(target)]]
+
+
+def _prepare(place: PeerPlace) -> list[list[str]]:
+    command = filled_configuration(place, "haraka")
+    shutil.copy(place.key, place.folder / "haraka" / "config" / "dkim" / "peer.test" / "private")
+    return command
 
 
 HARAKA = Peer(name="haraka", about="Haraka, 2 processes, dkim plugin", signs=True, missing=_missing, prepare=_prepare)

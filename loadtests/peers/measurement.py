@@ -45,7 +45,7 @@ async def measure_peer(peer: Peer, messages: int, yardstick: Yardstick) -> dict[
 
     Raises BenchFailed when a message is refused, lost or doubled, or when a signature does not verify.
     """
-    folder = _folder()
+    folder = peer_folder()
     try:
         smtp_port, sink_port, milter_port = reserve_ports(3)
         place = PeerPlace(folder, smtp_port, sink_port, milter_port, folder / "key.pem")
@@ -69,7 +69,7 @@ async def measure_peer(peer: Peer, messages: int, yardstick: Yardstick) -> dict[
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _folder() -> Path:
+def peer_folder() -> Path:
     """Make a folder on a disk; the servers, which run as users of their own, may pass through it."""
     folder = Path(tempfile.mkdtemp(prefix="waybill-peer-", dir=disk_folder()))
     folder.chmod(0o711)

@@ -40,12 +40,14 @@ class PeerPlace(Struct, frozen=True):
     sink_port: int
     milter_port: int
     key: Path  # PEM, RSA-2048
+    dns_port: int = 0  # of the DNS responder, where there is one
 
     def filled(self, text: str, more: Mapping[str, str] | None = None) -> str:
         """Return a configuration with its @NAMES@ replaced; `more` adds names."""
         names = {
             "FOLDER": str(self.folder), "SMTP_PORT": str(self.smtp_port), "SINK_PORT": str(self.sink_port),
-            "MILTER_PORT": str(self.milter_port), "KEY": str(self.key), **(more or {}),
+            "MILTER_PORT": str(self.milter_port), "KEY": str(self.key), "DNS_PORT": str(self.dns_port),
+            **(more or {}),
         }  # fmt: skip
         for name, value in names.items():
             text = text.replace(f"@{name}@", value)

@@ -7,10 +7,11 @@ import asyncio
 import gc
 import signal
 import socket
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import asyncpg
 import structlog
@@ -29,13 +30,17 @@ from engine.store.rate_limits import RateLimiter
 from engine.store.resolver import Resolver
 from mta.inbound import counters
 from mta.inbound.limits import UnknownRecipientLimit
-from mta.inbound.policy_server import PolicyServer
 from mta.inbound.receive import IncomingMessages
 from mta.inbound.scanning.scan import MessageScanner
 from mta.inbound.server import InboundServer
 from mta.smtp.server.certificates import ServerCertificate
 
+if TYPE_CHECKING:
+    from mta.inbound.policy_server import PolicyServer
+
 END_S: Final = 3.0
+# How long a thread that works on a large message keeps the interpreter lock while the event loop waits for it.
+SWITCH_S: Final = 0.001
 
 _log = structlog.get_logger("mx")
 
@@ -50,7 +55,7 @@ class InboundServices(Struct):
     receiver: Receiver
     stamps: Stamps
     server: InboundServer
-    policies: PolicyServer
+    policies: "PolicyServer | None"  # None: a proxy serves them
     rate: Rate
 
 
@@ -75,14 +80,24 @@ async def open_services(settings: Settings, certificate: Path, key: Path, *, nam
     )
     stamps = Stamps(pool, lookup.caches)
     return InboundServices(
-        pool, client, resolver, scanner, receiver, stamps, server, PolicyServer(pool, settings), rate
+        pool, client, resolver, scanner, receiver, stamps, server, _policy_server(pool, settings), rate
     )
+
+
+def _policy_server(pool: asyncpg.Pool, settings: Settings) -> "PolicyServer | None":
+    """Return the server of MTA-STS policies, if the settings name a port for it."""
+    if settings.policy_tls_port is None and settings.policy_http_port is None:
+        return None
+    from mta.inbound.policy_server import PolicyServer  # noqa: PLC0415 - aiohttp takes 8 MB
+
+    return PolicyServer(pool, settings)
 
 
 async def close_services(services: InboundServices, grace_s: float) -> None:
     """Drain the server for up to `grace_s` seconds, wait for messages that are being stored, and close."""
     await services.server.drain(grace_s)
-    await services.policies.stop()
+    if services.policies is not None:
+        await services.policies.stop()
     metrics.TALLY.write()
     await services.receiver.drain()
     await services.scanner.close()
@@ -106,9 +121,11 @@ async def run(
     services = await open_services(settings, certificate, key, name=name)
     counters.show_scans()
     services.server.start(given)
-    await services.policies.start(settings.mx_host)
+    if services.policies is not None:
+        await services.policies.start(settings.mx_host)
     gc.freeze()  # the collector need not scan modules that stay loaded
     gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default collects 70 times as often
+    sys.setswitchinterval(SWITCH_S)
     socket_activation.tell_ready()
     _log.info("serving", port=settings.mx_port)
     work = asyncio.create_task(_background(services, name))
@@ -131,7 +148,8 @@ async def _background(services: InboundServices, name: str) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(ProcessRegistration(services.pool, kind="mx", name=name, figures=figures).run())
         tasks.create_task(services.stamps.run())
-        tasks.create_task(services.policies.shelf.run())
+        if services.policies is not None:
+            tasks.create_task(services.policies.shelf.run())
         tasks.create_task(_write_metrics(services.server))
 
 

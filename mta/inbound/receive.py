@@ -14,17 +14,18 @@ import structlog
 from msgspec import structs
 
 from engine.base.settings import Settings
+from engine.flows.receiving.receive_reports import report_addresses
 from engine.flows.receiving.types import (
     AttachmentScan,
     ReceivedEnvelope,
     ReceiveOutcome,
-    RecipientPurpose,
     ScanResult,
 )
-from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts
+from engine.mail.authentication_results import AuthenticationVerdicts
 from engine.mail.received import ReceivedSummary, summarise
+from engine.mail.received_header import read_header
 from engine.mail.received_warnings import infected
-from engine.store import metrics
+from engine.store import large_mail, metrics
 from engine.store.database_errors import DatabaseError, DatabaseUnavailable, DiskFull
 from engine.store.deadlines import within
 from engine.store.group_commit import Overloaded
@@ -37,10 +38,8 @@ from mta.inbound.scanning.scan import MessageScanner, ScannerRequired, VirusVerd
 from mta.inbound.scanning.spam_rules import spam_score
 
 MAX_HANDLING_S: Final = 120.0  # RFC 5321 4.5.3.2.6: clients wait 10 minutes for the reply, many give up sooner
+SLICE: Final = 256 * 1024  # octets examined at a time: in a thread, other threads run between two slices
 MAX_INLINE: Final = 64 * 1024  # octets that the event loop reads itself, in under 1 ms
-_NOT_JUDGED: Final = AuthenticationVerdict("none", None, "reports are not authenticated")
-NOT_JUDGED: Final = AuthenticationVerdicts(_NOT_JUDGED, _NOT_JUDGED, _NOT_JUDGED, _NOT_JUDGED)
-_MAILBOXES: Final = frozenset({RecipientPurpose.ADDRESS, RecipientPurpose.PLATFORM})
 
 _log = structlog.get_logger("mx")
 T = TypeVar("T")
@@ -58,6 +57,9 @@ class MessageStore(Protocol):
         scan: ScanResult,
     ) -> ReceiveOutcome:
         """Store a message; return after the commit."""
+
+    async def receive_report(self, envelope: ReceivedEnvelope, raw: bytes) -> None:
+        """Store a message whose recipients are report addresses; return after the commit."""
 
 
 class IncomingMessages:
@@ -77,6 +79,11 @@ class IncomingMessages:
         self._rate = rate
         self._mail_host = settings.mail_host
         self._reject_score = settings.inbound_reject_score
+
+    @property
+    def mailboxes_must_wait(self) -> bool:
+        """Return True while mail for mailboxes would be answered 451 after its content; reports are not scanned."""
+        return self._scanner.required_is_away
 
     async def receive(self, envelope: ReceivedEnvelope, raw: bytes) -> MessageResult:
         """Handle one message within `MAX_HANDLING_S`. STORED means committed; anything else is not a 250."""
@@ -111,6 +118,8 @@ class IncomingMessages:
     async def _received(self, envelope: ReceivedEnvelope, raw: bytes) -> MessageResult:
         if await _computed(raw, lambda: has_bad_octets(raw)):
             return MessageResult.BAD_OCTETS
+        if len(report_addresses(envelope.recipients)) == len(envelope.recipients):
+            return await self._report(envelope, raw)
         mail = await _computed(raw, lambda: summarise(raw))
         if mail.received_count > replies.MAX_RECEIVED:
             return MessageResult.LOOP
@@ -123,12 +132,17 @@ class IncomingMessages:
         outcome = await self._store.receive(envelope, raw, mail, verdicts, scan)
         return replies.stored_result(outcome, len(envelope.recipients))
 
+    async def _report(self, envelope: ReceivedEnvelope, raw: bytes) -> MessageResult:
+        """Store a message that goes to report addresses only; no mailbox lists it, so it is not judged or scanned."""
+        if read_header(raw).count(b"received") > replies.MAX_RECEIVED:
+            return MessageResult.LOOP
+        await self._store.receive_report(envelope, raw)
+        return MessageResult.STORED
+
     async def _judged(
         self, envelope: ReceivedEnvelope, raw: bytes, mail: ReceivedSummary
     ) -> tuple[AuthenticationVerdicts, ScanResult]:
-        """Return the verdicts on a message; one that goes to report addresses only is neither judged nor scanned."""
-        if all(one.purpose not in _MAILBOXES for one in envelope.recipients):
-            return NOT_JUDGED, ScanResult(spam_score=None, attachments=())
+        """Return the verdicts of authentication and of the scanners on a message."""
         if not self._scanner.is_configured:
             verdicts = await self._authenticated(envelope, raw)
             viruses = await self._scanner.viruses(raw, len(mail.attachments))
@@ -164,10 +178,20 @@ class IncomingMessages:
 
 def has_bad_octets(raw: bytes) -> bool:
     """Return True for NUL, and for CR or LF outside CRLF (RFC 5321 2.3.8): other servers may see other lines there."""
-    pairs = raw.count(b"\r\n")
-    return raw.count(b"\n") != pairs or raw.count(b"\r") != pairs or b"\0" in raw
+    return any(_has_bad_octets(raw, start, start + SLICE) for start in range(0, len(raw), SLICE))
+
+
+def _has_bad_octets(raw: bytes, start: int, end: int) -> bool:
+    """Return True if the octets from `start` to `end` hold NUL, or CR or LF outside CRLF."""
+    pairs = raw.count(b"\r\n", start, end + 1)
+    split = start > 0 and raw[start - 1 : start + 1] == b"\r\n"  # its CR was counted with the slice before
+    return (
+        raw.count(b"\r", start, end) != pairs
+        or raw.count(b"\n", start, end) != pairs + split - (raw[end - 1 : end + 1] == b"\r\n")
+        or raw.find(b"\0", start, end) >= 0
+    )
 
 
 async def _computed(raw: bytes, work: Callable[[], T]) -> T:
     """Return the result of pure work on a message, done in a thread for a large one."""
-    return work() if len(raw) <= MAX_INLINE else await asyncio.to_thread(work)
+    return work() if len(raw) <= MAX_INLINE else await large_mail.in_thread(len(raw), work)

@@ -6,6 +6,7 @@ from typing import Final
 from engine.flows.receiving.types import ReceiveOutcome, RecipientRefusal
 
 MAX_RECIPIENTS: Final = 100  # RFC 5321 4.5.3.1.8 asks for 100 at least
+MAX_REPORT_ADDRESSES: Final = 4  # of one message; each gets a copy of the bytes. Reports have one recipient
 MAX_RECEIVED: Final = 50  # Received fields; RFC 5321 6.3 asks for 100 hops at least to be allowed, loops end sooner
 
 TEMPORARY: Final = "451 4.3.0 The message can't be accepted just now; try again shortly"
@@ -14,6 +15,7 @@ MONTH_USED: Final = "452 4.2.2 The recipient's plan receives no more mail this m
 DISABLED: Final = "550 5.2.1 The mailbox is disabled"
 TOO_MANY_UNKNOWN: Final = "421 4.7.0 Too many unknown recipients; try again later"
 TOO_MANY_RECIPIENTS: Final = f"452 4.5.3 A message goes to at most {MAX_RECIPIENTS} recipients at once"
+TOO_MANY_REPORTS: Final = f"452 4.5.3 A message goes to at most {MAX_REPORT_ADDRESSES} report addresses at once"
 
 BY_REFUSAL: Final = {
     RecipientRefusal.UNKNOWN: "550 5.1.1 There is no such mailbox here",

@@ -10,6 +10,7 @@ import structlog
 
 from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
+from engine.flows.receiving.receive_reports import MAILBOXES, report_addresses
 from engine.flows.receiving.types import InboundRecipient, ReceivedEnvelope, RecipientRefusal
 from engine.store import metrics
 from engine.store.database_errors import DatabaseError
@@ -121,9 +122,19 @@ class InboundSession(EsmtpSession):
         if isinstance(found, RecipientRefusal):
             await self._refuse(found)
             return
+        if (later := self._reason_to_wait(found)) is not None:
+            self.say(later)
+            return
         metrics.TALLY.add(counters.RECIPIENTS, found.purpose.value)
         self._recipients[address] = found
         self.say("250 2.1.5 ok")
+
+    def _reason_to_wait(self, found: InboundRecipient) -> str | None:
+        """Return the reply to a recipient that this message can't have now, None for one that it can."""
+        if found.purpose in MAILBOXES:
+            return replies.TEMPORARY if self._server.messages.mailboxes_must_wait else None
+        reports = len(report_addresses(list(self._recipients.values())))
+        return replies.TOO_MANY_REPORTS if reports == replies.MAX_REPORT_ADDRESSES else None
 
     async def _refuse(self, refusal: RecipientRefusal) -> None:
         """Answer a recipient that is refused; a client that tries out addresses must leave."""

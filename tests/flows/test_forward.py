@@ -24,6 +24,7 @@ from engine.mail import arc_seal
 from engine.mail import dkim as own_dkim
 from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts, results_text
 from engine.mail.received import summarise
+from ops.processes import worker
 from tests.conftest import NewDatabase
 from tests.flows.test_late_bounce import token
 from tests.harness import received_mail, report_mails
@@ -246,6 +247,14 @@ async def test_mail_in_the_services_name_needs_dmarc(here: World, forwarder: For
         received_mail.envelope(address.recipient()), raw, summarise(raw), octets_verdicts, scanned()
     )
     assert await kept(here, forwarder) == "forged_sender"
+
+
+async def test_the_worker_forwards_what_is_due(here: World, forwarder: Forwarder) -> None:
+    address, _ = await forwarded_to(here)
+    await received(here, address)
+    [job] = [one for one in worker.JOBS if one.name == "forwards"]
+    await job.run(worker.Context(here.pool, here.settings, None, forwarder))
+    assert (await only(here))["forwarded_as"] is not None
 
 
 async def test_an_address_that_left_the_account_gets_no_more_mail(here: World, forwarder: Forwarder) -> None:

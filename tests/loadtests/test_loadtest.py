@@ -202,13 +202,14 @@ def test_ratios_are_taken_within_a_pair() -> None:
 
 def test_every_name_in_a_peer_configuration_is_replaced(tmp_path: Path) -> None:
     place = PeerPlace(tmp_path, 2601, 2602, 2603, tmp_path / "key.pem")
+    more = dict.fromkeys(("MILTER", "FILTER", "PROGRAMS", "DOMAIN", "UID", "GID"), "")
 
     for file in CONFIGURATIONS.rglob("*"):
         if file.is_file():
             text = "".join(
                 line for line in file.read_text("utf-8").splitlines(keepends=True) if not line.startswith(("#", ";"))
             )
-            assert not re.search(r"@[A-Z_]+@", place.filled(text, {"MILTER": "", "FILTER": ""})), file
+            assert not re.search(r"@[A-Z_]+@", place.filled(text, more)), file
 
 
 def test_a_missing_peer_is_reported_and_skipped(

@@ -6,26 +6,34 @@ ON CONFLICT (local, digest) DO NOTHING;
 
 -- name: take_reports
 -- Take at most $2 waiting report mails that are due at $1, oldest first, and put each off until $3, in case this process
--- ends before it has read them. Rows that another process is taking are skipped.
+-- ends before it has read them. The last one is that with which they reach $4 octets. Rows that another process is taking
+-- are skipped.
 WITH due AS MATERIALIZED (
-    SELECT id FROM report_mails WHERE state = 'waiting' AND due_at <= $1
+    SELECT id, due_at, size_bytes FROM report_mails WHERE state = 'waiting' AND due_at <= $1
     ORDER BY due_at, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+), taken AS (
+    SELECT id, sum(size_bytes) OVER (ORDER BY due_at, id) - size_bytes AS octets_before FROM due
 )
-UPDATE report_mails r SET due_at = $3, tries = least(r.tries + 1, 32000) FROM due WHERE r.id = due.id
+UPDATE report_mails r SET due_at = $3, tries = least(r.tries + 1, 32000) FROM taken
+WHERE r.id = taken.id AND taken.octets_before < $4
 RETURNING r.id, r.purpose, r.local, r.host, r.received_at, r.tries::int AS tries, r.raw;
 
 -- name: lock_waiting
 -- Lock those of the report mails $1 that are still waiting.
 SELECT id FROM report_mails WHERE id = ANY ($1::uuid[]) AND state = 'waiting' ORDER BY id FOR NO KEY UPDATE;
 
--- name: finish_reports
--- Record the results of report mails that are still waiting; those that were applied lose their bytes.
+-- fragment: report_finish
+-- The statement that records the results of report mails that are still waiting; those that were applied lose their
+-- bytes.
 UPDATE report_mails r
-SET state = n.state, result = n.result, reason = n.reason, account_id = n.account_id, message_id = n.message_id,
-    raw = CASE WHEN n.state = 'applied' THEN NULL ELSE r.raw END
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::uuid[])
-     AS n (id, state, result, reason, account_id, message_id)
-WHERE r.id = n.id AND r.state = 'waiting';
+SET state = finish.state, result = finish.result, reason = finish.reason, account_id = finish.account_id,
+    message_id = finish.message_id, raw = CASE WHEN finish.state = 'applied' THEN NULL ELSE r.raw END
+FROM :finish
+WHERE r.id = finish.id AND r.state = 'waiting'
+
+-- name: finish_reports
+-- Record the results of report mails.
+:report_finish;
 
 -- name: postpone_reports
 -- Put the waiting report mails $1 off until $2.

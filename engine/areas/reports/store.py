@@ -10,20 +10,20 @@ from msgspec import Struct
 
 from engine.areas.reports.types import DueReport, ReportMail, ReportResult, ReportRow
 from engine.base import clock, ids
-from engine.store.queries import Conn, Queries, Source, columns
+from engine.store.queries import Conn, Queries, Source
 from engine.store.row_sets import Column, RowSet
 
 KEPT = timedelta(days=7)  # of reports that changed nothing, so that the operator can look at them
 LEASE = timedelta(minutes=5)  # a worker that ended while it read a report leaves it to the next after this time
 # Reports have at most 10 MiB, which base64 makes 4/3 as large; of a larger mail no bytes are kept.
 MAX_RAW_BYTES = 15 * 1024 * 1024
+MAX_TAKEN_BYTES = 16 * 1024 * 1024  # of reports that one worker holds, and the last of them
 MAX_FORGOTTEN = 5_000  # rows per statement
 
 
 class _StoredReport(Struct, frozen=True):
     id: UUID
     mail: ReportMail
-    digest: bytes
 
 
 class ReportCount(Struct, frozen=True):
@@ -51,16 +51,29 @@ REPORT = RowSet(
     Column("remote_ip", "inet", value=lambda one: ip_address(one.mail.remote_ip)),
     _of_mail("received_at", "timestamptz"),
     Column("size_bytes", "integer", value=lambda one: len(one.mail.raw)),
-    Column("digest"),
+    _of_mail("digest", "bytea"),
     Column("raw", "bytea", value=lambda one: one.mail.raw if len(one.mail.raw) <= MAX_RAW_BYTES else None),
     Column("due_at", "timestamptz", value=lambda one: one.mail.received_at),
 )
 
+FINISH = RowSet(
+    "finish",
+    ReportResult,
+    Column("id"),
+    Column("state", "text", value=lambda one: one.state.value, repeats=True),
+    Column("result", repeats=True),
+    Column("reason"),
+    Column("account_id"),
+    Column("message_id"),
+)
+
 _SQL = Queries.beside(__file__)
+# Other statements that finish reports include it, with the row set FINISH.
+REPORT_FINISH = _SQL.fragment("report_finish")
 _ADD = _SQL.wide("add_reports", REPORT)
 _TAKE = _SQL.rows("take_reports", DueReport)
 _LOCK_WAITING = _SQL.command("lock_waiting")
-_FINISH = _SQL.command("finish_reports")
+_FINISH = _SQL.wide("finish_reports", FINISH)
 _POSTPONE = _SQL.command("postpone_reports")
 _FORGET = _SQL.command("forget_reports")
 _LIST = _SQL.rows("list_reports", ReportRow)
@@ -69,14 +82,14 @@ _READ_ROW = _SQL.rows("read_report_row", ReportRow)
 _COUNTS = _SQL.rows("reports_by_state", ReportCount)
 
 
-async def add(connection: Conn, mails: Sequence[ReportMail]) -> None:
-    """Store report mails in the caller's transaction; a mail that is stored already is left out.
+async def add(source: Source, mails: Sequence[ReportMail]) -> None:
+    """Store report mails by one statement; a mail that is stored already is left out.
 
     Neither token nor content is checked here, so that every mail gets the same reply.
     """
     if mails:
-        rows = [_StoredReport(one_id, mail, digest(mail.raw)) for one_id, mail in zip(_ids(mails), mails, strict=True)]
-        await _ADD.run(connection, REPORT.of(rows))
+        rows = [_StoredReport(one_id, mail) for one_id, mail in zip(_ids(mails), mails, strict=True)]
+        await _ADD.run(source, REPORT.of(rows))
 
 
 def digest(raw: bytes) -> bytes:
@@ -92,8 +105,10 @@ def digest(raw: bytes) -> bytes:
 
 
 async def take(source: Source, at: datetime, limit: int) -> list[DueReport]:
-    """Take waiting reports that are due at `at`; they are due again after `LEASE` unless finished."""
-    return sorted(await _TAKE.fetch(source, at, limit, at + LEASE), key=lambda one: one.id)
+    """Take waiting reports that are due at `at`, up to about MAX_TAKEN_BYTES; unless finished they are due again after
+    `LEASE`.
+    """
+    return sorted(await _TAKE.fetch(source, at, limit, at + LEASE, MAX_TAKEN_BYTES), key=lambda one: one.id)
 
 
 async def lock_waiting(connection: Conn, wanted: Iterable[UUID]) -> set[UUID]:
@@ -103,9 +118,8 @@ async def lock_waiting(connection: Conn, wanted: Iterable[UUID]) -> set[UUID]:
 
 async def finish(source: Source, results: Sequence[ReportResult]) -> None:
     """Record results; a report that is not waiting any more stays unchanged."""
-    rows = [(one.id, one.state.value, one.result, one.reason, one.account_id, one.message_id) for one in results]
-    if rows:
-        await _FINISH.execute(source, *columns(rows, 6))
+    if results:
+        await _FINISH.run(source, FINISH.of(results))
 
 
 async def postpone(source: Source, wanted: Iterable[UUID], until: datetime) -> None:

@@ -29,6 +29,7 @@ class ReportMail(Struct, frozen=True, kw_only=True):
     """A report mail as the MX received it, for one recipient.
 
     `local` and `host` are the report address in lower case, the host in A-labels. `sender` is the reverse-path.
+    `digest` is that of `raw` by `store.digest`.
     """
 
     purpose: ReportPurpose
@@ -38,6 +39,7 @@ class ReportMail(Struct, frozen=True, kw_only=True):
     remote_ip: str
     received_at: datetime
     raw: bytes
+    digest: bytes
 
 
 class DueReport(Struct, frozen=True):

@@ -1,8 +1,9 @@
 """Record bounces that arrive as mail, after the receiving server had accepted the message.
 
-One transaction for a batch of notifications: lock the stored mails that nobody has finished → lock account heads → lock
-recipients → decide → recipient and message statuses → counts → suppressions → events → results. A notification that
-was applied before changes nothing.
+One transaction for a batch of notifications: lock the stored mails that are not finished → read the deliveries → lock
+account heads → lock recipients → decide → suppress addresses → write everything else by one statement. Sends of the
+same accounts wait for the heads, so few round trips pass under their locks. A notification that was applied before
+changes nothing.
 """
 
 from collections import Counter
@@ -30,24 +31,57 @@ from engine.delivery.late_notices import (
 )
 from engine.delivery.outcome import detail
 from engine.ledger import heads, log, quota_usage
-from engine.ledger.events import append_locked
 from engine.mail import simulator
 from engine.mail.address import canonical
 from engine.store.queries import Conn, Queries, columns
+from engine.store.row_sets import Column, RowSet
 
 _SQL = Queries.beside(__file__, "late_bounce.sql")
 _RECIPIENTS = _SQL.rows("recipients_of", KnownRecipient)
 _LOCK_RECIPIENTS = _SQL.rows("lock_recipients", KnownRecipient)
 _DELIVERIES = _SQL.command("deliveries_of")
-_MARK_BOUNCED = _SQL.command("mark_bounced")
-_MARK_MESSAGES = _SQL.command("mark_messages")
-_COUNT = _SQL.command("count_bounces")
-_TAKE_BACK = _SQL.command("take_back_deliveries")
 
 _FORWARDS_AMONG = _SQL.command("forwards_among")
 _LOOK_AT_FORWARDS = _SQL.command("look_at_forwards")
 
 _SKEW_MS = 60_000  # events of a message are not older than its id, but for the clocks of two hosts
+
+
+class BouncedRecipient(Struct, frozen=True):
+    """A recipient to be set to `bounced`."""
+
+    message_id: UUID
+    n: int
+    response: str | None
+
+
+class MovedMessage(Struct, frozen=True):
+    """A message to be set to `status` if its present one is among `moves`, comma-separated."""
+
+    id: UUID
+    status: str
+    moves: str
+
+
+class CountedDay(Struct, frozen=True):
+    """Bounces that came on a day, and deliveries of that day to be subtracted."""
+
+    account_id: UUID
+    day: date
+    bounced: int
+    taken_back: int
+
+
+_BOUNCED = RowSet("bounced", BouncedRecipient, Column("message_id"), Column("n", "smallint"), Column("response"))
+_MOVED = RowSet("moved", MovedMessage, Column("id"), Column("status", repeats=True), Column("moves", repeats=True))
+_COUNTED = RowSet(
+    "counted", CountedDay, Column("account_id"), Column("day"), Column("bounced", "integer"),
+    Column("taken_back", "integer"),
+)  # fmt: skip
+_WRITE = _SQL.wide(
+    "write_bounces", _BOUNCED, _MOVED, _COUNTED, reports.FINISH, log.EVENT, heads.TIP,
+    report_finish=reports.REPORT_FINISH, append_events=log.APPEND_EVENTS,
+)  # fmt: skip
 
 
 class AppliedEffect(Struct, frozen=True):
@@ -58,6 +92,16 @@ class AppliedEffect(Struct, frozen=True):
     decided: DecidedNotice
     at: datetime
     simulated: bool
+
+    @property
+    def key(self) -> tuple[UUID, str]:
+        """Return message and address."""
+        return self.recipient.message_id, self.recipient.address
+
+    @property
+    def place(self) -> tuple[UUID, int]:
+        """Return message and number of the recipient."""
+        return self.recipient.message_id, self.recipient.n
 
 
 class _Decisions(Struct, frozen=True):
@@ -75,13 +119,18 @@ async def record(
     """
     async with pool.acquire() as connection, connection.transaction():
         waiting = await reports.lock_waiting(connection, [one.report for one in notices])
-        locked, known = await _locked(connection, sorted({one.origin.message_id for one in notices}))
+        messages = sorted({one.origin.message_id for one in notices})
+        delivered = await _delivered_at(connection, messages)
+        locked, known = await _locked(connection, messages)
         decisions = _Decisions()
         for notice in notices:
             if notice.report in waiting:
                 _decide(notice, known, decisions, at, mail_host, overdue)
-        await _write(connection, locked, known, decisions.applied)
-        await reports.finish(connection, decisions.results)
+        bounced = [one for one in decisions.applied if one.decided.effect is NoticeEffect.BOUNCED]
+        missing = {one.recipient.message_id for one in bounced if one.key not in delivered}
+        if missing:  # settled between the reading and the locks
+            delivered |= await _delivered_at(connection, sorted(missing))
+        await _write(connection, locked, known, decisions, bounced, delivered)
     return decisions.later
 
 
@@ -143,32 +192,39 @@ def _result(notice: LateNotice, decided: Sequence[DecidedNotice]) -> ReportResul
 
 async def _write(
     connection: Conn,
-    locked: dict[UUID, heads.AccountHead],
+    locked: Mapping[UUID, heads.AccountHead],
     known: Mapping[UUID, Sequence[KnownRecipient]],
-    applied: Sequence[AppliedEffect],
+    decisions: _Decisions,
+    bounced: Sequence[AppliedEffect],
+    delivered: Mapping[tuple[UUID, str], datetime],
 ) -> None:
-    bounced = [one for one in applied if one.decided.effect is NoticeEffect.BOUNCED]
-    if bounced:
-        await _move(connection, known, bounced)
-        await _count(connection, bounced)
-    entries = [_entry(one) for one in applied]
-    entries += await _suppress(connection, bounced)
-    if entries:
-        concerned = {entry.account_id for entry in entries}
-        await append_locked(connection, {key: head for key, head in locked.items() if key in concerned}, entries)
+    entries = [_entry(one) for one in decisions.applied] + await _suppress(connection, bounced)
+    tips = {account: locked[account] for account in {one.account_id for one in entries}}
+    await quota_usage.count_simulated(connection, _simulated(bounced, delivered))
+    moved = _moved(known, bounced)
+    await _WRITE.run(
+        connection,
+        _BOUNCED.of([BouncedRecipient(*one.place, _diagnostic(one)) for one in bounced]),
+        _MOVED.of(moved),
+        _COUNTED.of(_counted(bounced, delivered)),
+        reports.FINISH.of(decisions.results),
+        log.EVENT.of(log.seal_all(tips, entries)),
+        heads.TIP.of(tips.values()),
+        low=moved[0].id if moved else None,
+        high=moved[-1].id if moved else None,
+    )
+    if moved:
+        await _return_forwards(connection, [one.id for one in moved])
 
 
-async def _move(
-    connection: Conn, known: Mapping[UUID, Sequence[KnownRecipient]], bounced: Sequence[AppliedEffect]
-) -> None:
-    """Set the statuses of recipients and of their messages; a message with unsettled recipients stays `sending`."""
+def _moved(known: Mapping[UUID, Sequence[KnownRecipient]], bounced: Sequence[AppliedEffect]) -> list[MovedMessage]:
+    """Return the new statuses of the messages, by id; a message with unsettled recipients stays `sending`."""
     messages = sorted({one.recipient.message_id for one in bounced})
-    rows = [(one.recipient.message_id, one.recipient.n, _diagnostic(one)) for one in bounced]
-    await _MARK_BOUNCED.execute(connection, *columns(rows, 3), messages[0], messages[-1])
-    statuses = {one: status_of_message([Status(each.status) for each in known[one]]) for one in messages}
-    moves = [(one, status.value, ",".join(sorted(MOVES[status]))) for one, status in statuses.items()]
-    await _MARK_MESSAGES.execute(connection, *columns(moves, 3), messages[0], messages[-1])
-    await _return_forwards(connection, messages)
+    statuses = [status_of_message([Status(each.status) for each in known[one]]) for one in messages]
+    return [
+        MovedMessage(message, status.value, ",".join(sorted(MOVES[status])))
+        for message, status in zip(messages, statuses, strict=True)
+    ]
 
 
 async def _return_forwards(connection: Conn, messages: Sequence[UUID]) -> None:
@@ -179,29 +235,28 @@ async def _return_forwards(connection: Conn, messages: Sequence[UUID]) -> None:
         await _LOOK_AT_FORWARDS.execute(connection, *columns(rows, 2))
 
 
-async def _count(connection: Conn, bounced: Sequence[AppliedEffect]) -> None:
+def _counted(bounced: Sequence[AppliedEffect], delivered: Mapping[tuple[UUID, str], datetime]) -> list[CountedDay]:
     """Count bounces on the day of the notification, and take the deliveries back from the days that counted them."""
     came = Counter((one.recipient.account_id, one.at.date()) for one in bounced)
-    await _COUNT.execute(connection, *columns([(*key, came[key]) for key in sorted(came)], 3))
-    delivered = await _delivered_at(connection, bounced)
-    back: Counter[tuple[UUID, date]] = Counter()
-    simulated: list[quota_usage.Simulated] = []
+    back = Counter((one.recipient.account_id, delivered[one.key].date()) for one in bounced if one.key in delivered)
+    return [CountedDay(*day, came[day], back[day]) for day in sorted(came.keys() | back.keys())]
+
+
+def _simulated(
+    bounced: Sequence[AppliedEffect], delivered: Mapping[tuple[UUID, str], datetime]
+) -> list[quota_usage.Simulated]:
+    found: list[quota_usage.Simulated] = []
     for one in bounced:
-        account, at = one.recipient.account_id, delivered.get((one.recipient.message_id, one.recipient.address))
-        if at is not None:
-            back[account, at.date()] += 1
         if one.simulated:
-            simulated.append(quota_usage.Simulated(account, one.at.date(), settled=1, bounced=1))
+            account, at = one.recipient.account_id, delivered.get(one.key)
+            found.append(quota_usage.Simulated(account, one.at.date(), settled=1, bounced=1))
             if at is not None:
-                simulated.append(quota_usage.Simulated(account, at.date(), settled=-1))
-    if back:
-        await _TAKE_BACK.execute(connection, *columns([(*key, back[key]) for key in sorted(back)], 3))
-    await quota_usage.count_simulated(connection, simulated)
+                found.append(quota_usage.Simulated(account, at.date(), settled=-1))
+    return found
 
 
-async def _delivered_at(connection: Conn, bounced: Sequence[AppliedEffect]) -> dict[tuple[UUID, str], datetime]:
-    """Return when each recipient's delivery was recorded, by message and address."""
-    messages = sorted({one.recipient.message_id for one in bounced})
+async def _delivered_at(connection: Conn, messages: Sequence[UUID]) -> dict[tuple[UUID, str], datetime]:
+    """Return when each delivery of the messages (ascending) was recorded, by message and address."""
     since = ids.floor_of(ids.milliseconds_of(messages[0]) - _SKEW_MS)
     return {
         (row["message_id"], orjson.loads(row["payload"])["detail"]["recipient"]): row["occurred_at"]

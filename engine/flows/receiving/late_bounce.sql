@@ -14,30 +14,35 @@ ORDER BY message_id, n FOR NO KEY UPDATE;
 SELECT message_id, occurred_at, payload FROM events
 WHERE message_id = ANY ($1::uuid[]) AND id >= $2 AND type = 'delivered';
 
--- name: mark_bounced
--- Set recipients (messages $1, places $2) to bounced with last response $3; message ids lie between $4 and $5.
-UPDATE recipients r SET status = 'bounced', last_response = n.response
-FROM unnest($1::uuid[], $2::smallint[], $3::text[]) AS n (message_id, n, response)
-WHERE r.message_id = n.message_id AND r.n = n.n AND r.message_id BETWEEN $4 AND $5 AND r.status = 'delivered';
-
--- name: mark_messages
--- Set messages $1 to status $2 where the present one is among $3, comma-separated; ids lie between $4 and $5.
-UPDATE messages m SET status = n.status
-FROM unnest($1::uuid[], $2::text[], $3::text[]) AS n (id, status, moves)
-WHERE m.id = n.id AND m.status = ANY (string_to_array(n.moves, ',')) AND m.id BETWEEN $4 AND $5;
-
--- name: count_bounces
--- Add the bounced recipients $3 to accounts $1 on days $2.
-INSERT INTO account_days AS d (account_id, day, bounced)
-SELECT account_id, day, bounced FROM unnest($1::uuid[], $2::date[], $3::int[]) AS n (account_id, day, bounced)
-ORDER BY account_id, day
-ON CONFLICT (account_id, day) DO UPDATE SET bounced = d.bounced + excluded.bounced;
-
--- name: take_back_deliveries
--- Subtract the delivered recipients $3 from accounts $1 on days $2: each recipient counts as settled once.
-UPDATE account_days d SET delivered = greatest(0, d.delivered - n.delivered)
-FROM unnest($1::uuid[], $2::date[], $3::int[]) AS n (account_id, day, delivered)
-WHERE d.account_id = n.account_id AND d.day = n.day;
+-- name: write_bounces
+-- Write a batch of bounces under the locks of its heads and recipients: recipients, messages whose present status is among
+-- `moves` (comma-separated), counts of days, events with their posts to webhooks, the tips of the account logs, and the
+-- results of the reports. A recipient counts as settled once, so its delivery is subtracted from the day that counted it.
+-- `low` and `high` bound the ids for partition pruning, on both sides as in settle.sql.
+WITH recipient_updated AS (
+    UPDATE recipients r SET status = 'bounced', last_response = bounced.response
+    FROM :bounced
+    WHERE r.message_id = bounced.message_id AND r.n = bounced.n AND r.message_id BETWEEN :low AND :high
+      AND bounced.message_id BETWEEN :low AND :high AND r.status = 'delivered'
+), message_updated AS (
+    UPDATE messages m SET status = moved.status
+    FROM :moved
+    WHERE m.id = moved.id AND m.status = ANY (string_to_array(moved.moves, ',')) AND m.id BETWEEN :low AND :high
+      AND moved.id BETWEEN :low AND :high
+), day_counted AS (
+    INSERT INTO account_days AS d (account_id, day, bounced, delivered)
+    SELECT counted.account_id, counted.day, counted.bounced, -counted.taken_back FROM :counted WHERE counted.bounced > 0
+    ON CONFLICT (account_id, day) DO UPDATE
+    SET bounced = d.bounced + excluded.bounced, delivered = greatest(0, d.delivered + excluded.delivered)
+), earlier_day_counted AS (
+    UPDATE account_days d SET delivered = greatest(0, d.delivered - counted.taken_back)
+    FROM :counted WHERE d.account_id = counted.account_id AND d.day = counted.day AND counted.bounced = 0
+), finished AS (
+    :report_finish
+), sealed AS (
+    SELECT event.* FROM :event
+), :append_events
+UPDATE account_heads h SET seq = tip.seq, hash = tip.hash FROM :tip WHERE h.account_id = tip.account_id;
 
 -- name: forwards_among
 -- Return those of the messages $1, with ids from $2 to $3, that forward a received message and have bounced.

@@ -16,11 +16,13 @@ from msgspec import structs
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.flows.receiving import receive_store
+from engine.flows.receiving.receive_reports import ReportReceiver, report_mails
 from engine.flows.receiving.receive_store import WaitingMail
 from engine.flows.receiving.received_rows import IncomingMail, received_mail
 from engine.flows.receiving.types import ReceivedEnvelope, ReceiveOutcome, ScanResult
 from engine.mail.authentication_results import AuthenticationVerdicts
 from engine.mail.received import ReceivedSummary
+from engine.store import large_mail
 from engine.store.database_errors import BadData, MissingPartition
 from engine.store.group_commit import GroupCommit
 
@@ -40,6 +42,8 @@ class Receiver:
             self._flush, max_items=MAX_BATCH, bad_data=(BadData,)
         )
         self._large = asyncio.Semaphore(MAX_LARGE)
+        self._very_large = asyncio.Semaphore(1)  # several write ahead so much that the commits of others wait
+        self._reports = ReportReceiver(pool)
 
     async def receive(
         self,
@@ -55,21 +59,26 @@ class Receiver:
         database is away, DiskFull if it is full, Overloaded if too many messages wait: the sender should try again. A
         retry of what was stored after all stores nothing twice.
         """
-        prepare = partial(received_mail, envelope, raw, mail, authentication, scan, clock.now())
+        prepare = partial(_waiting, envelope, raw, mail, authentication, scan)
         if len(raw) <= LARGE_BYTES:
-            return await self._stored(WaitingMail(prepare(), envelope.recipients))
-        async with self._large:
-            return await self._stored_large(WaitingMail(await asyncio.to_thread(prepare), envelope.recipients))
+            return await self._stored(prepare())
+        async with self._very_large if len(raw) > large_mail.VERY_LARGE_BYTES else self._large:
+            return await self._stored_large(await large_mail.in_thread(len(raw), prepare))
+
+    async def receive_report(self, envelope: ReceivedEnvelope, raw: bytes) -> None:
+        """Store a message whose recipients are all report addresses; return after the commit. Raises as `receive`."""
+        await self._reports.receive(envelope, raw)
 
     async def drain(self) -> None:
         """Wait for the messages that are being stored."""
         await self._group.idle()
+        await self._reports.drain()
 
     async def _stored(self, item: WaitingMail) -> ReceiveOutcome:
         with suppress(BadData):
             return await self._group.submit(item)
         _log.error("message with unstorable fields stored without them", digest=item.mail.digest.hex())
-        return await self._group.submit(WaitingMail(without_fields(item.mail), item.recipients))
+        return await self._group.submit(structs.replace(item, mail=without_fields(item.mail)))
 
     async def _stored_large(self, item: WaitingMail) -> ReceiveOutcome:
         async with self._pool.acquire() as connection:
@@ -79,7 +88,7 @@ class Receiver:
                 result = await receive_store.store_large(connection, item)
             except BadData:
                 _log.error("message with unstorable fields stored without them", digest=item.mail.digest.hex())
-                bare = WaitingMail(without_fields(item.mail), item.recipients)
+                bare = structs.replace(item, mail=without_fields(item.mail))
                 result = await receive_store.store_large(connection, bare)
         return result.outcomes[0]
 
@@ -90,6 +99,18 @@ class Receiver:
             except MissingPartition:
                 result = await receive_store.store(connection, batch)
         return list(result.outcomes)
+
+
+def _waiting(
+    envelope: ReceivedEnvelope,
+    raw: bytes,
+    mail: ReceivedSummary,
+    authentication: AuthenticationVerdicts,
+    scan: ScanResult,
+) -> WaitingMail:
+    """Return a message as the transaction takes it; hashes its bytes."""
+    content = received_mail(envelope, raw, mail, authentication, scan, clock.now())
+    return WaitingMail(content, envelope.recipients, report_mails(envelope, raw))
 
 
 def without_fields(mail: IncomingMail) -> IncomingMail:

@@ -16,24 +16,27 @@ from engine.areas.inbound_messages.rules import COPIES_KNOWN
 from engine.areas.inbound_routes import store as routes
 from engine.areas.inbound_routes.types import AddressRoute
 from engine.areas.reports import store as reports
-from engine.areas.reports.types import ReportMail, ReportPurpose
+from engine.areas.reports.types import ReportMail
 from engine.base import clock, ids
 from engine.base.plans import CAPS, Plan
 from engine.flows.receiving import received_rows as rows
+from engine.flows.receiving.receive_reports import MAILBOXES
 from engine.flows.receiving.received_rows import IncomingMail, StoredMessage
 from engine.flows.receiving.types import InboundRecipient, ReceiveOutcome, RecipientPurpose
 from engine.ledger import heads, log
 from engine.ledger.heads import AccountHead
 from engine.store.queries import Conn, Queries, columns
 
-CLAIMED = frozenset({RecipientPurpose.ADDRESS, RecipientPurpose.PLATFORM})
-
 
 class WaitingMail(Struct):
-    """A received message on its way into the database. `stored_bytes`: the transaction has its bytes already."""
+    """A received message on its way into the database, with the mails for the report addresses among its recipients.
+
+    `stored_bytes`: the transaction has its bytes already.
+    """
 
     mail: IncomingMail
     recipients: Sequence[InboundRecipient]
+    reports: Sequence[ReportMail] = ()
     stored_bytes: bool = False
 
 
@@ -74,8 +77,8 @@ async def store_large(connection: Conn, item: WaitingMail) -> ReceivedBatch:
 
 
 async def _store(connection: Conn, batch: Sequence[WaitingMail]) -> ReceivedBatch:
-    await reports.add(connection, [one for item in batch for one in _reports(item)])
-    claimed = [one for item in batch for one in item.recipients if one.purpose in CLAIMED]
+    await reports.add(connection, [mail for item in batch for mail in item.reports])
+    claimed = [one for item in batch for one in item.recipients if one.purpose in MAILBOXES]
     if not claimed:
         return ReceivedBatch([ReceiveOutcome.STORED] * len(batch))
     owners = await _owners(connection, batch)
@@ -122,7 +125,7 @@ class Decisions:
     def _decide(
         self, mail: IncomingMail, recipient: InboundRecipient, new_ids: Iterator[UUID], result: ReceivedBatch
     ) -> ReceiveOutcome:
-        if recipient.purpose not in CLAIMED:
+        if recipient.purpose not in MAILBOXES:
             return ReceiveOutcome.STORED
         account, address = recipient.account_id, recipient.address_id
         if account is None or address is None or account not in self._locked:
@@ -219,16 +222,6 @@ def _newest(stored: Iterable[StoredMessage]) -> list[rows.ReceivedNow]:
     return [rows.ReceivedNow(address, at) for address, at in sorted(found.items())]
 
 
-def _reports(item: WaitingMail) -> Iterator[ReportMail]:
-    mail = item.mail
-    for one in item.recipients:
-        if one.purpose not in CLAIMED:
-            yield ReportMail(
-                purpose=ReportPurpose(one.purpose.value), local=one.local, host=one.host, sender=mail.envelope_from,
-                remote_ip=mail.remote_ip, received_at=mail.received_at, raw=mail.raw,
-            )  # fmt: skip
-
-
 async def _owners(connection: Conn, batch: Sequence[WaitingMail]) -> dict[UUID, UUID]:
     """Return the accounts of the sent messages that In-Reply-To and References of the batch name."""
     named = {one for item in batch for one in item.mail.candidates}
@@ -249,7 +242,7 @@ async def _copies(connection: Conn, batch: Sequence[WaitingMail], at: datetime) 
         (item.mail.digest, one.address_id)
         for item in batch
         for one in item.recipients
-        if one.purpose in CLAIMED and one.address_id is not None
+        if one.purpose in MAILBOXES and one.address_id is not None
     ]
     rows_found = await _COPIES.records(connection, *columns(pairs, 2), at - COPIES_KNOWN)
     return {(row["digest"], row["address_id"]) for row in rows_found}

@@ -15,6 +15,7 @@ from engine.mail import read, return_path
 from engine.mail.delivery_reports import ReportKind, read_delivery_report
 from engine.mail.dmarc_reports import BadReport, DmarcReport, read_dmarc_report
 from engine.mail.feedback_reports import FeedbackReport, read_feedback_report
+from engine.mail.report_parts import report_parts
 from engine.mail.return_path import ReturnPathOrigin
 from engine.mail.tls_reports import BadTlsReport, TlsReport, read_tls_report
 from engine.mail.unpack import UnpackError, unpacked
@@ -81,10 +82,11 @@ def read_report(report: DueReport, keys: ReportKeys) -> ReadReport:
 
 
 def _at_return_path(report: DueReport, raw: bytes, origin: ReturnPathOrigin) -> ReadReport:
-    complaint = read_feedback_report(raw)
+    parts = report_parts(raw)
+    complaint = read_feedback_report(raw, parts)
     if complaint is not None:
         return ComplaintNotice(report.id, origin, complaint, report.received_at)
-    said = read_delivery_report(raw)
+    said = read_delivery_report(raw, parts)
     if said.kind in _NO_EFFECT:
         state, reason = _NO_EFFECT[said.kind]
         return _without_effect(report, state, said.kind.value, reason)

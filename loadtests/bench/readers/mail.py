@@ -45,6 +45,10 @@ def feed(content: bytes, step: int) -> None:
 
 
 class _Transport(asyncio.ReadTransport):
+    def is_closing(self) -> bool:
+        """Return False: it stays open."""
+        return False
+
     def pause_reading(self) -> None:
         """Do nothing."""
 

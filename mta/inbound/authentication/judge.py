@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts
 from engine.mail.canonicalization import HeaderTooLarge, SignedMessage
+from engine.store import large_mail
 from engine.store.deadlines import within
 from mta.inbound.authentication import arc, author, dkim, dmarc, spf
 from mta.inbound.authentication.arc import ArcResult
@@ -160,7 +161,8 @@ class _MessageCheck:
 
     async def _computed(self, work: Callable[[], T]) -> T:
         """Return the result of pure work, done in a thread for a large message."""
-        return work() if len(self._octets) <= MAX_INLINE else await asyncio.to_thread(work)
+        size = len(self._octets)
+        return work() if size <= MAX_INLINE else await large_mail.in_thread(size, work)
 
 
 async def _within(seconds: float, check: Callable[[], Awaitable[T]], failed: Callable[[str], T]) -> T:

@@ -6,7 +6,7 @@ A required one makes the MX answer 451, so that the sender keeps the mail: fails
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from msgspec import Struct
@@ -19,7 +19,9 @@ from engine.store import metrics
 from mta.inbound import counters
 from mta.inbound.scanning.breaker import CircuitBreaker, ScannerUnavailable
 from mta.inbound.scanning.clamd import scan_stream
-from mta.inbound.scanning.rspamd import RspamdClient
+
+if TYPE_CHECKING:
+    from mta.inbound.scanning.rspamd import RspamdClient
 
 MAX_SCANS: Final = 8  # messages that one process hands to clamd at a time; its MaxThreads is 10 by default
 MAX_INLINE: Final = 64 * 1024  # octets whose attachments the event loop decodes itself
@@ -49,8 +51,7 @@ class MessageScanner:
         self._clamd_timeout_s = settings.clamd_timeout_s
         self._clamd_breaker = CircuitBreaker("clamd")
         self._slots = asyncio.Semaphore(MAX_SCANS)
-        url = settings.rspamd_url
-        self._rspamd = None if url is None else RspamdClient(url, settings.rspamd_timeout_s)
+        self._rspamd = _rspamd(settings)
         self._rspamd_required = settings.rspamd_required
         self._rspamd_breaker = CircuitBreaker("rspamd")
 
@@ -58,6 +59,13 @@ class MessageScanner:
     def is_configured(self) -> bool:
         """Return True if there is a scanner."""
         return self._clamd is not None or self._rspamd is not None
+
+    @property
+    def required_is_away(self) -> bool:
+        """Return True while a required scanner is left alone after failures: no message can be accepted."""
+        return (self._clamd_required and self._clamd_breaker.is_open) or (
+            self._rspamd_required and self._rspamd_breaker.is_open
+        )
 
     async def spam_score(self, raw: bytes, envelope: ReceivedEnvelope) -> float | None:
         """Return rspamd's score, None without one. Raises ScannerRequired."""
@@ -104,6 +112,14 @@ class MessageScanner:
         metrics.TALLY.add(counters.SCANS, name, "failed")
         if required:
             raise ScannerRequired(name) from error
+
+
+def _rspamd(settings: Settings) -> "RspamdClient | None":
+    if settings.rspamd_url is None:
+        return None
+    from mta.inbound.scanning.rspamd import RspamdClient  # noqa: PLC0415 - aiohttp takes 8 MB
+
+    return RspamdClient(settings.rspamd_url, settings.rspamd_timeout_s)
 
 
 async def _scan_all(address: SocketAddress, raw: bytes, attachments: int) -> VirusVerdicts:

@@ -27,6 +27,9 @@ MAX_IDLE_COMMANDS: Final = 100  # commands without a message among them, as Post
 MAX_PENDING_REPLIES: Final = 64  # replies to pipelined commands that are written together
 GREETING_PAUSE_S: Final = 0.005  # a client that sends something in it did not wait for the greeting
 CLOSE_S: Final = 5.0  # the connection of a client that does not read the last reply is aborted after it
+# The same while the server drains. Closing TLS waits for the client's close_notify, which one that is idle sends only
+# with its next command: the reply and our own close_notify are on the wire by then.
+DRAIN_CLOSE_S: Final = 0.5
 HANDSHAKE_S: Final = 30.0  # of TLS
 SOFT_END: Final = 0.9  # of a session's time: from then on it ends between two messages
 
@@ -378,7 +381,7 @@ class AiosmtpdSession(SMTP):
         wire = self.wire
         if wire is not None:
             wire.close()
-            self.loop.call_later(CLOSE_S, wire.abort)
+            self.loop.call_later(DRAIN_CLOSE_S if self.draining else CLOSE_S, wire.abort)
 
 
 def _attributes(session: type, prefix: str) -> list[str]:

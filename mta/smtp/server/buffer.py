@@ -4,13 +4,14 @@ A line ends with CRLF and with nothing else, and content ends with CRLF, dot, CR
 that accepts a bare LF as a line end can be made to read one message as two (SMTP smuggling).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
 
 CONTENT_END: Final = b"\r\n.\r\n"
+SLICE: Final = 256 * 1024  # octets unstuffed at a time: 0.3 ms
 _DOT_LINE: Final = b".\r\n"
 _VERB_OCTETS: Final = 16  # enough of a line to look up its limit
 
@@ -130,4 +131,17 @@ def unstuffed(octets: bytes) -> bytes:
     """Return content without the dots that protect its lines (RFC 5321 4.5.2): the first octet of a line if a dot."""
     if octets[:1] == b".":
         octets = octets[1:]
-    return octets.replace(b"\r\n.", b"\r\n") if b"\r\n." in octets else octets
+    if len(octets) <= SLICE:
+        return octets.replace(b"\r\n.", b"\r\n")
+    stuffed = any(octets.find(b"\r\n.", at, at + SLICE + 2) >= 0 for at in range(0, len(octets), SLICE))
+    return b"".join(_unstuffed_slices(octets)) if stuffed else octets
+
+
+def _unstuffed_slices(octets: bytes) -> Iterator[bytes]:
+    """Yield unstuffed slices, each but the first from a CRLF on: in a thread, other threads run between them."""
+    start = 0
+    while start < len(octets):
+        end = octets.find(b"\r\n", start + SLICE)
+        end = len(octets) if end < 0 else end
+        yield octets[start:end].replace(b"\r\n.", b"\r\n")
+        start = end

@@ -1,15 +1,20 @@
 """Wait for lines and content of one SMTP client, within limits of size and memory (`buffer` finds them)."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from engine.base.errors import Refusal
 from engine.base.memory_pool import Reservation
 from mta.smtp.server.buffer import CONTENT_END, ReceivedLine, SmtpBuffer, max_stuffed, unstuffed
 
 MAX_UNREAD: Final = 256 * 1024  # octets a client may send before the server reads them
+MAX_INLINE: Final = 1024 * 1024  # octets that the event loop unstuffs itself, in 1 ms
+TURN_OCTETS: Final = 256 * 1024  # of content that a client sends before others are served, 0.5 ms of work
+TURN_S: Final = 0.001  # between two turns of clients that send much
 MAX_DISCARDED: Final = 16 * 1024 * 1024  # octets of one line, before the client is disconnected
 
 
@@ -32,6 +37,32 @@ class ReceivedContent(NamedTuple):
     size: int  # octets received, without the final dot
 
 
+class ReadTurns:
+    """The clients of one event loop that wait for their next turn to send content, the longest waiting first.
+
+    Without turns, libuv reads up to 2 MB of each client in one iteration of the loop, and commands of other clients,
+    each of which takes several iterations, wait for seconds.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        """Call `go_on` when it is this client's turn."""
+        self._waiting.append(go_on)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_later(TURN_S, self._next)
+
+    def _next(self) -> None:
+        go_on = self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_later(TURN_S, self._next)
+        go_on()
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, ReadTurns] = WeakKeyDictionary()
+
+
 class SmtpReader:
     """The unread octets of one client for one reading task; the protocol feeds it.
 
@@ -48,6 +79,8 @@ class SmtpReader:
         self._waiter: asyncio.Future[None] | None = None
         self._transport: asyncio.ReadTransport | None = None
         self._paused = False
+        self._awaits_turn = False
+        self._turn_octets = 0  # of content since the client's last turn began
 
     @property
     def pending(self) -> bool:
@@ -57,11 +90,17 @@ class SmtpReader:
     def feed(self, data: bytes, transport: asyncio.ReadTransport) -> None:
         """Add octets from the client; pauses `transport` when too many are unread."""
         self._buffer.feed(data)
-        if self._waiter is not None:
-            self._wake()
-        elif len(self._buffer) > MAX_UNREAD and not self._paused:
-            self._paused, self._transport = True, transport
-            transport.pause_reading()
+        self._turn_octets += len(data)
+        waited = self._waiter is not None
+        self._wake()
+        if self._paused:
+            return
+        if self._turn_octets > TURN_OCTETS:
+            self._pause(transport)
+            self._awaits_turn = True
+            _turns.setdefault(asyncio.get_running_loop(), ReadTurns()).wait(self._begin_turn)
+        elif not waited and len(self._buffer) > MAX_UNREAD:
+            self._pause(transport)
 
     def end(self) -> None:
         """Mark the end of the input."""
@@ -100,7 +139,7 @@ class SmtpReader:
         if dropped is not None:
             return ReceivedContent(b"", dropped, size)
         reservation.complete()
-        content = unstuffed(stuffed)
+        content = await asyncio.to_thread(unstuffed, stuffed) if size > MAX_INLINE else unstuffed(stuffed)
         if len(content) > max_octets:  # stuffed dots don't count (RFC 1870 3)
             return ReceivedContent(b"", ContentDropped.SIZE, size)
         return ReceivedContent(content, None, size)
@@ -129,14 +168,29 @@ class SmtpReader:
             return
         if self._ended:
             raise ClientGone
-        if self._paused and self._transport is not None:
-            self._paused = False
-            self._transport.resume_reading()
+        self._resume()
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
+
+    def _pause(self, transport: asyncio.ReadTransport) -> None:
+        self._paused, self._transport = True, transport
+        if not transport.is_closing():
+            transport.pause_reading()
+
+    def _resume(self) -> None:
+        """Let the client send, unless it has to wait for its turn."""
+        if self._paused and not self._awaits_turn and self._transport is not None:
+            self._paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _begin_turn(self) -> None:
+        self._awaits_turn, self._turn_octets = False, 0
+        if self._waiter is not None:
+            self._resume()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -118,6 +118,13 @@ async def test_reports_are_taken_without_being_judged(mx: TestMx) -> None:
     assert not any("sender.test" in question.name for question in mx.zone.questions)
 
 
+async def test_a_message_goes_to_few_report_addresses(mx: TestMx) -> None:
+    client, host = await mx.greeted(), mx.settings.mail_host
+    await client.say("MAIL FROM:<>")
+    replies = [await client.say(f"RCPT TO:<b+token{number}@bounces.{host}>") for number in range(6)]
+    assert [reply[:9] for reply in replies] == ["250 2.1.5"] * 4 + ["452 4.5.3"] * 2
+
+
 @contextlib.asynccontextmanager
 async def small(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TestMx]:
     """Run a server that takes messages of 1 MiB and holds two of them."""

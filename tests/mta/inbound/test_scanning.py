@@ -180,6 +180,22 @@ async def test_mail_waits_at_its_sender_while_a_required_scanner_is_away(
             assert await deliver(client, mail(address), address) == "250 2.0.0 Stored"
 
 
+async def test_mailboxes_are_refused_at_rcpt_while_a_required_scanner_is_known_to_be_away(
+    settings: Settings, tmp_path_factory: pytest.TempPathFactory, account: TestAccount
+) -> None:
+    async with clamd() as peer:
+        changes = {"clamd": peer.address, "clamd_required": True, "clamd_timeout_s": 0.1}
+        async with receiving(settings, tmp_path_factory.mktemp("mx"), **changes) as mx:
+            address, report = await mx.claim(account), f"b+nosuchtoken@bounces.{mx.settings.mail_host}"
+            client = await mx.greeted()
+            peer.behaviour = "hang"
+            for _ in range(FAILURES):
+                await deliver(client, mail(address), address)
+            await client.say("MAIL FROM:<>")
+            assert (await client.say(f"RCPT TO:<{address}>")).startswith("451 4.3.0 ")
+            assert (await client.say(f"RCPT TO:<{report}>")).startswith("250 ")  # reports are not scanned
+
+
 async def test_a_virus_outside_attachments_is_a_warning_of_the_message(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory, account: TestAccount
 ) -> None:

@@ -17,12 +17,14 @@ from mta.smtp.server.commands import BadCommand
 from mta.smtp.server.reader import (
     MAX_DISCARDED,
     MAX_UNREAD,
+    TURN_OCTETS,
     ClientGone,
     ContentDropped,
     ReceivedContent,
     SmtpReader,
 )
 from mta.submission import replies
+from tests.harness.patience import until
 
 UNHURRIED = settings(deadline=None, database=None)
 pieces = st.sampled_from([b"\r", b"\n", b"\r\n", b".", b"..", b"a", b"\r\n.\r\n", b"\0", b"\r\n.", b".\r\n"])
@@ -36,6 +38,9 @@ class Wire(asyncio.ReadTransport):
         super().__init__()
         self.paused = 0
         self.resumed = 0
+
+    def is_closing(self) -> bool:
+        return False
 
     def pause_reading(self) -> None:
         self.paused += 1
@@ -156,6 +161,20 @@ async def test_a_client_far_ahead_is_held_back_until_somebody_reads() -> None:
     assert (await reader.line(lambda _line: 100)).octets == b"NOOP"
     with pytest.raises(ClientGone):
         await reader.line(lambda _line: 100)
+
+
+async def test_clients_that_send_much_content_take_turns() -> None:
+    readers = [fed([], end=False) for _ in range(3)]
+    reading = [asyncio.create_task(reader.line(lambda _line: 100)) for reader, _ in readers]
+    await asyncio.sleep(0)
+    for reader, wire in readers:
+        reader.feed(b"x" * TURN_OCTETS, wire)
+        assert wire.paused == 0
+        reader.feed(b"x", wire)
+    await until(lambda: all(wire.resumed == 1 for _, wire in readers))
+    assert [wire.paused for _, wire in readers] == [1, 1, 1]
+    for task in reading:
+        task.cancel()
 
 
 # -- lines -------------------------------------------------------------------------------------------

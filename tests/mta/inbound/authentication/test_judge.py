@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -13,6 +14,7 @@ from engine.base.settings import HostPort
 from engine.mail.arc_seal import seal
 from engine.mail.authentication_results import AuthenticationVerdicts, results_text
 from engine.mail.dkim import sign
+from engine.store import large_mail
 from engine.store.resolver import Resolver
 from mta.inbound.authentication import dkim, spf
 from mta.inbound.authentication.judge import MAX_INLINE, MessageOrigin, authenticate
@@ -124,14 +126,14 @@ async def test_concurrent_messages_share_their_queries(zone: Responder, resolver
 
 async def test_a_large_message_is_verified_in_a_thread(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = 0
-    to_thread = asyncio.to_thread
+    in_thread = large_mail.in_thread
 
-    async def counted(work: object) -> object:
+    async def counted(size_bytes: int, work: Callable[[], object]) -> object:
         nonlocal threads
         threads += 1
-        return await to_thread(work)  # type: ignore[arg-type]
+        return await in_thread(size_bytes, work)
 
-    monkeypatch.setattr(asyncio, "to_thread", counted)
+    monkeypatch.setattr(large_mail, "in_thread", counted)
     small, large = signed(), signed(MAIL + b"line\r\n" * (MAX_INLINE // 6))
 
     assert words(await authenticate(small, ENVELOPE, resolver, at=NOW)) == ("pass", "pass", "pass", "none")
