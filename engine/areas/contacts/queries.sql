@@ -1,12 +1,12 @@
+-- fragment: contacts_of_page
+-- The contacts of the expression `page`, newest first.
+SELECT :contact_columns FROM page JOIN contacts c ON c.id = page.id ORDER BY c.id DESC
+
 -- fragment: contact_columns
 -- Columns of contact `c` in the order of ContactRow.
 c.id, c.address, c.email, c.name, c.fields, c.consent, c.consent_at, c.consent_by, c.confirmed, c.created_at, c.updated_at,
 ARRAY(SELECT m.list_id FROM contact_list_members m WHERE m.contact_id = c.id ORDER BY m.list_id) AS lists,
 (SELECT s.reason FROM suppressions s WHERE s.account_id = c.account_id AND s.address = c.address) AS suppression_reason
-
--- fragment: contacts_of_page
--- The contacts of the expression `page`, newest first.
-SELECT :contact_columns FROM page JOIN contacts c ON c.id = page.id ORDER BY c.id DESC
 
 -- fragment: in_list
 -- Whether contact `c` is a member of list $5 (null: of any or none).
