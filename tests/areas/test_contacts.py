@@ -195,7 +195,8 @@ async def test_pages_hold_each_contact_once_newest_first(api: Api, account: Test
     ("query", "status", "field"),
     [
         ("limit=0", 400, "limit"), ("limit=101", 400, "limit"), ("before=lst_x", 400, "before"),
-        ("list=con_x", 400, "list"), ("search=", 400, "search"), ("search=a%00b", 400, "search"), ("colour=1", 400, "colour"),
+        ("list=con_x", 400, "list"), ("search=", 400, "search"), ("search=a%00b", 400, "search"),
+        ("colour=1", 400, "colour"),
     ],
 )  # fmt: skip
 async def test_an_unusable_query_names_its_parameter(

@@ -103,7 +103,3 @@ SELECT id FROM gone;
 -- Count the suppressed ones of the canonical addresses $2 for account $1.
 SELECT count(*) AS suppressed
 FROM unnest($2::text[]) AS n (address) JOIN suppressions s ON s.account_id = $1 AND s.address = n.address;
-
--- name: merge_trigrams
--- Merge the pending entries of the search index into it; returns the number of pages merged.
-SELECT gin_clean_pending_list('contacts_by_trigram') AS pages;

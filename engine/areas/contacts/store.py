@@ -36,7 +36,6 @@ INSERT = _SQL.command("insert_contacts")
 CHANGE = _SQL.command("change_contacts")
 DELETE = _SQL.command("delete_contact")
 _SUPPRESSED = _SQL.command("count_suppressed")
-_MERGE = _SQL.command("merge_trigrams")
 
 
 class Audience(Struct, frozen=True):
@@ -87,11 +86,6 @@ async def change(connection: Conn, account: UUID, rows: Sequence[Sequence[object
     """Change contacts: id, name, fields, consent, text to search, trigrams (None: unchanged)."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     await CHANGE.execute(connection, account, *columns, at, by)
-
-
-async def merge_trigrams(source: Source) -> int:
-    """Merge pending entries into the search index; return the number of merged pages."""
-    return int((await _MERGE.records(source))[0]["pages"])
 
 
 def audience_of_list(account: UUID, list_id: UUID, *, first: int = 1) -> Audience:
