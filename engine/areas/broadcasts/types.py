@@ -68,7 +68,7 @@ class RecipientState(StrEnum):
 SKIPPED = tuple(state for state in RecipientState if state not in {RecipientState.WAITING, RecipientState.ACCEPTED})
 
 
-class Audience(Struct, frozen=True):
+class BroadcastAudience(Struct, frozen=True):
     """The contact list or the segment whose contacts are the recipients; one of the two is None."""
 
     list_id: UUID | None = None
@@ -79,7 +79,7 @@ class BroadcastDraft(Struct, frozen=True, kw_only=True):
     """The fields of a broadcast that its author writes. `attachments` is JSON as in a send request."""
 
     name: str
-    audience: Audience
+    audience: BroadcastAudience
     stream: str
     sender: str
     from_domain: str
@@ -129,9 +129,9 @@ class BroadcastSummary(Struct, frozen=True):
         return ids.format_id(ids.Kind.BROADCAST, self.id)
 
     @property
-    def audience(self) -> Audience:
+    def audience(self) -> BroadcastAudience:
         """Return the list or segment of its recipients."""
-        return Audience(self.list_id, self.segment_id)
+        return BroadcastAudience(self.list_id, self.segment_id)
 
 
 class Broadcast(BroadcastSummary, frozen=True):
