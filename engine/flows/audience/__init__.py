@@ -1,1 +1,1 @@
-"""Flows of contacts, broadcasts and unsubscribing."""
+"""Broadcasts, contacts and unsubscribing, as far as they span several areas."""

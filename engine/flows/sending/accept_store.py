@@ -20,6 +20,7 @@ from engine.areas.suppressions import rules as suppression_rules
 from engine.areas.suppressions import store as suppressions
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.extra_rows import ExtraRow
 from engine.flows.sending import accepted_rows
 from engine.flows.sending.admission import Pending, Replays, decide
 from engine.ledger import heads, log, quota_usage
@@ -110,8 +111,7 @@ class Storer:
 
         Raises OutcomeUnknown if the connection failed at a moment that leaves open whether the batch is stored.
         """
-        # Simulated messages and copies of broadcasts need more statements in the same transaction, to count them.
-        if not any(map(self._needs_locks, batch)) and self._backoff.may_try():
+        if not any(map(self._needs_more, batch)) and self._backoff.may_try():
             result = await self._store_on_cached_heads(connection, batch, at, split)
             if result is not None:
                 return result
@@ -158,6 +158,7 @@ class Storer:
                 if not await self._insert(connection, result, locked, split):
                     raise RuntimeError("a head changed under its lock")
                 await quota_usage.count_simulated(connection, self._simulated(batch, result, at.date()))
+                await _write_extras(connection, result.stored)
                 await _mark_copies(connection, batch, result)
         except DatabaseUnavailable as error:
             if _may_be_stored(result, error):
@@ -173,8 +174,11 @@ class Storer:
             if item.message.id in stored and self._is_simulated(item)
         ]
 
-    def _needs_locks(self, item: Pending) -> bool:
-        return item.message.copy is not None or self._is_simulated(item)
+    def _needs_more(self, item: Pending) -> bool:
+        """Return True if the message needs a second statement in its transaction: it is counted as simulated, has extra
+        rows, or is a copy of a broadcast.
+        """
+        return bool(item.message.extras) or item.message.copy is not None or self._is_simulated(item)
 
     def _is_simulated(self, item: Pending) -> bool:
         """Return True if the message is sent now and only to the simulator's recipients."""
@@ -324,6 +328,16 @@ async def _load_replays(connection: Conn, batch: Sequence[Pending]) -> Replays:
     """Return keys used before; read under the heads' locks, so that parallel requests with one key see each other."""
     keys = _keys(batch)
     return await replays_of(connection, keys) if keys else {}
+
+
+async def _write_extras(connection: Conn, stored: Iterable[Prepared]) -> None:
+    """Write the extra rows of the stored messages, one statement for each kind of row."""
+    found: dict[type[ExtraRow], list[ExtraRow]] = {}
+    for message in stored:
+        for extra in message.extras:
+            found.setdefault(type(extra), []).append(extra)
+    for kind, rows in found.items():
+        await kind.write(connection, rows)
 
 
 def _keys(batch: Iterable[Pending]) -> list[tuple[UUID, str]]:
