@@ -25,8 +25,7 @@ TEXTS: Final = {
     "de": CommonTexts(
         unknown=(
             "Dieser Link funktioniert nicht",
-            "Vielleicht ist er unvollständig. Kopieren Sie den ganzen Link aus der Nachricht und versuchen Sie es dann "
-            "noch einmal.",
+            "Vielleicht ist er unvollständig. Kopieren Sie den ganzen Link aus der Nachricht und öffnen Sie ihn.",
         ),
         too_many=("Zu viele Anfragen", "Warten Sie eine Minute und versuchen Sie es erneut."),
         unavailable=(
