@@ -20,18 +20,17 @@ TEXTS: Final = {
             "It may be incomplete. Copy the whole link from the message, and try again.",
         ),
         too_many=("Too many requests", "Wait a minute, and try again."),
-        unavailable=("This does not work just now", "Nothing was changed. Try again in a few minutes."),
+        unavailable=("This does not work just now", "Try again in a few minutes."),
     ),
     "de": CommonTexts(
         unknown=(
             "Dieser Link funktioniert nicht",
-            "Vielleicht ist er unvollständig. Kopieren Sie den ganzen Link aus der Nachricht und versuchen Sie es dann "
-            "noch einmal.",
+            "Vielleicht ist er unvollständig. Kopieren Sie den ganzen Link aus der Nachricht und öffnen Sie ihn.",
         ),
         too_many=("Zu viele Anfragen", "Warten Sie eine Minute und versuchen Sie es erneut."),
         unavailable=(
             "Das funktioniert gerade nicht",
-            "Es wurde nichts geändert. Versuchen Sie es in einigen Minuten erneut.",
+            "Versuchen Sie es in einigen Minuten erneut.",
         ),
     ),
     "es": CommonTexts(
@@ -40,7 +39,7 @@ TEXTS: Final = {
             "Puede que esté incompleto. Copie el enlace entero del mensaje e inténtelo de nuevo.",
         ),
         too_many=("Demasiadas solicitudes", "Espere un minuto e inténtelo de nuevo."),
-        unavailable=("Esto no funciona en este momento", "No se ha cambiado nada. Inténtelo de nuevo en unos minutos."),
+        unavailable=("Esto no funciona en este momento", "Inténtelo de nuevo en unos minutos."),
     ),
     "fr": CommonTexts(
         unknown=(
@@ -48,7 +47,7 @@ TEXTS: Final = {
             "Il est peut-être incomplet. Copiez le lien entier depuis le message, puis réessayez.",
         ),
         too_many=("Trop de requêtes", "Attendez une minute, puis réessayez."),
-        unavailable=("Cela ne fonctionne pas pour le moment", "Rien n’a été modifié. Réessayez dans quelques minutes."),
+        unavailable=("Cela ne fonctionne pas pour le moment", "Réessayez dans quelques minutes."),
     ),
     "it": CommonTexts(
         unknown=(
@@ -56,7 +55,7 @@ TEXTS: Final = {
             "Forse è incompleto. Copi l’intero link dal messaggio e riprovi.",
         ),
         too_many=("Troppe richieste", "Attenda un minuto e riprovi."),
-        unavailable=("Al momento non funziona", "Nulla è stato modificato. Riprovi tra qualche minuto."),
+        unavailable=("Al momento non funziona", "Riprovi tra qualche minuto."),
     ),
     "nl": CommonTexts(
         unknown=(
@@ -64,7 +63,7 @@ TEXTS: Final = {
             "Misschien is hij onvolledig. Kopieer de hele link uit het bericht en probeer het opnieuw.",
         ),
         too_many=("Te veel verzoeken", "Wacht een minuut en probeer het opnieuw."),
-        unavailable=("Dit werkt nu even niet", "Er is niets gewijzigd. Probeer het over enkele minuten opnieuw."),
+        unavailable=("Dit werkt nu even niet", "Probeer het over enkele minuten opnieuw."),
     ),
     "pl": CommonTexts(
         unknown=(
@@ -72,7 +71,7 @@ TEXTS: Final = {
             "Może być niekompletny. Skopiuj cały link z wiadomości i spróbuj ponownie.",
         ),
         too_many=("Zbyt wiele żądań", "Odczekaj minutę i spróbuj ponownie."),
-        unavailable=("To w tej chwili nie działa", "Nic nie zostało zmienione. Spróbuj ponownie za kilka minut."),
+        unavailable=("To w tej chwili nie działa", "Spróbuj ponownie za kilka minut."),
     ),
     "pt": CommonTexts(
         unknown=(
@@ -80,6 +79,6 @@ TEXTS: Final = {
             "Pode estar incompleta. Copie a ligação inteira da mensagem e tente de novo.",
         ),
         too_many=("Demasiados pedidos", "Aguarde um minuto e tente de novo."),
-        unavailable=("Isto não funciona neste momento", "Nada foi alterado. Tente de novo dentro de alguns minutos."),
+        unavailable=("Isto não funciona neste momento", "Tente de novo dentro de alguns minutos."),
     ),
 }

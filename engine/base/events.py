@@ -57,6 +57,8 @@ class AccountEvent(StrEnum):
     CONTACT_CREATED = "contact.created"
     CONTACT_DELETED = "contact.deleted"
     CONTACT_IMPORTED = "contact.imported"
+    CONTACT_RESUBSCRIBED = "contact.resubscribed"
+    CONTACT_UNSUBSCRIBED = "contact.unsubscribed"
     CONTACT_UPDATED = "contact.updated"
     DELIVERY_RESUMED = "delivery.resumed"
     DELIVERY_SUSPENDED = "delivery.suspended"

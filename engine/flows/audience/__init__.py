@@ -1,1 +1,1 @@
-"""Broadcasts, contacts and unsubscribing, as far as they span several areas."""
+"""Flows of contacts, broadcasts and unsubscribing."""

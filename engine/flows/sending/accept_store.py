@@ -111,7 +111,8 @@ class Storer:
 
         Raises OutcomeUnknown if the connection failed at a moment that leaves open whether the batch is stored.
         """
-        if not any(map(self._needs_more, batch)) and self._backoff.may_try():
+        # Simulated messages, copies of broadcasts and extra rows need more statements in the same transaction.
+        if not any(map(self._needs_locks, batch)) and self._backoff.may_try():
             result = await self._store_on_cached_heads(connection, batch, at, split)
             if result is not None:
                 return result
@@ -158,8 +159,8 @@ class Storer:
                 if not await self._insert(connection, result, locked, split):
                     raise RuntimeError("a head changed under its lock")
                 await quota_usage.count_simulated(connection, self._simulated(batch, result, at.date()))
-                await _write_extras(connection, result.stored)
                 await _mark_copies(connection, batch, result)
+                await _write_extras(connection, result.stored)
         except DatabaseUnavailable as error:
             if _may_be_stored(result, error):
                 raise OutcomeUnknown(result, error) from error
@@ -174,11 +175,9 @@ class Storer:
             if item.message.id in stored and self._is_simulated(item)
         ]
 
-    def _needs_more(self, item: Pending) -> bool:
-        """Return True if the message needs a second statement in its transaction: it is counted as simulated, has extra
-        rows, or is a copy of a broadcast.
-        """
-        return bool(item.message.extras) or item.message.copy is not None or self._is_simulated(item)
+    def _needs_locks(self, item: Pending) -> bool:
+        message = item.message
+        return bool(message.extras) or message.copy is not None or self._is_simulated(item)
 
     def _is_simulated(self, item: Pending) -> bool:
         """Return True if the message is sent now and only to the simulator's recipients."""

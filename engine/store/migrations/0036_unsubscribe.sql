@@ -8,9 +8,8 @@ CREATE TABLE unsubscribe_links (
     address      text NOT NULL,                      -- canonical
     broadcast_id uuid,                               -- null: a single message with `listUnsubscribe` `auto`
     list_id      uuid,                               -- the topic; null where the link belongs to no list
-    created_at   timestamptz NOT NULL,
-    opted_out_at timestamptz                         -- set while an opt-out by this link holds, of one topic or of all
-) WITH (fillfactor = 95);
+    created_at   timestamptz NOT NULL
+);
 CREATE INDEX unsubscribe_links_by_account ON unsubscribe_links (account_id);
 
 -- People who opted out of one topic: broadcasts to this list skip them.
