@@ -8,15 +8,13 @@ ORDER BY w.counted_at, w.account_id LIMIT 1 FOR NO KEY UPDATE OF w SKIP LOCKED;
 
 -- name: count_outcomes
 -- Count the outcomes in the log of account $1 after seq $2 up to seq $3, none with an id below $4: the last one of each
--- message replaces the one that was counted before. Counts people who opted out through a broadcast's link. Returns the
--- broadcasts with changed counts.
-WITH seen AS MATERIALIZED (
-    SELECT seq, type, message_id, payload FROM events
-    WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND id >= $4
-      AND type IN ('delivered', 'bounced', 'complained', 'failed', 'rejected', 'suppressed', 'contact.unsubscribed')
-), last AS (
+-- message replaces the one that was counted before. Returns the broadcasts with changed counts.
+WITH last AS MATERIALIZED (
     SELECT DISTINCT ON (message_id) message_id, CASE type WHEN 'suppressed' THEN 'rejected' ELSE type END AS outcome
-    FROM seen WHERE message_id IS NOT NULL ORDER BY message_id, seq DESC
+    FROM events
+    WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND id >= $4 AND message_id IS NOT NULL
+      AND type IN ('delivered', 'bounced', 'complained', 'failed', 'rejected', 'suppressed')
+    ORDER BY message_id, seq DESC
 ), changed AS (
     SELECT r.broadcast_id, r.contact_id, r.outcome AS before, last.outcome AS after
     FROM last JOIN broadcast_recipients r ON r.message_id = last.message_id
@@ -24,9 +22,6 @@ WITH seen AS MATERIALIZED (
 ), marked AS (
     UPDATE broadcast_recipients r SET outcome = changed.after FROM changed
     WHERE r.broadcast_id = changed.broadcast_id AND r.contact_id = changed.contact_id
-), left_by AS (
-    SELECT id_of_broadcast(payload::jsonb ->> 'broadcast_id') AS broadcast_id, count(*) AS people
-    FROM seen WHERE type = 'contact.unsubscribed' AND payload LIKE '%"broadcast_id"%' GROUP BY 1
 ), sums AS (
     SELECT broadcast_id,
            count(*) FILTER (WHERE after = 'delivered') - count(*) FILTER (WHERE before = 'delivered') AS delivered,
@@ -37,12 +32,23 @@ WITH seen AS MATERIALIZED (
     FROM changed GROUP BY broadcast_id
 )
 UPDATE broadcast_outcomes o
-SET delivered = o.delivered + coalesce(sums.delivered, 0), bounced = o.bounced + coalesce(sums.bounced, 0),
-    complained = o.complained + coalesce(sums.complained, 0), failed = o.failed + coalesce(sums.failed, 0),
-    rejected = o.rejected + coalesce(sums.rejected, 0), unsubscribed = o.unsubscribed + coalesce(left_by.people, 0)
-FROM sums FULL JOIN left_by USING (broadcast_id)
-WHERE o.broadcast_id = coalesce(sums.broadcast_id, left_by.broadcast_id)
+SET delivered = o.delivered + sums.delivered, bounced = o.bounced + sums.bounced,
+    complained = o.complained + sums.complained, failed = o.failed + sums.failed, rejected = o.rejected + sums.rejected
+FROM sums WHERE o.broadcast_id = sums.broadcast_id
 RETURNING o.broadcast_id;
+
+-- name: opt_outs
+-- Return the events of people who left or came back through a link in the log of account $1 after seq $2 up to seq $3,
+-- none with an id below $4.
+SELECT type, payload FROM events
+WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND id >= $4
+  AND type IN ('contact.unsubscribed', 'contact.resubscribed');
+
+-- name: add_opt_outs
+-- Add to the people who opted out of broadcasts $2 of account $1 the numbers $3.
+UPDATE broadcast_outcomes o SET unsubscribed = greatest(0, o.unsubscribed + n.people)
+FROM unnest($2::uuid[], $3::int[]) AS n (broadcast_id, people) JOIN broadcasts b ON b.id = n.broadcast_id
+WHERE o.broadcast_id = b.id AND b.account_id = $1;
 
 -- name: advance_watch
 -- Record that the log of account $1 is counted up to seq $2.
