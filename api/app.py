@@ -45,6 +45,7 @@ from api.areas.suppressions import resources as suppressions
 from api.areas.tails import resources as tails
 from api.areas.team import resources as team
 from api.areas.templates import resources as templates
+from api.areas.unsubscribes import resources as unsubscribes
 from api.areas.webhooks import resources as webhooks
 from api.console import pages
 from api.http import dispatch, framing, graceful_shutdown, openapi, paths
@@ -256,6 +257,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
     app.add_route(POLICY_PATH, PolicyHost(services.pool, services.settings))
     app.add_route(CHALLENGE_PATH + "{token}", AcmeChallenge(services.pool))
     app.add_route(TLS_ALLOWED_PATH, TlsAllowed(services.pool, services.settings))
+    app.add_route(unsubscribes.PATH, unsubscribes.UnsubscribeResource(services, _count))
     app.add_route("/healthz", Health())
     app.add_route("/readyz", Readiness(services))
 
