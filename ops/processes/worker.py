@@ -17,6 +17,7 @@ import uvloop
 from msgspec import Struct, structs
 
 from engine.areas.analytics import delivery
+from engine.areas.contacts import jobs as contact_jobs
 from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
 from engine.areas.webhooks import service as webhooks_service
@@ -165,6 +166,15 @@ async def _partitions(context: Context) -> None:
         _log.info("partitions made", names=made)
 
 
+async def _contact_searches(context: Context) -> None:
+    """Merge new contacts into the search index, so that imports and searches seldom do."""
+    await contact_jobs.merge_trigrams(context.pool)
+
+
+async def _confirmations(context: Context) -> None:
+    await contact_jobs.forget_expired(context.pool, clock.now())
+
+
 async def _webhook_history(context: Context) -> None:
     """Delete webhook attempts and deleted endpoints after a month."""
     async with context.pool.acquire() as connection:
@@ -283,6 +293,8 @@ JOBS = (
     Job("log ends", 60.0, _log_ends),
     Job("partitions", 3600.0, _partitions),
     Job("domains", 5.0, _domains),
+    Job("contact searches", 2.0, _contact_searches),
+    Job("contact confirmations", 3600.0, _confirmations),
     Job("mta-sts policies", 5.0, _sts_policies),
     Job("certificates", 20.0, _certificates),
     Job("domain keys", 600.0, _domain_keys),

@@ -64,6 +64,9 @@ async def test_me_tells_account_plan_and_allowance(api: Api, pool: asyncpg.Pool)
             {"resource": "scheduled_messages", "limit": 300_000, "used": 0},
             {"resource": "inbound_addresses", "limit": 50, "used": 0},
             {"resource": "received_messages", "limit": 200_000, "used": 0},
+            {"resource": "contacts", "limit": 50_000, "used": 0},
+            {"resource": "lists", "limit": 50, "used": 0},
+            {"resource": "segments", "limit": 100, "used": 0},
         ],
     }
 

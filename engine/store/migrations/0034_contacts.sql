@@ -72,6 +72,9 @@ CREATE TABLE contact_segments (
 );
 CREATE INDEX contact_segments_by_account ON contact_segments (account_id, id);
 
+-- Whether a broadcast of account $1 that waits to start names segment $2, as above.
+CREATE FUNCTION segment_is_awaited(uuid, uuid) RETURNS boolean LANGUAGE sql STABLE AS 'SELECT false';
+
 -- Links of double opt-in mail: who may confirm which contact. A used or replaced link is deleted.
 CREATE TABLE contact_confirmations (
     contact_id uuid PRIMARY KEY,
