@@ -24,6 +24,7 @@ from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
 from api.areas.broadcasts import resources as broadcasts
 from api.areas.contacts import confirmation_page, lists, segments
+from api.areas.contacts import files as contact_files
 from api.areas.contacts import resources as contacts
 from api.areas.domains import resources as domains
 from api.areas.email_verification import resources as email_verification
@@ -90,7 +91,7 @@ def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
         emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
-        contacts, lists, segments, broadcasts,
+        contacts, contact_files, lists, segments, broadcasts,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, audit, api_keys,
         account, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, team, leads,

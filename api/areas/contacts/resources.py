@@ -19,7 +19,7 @@ from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.api_keys.key_auth import check_scope
 from engine.areas.contacts import imports, lists_store, rules, search, service, store
-from engine.areas.contacts.types import Consent, ContactFilters, ContactRow, NewContact
+from engine.areas.contacts.types import Consent, ContactFilters, ContactRow, ImportResult, NewContact
 from engine.areas.suppressions.types import Reason
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, unavailable
@@ -71,14 +71,7 @@ async def import_contacts(call: Call) -> ContactImportReply:
         list_id=list_id(body.list, "list"),
         actor=call.actor,
     )
-    return ContactImportReply(
-        result.created,
-        result.updated,
-        result.unchanged,
-        result.suppressed,
-        result.over_limit,
-        [RefusedContact(row.index, row.error) for row in result.invalid],
-    )
+    return import_reply(result)
 
 
 async def list_contacts(call: Call) -> ContactPage:
@@ -152,6 +145,18 @@ def contact_of(row: ContactRow) -> Contact:
         suppression_reason=None if row.suppression_reason is None else Reason(row.suppression_reason),
         created_at=clock.iso(row.created_at),
         updated_at=clock.iso(row.updated_at),
+    )
+
+
+def import_reply(result: ImportResult) -> ContactImportReply:
+    """Return the result of an import as the API shows it."""
+    return ContactImportReply(
+        result.created,
+        result.updated,
+        result.unchanged,
+        result.suppressed,
+        result.over_limit,
+        [RefusedContact(row.index, row.error) for row in result.invalid],
     )
 
 

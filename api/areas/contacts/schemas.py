@@ -49,8 +49,9 @@ class NewContactIn(Struct, forbid_unknown_fields=True, rename="camel", kw_only=T
     confirm: Annotated[
         bool,
         Meta(
-            description="Mail the contact a link to confirm, as a send with all its checks and limits; needs `from` "
-            "and the scope `emails:send`. Until the contact confirms, broadcasts skip it; then its consent is `signed_up`"
+            description="Mail the contact a link to confirm, as a send with all its checks and limits; needs "
+            "`from` and the scope `emails:send`. Broadcasts skip the contact until it confirms: its consent becomes "
+            "`signed_up`"
         ),
     ] = False
     from_: Annotated[AddressText, Meta(description="With `confirm`: the From of the mail")] | None = field(

@@ -7,10 +7,10 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
-from msgspec import Struct, UnsetType
+from msgspec import Struct, UnsetType, structs
 
 from engine.areas.contacts import import_rules, lists_store, rules, search, service, store
-from engine.areas.contacts.import_rules import ChangedContact, ImportPlan
+from engine.areas.contacts.import_rules import MAX_ROWS, ChangedContact, ImportPlan
 from engine.areas.contacts.types import Consent, ImportResult, ImportRow, InvalidRow
 from engine.base import ids
 from engine.base.events import AccountEvent
@@ -53,6 +53,31 @@ async def import_contacts(
         prepared = await asyncio.to_thread(prepare, account, rows)
     async with IMPORTS.of(account, wait_s=WAIT_S), pool.acquire() as connection, connection.transaction():
         return await _store(connection, account, prepared, consent=consent, list_id=list_id, actor=actor)
+
+
+async def import_many(
+    pool: asyncpg.Pool,
+    account: UUID,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    consent: Consent,
+    list_id: UUID | None = None,
+    actor: str,
+) -> ImportResult:
+    """Import any number of rows, MAX_ROWS in a transaction; return the sums. Raises as `import_contacts` does."""
+    total = ImportResult(created=0, updated=0, unchanged=0, suppressed=0, over_limit=0, invalid=[])
+    for start in range(0, len(rows), MAX_ROWS):
+        part = rows[start : start + MAX_ROWS]
+        result = await import_contacts(pool, account, part, consent=consent, list_id=list_id, actor=actor)
+        total = ImportResult(
+            created=total.created + result.created,
+            updated=total.updated + result.updated,
+            unchanged=total.unchanged + result.unchanged,
+            suppressed=total.suppressed + result.suppressed,
+            over_limit=total.over_limit + result.over_limit,
+            invalid=[*total.invalid, *(structs.replace(row, index=start + row.index) for row in result.invalid)],
+        )
+    return total
 
 
 def prepare(account: UUID, rows: Sequence[Mapping[str, Any]]) -> PreparedImport:

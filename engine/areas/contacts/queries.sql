@@ -103,3 +103,8 @@ SELECT id FROM gone;
 -- Count the suppressed ones of the canonical addresses $2 for account $1.
 SELECT count(*) AS suppressed
 FROM unnest($2::text[]) AS n (address) JOIN suppressions s ON s.account_id = $1 AND s.address = n.address;
+
+-- name: field_columns
+-- List the fields of the contacts of account $1 by name, at most $2, with their type; `string` where types differ.
+SELECT f.key AS name, CASE WHEN count(DISTINCT jsonb_typeof(f.value)) = 1 THEN min(jsonb_typeof(f.value)) ELSE 'string' END AS type
+FROM contacts c CROSS JOIN LATERAL jsonb_each(c.fields) f WHERE c.account_id = $1 GROUP BY f.key ORDER BY f.key LIMIT $2;

@@ -11,6 +11,7 @@ from asyncpg import Record
 from msgspec import Struct
 
 from engine.areas.contacts import search, segment_rules
+from engine.areas.contacts.files import FieldColumn
 from engine.areas.contacts.segment_rules import SegmentFilter
 from engine.areas.contacts.types import ContactFilters, ContactRow, ContactRows, ContactTotals, StoredContactRow
 from engine.base.errors import not_found
@@ -25,6 +26,7 @@ LAST_ID: Final = UUID(int=2**128 - 1)
 _SQL = Queries.beside(__file__)
 READ = _SQL.rows("read_contact", ContactRow)
 FIND = _SQL.rows("find_contacts", StoredContactRow)
+FIELD_COLUMNS = _SQL.rows("field_columns", FieldColumn)
 _LIST = _SQL.rows("list_contacts", ContactRow)
 _MEMBERS = _SQL.rows("list_members", ContactRow)
 _SEARCH_NEWEST = _SQL.rows("search_newest", ContactRow)
