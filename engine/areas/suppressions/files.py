@@ -1,4 +1,4 @@
-"""Read suppressions, such as the opt-outs of another service, from CSV and newline-delimited JSON, and write CSV. Pure."""
+"""Read suppressions, such as opt-outs, from CSV and newline-delimited JSON, and write them as CSV. Pure."""
 
 from enum import StrEnum
 from typing import Any, Final
