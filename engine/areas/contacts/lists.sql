@@ -57,7 +57,7 @@ SELECT list_id, contact_id FROM added;
 
 -- name: known_contacts
 -- Return those of the contacts $2 that account $1 has.
-SELECT c.id FROM unnest($2::uuid[]) AS wanted (id) JOIN contacts c ON c.id = wanted.id WHERE c.account_id = $1;
+SELECT id FROM contacts WHERE id = ANY ($2::uuid[]) AND account_id = $1;
 
 -- name: remove_member
 -- Remove contact $3 from list $2 of account $1, and keep the count; returns it if it was a member.

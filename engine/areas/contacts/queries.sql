@@ -1,6 +1,7 @@
 -- fragment: contacts_of_page
--- The contacts of the expression `page`, newest first.
-SELECT :contact_columns FROM page JOIN contacts c ON c.id = page.id ORDER BY c.id DESC
+-- The contacts of the expression `page`, newest first. Each is looked up by its id, however many rows the planner expects.
+SELECT :contact_columns FROM page CROSS JOIN LATERAL (SELECT * FROM contacts WHERE id = page.id OFFSET 0) c
+ORDER BY c.id DESC
 
 -- fragment: contact_columns
 -- Columns of contact `c` in the order of ContactRow.
@@ -47,10 +48,11 @@ WITH page AS MATERIALIZED (
 :contacts_of_page;
 
 -- name: search_indexed
--- Search all contacts of account $1 with ids below $2 for the pattern $4, which has the trigrams $6.
+-- Search all contacts of account $1 with ids below $2 for the pattern $4, which has the trigrams $6. The comparison of the
+-- account can't use an index: the trigrams, which cover the account, find fewer rows than its index in a large account.
 WITH hits AS MATERIALIZED (
     SELECT c.id FROM contacts c
-    WHERE c.account_id = $1 AND c.trigrams @> $6::integer[] AND c.id < $2 AND c.search LIKE $4 AND :in_list
+    WHERE c.account_id IS NOT DISTINCT FROM $1 AND c.trigrams @> $6::integer[] AND c.id < $2 AND c.search LIKE $4 AND :in_list
 ), page AS MATERIALIZED (
     SELECT id FROM hits ORDER BY id DESC LIMIT $3
 )
@@ -63,7 +65,8 @@ SELECT :contact_columns FROM contacts c WHERE c.account_id = $1 AND c.id = $2;
 -- name: find_contacts
 -- Find the contacts of account $1 with the canonical addresses $2.
 SELECT c.id, c.address, c.name, c.fields, c.consent
-FROM unnest($2::text[]) AS wanted (address) JOIN contacts c ON c.account_id = $1 AND c.address = wanted.address;
+FROM unnest($2::text[]) AS wanted (address)
+CROSS JOIN LATERAL (SELECT * FROM contacts WHERE account_id = $1 AND address = wanted.address OFFSET 0) c;
 
 -- name: insert_contacts
 -- Insert contacts of account $1: ids $2, addresses $3, emails $4, names $5, fields $6, texts to search $7, trigrams $8,
@@ -84,7 +87,7 @@ SET name = n.name, fields = n.fields::jsonb, consent = n.consent, search = coale
     consent_by = CASE WHEN c.consent = n.consent THEN c.consent_by ELSE $9 END
 FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
      AS n (id, name, fields, consent, search, trigrams)
-WHERE c.id = n.id AND c.account_id = $1;
+WHERE c.id = n.id AND c.account_id = $1 AND c.id = ANY ($2::uuid[]);
 
 -- name: delete_contact
 -- Delete contact $2 of account $1 with its memberships; returns its id if it existed.
@@ -102,7 +105,8 @@ SELECT id FROM gone;
 -- name: count_suppressed
 -- Count the suppressed ones of the canonical addresses $2 for account $1.
 SELECT count(*) AS suppressed
-FROM unnest($2::text[]) AS n (address) JOIN suppressions s ON s.account_id = $1 AND s.address = n.address;
+FROM unnest($2::text[]) AS n (address)
+WHERE EXISTS (SELECT 1 FROM suppressions s WHERE s.account_id = $1 AND s.address = n.address OFFSET 0);
 
 -- name: field_columns
 -- List the fields of the contacts of account $1 by name, at most $2, with their type; `string` where types differ.
