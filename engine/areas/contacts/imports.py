@@ -94,8 +94,9 @@ async def _store(
     await lists_store.check_known(connection, account, lists)
     limit = service.limit_of(totals)
     room = None if limit is None else max(0, limit - totals.contacts)
-    known = await store.FIND.fetch(connection, account, [row.address for row in prepared.rows])
-    plan = import_rules.plan(prepared.rows, {row.address: row for row in known}, room=room, consent=consent)
+    found = await store.FIND.fetch(connection, account, [row.address for row in prepared.rows])
+    known = {row.address: row for row in found}
+    plan = await asyncio.to_thread(import_rules.plan, prepared.rows, known, room=room, consent=consent)
     at = await new_time(connection)
     created = await _create(connection, account, prepared, plan.created, consent=consent, actor=actor, at=at)
     await _change(connection, account, prepared, plan.changed, actor=actor, at=at)
