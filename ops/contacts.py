@@ -49,16 +49,20 @@ async def import_contacts(
     }
 
 
-async def export_contacts(pool: asyncpg.Pool, out: IO[bytes], *, account: str, form: FileFormat) -> None:
-    """Write all contacts of an account to `out`."""
+async def export_contacts(pool: asyncpg.Pool, out: IO[bytes], *, account: str, form: FileFormat) -> int:
+    """Write all contacts of an account to `out`; return their number."""
     owner = await find_account(pool, account)
+    columns = await exports.field_columns(pool, owner) if form is FileFormat.CSV else []
     if form is FileFormat.CSV:
-        columns = await exports.field_columns(pool, owner)
-        async for piece in exports.csv_pages(pool, owner, ContactFilters(), columns):
-            out.write(piece)
-        return
+        out.write(files.csv_header(columns))
+    written = 0
     async for rows in exports.pages(pool, owner, ContactFilters()):
-        out.writelines(msgspec.json.encode(_contact(row)) + b"\n" for row in rows)
+        written += len(rows)
+        if form is FileFormat.CSV:
+            out.write(csv_files.csv_lines(files.csv_row(row, columns) for row in rows))
+        else:
+            out.writelines(msgspec.json.encode(_contact(row)) + b"\n" for row in rows)
+    return written
 
 
 async def import_suppressions(pool: asyncpg.Pool, *, account: str, path: Path, reason: Reason) -> dict[str, Any]:
@@ -82,20 +86,22 @@ async def import_suppressions(pool: asyncpg.Pool, *, account: str, path: Path, r
 
 async def export_suppressions(
     pool: asyncpg.Pool, out: IO[bytes], *, account: str, form: SuppressionFileFormat, reason: Reason | None
-) -> None:
-    """Write the suppressions of an account to `out`, all or those of one reason."""
+) -> int:
+    """Write the suppressions of an account to `out`, all or those of one reason; return their number."""
     owner = await find_account(pool, account)
     wanted = suppression_rules.filters(before=None, reason=reason, search=None)
     if form is SuppressionFileFormat.CSV:
         out.write(suppression_files.csv_header())
+    written = 0
     while True:
         page = await suppression_store.page(pool, owner, wanted, limit=ROWS)
+        written += len(page.rows)
         if form is SuppressionFileFormat.CSV:
             out.write(csv_files.csv_lines(map(suppression_files.csv_row, page.rows)))
         else:
             out.writelines(msgspec.json.encode(_suppression(row)) + b"\n" for row in page.rows)
         if not page.has_more:
-            return
+            return written
         last = page.rows[-1]
         wanted = msgspec.structs.replace(wanted, before=SuppressionCursor(last.created_at, last.address))
 

@@ -76,7 +76,10 @@ def export_contacts(*, account: str, form: str) -> None:
     from ops import contacts as stored  # noqa: PLC0415
 
     out = click.get_binary_stream("stdout")
-    admin.with_pool(attached(), lambda pool: stored.export_contacts(pool, out, account=account, form=FileFormat(form)))
+    written = admin.with_pool(
+        attached(), lambda pool: stored.export_contacts(pool, out, account=account, form=FileFormat(form))
+    )
+    click.echo(f"{written} contacts", err=True)
 
 
 @click.group()
@@ -121,12 +124,13 @@ def export_suppressions(*, account: str, form: str, reason: str | None) -> None:
 
     out = click.get_binary_stream("stdout")
     wanted = None if reason is None else Reason(reason)
-    admin.with_pool(
+    written = admin.with_pool(
         attached(),
         lambda pool: stored.export_suppressions(
             pool, out, account=account, form=SuppressionFileFormat(form), reason=wanted
         ),
     )
+    click.echo(f"{written} suppressed addresses", err=True)
 
 
 def _print_result(result: dict[str, Any], refused: str, *, as_json: bool) -> None:

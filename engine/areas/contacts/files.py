@@ -119,7 +119,7 @@ def _value(cell: str, kind: str) -> Any:
 
 
 def _read_ndjson(content: str) -> list[dict[str, Any]]:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for line_number, line in enumerate(content.split("\n"), start=1):
         if not line.strip():
             continue
