@@ -24,6 +24,10 @@ from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
 from api.areas.billing import payprov_simulator
 from api.areas.billing import resources as billing
+from api.areas.broadcasts import resources as broadcasts
+from api.areas.contacts import confirmation_page, lists, segments
+from api.areas.contacts import files as contact_files
+from api.areas.contacts import resources as contacts
 from api.areas.domains import resources as domains
 from api.areas.email_verification import resources as email_verification
 from api.areas.emails import resources as emails
@@ -45,6 +49,7 @@ from api.areas.suppressions import resources as suppressions
 from api.areas.tails import resources as tails
 from api.areas.team import resources as team
 from api.areas.templates import resources as templates
+from api.areas.unsubscribes import resources as unsubscribes
 from api.areas.webhooks import resources as webhooks
 from api.console import pages
 from api.http import dispatch, framing, graceful_shutdown, openapi, paths
@@ -89,6 +94,7 @@ def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
         emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
+        contacts, contact_files, lists, segments, broadcasts,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, audit, api_keys,
         account, billing, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, team, leads,
@@ -258,6 +264,8 @@ def _add_routes(app: App, services: ApiServices) -> None:
     app.add_route(POLICY_PATH, PolicyHost(services.pool, services.settings))
     app.add_route(CHALLENGE_PATH + "{token}", AcmeChallenge(services.pool))
     app.add_route(TLS_ALLOWED_PATH, TlsAllowed(services.pool, services.settings))
+    app.add_route(confirmation_page.PATH, confirmation_page.ConfirmationResource(services, _count))
+    app.add_route(unsubscribes.PATH, unsubscribes.UnsubscribeResource(services, _count))
     app.add_route("/healthz", Health())
     app.add_route("/readyz", Readiness(services))
 

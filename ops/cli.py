@@ -9,7 +9,7 @@ import sys
 import click
 import structlog
 
-from ops.commands import accounts, delivery, inbound_mail, logs, mail, reports, service, shards, upkeep
+from ops.commands import accounts, contacts, delivery, inbound_mail, logs, mail, reports, service, shards, upkeep
 from ops.commands.failures import FOREIGN, sentence
 from ops.commands.loadtests import GroupWithLoadtests
 
@@ -90,6 +90,8 @@ for command in (
     delivery.source,
     shards.shards,
     shards.nodes,
+    contacts.contacts,
+    contacts.suppressions,
     inbound_mail.inbound,
     delivery.explain,
     delivery.trace,

@@ -32,6 +32,7 @@ class Kind(StrEnum):
     DOMAIN = "dom"
     CONTACT = "con"
     LIST = "lst"
+    SEGMENT = "seg"
     BROADCAST = "brd"
     VERIFICATION = "ver"
     INBOUND_ADDRESS = "iad"

@@ -516,3 +516,19 @@ async def test_reading_and_writing_are_scopes_apart(api: Api, pool: asyncpg.Pool
     for path in ("/v1/suppressions", "/v1/suppressions/export"):
         answer = await api.get(path, writer.token)
         assert (answer.status, answer.error["scope"]) == (403, "suppressions:read")
+
+
+async def test_opt_outs_of_a_file_are_suppressed_and_exported_as_csv(api: Api, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    content = "email,reason,list\nAnn@x.test,,a\nbob@x.test,bounce,b\nnobody,,c\n"
+    body = {"format": "csv", "content": content}
+    answer = await api.post("/v1/suppressions/import/file", account.token, body)
+    assert answer.status == 200, answer
+    assert (answer.json["added"], [row["index"] for row in answer.json["refused"]]) == (2, [2])
+
+    exported = await api.get("/v1/suppressions/export?format=csv&reason=unsubscribe", account.token)
+    assert exported.headers["content-type"] == "text/csv; charset=utf-8"
+    lines = exported.body.decode().splitlines()
+    assert sorted(line.split(",")[0] for line in lines) == ["address", "ann@x.test", "bob@x.test"]
+    again = await api.post("/v1/suppressions/import/file", account.token, body | {"content": exported.body.decode()})
+    assert again.json["unchanged"] == 2

@@ -56,6 +56,11 @@ async def next_version(client: Client, number: int) -> Answer:
     return await client.api.patch("/v1/templates/order", json={"text": f"Hello {number}"}, person=client.owner)
 
 
+async def next_segment(client: Client, number: int) -> Answer:
+    body = {"name": f"Segment {number}", "filter": {"field": "plan", "value": "pro"}}
+    return await client.post("/v1/segments", body)
+
+
 async def next_address(client: Client, number: int) -> Answer:
     return await client.post("/v1/inbound/addresses", {"address": f"n{number}@{client.account.domain}"})
 
@@ -82,7 +87,10 @@ class Listed(Struct):
 
 
 LISTS = {
+    "/v1/contacts": Listed(adding("/v1/contacts", email="n{n}@people.test", consent="customer")),
     "/v1/domains": Listed(adding("/v1/domains", name="n{n}.example.com"), each=1),  # keys take 0.1 s of CPU
+    "/v1/lists": Listed(adding("/v1/lists", name="List {n}")),
+    "/v1/segments": Listed(next_segment),
     "/v1/webhooks": Listed(adding("/v1/webhooks", url="https://hook.example.com/{n}")),
     "/v1/api-keys": Listed(adding("/v1/api-keys", name="Key {n}", scopes=["account:read"])),
     "/v1/sub-accounts": Listed(adding("/v1/sub-accounts", name="Shop {n}")),

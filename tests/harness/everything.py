@@ -70,6 +70,7 @@ async def furnish(api: Api, pool: asyncpg.Pool, account: TestAccount, above: Est
             person=owner,
         )
         estate.things["key"] = _ok(made)["id"]
+    await _audience(api, pool, estate)
     await _policy(api, pool, estate)
     await _receive(pool, estate)
     await _behind_the_doors(pool, estate, people=above is None)
@@ -115,6 +116,23 @@ async def _tools(api: Api, estate: Estate) -> None:
     routed = _ok(await api.post("/v1/inbound/routes", account.token, route))
     estate.things |= {"inbound_address": claimed["id"], "inbound_route": routed["id"]}
     estate.things["inbound_mailbox"] = mailbox["address"]
+
+
+async def _audience(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
+    """Create a contact on a list, with a confirmation under way, and a segment."""
+    account, mark = estate.account, ids.encode(estate.account.id)
+    made = _ok(await api.post("/v1/lists", account.token, {"name": f"News {mark}"}))
+    estate.things["list"] = made["id"]
+    person = {"email": f"contact-{mark}@people.test", "name": mark, "consent": "customer", "lists": [made["id"]]}
+    estate.things["contact"] = _ok(await api.post("/v1/contacts", account.token, person))["id"]
+    filter_ = {"property": "list", "value": made["id"]}
+    segment = _ok(await api.post("/v1/segments", account.token, {"name": f"Members {mark}", "filter": filter_}))
+    estate.things["segment"] = segment["id"]
+    await pool.execute(
+        "INSERT INTO contact_confirmations (id, account_id, contact_id, sender, mailed_at, expires_at)"
+        " VALUES ($1, $2, $3, $4, now(), now() + interval '1 day')",
+        ids.uuid7(), account.id, ids.parse_id(ids.Kind.CONTACT, estate.things["contact"]), mark,
+    )  # fmt: skip
 
 
 async def _policy(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:

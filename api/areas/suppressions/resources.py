@@ -11,11 +11,13 @@ import msgspec
 from msgspec import structs
 
 from api.areas.suppressions.schemas import (
+    MAX_ROWS,
     ByHand,
     ImportIn,
     ImportReply,
     RefusedRow,
     Suppression,
+    SuppressionFileIn,
     SuppressionIn,
     SuppressionPage,
     SuppressionsExportQuery,
@@ -23,15 +25,17 @@ from api.areas.suppressions.schemas import (
 )
 from api.http.decode import refusal_of
 from api.http.operation import Access, Call, Operation, Streamed
-from engine.areas.suppressions import rules, store
+from engine.areas.suppressions import files, rules, store
 from engine.areas.suppressions import service as suppressions_service
+from engine.areas.suppressions.files import MAX_FILE_ROWS, SuppressionFileFormat
 from engine.areas.suppressions.service import SuppressionChange
 from engine.areas.suppressions.types import Reason, SuppressionCursor, SuppressionFilters, SuppressionRow
-from engine.base import clock, ids
+from engine.base import clock, csv_files, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 
 EXPORT_ROWS = 1000  # in one query, and in one piece of the response
 MAX_IMPORT_BYTES = 2 * 1024 * 1024  # 1,000 rows with address, reason and the extra fields of other services' exports
+MAX_FILE_BYTES = 8 * 1024 * 1024
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -62,27 +66,32 @@ async def add_suppression(call: Call) -> Suppression:
 
 async def import_suppressions(call: Call) -> ImportReply:
     """Suppress many addresses in one transaction; invalid rows are reported by their index and do not affect others."""
-    wanted, refused = await asyncio.to_thread(_read, call.body)
-    outcomes = []
-    if wanted:
-        outcomes = await suppressions_service.suppress(call.services.pool, call.account_id, wanted, actor=call.actor)
-    counted = Counter(outcome.change for outcome in outcomes)
-    return ImportReply(
-        counted[SuppressionChange.ADDED],
-        counted[SuppressionChange.CHANGED],
-        counted[SuppressionChange.UNCHANGED],
-        refused,
-    )
+    wanted, refused = await asyncio.to_thread(_read, call.body.suppressions, call.body.reason)
+    return _reply(await _suppress(call, wanted), refused)
+
+
+async def import_file(call: Call) -> ImportReply:
+    """Suppress the addresses of a file, 1,000 in a transaction."""
+    body: SuppressionFileIn = call.body
+    wanted, refused = await asyncio.to_thread(_read_file, body)
+    counted: Counter[SuppressionChange] = Counter()
+    for start in range(0, len(wanted), MAX_ROWS):
+        counted += await _suppress(call, wanted[start : start + MAX_ROWS])
+    return _reply(counted, refused)
 
 
 async def export_suppressions(call: Call) -> Streamed:
     """Stream every suppressed address, newest first, as one JSON object per line."""
     query: SuppressionsExportQuery = call.query
     wanted = rules.filters(before=None, reason=query.reason, search=None)
+    as_csv = query.format is SuppressionFileFormat.CSV
     return Streamed(
-        _lines(call.services.pool, call.account_id, wanted),
-        "application/x-ndjson",
-        (("Content-Disposition", 'attachment; filename="suppressions.ndjson"'), ("Cache-Control", "private, no-store")),
+        _pieces(call.services.pool, call.account_id, wanted, as_csv=as_csv),
+        "text/csv; charset=utf-8" if as_csv else "application/x-ndjson",
+        (
+            ("Content-Disposition", f'attachment; filename="suppressions.{query.format.value}"'),
+            ("Cache-Control", "private, no-store"),
+        ),
     )
 
 
@@ -108,11 +117,17 @@ def _named(call: Call) -> str:
         raise not_found("suppressed address") from None
 
 
-async def _lines(pool: asyncpg.Pool, account: UUID, wanted: SuppressionFilters) -> AsyncGenerator[bytes, None]:
+async def _pieces(
+    pool: asyncpg.Pool, account: UUID, wanted: SuppressionFilters, *, as_csv: bool
+) -> AsyncGenerator[bytes, None]:
     """Yield the export page by page, without holding a connection while the client reads."""
+    if as_csv:
+        yield files.csv_header()
     while True:
         page = await store.page(pool, account, wanted, limit=EXPORT_ROWS)
-        if page.rows:
+        if page.rows and as_csv:
+            yield csv_files.csv_lines(map(files.csv_row, page.rows))
+        elif page.rows:
             yield b"".join(_ENCODER.encode(_suppression(row)) + b"\n" for row in page.rows)
         if not page.has_more:
             return
@@ -120,13 +135,34 @@ async def _lines(pool: asyncpg.Pool, account: UUID, wanted: SuppressionFilters) 
         wanted = structs.replace(wanted, before=SuppressionCursor(last.created_at, last.address))
 
 
-def _read(body: ImportIn) -> tuple[list[tuple[str, Reason]], list[RefusedRow]]:
+async def _suppress(call: Call, wanted: list[tuple[str, Reason]]) -> Counter[SuppressionChange]:
+    if not wanted:
+        return Counter()
+    outcomes = await suppressions_service.suppress(call.services.pool, call.account_id, wanted, actor=call.actor)
+    return Counter(outcome.change for outcome in outcomes)
+
+
+def _reply(counted: Counter[SuppressionChange], refused: list[RefusedRow]) -> ImportReply:
+    return ImportReply(
+        counted[SuppressionChange.ADDED],
+        counted[SuppressionChange.CHANGED],
+        counted[SuppressionChange.UNCHANGED],
+        refused,
+    )
+
+
+def _read_file(body: SuppressionFileIn) -> tuple[list[tuple[str, Reason]], list[RefusedRow]]:
+    rows = [files.request_of(row, body.reason) for row in files.read_file(body.format, body.content)]
+    return _read(rows, body.reason)
+
+
+def _read(rows: list[dict[str, Any]], reason: ByHand | None) -> tuple[list[tuple[str, Reason]], list[RefusedRow]]:
     """Return the valid rows and the refused ones. Takes a fifth of a second for a thousand unusual addresses."""
     wanted: list[tuple[str, Reason]] = []
     refused: list[RefusedRow] = []
-    for index, row in enumerate(body.suppressions):
+    for index, row in enumerate(rows):
         try:
-            wanted.append(_wanted(row, body.reason))
+            wanted.append(_wanted(row, reason))
         except Refusal as refusal:
             refused.append(RefusedRow(index, refusal.envelope()["error"]))
     return wanted, refused
@@ -185,10 +221,23 @@ OPERATIONS = (
         handler=import_suppressions,
     ),
     Operation(
+        method="POST",
+        path="/v1/suppressions/import/file",
+        tag="Suppressions",
+        summary=f"Suppress up to {MAX_FILE_ROWS:,} addresses of a CSV or newline-delimited JSON, such as opt-outs",
+        access=Access.KEY,
+        scopes=("suppressions:write",),
+        request=SuppressionFileIn,
+        max_body_bytes=MAX_FILE_BYTES,
+        reply=ImportReply,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=import_file,
+    ),
+    Operation(
         method="GET",
         path="/v1/suppressions/export",
         tag="Suppressions",
-        summary="Export all suppressed addresses, one JSON object per line",
+        summary="Export all suppressed addresses, one JSON object per line or as CSV",
         access=Access.KEY,
         scopes=("suppressions:read",),
         query=SuppressionsExportQuery,

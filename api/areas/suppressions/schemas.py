@@ -5,9 +5,11 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from engine.areas.emails.types import AddressText
+from engine.areas.suppressions.files import SuppressionFileFormat
 from engine.areas.suppressions.types import Reason
 
 MAX_ROWS = 1000  # of one import
+MAX_FILE_CHARACTERS = 4_000_000  # of one file
 
 ByHand = Literal["manual", "unsubscribe"]  # the service itself records bounces and complaints
 
@@ -25,6 +27,7 @@ class SuppressionsExportQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """The query of `GET /v1/suppressions/export`: all suppressions, or those of one reason."""
 
     reason: Reason | None = None
+    format: SuppressionFileFormat = SuppressionFileFormat.NDJSON
 
 
 class SuppressionIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -60,6 +63,22 @@ class ImportIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     suppressions: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=MAX_ROWS)]
     reason: ByHand | None = None
+
+
+class SuppressionFileIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file as text, for `POST /v1/suppressions/import/file`. `reason` is for rows without one of the two."""
+
+    format: SuppressionFileFormat
+    content: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=MAX_FILE_CHARACTERS,
+            description="CSV with a header line and the columns `address` or `email` and, if wanted, `reason`; or one "
+            "object a line. Other columns are left out",
+        ),
+    ]
+    reason: ByHand = "unsubscribe"
 
 
 class RefusedRow(Struct):

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
+from engine.base.extra_rows import ExtraRow
 from engine.mail.address import Mailbox
 
 SLUG = r"^[a-z0-9]+(-[a-z0-9]+)*$"
@@ -176,6 +177,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
     min_tls: MinTls | None = None  # None: the policy of the recipient's domain decides
     resent_from: UUID | None = None  # the message that this one resends
     answers: UUID | None = None  # the received message that this one answers
+    copy: tuple[UUID, UUID] | None = None  # the broadcast and the contact that this message is for
+    extras: tuple[ExtraRow, ...] = ()  # rows of other areas, stored in the same transaction
 
 
 class Accepted(Struct, frozen=True):

@@ -32,4 +32,5 @@ class SystemMailKind(StrEnum):
     INVOICE_ISSUED = "invoice_issued"  # to owners and admins, the invoice attached [account_name, number, total, plan]
     PAYMENT_FAILED = "payment_failed"  # to owners and admins [account_name, plan, amount, ends_on]
     PLAN_CHANGED = "plan_changed"  # to owners and admins [account_name, before, after]
+    BROADCAST_IN_REVIEW = "broadcast_in_review"  # to the operator [account_name, name, sender, recipients, id]
     LEAD = "lead"  # to the operator [name, email, company, message]

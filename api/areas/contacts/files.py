@@ -1,0 +1,120 @@
+"""Import and export contacts as files: CSV, and JSON with one object a line."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Annotated
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from msgspec import Meta, Struct
+
+from api.areas.contacts.resources import READ, WRITE, contact_of, import_reply, list_id
+from api.areas.contacts.schemas import Contact, ContactImportReply, ListId
+from api.http.operation import Access, Call, Operation, Streamed
+from engine.areas.contacts import exports, imports, lists_store
+from engine.areas.contacts.files import MAX_FILE_ROWS, FileFormat, read_file
+from engine.areas.contacts.types import Consent, ContactFilters
+from engine.base.errors import ErrorType
+
+MAX_FILE_CHARACTERS = 10_000_000
+MAX_FILE_BYTES = 20 * 1024 * 1024
+_ENCODER = msgspec.json.Encoder()
+
+
+class ContactFileIn(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A file of contacts as text, for `POST /v1/contacts/import/file`."""
+
+    format: FileFormat
+    content: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=MAX_FILE_CHARACTERS,
+            description="CSV with a header line: `email`, `name`, and a column for each field, such as `plan`, "
+            "`seats:number` and `trial:boolean`; or one object a line, as rows of an import",
+        ),
+    ]
+    consent: Consent
+    list: ListId | None = None
+
+
+class ContactsExportQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The query of `GET /v1/contacts/export`."""
+
+    format: FileFormat = FileFormat.NDJSON
+    list: ListId | None = None
+
+
+async def import_file(call: Call) -> ContactImportReply:
+    """Create and change the contacts of a file, 1,000 in a transaction."""
+    body: ContactFileIn = call.body
+    rows = await asyncio.to_thread(read_file, body.format, body.content)
+    result = await imports.import_many(
+        call.services.pool,
+        call.account_id,
+        rows,
+        consent=body.consent,
+        list_id=list_id(body.list, "list"),
+        actor=call.actor,
+    )
+    return import_reply(result)
+
+
+async def export(call: Call) -> Streamed:
+    """Stream the contacts, newest first."""
+    query: ContactsExportQuery = call.query
+    pool, account = call.services.pool, call.account_id
+    wanted = ContactFilters(list_id=list_id(query.list, "list"))
+    if wanted.list_id is not None:
+        await lists_store.check_known(pool, account, [wanted.list_id])
+    if query.format is FileFormat.CSV:
+        columns = await exports.field_columns(pool, account)
+        return _streamed(exports.csv_pages(pool, account, wanted, columns), "text/csv; charset=utf-8", "contacts.csv")
+    return _streamed(_lines(pool, account, wanted), "application/x-ndjson", "contacts.ndjson")
+
+
+async def _lines(pool: asyncpg.Pool, account: UUID, wanted: ContactFilters) -> AsyncGenerator[bytes, None]:
+    async for rows in exports.pages(pool, account, wanted):
+        yield b"".join(_ENCODER.encode(contact_of(row)) + b"\n" for row in rows)
+
+
+def _streamed(chunks: AsyncGenerator[bytes, None], content_type: str, name: str) -> Streamed:
+    disposition = f'attachment; filename="{name}"'
+    return Streamed(
+        chunks, content_type, (("Content-Disposition", disposition), ("Cache-Control", "private, no-store"))
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/contacts/import/file",
+        tag="Contacts",
+        summary=f"Import a CSV or newline-delimited JSON of up to {MAX_FILE_ROWS:,} contacts",
+        note="Works as `POST /v1/contacts/import` does, 1,000 rows in a transaction: after a failure, send the file "
+        "again. Columns that only an export has, such as `id` and `consent`, are left out.",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=ContactFileIn,
+        max_body_bytes=MAX_FILE_BYTES,
+        reply=ContactImportReply,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=import_file,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/contacts/export",
+        tag="Contacts",
+        summary="Export all contacts, one JSON object per line or as CSV",
+        note="`format=csv` answers with text/csv; texts that a spreadsheet would take for a formula begin with an "
+        "apostrophe there, which an import takes away.",
+        access=Access.KEY,
+        scopes=READ,
+        query=ContactsExportQuery,
+        reply=Contact,
+        reply_type="application/x-ndjson",
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=export,
+    ),
+)

@@ -1,0 +1,148 @@
+"""Contacts and suppressions of any account as files: `ops contacts`, `ops suppressions`."""
+
+from collections import Counter
+from pathlib import Path
+from typing import IO, Any
+
+import asyncpg
+import msgspec
+
+from engine.areas.contacts import exports, files, imports, rules, store
+from engine.areas.contacts.files import FileFormat
+from engine.areas.contacts.types import Consent, ContactFilters, ContactRow
+from engine.areas.suppressions import files as suppression_files
+from engine.areas.suppressions import rules as suppression_rules
+from engine.areas.suppressions import service as suppressions
+from engine.areas.suppressions import store as suppression_store
+from engine.areas.suppressions.files import SuppressionFileFormat
+from engine.areas.suppressions.types import Reason, SuppressionCursor, SuppressionRow
+from engine.base import clock, csv_files, ids
+from engine.base.errors import Refusal
+from ops.stored_messages import find_account
+
+OPERATOR = "operator"
+ROWS = 1_000  # in one transaction or query
+
+
+async def newest(pool: asyncpg.Pool, *, account: str, search: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the newest contacts of an account, or those that match a search."""
+    owner = await find_account(pool, account)
+    page = await store.page(pool, owner, ContactFilters(search=search), limit=limit)
+    return [_contact(row) for row in page.rows]
+
+
+async def import_contacts(
+    pool: asyncpg.Pool, *, account: str, path: Path, consent: Consent, list_id: str | None
+) -> dict[str, Any]:
+    """Import a file of at most files.MAX_FILE_ROWS contacts; return the counts and the invalid rows."""
+    owner = await find_account(pool, account)
+    rows = files.read_file(FileFormat(_format_of(path)), _text_of(path))
+    chosen = None if list_id is None else ids.parse_id(ids.Kind.LIST, list_id)
+    result = await imports.import_many(pool, owner, rows, consent=consent, list_id=chosen, actor=OPERATOR)
+    return {
+        "created": result.created,
+        "updated": result.updated,
+        "unchanged": result.unchanged,
+        "suppressed": result.suppressed,
+        "overLimit": result.over_limit,
+        "invalid": [{"index": row.index, "error": row.error} for row in result.invalid],
+    }
+
+
+async def export_contacts(pool: asyncpg.Pool, out: IO[bytes], *, account: str, form: FileFormat) -> int:
+    """Write all contacts of an account to `out`; return their number."""
+    owner = await find_account(pool, account)
+    columns = await exports.field_columns(pool, owner) if form is FileFormat.CSV else []
+    if form is FileFormat.CSV:
+        out.write(files.csv_header(columns))
+    written = 0
+    async for rows in exports.pages(pool, owner, ContactFilters()):
+        written += len(rows)
+        if form is FileFormat.CSV:
+            out.write(csv_files.csv_lines(files.csv_row(row, columns) for row in rows))
+        else:
+            out.writelines(msgspec.json.encode(_contact(row)) + b"\n" for row in rows)
+    return written
+
+
+async def import_suppressions(pool: asyncpg.Pool, *, account: str, path: Path, reason: Reason) -> dict[str, Any]:
+    """Suppress the addresses of a file; return the counts and the invalid rows."""
+    owner = await find_account(pool, account)
+    rows = suppression_files.read_file(SuppressionFileFormat(_format_of(path)), _text_of(path))
+    wanted: list[tuple[str, Reason]] = []
+    refused = []
+    for index, row in enumerate(rows):
+        request = suppression_files.request_of(row, reason.value)
+        try:
+            wanted.append((suppression_rules.address_of(str(request["address"])), Reason(request["reason"])))
+        except Refusal as refusal:
+            refused.append({"index": index, "error": refusal.envelope()["error"]})
+    counted: Counter[str] = Counter()
+    for start in range(0, len(wanted), ROWS):
+        part = wanted[start : start + ROWS]
+        counted.update(one.change.value for one in await suppressions.suppress(pool, owner, part, actor=OPERATOR))
+    return {name: counted[name] for name in ("added", "changed", "unchanged")} | {"refused": refused}
+
+
+async def export_suppressions(
+    pool: asyncpg.Pool, out: IO[bytes], *, account: str, form: SuppressionFileFormat, reason: Reason | None
+) -> int:
+    """Write the suppressions of an account to `out`, all or those of one reason; return their number."""
+    owner = await find_account(pool, account)
+    wanted = suppression_rules.filters(before=None, reason=reason, search=None)
+    if form is SuppressionFileFormat.CSV:
+        out.write(suppression_files.csv_header())
+    written = 0
+    while True:
+        page = await suppression_store.page(pool, owner, wanted, limit=ROWS)
+        written += len(page.rows)
+        if form is SuppressionFileFormat.CSV:
+            out.write(csv_files.csv_lines(map(suppression_files.csv_row, page.rows)))
+        else:
+            out.writelines(msgspec.json.encode(_suppression(row)) + b"\n" for row in page.rows)
+        if not page.has_more:
+            return written
+        last = page.rows[-1]
+        wanted = msgspec.structs.replace(wanted, before=SuppressionCursor(last.created_at, last.address))
+
+
+def _format_of(path: Path) -> str:
+    """Return the format by the name of a file; raise ValueError for another name."""
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix not in {"csv", "ndjson", "jsonl"}:
+        raise ValueError(f"{path.name} is neither CSV nor newline-delimited JSON. Name it .csv, .ndjson or .jsonl.")
+    return "csv" if suffix == "csv" else "ndjson"
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of a file; raise ValueError for one that is not UTF-8."""
+    try:
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is not UTF-8. Save it as UTF-8.") from None
+
+
+def _contact(row: ContactRow) -> dict[str, Any]:
+    return {
+        "id": ids.format_id(ids.Kind.CONTACT, row.id),
+        "email": row.email,
+        "name": row.name,
+        "fields": rules.fields_of(row.fields),
+        "consent": row.consent,
+        "consentAt": clock.iso(row.consent_at),
+        "confirmed": row.confirmed,
+        "lists": [ids.format_id(ids.Kind.LIST, one) for one in row.lists],
+        "suppressed": row.suppression_reason is not None,
+        "suppressionReason": row.suppression_reason,
+        "createdAt": clock.iso(row.created_at),
+        "updatedAt": clock.iso(row.updated_at),
+    }
+
+
+def _suppression(row: SuppressionRow) -> dict[str, Any]:
+    return {
+        "address": row.address,
+        "reason": row.reason,
+        "detail": row.detail,
+        "createdAt": clock.iso(row.created_at),
+    }
