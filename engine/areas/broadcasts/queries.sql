@@ -68,7 +68,7 @@ WITH changed AS (
 )
 INSERT INTO broadcast_work (broadcast_id, account_id, due_at)
 SELECT id, account_id, greatest(now(), scheduled_at) FROM changed WHERE status <> 'in_review'
-ON CONFLICT (broadcast_id) DO UPDATE SET due_at = excluded.due_at;
+ON CONFLICT (broadcast_id) DO UPDATE SET due_at = excluded.due_at, worker = NULL;
 
 -- name: move_broadcast
 -- Give broadcast $1 the status $2, paused because $3, stopped because $4, review note $5, resuming at $6; a worker looks at
@@ -85,7 +85,7 @@ WITH changed AS (
 )
 INSERT INTO broadcast_work (broadcast_id, account_id, due_at)
 SELECT id, account_id, $7 FROM changed WHERE $7::timestamptz IS NOT NULL
-ON CONFLICT (broadcast_id) DO UPDATE SET due_at = excluded.due_at;
+ON CONFLICT (broadcast_id) DO UPDATE SET due_at = excluded.due_at, worker = NULL;
 
 -- name: delete_broadcast
 -- Delete broadcast $1 with its recipients and counts.

@@ -94,6 +94,8 @@ def stop_reason(counts: BroadcastCounts) -> StopReason | None:
 
 def pause_of(refusal: Refusal) -> PauseReason | None:
     """Return the reason to pause for a refused message, None if the refusal concerns the message alone."""
+    if refusal.fields.get("field") == "stream":
+        return PauseReason.STREAM
     return {
         ErrorType.DAILY_LIMIT_REACHED: PauseReason.DAILY_LIMIT,
         ErrorType.MONTHLY_LIMIT_REACHED: PauseReason.MONTHLY_LIMIT,

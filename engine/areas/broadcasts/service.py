@@ -25,7 +25,7 @@ from engine.base.events import AccountEvent
 from engine.ledger.events import record_event
 from engine.store.queries import Conn, Source
 
-SERVICE = "service"  # the actor of changes that no person caused
+SERVICE, OPERATOR = "service", "operator"  # the actors of changes that no person of the account caused
 
 
 async def read(source: Source, account: UUID, broadcast: UUID, domains: Collection[str] | None = None) -> Broadcast:
@@ -92,6 +92,27 @@ async def delete(
         await record(connection, row, AccountEvent.BROADCAST_DELETED, actor)
 
 
+async def approve(pool: asyncpg.Pool, broadcast: UUID, at: datetime) -> Broadcast:
+    """Let a reviewed broadcast go out, now or at its time; its account needs no other. Raises the 404, the 409."""
+    async with pool.acquire() as connection, connection.transaction():
+        row = await _reviewed(connection, broadcast)
+        later = row.scheduled_at is not None and row.scheduled_at > at
+        status = BroadcastStatus.SCHEDULED if later else BroadcastStatus.SENDING
+        await store.APPROVE.execute(connection, row.account_id)
+        await store.move(connection, broadcast, status, look_at=row.scheduled_at if later else at)
+        await record(connection, row, AccountEvent.BROADCAST_APPROVED, OPERATOR)
+    return await read(pool, row.account_id, broadcast)
+
+
+async def reject(pool: asyncpg.Pool, broadcast: UUID, note: str) -> Broadcast:
+    """Cancel a reviewed broadcast; its author reads the note. Raises the 404, the 409."""
+    async with pool.acquire() as connection, connection.transaction():
+        row = await _reviewed(connection, broadcast)
+        await store.move(connection, broadcast, BroadcastStatus.CANCELED, note=note)
+        await record(connection, row, AccountEvent.BROADCAST_REJECTED, OPERATOR, note=note)
+    return await read(pool, row.account_id, broadcast)
+
+
 async def hold(
     pool: asyncpg.Pool, account: UUID, broadcast: UUID, why: PauseReason, at: datetime, *, jitter: float
 ) -> None:
@@ -149,9 +170,16 @@ async def record(
     connection: Conn, row: BroadcastSummary, kind: AccountEvent, actor: str | None, **detail: object
 ) -> None:
     """Append an event about a broadcast to the account log."""
-    await record_event(
-        connection, row.account_id, kind, {"id": row.public_id, "name": row.name} | detail, actor=actor
-    )
+    await record_event(connection, row.account_id, kind, {"id": row.public_id, "name": row.name} | detail, actor=actor)
+
+
+async def _reviewed(connection: Conn, broadcast: UUID) -> Broadcast:
+    found = await store.FIND.first(connection, broadcast)
+    if found is None:
+        raise not_found(rules.WHAT)
+    row = await locked(connection, found.account_id, broadcast)
+    rules.check_reviewable(row)
+    return row
 
 
 def _listed(domains: Collection[str] | None) -> list[str] | None:

@@ -2,14 +2,13 @@
 
 from uuid import UUID
 
-import asyncpg
 import orjson
 
 from engine.areas.broadcasts.types import REVIEWED_ABOVE, BroadcastAudience
 from engine.areas.contacts import segment_rules
 from engine.areas.contacts import store as contacts
 from engine.areas.contacts.store import Audience
-from engine.store.queries import Queries, Source
+from engine.store.queries import Conn, Queries, Source
 
 COUNT_TIMEOUT_S = 5.0
 SNAPSHOT_TIMEOUT_S = 300.0
@@ -64,13 +63,9 @@ async def needs_review(connection: Source, account: UUID, broadcast: UUID, chose
     return found > REVIEWED_ABOVE
 
 
-async def take_recipients(connection: asyncpg.Connection, broadcast: UUID, audience: Audience) -> None:
+async def take_recipients(connection: Conn, broadcast: UUID, audience: Audience) -> None:
     """Store the audience, whose arguments are numbered from 2, as the recipients of a broadcast."""
     await connection.execute(f"SET LOCAL statement_timeout = '{SNAPSHOT_TIMEOUT_S:.0f}s'")
-    await connection.execute(
-        "INSERT INTO broadcast_recipients (broadcast_id, contact_id, address)"
-        f" SELECT $1, a.contact_id, a.address FROM ({audience.sql}) a ORDER BY a.contact_id",  # noqa: S608 - as above
-        broadcast,
-        *audience.arguments,
-        timeout=SNAPSHOT_TIMEOUT_S,
-    )
+    rows = f"SELECT $1::uuid, a.contact_id, a.address FROM ({audience.sql}) a ORDER BY a.contact_id"  # noqa: S608 - as above
+    insert = f"INSERT INTO broadcast_recipients (broadcast_id, contact_id, address) {rows}"
+    await connection.execute(insert, broadcast, *audience.arguments, timeout=SNAPSHOT_TIMEOUT_S)

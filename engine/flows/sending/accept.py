@@ -57,6 +57,7 @@ COMMIT_TIMEOUT_S = 15  # after it the client gets 503; statement timeouts bound 
 _log = structlog.get_logger("accept")
 
 Value = TypeVar("Value")
+Composer = Callable[[SendRequest, Content, tuple[UUID, UUID] | None, UUID], Prepared]
 
 
 class Origin(Struct, frozen=True):
@@ -147,9 +148,7 @@ class Acceptor:
         work = self._group.submit_set([Pending(one) for one in messages])
         return list(map(_decision, await self._committed(work, origin, sum([len(one.mime) for one in messages]))))
 
-    async def composer(
-        self, origin: Origin, sender: Mailbox, stream: str
-    ) -> Callable[[SendRequest, Content, tuple[UUID, UUID] | None, UUID], Prepared]:
+    async def composer(self, origin: Origin, sender: Mailbox, stream: str) -> Composer:
         """Return a function that composes messages of one sender and stream: from a request, its content, the broadcast
         and contact that it is for, and the id of the message.
 
