@@ -241,7 +241,7 @@ async def test_a_forged_token_is_unknown(api: Api, pool: asyncpg.Pool, account: 
     token = await store_link(pool, account)
     forged = token[:-1] + ("0" if token[-1] != "0" else "1")
 
-    for bad in (forged, token[:-1], token + "0", "é" * 48, "x" * 5_000):
+    for bad in (forged, token[:-1], token + "0", "é" * 48, "x" * 2_000):
         answer = await one_click(api, bad)
         assert (answer.status, title(answer)) == (404, "This link does not work")
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
