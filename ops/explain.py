@@ -252,7 +252,8 @@ def _before_delivery(message: ExplainedMessage, details: _Details, at: datetime)
         if kind == EventType.SUPPRESSED.value and detail.get("phase") == "scheduled_release":
             return (
                 f"At its release it was refused and sent to no recipient: {detail.get('address')} is on the sender's "
-                f"suppression list ({detail.get('reason')}). Send again without that address; {_advice_on_listed(detail)}."
+                f"suppression list ({detail.get('reason')}). Send again without that address; "
+                f"{_advice_on_listed(detail)}."
             )
     return None
 
