@@ -23,7 +23,7 @@ from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
 from api.areas.broadcasts import resources as broadcasts
-from api.areas.contacts import lists, segments
+from api.areas.contacts import confirmation_page, lists, segments
 from api.areas.contacts import resources as contacts
 from api.areas.domains import resources as domains
 from api.areas.email_verification import resources as email_verification
@@ -258,6 +258,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
     app.add_route(POLICY_PATH, PolicyHost(services.pool, services.settings))
     app.add_route(CHALLENGE_PATH + "{token}", AcmeChallenge(services.pool))
     app.add_route(TLS_ALLOWED_PATH, TlsAllowed(services.pool, services.settings))
+    app.add_route(confirmation_page.PATH, confirmation_page.ConfirmationResource(services, _count))
     app.add_route(unsubscribes.PATH, unsubscribes.UnsubscribeResource(services, _count))
     app.add_route("/healthz", Health())
     app.add_route("/readyz", Readiness(services))

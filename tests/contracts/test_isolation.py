@@ -39,6 +39,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/v1/domains/{id}"): {"returnPathLabel": "mine"},
     ("PUT", "/v1/inbound/mta-sts/{domain}"): {"mode": "testing"},
     ("PATCH", "/v1/contacts/{id}"): {"name": "Mine now"},
+    ("POST", "/v1/contacts/{id}/confirmation"): {"from": "a@x.test"},
     ("PATCH", "/v1/emails/{id}/schedule"): {"scheduledAt": "2026-11-20T08:00:00Z"},
     ("PATCH", "/v1/lists/{id}"): {"name": "Mine now"},
     ("POST", "/v1/lists/{id}/members"): {"contacts": ["con_00000000000000000000000000"]},

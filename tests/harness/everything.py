@@ -129,8 +129,9 @@ async def _audience(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
     segment = _ok(await api.post("/v1/segments", account.token, {"name": f"Members {mark}", "filter": filter_}))
     estate.things["segment"] = segment["id"]
     await pool.execute(
-        "INSERT INTO contact_confirmations VALUES ($1, $2, $3, now() + interval '1 day')",
-        ids.parse_id(ids.Kind.CONTACT, estate.things["contact"]), account.id, account.id.bytes,
+        "INSERT INTO contact_confirmations (id, account_id, contact_id, sender, mailed_at, expires_at)"
+        " VALUES ($1, $2, $3, $4, now(), now() + interval '1 day')",
+        ids.uuid7(), account.id, ids.parse_id(ids.Kind.CONTACT, estate.things["contact"]), mark,
     )  # fmt: skip
 
 

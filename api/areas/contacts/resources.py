@@ -5,6 +5,7 @@ from uuid import UUID
 from msgspec import UNSET
 
 from api.areas.contacts.schemas import (
+    ConfirmationIn,
     Contact,
     ContactChange,
     ContactImportIn,
@@ -16,30 +17,47 @@ from api.areas.contacts.schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
+from engine.areas.api_keys.key_auth import check_scope
 from engine.areas.contacts import imports, lists_store, rules, search, service, store
 from engine.areas.contacts.types import Consent, ContactFilters, ContactRow, NewContact
 from engine.areas.suppressions.types import Reason
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, unavailable
+from engine.flows.audience.double_opt_in import ConfirmationRequest, DoubleOptIn
+from engine.flows.sending.accept import Origin
 
 WHAT = service.WHAT
 MAX_CONTACT_BYTES = 256 * 1024  # 16 KiB of fields, each character as an escape
 MAX_IMPORT_BYTES = 20 * 1024 * 1024  # 1,000 rows with 16 KiB of fields
 READ, WRITE = ("contacts:read",), ("contacts:write",)
 
+SEND_REFUSALS = (
+    ErrorType.INVALID_ADDRESS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.SUPPRESSED, ErrorType.DAILY_LIMIT_REACHED,
+    ErrorType.MONTHLY_LIMIT_REACHED, ErrorType.PLATFORM_PAUSED,
+)  # fmt: skip
+
 
 async def create(call: Call) -> Contact:
-    """Create a contact."""
+    """Create a contact; with `confirm`, mail it a link."""
     body: NewContactIn = call.body
-    row = await service.create(
-        call.services.pool,
-        call.account_id,
-        new_contact(body),
-        consent=body.consent,
-        lists=list_ids(body.lists),
-        actor=call.actor,
-    )
+    wanted, lists = new_contact(body), list_ids(body.lists)
+    if body.confirm:
+        if body.from_ is None:
+            raise invalid("from", "`from` is missing: give the From of the mail that asks the contact to confirm.")
+        request = ConfirmationRequest(sender=body.from_, stream=body.stream, locale=body.locale)
+        row = await _double_opt_in(call).create(wanted, request, consent=body.consent, lists=lists, actor=call.actor)
+    else:
+        row = await service.create(
+            call.services.pool, call.account_id, wanted, consent=body.consent, lists=lists, actor=call.actor
+        )
     return contact_of(row)
+
+
+async def ask_again(call: Call) -> Contact:
+    """Mail an unconfirmed contact another link."""
+    body: ConfirmationIn = call.body
+    request = ConfirmationRequest(sender=body.from_, stream=body.stream, locale=body.locale)
+    return contact_of(await _double_opt_in(call).ask_again(_named(call), request))
 
 
 async def import_contacts(call: Call) -> ContactImportReply:
@@ -153,6 +171,14 @@ def list_id(text: str | None, field: str) -> UUID | None:
         raise invalid(field, f"`{field}` must be the id of a list: {error}.") from None
 
 
+def _double_opt_in(call: Call) -> DoubleOptIn:
+    """Return the double opt-in of this request; raise the 403 for a key that may not send."""
+    if call.caller is not None:
+        check_scope(call.caller, ("emails:send",))
+    origin = Origin(call.account_id, "api", call.reach)
+    return DoubleOptIn(call.services.pool, call.services.acceptor, call.settings, origin)
+
+
 def _named(call: Call) -> UUID:
     return path_id(ids.Kind.CONTACT, call.path["id"], WHAT)
 
@@ -184,7 +210,7 @@ OPERATIONS = (
         max_body_bytes=MAX_CONTACT_BYTES,
         reply=Contact,
         refusals=(
-            ErrorType.INVALID_ADDRESS, ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND,
+            ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND, *SEND_REFUSALS,
         ),
         handler=create,
     ),
@@ -224,6 +250,20 @@ OPERATIONS = (
         max_body_bytes=MAX_CONTACT_BYTES,
         reply=Contact,
         handler=change,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/contacts/{id}/confirmation",
+        tag="Contacts",
+        summary="Mail an unconfirmed contact another link to confirm",
+        note="The former link stops working. At most 5 mails to one contact, a minute apart. Needs `emails:send` too.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=202,
+        request=ConfirmationIn,
+        reply=Contact,
+        refusals=(ErrorType.INVALID_STATE, *SEND_REFUSALS),
+        handler=ask_again,
     ),
     Operation(
         method="DELETE",

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from engine.areas.contacts.confirmation_mail import Locale
 from engine.areas.contacts.import_rules import MAX_ROWS
 from engine.areas.contacts.rules import MAX_FIELDS, MAX_NAME
 from engine.areas.contacts.types import Consent
-from engine.areas.emails.types import AddressText
+from engine.areas.emails.types import AddressText, Slug
 from engine.areas.suppressions.types import Reason
 
 MAX_LISTS = 100  # of a new contact
@@ -45,6 +46,26 @@ class NewContactIn(Struct, forbid_unknown_fields=True, rename="camel", kw_only=T
     name: Name | None = None
     fields: NewFields = {}
     lists: Annotated[list[ListId], Meta(max_length=MAX_LISTS, description="Lists to add the contact to")] = []
+    confirm: Annotated[
+        bool,
+        Meta(
+            description="Mail the contact a link to confirm, as a send with all its checks and limits; needs `from` "
+            "and the scope `emails:send`. Until the contact confirms, broadcasts skip it; then its consent is `signed_up`"
+        ),
+    ] = False
+    from_: Annotated[AddressText, Meta(description="With `confirm`: the From of the mail")] | None = field(
+        name="from", default=None
+    )
+    stream: Annotated[Slug, Meta(description="With `confirm`: default `transactional`")] | None = None
+    locale: Annotated[Locale, Meta(description="With `confirm`: the language of the mail")] = "en"
+
+
+class ConfirmationIn(Struct, forbid_unknown_fields=True, kw_only=True):
+    """How to mail another confirmation link, for `POST /v1/contacts/{id}/confirmation`."""
+
+    from_: Annotated[AddressText, Meta(description="The From of the mail")] = field(name="from")
+    stream: Annotated[Slug, Meta(description="Default: transactional")] | None = None
+    locale: Annotated[Locale, Meta(description="The language of the mail")] = "en"
 
 
 class ContactChange(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
