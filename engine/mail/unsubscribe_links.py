@@ -13,6 +13,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.base.settings import Settings
 from engine.mail import unsubscribe_token
 from engine.mail.html_tokens import HtmlToken, TokenKind, attributes, tokens
 
@@ -66,6 +67,13 @@ class UnsubscribeLinks(Struct, frozen=True):
         token = unsubscribe_token.token(self.key, link)
         base = self.public_url.removesuffix("/")
         return UnsubscribeLink(f"{base}/u/{token}", f"mailto:{LOCAL_PREFIX}{token}@{self.mail_host}")
+
+
+def links_of(settings: Settings) -> UnsubscribeLinks | None:
+    """Return the links of the installation, None without WAYBILL_KEY_PEPPER."""
+    if settings.key_pepper is None:
+        return None
+    return UnsubscribeLinks(unsubscribe_token.key_of(settings.key_pepper), settings.public_url, settings.mail_host)
 
 
 def with_link(html: str | None, text: str | None, link: UnsubscribeLink) -> tuple[str | None, str | None]:

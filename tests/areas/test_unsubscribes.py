@@ -237,20 +237,15 @@ async def test_a_genuine_link_answers_after_its_row_is_erased(api: Api) -> None:
     assert [(one.status, title(one)) for one in answers] == [(200, OUT)] * 3
 
 
-async def test_a_forged_token_is_unknown_and_counts_against_its_network(
-    api: Api, pool: asyncpg.Pool, account: TestAccount
-) -> None:
+async def test_a_forged_token_is_unknown(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
     token = await store_link(pool, account)
     forged = token[:-1] + ("0" if token[-1] != "0" else "1")
 
-    for bad in (forged, token[:-1], token + "0", "%00", "é" * 48, "x" * 5_000):
-        assert (await api.request("POST", f"/u/{bad}")).status in (404, 429)
-    answers = await asyncio.gather(*[api.get(f"/u/{forged}") for _ in range(60)])
-
-    assert {one.status for one in answers} == {404, 429}
-    assert all(one.headers["content-type"] == "text/html; charset=utf-8" for one in answers)
+    for bad in (forged, token[:-1], token + "0", "é" * 48, "x" * 2_000):
+        answer = await one_click(api, bad)
+        assert (answer.status, title(answer)) == (404, "This link does not work")
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert await suppressions(pool, account) == {}
-    assert (await one_click(api, token)).status == 200  # a genuine one isn't counted
 
 
 async def test_the_page_has_no_script_and_can_be_neither_framed_nor_indexed(

@@ -47,6 +47,7 @@ OWNERS = {
     "team": {"members", "invites"},
     "templates": {"templates", "template_versions"},
     "tokens": {"single_use_tokens"},
+    "unsubscribes": {"unsubscribe_links", "topic_opt_outs"},
     "webhooks": {"webhooks", "webhook_queue", "webhook_attempts"},
 }
 

@@ -19,6 +19,7 @@ from tests.harness.accounts import TestAccount, add_domain
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person, signed_in
 from tests.harness.received_mail import ClaimedAddress, mail, messages_of, receive
+from tests.harness.unsubscribing import store_link
 
 Ids = dict[str, str]
 
@@ -73,6 +74,7 @@ async def furnish(api: Api, pool: asyncpg.Pool, account: TestAccount, above: Est
     await _audience(api, pool, estate)
     await _policy(api, pool, estate)
     await _receive(pool, estate)
+    await _opt_out(api, pool, estate)
     await _behind_the_doors(pool, estate, people=above is None)
     return estate
 
@@ -97,6 +99,7 @@ async def _mail(api: Api, estate: Estate) -> None:
     blocked = f"never-{mark}@people.test"
     _ok(await api.post("/v1/suppressions", account.token, {"address": blocked}))
     estate.things["suppression"] = blocked
+    _ok(await api.post("/v1/emails", account.token, {**sent, "listUnsubscribe": "auto", "idempotencyKey": f"{mark}2"}))
 
 
 async def _tools(api: Api, estate: Estate) -> None:
@@ -163,6 +166,13 @@ async def _receive(pool: asyncpg.Pool, estate: Estate) -> None:
         "INSERT INTO inbound_forwards (message_id, account_id, forward_to, due_at)"
         " VALUES ($1, $2, 'ann@people.test', now())", row["id"], estate.account.id,
     )  # fmt: skip
+
+
+async def _opt_out(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
+    """Let a person opt out of a topic, through the page."""
+    token = await store_link(pool, estate.account, estate.things["recipient"], topic=ids.uuid7())
+    answer = await api.request("POST", f"/u/{token}?choice=topic")
+    assert answer.status == 200, answer.body
 
 
 async def _people(api: Api, estate: Estate) -> None:

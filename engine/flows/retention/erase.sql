@@ -73,6 +73,15 @@ DELETE FROM events WHERE account_id = $1 AND seq IN (SELECT seq FROM events WHER
 DELETE FROM suppressions WHERE account_id = $1
   AND address IN (SELECT address FROM suppressions WHERE account_id = $1 LIMIT $2);
 
+-- name: erase_links
+-- Delete the next $2 unsubscribe links of account $1.
+DELETE FROM unsubscribe_links WHERE id IN (SELECT id FROM unsubscribe_links WHERE account_id = $1 LIMIT $2);
+
+-- name: erase_topic_opt_outs
+-- Delete the next $2 opt-outs of topics of account $1.
+DELETE FROM topic_opt_outs WHERE account_id = $1 AND (list_id, address) IN (
+    SELECT list_id, address FROM topic_opt_outs WHERE account_id = $1 LIMIT $2);
+
 -- name: erase_idempotency
 -- Delete the next $2 idempotency keys of account $1.
 DELETE FROM idempotency WHERE account_id = $1 AND key IN (SELECT key FROM idempotency WHERE account_id = $1 LIMIT $2);
@@ -186,6 +195,8 @@ DELETE FROM account_records WHERE account_id = $1;
 SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1 FROM events WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM schedules WHERE account_id = $1) OR EXISTS (SELECT 1 FROM idempotency WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM suppressions WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM unsubscribe_links WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM topic_opt_outs WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM webhooks w JOIN webhook_queue q ON q.webhook_id = w.id WHERE w.account_id = $1)
     OR EXISTS (SELECT 1 FROM webhooks w JOIN webhook_attempts a ON a.webhook_id = w.id WHERE w.account_id = $1)
     OR EXISTS (SELECT 1 FROM inbound_messages WHERE account_id = $1)
