@@ -16,6 +16,15 @@ OWNERS = {
     "analytics": {"dmarc_reports", "dmarc_rows", "received_tls_reports", "received_tls_rows", "delivery_groups"},
     "api_keys": {"api_keys"},
     "audit": {"events"},
+    "broadcasts": {
+        "broadcasts",
+        "broadcast_work",
+        "broadcast_recipients",
+        "broadcast_progress",
+        "broadcast_outcomes",
+        "broadcast_watches",
+        "broadcast_reviews",
+    },
     "contacts": {
         "contacts",
         "contact_totals",

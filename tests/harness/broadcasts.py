@@ -89,7 +89,9 @@ async def broadcasting(settings: Settings) -> AsyncIterator[BroadcastWorld]:
 async def with_stream(pool: asyncpg.Pool, account: TestAccount, slug: str = "announcements") -> TestAccount:
     """The account with the stream that broadcasts use by default."""
     await pool.execute(
-        "INSERT INTO streams (account_id, slug, name, created_at) VALUES ($1, $2, $2, now())", account.id, slug
+        "INSERT INTO streams (account_id, slug, name, created_at) VALUES ($1, $2, $2, now()) ON CONFLICT DO NOTHING",
+        account.id,
+        slug,
     )
     return account
 
@@ -114,10 +116,11 @@ async def make_list(
             list_id, account.id, str(list_id), len(rows),
         )  # fmt: skip
         await connection.execute(
-            "INSERT INTO contacts (id, account_id, address, email, name, fields, consent, consent_at, consent_by, search,"
-            " trigrams, created_at, updated_at) SELECT n.id, $1, n.address, n.address, NULL, n.fields::jsonb, 'customer',"
-            " now(), 'test', n.address, '{}', now(), now() FROM unnest($2::uuid[], $3::text[], $4::text[])"
-            " AS n (id, address, fields) ON CONFLICT (account_id, address) DO NOTHING",
+            "INSERT INTO contacts (id, account_id, address, email, name, fields, consent, consent_at, consent_by,"
+            " search, trigrams, created_at, updated_at)"
+            " SELECT n.id, $1, n.address, n.address, NULL, n.fields::jsonb, 'customer', now(), 'test',"
+            " n.address, '{}', now(), now() FROM unnest($2::uuid[], $3::text[], $4::text[]) AS n (id, address, fields)"
+            " ON CONFLICT (account_id, address) DO NOTHING",
             account.id, *map(list, zip(*rows, strict=True)),
         )  # fmt: skip
         await connection.execute(
