@@ -22,6 +22,9 @@ from api.areas.analytics import resources as analytics
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
+from api.areas.broadcasts import resources as broadcasts
+from api.areas.contacts import confirmation_page, lists, segments
+from api.areas.contacts import resources as contacts
 from api.areas.domains import resources as domains
 from api.areas.email_verification import resources as email_verification
 from api.areas.emails import resources as emails
@@ -87,6 +90,7 @@ def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
         emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
+        contacts, lists, segments, broadcasts,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, audit, api_keys,
         account, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, team, leads,
@@ -254,6 +258,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
     app.add_route(POLICY_PATH, PolicyHost(services.pool, services.settings))
     app.add_route(CHALLENGE_PATH + "{token}", AcmeChallenge(services.pool))
     app.add_route(TLS_ALLOWED_PATH, TlsAllowed(services.pool, services.settings))
+    app.add_route(confirmation_page.PATH, confirmation_page.ConfirmationResource(services, _count))
     app.add_route(unsubscribes.PATH, unsubscribes.UnsubscribeResource(services, _count))
     app.add_route("/healthz", Health())
     app.add_route("/readyz", Readiness(services))

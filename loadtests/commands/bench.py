@@ -37,6 +37,11 @@ from ops.commands.base import as_json
     help="Measure pages and counts of a mailbox of this size instead.",
 )
 @click.option(
+    "--contacts",
+    type=click.IntRange(10_000, 2_000_000),
+    help="Measure imports, pages and searches with this many contacts, and with a tenth, instead.",
+)
+@click.option(
     "--reports", type=click.FloatRange(1, 5_000), help="Measure sends while this many late bounces a second come in."
 )
 @click.option(
@@ -71,6 +76,7 @@ def bench(
     relay: bool,
     mx: bool,
     mailbox: int | None,
+    contacts: int | None,
     reports: float | None,
     unsubscribe: float | None,
     idle: int,
@@ -82,6 +88,7 @@ def bench(
     """Start a separate service and measure message rate, CPU per message and latencies."""
     from loadtests.bench import (  # noqa: PLC0415
         run,
+        run_contacts,
         run_mailbox,
         run_mx,
         run_people,
@@ -97,6 +104,8 @@ def bench(
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
     if mailbox is not None:
         raise click.exceptions.Exit(run_mailbox(messages=mailbox, as_json=options["as_json"]))
+    if contacts is not None:
+        raise click.exceptions.Exit(run_contacts(contacts=contacts, as_json=options["as_json"]))
     if reports is not None:
         raise click.exceptions.Exit(run_reports(rate=reports, runs=options["runs"], as_json=options["as_json"]))
     if unsubscribe is not None:

@@ -17,6 +17,7 @@ import uvloop
 from msgspec import Struct, structs
 
 from engine.areas.analytics import delivery
+from engine.areas.contacts import jobs as contact_jobs
 from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
 from engine.areas.webhooks import service as webhooks_service
@@ -25,6 +26,8 @@ from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.flows.accounts import suspend, team
 from engine.flows.accounts.system_mail import Mailer
+from engine.flows.audience import broadcast_outcomes, broadcast_reviews
+from engine.flows.audience.broadcast_run import BroadcastRunner
 from engine.flows.people import open_session
 from engine.flows.receiving import certificates, mta_sts, read_reports
 from engine.flows.receiving.forward import BATCH, Forwarder
@@ -65,6 +68,7 @@ class Context(Struct, frozen=True):
     settings: Settings
     mailer: Mailer | None = None
     forwarder: Forwarder | None = None
+    broadcasts: BroadcastRunner | None = None
 
 
 class Job(Struct, frozen=True):
@@ -93,7 +97,8 @@ async def run(settings: Settings) -> None:
     pool = await open_current(settings.database_url, name="worker", largest=8)
     mailer = Mailer(pool, settings)
     forwarder = Forwarder(pool, settings)
-    context = Context(pool, settings, mailer, forwarder)
+    broadcasts = BroadcastRunner(pool, settings)
+    context = Context(pool, settings, mailer, forwarder, broadcasts)
     for one in JOBS:
         gauges.JOB_FAILED.labels(one.name)  # export 0 at once: Prometheus' increase() misses a first failure otherwise
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
@@ -109,6 +114,7 @@ async def run(settings: Settings) -> None:
             await job
     await mailer.close()
     await forwarder.close()
+    await broadcasts.close()
     await close_pool(pool)
 
 
@@ -158,6 +164,15 @@ async def _partitions(context: Context) -> None:
         metrics.PARTITIONS_UNTIL.set(until.timestamp())
     if made:
         _log.info("partitions made", names=made)
+
+
+async def _contact_searches(context: Context) -> None:
+    """Merge new contacts into the search index, so that imports and searches seldom do."""
+    await contact_jobs.merge_trigrams(context.pool)
+
+
+async def _confirmations(context: Context) -> None:
+    await contact_jobs.forget_expired(context.pool, clock.now())
 
 
 async def _webhook_history(context: Context) -> None:
@@ -252,12 +267,34 @@ async def _forwards(context: Context) -> None:
             pass
 
 
+async def _broadcasts(context: Context) -> None:
+    """Accept the messages of all broadcasts that are due."""
+    if context.broadcasts is not None:
+        await context.broadcasts.run_due()
+
+
+async def _broadcast_outcomes(context: Context) -> None:
+    """Count the outcomes of broadcasts, and stop bad ones."""
+    await broadcast_outcomes.count_new(context.pool)
+
+
+async def _broadcast_reviews(context: Context) -> None:
+    """Tell the operator which broadcasts wait for review."""
+    await broadcast_reviews.notify(context.pool, clock.now())
+
+
+async def _old_broadcasts(context: Context) -> None:
+    await broadcast_outcomes.forget_old(context.pool, clock.now())
+
+
 JOBS = (
     Job("gauges", 5.0, _gauges, share=0.01),  # counts the whole queue
     Job("backlog", 15.0, _backlog),
     Job("log ends", 60.0, _log_ends),
     Job("partitions", 3600.0, _partitions),
     Job("domains", 5.0, _domains),
+    Job("contact searches", 2.0, _contact_searches),
+    Job("contact confirmations", 3600.0, _confirmations),
     Job("mta-sts policies", 5.0, _sts_policies),
     Job("certificates", 20.0, _certificates),
     Job("domain keys", 600.0, _domain_keys),
@@ -272,6 +309,10 @@ JOBS = (
     Job("old reports", 3600.0, _old_reports),
     Job("system mail", 0.3, _system_mail),
     Job("forwards", 0.3, _forwards),
+    Job("broadcasts", 0.3, _broadcasts),
+    Job("broadcast outcomes", 2.0, _broadcast_outcomes, share=0.2),
+    Job("broadcast reviews", 15.0, _broadcast_reviews),
+    Job("old broadcasts", 3600.0, _old_broadcasts),
     Job("ended sessions", 300.0, _ended),
     Job("standings", 60.0, _standings),
     Job("ended holds", 5.0, _ended_holds),

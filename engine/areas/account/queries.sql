@@ -32,7 +32,10 @@ SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NU
        (SELECT scheduled FROM account_heads WHERE account_id = $1) AS scheduled_messages,
        (SELECT count(*) FROM inbound_addresses WHERE account_id = $1) AS inbound_addresses,
        coalesce((SELECT u.used FROM accounts a JOIN plan_usage u ON u.account_id = coalesce(a.parent_id, a.id)
-                 WHERE a.id = $1 AND u.resource = 'received_messages' AND u.month = $2), 0) AS received_messages;
+                 WHERE a.id = $1 AND u.resource = 'received_messages' AND u.month = $2), 0) AS received_messages,
+       coalesce((SELECT contacts FROM contact_totals WHERE account_id = $1), 0) AS contacts,
+       coalesce((SELECT lists FROM contact_totals WHERE account_id = $1), 0) AS lists,
+       coalesce((SELECT segments FROM contact_totals WHERE account_id = $1), 0) AS segments;
 
 -- name: agree_retention
 -- Set the minimum retention of account $1 to $2 days (null: the plan decides alone).

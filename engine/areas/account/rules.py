@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from engine.base.plans import CAPS, Plan
+from engine.base.plans import CAPS, MAX_SEGMENTS, Plan
 
 
 class PlanCap(Struct, frozen=True):
@@ -34,4 +34,7 @@ def caps(plan: Plan, *, monthly_limit: int, below: bool) -> list[PlanCap]:
         PlanCap("scheduled_messages", monthly_limit),
         PlanCap("inbound_addresses", held.inbound_addresses),
         PlanCap("received_messages", held.monthly_received),
+        PlanCap("contacts", held.contacts),
+        PlanCap("lists", held.lists),
+        PlanCap("segments", MAX_SEGMENTS),
     ]

@@ -37,6 +37,9 @@ class Used(Struct):
     scheduled_messages: int
     inbound_addresses: int
     received_messages: int  # this month, of a sub-account and its parent together
+    contacts: int
+    lists: int
+    segments: int
 
 
 READ = _SQL.rows("read_account", AccountRow)

@@ -32,7 +32,7 @@ VALUES ($2, $1, $3, $4, $5, $6, $6) RETURNING :list_columns;
 UPDATE contact_lists SET name = $3, name_key = $4, description = $5, updated_at = $6 WHERE account_id = $1 AND id = $2
 RETURNING :list_columns;
 
--- name: awaited
+-- name: list_awaited
 -- Return whether a broadcast of account $1 that waits to start names list $2.
 SELECT list_is_awaited($1, $2) AS awaited;
 

@@ -1,12 +1,12 @@
+-- fragment: contacts_of_page
+-- The contacts of the expression `page`, newest first.
+SELECT :contact_columns FROM page JOIN contacts c ON c.id = page.id ORDER BY c.id DESC
+
 -- fragment: contact_columns
 -- Columns of contact `c` in the order of ContactRow.
 c.id, c.address, c.email, c.name, c.fields, c.consent, c.consent_at, c.consent_by, c.confirmed, c.created_at, c.updated_at,
 ARRAY(SELECT m.list_id FROM contact_list_members m WHERE m.contact_id = c.id ORDER BY m.list_id) AS lists,
 (SELECT s.reason FROM suppressions s WHERE s.account_id = c.account_id AND s.address = c.address) AS suppression_reason
-
--- fragment: contacts_of_page
--- The contacts of the expression `page`, newest first.
-SELECT :contact_columns FROM page JOIN contacts c ON c.id = page.id ORDER BY c.id DESC
 
 -- fragment: in_list
 -- Whether contact `c` is a member of list $5 (null: of any or none).
@@ -103,7 +103,3 @@ SELECT id FROM gone;
 -- Count the suppressed ones of the canonical addresses $2 for account $1.
 SELECT count(*) AS suppressed
 FROM unnest($2::text[]) AS n (address) JOIN suppressions s ON s.account_id = $1 AND s.address = n.address;
-
--- name: merge_trigrams
--- Merge the pending entries of the search index into it; returns the number of pages merged.
-SELECT gin_clean_pending_list('contacts_by_trigram') AS pages;

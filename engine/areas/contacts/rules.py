@@ -20,7 +20,6 @@ MAX_INTEGER = 2**63 - 1
 MAX_FRACTION = 1e18  # PostgreSQL stores decimal numbers of any size digit by digit
 MAX_LIST_NAME = 120
 MAX_DESCRIPTION = 500
-MAX_SEGMENTS = 100  # of an account
 
 # Strongest first: the consent of a contact never becomes weaker.
 CONSENTS: tuple[Consent, ...] = (Consent.SIGNED_UP, Consent.CUSTOMER, Consent.IMPORTED_WITH_CONSENT)
@@ -106,8 +105,13 @@ def fields_of(text: str) -> dict[str, FieldValue]:
 
 
 def same_fields(one: Fields, other: Fields) -> bool:
-    """Return True if the fields have the same values of the same types: 1, 1.0 and true differ."""
-    return one == other and all(type(value) is type(other[name]) for name, value in one.items())
+    """Return True if the fields have the same values of the same types."""
+    return one.keys() == other.keys() and all(same_value(value, other[name]) for name, value in one.items())
+
+
+def same_value(one: FieldValue, other: FieldValue) -> bool:
+    """Return True for equal values of the same type: 1, 1.0 and true differ."""
+    return one == other and type(one) is type(other)
 
 
 def stronger(one: Consent, other: Consent) -> Consent:
@@ -125,7 +129,7 @@ def checked_description(text: str | None) -> str | None:
     return checked_text((text or "").strip(), "description", MAX_DESCRIPTION) or None
 
 
-def _checked_value(name: str, value: Any) -> FieldValue:
+def _checked_value(name: str, value: object) -> FieldValue:
     if isinstance(value, bool):
         return value
     if isinstance(value, str):

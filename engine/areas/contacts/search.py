@@ -8,6 +8,7 @@ do that, and the SQL floor (PostgreSQL without contrib) lacks it (ops/decisions/
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from contextlib import suppress
 from uuid import UUID
 from zlib import crc32
@@ -43,6 +44,11 @@ def trigrams(account: UUID, text: str) -> list[int]:
     seed = crc32(account.bytes)
     parts = {text[at : at + 3] for at in range(len(text) - 2)}
     return [(crc32(part.encode(), seed) ^ 0x8000_0000) - 0x8000_0000 for part in parts if "\n" not in part]
+
+
+def array_text(numbers: Iterable[int]) -> str:
+    """Return numbers as the text of a PostgreSQL array, for statements that take many arrays at a time."""
+    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def wanted_trigrams(account: UUID, text: str) -> list[int]:

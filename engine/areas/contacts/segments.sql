@@ -25,6 +25,10 @@ UPDATE contact_segments SET name = $3, name_key = $4, description = $5, filter =
 WHERE account_id = $1 AND id = $2
 RETURNING :segment_columns;
 
+-- name: segment_awaited
+-- Return whether a broadcast of account $1 that waits to start names segment $2.
+SELECT segment_is_awaited($1, $2) AS awaited;
+
 -- name: delete_segment
 -- Delete segment $2 of account $1; returns its id if it existed.
 DELETE FROM contact_segments WHERE account_id = $1 AND id = $2 RETURNING id;

@@ -36,7 +36,6 @@ INSERT = _SQL.command("insert_contacts")
 CHANGE = _SQL.command("change_contacts")
 DELETE = _SQL.command("delete_contact")
 _SUPPRESSED = _SQL.command("count_suppressed")
-_MERGE = _SQL.command("merge_trigrams")
 
 
 class Audience(Struct, frozen=True):
@@ -89,25 +88,21 @@ async def change(connection: Conn, account: UUID, rows: Sequence[Sequence[object
     await CHANGE.execute(connection, account, *columns, at, by)
 
 
-async def merge_trigrams(source: Source) -> int:
-    """Merge pending entries into the search index; return the number of merged pages."""
-    return int((await _MERGE.records(source))[0]["pages"])
-
-
 def audience_of_list(account: UUID, list_id: UUID, *, first: int = 1) -> Audience:
     """Return the query of a list's members; its arguments are numbered from `first`."""
-    return Audience(
-        "SELECT c.id AS contact_id, c.address FROM contact_list_members m JOIN contacts c ON c.id = m.contact_id"
-        f" WHERE m.account_id = ${first}::uuid AND m.list_id = ${first + 1}::uuid",
-        [account, list_id],
+    sql = (
+        "SELECT c.id AS contact_id, c.address FROM contact_list_members m JOIN contacts c ON c.id = m.contact_id"  # noqa: S608 - numbers alone are inserted
+        f" WHERE m.account_id = ${first}::uuid AND m.list_id = ${first + 1}::uuid"
     )
+    return Audience(sql, [account, list_id])
 
 
 def audience_of_segment(account: UUID, filter_: SegmentFilter, *, first: int = 1) -> Audience:
     """Return the query of the contacts that match a filter; its arguments are numbered from `first`."""
     condition = segment_rules.compiled(filter_, first=first + 1)
     sql = (
-        f"SELECT c.id AS contact_id, c.address FROM contacts c WHERE c.account_id = ${first}::uuid AND {condition.sql}"  # noqa: S608 - compiled: values are arguments
+        "SELECT c.id AS contact_id, c.address FROM contacts c"  # noqa: S608 - values are arguments
+        f" WHERE c.account_id = ${first}::uuid AND {condition.sql}"
     )
     return Audience(sql, [account, *condition.arguments])
 
@@ -115,10 +110,8 @@ def audience_of_segment(account: UUID, filter_: SegmentFilter, *, first: int = 1
 async def count_audience(source: Source, audience: Audience, *, timeout_s: float = COUNT_TIMEOUT_S) -> int:
     """Count an audience; raise TimeoutError after `timeout_s`."""
     async with asyncio.timeout(timeout_s):
-        rows: list[Record] = await source.fetch(
-            f"SELECT count(*) AS found FROM ({audience.sql}) a",
-            *audience.arguments,  # noqa: S608 - as above
-        )
+        sql = f"SELECT count(*) AS found FROM ({audience.sql}) a"  # noqa: S608 - as above
+        rows: list[Record] = await source.fetch(sql, *audience.arguments)
     return int(rows[0]["found"])
 
 

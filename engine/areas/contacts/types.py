@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct, UnsetType
 
 FieldValue = str | int | float | bool
 Fields = Mapping[str, FieldValue]
@@ -73,12 +73,15 @@ class ContactRows(Struct, frozen=True):
 
 
 class ImportRow(Struct, frozen=True):
-    """Hold a checked row of an import: an absent name or field leaves the stored one unchanged."""
+    """Hold a checked row of an import, or several of one address: an absent name or field leaves the stored one
+    unchanged, None removes a field.
+    """
 
+    index: int  # of the first row
     email: str
     address: str
-    name: str | UnsetType | None = UNSET
-    fields: dict[str, FieldValue] = {}
+    name: str | UnsetType | None
+    fields: dict[str, FieldValue | None]
 
 
 class InvalidRow(Struct, frozen=True):
@@ -88,21 +91,15 @@ class InvalidRow(Struct, frozen=True):
     error: dict[str, Any]
 
 
-class ParsedImport(Struct, frozen=True):
-    """Hold the rows of an import, one for each address in the order of first appearance, and the refused ones."""
+class ImportResult(Struct, frozen=True, kw_only=True):
+    """Count the contacts of an import by what became of them; `suppressed` ones are among the others."""
 
-    rows: list[ImportRow]
+    created: int
+    updated: int
+    unchanged: int
+    suppressed: int
+    over_limit: int
     invalid: list[InvalidRow]
-
-
-class ImportResult(Struct, frozen=True):
-    """Count the contacts of an import by what became of them."""
-
-    created: int = 0
-    updated: int = 0
-    unchanged: int = 0
-    suppressed: int = 0
-    over_limit: int = 0
 
 
 class ContactTotals(Struct, frozen=True):

@@ -29,4 +29,5 @@ class SystemMailKind(StrEnum):
     DELETION_CANCELED = "deletion_canceled"  # [account_name]
     ACCOUNT_SUSPENDED = "account_suspended"  # [account_name, reason]
     ACCOUNT_RESUMED = "account_resumed"  # [account_name]
+    BROADCAST_IN_REVIEW = "broadcast_in_review"  # to the operator [account_name, name, sender, recipients, id]
     LEAD = "lead"  # to the operator [name, email, company, message]

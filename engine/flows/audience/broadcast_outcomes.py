@@ -20,6 +20,8 @@ from engine.base.events import AccountEvent
 from engine.store.queries import Conn, Queries
 
 MAX_EVENTS: Final = 20_000  # of the log in one transaction
+RECIPIENTS_KEPT: Final = timedelta(days=760)  # after the end: longer than any plan keeps messages; the counts stay
+MAX_FORGOTTEN: Final = 5_000  # recipients per statement
 SKEW: Final = timedelta(days=1)  # the largest difference between the clocks of hosts that write one log
 
 _log = structlog.get_logger("broadcasts")
@@ -62,9 +64,12 @@ async def count_new(pool: asyncpg.Pool) -> int:
             done.append(watch.account_id)
 
 
-async def forget_ended(pool: asyncpg.Pool) -> None:
-    """End the watch of accounts whose last broadcast is weeks old."""
+async def forget_old(pool: asyncpg.Pool, at: datetime) -> None:
+    """End the watch of accounts whose last broadcast is weeks old, and delete the recipients of old broadcasts."""
     await _END.execute(pool)
+    gone = MAX_FORGOTTEN
+    while gone == MAX_FORGOTTEN:
+        gone = await store.forget_recipients(pool, at - RECIPIENTS_KEPT, MAX_FORGOTTEN)
 
 
 async def _count(connection: Conn, watch: LogWatch, upto: int) -> None:

@@ -117,6 +117,21 @@ WITH gone AS MATERIALIZED (
 )
 DELETE FROM delivery_groups WHERE id IN (SELECT id FROM gone);
 
+-- name: erase_members
+-- Delete the next $2 memberships of contacts of account $1.
+DELETE FROM contact_list_members WHERE (list_id, contact_id) IN (
+    SELECT m.list_id, m.contact_id FROM contact_lists l JOIN contact_list_members m ON m.list_id = l.id
+    WHERE l.account_id = $1 LIMIT $2);
+
+-- name: erase_contacts
+-- Delete the next $2 contacts of account $1.
+DELETE FROM contacts WHERE id IN (SELECT id FROM contacts WHERE account_id = $1 LIMIT $2);
+
+-- name: erase_broadcasts
+-- Delete the next $2 recipients of broadcasts of account $1.
+DELETE FROM broadcast_recipients WHERE ctid = ANY (ARRAY(
+    SELECT r.ctid FROM broadcasts b JOIN broadcast_recipients r ON r.broadcast_id = b.id WHERE b.account_id = $1 LIMIT $2));
+
 -- name: leavers
 -- Lock and return the people on account $1 who are on no other account, with their addresses.
 SELECT u.id, u.email FROM members m JOIN users u ON u.id = m.user_id
@@ -148,6 +163,18 @@ DELETE FROM users WHERE id = ANY ($2::uuid[]);
 -- name: erase_rest
 -- Delete the rows of account $1, public id $2, in tables where it has few.
 WITH template AS (DELETE FROM templates WHERE account_id = $1),
+     broadcast_progress AS (
+         DELETE FROM broadcast_progress WHERE broadcast_id IN (SELECT id FROM broadcasts WHERE account_id = $1)),
+     broadcast_outcomes AS (
+         DELETE FROM broadcast_outcomes WHERE broadcast_id IN (SELECT id FROM broadcasts WHERE account_id = $1)),
+     broadcast_work AS (DELETE FROM broadcast_work WHERE account_id = $1),
+     broadcast_watch AS (DELETE FROM broadcast_watches WHERE account_id = $1),
+     broadcast_review AS (DELETE FROM broadcast_reviews WHERE account_id = $1),
+     broadcast AS (DELETE FROM broadcasts WHERE account_id = $1),
+     contact_list AS (DELETE FROM contact_lists WHERE account_id = $1),
+     segment AS (DELETE FROM contact_segments WHERE account_id = $1),
+     contact_total AS (DELETE FROM contact_totals WHERE account_id = $1),
+     confirmation AS (DELETE FROM contact_confirmations WHERE account_id = $1),
      certificate AS (DELETE FROM tls_certificates WHERE domain_id IN (SELECT id FROM domains WHERE account_id = $1)),
      sts_policy AS (DELETE FROM hosted_sts_policies WHERE account_id = $1),
      route AS (DELETE FROM inbound_routes WHERE account_id = $1),
@@ -190,6 +217,8 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1
     OR EXISTS (SELECT 1 FROM report_mails WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM dmarc_rows WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM delivery_groups WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM contacts WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM broadcasts WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM accounts WHERE parent_id = $1) AS something;
 
 -- name: erase_head

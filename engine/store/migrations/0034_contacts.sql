@@ -72,11 +72,18 @@ CREATE TABLE contact_segments (
 );
 CREATE INDEX contact_segments_by_account ON contact_segments (account_id, id);
 
--- Links of double opt-in mail: who may confirm which contact. A used or replaced link is deleted.
+-- Whether a broadcast of account $1 that waits to start names segment $2, as above.
+CREATE FUNCTION segment_is_awaited(uuid, uuid) RETURNS boolean LANGUAGE sql STABLE AS 'SELECT false';
+
+-- Links of double opt-in mail, at most one a contact. Another mail replaces the id, so that only its link works.
 CREATE TABLE contact_confirmations (
-    contact_id uuid PRIMARY KEY,
-    account_id uuid NOT NULL,
-    digest     bytea NOT NULL UNIQUE,                -- SHA-256 of the token
-    expires_at timestamptz NOT NULL
+    id           uuid PRIMARY KEY,                   -- in the link (engine.mail.unsubscribe_token)
+    account_id   uuid NOT NULL,
+    contact_id   uuid NOT NULL UNIQUE,
+    sender       text NOT NULL,                      -- who asks, as the page shows it
+    mails        smallint NOT NULL DEFAULT 1,
+    mailed_at    timestamptz NOT NULL,
+    expires_at   timestamptz NOT NULL,
+    confirmed_at timestamptz
 );
 CREATE INDEX contact_confirmations_by_expiry ON contact_confirmations (expires_at);

@@ -105,5 +105,5 @@ CREATE OR REPLACE FUNCTION list_is_awaited(uuid, uuid) RETURNS boolean LANGUAGE 
 'SELECT EXISTS (SELECT 1 FROM broadcasts WHERE account_id = $1 AND list_id = $2 AND status IN (''in_review'', ''scheduled''))';
 
 -- The same for segment $2.
-CREATE FUNCTION segment_is_awaited(uuid, uuid) RETURNS boolean LANGUAGE sql STABLE AS
+CREATE OR REPLACE FUNCTION segment_is_awaited(uuid, uuid) RETURNS boolean LANGUAGE sql STABLE AS
 'SELECT EXISTS (SELECT 1 FROM broadcasts WHERE account_id = $1 AND segment_id = $2 AND status IN (''in_review'', ''scheduled''))';

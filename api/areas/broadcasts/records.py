@@ -1,0 +1,131 @@
+"""Translate broadcasts between their rows and the requests and replies of the API."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from api.areas.broadcasts.schemas import (
+    BroadcastAttachment,
+    BroadcastChange,
+    BroadcastItem,
+    BroadcastProgress,
+    BroadcastRecord,
+    BroadcastTestItem,
+    BroadcastWithCounts,
+    NewBroadcast,
+    SkippedRecipients,
+)
+from engine.areas.broadcasts.types import Broadcast, BroadcastCounts, BroadcastSummary
+from engine.areas.emails.types import AttachmentIn
+from engine.base import clock, ids
+from engine.base.errors import Refusal, invalid
+from engine.flows.audience.broadcast_draft import BroadcastFields
+from engine.flows.sending.admission import Decision
+
+_ATTACHMENTS = msgspec.json.Decoder(list[AttachmentIn])
+_PLAIN = ("name", "stream", "reply_to", "template", "subject", "html", "text", "attachments", "per_minute")
+
+
+def fields_of(body: NewBroadcast | BroadcastChange) -> BroadcastFields:
+    """Return the fields of a request; raise the 400 for a malformed id."""
+    fields = BroadcastFields(
+        sender=body.from_,
+        list_id=_id("list", ids.Kind.LIST, body.list),
+        segment_id=_id("segment", ids.Kind.SEGMENT, body.segment),
+    )
+    for name in _PLAIN:
+        setattr(fields, name, getattr(body, name))
+    return fields
+
+
+def item(row: BroadcastSummary) -> BroadcastItem:
+    """Return a broadcast as a list shows it."""
+    return BroadcastItem(**_summary(row))
+
+
+def record(row: Broadcast) -> BroadcastRecord:
+    """Return a broadcast with its content."""
+    return BroadcastRecord(**_summary(row), **_content(row))
+
+
+def with_counts(row: Broadcast, counts: BroadcastCounts, recipients: int) -> BroadcastWithCounts:
+    """Return a broadcast with its content and counts."""
+    progress = BroadcastProgress(
+        recipients=recipients,
+        waiting=recipients - counts.accepted - counts.skipped,
+        accepted=counts.accepted,
+        skipped=counts.skipped,
+        delivered=counts.delivered,
+        bounced=counts.bounced,
+        complained=counts.complained,
+        failed=counts.failed,
+        rejected=counts.rejected,
+        unsubscribed=counts.unsubscribed,
+    )
+    skipped = SkippedRecipients(
+        counts.suppressed, counts.removed, counts.template_error, counts.unconfirmed, counts.unsubscribed_topic
+    )
+    return BroadcastWithCounts(**_summary(row), **_content(row), counts=progress, skipped=skipped)
+
+
+def tested(to: str, decision: Decision) -> BroadcastTestItem:
+    """Return the result for one address of a test."""
+    if not isinstance(decision, Refusal):
+        return BroadcastTestItem(to, decision.id, "queued")
+    error = decision.envelope()["error"]
+    if decision.retry_after_s is not None:
+        error["retryAfter"] = decision.retry_after_s
+    return BroadcastTestItem(to, None, "refused", error)
+
+
+def _summary(row: BroadcastSummary) -> dict[str, Any]:
+    return {
+        "id": row.public_id,
+        "name": row.name,
+        "list": None if row.list_id is None else ids.format_id(ids.Kind.LIST, row.list_id),
+        "segment": None if row.segment_id is None else ids.format_id(ids.Kind.SEGMENT, row.segment_id),
+        "stream": row.stream,
+        "from_": row.sender,
+        "reply_to": row.reply_to,
+        "template": row.template,
+        "template_version": row.template_version,
+        "subject": row.subject,
+        "per_minute": row.per_minute,
+        "status": row.status.value,
+        "paused_because": row.paused_because,
+        "stopped_because": row.stopped_because,
+        "waits_for": row.waits_for,
+        "review_note": row.review_note,
+        "scheduled_at": _time(row.scheduled_at),
+        "started_at": _time(row.started_at),
+        "finished_at": _time(row.finished_at),
+        "resumes_at": _time(row.resumes_at),
+        "created_at": clock.iso(row.created_at),
+        "updated_at": clock.iso(row.updated_at),
+    }
+
+
+def _content(row: Broadcast) -> dict[str, Any]:
+    files = [] if row.attachments is None else _ATTACHMENTS.decode(row.attachments)
+    return {"html": row.html, "text": row.text, "attachments": [_attachment(one) for one in files]}
+
+
+def _attachment(one: AttachmentIn) -> BroadcastAttachment:
+    size = len(one.content) * 3 // 4 - one.content[-2:].count("=")
+    return BroadcastAttachment(one.filename, one.content_type, size, one.disposition or "attachment", one.cid)
+
+
+def _id(field: str, kind: ids.Kind, text: Any) -> Any:
+    """Return the id in a field, which may be absent or null."""
+    if text is UNSET or text is None:
+        return text
+    try:
+        return ids.parse_id(kind, text)
+    except ids.WrongId as error:
+        raise invalid(field, f"`{field}` is {text[:100]!r}: {error}.") from None
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else clock.iso(at)

@@ -1,0 +1,302 @@
+"""`/v1/broadcasts`: drafting, testing, sending, pausing and reading broadcasts."""
+
+from uuid import UUID
+
+from api.areas.broadcasts import records
+from api.areas.broadcasts.schemas import (
+    BroadcastChange,
+    BroadcastPage,
+    BroadcastPreviewQuery,
+    BroadcastRecord,
+    BroadcastSend,
+    BroadcastsQuery,
+    BroadcastTest,
+    BroadcastTestReply,
+    BroadcastWithCounts,
+    NewBroadcast,
+    RenderedBroadcast,
+)
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.broadcasts import service, store
+from engine.areas.broadcasts.rules import WHAT
+from engine.areas.broadcasts.types import Broadcast
+from engine.base import ids
+from engine.base.errors import ErrorType, unavailable
+from engine.flows.audience import broadcast_audience, broadcast_draft, broadcast_samples, broadcast_send
+from engine.flows.sending.accept import Origin
+from engine.mail.unsubscribe_links import UnsubscribeLinks
+from engine.mail.unsubscribe_token import key_of
+
+READ, WRITE = ("broadcasts:read",), ("broadcasts:write",)
+
+
+async def create(call: Call) -> BroadcastRecord:
+    """Create a draft."""
+    fields = records.fields_of(call.body)
+    row = await broadcast_draft.create(
+        call.services.pool, call.services.acceptor, fields, _origin(call), actor=call.actor
+    )
+    return records.record(row)
+
+
+async def list_broadcasts(call: Call) -> BroadcastPage:
+    """Return a page of the account's broadcasts."""
+    query: BroadcastsQuery = call.query
+    before = cursor_id(ids.Kind.BROADCAST, query.before)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, _domains(call), query.limit + 1)
+    data = [records.item(row) for row in rows[: query.limit]]
+    return BroadcastPage(data, data[-1].id if len(rows) > query.limit else None)
+
+
+async def read(call: Call) -> BroadcastWithCounts:
+    """Return one broadcast with its counts."""
+    row = await _row(call)
+    counts = await store.counts(call.services.pool, row.id)
+    recipients = counts.recipients
+    if row.started_at is None:
+        recipients = await _recipients(call, row)
+    return records.with_counts(row, counts, recipients)
+
+
+async def change(call: Call) -> BroadcastRecord:
+    """Change the given fields of a draft."""
+    fields = records.fields_of(call.body)
+    row = await broadcast_draft.change(
+        call.services.pool, call.services.acceptor, _named(call), fields, _origin(call),
+        domains=call.domains, actor=call.actor,
+    )  # fmt: skip
+    return records.record(row)
+
+
+async def delete(call: Call) -> None:
+    """Delete a broadcast of which nothing was sent."""
+    await service.delete(call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor)
+
+
+async def send(call: Call) -> BroadcastRecord:
+    """Send a broadcast, now or at its time."""
+    body: BroadcastSend | None = call.body
+    row = await broadcast_send.send(
+        call.services.pool, call.services.acceptor, _named(call), None if body is None else body.scheduled_at,
+        _origin(call), give_up_s=call.settings.give_up_s, domains=call.domains, actor=call.actor,
+    )  # fmt: skip
+    return records.record(row)
+
+
+async def pause(call: Call) -> BroadcastRecord:
+    """Pause a broadcast that is sending."""
+    row = await service.pause(call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor)
+    return records.record(row)
+
+
+async def resume(call: Call) -> BroadcastRecord:
+    """Resume a paused broadcast."""
+    row = await service.resume(
+        call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor
+    )
+    return records.record(row)
+
+
+async def cancel(call: Call) -> BroadcastRecord:
+    """Cancel a broadcast."""
+    row = await service.cancel(
+        call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor
+    )
+    return records.record(row)
+
+
+async def test(call: Call) -> BroadcastTestReply:
+    """Mail a broadcast to people of the team."""
+    row = await _row(call)
+    to = call.body.to
+    decisions = await broadcast_samples.send_test(
+        call.services.pool, call.services.acceptor, _links(call), row, to, _origin(call)
+    )
+    return BroadcastTestReply([records.tested(*one) for one in zip(to, decisions, strict=True)])
+
+
+async def preview(call: Call) -> RenderedBroadcast:
+    """Render a broadcast for a contact."""
+    query: BroadcastPreviewQuery = call.query
+    contact = None if query.contact is None else path_id(ids.Kind.CONTACT, query.contact, "contact")
+    found = await broadcast_samples.preview(call.services.pool, _links(call), await _row(call), contact)
+    content = found.content
+    return RenderedBroadcast(query.contact, found.recipients, content.subject, content.html, content.text)
+
+
+async def _row(call: Call) -> Broadcast:
+    return await service.read(call.services.pool, call.account_id, _named(call), call.domains)
+
+
+async def _recipients(call: Call, row: Broadcast) -> int:
+    try:
+        return await broadcast_audience.count(call.services.pool, call.account_id, row.audience) or 0
+    except TimeoutError:
+        raise unavailable() from None
+
+
+def _named(call: Call) -> UUID:
+    return path_id(ids.Kind.BROADCAST, call.path["id"], WHAT)
+
+
+def _domains(call: Call) -> list[str] | None:
+    return None if call.domains is None else list(call.domains)
+
+
+def _origin(call: Call) -> Origin:
+    return Origin(call.account_id, "api", call.reach)
+
+
+def _links(call: Call) -> UnsubscribeLinks:
+    settings = call.settings
+    return UnsubscribeLinks(key_of(settings.key_pepper or ""), settings.public_url, settings.mail_host)
+
+
+_CONTENT = (
+    ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.TEMPLATE_ERROR, ErrorType.ATTACHMENT_BLOCKED, ErrorType.NOT_FOUND,
+)  # fmt: skip
+_ID = "/v1/broadcasts/{id}"
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/broadcasts",
+        tag="Broadcasts",
+        summary="List broadcasts",
+        access=Access.KEY,
+        scopes=READ,
+        query=BroadcastsQuery,
+        reply=BroadcastPage,
+        handler=list_broadcasts,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/broadcasts",
+        tag="Broadcasts",
+        summary="Draft a broadcast to a contact list or a segment",
+        note="Nothing is sent until `send`. A draft may lack its content; what it has is checked as for a send.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=201,
+        request=NewBroadcast,
+        carries_messages=True,
+        reply=BroadcastRecord,
+        refusals=_CONTENT,
+        handler=create,
+    ),
+    Operation(
+        method="GET",
+        path=_ID,
+        tag="Broadcasts",
+        summary="Read a broadcast with its progress and the outcomes of its messages",
+        access=Access.KEY,
+        scopes=READ,
+        reply=BroadcastWithCounts,
+        handler=read,
+    ),
+    Operation(
+        method="PATCH",
+        path=_ID,
+        tag="Broadcasts",
+        summary="Change a draft",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=BroadcastChange,
+        carries_messages=True,
+        reply=BroadcastRecord,
+        refusals=(*_CONTENT, ErrorType.INVALID_STATE),
+        handler=change,
+    ),
+    Operation(
+        method="DELETE",
+        path=_ID,
+        tag="Broadcasts",
+        summary="Delete a broadcast of which nothing was sent and that is not in progress",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=204,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=delete,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_ID}/send",
+        tag="Broadcasts",
+        summary="Send a broadcast, now or at its time",
+        note="The recipients are those who are on the list when it starts. On a scheduled broadcast it moves the time. "
+        "Until the operator has approved a broadcast of the account, one that brings the recipients of 24 hours over "
+        "1,000 waits for review.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=202,
+        request=BroadcastSend,
+        no_body_is_empty=True,
+        reply=BroadcastRecord,
+        refusals=(*_CONTENT, ErrorType.INVALID_STATE),
+        handler=send,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_ID}/pause",
+        tag="Broadcasts",
+        summary="Pause a broadcast that is sending",
+        note="After the answer no other message is accepted; those that were accepted are delivered.",
+        access=Access.KEY,
+        scopes=WRITE,
+        reply=BroadcastRecord,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=pause,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_ID}/resume",
+        tag="Broadcasts",
+        summary="Resume a paused broadcast where it was paused",
+        access=Access.KEY,
+        scopes=WRITE,
+        reply=BroadcastRecord,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=resume,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_ID}/cancel",
+        tag="Broadcasts",
+        summary="Cancel a broadcast; what was sent stays sent",
+        access=Access.KEY,
+        scopes=WRITE,
+        reply=BroadcastRecord,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=cancel,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_ID}/test",
+        tag="Broadcasts",
+        summary="Mail a broadcast to up to 5 people of the account's team",
+        note="The subject begins with `[Test]`, the unsubscribe link has no effect, and each message counts as a send.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=202,
+        request=BroadcastTest,
+        reply=BroadcastTestReply,
+        refusals=(
+            *_CONTENT, ErrorType.INVALID_ADDRESS, ErrorType.SUPPRESSED, ErrorType.DAILY_LIMIT_REACHED,
+            ErrorType.MONTHLY_LIMIT_REACHED, ErrorType.PLATFORM_PAUSED,
+        ),
+        handler=test,
+    ),
+    Operation(
+        method="GET",
+        path=f"{_ID}/preview",
+        tag="Broadcasts",
+        summary="Render a broadcast for a contact, and count its recipients",
+        access=Access.KEY,
+        scopes=READ,
+        query=BroadcastPreviewQuery,
+        reply=RenderedBroadcast,
+        refusals=(ErrorType.TEMPLATE_ERROR,),
+        handler=preview,
+    ),
+)  # fmt: skip

@@ -1,0 +1,278 @@
+"""`/v1/contacts`: creating, importing, listing, reading, changing and deleting contacts."""
+
+from uuid import UUID
+
+from msgspec import UNSET
+
+from api.areas.contacts.schemas import (
+    ConfirmationIn,
+    Contact,
+    ContactChange,
+    ContactImportIn,
+    ContactImportReply,
+    ContactPage,
+    ContactsQuery,
+    NewContactIn,
+    RefusedContact,
+)
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.api_keys.key_auth import check_scope
+from engine.areas.contacts import imports, lists_store, rules, search, service, store
+from engine.areas.contacts.types import Consent, ContactFilters, ContactRow, NewContact
+from engine.areas.suppressions.types import Reason
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, invalid, unavailable
+from engine.flows.audience.double_opt_in import ConfirmationRequest, DoubleOptIn
+from engine.flows.sending.accept import Origin
+
+WHAT = service.WHAT
+MAX_CONTACT_BYTES = 256 * 1024  # 16 KiB of fields, each character as an escape
+MAX_IMPORT_BYTES = 20 * 1024 * 1024  # 1,000 rows with 16 KiB of fields
+READ, WRITE = ("contacts:read",), ("contacts:write",)
+
+SEND_REFUSALS = (
+    ErrorType.INVALID_ADDRESS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.SUPPRESSED, ErrorType.DAILY_LIMIT_REACHED,
+    ErrorType.MONTHLY_LIMIT_REACHED, ErrorType.PLATFORM_PAUSED,
+)  # fmt: skip
+
+
+async def create(call: Call) -> Contact:
+    """Create a contact; with `confirm`, mail it a link."""
+    body: NewContactIn = call.body
+    wanted, lists = new_contact(body), list_ids(body.lists)
+    if body.confirm:
+        if body.from_ is None:
+            raise invalid("from", "`from` is missing: give the From of the mail that asks the contact to confirm.")
+        request = ConfirmationRequest(sender=body.from_, stream=body.stream, locale=body.locale)
+        row = await _double_opt_in(call).create(wanted, request, consent=body.consent, lists=lists, actor=call.actor)
+    else:
+        row = await service.create(
+            call.services.pool, call.account_id, wanted, consent=body.consent, lists=lists, actor=call.actor
+        )
+    return contact_of(row)
+
+
+async def ask_again(call: Call) -> Contact:
+    """Mail an unconfirmed contact another link."""
+    body: ConfirmationIn = call.body
+    request = ConfirmationRequest(sender=body.from_, stream=body.stream, locale=body.locale)
+    return contact_of(await _double_opt_in(call).ask_again(_named(call), request))
+
+
+async def import_contacts(call: Call) -> ContactImportReply:
+    """Create and change up to 1,000 contacts."""
+    body: ContactImportIn = call.body
+    result = await imports.import_contacts(
+        call.services.pool,
+        call.account_id,
+        body.contacts,
+        consent=body.consent,
+        list_id=list_id(body.list, "list"),
+        actor=call.actor,
+    )
+    return ContactImportReply(
+        result.created,
+        result.updated,
+        result.unchanged,
+        result.suppressed,
+        result.over_limit,
+        [RefusedContact(row.index, row.error) for row in result.invalid],
+    )
+
+
+async def list_contacts(call: Call) -> ContactPage:
+    """Return a page of the account's contacts."""
+    query: ContactsQuery = call.query
+    wanted = ContactFilters(
+        before=cursor_id(ids.Kind.CONTACT, query.before),
+        list_id=list_id(query.list, "list"),
+        search=None if query.search is None else search.checked_search(query.search),
+    )
+    if wanted.list_id is not None:
+        await lists_store.check_known(call.services.pool, call.account_id, [wanted.list_id])
+    try:
+        page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
+    except TimeoutError:
+        if query.search is None:
+            raise unavailable() from None
+        raise invalid("search", "The search took too long. Use a longer `search`.") from None
+    data = [contact_of(row) for row in page.rows]
+    return ContactPage(data, data[-1].id if page.has_more else None)
+
+
+async def read(call: Call) -> Contact:
+    """Return one contact."""
+    return contact_of(await service.read(call.services.pool, call.account_id, _named(call)))
+
+
+async def change(call: Call) -> Contact:
+    """Change the given values of a contact."""
+    body: ContactChange = call.body
+    row = await service.change(
+        call.services.pool,
+        call.account_id,
+        _named(call),
+        name=UNSET if body.name is UNSET else rules.checked_name(body.name),
+        fields=UNSET if body.fields is UNSET else rules.checked_changes(body.fields),
+        actor=call.actor,
+    )
+    return contact_of(row)
+
+
+async def delete(call: Call) -> None:
+    """Delete a contact."""
+    await service.delete(call.services.pool, call.account_id, _named(call), actor=call.actor)
+
+
+def new_contact(body: NewContactIn) -> NewContact:
+    """Return the checked contact of a request; raise the 422 or 400 for an unusable one."""
+    email, address = rules.checked_email(body.email)
+    return NewContact(
+        email=email,
+        address=address,
+        name=rules.checked_name(body.name),
+        fields=rules.checked_fields(body.fields),
+    )
+
+
+def contact_of(row: ContactRow) -> Contact:
+    """Return a stored contact as the API shows it."""
+    return Contact(
+        id=ids.format_id(ids.Kind.CONTACT, row.id),
+        email=row.email,
+        name=row.name,
+        fields=rules.fields_of(row.fields),
+        consent=Consent(row.consent),
+        consent_at=clock.iso(row.consent_at),
+        consent_by=row.consent_by,
+        confirmed=row.confirmed,
+        lists=[ids.format_id(ids.Kind.LIST, one) for one in row.lists],
+        suppressed=row.suppression_reason is not None,
+        suppression_reason=None if row.suppression_reason is None else Reason(row.suppression_reason),
+        created_at=clock.iso(row.created_at),
+        updated_at=clock.iso(row.updated_at),
+    )
+
+
+def list_ids(texts: list[str]) -> list[UUID]:
+    """Return the ids of lists, each once; raise the 400 for one of another kind."""
+    found = [list_id(text, f"lists[{index}]") for index, text in enumerate(texts)]
+    return list(dict.fromkeys(one for one in found if one is not None))
+
+
+def list_id(text: str | None, field: str) -> UUID | None:
+    """Return the id of a list, None if none is given; raise the 400 for one of another kind."""
+    if text is None:
+        return None
+    try:
+        return ids.parse_id(ids.Kind.LIST, text)
+    except ids.WrongId as error:
+        raise invalid(field, f"`{field}` must be the id of a list: {error}.") from None
+
+
+def _double_opt_in(call: Call) -> DoubleOptIn:
+    """Return the double opt-in of this request; raise the 403 for a key that may not send."""
+    if call.caller is not None:
+        check_scope(call.caller, ("emails:send",))
+    origin = Origin(call.account_id, "api", call.reach)
+    return DoubleOptIn(call.services.pool, call.services.acceptor, call.settings, origin)
+
+
+def _named(call: Call) -> UUID:
+    return path_id(ids.Kind.CONTACT, call.path["id"], WHAT)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/contacts",
+        tag="Contacts",
+        summary="List contacts",
+        access=Access.KEY,
+        scopes=READ,
+        query=ContactsQuery,
+        reply=ContactPage,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=list_contacts,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/contacts",
+        tag="Contacts",
+        summary="Create a contact",
+        note="Contacts are compared by canonical address: case and the notation of an international domain do not "
+        "matter. An existing address is a 409 with the `id` of the contact.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=201,
+        request=NewContactIn,
+        max_body_bytes=MAX_CONTACT_BYTES,
+        reply=Contact,
+        refusals=(
+            ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND, *SEND_REFUSALS,
+        ),
+        handler=create,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/contacts/import",
+        tag="Contacts",
+        summary="Create and change up to 1,000 contacts",
+        note="One transaction. A given name and given fields replace stored ones, lists grow, and `consent` never "
+        "becomes weaker. At the plan's limit, contacts with known addresses are still changed.",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=ContactImportIn,
+        max_body_bytes=MAX_IMPORT_BYTES,
+        reply=ContactImportReply,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=import_contacts,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/contacts/{id}",
+        tag="Contacts",
+        summary="Read a contact",
+        access=Access.KEY,
+        scopes=READ,
+        reply=Contact,
+        handler=read,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/contacts/{id}",
+        tag="Contacts",
+        summary="Change the name or fields of a contact",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=ContactChange,
+        max_body_bytes=MAX_CONTACT_BYTES,
+        reply=Contact,
+        handler=change,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/contacts/{id}/confirmation",
+        tag="Contacts",
+        summary="Mail an unconfirmed contact another link to confirm",
+        note="The former link stops working. At most 5 mails to one contact, a minute apart. Needs `emails:send` too.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=202,
+        request=ConfirmationIn,
+        reply=Contact,
+        refusals=(ErrorType.INVALID_STATE, *SEND_REFUSALS),
+        handler=ask_again,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/contacts/{id}",
+        tag="Contacts",
+        summary="Delete a contact; a suppression of its address stays",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=204,
+        handler=delete,
+    ),
+)  # fmt: skip
