@@ -9,7 +9,19 @@ import sys
 import click
 import structlog
 
-from ops.commands import accounts, contacts, delivery, inbound_mail, logs, mail, reports, service, shards, upkeep
+from ops.commands import (
+    accounts,
+    broadcasts,
+    contacts,
+    delivery,
+    inbound_mail,
+    logs,
+    mail,
+    reports,
+    service,
+    shards,
+    upkeep,
+)
 from ops.commands.failures import FOREIGN, sentence
 from ops.commands.loadtests import GroupWithLoadtests
 
@@ -93,6 +105,8 @@ for command in (
     contacts.contacts,
     contacts.suppressions,
     inbound_mail.inbound,
+    broadcasts.broadcasts,
+    broadcasts.review,
     delivery.explain,
     delivery.trace,
     mail.send,

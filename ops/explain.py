@@ -9,6 +9,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
+from engine.areas.suppressions.types import Reason
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.events import SETTLED, EventType, Status
@@ -251,8 +252,8 @@ def _before_delivery(message: ExplainedMessage, details: _Details, at: datetime)
         if kind == EventType.SUPPRESSED.value and detail.get("phase") == "scheduled_release":
             return (
                 f"At its release it was refused and sent to no recipient: {detail.get('address')} is on the sender's "
-                f"suppression list ({detail.get('reason')}). Send again without that address, or remove it from the "
-                "list if that is wrong."
+                f"suppression list ({detail.get('reason')}). Send again without that address; "
+                f"{_advice_on_listed(detail)}."
             )
     return None
 
@@ -293,7 +294,7 @@ def _recipient(one: ExplainedRecipient, details: _Details) -> str:
     if kind == EventType.SUPPRESSED.value:
         return (
             f"{one.address} was not tried: the address is on the sender's suppression list ({detail.get('reason')}); "
-            "remove it from the list if that is wrong."
+            f"{_advice_on_listed(detail)}."
         )
     meaning = MEANINGS.get(_category(detail), MEANINGS[Category.PROTOCOL])
     verdict = _late(own) if detail.get("late") else _verdict(kind, at, detail, one)
@@ -305,6 +306,16 @@ def _recipient(one: ExplainedRecipient, details: _Details) -> str:
     if detail.get("suppressed") is True:
         parts.append("The address is now on the suppression list and gets no more mail.")
     return " ".join(part for part in parts if part)
+
+
+def _advice_on_listed(detail: dict[str, Any]) -> str:
+    """Return what to do about a recipient on the suppression list."""
+    if detail.get("reason") == Reason.UNSUBSCRIBE.value:
+        return (
+            "this person unsubscribed, and gets mail of the stream `transactional` only. Nothing is wrong; remove the "
+            "address from the list only if that person asks for it"
+        )
+    return "remove it from the list if that is wrong"
 
 
 def _simulated(one: ExplainedRecipient, own: _Details, details: _Details) -> str:

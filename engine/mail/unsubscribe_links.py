@@ -7,14 +7,16 @@ broadcast calls `footed_html` and `footed_text` once for its content, and fills 
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from html import escape
 from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
 
+from engine.base.settings import Settings
 from engine.mail import unsubscribe_token
-from engine.mail.html_tokens import HtmlToken, TokenKind, attributes, tokens
+from engine.mail.html_tokens import RAW_TEXT, HtmlToken, TokenKind, attributes, tokens
 
 NAME: Final = "unsubscribe_url"
 PLACEHOLDER: Final = f"{{{{{NAME}}}}}"
@@ -35,6 +37,7 @@ _placeholder = re.compile(rf"\{{\{{\{{?[ \t]*+{NAME}[ \t]*+\}}\}}\}}?")
 # Elements whose content is never shown; where one isn't closed, what follows isn't shown either.
 _HIDING: Final = frozenset({"math", "object", "select", "svg", "template"})
 _LINKS: Final = frozenset({"a", "area"})
+_MAX_BEFORE_BODY: Final = 500  # tokens: a document's head is shorter
 
 
 class UnsubscribeLink(Struct, frozen=True):
@@ -66,6 +69,13 @@ class UnsubscribeLinks(Struct, frozen=True):
         token = unsubscribe_token.token(self.key, link)
         base = self.public_url.removesuffix("/")
         return UnsubscribeLink(f"{base}/u/{token}", f"mailto:{LOCAL_PREFIX}{token}@{self.mail_host}")
+
+
+def links_of(settings: Settings) -> UnsubscribeLinks | None:
+    """Return the links of the installation, None without WAYBILL_KEY_PEPPER."""
+    if settings.key_pepper is None:
+        return None
+    return UnsubscribeLinks(unsubscribe_token.key_of(settings.key_pepper), settings.public_url, settings.mail_host)
 
 
 def with_link(html: str | None, text: str | None, link: UnsubscribeLink) -> tuple[str | None, str | None]:
@@ -124,38 +134,47 @@ def language_of(html: str) -> str:
     return DEFAULT_LANGUAGE
 
 
-_MAX_BEFORE_BODY: Final = 500  # tokens: a document's head is shorter
-
-
 def _scan(html: str) -> tuple[bool, int]:
-    """Return whether readers see a placeholder, and the offset at which a footer is seen. Linear."""
+    """Return whether readers see a placeholder, and the offset at which they see a footer. Linear."""
     places = [found.start() for found in _placeholder.finditer(html)]
-    visible = False
+    visible, end = False, 0
     before_body: int | None = None
-    end, hidden_from, depth, opened = 0, 0, 0, 0
-    for token in tokens(html):
-        if token.kind is TokenKind.START and token.name == "plaintext":
-            break  # all that follows is text
-        if token.name in _HIDING:
-            if token.kind is TokenKind.END:
-                depth = max(0, depth - 1)
-            elif html[token.end - 2] != "/":
-                hidden_from = hidden_from if depth else token.start
-                depth += 1
-        if depth:
-            continue
-        if token.kind is TokenKind.RAW:
-            if token.end == len(html):  # not closed
-                return visible, before_body if before_body is not None else opened
-        elif token.kind is TokenKind.END and token.name == "body":
+    for token in _shown(html):
+        end = token.end
+        if token.kind is TokenKind.END and token.name == "body":
             before_body = token.start
         elif not visible and _shows(token):
             visible = _holds(places, token)
-        opened = token.start
-        end = token.end
-    if before_body is not None:
-        return visible, before_body
-    return visible, hidden_from if depth else end
+    return visible, end if before_body is None else before_body
+
+
+def _shown(html: str) -> Iterator[HtmlToken]:
+    """Yield the tokens outside hidden elements, up to the begin of an element that hides the rest of the document."""
+    depth = 0
+    raw: HtmlToken | None = None  # the start tag of an element with raw text
+    for token in tokens(html):
+        if token.kind is TokenKind.START and token.name == "plaintext":
+            return
+        if token.name in _HIDING:
+            depth = _depth_after(html, token, depth)
+        if depth:
+            continue
+        if token.kind is TokenKind.START and token.name in RAW_TEXT:
+            raw = token
+            continue
+        if token.kind is TokenKind.RAW and token.end == len(html):  # not closed
+            return
+        if raw is not None:
+            yield raw
+            raw = None
+        yield token
+
+
+def _depth_after(html: str, token: HtmlToken, depth: int) -> int:
+    """Return how many hidden elements are open after a tag of one."""
+    if token.kind is TokenKind.END:
+        return max(0, depth - 1)
+    return depth if html[token.end - 2] == "/" else depth + 1
 
 
 def _shows(token: HtmlToken) -> bool:

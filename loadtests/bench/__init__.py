@@ -9,6 +9,7 @@ from loadtests.bench.readers import run as run_readers
 from loadtests.bench.relay import run as run_relay
 from loadtests.bench.reports import run as run_reports
 from loadtests.bench.tails import run as run_tails
+from loadtests.bench.unsubscribe import run as run_unsubscribe
 from loadtests.bench.webhooks import run as run_webhooks
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "run_relay",
     "run_reports",
     "run_tails",
+    "run_unsubscribe",
     "run_webhooks",
 ]

@@ -44,6 +44,9 @@ from ops.commands.base import as_json
 @click.option(
     "--reports", type=click.FloatRange(1, 5_000), help="Measure sends while this many late bounces a second come in."
 )
+@click.option(
+    "--unsubscribe", type=click.FloatRange(1, 5_000), help="Measure this many posts a second to unsubscribe links."
+)
 @click.option("--lock-step", is_flag=True, help="With --relay: wait for each reply instead of pipelining.")
 @click.option(
     "--each", type=click.IntRange(min=0), default=0, help="With --relay and --mx: messages per session; 0: no limit."
@@ -75,6 +78,7 @@ def bench(
     mailbox: int | None,
     contacts: int | None,
     reports: float | None,
+    unsubscribe: float | None,
     idle: int,
     lock_step: bool,
     each: int,
@@ -92,6 +96,7 @@ def bench(
         run_relay,
         run_reports,
         run_tails,
+        run_unsubscribe,
         run_webhooks,
     )
 
@@ -103,6 +108,8 @@ def bench(
         raise click.exceptions.Exit(run_contacts(contacts=contacts, as_json=options["as_json"]))
     if reports is not None:
         raise click.exceptions.Exit(run_reports(rate=reports, runs=options["runs"], as_json=options["as_json"]))
+    if unsubscribe is not None:
+        raise click.exceptions.Exit(run_unsubscribe(rate=unsubscribe, as_json=options["as_json"]))
     if people:
         raise click.exceptions.Exit(run_people(requests=options["messages"] // 10, as_json=options["as_json"]))
     if readers:

@@ -16,6 +16,15 @@ OWNERS = {
     "analytics": {"dmarc_reports", "dmarc_rows", "received_tls_reports", "received_tls_rows", "delivery_groups"},
     "api_keys": {"api_keys"},
     "audit": {"events"},
+    "broadcasts": {
+        "broadcasts",
+        "broadcast_work",
+        "broadcast_recipients",
+        "broadcast_progress",
+        "broadcast_outcomes",
+        "broadcast_watches",
+        "broadcast_reviews",
+    },
     "contacts": {
         "contacts",
         "contact_totals",
@@ -55,6 +64,7 @@ OWNERS = {
     "team": {"members", "invites"},
     "templates": {"templates", "template_versions"},
     "tokens": {"single_use_tokens"},
+    "unsubscribes": {"unsubscribe_links", "topic_opt_outs"},
     "webhooks": {"webhooks", "webhook_queue", "webhook_attempts"},
 }
 

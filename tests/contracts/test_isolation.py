@@ -38,6 +38,8 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/v1/domains/{id}/cloudflare"): {"token": "x" * 40},
     ("PATCH", "/v1/domains/{id}"): {"returnPathLabel": "mine"},
     ("PUT", "/v1/inbound/mta-sts/{domain}"): {"mode": "testing"},
+    ("PATCH", "/v1/broadcasts/{id}"): {"name": "Mine now"},
+    ("POST", "/v1/broadcasts/{id}/test"): {"to": ["ann@people.test"]},
     ("PATCH", "/v1/contacts/{id}"): {"name": "Mine now"},
     ("POST", "/v1/contacts/{id}/confirmation"): {"from": "a@x.test"},
     ("PATCH", "/v1/emails/{id}/schedule"): {"scheduledAt": "2026-11-20T08:00:00Z"},

@@ -13,6 +13,7 @@ from engine.areas.domains.service import add_domain
 from engine.base.settings import Settings
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
+from tests.harness.broadcasts import with_stream
 from tests.harness.people import TestPerson, make_person
 
 CLIENTS = 8
@@ -86,7 +87,16 @@ class Listed(Struct):
     each: int = 3  # rows that a client adds
 
 
+async def next_broadcast(client: Client, number: int) -> Answer:
+    """Create a draft to a list of its own."""
+    await with_stream(client.pool, client.account)
+    made = (await client.post("/v1/lists", {"name": f"List for broadcast {number}"})).json["id"]
+    body = {"name": f"News {number}", "from": client.account.sender, "list": made}
+    return await client.post("/v1/broadcasts", body)
+
+
 LISTS = {
+    "/v1/broadcasts": Listed(next_broadcast),
     "/v1/contacts": Listed(adding("/v1/contacts", email="n{n}@people.test", consent="customer")),
     "/v1/domains": Listed(adding("/v1/domains", name="n{n}.example.com"), each=1),  # keys take 0.1 s of CPU
     "/v1/lists": Listed(adding("/v1/lists", name="List {n}")),

@@ -17,8 +17,10 @@ from engine.flows.receiving.receive import Receiver
 from engine.flows.receiving.types import ReceiveOutcome
 from tests.harness.accounts import TestAccount, add_domain
 from tests.harness.api import Answer, Api
+from tests.harness.broadcasts import with_stream
 from tests.harness.people import TestPerson, make_person, signed_in
 from tests.harness.received_mail import ClaimedAddress, mail, messages_of, receive
+from tests.harness.unsubscribing import store_link
 
 Ids = dict[str, str]
 
@@ -73,6 +75,7 @@ async def furnish(api: Api, pool: asyncpg.Pool, account: TestAccount, above: Est
     await _audience(api, pool, estate)
     await _policy(api, pool, estate)
     await _receive(pool, estate)
+    await _opt_out(api, pool, estate)
     await _behind_the_doors(pool, estate, people=above is None)
     return estate
 
@@ -97,6 +100,7 @@ async def _mail(api: Api, estate: Estate) -> None:
     blocked = f"never-{mark}@people.test"
     _ok(await api.post("/v1/suppressions", account.token, {"address": blocked}))
     estate.things["suppression"] = blocked
+    _ok(await api.post("/v1/emails", account.token, {**sent, "listUnsubscribe": "auto", "idempotencyKey": f"{mark}2"}))
 
 
 async def _tools(api: Api, estate: Estate) -> None:
@@ -118,6 +122,25 @@ async def _tools(api: Api, estate: Estate) -> None:
     estate.things["inbound_mailbox"] = mailbox["address"]
 
 
+async def _broadcast(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
+    """Create a broadcast to the list that has begun to send."""
+    account, mark = estate.account, ids.encode(estate.account.id)
+    await with_stream(pool, account)
+    body = {"name": mark, "from": account.sender, "list": estate.things["list"], "text": mark}
+    estate.things["broadcast"] = _ok(await api.post("/v1/broadcasts", account.token, body))["id"]
+    broadcast = ids.parse_id(ids.Kind.BROADCAST, estate.things["broadcast"])
+    contact = ids.parse_id(ids.Kind.CONTACT, estate.things["contact"])
+    for statement, arguments in (
+        ("INSERT INTO broadcast_work VALUES ($1, $2, now() + interval '1 day', $3)", (broadcast, account.id, mark)),
+        ("INSERT INTO broadcast_recipients VALUES ($1, $2, $3)", (broadcast, contact, f"contact-{mark}@people.test")),
+        ("INSERT INTO broadcast_progress (broadcast_id, recipients) VALUES ($1, 1)", (broadcast,)),
+        ("INSERT INTO broadcast_outcomes (broadcast_id) VALUES ($1)", (broadcast,)),
+        ("INSERT INTO broadcast_watches VALUES ($1, 0, now(), now() + interval '1 day')", (account.id,)),
+        ("INSERT INTO broadcast_reviews VALUES ($1, now())", (account.id,)),
+    ):
+        await pool.execute(statement, *arguments)
+
+
 async def _audience(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
     """Create a contact on a list, with a confirmation under way, and a segment."""
     account, mark = estate.account, ids.encode(estate.account.id)
@@ -128,6 +151,7 @@ async def _audience(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
     filter_ = {"property": "list", "value": made["id"]}
     segment = _ok(await api.post("/v1/segments", account.token, {"name": f"Members {mark}", "filter": filter_}))
     estate.things["segment"] = segment["id"]
+    await _broadcast(api, pool, estate)
     await pool.execute(
         "INSERT INTO contact_confirmations (id, account_id, contact_id, sender, mailed_at, expires_at)"
         " VALUES ($1, $2, $3, $4, now(), now() + interval '1 day')",
@@ -163,6 +187,13 @@ async def _receive(pool: asyncpg.Pool, estate: Estate) -> None:
         "INSERT INTO inbound_forwards (message_id, account_id, forward_to, due_at)"
         " VALUES ($1, $2, 'ann@people.test', now())", row["id"], estate.account.id,
     )  # fmt: skip
+
+
+async def _opt_out(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
+    """Let a person opt out of a topic, through the page."""
+    token = await store_link(pool, estate.account, estate.things["recipient"], topic=ids.uuid7())
+    answer = await api.request("POST", f"/u/{token}?choice=topic")
+    assert answer.status == 200, answer.body
 
 
 async def _people(api: Api, estate: Estate) -> None:

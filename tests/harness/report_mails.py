@@ -26,7 +26,7 @@ def mail(
         remote_ip="192.0.2.1",
         received_at=at or clock.now(),
         raw=raw,
-        digest=store.digest(raw),
+        digest=store.digest(raw, purpose),
     )
 
 

@@ -94,6 +94,8 @@ def test_suppressed_complained_and_many_recipients_are_told() -> None:
         {"recipient": ANN, "address": ANN, "reason": "bounce", "phase": "delivery"},
     )
     assert "on the sender's suppression list (bounce)" in story("rejected", refused)
+    unsubscribed = story("rejected", ("suppressed", refused[1] | {"reason": "unsubscribe"}))
+    assert "this person unsubscribed, and gets mail of the stream `transactional` only" in unsubscribed
     assert "reported it as spam" in story("complained")
     assert "2 more recipients" in story("queued", recipients=5)
     assert "canceled before that time" in story("canceled")

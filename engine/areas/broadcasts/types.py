@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.base import ids
 
@@ -121,7 +121,7 @@ class BroadcastSummary(Struct, frozen=True):
     updated_at: datetime
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "status", BroadcastStatus(self.status))
+        structs.force_setattr(self, "status", BroadcastStatus(self.status))
 
     @property
     def public_id(self) -> str:

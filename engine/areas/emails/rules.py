@@ -29,11 +29,13 @@ from engine.areas.emails.types import (
 )
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.extra_rows import ExtraRow
 from engine.mail import attachments as files
 from engine.mail.address import BadAddress, Mailbox, canonical, check_sender, parse_mailbox
 from engine.mail.compose import BadDraft, Composed, Draft, compose
 from engine.mail.feedback_headers import feedback_field
 from engine.mail.parts import MailAttachment
+from engine.mail.unsubscribe_links import UnsubscribeLink, with_link
 
 Value = TypeVar("Value")
 
@@ -43,6 +45,7 @@ MAX_METADATA = 50
 MAX_VARIABLES = 500
 AT_ONCE = timedelta(seconds=60)  # a message scheduled less than this ahead is sent immediately
 DEFAULT_STREAM = "transactional"
+AUTO_UNSUBSCRIBE = "auto"  # `listUnsubscribe`: the service's own page and address
 OWNED_HEADERS = frozenset({
     "from", "to", "cc", "bcc", "subject", "date", "message-id", "sender", "return-path", "received",
     "dkim-signature", "mime-version", "authentication-results",
@@ -84,16 +87,25 @@ def prepare(
     resent_from: UUID | None = None,
     answers: UUID | None = None,
     copy: tuple[UUID, UUID] | None = None,
+    unsubscribe: UnsubscribeLink | None = None,
+    extras: tuple[ExtraRow, ...] = (),
 ) -> Prepared:
     """Check the request and compose its message; raise the Refusal of the first check that fails.
 
     `content` and `timing` come from `content_of` (or a template) and `timing_of`, after `check_shape`. The Date header
     of a scheduled message is the time at which it is sent. `cfbl`: the fields of `feedback_headers.cfbl_fields`, or "".
+    `unsubscribe`: a link to put into header and bodies in place of `listUnsubscribe`.
     """
     recipients = recipients_of(request)
     headers = checked_headers(request)
     reply_to, reply_to_text = _reply_to(request, headers.pop("reply-to", None))
-    unsubscribe, one_click = _unsubscribe(request, headers.pop("list-unsubscribe", None))
+    given = headers.pop("list-unsubscribe", None)
+    if unsubscribe is None:
+        list_unsubscribe, one_click = _unsubscribe(request, given)
+    else:
+        list_unsubscribe, one_click = unsubscribe.header, unsubscribe.one_click
+        html, text = with_link(content.html, content.text, unsubscribe)
+        content = structs.replace(content, html=html, text=text)
     attachments = _attachments(request.attachments or ())
     _forbid_nul(request, content)
     public_id = ids.format_id(ids.Kind.MESSAGE, message_id)
@@ -109,7 +121,7 @@ def prepare(
             text=content.text,
             html=content.html,
             headers=tuple(headers.values()),
-            list_unsubscribe=unsubscribe,
+            list_unsubscribe=list_unsubscribe,
             one_click=one_click,
             feedback=_feedback(request, sender, content, headers, account_id, feedback_key) + _cfbl(headers, cfbl),
             attachments=tuple(attachments),
@@ -144,6 +156,7 @@ def prepare(
         resent_from=resent_from,
         answers=answers,
         copy=copy,
+        extras=extras,
     )
 
 
@@ -267,6 +280,24 @@ def recipients_of(request: SendRequest) -> list[PreparedRecipient]:
                 if len(found) > MAX_RECIPIENTS:
                     raise _too_many(kind)
     return list(found.values())
+
+
+def sole_recipient(request: SendRequest) -> PreparedRecipient:
+    """Return the recipient of a message with `listUnsubscribe` `auto`; raise the 400 if it can't have such a link."""
+    if stream_of(request) == DEFAULT_STREAM:
+        raise invalid(
+            "listUnsubscribe",
+            f"`listUnsubscribe` can't be `auto` on the stream {DEFAULT_STREAM!r}, whose mail people can't unsubscribe "
+            "from. Send on another stream or remove it.",
+        )
+    recipients = recipients_of(request)
+    if len(recipients) > 1:
+        raise invalid(
+            "listUnsubscribe",
+            f"`listUnsubscribe` can't be `auto` for {len(recipients)} recipients, because each link belongs to one "
+            "person. Send each of them a message of their own.",
+        )
+    return recipients[0]
 
 
 def _too_many(field: str) -> Refusal:
@@ -442,7 +473,7 @@ def _unsubscribe(request: SendRequest, header: tuple[str, str] | None) -> tuple[
         if not _UNSUBSCRIBE.fullmatch(link):
             raise invalid(
                 "listUnsubscribe",
-                "`listUnsubscribe` must be an https URL, a mailto link, or both, separated by a comma.",
+                "`listUnsubscribe` must be `auto`, or an https URL, a mailto link, or both, separated by a comma.",
             )
     return ", ".join(f"<{link}>" for link in links), any(link.startswith("https:") for link in links)
 

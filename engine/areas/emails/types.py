@@ -58,7 +58,14 @@ class SendRequest(
     html: Annotated[str, Meta(max_length=5_000_000)] | None = None
     reply_to: Annotated[str, Meta(max_length=320)] | None = None
     headers: dict[HeaderName, HeaderValue] | None = None
-    list_unsubscribe: Annotated[str, Meta(max_length=1000)] | None = None
+    list_unsubscribe: Annotated[
+        Annotated[str, Meta(max_length=1000)] | None,
+        Meta(
+            description="An https URL, a mailto link, or both, separated by a comma. `auto`: a page and an address of "
+            "this service, for one recipient, not on the stream `transactional`; `{{unsubscribe_url}}` in `html` and "
+            "`text` places the link, else each gets a footer"
+        ),
+    ] = None
     stream: Annotated[Slug | None, Meta(description="Default: transactional")] = None
     template: Annotated[
         Slug | None,

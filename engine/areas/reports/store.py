@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.areas.reports.types import DueReport, ReportMail, ReportResult, ReportRow
+from engine.areas.reports.types import DueReport, ReportMail, ReportPurpose, ReportResult, ReportRow
 from engine.base import clock, ids
 from engine.store.queries import Conn, Queries, Source
 from engine.store.row_sets import Column, RowSet
@@ -52,7 +52,7 @@ REPORT = RowSet(
     _of_mail("received_at", "timestamptz"),
     Column("size_bytes", "integer", value=lambda one: len(one.mail.raw)),
     _of_mail("digest", "bytea"),
-    Column("raw", "bytea", value=lambda one: one.mail.raw if len(one.mail.raw) <= MAX_RAW_BYTES else None),
+    Column("raw", "bytea", value=lambda one: _kept_bytes(one.mail)),
     Column("due_at", "timestamptz", value=lambda one: one.mail.received_at),
 )
 
@@ -92,11 +92,21 @@ async def add(source: Source, mails: Sequence[ReportMail]) -> None:
         await _ADD.run(source, REPORT.of(rows))
 
 
-def digest(raw: bytes) -> bytes:
+def _kept_bytes(mail: ReportMail) -> bytes | None:
+    """Return the bytes to store: none of mail that unsubscribes, whose address says all, and none above the limit."""
+    if mail.purpose is ReportPurpose.UNSUBSCRIBE or len(mail.raw) > MAX_RAW_BYTES:
+        return None
+    return mail.raw
+
+
+def digest(raw: bytes, purpose: ReportPurpose) -> bytes:
     """Return the SHA-256 of a mail's body, or of the whole mail if it has no body.
 
-    Header fields are left out because each path adds its own, such as Received.
+    Header fields are left out because each path adds its own, such as Received. Mail that unsubscribes mostly has no
+    text, so all of it counts: a person who came back may unsubscribe once more.
     """
+    if purpose is ReportPurpose.UNSUBSCRIBE:
+        return sha256(raw).digest()
     for separator in (b"\r\n\r\n", b"\n\n"):
         at = raw.find(separator)
         if at >= 0 and raw[at:].strip():

@@ -19,7 +19,7 @@ from engine.areas.templates.types import (
 )
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.mail import template
+from engine.mail import template, unsubscribe_links
 from engine.mail.template import BadTemplate, CompiledTemplate, Program, TooLong
 
 RESERVED = frozenset({"preview"})  # taken by the path `/v1/templates/preview`
@@ -206,7 +206,7 @@ def _notices(content: TemplateContent, compiled: CompiledTemplate) -> Iterator[N
     used = compiled.names
     declared = {one.name for one in content.variables}
     for name in used:
-        if name not in declared:
+        if name not in declared and name != unsubscribe_links.NAME:
             yield Notice(
                 "undeclared_variable", f"{name!r} is used but not declared; without a value it is empty.", name
             )

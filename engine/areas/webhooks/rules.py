@@ -24,6 +24,7 @@ MAX_ANSWER_BYTES = 4_096
 EVENT_TYPES = frozenset(EventType) | {
     AccountEvent.INBOUND_RECEIVED, AccountEvent.ALERT_FIRED, AccountEvent.DOMAIN_VERIFIED,
     AccountEvent.DOMAIN_FAILED, AccountEvent.SUPPRESSION_ADDED, AccountEvent.WEBHOOK_TEST,
+    AccountEvent.CONTACT_UNSUBSCRIBED,
 }  # fmt: skip
 RECEIVED = f'{{"type":"{AccountEvent.INBOUND_RECEIVED}",'  # how the payloads of received messages begin
 SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, not a secret

@@ -51,7 +51,8 @@ class Unsubscriber:
         return await self._group.submit(use)
 
     async def _flush(self, batch: Sequence[LinkUse]) -> list[LinkState | Exception | None]:
-        states = await apply(self._pool, batch)
+        async with self._pool.acquire() as connection, connection.transaction():
+            states = await apply(connection, batch)
         return [None if (state := states.get(one.link)) is None else rules.after(state, one.choice) for one in batch]
 
 
@@ -60,17 +61,15 @@ async def read_states(source: Source, links: Sequence[UUID]) -> dict[UUID, LinkS
     return {state.id: state for state in await _STATES.fetch(source, links)}
 
 
-async def apply(pool: asyncpg.Pool, uses: Sequence[LinkUse]) -> dict[UUID, LinkState]:
-    """Apply uses of links in one transaction; return the states of the stored links before it.
+async def apply(connection: Conn, uses: Sequence[LinkUse]) -> dict[UUID, LinkState]:
+    """Apply uses of links in the caller's transaction; return the states of the stored links before it.
 
     A use that changes nothing takes no lock.
     """
-    async with pool.acquire() as connection:
-        states = await read_states(connection, list({use.link for use in uses}))
-        effective = [use for use in uses if use.link in states and rules.changes(states[use.link], use.choice)]
-        if effective:
-            async with connection.transaction():
-                await _change(connection, effective, states)
+    states = await read_states(connection, list({use.link for use in uses}))
+    effective = [use for use in uses if use.link in states and rules.changes(states[use.link], use.choice)]
+    if effective:
+        await _change(connection, effective, states)
     return states
 
 

@@ -59,13 +59,15 @@ def report_mails(envelope: ReceivedEnvelope, raw: bytes) -> list[ReportMail]:
     addresses = report_addresses(envelope.recipients)
     if not addresses:
         return []
-    at, digest, sender = clock.now(), store.digest(raw), storable(envelope.sender)
+    at, sender = clock.now(), storable(envelope.sender)
+    purposes = [ReportPurpose(one.purpose.value) for one in addresses]
+    digests = {purpose: store.digest(raw, purpose) for purpose in set(purposes)}
     return [
         ReportMail(
-            purpose=ReportPurpose(one.purpose.value), local=one.local, host=one.host, sender=sender,
-            remote_ip=envelope.remote_ip, received_at=at, raw=raw, digest=digest,
+            purpose=purpose, local=one.local, host=one.host, sender=sender, remote_ip=envelope.remote_ip,
+            received_at=at, raw=raw, digest=digests[purpose],
         )
-        for one in addresses
+        for one, purpose in zip(addresses, purposes, strict=True)
     ]  # fmt: skip
 
 

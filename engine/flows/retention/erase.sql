@@ -73,6 +73,15 @@ DELETE FROM events WHERE account_id = $1 AND seq IN (SELECT seq FROM events WHER
 DELETE FROM suppressions WHERE account_id = $1
   AND address IN (SELECT address FROM suppressions WHERE account_id = $1 LIMIT $2);
 
+-- name: erase_links
+-- Delete the next $2 unsubscribe links of account $1.
+DELETE FROM unsubscribe_links WHERE id IN (SELECT id FROM unsubscribe_links WHERE account_id = $1 LIMIT $2);
+
+-- name: erase_topic_opt_outs
+-- Delete the next $2 opt-outs of topics of account $1.
+DELETE FROM topic_opt_outs WHERE account_id = $1 AND (list_id, address) IN (
+    SELECT list_id, address FROM topic_opt_outs WHERE account_id = $1 LIMIT $2);
+
 -- name: erase_idempotency
 -- Delete the next $2 idempotency keys of account $1.
 DELETE FROM idempotency WHERE account_id = $1 AND key IN (SELECT key FROM idempotency WHERE account_id = $1 LIMIT $2);
@@ -119,6 +128,11 @@ DELETE FROM contact_list_members WHERE (list_id, contact_id) IN (
 -- Delete the next $2 contacts of account $1.
 DELETE FROM contacts WHERE id IN (SELECT id FROM contacts WHERE account_id = $1 LIMIT $2);
 
+-- name: erase_broadcasts
+-- Delete the next $2 recipients of broadcasts of account $1.
+DELETE FROM broadcast_recipients WHERE ctid = ANY (ARRAY(
+    SELECT r.ctid FROM broadcasts b JOIN broadcast_recipients r ON r.broadcast_id = b.id WHERE b.account_id = $1 LIMIT $2));
+
 -- name: leavers
 -- Lock and return the people on account $1 who are on no other account, with their addresses.
 SELECT u.id, u.email FROM members m JOIN users u ON u.id = m.user_id
@@ -150,6 +164,14 @@ DELETE FROM users WHERE id = ANY ($2::uuid[]);
 -- name: erase_rest
 -- Delete the rows of account $1, public id $2, in tables where it has few.
 WITH template AS (DELETE FROM templates WHERE account_id = $1),
+     broadcast_progress AS (
+         DELETE FROM broadcast_progress WHERE broadcast_id IN (SELECT id FROM broadcasts WHERE account_id = $1)),
+     broadcast_outcomes AS (
+         DELETE FROM broadcast_outcomes WHERE broadcast_id IN (SELECT id FROM broadcasts WHERE account_id = $1)),
+     broadcast_work AS (DELETE FROM broadcast_work WHERE account_id = $1),
+     broadcast_watch AS (DELETE FROM broadcast_watches WHERE account_id = $1),
+     broadcast_review AS (DELETE FROM broadcast_reviews WHERE account_id = $1),
+     broadcast AS (DELETE FROM broadcasts WHERE account_id = $1),
      contact_list AS (DELETE FROM contact_lists WHERE account_id = $1),
      segment AS (DELETE FROM contact_segments WHERE account_id = $1),
      contact_total AS (DELETE FROM contact_totals WHERE account_id = $1),
@@ -191,6 +213,8 @@ DELETE FROM account_records WHERE account_id = $1;
 SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1 FROM events WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM schedules WHERE account_id = $1) OR EXISTS (SELECT 1 FROM idempotency WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM suppressions WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM unsubscribe_links WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM topic_opt_outs WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM webhooks w JOIN webhook_queue q ON q.webhook_id = w.id WHERE w.account_id = $1)
     OR EXISTS (SELECT 1 FROM webhooks w JOIN webhook_attempts a ON a.webhook_id = w.id WHERE w.account_id = $1)
     OR EXISTS (SELECT 1 FROM inbound_messages WHERE account_id = $1)

@@ -35,10 +35,11 @@ from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.delivery.splits import Splits
-from engine.flows.sending import accepted_rows
+from engine.flows.sending import accepted_rows, auto_unsubscribe
 from engine.flows.sending.accept_store import BatchResult, OutcomeUnknown, Storer, goes_now, is_stored, replays_of
 from engine.flows.sending.admission import Decision, Pending, replayed
 from engine.ledger.quota_usage import Ceiling
+from engine.mail import unsubscribe_links
 from engine.mail.address import Mailbox
 from engine.mail.feedback_headers import cfbl_fields
 from engine.mail.return_path import key_of
@@ -82,6 +83,7 @@ class Acceptor:
         self._on_flush = on_flush
         self._feedback_key = None if settings.key_pepper is None else derived(settings.key_pepper, "feedback id")
         self._path_key = None if settings.key_pepper is None else key_of(settings.key_pepper)
+        self._links = unsubscribe_links.links_of(settings)
         self._ceiling = Ceiling(settings.platform_daily_ceiling)
         self._storer = Storer(
             self._ceiling,
@@ -216,7 +218,7 @@ class Acceptor:
         size_bytes = rules.composing_bytes(request)
         if content.template is not None:
             size_bytes += len(content.text or "") + len(content.html or "")
-        facts = self._facts(origin, host, at)
+        facts = self._facts(origin, host, at) | auto_unsubscribe.facts(request, origin.account_id, self._links)
         return await _run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, **facts))
 
     async def _prepare_submitted(self, submitted: Submitted, origin: Origin) -> Prepared:
@@ -279,7 +281,10 @@ class Acceptor:
         if version is None:
             raise template_rules.unknown(request.template, request.template_version)
         template_rules.check_sendable(version)
-        rendered = template_rules.render(version, request.variables or {}, subject=request.subject)
+        values = request.variables or {}
+        if request.list_unsubscribe == rules.AUTO_UNSUBSCRIBE:
+            values = {**values, unsubscribe_links.NAME: unsubscribe_links.PLACEHOLDER}
+        rendered = template_rules.render(version, values, subject=request.subject)
         return Content(rendered.subject, rendered.text, rendered.html, version.slug, version.version)
 
     def _facts(self, origin: Origin, host: str | None, at: datetime, message_id: UUID | None = None) -> dict[str, Any]:

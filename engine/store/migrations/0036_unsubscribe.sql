@@ -29,3 +29,10 @@ ALTER TABLE suppressions ADD COLUMN unsubscribe_link uuid;
 ALTER TABLE report_mails DROP CONSTRAINT report_mails_purpose_check;
 ALTER TABLE report_mails ADD CONSTRAINT report_mails_purpose_check
     CHECK (purpose IN ('bounce', 'feedback', 'dmarc', 'tls', 'unsubscribe'));
+
+-- Webhook endpoints also hear of people who unsubscribe.
+CREATE OR REPLACE FUNCTION webhook_wants(event_types text[], type text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (position('.' IN type) = 0
+        OR type IN ('alert.fired', 'contact.unsubscribed', 'domain.verified', 'domain.failed', 'suppression.added'))
+   AND (cardinality(event_types) = 0 OR type = ANY (event_types));

@@ -1,0 +1,168 @@
+"""Broadcasts of any account, for the operator: which run, why one waits, and reviews. `ops broadcasts`, `ops review`."""
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.broadcasts import service, store
+from engine.areas.broadcasts.rules import WHAT
+from engine.areas.broadcasts.types import Broadcast, BroadcastStatus, BroadcastSummary, PauseReason, WaitReason
+from engine.base import clock, ids
+from engine.base.errors import not_found
+from engine.base.text import checked_line
+from engine.flows.audience import broadcast_audience
+from engine.store.queries import Queries
+from ops.stored_messages import find_account
+
+MAX_NOTE: Final = 500
+MAX_SHOWN: Final = 4_000  # characters of the content
+
+_SQL = Queries.beside(__file__, "broadcasts.sql")
+
+_PAUSED: Final = {
+    PauseReason.USER: "paused by the account",
+    PauseReason.DAILY_LIMIT: "the account's daily limit is used up",
+    PauseReason.MONTHLY_LIMIT: "the account's monthly limit is used up",
+    PauseReason.SUSPENDED: "the account is suspended",
+    PauseReason.DOMAIN: "its domain is not verified",
+    PauseReason.STREAM: "its stream was deleted",
+}
+_WAITS: Final = {
+    WaitReason.PLATFORM_PAUSED: "the platform's daily ceiling is reached",
+    WaitReason.PACE: "its `perMinute` bounds it",
+}
+
+
+class RunningBroadcast(Struct, frozen=True):
+    """A broadcast that has not ended, with its progress and its next turn."""
+
+    id: UUID
+    account_id: UUID
+    account: str
+    name: str
+    status: str
+    paused_because: str | None
+    waits_for: str | None
+    scheduled_at: datetime | None
+    resumes_at: datetime | None
+    recipients: int
+    accepted: int
+    skipped: int
+    due_at: datetime | None
+    worker: str | None
+
+
+_RUNNING = _SQL.rows("broadcasts_in_progress", RunningBroadcast)
+_FACTS = _SQL.command("review_facts")
+_CONSENTS = _SQL.command("consents_of_list")
+
+
+async def in_progress(pool: asyncpg.Pool, *, account: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the broadcasts of one account, or of all (`account` None), that have not ended, and why they wait."""
+    owner = None if account is None else await find_account(pool, account)
+    now = clock.now()
+    return [
+        {
+            "id": ids.format_id(ids.Kind.BROADCAST, row.id),
+            "accountId": ids.format_id(ids.Kind.ACCOUNT, row.account_id),
+            "account": row.account,
+            "name": row.name,
+            "status": row.status,
+            "why": why(row, now),
+            "recipients": row.recipients,
+            "accepted": row.accepted,
+            "skipped": row.skipped,
+            "nextLookAt": _time(row.due_at),
+        }
+        for row in await _RUNNING.fetch(pool, owner, limit)
+    ]
+
+
+def why(row: RunningBroadcast, now: datetime) -> str:
+    """Return in words why a broadcast does not accept messages now, or that it does."""
+    if row.status == BroadcastStatus.IN_REVIEW:
+        return "waits for `ops review`"
+    if row.status == BroadcastStatus.SCHEDULED:
+        return f"waits for its time, {_time(row.scheduled_at)}"
+    if row.status == BroadcastStatus.PAUSED:
+        until = "" if row.resumes_at is None else f", until about {_time(row.resumes_at)}"
+        return _PAUSED[PauseReason(row.paused_because or PauseReason.USER)] + until
+    if row.waits_for is not None:
+        return _WAITS[WaitReason(row.waits_for)]
+    if row.due_at is not None and row.worker is None and (now - row.due_at).total_seconds() > 5:
+        return "no worker has taken it; is a worker running?"
+    return "is sending"
+
+
+async def reviews(pool: asyncpg.Pool) -> list[dict[str, Any]]:
+    """Return the broadcasts that wait for review, the oldest first."""
+    return [await _review(pool, row) for row in await store.REVIEWS.fetch(pool)]
+
+
+async def review_of(pool: asyncpg.Pool, broadcast: str) -> dict[str, Any]:
+    """Return a broadcast with its content, the figures of its account, and the consents of its recipients."""
+    found = await store.FIND.first(pool, _id(broadcast))
+    if found is None:
+        raise not_found(WHAT)
+    row = await service.read(pool, found.account_id, found.id)
+    facts = (await _FACTS.records(pool, row.id))[0]
+    consents = [] if row.list_id is None else await _CONSENTS.records(pool, row.list_id)
+    return await _review(pool, row) | {
+        "plan": facts["plan"],
+        "accountSince": clock.iso(facts["account_since"]),
+        "delivered30Days": int(facts["delivered"]),
+        "bounced30Days": int(facts["bounced"]),
+        "complained30Days": int(facts["complained"]),
+        "consents": {one["consent"]: one["contacts"] for one in consents},
+        "text": _shown(row),
+    }
+
+
+async def approve(pool: asyncpg.Pool, broadcast: str) -> dict[str, Any]:
+    """Let a broadcast that waits for review go out."""
+    return await _review(pool, await service.approve(pool, _id(broadcast), clock.now()))
+
+
+async def reject(pool: asyncpg.Pool, broadcast: str, note: str) -> dict[str, Any]:
+    """Cancel a broadcast that waits for review; its author reads the note."""
+    return await _review(pool, await service.reject(pool, _id(broadcast), checked_line(note, "note", MAX_NOTE)))
+
+
+async def _review(pool: asyncpg.Pool, row: BroadcastSummary) -> dict[str, Any]:
+    facts = (await _FACTS.records(pool, row.id))[0]
+    try:
+        recipients = await broadcast_audience.count(pool, row.account_id, row.audience)
+    except TimeoutError:
+        recipients = None
+    return {
+        "id": row.public_id,
+        "account": facts["account"],
+        "accountId": ids.format_id(ids.Kind.ACCOUNT, row.account_id),
+        "name": row.name,
+        "status": row.status.value,
+        "from": row.sender,
+        "subject": row.subject,
+        "template": row.template,
+        "recipients": recipients,
+        "scheduledAt": _time(row.scheduled_at),
+        "reviewNote": row.review_note,
+    }
+
+
+def _shown(row: Broadcast) -> str:
+    """Return the beginning of the content."""
+    return (row.text or row.html or "")[:MAX_SHOWN]
+
+
+def _id(text: str) -> UUID:
+    try:
+        return ids.parse_id(ids.Kind.BROADCAST, text)
+    except ids.WrongId as error:
+        raise ValueError(f"{text[:100]!r} is not the id of a broadcast: {error}") from None
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else clock.iso(at)
