@@ -15,6 +15,7 @@ import structlog
 from msgspec import Struct, structs
 
 from engine.areas.broadcasts import store
+from engine.areas.broadcasts.rules import MAX_BATCH
 from engine.areas.broadcasts.store import RecipientMark
 from engine.areas.broadcasts.types import Broadcast, BroadcastCopy, RecipientState
 from engine.areas.emails import rules as email_rules
@@ -126,10 +127,10 @@ class BroadcastSender:
         return [one for one, why in obstacles if why is None]
 
     async def send_batch(
-        self, row: Broadcast, content: CompiledBroadcast, ready: Sequence[Recipient], size: int
+        self, row: Broadcast, content: CompiledBroadcast, ready: Sequence[Recipient]
     ) -> tuple[BatchOutcome, list[Recipient]]:
         """Accept the messages of the first recipients in one transaction; return the outcome and those left."""
-        size = max(1, min(size, MAX_BATCH_BYTES // max(1, content.size_bytes)))
+        size = max(1, min(MAX_BATCH, MAX_BATCH_BYTES // max(1, content.size_bytes)))
         try:
             compose = await self.composer(row)
         except Refusal as refusal:

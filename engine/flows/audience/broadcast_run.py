@@ -45,7 +45,6 @@ from engine.store.database_errors import DatabaseUnavailable
 LEASE: Final = timedelta(seconds=10)  # after which another worker takes over a broadcast whose worker died
 KEEP_EVERY_S: Final = 3.0
 LANES: Final = 4  # broadcasts that one worker runs at once
-CHUNK: Final = 1_000  # recipients read at once
 AGAIN: Final = timedelta(seconds=2)  # after the database or Valkey was away
 MAX_HELD: Final = 16  # compiled broadcasts that a worker holds
 
@@ -145,13 +144,12 @@ class BroadcastRunner:
         return None
 
     async def _send(self, row: Broadcast, work: ClaimedWork, sender: BroadcastSender) -> TurnEnd | None:
-        """Accept messages of a broadcast that is sending: a chunk, or with a pace one batch."""
+        """Accept messages of a broadcast that is sending: a chunk, smaller with a pace."""
         status = await broadcast_pauses.account_status(self._pool, row.account_id)
         if status != broadcast_pauses.ACTIVE:
             await self._hold(row, PauseReason.SUSPENDED, work.at)
             return None
-        size = rules.batch_size(row.per_minute)
-        chunk = await next_recipients(self._pool, row.id, size if row.per_minute else CHUNK)
+        chunk = await next_recipients(self._pool, row.id, rules.chunk_size(row.per_minute))
         if not chunk:
             await service.finish(self._pool, row.account_id, row.id)
             self._compiled.pop(row.id, None)
@@ -162,16 +160,16 @@ class BroadcastRunner:
             _log.error("broadcast without content", broadcast=row.public_id, error=refusal.message)
             await skip_unrenderable(self._pool, row.id, chunk)
             return TurnEnd()
-        return await self._send_chunk(row, content, chunk, size, sender)
+        return await self._send_chunk(row, content, chunk, sender)
 
     async def _send_chunk(
-        self, row: Broadcast, content: CompiledBroadcast, chunk: Sequence[Recipient], size: int, sender: BroadcastSender
+        self, row: Broadcast, content: CompiledBroadcast, chunk: Sequence[Recipient], sender: BroadcastSender
     ) -> TurnEnd | None:
         kept_at = time.monotonic()
         ready = await sender.skip_unreachable(row, chunk)
         accepted = 0
         while ready:
-            outcome, ready = await sender.send_batch(row, content, ready, size)
+            outcome, ready = await sender.send_batch(row, content, ready)
             accepted += outcome.accepted
             if outcome.refusal is not None:
                 return await self._after_refusal(row, outcome)
