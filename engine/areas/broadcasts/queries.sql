@@ -193,10 +193,6 @@ SELECT 1 AS found FROM broadcast_recipients WHERE broadcast_id = $1 AND state = 
 -- List the broadcasts that wait for review, the oldest first.
 SELECT :summary_columns FROM broadcasts b WHERE b.status = 'in_review' ORDER BY b.id;
 
--- name: broadcasts_of_messages
--- Return the broadcast of each of the messages $1 that belong to one.
-SELECT message_id, broadcast_id FROM broadcast_recipients WHERE message_id = ANY ($1::uuid[]);
-
 -- name: forget_recipients
 -- Delete at most $2 recipients of broadcasts that ended before $1; returns how many. Their counts stay.
 WITH old AS (
