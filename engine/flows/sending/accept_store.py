@@ -267,7 +267,7 @@ class Storer:
         return True
 
     def _wait(self, stored: Sequence[Prepared]) -> timedelta:
-        """Return how long after acceptance deliveries fall due: at once for copies of broadcasts, which have no hint."""
+        """Return how long deliveries wait for a hint before they fall due; copies of broadcasts have none."""
         return timedelta(0) if stored and all(one.copy is not None for one in stored) else self._fresh_due
 
 
