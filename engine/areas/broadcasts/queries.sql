@@ -115,8 +115,8 @@ WITH work AS (
 UPDATE broadcasts SET waits_for = $4 WHERE id = $1 AND status = 'sending' AND waits_for IS DISTINCT FROM $4;
 
 -- name: drop_work
--- Forget that a worker should look at broadcast $1.
-DELETE FROM broadcast_work WHERE broadcast_id = $1;
+-- Forget that a worker should look at broadcast $1, unless the claim of worker $2 on it has ended.
+DELETE FROM broadcast_work WHERE broadcast_id = $1 AND worker = $2;
 
 -- name: approved_before
 -- Read whether a broadcast of account $1 was approved before.

@@ -45,7 +45,7 @@ from engine.store.database_errors import DatabaseUnavailable
 LEASE: Final = timedelta(seconds=10)  # after which another worker takes over a broadcast whose worker died
 KEEP_EVERY_S: Final = 3.0
 LANES: Final = 4  # broadcasts that one worker runs at once
-AGAIN: Final = timedelta(seconds=2)  # after the database or Valkey was away
+AGAIN: Final = timedelta(seconds=2)  # after a refusal of the service's own, or beside another worker
 MAX_HELD: Final = 16  # compiled broadcasts that a worker holds
 
 _log = structlog.get_logger("broadcasts")
@@ -119,18 +119,18 @@ class BroadcastRunner:
         """Do what is due for a broadcast; None if its next turn is set already, or there is none."""
         row = await store.READ.first(self._pool, work.account_id, work.broadcast_id, None)
         if row is None:
-            await store.DROP_WORK.execute(self._pool, work.broadcast_id)
+            await store.DROP_WORK.execute(self._pool, work.broadcast_id, self._worker)
             return None
         if may_start(row, work.at):
             await start(self._pool, row.account_id, row.id, work.at)
-            return await self._next_turn(row)
+            return TurnEnd()
         if row.status is BroadcastStatus.SENDING:
             return await self._send(row, work, sender)
         if row.status is BroadcastStatus.PAUSED and row.paused_because != PauseReason.USER:
             return await self._look(row, work.at, sender)
         if row.status is BroadcastStatus.SCHEDULED and row.scheduled_at is not None:
             return TurnEnd(max(timedelta(0), row.scheduled_at - work.at))
-        await store.DROP_WORK.execute(self._pool, work.broadcast_id)
+        await store.DROP_WORK.execute(self._pool, work.broadcast_id, self._worker)
         return None
 
     async def _look(self, row: Broadcast, at: datetime, sender: BroadcastSender) -> TurnEnd | None:
@@ -151,9 +151,9 @@ class BroadcastRunner:
             return None
         chunk = await next_recipients(self._pool, row.id, rules.chunk_size(row.per_minute))
         if not chunk:
-            await service.finish(self._pool, row.account_id, row.id)
+            ended = await service.finish(self._pool, row.account_id, row.id)
             self._compiled.pop(row.id, None)
-            return await self._next_turn(row)
+            return TurnEnd(AGAIN) if ended is None else None
         try:
             content = await self._content(row)
         except Refusal as refusal:
@@ -199,11 +199,6 @@ class BroadcastRunner:
     async def _hold(self, row: Broadcast, why: PauseReason, at: datetime) -> None:
         await service.hold(self._pool, row.account_id, row.id, why, at, jitter=_jitter())
         _log.info("broadcast paused", broadcast=row.public_id, because=why.value)
-
-    async def _next_turn(self, row: Broadcast) -> TurnEnd | None:
-        """Return the next turn of a broadcast that has changed, None if it needs none."""
-        fresh = await store.READ.first(self._pool, row.account_id, row.id, None)
-        return TurnEnd() if fresh is not None and fresh.status is BroadcastStatus.SENDING else None
 
     async def _content(self, row: Broadcast) -> CompiledBroadcast:
         """Return the compiled content, which never changes after `send`."""
