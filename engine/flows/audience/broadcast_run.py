@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from engine.areas.broadcasts import rules, service, store
 from engine.areas.broadcasts.store import ClaimedWork
-from engine.areas.broadcasts.types import Broadcast, BroadcastStatus, PauseReason, WaitReason
+from engine.areas.broadcasts.types import BroadcastStatus, BroadcastSummary, PauseReason, WaitReason
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings, variable
@@ -117,7 +117,7 @@ class BroadcastRunner:
 
     async def _turn(self, work: ClaimedWork, sender: BroadcastSender) -> TurnEnd | None:
         """Do what is due for a broadcast; None if its next turn is set already, or there is none."""
-        row = await store.READ.first(self._pool, work.account_id, work.broadcast_id, None)
+        row = await store.FIND.first(self._pool, work.broadcast_id)
         if row is None:
             await store.DROP_WORK.execute(self._pool, work.broadcast_id, self._worker)
             return None
@@ -133,7 +133,7 @@ class BroadcastRunner:
         await store.DROP_WORK.execute(self._pool, work.broadcast_id, self._worker)
         return None
 
-    async def _look(self, row: Broadcast, at: datetime, sender: BroadcastSender) -> TurnEnd | None:
+    async def _look(self, row: BroadcastSummary, at: datetime, sender: BroadcastSender) -> TurnEnd | None:
         """Resume a paused broadcast whose reason has ended; else return when to look again."""
         reserve = self._settings.broadcast_reserve
         if not await broadcast_pauses.has_ended(self._pool, sender, row, at, reserve=reserve):
@@ -143,7 +143,7 @@ class BroadcastRunner:
         _log.info("broadcast resumed", broadcast=row.public_id, because=why.value)
         return None
 
-    async def _send(self, row: Broadcast, work: ClaimedWork, sender: BroadcastSender) -> TurnEnd | None:
+    async def _send(self, row: BroadcastSummary, work: ClaimedWork, sender: BroadcastSender) -> TurnEnd | None:
         """Accept messages of a broadcast that is sending: a chunk, smaller with a pace."""
         status = await broadcast_pauses.account_status(self._pool, row.account_id)
         if status != broadcast_pauses.ACTIVE:
@@ -163,7 +163,7 @@ class BroadcastRunner:
         return await self._send_chunk(row, content, chunk, sender)
 
     async def _send_chunk(
-        self, row: Broadcast, content: CompiledBroadcast, chunk: Sequence[Recipient], sender: BroadcastSender
+        self, row: BroadcastSummary, content: CompiledBroadcast, chunk: Sequence[Recipient], sender: BroadcastSender
     ) -> TurnEnd | None:
         kept_at = time.monotonic()
         ready = await sender.skip_unreachable(row, chunk)
@@ -182,7 +182,7 @@ class BroadcastRunner:
         wait = rules.pace_wait(row.per_minute, accepted)
         return TurnEnd(wait, WaitReason.PACE if wait else None)
 
-    async def _after_refusal(self, row: Broadcast, outcome: BatchOutcome) -> TurnEnd | None:
+    async def _after_refusal(self, row: BroadcastSummary, outcome: BatchOutcome) -> TurnEnd | None:
         """Pause or wait after a refusal that concerns the whole broadcast."""
         refusal = outcome.refusal
         assert refusal is not None
@@ -196,15 +196,16 @@ class BroadcastRunner:
         _log.warning("broadcast delayed", broadcast=row.public_id, error=refusal.kind.value)
         return TurnEnd(AGAIN)
 
-    async def _hold(self, row: Broadcast, why: PauseReason, at: datetime) -> None:
+    async def _hold(self, row: BroadcastSummary, why: PauseReason, at: datetime) -> None:
         await service.hold(self._pool, row.account_id, row.id, why, at, jitter=_jitter())
         _log.info("broadcast paused", broadcast=row.public_id, because=why.value)
 
-    async def _content(self, row: Broadcast) -> CompiledBroadcast:
+    async def _content(self, row: BroadcastSummary) -> CompiledBroadcast:
         """Return the compiled content, which never changes after `send`."""
         held = self._compiled.get(row.id)
         if held is None:
-            held = await broadcast_checks.compiled(row, await broadcast_checks.template_of(self._pool, row))
+            whole = await service.read(self._pool, row.account_id, row.id)
+            held = await broadcast_checks.compiled(whole, await broadcast_checks.template_of(self._pool, whole))
             self._compiled[row.id] = held
         self._compiled.move_to_end(row.id)
         if len(self._compiled) > MAX_HELD:
