@@ -198,9 +198,8 @@ async def _others(pool: asyncpg.Pool, settings: Settings, now: datetime) -> None
     SYSTEM_AGE.set(backlog.system_overdue_s)
     HOLDS.set(backlog.holds)
     broadcasts = await _BROADCASTS.fetch(pool)
-    _show(
-        BROADCASTS, {(status,): 0 for status in _BROADCASTING} | {(one.status,): one.broadcasts for one in broadcasts}
-    )
+    counts: dict[tuple[str, ...], float] = {(one.status,): one.broadcasts for one in broadcasts}
+    _show(BROADCASTS, {(status,): 0 for status in _BROADCASTING} | counts)
     BROADCAST_WAITING.set(sum(one.waiting for one in broadcasts))
     BROADCAST_AGE.set(max((one.overdue_s for one in broadcasts), default=0.0))
     IN_REVIEW.set((await _IN_REVIEW.records(pool))[0]["broadcasts"])

@@ -8,7 +8,7 @@ import json
 import os
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -224,7 +224,7 @@ def _start(service: BenchService, list_id: UUID) -> UUID:
     return ids.parse_id(ids.Kind.BROADCAST, made["id"])
 
 
-def _call(service: BenchService, path: str, body: dict[str, object]) -> dict[str, Any]:
+def _call(service: BenchService, path: str, body: Mapping[str, object]) -> dict[str, Any]:
     request = urllib.request.Request(  # noqa: S310 - the bench's own service
         f"{service.settings.public_url}{path}",
         data=json.dumps(body).encode(),
