@@ -1,4 +1,4 @@
-"""Broadcasts of any account, for the operator: which run, why one waits, and reviews. `ops broadcasts`, `ops review`."""
+"""Broadcasts of any account, for the operator: `ops broadcasts` and `ops review`."""
 
 from datetime import datetime
 from typing import Any, Final

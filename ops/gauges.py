@@ -25,6 +25,7 @@ RECENT: Final = timedelta(minutes=10)  # age limit of site states that count
 LOGS_AT_ONCE: Final = 200
 LAST_BACKUP: Final = "backup.json"  # in the state folder, written by `ops backup`
 _STATES: Final = ("new", "waiting", "retry", "held")
+_BROADCASTING: Final = ("scheduled", "sending", "paused")
 _PHASES: Final = ("open", "paused", "probing", "not reached")
 
 
@@ -39,6 +40,14 @@ SCHEDULED = _gauge("waybill_scheduled_messages", "Messages that wait for their t
 SCHEDULE_AGE = _gauge("waybill_schedule_overdue_seconds", "How long the oldest due release has waited")
 SYSTEM_MAIL = _gauge("waybill_system_mail_waiting", "Mails of the service itself still to be composed")
 SYSTEM_AGE = _gauge("waybill_system_mail_overdue_seconds", "How long the oldest of them has been due")
+BROADCASTS = _gauge("waybill_broadcasts", "Broadcasts that have not ended", "status")
+BROADCAST_WAITING = _gauge(
+    "waybill_broadcast_recipients_waiting", "Recipients of sending and paused broadcasts who wait"
+)
+BROADCAST_AGE = _gauge(
+    "waybill_broadcast_overdue_seconds", "How long the longest due broadcast has waited for a worker"
+)
+IN_REVIEW = _gauge("waybill_broadcasts_in_review", "Broadcasts that wait for the operator's review")
 HOLDS = _gauge("waybill_holds", "Holds of the operator in force")
 SITES = _gauge("waybill_sites", "Sites seen in the last ten minutes", "phase")
 MEMBERS = _gauge("waybill_deliverers", "Delivering processes with a lease")
@@ -74,6 +83,15 @@ class Backlog(Struct, frozen=True):
     system_mail: int
     system_overdue_s: float
     holds: int
+
+
+class BroadcastLoad(Struct, frozen=True):
+    """Broadcasts in one status, their waiting recipients, and the seconds by which the longest due is overdue."""
+
+    status: str
+    broadcasts: int
+    waiting: int
+    overdue_s: float
 
 
 class PhaseCount(Struct, frozen=True):
@@ -115,6 +133,8 @@ class Schema(Struct, frozen=True):
 
 
 _QUEUE = _SQL.rows("queue_by_state", State)
+_BROADCASTS = _SQL.rows("broadcasts_by_status", BroadcastLoad)
+_IN_REVIEW = _SQL.command("broadcasts_in_review")
 _BACKLOG = _SQL.rows("backlog", Backlog)
 _SITES = _SQL.rows("sites_by_phase", PhaseCount)
 _DELIVERERS = _SQL.rows("deliverers", Deliverers)
@@ -177,6 +197,12 @@ async def _others(pool: asyncpg.Pool, settings: Settings, now: datetime) -> None
     SYSTEM_MAIL.set(backlog.system_mail)
     SYSTEM_AGE.set(backlog.system_overdue_s)
     HOLDS.set(backlog.holds)
+    broadcasts = await _BROADCASTS.fetch(pool)
+    counts: dict[tuple[str, ...], float] = {(one.status,): one.broadcasts for one in broadcasts}
+    _show(BROADCASTS, {(status,): 0 for status in _BROADCASTING} | counts)
+    BROADCAST_WAITING.set(sum(one.waiting for one in broadcasts))
+    BROADCAST_AGE.set(max((one.overdue_s for one in broadcasts), default=0.0))
+    IN_REVIEW.set((await _IN_REVIEW.records(pool))[0]["broadcasts"])
     phases: dict[tuple[str, ...], float] = {(one.phase,): one.sites for one in await _SITES.fetch(pool, now - RECENT)}
     _show(SITES, {(phase,): 0 for phase in _PHASES} | phases)
     deliverers = await _DELIVERERS.first(pool, settings.shards)

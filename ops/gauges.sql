@@ -14,6 +14,19 @@ SELECT (SELECT count(*) FROM schedules) AS scheduled,
        (SELECT coalesce(greatest(0, extract(epoch FROM $1::timestamptz - min(due_at))), 0)::float8 FROM system_mail) AS system_overdue_s,
        (SELECT count(*) FROM holds WHERE NOT ended AND (until IS NULL OR until > $1)) AS holds;
 
+-- name: broadcasts_by_status
+-- Broadcasts that workers look at, by status: their number, their recipients who wait, and by how many seconds the longest
+-- due one is overdue.
+SELECT b.status, count(*) AS broadcasts,
+       coalesce(sum(p.recipients - p.accepted - p.suppressed - p.removed - p.template_error - p.unconfirmed - p.unsubscribed), 0)::bigint AS waiting,
+       coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(w.due_at))), 0)::float8 AS overdue_s
+FROM broadcast_work w JOIN broadcasts b ON b.id = w.broadcast_id
+LEFT JOIN broadcast_progress p ON p.broadcast_id = b.id GROUP BY b.status;
+
+-- name: broadcasts_in_review
+-- Count the broadcasts that wait for review.
+SELECT count(*) AS broadcasts FROM broadcasts WHERE status = 'in_review';
+
 -- name: sites_by_phase
 -- Number of sites in each phase that were updated since $1; a site with different phases counts once in each.
 SELECT state ->> 'phase' AS phase, count(DISTINCT site) AS sites FROM site_states

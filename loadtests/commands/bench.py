@@ -42,6 +42,11 @@ from ops.commands.base import as_json
     help="Measure imports, pages and searches with this many contacts, and with a tenth, instead.",
 )
 @click.option(
+    "--broadcast",
+    type=click.IntRange(100, 1_000_000),
+    help="Measure a broadcast to this many contacts, and single messages meanwhile, instead.",
+)
+@click.option(
     "--reports", type=click.FloatRange(1, 5_000), help="Measure sends while this many late bounces a second come in."
 )
 @click.option(
@@ -65,7 +70,7 @@ from ops.commands.base import as_json
 )
 @click.option("--no-paced", "paced", is_flag=True, default=True, flag_value=False, help="Skip the latency run.")
 @as_json
-def bench(
+def bench(  # noqa: C901 - one branch for each mode
     *,
     webhooks: bool,
     hanging: int,
@@ -77,6 +82,7 @@ def bench(
     mx: bool,
     mailbox: int | None,
     contacts: int | None,
+    broadcast: int | None,
     reports: float | None,
     unsubscribe: float | None,
     idle: int,
@@ -88,6 +94,7 @@ def bench(
     """Start a separate service and measure message rate, CPU per message and latencies."""
     from loadtests.bench import (  # noqa: PLC0415
         run,
+        run_broadcast,
         run_contacts,
         run_mailbox,
         run_mx,
@@ -106,6 +113,8 @@ def bench(
         raise click.exceptions.Exit(run_mailbox(messages=mailbox, as_json=options["as_json"]))
     if contacts is not None:
         raise click.exceptions.Exit(run_contacts(contacts=contacts, as_json=options["as_json"]))
+    if broadcast is not None:
+        raise click.exceptions.Exit(run_broadcast(contacts=broadcast, as_json=options["as_json"]))
     if reports is not None:
         raise click.exceptions.Exit(run_reports(rate=reports, runs=options["runs"], as_json=options["as_json"]))
     if unsubscribe is not None:

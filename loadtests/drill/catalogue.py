@@ -105,6 +105,14 @@ CATALOGUE: Final = (
         messages_each=100,
     ),
     Drill(
+        name="broadcast-kills",
+        about="Worker, api, mta, PostgreSQL and Valkey are killed during one broadcast, which is paused and resumed.",
+        rows=(1, 2, 3, 6, 9),
+        where="loadtests.drill.broadcast_kills:run",
+        messages_each=400,
+        in_all=False,
+    ),
+    Drill(
         name="kill-relay",
         about="The SMTP submission process is killed while it accepts mail.",
         rows=(1, 2),

@@ -27,22 +27,24 @@ def within_shares(
     """Return (shard, message) of the hinted rows to load now, in this order; due times find the others. `held` are the
     deliveries in memory, of `limit` that fit. Mail for proven domains does not compete with mail for others, not even
     within one account; of the places for others an account may have as many as are left free."""
-    sure, unsure = Counter[UUID](), Counter[UUID]()
+    # An account's broadcasts and its other mail have a share each, so that the first never use up that of the others.
+    sure, unsure = Counter[tuple[UUID, int]](), Counter[tuple[UUID, int]]()
     for one in held:
-        (sure if one.row.domain in proven else unsure)[one.row.account_id] += 1
+        (sure if one.row.domain in proven else unsure)[one.row.account_id, one.row.priority] += 1
     share = max(MIN_SHARE, int(SHARED * limit) // max(1, len(sure)))
     unproven = unsure.total()
     chosen: dict[tuple[int, UUID], None] = {}
     for row in sorted(rows, key=lambda row: (row.domain not in proven, row.priority)):
+        own_share = (row.account_id, row.priority)
         if row.domain in proven:
-            if sure[row.account_id] >= share:
+            if sure[own_share] >= share:
                 continue
-            sure[row.account_id] += 1
+            sure[own_share] += 1
         else:
-            own = unsure[row.account_id]
+            own = unsure[own_share]
             if unproven >= MAX_UNPROVEN * limit or own >= max(1, UNPROVEN * limit - unproven):
                 continue
-            unsure[row.account_id] += 1
+            unsure[own_share] += 1
             unproven += 1
         chosen[row.shard, row.message_id] = None
     return chosen

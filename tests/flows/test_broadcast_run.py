@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from email import message_from_bytes, policy
 from email.message import EmailMessage
-from typing import cast
 from uuid import UUID
 
 import pytest
@@ -47,13 +46,16 @@ async def mail_of(here: BroadcastWorld, account: TestAccount, address: str) -> E
         " WHERE r.account_id = $1 AND r.address = $2",
         account.id, address,
     )  # fmt: skip
-    return cast("EmailMessage", message_from_bytes(mime, policy=policy.default))
+    return message_from_bytes(mime, policy=policy.default)
 
 
 async def test_each_contact_gets_one_message_with_its_own_values_and_link(
     here: BroadcastWorld, account: TestAccount
 ) -> None:
-    people = {"ann@x.test": {"plan": "<pro>", "seats": 12, "paid": True}, "bob@x.test": {"paid": False}}
+    people: dict[str, dict[str, object]] = {
+        "ann@x.test": {"plan": "<pro>", "seats": 12, "paid": True},
+        "bob@x.test": {"paid": False},
+    }
     news = await make_list(here.pool, account, people)
     broadcast = await here.sent(
         account,

@@ -115,8 +115,8 @@ WITH work AS (
 UPDATE broadcasts SET waits_for = $4 WHERE id = $1 AND status = 'sending' AND waits_for IS DISTINCT FROM $4;
 
 -- name: drop_work
--- Forget that a worker should look at broadcast $1.
-DELETE FROM broadcast_work WHERE broadcast_id = $1;
+-- Forget that a worker should look at broadcast $1, unless the claim of worker $2 on it has ended.
+DELETE FROM broadcast_work WHERE broadcast_id = $1 AND worker = $2;
 
 -- name: approved_before
 -- Read whether a broadcast of account $1 was approved before.
@@ -192,10 +192,6 @@ SELECT 1 AS found FROM broadcast_recipients WHERE broadcast_id = $1 AND state = 
 -- name: list_reviews
 -- List the broadcasts that wait for review, the oldest first.
 SELECT :summary_columns FROM broadcasts b WHERE b.status = 'in_review' ORDER BY b.id;
-
--- name: broadcasts_of_messages
--- Return the broadcast of each of the messages $1 that belong to one.
-SELECT message_id, broadcast_id FROM broadcast_recipients WHERE message_id = ANY ($1::uuid[]);
 
 -- name: forget_recipients
 -- Delete at most $2 recipients of broadcasts that ended before $1; returns how many. Their counts stay.

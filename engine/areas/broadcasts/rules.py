@@ -21,7 +21,8 @@ MIN_SETTLED = 200
 MAX_BOUNCED, MAX_COMPLAINED = 0.10, 0.003
 
 MAX_BATCH = 100  # messages in one transaction: other mail of the account waits for it
-PACE_STEP_S = 5  # with `perMinute`, a batch holds the messages of about this time
+MAX_CHUNK = 1_000  # recipients in one turn of a broadcast
+PACE_STEP_S = 5  # with `perMinute`, a turn accepts the messages of about this time
 RESUME_JITTER = timedelta(minutes=10)  # after midnight UTC, so that not all accounts resume at once
 RECHECK_S = (45.0, 75.0)  # between two looks at a suspended account, an unverified domain, or a deleted stream
 LIMIT_RECHECK_S = (240.0, 360.0)  # between two looks at a limit that a larger plan may have lifted
@@ -130,15 +131,15 @@ def within(bounds_s: tuple[float, float], jitter: float) -> timedelta:
     return timedelta(seconds=low + (high - low) * jitter)
 
 
-def batch_size(per_minute: int | None) -> int:
-    """Return how many messages one transaction may hold."""
+def chunk_size(per_minute: int | None) -> int:
+    """Return how many recipients one turn of a broadcast takes."""
     if per_minute is None:
-        return MAX_BATCH
-    return max(1, min(MAX_BATCH, per_minute * PACE_STEP_S // 60))
+        return MAX_CHUNK
+    return max(1, min(MAX_CHUNK, per_minute * PACE_STEP_S // 60))
 
 
 def pace_wait(per_minute: int | None, accepted: int) -> timedelta:
-    """Return how long to wait after a batch of `accepted` messages."""
+    """Return how long to wait after a turn that accepted so many messages."""
     return timedelta(0) if per_minute is None else timedelta(seconds=accepted * 60 / per_minute)
 
 

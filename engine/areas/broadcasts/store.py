@@ -43,7 +43,6 @@ _CLAIM_COPIES = _SQL.command("claim_copies")
 _MARK = _SQL.command("mark_copies")
 _ANY_WAITING = _SQL.command("any_waiting")
 _FORGET = _SQL.command("forget_recipients")
-_OF_MESSAGES = _SQL.command("broadcasts_of_messages")
 
 
 class ClaimedWork(Struct, frozen=True):
@@ -146,11 +145,6 @@ async def mark_copies(connection: Conn, marks: Sequence[RecipientMark]) -> None:
 async def any_waiting(source: Source, broadcast: UUID) -> bool:
     """Return True if a recipient is neither accepted nor skipped."""
     return bool(await _ANY_WAITING.records(source, broadcast))
-
-
-async def of_messages(source: Source, messages: Sequence[UUID]) -> dict[UUID, UUID]:
-    """Return the broadcasts of those messages that belong to one."""
-    return {row["message_id"]: row["broadcast_id"] for row in await _OF_MESSAGES.records(source, messages)}
 
 
 async def forget_recipients(source: Source, before: datetime, at_most: int) -> int:

@@ -15,8 +15,9 @@ import structlog
 from msgspec import Struct, structs
 
 from engine.areas.broadcasts import store
+from engine.areas.broadcasts.rules import MAX_BATCH
 from engine.areas.broadcasts.store import RecipientMark
-from engine.areas.broadcasts.types import Broadcast, BroadcastCopy, RecipientState
+from engine.areas.broadcasts.types import BroadcastCopy, BroadcastSummary, RecipientState
 from engine.areas.emails import rules as email_rules
 from engine.areas.emails.types import Accepted, Prepared, SendRequest
 from engine.areas.suppressions.rules import blocks
@@ -113,12 +114,12 @@ class BroadcastSender:
         self._acceptor = acceptor
         self._links = links
 
-    async def composer(self, row: Broadcast) -> Composer:
+    async def composer(self, row: BroadcastSummary) -> Composer:
         """Return the function that composes this broadcast's messages; raise the refusal of its domain or stream."""
         sender = email_rules.sender_of(SendRequest(from_=row.sender, to=row.sender))
         return await self._acceptor.composer(Origin(row.account_id, SOURCE), sender, row.stream)
 
-    async def skip_unreachable(self, row: Broadcast, chunk: Sequence[Recipient]) -> list[Recipient]:
+    async def skip_unreachable(self, row: BroadcastSummary, chunk: Sequence[Recipient]) -> list[Recipient]:
         """Mark the recipients that get no message; return the others."""
         obstacles = [(one, one.obstacle(row.stream)) for one in chunk]
         marks = [RecipientMark(BroadcastCopy(row.id, one.contact_id), why) for one, why in obstacles if why is not None]
@@ -126,10 +127,10 @@ class BroadcastSender:
         return [one for one, why in obstacles if why is None]
 
     async def send_batch(
-        self, row: Broadcast, content: CompiledBroadcast, ready: Sequence[Recipient], size: int
+        self, row: BroadcastSummary, content: CompiledBroadcast, ready: Sequence[Recipient]
     ) -> tuple[BatchOutcome, list[Recipient]]:
         """Accept the messages of the first recipients in one transaction; return the outcome and those left."""
-        size = max(1, min(size, MAX_BATCH_BYTES // max(1, content.size_bytes)))
+        size = max(1, min(MAX_BATCH, MAX_BATCH_BYTES // max(1, content.size_bytes)))
         try:
             compose = await self.composer(row)
         except Refusal as refusal:
@@ -139,7 +140,7 @@ class BroadcastSender:
         return await self._accept(messages), list(ready[size:])
 
     async def _composed(
-        self, row: Broadcast, content: CompiledBroadcast, batch: Sequence[Recipient], compose: Composer
+        self, row: BroadcastSummary, content: CompiledBroadcast, batch: Sequence[Recipient], compose: Composer
     ) -> tuple[list[Prepared], list[RecipientMark]]:
         """Compose the messages, and the marks of recipients whose values don't fit the content."""
         messages: list[Prepared] = []
@@ -158,7 +159,9 @@ class BroadcastSender:
                 marks.append(_unrendered(row, one, refusal))
         return messages, marks
 
-    def _message(self, row: Broadcast, content: CompiledBroadcast, one: Recipient, compose: Composer) -> Prepared:
+    def _message(
+        self, row: BroadcastSummary, content: CompiledBroadcast, one: Recipient, compose: Composer
+    ) -> Prepared:
         message = ids.uuid7()
         link = self._links.of(message)
         made = broadcast_content.rendered(content, one.contact, link)
@@ -192,7 +195,7 @@ class BroadcastSender:
         return BatchOutcome(accepted, clock.now(), refused, is_stale)
 
 
-def _unrendered(row: Broadcast, one: Recipient, refusal: Refusal) -> RecipientMark:
+def _unrendered(row: BroadcastSummary, one: Recipient, refusal: Refusal) -> RecipientMark:
     _log.info(
         "contact skipped", broadcast=row.public_id, contact=ids.format_id(ids.Kind.CONTACT, one.contact_id),
         why=refusal.kind.value,

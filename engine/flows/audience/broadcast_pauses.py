@@ -5,7 +5,7 @@ from uuid import UUID
 
 import asyncpg
 
-from engine.areas.broadcasts.types import Broadcast, PauseReason
+from engine.areas.broadcasts.types import BroadcastSummary, PauseReason
 from engine.base.errors import Refusal
 from engine.flows.audience.broadcast_batch import BroadcastSender
 from engine.ledger import heads, quota
@@ -23,7 +23,7 @@ async def account_status(source: Source, account: UUID) -> str | None:
 
 
 async def has_ended(
-    pool: asyncpg.Pool, sender: BroadcastSender, row: Broadcast, at: datetime, *, reserve: float
+    pool: asyncpg.Pool, sender: BroadcastSender, row: BroadcastSummary, at: datetime, *, reserve: float
 ) -> bool:
     """Return True if the reason why a broadcast is paused has ended at `at`."""
     why = PauseReason(row.paused_because or "")

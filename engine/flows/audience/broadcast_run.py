@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from engine.areas.broadcasts import rules, service, store
 from engine.areas.broadcasts.store import ClaimedWork
-from engine.areas.broadcasts.types import Broadcast, BroadcastStatus, PauseReason, WaitReason
+from engine.areas.broadcasts.types import BroadcastStatus, BroadcastSummary, PauseReason, WaitReason
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings, variable
@@ -45,8 +45,7 @@ from engine.store.database_errors import DatabaseUnavailable
 LEASE: Final = timedelta(seconds=10)  # after which another worker takes over a broadcast whose worker died
 KEEP_EVERY_S: Final = 3.0
 LANES: Final = 4  # broadcasts that one worker runs at once
-CHUNK: Final = 1_000  # recipients read at once
-AGAIN: Final = timedelta(seconds=2)  # after the database or Valkey was away
+AGAIN: Final = timedelta(seconds=2)  # after a refusal of the service's own, or beside another worker
 MAX_HELD: Final = 16  # compiled broadcasts that a worker holds
 
 _log = structlog.get_logger("broadcasts")
@@ -118,23 +117,23 @@ class BroadcastRunner:
 
     async def _turn(self, work: ClaimedWork, sender: BroadcastSender) -> TurnEnd | None:
         """Do what is due for a broadcast; None if its next turn is set already, or there is none."""
-        row = await store.READ.first(self._pool, work.account_id, work.broadcast_id, None)
+        row = await store.FIND.first(self._pool, work.broadcast_id)
         if row is None:
-            await store.DROP_WORK.execute(self._pool, work.broadcast_id)
+            await store.DROP_WORK.execute(self._pool, work.broadcast_id, self._worker)
             return None
         if may_start(row, work.at):
             await start(self._pool, row.account_id, row.id, work.at)
-            return await self._next_turn(row)
+            return TurnEnd()
         if row.status is BroadcastStatus.SENDING:
             return await self._send(row, work, sender)
         if row.status is BroadcastStatus.PAUSED and row.paused_because != PauseReason.USER:
             return await self._look(row, work.at, sender)
         if row.status is BroadcastStatus.SCHEDULED and row.scheduled_at is not None:
             return TurnEnd(max(timedelta(0), row.scheduled_at - work.at))
-        await store.DROP_WORK.execute(self._pool, work.broadcast_id)
+        await store.DROP_WORK.execute(self._pool, work.broadcast_id, self._worker)
         return None
 
-    async def _look(self, row: Broadcast, at: datetime, sender: BroadcastSender) -> TurnEnd | None:
+    async def _look(self, row: BroadcastSummary, at: datetime, sender: BroadcastSender) -> TurnEnd | None:
         """Resume a paused broadcast whose reason has ended; else return when to look again."""
         reserve = self._settings.broadcast_reserve
         if not await broadcast_pauses.has_ended(self._pool, sender, row, at, reserve=reserve):
@@ -144,34 +143,33 @@ class BroadcastRunner:
         _log.info("broadcast resumed", broadcast=row.public_id, because=why.value)
         return None
 
-    async def _send(self, row: Broadcast, work: ClaimedWork, sender: BroadcastSender) -> TurnEnd | None:
-        """Accept messages of a broadcast that is sending: a chunk, or with a pace one batch."""
+    async def _send(self, row: BroadcastSummary, work: ClaimedWork, sender: BroadcastSender) -> TurnEnd | None:
+        """Accept messages of a broadcast that is sending: a chunk, smaller with a pace."""
         status = await broadcast_pauses.account_status(self._pool, row.account_id)
         if status != broadcast_pauses.ACTIVE:
             await self._hold(row, PauseReason.SUSPENDED, work.at)
             return None
-        size = rules.batch_size(row.per_minute)
-        chunk = await next_recipients(self._pool, row.id, size if row.per_minute else CHUNK)
+        chunk = await next_recipients(self._pool, row.id, rules.chunk_size(row.per_minute))
         if not chunk:
-            await service.finish(self._pool, row.account_id, row.id)
+            ended = await service.finish(self._pool, row.account_id, row.id)
             self._compiled.pop(row.id, None)
-            return await self._next_turn(row)
+            return TurnEnd(AGAIN) if ended is None else None
         try:
             content = await self._content(row)
         except Refusal as refusal:
             _log.error("broadcast without content", broadcast=row.public_id, error=refusal.message)
             await skip_unrenderable(self._pool, row.id, chunk)
             return TurnEnd()
-        return await self._send_chunk(row, content, chunk, size, sender)
+        return await self._send_chunk(row, content, chunk, sender)
 
     async def _send_chunk(
-        self, row: Broadcast, content: CompiledBroadcast, chunk: Sequence[Recipient], size: int, sender: BroadcastSender
+        self, row: BroadcastSummary, content: CompiledBroadcast, chunk: Sequence[Recipient], sender: BroadcastSender
     ) -> TurnEnd | None:
         kept_at = time.monotonic()
         ready = await sender.skip_unreachable(row, chunk)
         accepted = 0
         while ready:
-            outcome, ready = await sender.send_batch(row, content, ready, size)
+            outcome, ready = await sender.send_batch(row, content, ready)
             accepted += outcome.accepted
             if outcome.refusal is not None:
                 return await self._after_refusal(row, outcome)
@@ -184,7 +182,7 @@ class BroadcastRunner:
         wait = rules.pace_wait(row.per_minute, accepted)
         return TurnEnd(wait, WaitReason.PACE if wait else None)
 
-    async def _after_refusal(self, row: Broadcast, outcome: BatchOutcome) -> TurnEnd | None:
+    async def _after_refusal(self, row: BroadcastSummary, outcome: BatchOutcome) -> TurnEnd | None:
         """Pause or wait after a refusal that concerns the whole broadcast."""
         refusal = outcome.refusal
         assert refusal is not None
@@ -198,20 +196,16 @@ class BroadcastRunner:
         _log.warning("broadcast delayed", broadcast=row.public_id, error=refusal.kind.value)
         return TurnEnd(AGAIN)
 
-    async def _hold(self, row: Broadcast, why: PauseReason, at: datetime) -> None:
+    async def _hold(self, row: BroadcastSummary, why: PauseReason, at: datetime) -> None:
         await service.hold(self._pool, row.account_id, row.id, why, at, jitter=_jitter())
         _log.info("broadcast paused", broadcast=row.public_id, because=why.value)
 
-    async def _next_turn(self, row: Broadcast) -> TurnEnd | None:
-        """Return the next turn of a broadcast that has changed, None if it needs none."""
-        fresh = await store.READ.first(self._pool, row.account_id, row.id, None)
-        return TurnEnd() if fresh is not None and fresh.status is BroadcastStatus.SENDING else None
-
-    async def _content(self, row: Broadcast) -> CompiledBroadcast:
+    async def _content(self, row: BroadcastSummary) -> CompiledBroadcast:
         """Return the compiled content, which never changes after `send`."""
         held = self._compiled.get(row.id)
         if held is None:
-            held = await broadcast_checks.compiled(row, await broadcast_checks.template_of(self._pool, row))
+            whole = await service.read(self._pool, row.account_id, row.id)
+            held = await broadcast_checks.compiled(whole, await broadcast_checks.template_of(self._pool, whole))
             self._compiled[row.id] = held
         self._compiled.move_to_end(row.id)
         if len(self._compiled) > MAX_HELD:

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 
 from engine.areas.broadcasts import service, store
-from engine.areas.broadcasts.types import Broadcast, BroadcastStatus
+from engine.areas.broadcasts.types import Broadcast, BroadcastStatus, BroadcastSummary
 from engine.base.events import AccountEvent
 from engine.flows.audience import broadcast_audience
 from engine.store.queries import Conn
@@ -40,7 +40,7 @@ async def start(pool: asyncpg.Pool, account: UUID, broadcast: UUID, at: datetime
             await service.record(connection, row, AccountEvent.BROADCAST_STARTED, service.SERVICE, **detail)
 
 
-def may_start(row: Broadcast, at: datetime) -> bool:
+def may_start(row: BroadcastSummary, at: datetime) -> bool:
     """Return True if a broadcast is due and its recipients are not fixed yet."""
     if row.started_at is not None:
         return False

@@ -340,7 +340,9 @@ class Acceptor:
         result = await self._store(batch, at, split)
         fresh = [message for message in result.stored if goes_now(message)]
         self._ceiling.take(at.date(), len(fresh))
-        self._hints.announce(accepted_rows.hinted(fresh, self._settings.shards, split))
+        # Copies of broadcasts are due at once and found by that, so that no hint of other mail waits behind theirs.
+        hinted = [message for message in fresh if message.copy is None]
+        self._hints.announce(accepted_rows.hinted(hinted, self._settings.shards, split))
         metrics.ACCEPTED.inc(len(fresh))
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
         return result.decisions

@@ -254,7 +254,7 @@ class Storer:
             log.EVENT.of(events),
             accepted_rows.IDEMPOTENCY.of([one for one in result.stored if one.idempotency_key is not None]),
             heads.HEAD.of(held.values()),
-            wait=self._fresh_due,
+            wait=self._wait(result.stored),
         )
         if len(rows) != len(held):
             return False
@@ -265,6 +265,10 @@ class Storer:
             head.version = row["version"]
             self._cached[row["account_id"]] = head
         return True
+
+    def _wait(self, stored: Sequence[Prepared]) -> timedelta:
+        """Return how long deliveries wait for a hint before they fall due; copies of broadcasts have none."""
+        return timedelta(0) if stored and all(one.copy is not None for one in stored) else self._fresh_due
 
 
 class FastPathBackoff:
@@ -353,8 +357,10 @@ async def _claim_copies(connection: Conn, batch: Sequence[Pending]) -> None:
     So a broadcast has one message for each contact, whatever process dies when, and a pause holds at its commit.
     """
     copies = [BroadcastCopy(*item.message.copy) for item in batch if item.message.copy is not None]
-    claimed = await broadcasts.claim_copies(connection, copies) if copies else ()
-    for item in batch if claimed else ():
+    if not copies:
+        return
+    claimed = await broadcasts.claim_copies(connection, copies)
+    for item in batch:
         item.is_claimed = item.message.copy in claimed
 
 

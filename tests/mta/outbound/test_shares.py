@@ -20,10 +20,11 @@ def proven(*domains: str) -> ProvenDomains:
     return made
 
 
-def mail(account: UUID, domain: str, taken_at: float = 0.0) -> ActiveDelivery:
+def mail(account: UUID, domain: str, taken_at: float = 0.0, priority: int = 1) -> ActiveDelivery:
     row = Row(
-        ids.uuid7(), domain, 0, account, "a.test", f'[[0, "ann@{domain}"]]', 1, clock.now(), 0, None, None, b"x", False
-    )
+        ids.uuid7(), domain, 0, account, "a.test", f'[[0, "ann@{domain}"]]', 1, clock.now(), 0, None, None, b"x", False,
+        priority=priority,
+    )  # fmt: skip
     return ActiveDelivery(row, None, taken_at)
 
 
@@ -50,6 +51,12 @@ def test_an_account_has_a_share_of_what_proven_domains_may_take() -> None:
     assert len(chosen(outlines(BOB, "well.test", 100), held, proven("well.test"))) == int(SHARED * LIMIT)
     many = [mail(UUID(int=10 + number), "well.test") for number in range(100)]
     assert len(chosen(outlines(BOB, "well.test", 100), many, proven("well.test"))) == MIN_SHARE
+
+
+def test_broadcasts_use_up_no_share_of_the_same_accounts_other_mail() -> None:
+    broadcasts = [mail(ANN, "well.test", priority=3) for _ in range(100)]
+    fresh = outlines(ANN, "well.test", 10)
+    assert chosen(fresh, broadcasts, proven("well.test")) == fresh
 
 
 def test_an_account_that_holds_nothing_may_try_a_new_domain_beside_a_flood() -> None:

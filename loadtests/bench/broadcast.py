@@ -1,0 +1,251 @@
+"""`ops bench --broadcast CONTACTS`: how fast a broadcast is accepted, and what it does to transactional mail meanwhile.
+
+The same account, and another one, send single messages at a low rate: first alone, then while the broadcast runs.
+"""
+
+import asyncio
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from rich.console import Console
+
+from engine.areas.broadcasts import store
+from engine.base import ids, settings
+from engine.base.plans import Plan
+from engine.store.queries import Queries
+from loadtests.bench import report
+from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget, times_of
+from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
+from loadtests.bench.service import CAP, SENDER, BenchAccess, BenchService, own_service
+from ops import admin
+
+DOMAINS: Final = 1_000
+MARK_S: Final = 70.0  # for 100,000 contacts
+MARK_FACTOR: Final = 2.0
+RATE: Final = 20.0  # single messages a second of each account
+ALONE_S, STEP_S = 20.0, 4.0
+OTHER: Final = "other.test"
+TEXT: Final = "Hello {{name}},\n\nyour plan is {{plan}} with {{seats}} seats. Here is what is new this month.\n" * 4
+HTML: Final = f"<html><body><p>{TEXT}</p></body></html>"
+_CHUNK: Final = 20_000
+_PATIENCE_S: Final = 300.0
+_DELIVERY_S: Final = 60.0
+
+_SQL = Queries.beside(__file__, "broadcast.sql")
+_CONTACTS = _SQL.command("store_contacts")
+_LIST = _SQL.command("store_list")
+_SECONDS = _SQL.command("delivery_seconds")
+_COPIES = _SQL.command("copies")
+
+
+class Sender(msgspec.Struct):
+    """An account that sends single messages, and the latencies of its accepted ones in this phase."""
+
+    name: str
+    access: BenchAccess
+    load: LoadProcess
+    sent: int = 0
+    latencies: list[float] = []
+    refused: int = 0
+
+
+def run(*, contacts: int, as_json: bool) -> int:
+    """Measure and print; return exit status 0 if each contact got one message and the marks were met."""
+    progress = report.Progress()
+    try:
+        with machine_lock(progress.say):
+            result = asyncio.run(_measure(contacts, progress))
+    except FAILURES as error:
+        progress.fail(str(error) or type(error).__name__)
+        return 1
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        for name, value in result.items():
+            Console(highlight=False).print(f"{name}: {value}", soft_wrap=True)
+    return 0 if result["checked"] else 1
+
+
+async def _measure(contacts: int, progress: report.Progress) -> dict[str, Any]:
+    given = msgspec.structs.replace(
+        settings.load(os.environ).settings, processes=("api", "mta", "worker"), api_workers=1
+    )
+    async with own_service(given, progress.say, delivering=True, tls=False) as service:
+        progress.say(f"Storing {contacts:,} contacts of {DOMAINS:,} domains")
+        list_id = await _store(service, contacts)
+        other = await _other_account(service)
+        log = service.settings.state / "load.log"
+        async with (
+            LoadProcess(HTTP_GENERATOR, _target(service, service.access, SENDER), log) as own_load,
+            LoadProcess(HTTP_GENERATOR, _target(service, other, f"shop@{OTHER}"), log) as other_load,
+        ):
+            senders = [Sender("same", service.access, own_load), Sender("other", other, other_load)]
+            await _send_for(senders, 5.0)
+            progress.say("Sending single messages alone")
+            alone = await _phase(service, senders, _seconds(ALONE_S))
+            progress.say("Sending the broadcast")
+            memory = _worker_kib(service)
+            broadcast = await asyncio.to_thread(_start, service, list_id)
+            run_ = BroadcastRun(service, broadcast)
+            during = await _phase(service, senders, run_.until_accepted)
+        peak = _worker_kib(service, "VmHWM")
+        copies = await _delivered(service, broadcast, contacts)
+        deaths = service.deaths()
+    factors = {
+        f"{name}_{figure}": round(during[name][figure] / alone[name][figure], 2) if alone[name][figure] else None
+        for name in alone for figure in ("accept_p99_ms", "delivery_p95_ms")
+    }  # fmt: skip
+    within = run_.took_s <= MARK_S * contacts / 100_000
+    exact = copies["messages"] == copies["addresses"] == contacts
+    return {
+        "mode": "broadcast", "contacts": contacts, "accepted_in_s": round(run_.took_s, 2),
+        "accepted_per_s": round(contacts / run_.took_s, 1), "alone": alone, "during": during, "factors": factors,
+        "worker_mib": {"before": memory // 1024, "peak": peak // 1024}, "copies": dict(copies), "deaths": deaths,
+        "checked": exact and not deaths and within
+        and all(one is not None and one < MARK_FACTOR for one in factors.values()),
+    }  # fmt: skip
+
+
+class BroadcastRun:
+    """Watches a broadcast until all of its messages are accepted."""
+
+    def __init__(self, service: BenchService, broadcast: UUID) -> None:
+        self._service = service
+        self._broadcast = broadcast
+        self._began = time.monotonic()
+        self.took_s = 0.0
+
+    async def until_accepted(self) -> None:
+        """Return when no recipient waits; raises BenchFailed after some minutes."""
+        while True:
+            counts = await store.counts(self._service.pool, self._broadcast)
+            self.took_s = time.monotonic() - self._began
+            if counts.recipients and not counts.waiting:
+                return
+            if self.took_s > _PATIENCE_S:
+                raise BenchFailed(f"only {counts.accepted:,} messages were accepted in {self.took_s:.0f} s")
+            await asyncio.sleep(0.1)
+
+
+async def _phase(service: BenchService, senders: Sequence[Sender], until: Any) -> dict[str, dict[str, float]]:
+    """Send single messages until `until` returns; return the figures of each sender."""
+    first = ids.uuid7()
+    for one in senders:
+        one.latencies, one.refused = [], 0
+    over = asyncio.ensure_future(until())
+    while not over.done():
+        await _send_for(senders, STEP_S)
+    await over
+    return {one.name: await _figures(service, one, first) for one in senders}
+
+
+async def _send_for(senders: Sequence[Sender], seconds: float) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for one in senders:
+            tasks.create_task(_send(one, round(RATE * seconds)))
+
+
+async def _send(sender: Sender, count: int) -> None:
+    result = await sender.load.send(LoadOrder(first=sender.sent, count=count, rate=RATE, timeout_s=_PATIENCE_S))
+    sender.sent += count
+    sender.refused += sum(result.refused.values())
+    sender.latencies += [one for one in times_of(result)[0] if one == one]  # noqa: PLR0124 - not nan
+    if result.refused:
+        raise BenchFailed(f"single messages were refused: {result.refused} {result.example}")
+
+
+async def _figures(service: BenchService, sender: Sender, first: UUID) -> dict[str, float]:
+    """Return p99 of acceptance and p95 of delivery in ms."""
+    ends = time.monotonic() + _DELIVERY_S
+    while True:
+        row = (await _SECONDS.records(service.pool, sender.access.account_id, first))[0]
+        if not row["waiting"] or time.monotonic() > ends:
+            break
+        await asyncio.sleep(0.5)
+    return {
+        "messages": len(sender.latencies),
+        "accept_p50_ms": _at(sorted(sender.latencies), 0.5),
+        "accept_p99_ms": _at(sorted(sender.latencies), 0.99),
+        "delivery_p50_ms": _at(row["seconds"], 0.5),
+        "delivery_p95_ms": _at(row["seconds"], 0.95),
+        "undelivered": row["waiting"],
+    }
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    return round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1) if ordered else 0.0
+
+
+def _seconds(seconds: float) -> Any:
+    return lambda: asyncio.sleep(seconds)
+
+
+async def _store(service: BenchService, contacts: int) -> UUID:
+    account, list_id = service.access.account_id, ids.uuid7()
+    await _LIST.execute(service.pool, account, list_id, contacts)
+    for first in range(0, contacts, _CHUNK):
+        numbers = range(first, min(contacts, first + _CHUNK))
+        addresses = [f"person{number}@bench-{number % DOMAINS}.test" for number in numbers]
+        await _CONTACTS.execute(service.pool, account, list(ids.uuid7s(len(addresses))), addresses, list_id)
+    await service.pool.execute("ANALYZE contacts, contact_list_members")
+    return list_id
+
+
+async def _other_account(service: BenchService) -> BenchAccess:
+    made = await admin.create_account(
+        service.pool, name="Other", email=f"owner@{OTHER}", plan=Plan.ENTERPRISE, daily_cap=CAP, monthly_cap=CAP
+    )
+    public_id, given = made["accountId"], service.settings
+    key = await admin.create_key(service.pool, given, account=public_id, name="Bench", scopes=["all"])
+    await admin.add_domain(service.pool, given, account=public_id, name=OTHER, verified=True)
+    return BenchAccess(ids.parse_id(ids.Kind.ACCOUNT, public_id), key["apiKey"])
+
+
+def _target(service: BenchService, access: BenchAccess, sender: str) -> LoadTarget:
+    return LoadTarget(
+        host=service.settings.api_host, port=service.settings.api_port, key=access.key, sender=sender, domains=100,
+        connections=8, folder=str(service.settings.state),
+    )  # fmt: skip
+
+
+def _start(service: BenchService, list_id: UUID) -> UUID:
+    """Create the broadcast and send it, over the API."""
+    body = {"name": "Bench", "list": ids.format_id(ids.Kind.LIST, list_id), "from": SENDER, "subject": "Hello {{name}}",
+            "text": TEXT, "html": HTML}  # fmt: skip
+    made = _call(service, "/v1/broadcasts", body)
+    _call(service, f"/v1/broadcasts/{made['id']}/send", {})
+    return ids.parse_id(ids.Kind.BROADCAST, made["id"])
+
+
+def _call(service: BenchService, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+    request = urllib.request.Request(  # noqa: S310 - the bench's own service
+        f"{service.settings.public_url}{path}",
+        data=json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {service.access.key}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - the bench's own service
+        found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+
+async def _delivered(service: BenchService, broadcast: UUID, contacts: int) -> Any:
+    """Return the counts of the broadcast's messages when all are delivered, or after some time."""
+    ends = time.monotonic() + _DELIVERY_S
+    while True:
+        row = (await _COPIES.records(service.pool, broadcast))[0]
+        if row["delivered"] == contacts or time.monotonic() > ends:
+            return row
+        await asyncio.sleep(2.0)
+
+
+def _worker_kib(service: BenchService, field: str = "VmRSS") -> int:
+    pid = next(pid for name, pid in service.pids().items() if name.startswith("worker"))
+    lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
+    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
