@@ -43,6 +43,7 @@ from api.areas.suppressions import resources as suppressions
 from api.areas.tails import resources as tails
 from api.areas.team import resources as team
 from api.areas.templates import resources as templates
+from api.areas.verifications import resources as verifications
 from api.areas.webhooks import resources as webhooks
 from api.console import pages
 from api.http import dispatch, framing, graceful_shutdown, openapi, paths
@@ -62,6 +63,7 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.delivery.hints import Hints
+from engine.flows.codes.send import CodeSender
 from engine.flows.receiving.certificates import CHALLENGE_PATH
 from engine.flows.sending.accept import Acceptor
 from engine.store import metrics, partitions
@@ -86,7 +88,7 @@ def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
         emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
-        inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, audit, api_keys,
+        inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, audit, api_keys,
         account, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, team, leads,
     )  # fmt: skip
@@ -165,12 +167,12 @@ class Lifespan:
         hints = Hints(client)
         rate = Rate()
         keys, sessions = Keys(pool, settings.key_pepper), SessionAuth(pool, settings.key_pepper)
+        acceptor = Acceptor(pool, hints, settings, on_flush=rate.flushed(functools.partial(metrics.flushed, "accept")))
         services = ApiServices(
             pool=pool,
             redis=client,
-            acceptor=Acceptor(
-                pool, hints, settings, on_flush=rate.flushed(functools.partial(metrics.flushed, "accept"))
-            ),
+            acceptor=acceptor,
+            codes=CodeSender(pool, acceptor, settings),
             keys=keys,
             sessions=sessions,
             passwords=Passwords(),

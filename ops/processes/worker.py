@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from engine.areas.analytics import delivery
 from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
+from engine.areas.verifications import jobs as verification_jobs
 from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock, ids, logs, scheduling
 from engine.base.settings import Settings, load
@@ -245,6 +246,11 @@ async def _system_mail(context: Context) -> None:
         await context.mailer.send_due()
 
 
+async def _verifications(context: Context) -> None:
+    """Announce finished verifications, and delete old ones."""
+    await verification_jobs.look_after(context.pool)
+
+
 async def _forwards(context: Context) -> None:
     """Forward received messages; go on at once while many are due."""
     if context.forwarder is not None:
@@ -272,6 +278,7 @@ JOBS = (
     Job("old reports", 3600.0, _old_reports),
     Job("system mail", 0.3, _system_mail),
     Job("forwards", 0.3, _forwards),
+    Job("verifications", 0.5, _verifications),
     Job("ended sessions", 300.0, _ended),
     Job("standings", 60.0, _standings),
     Job("ended holds", 5.0, _ended_holds),

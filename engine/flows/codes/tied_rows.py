@@ -1,0 +1,96 @@
+"""The rows of a verification that are stored in the transaction which accepts the mail of its code.
+
+The lock of the account's head makes parallel starts of an account come one after the other, so that limits are exact
+and only one verification of a destination is pending. Locks after it: verification, then destination.
+"""
+
+from datetime import date, datetime
+from uuid import UUID
+
+import orjson
+from msgspec import Struct
+
+from engine.areas.emails.types import Prepared
+from engine.areas.verifications import rules, store
+from engine.areas.verifications.rules import Destination
+from engine.areas.verifications.types import ResendRow, VerificationRow
+from engine.base import clock
+from engine.base.errors import ErrorType, Refusal
+from engine.base.plans import CAPS, Plan
+from engine.flows.codes.types import AlreadyStarted, StartRequest
+from engine.ledger.heads import AccountHead
+from engine.store.queries import Conn
+
+
+class FirstCode(Struct, frozen=True, kw_only=True):
+    """A verification to be started: its row, and the digests of destination and code."""
+
+    verification: VerificationRow
+    request: StartRequest
+    destination: bytes
+    code: bytes
+
+    async def write(
+        self, connection: Conn, message: Prepared, head: AccountHead, payer: AccountHead, at: datetime
+    ) -> None:
+        """Check the limits, cancel pending verifications of the destination, and insert this one."""
+        request, row, account = self.request, self.verification, head.account_id
+        await _check_limits(connection, head, payer, self.destination, at, key=request.idempotency_key)
+        await store.SUPERSEDE.execute(connection, account, self.destination)
+        await store.INSERT.execute(
+            connection, row.id, account, self.destination, self.code, row.attempts_left, row.code_length, message.id,
+            message.sender, message.stream, orjson.dumps(message.tags).decode(),
+            orjson.dumps(message.metadata).decode(), request.locale or "en", bool(request.link),
+            request.idempotency_key, row.created_at, row.expires_at,
+        )  # fmt: skip
+        await store.COUNT_CODE.execute(connection, account, self.destination, payer.account_id, _month(at))
+
+
+class AnotherCode(Struct, frozen=True):
+    """A further code of a verification as it was read before; `code` is its digest."""
+
+    verification: UUID
+    known: ResendRow
+    code: bytes
+
+    async def write(
+        self, connection: Conn, message: Prepared, head: AccountHead, payer: AccountHead, at: datetime
+    ) -> None:
+        """Check the limits and replace the code; raise a 429 if another request has just done so."""
+        account, known = head.account_id, self.known
+        await _check_limits(connection, head, payer, known.destination, at, key=None)
+        if not await store.RENEW_CODE.records(
+            connection, account, self.verification, self.code, message.id, known.codes_sent
+        ):
+            raise await self._why_not(connection, account)
+        await store.COUNT_CODE.execute(connection, account, known.destination, payer.account_id, _month(at))
+
+    async def _why_not(self, connection: Conn, account: UUID) -> Refusal:
+        now = await store.READ.first(connection, account, self.verification)
+        if now is not None and now.status != "pending":
+            return rules.terminal(now.status)
+        return Refusal(
+            ErrorType.RATE_LIMITED,
+            "Another code of this verification is just being sent. Wait for it before sending one more.",
+            retry_after_s=1,
+        )
+
+
+async def _check_limits(
+    connection: Conn, head: AccountHead, payer: AccountHead, destination: bytes, at: datetime, *, key: str | None
+) -> None:
+    """Raise the refusal of a code that the destination or the plan's month has no room for, or AlreadyStarted."""
+    facts = await store.START_FACTS.first(connection, head.account_id, destination, key, payer.account_id, _month(at))
+    assert facts is not None
+    if facts.replay is not None:
+        raise AlreadyStarted(facts.replay)
+    refusal = rules.refuse_send(Destination(facts.sent, facts.locked_until), facts.now)
+    if refusal is not None:
+        raise refusal
+    limit = CAPS[Plan(payer.plan)].monthly_verifications
+    if facts.used >= limit:
+        raise rules.month_used(limit, facts.used, retry_after_s=clock.seconds_until_next_month(at))
+
+
+def _month(at: datetime) -> date:
+    return clock.first_of_month(at.date())
