@@ -18,6 +18,7 @@ import structlog
 
 from api.areas.account import resources as account
 from api.areas.account_deletion import resources as account_deletion
+from api.areas.address_checks import resources as address_checks
 from api.areas.analytics import resources as analytics
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
@@ -44,6 +45,7 @@ from api.areas.tails import resources as tails
 from api.areas.team import resources as team
 from api.areas.templates import resources as templates
 from api.areas.verifications import resources as verifications
+from api.areas.verifications.public import LogoFile
 from api.areas.webhooks import resources as webhooks
 from api.console import pages
 from api.http import dispatch, framing, graceful_shutdown, openapi, paths
@@ -63,7 +65,7 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.delivery.hints import Hints
-from engine.flows.codes.send import CodeSender
+from engine.flows.codes.send import LOGO_PATH, CodeSender
 from engine.flows.receiving.certificates import CHALLENGE_PATH
 from engine.flows.sending.accept import Acceptor
 from engine.store import metrics, partitions
@@ -74,6 +76,7 @@ from engine.store.passwords import Passwords
 from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
+from engine.store.resolver import Resolver
 
 OVERDUE_S = 120.0  # a queue row overdue for longer means that no mta process delivers its shard
 CHECK_S = 2.0
@@ -88,8 +91,8 @@ def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
         emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
-        inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, audit, api_keys,
-        account, auth, identity, email_verification, second_factor, passkeys,
+        inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, address_checks,
+        audit, api_keys, account, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, team, leads,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())
@@ -181,6 +184,7 @@ class Lifespan:
             tails=tails.open_hub(pool, keys, sessions, settings),
             verifier=Verifier(pool),
             provider=IdentityProvider.from_settings(settings),
+            resolver=Resolver.from_settings(settings),
             settings=settings,
         )
         self._services = services
@@ -214,6 +218,7 @@ class Lifespan:
         services.passwords.close()
         if services.provider is not None:
             await services.provider.close()
+        await services.resolver.close()
         await services.hints.drain()
         await services.redis.aclose()
         await close_pool(services.pool)
@@ -252,6 +257,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
     for path, operations in by_path.items():
         app.add_route(path, dispatch.RoutedOperation(context, operations))
     pages.add_routes(app)
+    app.add_route(LOGO_PATH + "{token}", LogoFile(services.pool))
     app.add_route(POLICY_PATH, PolicyHost(services.pool, services.settings))
     app.add_route(CHALLENGE_PATH + "{token}", AcmeChallenge(services.pool))
     app.add_route(TLS_ALLOWED_PATH, TlsAllowed(services.pool, services.settings))

@@ -15,6 +15,7 @@ from engine.flows.sending.accept import Acceptor
 from engine.store import redis as redis_store
 from engine.store.passwords import Passwords
 from engine.store.rate_limits import RateLimiter
+from engine.store.resolver import Resolver
 
 
 class ApiServices(Struct):
@@ -32,4 +33,5 @@ class ApiServices(Struct):
     tails: Tails
     verifier: Verifier
     provider: IdentityProvider | None
+    resolver: Resolver
     settings: Settings

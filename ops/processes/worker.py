@@ -16,6 +16,7 @@ import structlog
 import uvloop
 from msgspec import Struct, structs
 
+from engine.areas.address_checks import service as address_checks
 from engine.areas.analytics import delivery
 from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
@@ -251,6 +252,10 @@ async def _verifications(context: Context) -> None:
     await verification_jobs.look_after(context.pool)
 
 
+async def _address_checks(context: Context) -> None:
+    await address_checks.give_back_expired(context.pool)
+
+
 async def _forwards(context: Context) -> None:
     """Forward received messages; go on at once while many are due."""
     if context.forwarder is not None:
@@ -279,6 +284,7 @@ JOBS = (
     Job("system mail", 0.3, _system_mail),
     Job("forwards", 0.3, _forwards),
     Job("verifications", 0.5, _verifications),
+    Job("address checks", 20.0, _address_checks),
     Job("ended sessions", 300.0, _ended),
     Job("standings", 60.0, _standings),
     Job("ended holds", 5.0, _ended_holds),

@@ -174,6 +174,10 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
             ("INSERT INTO account_days (account_id, day, delivered) VALUES ($1, '2026-01-01', 1)", (account,)),
             ("INSERT INTO simulated_days (account_id, day, messages) VALUES ($1, '2026-01-01', 1)", (account,)),
             ("INSERT INTO plan_usage VALUES ($1, 'received_messages', '2026-01-01', 1)", (account,)),
+            (
+                "INSERT INTO address_check_reservations VALUES ($2, $1, '2026-01-01', 1, now() + interval '1 day')",
+                (account, ids.uuid7()),
+            ),
             ("INSERT INTO tail_slots VALUES ($1, 1, $2, now())", (account, ids.uuid7())),
             ("INSERT INTO cloudflare_tokens (account_id, sealed_token) VALUES ($1, '\\x00')", (account,)),
             ("INSERT INTO account_standings (account_id) VALUES ($1) ON CONFLICT DO NOTHING", (account,)),

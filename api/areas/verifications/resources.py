@@ -7,6 +7,7 @@ from api.areas.verifications.schemas import (
     BrandingChange,
     CodeCheck,
     CodeChecked,
+    LogoUpload,
     ShownLogo,
     Verification,
 )
@@ -73,7 +74,7 @@ async def change_branding(call: Call) -> Branding:
         call.account_id,
         brand_name=body.brand_name,
         code_length=body.code_length,
-        logo=getattr(body.logo, "content", body.logo),
+        logo=body.logo.content if isinstance(body.logo, LogoUpload) else body.logo,
         actor=call.actor,
     )
     return _branding(call, row)

@@ -34,4 +34,6 @@ def caps(plan: Plan, *, monthly_limit: int, below: bool) -> list[PlanCap]:
         PlanCap("scheduled_messages", monthly_limit),
         PlanCap("inbound_addresses", held.inbound_addresses),
         PlanCap("received_messages", held.monthly_received),
+        PlanCap("verifications", held.monthly_verifications),
+        PlanCap("address_checks", held.monthly_address_checks),
     ]

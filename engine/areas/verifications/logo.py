@@ -1,4 +1,4 @@
-"""Accept logos by their bytes and encode them anew, so that nothing but the picture is served. CPU work: run in a thread.
+"""Accept logos by their bytes and encode them anew, so that nothing but the picture is served. Run it in a thread.
 
 The header's dimensions are checked before any pixel is decoded: a PNG of 47 KB can declare 400 megapixels.
 """
@@ -46,7 +46,7 @@ def read_logo(text: str) -> Logo:
     except UnidentifiedImageError:
         raise invalid("logo", "The logo is not a PNG, JPEG or WebP image.") from None
     # Pillow raises errors of many kinds for damaged images: OSError, SyntaxError, ValueError, struct.error, EOFError.
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         raise invalid("logo", f"The logo can't be decoded ({type(error).__name__}). Save it anew.") from None
 
 

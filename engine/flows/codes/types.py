@@ -5,6 +5,7 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
+from engine.areas.emails.rules import MAX_METADATA
 from engine.areas.emails.types import AddressText, Name, Slug, Tag
 from engine.areas.verifications.rules import MAX_CODE_LENGTH, MIN_CODE_LENGTH
 from engine.areas.verifications.types import VerificationRow
@@ -25,7 +26,7 @@ class StartRequest(
     code_length: Annotated[CodeLength | None, Meta(description="Digits. Default: that of the settings, else 6")] = None
     stream: StreamName = None
     tags: Annotated[list[Tag], Meta(max_length=10)] | None = None
-    metadata: dict[Name, Annotated[str, Meta(max_length=512)]] | None = None
+    metadata: Annotated[dict[Name, Annotated[str, Meta(max_length=512)]], Meta(max_length=MAX_METADATA)] | None = None
     locale: Annotated[
         Annotated[str, Meta(min_length=2, max_length=35, pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$")] | None,
         Meta(
