@@ -44,6 +44,7 @@ from api.areas.suppressions import resources as suppressions
 from api.areas.tails import resources as tails
 from api.areas.team import resources as team
 from api.areas.templates import resources as templates
+from api.areas.unsubscribes import resources as unsubscribes
 from api.areas.verifications import resources as verifications
 from api.areas.verifications.public import LogoFile
 from api.areas.webhooks import resources as webhooks
@@ -261,6 +262,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
     app.add_route(POLICY_PATH, PolicyHost(services.pool, services.settings))
     app.add_route(CHALLENGE_PATH + "{token}", AcmeChallenge(services.pool))
     app.add_route(TLS_ALLOWED_PATH, TlsAllowed(services.pool, services.settings))
+    app.add_route(unsubscribes.PATH, unsubscribes.UnsubscribeResource(services, _count))
     app.add_route("/healthz", Health())
     app.add_route("/readyz", Readiness(services))
 

@@ -31,6 +31,7 @@ class Kind(StrEnum):
     DOMAIN = "dom"
     CONTACT = "con"
     LIST = "lst"
+    SEGMENT = "seg"
     BROADCAST = "brd"
     VERIFICATION = "ver"
     INBOUND_ADDRESS = "iad"

@@ -38,7 +38,7 @@ FIELDS: Final = {
     "Delivery": (
         "smtp_port", "source_ips", "tls_authorities", "allow_private_mx", "connect_timeout_s", "reply_timeout_s",
         "final_dot_timeout_s", "site_connections", "messages_per_connection", "mta_active_limit", "mta_connections",
-        "fresh_due_s", "retry_ladder_s", "give_up_s", "schedule_grace_s",
+        "fresh_due_s", "retry_ladder_s", "give_up_s", "schedule_grace_s", "broadcast_reserve",
     ),
     "Shards": (
         "shards", "lease_s", "shard_rules", "split_rate", "split_share", "split_after_s", "merge_after_s",

@@ -99,16 +99,22 @@ def take(head: AccountHead, at: datetime, parent: AccountHead | None = None) -> 
 
 
 def used_up(
-    head: AccountHead, at: datetime, *, of: datetime | None = None, parent: AccountHead | None = None
+    head: AccountHead,
+    at: datetime,
+    *,
+    of: datetime | None = None,
+    parent: AccountHead | None = None,
+    reserve: float = 0.0,
 ) -> Refusal | None:
     """Return the refusal if a message at `of` (None: at `at`, the present) exceeds a cap that is already used up,
     else None.
 
-    Future days and months have no counts yet. The heads must have been advanced to `at`.
+    Future days and months have no counts yet. The heads must have been advanced to `at`. `reserve` is the share of each
+    cap that is kept for other mail.
     """
     day = (of or at).date()
     cap = daily_cap(head)
-    if day <= head.day and head.sent_today >= cap:
+    if day <= head.day and head.sent_today >= _without(reserve, cap):
         return Refusal(
             ErrorType.DAILY_LIMIT_REACHED,
             f"This account has used its daily limit of {cap} messages. Try again after midnight UTC.",
@@ -119,9 +125,13 @@ def used_up(
     month = clock.first_of_month(day)
     for one in _by_month(head, parent):
         limited = one is not head or parent is None or head.monthly_cap is not None
-        if limited and month <= one.month and one.sent_this_month >= monthly_cap(one):
+        if limited and month <= one.month and one.sent_this_month >= _without(reserve, monthly_cap(one)):
             return _month_used_up(one, at, parent=parent)
     return None
+
+
+def _without(reserve: float, cap: int) -> int:
+    return cap - int(cap * reserve)
 
 
 def untake(head: AccountHead, parent: AccountHead | None = None) -> None:

@@ -183,6 +183,7 @@ async def test_bad_keys_are_limited_by_address_and_good_ones_go_on(
         assert (refusal.error["type"], int(refusal.headers["retry-after"]) >= 1) == ("rate_limited", True)
         assert (await strict.get("/v1/me", account.token)).status == 200
         assert (await strict.get("/v1/openapi.json")).status == 429
+        assert (await strict.get("/u/forged")).status == 429  # as for all credentials that aren't genuine
 
 
 async def test_an_unknown_path_and_a_wrong_method_answer_in_the_envelope(api: Api, account: TestAccount) -> None:

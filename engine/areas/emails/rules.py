@@ -83,6 +83,7 @@ def prepare(
     cfbl: str = "",
     resent_from: UUID | None = None,
     answers: UUID | None = None,
+    copy: tuple[UUID, UUID] | None = None,
 ) -> Prepared:
     """Check the request and compose its message; raise the Refusal of the first check that fails.
 
@@ -142,6 +143,7 @@ def prepare(
         min_tls=min_tls_to_store(request.min_tls),
         resent_from=resent_from,
         answers=answers,
+        copy=copy,
     )
 
 

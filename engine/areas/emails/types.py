@@ -6,6 +6,7 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
+from engine.base.extra_rows import ExtraRow
 from engine.mail.address import Mailbox
 
 SLUG = r"^[a-z0-9]+(-[a-z0-9]+)*$"
@@ -177,6 +178,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
     resent_from: UUID | None = None  # the message that this one resends
     answers: UUID | None = None  # the received message that this one answers
     sealed_recipient: str | None = None  # as its queue row holds it; `mime` is sealed then, and `recipients` are masked
+    copy: tuple[UUID, UUID] | None = None  # the broadcast and the contact that this message is for
+    extras: tuple[ExtraRow, ...] = ()  # rows of other areas, stored in the same transaction
 
 
 class Accepted(Struct, frozen=True):

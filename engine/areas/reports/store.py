@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.areas.reports.types import DueReport, ReportMail, ReportResult, ReportRow
+from engine.areas.reports.types import DueReport, ReportMail, ReportPurpose, ReportResult, ReportRow
 from engine.base import clock, ids
 from engine.store.queries import Conn, Queries, Source, columns
 from engine.store.row_sets import Column, RowSet
@@ -52,7 +52,7 @@ REPORT = RowSet(
     _of_mail("received_at", "timestamptz"),
     Column("size_bytes", "integer", value=lambda one: len(one.mail.raw)),
     Column("digest"),
-    Column("raw", "bytea", value=lambda one: one.mail.raw if len(one.mail.raw) <= MAX_RAW_BYTES else None),
+    Column("raw", "bytea", value=lambda one: _kept_bytes(one.mail)),
     Column("due_at", "timestamptz", value=lambda one: one.mail.received_at),
 )
 
@@ -75,8 +75,23 @@ async def add(connection: Conn, mails: Sequence[ReportMail]) -> None:
     Neither token nor content is checked here, so that every mail gets the same reply.
     """
     if mails:
-        rows = [_StoredReport(one_id, mail, digest(mail.raw)) for one_id, mail in zip(_ids(mails), mails, strict=True)]
+        rows = [_StoredReport(one_id, mail, _digest_of(mail)) for one_id, mail in zip(_ids(mails), mails, strict=True)]
         await _ADD.run(connection, REPORT.of(rows))
+
+
+def _kept_bytes(mail: ReportMail) -> bytes | None:
+    """Return the bytes to store: none of mail that unsubscribes, whose address says all, and none above the limit."""
+    if mail.purpose is ReportPurpose.UNSUBSCRIBE or len(mail.raw) > MAX_RAW_BYTES:
+        return None
+    return mail.raw
+
+
+def _digest_of(mail: ReportMail) -> bytes:
+    """Return the digest by which a repeated mail is known.
+
+    Mail that unsubscribes mostly has no text, so all of it counts: a person who came back may unsubscribe once more.
+    """
+    return sha256(mail.raw).digest() if mail.purpose is ReportPurpose.UNSUBSCRIBE else digest(mail.raw)
 
 
 def digest(raw: bytes) -> bytes:

@@ -14,6 +14,7 @@ class ReportPurpose(StrEnum):
     FEEDBACK = "feedback"  # `fbl@`: complaints
     DMARC = "dmarc"  # `dmarc+<token>@`
     TLS = "tls"  # `tls+<token>@`
+    UNSUBSCRIBE = "unsubscribe"  # `u+<token>@`: not a report, but handled like one
 
 
 class ReportState(StrEnum):
@@ -41,7 +42,7 @@ class ReportMail(Struct, frozen=True, kw_only=True):
 
 
 class DueReport(Struct, frozen=True):
-    """A report mail that a worker has taken; `raw` is None if it was too large to be kept."""
+    """A report mail that a worker has taken; `raw` is None if it was too large to be kept, or isn't needed."""
 
     id: UUID
     purpose: str

@@ -5,6 +5,11 @@ FROM templates t
 JOIN template_versions v ON v.account_id = t.account_id AND v.slug = t.slug AND v.version = coalesce($3::int, t.version)
 WHERE t.account_id = $1 AND t.slug = $2 AND t.deleted_at IS NULL;
 
+-- name: load_pinned
+-- Read version $3 of template $2 of account $1, even if the template is deleted.
+SELECT slug, version, subject, html, text, variables, created_at
+FROM template_versions WHERE account_id = $1 AND slug = $2 AND version = $3;
+
 -- name: read_template_slug
 -- Read name and latest version of template $2 of account $1, deleted or not.
 SELECT slug, name, version, deleted_at FROM templates WHERE account_id = $1 AND slug = $2;

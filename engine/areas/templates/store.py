@@ -27,6 +27,7 @@ PAGE_BYTES = 8 * 1024 * 1024  # of content in a page of versions
 
 _SQL = Queries.beside(__file__)
 _LOAD = _SQL.rows("load_version", VersionRow)
+LOAD_PINNED = _SQL.rows("load_pinned", VersionRow)
 _LIST = _SQL.rows("list_templates", TemplateListRow)
 _LIST_VERSIONS = _SQL.rows("list_versions", VersionRow)
 _COUNT = _SQL.command("count_templates")

@@ -8,6 +8,7 @@ from engine.base.settings.fields import MEBIBYTE, PROCESSES, Settings
 from engine.base.settings.values import BadSetting, variable
 
 MIN_PEPPER = 16
+MAX_RESERVE = 0.5  # of an account's limits, which broadcasts leave unused
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})+", re.ASCII | re.IGNORECASE)
 _ADDRESS = re.compile(rf"[a-z0-9._+-]{{1,64}}@{_HOST.pattern}", re.ASCII | re.IGNORECASE)
 _SENDER = re.compile(rf"{_ADDRESS.pattern}|[^<>@\x00-\x1f]{{1,100}} <{_ADDRESS.pattern}>", re.IGNORECASE)
@@ -28,6 +29,7 @@ _MINIMUM: dict[str, float] = {
     "clamd_timeout_s": 0.1,
     "connect_timeout_s": 0.1, "domain_check_s": 1,
     "reply_timeout_s": 0.1, "final_dot_timeout_s": 0.1, "give_up_s": 1, "schedule_grace_s": 0, "drain_s": 0,
+    "broadcast_reserve": 0,
     "webhook_timeout_s": 0.1, "webhook_connections": 10, "webhook_connections_each": 1,
     "tail_heartbeat_s": 0.1, "tail_idle_s": 0.1, "tail_lease_s": 1, "tails_per_worker": 1, "stream_write_s": 0.1,
 }  # fmt: skip
@@ -63,6 +65,10 @@ def check(settings: Settings) -> None:
         raise BadSetting(f"{variable('tls_cert')} and {variable('tls_key')} belong together; set both or neither")
     if settings.tls_authorities is not None and not settings.tls_authorities.is_file():
         raise BadSetting(f"{variable('tls_authorities')} is {settings.tls_authorities}; there is no such file")
+    if settings.broadcast_reserve > MAX_RESERVE:
+        raise BadSetting(
+            f"{variable('broadcast_reserve')} is {settings.broadcast_reserve}; it must be at most {MAX_RESERVE}"
+        )
     if settings.shards > 65536:
         raise BadSetting(f"{variable('shards')} is {settings.shards}; it must be at most 65536")
 

@@ -178,6 +178,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """api, mta, worker: Time after which a message that could not be delivered bounces."""
     schedule_grace_s: float = 3600.0
     """worker: Time for which the release of a scheduled message waits for quota."""
+    broadcast_reserve: float = 0.0
+    """worker: Share of an account's daily and monthly limits, 0 to 0.5, that broadcasts leave for its other mail."""
     drain_s: float = 20.0
     """all: Time that a process has to finish its work when it is told to stop."""
     tls_cert: Path | None = None

@@ -1,8 +1,10 @@
-"""Read report mails that the MX stored, and apply them. Several workers may do it at once.
+"""Read report mails and mail to unsubscribe addresses, as the MX stored them, and apply them.
+
+Several workers may do it at once.
 
 A batch is taken for some minutes → parsed in a thread → applied: the bounces of the batch in one transaction,
-complaints and domain reports each in its own. Each effect is idempotent: a batch that a crash interrupted is read
-again.
+complaints, domain reports and opt-outs each in its own. Each effect is idempotent: a batch that a crash interrupted
+is read again.
 """
 
 import asyncio
@@ -18,12 +20,20 @@ from engine.areas.analytics import delivery, dmarc, rules, tls
 from engine.areas.domains import service as domains
 from engine.areas.reports import store
 from engine.areas.reports.types import DueReport, ReportResult, ReportState
+from engine.areas.unsubscribes.types import LinkChoice, LinkSource, LinkState, LinkUse
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.late_notices import LateNotice
+from engine.flows.audience import unsubscribe
 from engine.flows.receiving import domain_reports, feedback, late_bounce
-from engine.flows.receiving.report_reading import ComplaintNotice, DomainNotice, ReportKeys, read_report
-from engine.mail import return_path
+from engine.flows.receiving.report_reading import (
+    ComplaintNotice,
+    DomainNotice,
+    ReportKeys,
+    UnsubscribeNotice,
+    read_report,
+)
+from engine.mail import return_path, unsubscribe_token
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Query
 
@@ -44,7 +54,9 @@ def keys_of(settings: Settings) -> ReportKeys:
     """Return the keys of the tokens in report addresses. Raises RuntimeError without WAYBILL_KEY_PEPPER."""
     identity = domains.identity(settings)
     assert settings.key_pepper is not None
-    return ReportKeys(return_path.key_of(settings.key_pepper), identity.report_key)
+    return ReportKeys(
+        return_path.key_of(settings.key_pepper), identity.report_key, unsubscribe_token.key_of(settings.key_pepper)
+    )
 
 
 async def read_due(pool: asyncpg.Pool, settings: Settings, *, budget_s: float = BUDGET_S) -> int:
@@ -102,7 +114,18 @@ class ReportBatch:
         if isinstance(read, DomainNotice):
             await domain_reports.apply(self._pool, read)
             return None
+        if isinstance(read, UnsubscribeNotice):
+            await self._unsubscribe(read)
+            return None
         return read
+
+    async def _unsubscribe(self, notice: UnsubscribeNotice) -> None:
+        """Apply an opt-out together with its result, so that a crash can't repeat it after the person has undone it."""
+        async with self._pool.acquire() as connection, connection.transaction():
+            if await store.lock_waiting(connection, [notice.report]):
+                use = LinkUse(notice.link, LinkChoice.ALL, LinkSource.MAIL)
+                states = await unsubscribe.apply(connection, [use])
+                await store.finish(connection, [_opted_out(notice, states.get(notice.link))])
 
     async def _complained(self, report: DueReport, notice: ComplaintNotice) -> ReportResult | None:
         result = await feedback.apply(
@@ -151,3 +174,17 @@ class ReportBatch:
             given_up = ReportResult(id=report.id, state=ReportState.UNREADABLE, result="failed", reason=reason)
             await store.finish(self._pool, [given_up])
         return None
+
+
+def _opted_out(notice: UnsubscribeNotice, state: LinkState | None) -> ReportResult:
+    """Return the result of mail to an unsubscribe address; `state` is None if the link isn't stored any more."""
+    if state is None:
+        reason = "The account that sent the link is erased."
+        return ReportResult(id=notice.report, state=ReportState.IGNORED, result="no_link", reason=reason)
+    return ReportResult(
+        id=notice.report,
+        state=ReportState.APPLIED,
+        result="opted_out",
+        reason=f"{state.address} has unsubscribed.",
+        account_id=state.account_id,
+    )

@@ -36,6 +36,7 @@ _RETURN_PATH: Final = "b+"
 _REPORTS: Final = {
     "dmarc+": RecipientPurpose.DMARC_REPORT,
     "tls+": RecipientPurpose.TLS_REPORT,
+    "u+": RecipientPurpose.UNSUBSCRIBE,
 }
 _FEEDBACK: Final = "fbl"
 _PLATFORM: Final = frozenset({"postmaster", "abuse"})  # RFC 5321 4.5.1, RFC 2142 2

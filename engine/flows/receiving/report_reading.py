@@ -11,13 +11,14 @@ from engine.areas.domains.reports import ReportKind as DomainReportKind
 from engine.areas.reports.store import MAX_RAW_BYTES
 from engine.areas.reports.types import DueReport, ReportPurpose, ReportResult, ReportState
 from engine.delivery.late_notices import LateNotice
-from engine.mail import read, return_path
+from engine.mail import read, return_path, unsubscribe_token
 from engine.mail.delivery_reports import ReportKind, read_delivery_report
 from engine.mail.dmarc_reports import BadReport, DmarcReport, read_dmarc_report
 from engine.mail.feedback_reports import FeedbackReport, read_feedback_report
 from engine.mail.return_path import ReturnPathOrigin
 from engine.mail.tls_reports import BadTlsReport, TlsReport, read_tls_report
 from engine.mail.unpack import UnpackError, unpacked
+from engine.mail.unsubscribe_links import LOCAL_PREFIX
 
 _NO_EFFECT = {
     ReportKind.AUTO_REPLY: (ReportState.IGNORED, "An automatic reply, such as a vacation note."),
@@ -35,6 +36,7 @@ class ReportKeys(Struct, frozen=True):
 
     return_path: bytes
     domain_reports: bytes
+    unsubscribe: bytes
 
 
 class ComplaintNotice(Struct, frozen=True):
@@ -55,17 +57,27 @@ class DomainNotice(Struct, frozen=True):
     received_at: datetime
 
 
-ReadReport = LateNotice | ComplaintNotice | DomainNotice | ReportResult
+class UnsubscribeNotice(Struct, frozen=True):
+    """Mail to the address of a genuine unsubscribe link."""
+
+    report: UUID
+    link: UUID
+
+
+ReadReport = LateNotice | ComplaintNotice | DomainNotice | UnsubscribeNotice | ReportResult
 
 
 def read_report(report: DueReport, keys: ReportKeys) -> ReadReport:
     """Return the content of a report with a genuine token, or the result of one that has no effect."""
     address = f"{report.local}@{report.host}"
+    purpose = ReportPurpose(report.purpose)
+    if purpose is ReportPurpose.UNSUBSCRIBE:
+        link = unsubscribe_token.link_of(keys.unsubscribe, report.local.removeprefix(LOCAL_PREFIX))
+        return _no_token(report) if link is None else UnsubscribeNotice(report.id, link)
     if report.raw is None:
         return _without_effect(
             report, ReportState.UNREADABLE, "too_large", f"Larger than {MAX_RAW_BYTES} bytes; no bytes were kept."
         )
-    purpose = ReportPurpose(report.purpose)
     if purpose is ReportPurpose.BOUNCE:
         origin = return_path.origin(keys.return_path, address)
         return _no_token(report) if origin is None else _at_return_path(report, report.raw, origin)

@@ -14,6 +14,7 @@ class RecipientPurpose(StrEnum):
     FEEDBACK = "feedback"  # `fbl@`: complaints
     DMARC_REPORT = "dmarc"  # `dmarc+<token>@`
     TLS_REPORT = "tls"  # `tls+<token>@`
+    UNSUBSCRIBE = "unsubscribe"  # `u+<token>@`: the mailto link of List-Unsubscribe
     PLATFORM = "platform"  # `postmaster@` and `abuse@` of the service's own hosts: stored for the platform account
 
 

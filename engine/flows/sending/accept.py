@@ -24,7 +24,7 @@ from engine.areas.domains import store as domains
 from engine.areas.emails import rules
 from engine.areas.emails.submitted import Submitted
 from engine.areas.emails.submitted import prepare as prepare_submitted
-from engine.areas.emails.types import Accepted, Content, Prepared, SendRequest
+from engine.areas.emails.types import Accepted, Content, Prepared, SendRequest, Timing
 from engine.areas.streams import store as streams
 from engine.areas.templates import rules as template_rules
 from engine.areas.templates.store import TemplateCache
@@ -39,6 +39,7 @@ from engine.flows.sending import accepted_rows
 from engine.flows.sending.accept_store import BatchResult, OutcomeUnknown, Storer, goes_now, is_stored, replays_of
 from engine.flows.sending.admission import Decision, Pending, TiedRows, replayed
 from engine.ledger.quota_usage import Ceiling
+from engine.mail.address import Mailbox
 from engine.mail.feedback_headers import cfbl_fields
 from engine.mail.return_path import key_of
 from engine.mail.simulator import domain_of
@@ -58,6 +59,7 @@ _log = structlog.get_logger("accept")
 
 Value = TypeVar("Value")
 StoreBatch = Callable[[Conn, Sequence[Pending], datetime, Mapping[str, int]], Awaitable[BatchResult]]
+Composer = Callable[[SendRequest, Content, tuple[UUID, UUID] | None, UUID], Prepared]
 
 
 class Origin(Struct, frozen=True):
@@ -88,6 +90,7 @@ class Acceptor:
             shards=settings.shards,
             fresh_due_s=settings.fresh_due_s,
             simulator=domain_of(settings.mail_host),
+            reserve=settings.broadcast_reserve,
         )
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
         self._tied_group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush_tied, bad_data=(BadData,))
@@ -148,6 +151,31 @@ class Acceptor:
         """Accept one message together with rows of the caller's, in one transaction."""
         origin = Origin(message.account_id, message.source)
         return await self._committed(self._tied_group.submit(Pending(message, tied=tied)), origin, len(message.mime))
+
+    async def accept_copies(self, messages: Sequence[Prepared]) -> list[Decision]:
+        """Accept messages of one account that `composer` made, in one transaction, each decided on its own.
+
+        Raises `unavailable` if none could be stored.
+        """
+        if not messages:
+            return []
+        origin = Origin(messages[0].account_id, messages[0].source)
+        work = self._group.submit_set([Pending(one) for one in messages])
+        return list(map(_decision, await self._committed(work, origin, sum([len(one.mime) for one in messages]))))
+
+    async def composer(self, origin: Origin, sender: Mailbox, stream: str) -> Composer:
+        """Return a function that composes messages of one sender and stream: from a request, its content, the broadcast
+        and contact that it is for, and the id of the message.
+
+        Raises the Refusal if the account may not send from this domain or on this stream.
+        """
+        host = await self._checked_origin(origin, sender.domain, stream, set())
+
+        def composed(request: SendRequest, content: Content, copy: tuple[UUID, UUID] | None, message: UUID) -> Prepared:
+            facts = self._facts(origin, host, clock.now(), message)
+            return rules.prepare(request, sender, content, Timing(), copy=copy, **facts)
+
+        return composed
 
     async def accept_batch(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Decision]:
         """Accept several messages in one transaction, each decided on its own; return after its commit.
@@ -270,8 +298,8 @@ class Acceptor:
         rendered = template_rules.render(version, request.variables or {}, subject=request.subject)
         return Content(rendered.subject, rendered.text, rendered.html, version.slug, version.version)
 
-    def _facts(self, origin: Origin, host: str | None, at: datetime) -> dict[str, Any]:
-        message_id = ids.uuid7()
+    def _facts(self, origin: Origin, host: str | None, at: datetime, message_id: UUID | None = None) -> dict[str, Any]:
+        message_id = message_id or ids.uuid7()
         return {
             "account_id": origin.account_id,
             "message_id": message_id,

@@ -12,11 +12,15 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.areas.broadcasts import store as broadcasts
+from engine.areas.broadcasts.store import RecipientMark
+from engine.areas.broadcasts.types import BroadcastCopy, RecipientState
 from engine.areas.emails.types import Accepted, Prepared
 from engine.areas.suppressions import rules as suppression_rules
 from engine.areas.suppressions import store as suppressions
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.extra_rows import ExtraRow
 from engine.flows.sending import accepted_rows
 from engine.flows.sending.admission import Pending, Replays, decide
 from engine.ledger import heads, log, quota_usage
@@ -89,8 +93,11 @@ _NOTHING_TO_CHECK = Preconditions((), ())
 class Storer:
     """Stores the batches of one process, one at a time. Mail to the domain `simulator` is also counted apart."""
 
-    def __init__(self, ceiling: Ceiling, *, shards: int, fresh_due_s: float, simulator: str) -> None:
+    def __init__(
+        self, ceiling: Ceiling, *, shards: int, fresh_due_s: float, simulator: str, reserve: float = 0.0
+    ) -> None:
         self._ceiling = ceiling
+        self._reserve = reserve
         self._simulator = f"@{simulator}"
         self._shards = shards
         self._fresh_due = timedelta(seconds=fresh_due_s)
@@ -104,8 +111,8 @@ class Storer:
 
         Raises OutcomeUnknown if the connection failed at a moment that leaves open whether the batch is stored.
         """
-        # Simulated messages need a second statement in the same transaction, to count them.
-        if not any(map(self._is_simulated, batch)) and self._backoff.may_try():
+        # Simulated messages, copies of broadcasts and extra rows need more statements in the same transaction.
+        if not any(map(self._needs_locks, batch)) and self._backoff.may_try():
             result = await self._store_on_cached_heads(connection, batch, at, split)
             if result is not None:
                 return result
@@ -188,12 +195,15 @@ class Storer:
         result = BatchResult()
         try:
             async with connection.transaction():
+                await _claim_copies(connection, batch)
                 locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
                 await quota_usage.advance_all(connection, locked, at.date())
                 result = self._decide(batch, locked, await _load_replays(connection, batch), at)
                 if not await self._insert(connection, result, locked, split):
                     raise RuntimeError("a head changed under its lock")
                 await quota_usage.count_simulated(connection, self._simulated(batch, result, at.date()))
+                await _mark_copies(connection, batch, result)
+                await _write_extras(connection, result.stored)
         except DatabaseUnavailable as error:
             if _may_be_stored(result, error):
                 raise OutcomeUnknown(result, error) from error
@@ -207,6 +217,10 @@ class Storer:
             for item in batch
             if item.message.id in stored and self._is_simulated(item)
         ]
+
+    def _needs_locks(self, item: Pending) -> bool:
+        message = item.message
+        return bool(message.extras) or message.copy is not None or self._is_simulated(item)
 
     def _is_simulated(self, item: Pending) -> bool:
         """Return True if the message is sent now and only to the simulator's recipients."""
@@ -248,7 +262,7 @@ class Storer:
                 result.decisions.append(not_found("account"))
                 continue
             parent = None if head.parent_id is None else held.get(head.parent_id)
-            decision = decide(item, head, replays, room=room, at=at, parent=parent)
+            decision = decide(item, head, replays, room=room, at=at, parent=parent, reserve=self._reserve)
             if isinstance(decision, Accepted) and decision.status != "duplicate":
                 room -= goes_now(message)
                 result.stored.append(message)
@@ -256,7 +270,7 @@ class Storer:
                 if message.idempotency_key is not None:
                     key = (message.account_id, message.idempotency_key)
                     replays[key] = (message.id, message.request_digest)
-            elif isinstance(decision, Refusal) and decision.kind is ErrorType.SUPPRESSED and item.suppressed:
+            elif message.copy is None and item.suppressed and is_suppressed(decision):
                 result.entries.append(accepted_rows.suppressed_entry(message, item.suppressed, at))
             result.decisions.append(decision)
         return result
@@ -364,12 +378,52 @@ async def _load_replays(connection: Conn, batch: Sequence[Pending]) -> Replays:
     return await replays_of(connection, keys) if keys else {}
 
 
+async def _write_extras(connection: Conn, stored: Iterable[Prepared]) -> None:
+    """Write the extra rows of the stored messages, one statement for each kind of row."""
+    found: dict[type[ExtraRow], list[ExtraRow]] = {}
+    for message in stored:
+        for extra in message.extras:
+            found.setdefault(type(extra), []).append(extra)
+    for kind, rows in found.items():
+        await kind.write(connection, rows)
+
+
 def _keys(batch: Iterable[Pending]) -> list[tuple[UUID, str]]:
     return [
         (item.message.account_id, item.message.idempotency_key)
         for item in batch
         if item.message.idempotency_key is not None
     ]
+
+
+async def _claim_copies(connection: Conn, batch: Sequence[Pending]) -> None:
+    """Lock the recipients of the batch's copies of broadcasts, before the heads, and note which of them still wait.
+
+    So a broadcast has one message for each contact, whatever process dies when, and a pause holds at its commit.
+    """
+    copies = [BroadcastCopy(*item.message.copy) for item in batch if item.message.copy is not None]
+    claimed = await broadcasts.claim_copies(connection, copies) if copies else ()
+    for item in batch if claimed else ():
+        item.is_claimed = item.message.copy in claimed
+
+
+async def _mark_copies(connection: Conn, batch: Sequence[Pending], result: BatchResult) -> None:
+    """Mark the recipients whose message is stored, and those that are suppressed."""
+    marks = []
+    for item, decision in zip(batch, result.decisions, strict=True):
+        if item.message.copy is None:
+            continue
+        copy = BroadcastCopy(*item.message.copy)
+        if isinstance(decision, Accepted):
+            marks.append(RecipientMark(copy, RecipientState.ACCEPTED, item.message.id))
+        elif is_suppressed(decision):
+            marks.append(RecipientMark(copy, RecipientState.SUPPRESSED))
+    await broadcasts.mark_copies(connection, marks)
+
+
+def is_suppressed(decision: Accepted | Exception) -> bool:
+    """Return True for the refusal of a message to a suppressed recipient."""
+    return isinstance(decision, Refusal) and decision.kind is ErrorType.SUPPRESSED
 
 
 async def _mark_suppressed(connection: Conn, batch: Sequence[Pending]) -> None:

@@ -37,6 +37,7 @@ class Pending(Struct):
     message: Prepared
     suppressed: tuple[str, str] | None = None  # (address, reason)
     tied: TiedRows | None = None
+    is_claimed: bool = False  # a copy of a broadcast whose recipient this transaction has locked
 
 
 Decision = Accepted | Refusal
@@ -44,13 +45,24 @@ Replays = dict[tuple[UUID, str], tuple[UUID, bytes]]
 
 
 def decide(
-    item: Pending, head: AccountHead, replays: Replays, *, room: int, at: datetime, parent: AccountHead | None = None
+    item: Pending,
+    head: AccountHead,
+    replays: Replays,
+    *,
+    room: int,
+    at: datetime,
+    parent: AccountHead | None = None,
+    reserve: float = 0.0,
 ) -> Decision:
     """Decide on one message; count it on its head, and on the parent's, if it is accepted.
 
-    `room` is the rest of the platform's ceiling.
+    `room` is the rest of the platform's ceiling, `reserve` the share of every allowance that broadcasts leave unused.
     """
     message = item.message
+    if message.copy is not None:
+        refusal = _refused_copy(item, head, at, parent, reserve)
+        if refusal is not None:
+            return refusal
     if message.idempotency_key is not None:
         earlier = replays.get((message.account_id, message.idempotency_key))
         if earlier is not None:
@@ -70,6 +82,17 @@ def decide(
         quota.untake(head, parent)
         return quota.platform_refusal()
     return Accepted(message.public_id, "queued")
+
+
+def _refused_copy(
+    item: Pending, head: AccountHead, at: datetime, parent: AccountHead | None, reserve: float
+) -> Refusal | None:
+    """Return why a message of a broadcast is not accepted now, for reasons that concern no other mail."""
+    if not item.is_claimed:
+        return Refusal(ErrorType.CONFLICT, "The broadcast is not sending, or this recipient has had its message.")
+    if head.status != "active":
+        return Refusal(ErrorType.ACCOUNT_SUSPENDED, "This account is suspended.")
+    return quota.used_up(head, at, parent=parent, reserve=reserve) if reserve else None
 
 
 def _suppressed(address: str, reason: str) -> Refusal:

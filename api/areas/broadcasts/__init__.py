@@ -1,0 +1,1 @@
+"""Broadcasts: `/v1/broadcasts`."""

@@ -1,0 +1,1 @@
+"""The public page behind unsubscribe links."""

@@ -1,0 +1,1 @@
+"""The pages that people open from links in customers' mail: one style, eight languages, no script."""

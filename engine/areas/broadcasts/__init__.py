@@ -1,0 +1,1 @@
+"""Broadcasts: one message to each contact of a list or a segment."""

@@ -1,0 +1,210 @@
+-- fragment: summary_columns
+-- The columns of a broadcast without its content.
+b.id, b.account_id, b.name, b.list_id, b.segment_id, b.stream, b.sender, b.from_domain, b.reply_to, b.template,
+b.template_version, b.subject, b.per_minute, b.status, b.paused_because, b.stopped_because, b.waits_for, b.review_note,
+b.scheduled_at, b.started_at, b.finished_at, b.resumes_at, b.created_at, b.updated_at
+
+-- fragment: count_columns
+-- The counts of a broadcast, from its progress `p` and its outcomes `o`.
+coalesce(p.recipients, 0) AS recipients, coalesce(p.accepted, 0) AS accepted, coalesce(p.suppressed, 0) AS suppressed,
+coalesce(p.removed, 0) AS removed, coalesce(p.template_error, 0) AS template_error,
+coalesce(p.unconfirmed, 0) AS unconfirmed, coalesce(p.unsubscribed, 0) AS unsubscribed_topic,
+coalesce(o.delivered, 0) AS delivered, coalesce(o.bounced, 0) AS bounced, coalesce(o.complained, 0) AS complained,
+coalesce(o.failed, 0) AS failed, coalesce(o.rejected, 0) AS rejected, coalesce(o.unsubscribed, 0) AS unsubscribed
+
+-- name: list_broadcasts
+-- List broadcasts of account $1 from domains $3 (null: all) with ids below $2 (null: from the newest), newest first, at
+-- most $4.
+SELECT :summary_columns FROM broadcasts b
+WHERE b.account_id = $1 AND ($2::uuid IS NULL OR b.id < $2) AND ($3::text[] IS NULL OR b.from_domain = ANY ($3))
+ORDER BY b.id DESC LIMIT $4;
+
+-- name: read_broadcast
+-- Read broadcast $2 of account $1, if it is from one of the domains $3 (null: all).
+SELECT :summary_columns, b.html, b.text, b.attachments FROM broadcasts b
+WHERE b.account_id = $1 AND b.id = $2 AND ($3::text[] IS NULL OR b.from_domain = ANY ($3));
+
+-- name: lock_broadcast
+-- Read broadcast $2 of account $1, if it is from one of the domains $3 (null: all), and lock it for a change. Lock it
+-- before an account head.
+SELECT :summary_columns, b.html, b.text, b.attachments FROM broadcasts b
+WHERE b.account_id = $1 AND b.id = $2 AND ($3::text[] IS NULL OR b.from_domain = ANY ($3))
+FOR NO KEY UPDATE;
+
+-- name: find_broadcast
+-- Read broadcast $1 of any account.
+SELECT :summary_columns FROM broadcasts b WHERE b.id = $1;
+
+-- name: read_counts
+-- Read the counts of broadcast $1.
+SELECT :count_columns
+FROM (SELECT $1::uuid AS id) b LEFT JOIN broadcast_progress p ON p.broadcast_id = b.id
+LEFT JOIN broadcast_outcomes o ON o.broadcast_id = b.id;
+
+-- name: insert_broadcast
+-- Insert draft $1 of account $2: name $3, list $4 or segment $5, stream $6, From $7 with domain $8, Reply-To $9, template
+-- $10, subject $11, HTML $12, text $13, attachments $14, pace $15, at $16.
+INSERT INTO broadcasts (id, account_id, name, list_id, segment_id, stream, sender, from_domain, reply_to, template, subject,
+                        html, text, attachments, per_minute, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $16);
+
+-- name: change_broadcast
+-- Replace the fields of draft $2 of account $1: name $3, list $4 or segment $5, stream $6, From $7 with domain $8,
+-- Reply-To $9, template $10, subject $11, HTML $12, text $13, attachments $14, pace $15.
+UPDATE broadcasts
+SET name = $3, list_id = $4, segment_id = $5, stream = $6, sender = $7, from_domain = $8, reply_to = $9, template = $10,
+    subject = $11, html = $12, text = $13, attachments = $14, per_minute = $15, updated_at = now()
+WHERE account_id = $1 AND id = $2;
+
+-- name: send_broadcast
+-- Give broadcast $1 the status $2, the pinned template version $3 and the time $4, and tell the workers.
+WITH changed AS (
+    UPDATE broadcasts
+    SET status = $2, template_version = $3, scheduled_at = $4, review_note = NULL, updated_at = now()
+    WHERE id = $1
+    RETURNING id, account_id, status, scheduled_at
+), gone AS (
+    DELETE FROM broadcast_work WHERE broadcast_id = $1 AND $2 = 'in_review'
+)
+INSERT INTO broadcast_work (broadcast_id, account_id, due_at)
+SELECT id, account_id, greatest(now(), scheduled_at) FROM changed WHERE status <> 'in_review'
+ON CONFLICT (broadcast_id) DO UPDATE SET due_at = excluded.due_at, worker = NULL;
+
+-- name: move_broadcast
+-- Give broadcast $1 the status $2, paused because $3, stopped because $4, review note $5, resuming at $6; a worker looks at
+-- it at $7 (null: none does). A final status ends it now.
+WITH changed AS (
+    UPDATE broadcasts
+    SET status = $2, paused_because = $3, stopped_because = $4, review_note = coalesce($5, review_note), resumes_at = $6,
+        waits_for = NULL, updated_at = now(),
+        finished_at = CASE WHEN $2 IN ('sent', 'stopped', 'canceled') THEN now() END
+    WHERE id = $1
+    RETURNING id, account_id
+), gone AS (
+    DELETE FROM broadcast_work WHERE broadcast_id = $1 AND $7::timestamptz IS NULL
+)
+INSERT INTO broadcast_work (broadcast_id, account_id, due_at)
+SELECT id, account_id, $7 FROM changed WHERE $7::timestamptz IS NOT NULL
+ON CONFLICT (broadcast_id) DO UPDATE SET due_at = excluded.due_at, worker = NULL;
+
+-- name: delete_broadcast
+-- Delete broadcast $1 with its recipients and counts.
+WITH work AS (DELETE FROM broadcast_work WHERE broadcast_id = $1),
+     progress AS (DELETE FROM broadcast_progress WHERE broadcast_id = $1),
+     outcomes AS (DELETE FROM broadcast_outcomes WHERE broadcast_id = $1),
+     recipients AS (DELETE FROM broadcast_recipients WHERE broadcast_id = $1)
+DELETE FROM broadcasts WHERE id = $1;
+
+-- name: claim_work
+-- Claim the broadcast that has been due for the longest time for worker $1, for the time $2.
+UPDATE broadcast_work SET due_at = clock_timestamp() + $2, worker = $1
+WHERE broadcast_id = (SELECT broadcast_id FROM broadcast_work WHERE due_at <= clock_timestamp()
+                      ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING broadcast_id, account_id, clock_timestamp() AS at;
+
+-- name: keep_work
+-- Keep the claim of worker $2 on broadcast $1 for the time $3; returns no row if another worker has claimed it.
+UPDATE broadcast_work SET due_at = clock_timestamp() + $3 WHERE broadcast_id = $1 AND worker = $2 RETURNING broadcast_id;
+
+-- name: end_turn
+-- End the claim of worker $2 on broadcast $1: it is due again after the time $3, and waits for $4 meanwhile (null: for
+-- its turn).
+WITH work AS (
+    UPDATE broadcast_work SET due_at = clock_timestamp() + $3, worker = NULL WHERE broadcast_id = $1 AND worker = $2
+)
+UPDATE broadcasts SET waits_for = $4 WHERE id = $1 AND status = 'sending' AND waits_for IS DISTINCT FROM $4;
+
+-- name: drop_work
+-- Forget that a worker should look at broadcast $1.
+DELETE FROM broadcast_work WHERE broadcast_id = $1;
+
+-- name: approved_before
+-- Read whether a broadcast of account $1 was approved before.
+SELECT approved_at IS NOT NULL AS approved FROM broadcast_reviews WHERE account_id = $1;
+
+-- name: lock_review
+-- Lock the review record of account $1, making it if needed; returns whether a broadcast was approved before.
+INSERT INTO broadcast_reviews AS r (account_id) VALUES ($1)
+ON CONFLICT (account_id) DO UPDATE SET approved_at = r.approved_at
+RETURNING approved_at IS NOT NULL AS approved;
+
+-- name: approve
+-- Record that a broadcast of account $1 was approved.
+INSERT INTO broadcast_reviews AS r (account_id, approved_at) VALUES ($1, now())
+ON CONFLICT (account_id) DO UPDATE SET approved_at = coalesce(r.approved_at, now());
+
+-- name: start_counts
+-- Count the recipients of broadcast $1, which has just got them, and begin to count the outcomes of its account's mail
+-- until $2 at least.
+WITH progress AS (
+    INSERT INTO broadcast_progress (broadcast_id, recipients)
+    SELECT $1, count(*) FROM broadcast_recipients WHERE broadcast_id = $1
+), outcomes AS (
+    INSERT INTO broadcast_outcomes (broadcast_id) VALUES ($1)
+), watch AS (
+    INSERT INTO broadcast_watches AS w (account_id, counted_seq, counted_at, ends_at)
+    SELECT h.account_id, h.seq, now(), $2 FROM broadcasts b JOIN account_heads h ON h.account_id = b.account_id
+    WHERE b.id = $1
+    ON CONFLICT (account_id) DO UPDATE SET ends_at = greatest(w.ends_at, excluded.ends_at)
+)
+UPDATE broadcasts SET started_at = now(), status = 'sending', updated_at = now() WHERE id = $1;
+
+-- name: claim_copies
+-- Lock, of the broadcasts $1 and contacts $2, the recipients that still wait in a broadcast that is sending, and return
+-- them. A pause waits until the transaction ends.
+WITH open AS MATERIALIZED (
+    SELECT id FROM broadcasts WHERE id = ANY ($1::uuid[]) AND status = 'sending' ORDER BY id FOR SHARE
+)
+SELECT r.broadcast_id, r.contact_id
+FROM unnest($1::uuid[], $2::uuid[]) AS n (broadcast_id, contact_id)
+JOIN open ON open.id = n.broadcast_id
+JOIN broadcast_recipients r ON r.broadcast_id = n.broadcast_id AND r.contact_id = n.contact_id
+WHERE r.state = 'waiting'
+ORDER BY r.broadcast_id, r.contact_id FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- name: mark_copies
+-- Mark the recipients of broadcasts $1 and contacts $2, which the caller has locked, as $3, with messages $4, and count
+-- them.
+WITH marked AS (
+    UPDATE broadcast_recipients r SET state = n.state, message_id = n.message_id
+    FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[]) AS n (broadcast_id, contact_id, state, message_id)
+    WHERE r.broadcast_id = n.broadcast_id AND r.contact_id = n.contact_id AND r.state = 'waiting'
+    RETURNING r.broadcast_id, r.state
+), sums AS (
+    SELECT broadcast_id, count(*) FILTER (WHERE state = 'accepted') AS accepted,
+           count(*) FILTER (WHERE state = 'suppressed') AS suppressed,
+           count(*) FILTER (WHERE state = 'removed') AS removed,
+           count(*) FILTER (WHERE state = 'template_error') AS template_error,
+           count(*) FILTER (WHERE state = 'unconfirmed') AS unconfirmed,
+           count(*) FILTER (WHERE state = 'unsubscribed') AS unsubscribed
+    FROM marked GROUP BY broadcast_id
+)
+UPDATE broadcast_progress p
+SET accepted = p.accepted + sums.accepted, suppressed = p.suppressed + sums.suppressed,
+    removed = p.removed + sums.removed, template_error = p.template_error + sums.template_error,
+    unconfirmed = p.unconfirmed + sums.unconfirmed, unsubscribed = p.unsubscribed + sums.unsubscribed
+FROM sums WHERE p.broadcast_id = sums.broadcast_id;
+
+-- name: any_waiting
+-- Return a row if a recipient of broadcast $1 is neither accepted nor skipped.
+SELECT 1 AS found FROM broadcast_recipients WHERE broadcast_id = $1 AND state = 'waiting' LIMIT 1;
+
+-- name: list_reviews
+-- List the broadcasts that wait for review, the oldest first.
+SELECT :summary_columns FROM broadcasts b WHERE b.status = 'in_review' ORDER BY b.id;
+
+-- name: broadcasts_of_messages
+-- Return the broadcast of each of the messages $1 that belong to one.
+SELECT message_id, broadcast_id FROM broadcast_recipients WHERE message_id = ANY ($1::uuid[]);
+
+-- name: forget_recipients
+-- Delete at most $2 recipients of broadcasts that ended before $1; returns how many. Their counts stay.
+WITH old AS (
+    SELECT r.broadcast_id, r.contact_id FROM broadcasts b JOIN broadcast_recipients r ON r.broadcast_id = b.id
+    WHERE b.finished_at < $1 LIMIT $2
+), gone AS (
+    DELETE FROM broadcast_recipients r USING old
+    WHERE r.broadcast_id = old.broadcast_id AND r.contact_id = old.contact_id
+    RETURNING 1
+)
+SELECT count(*) AS recipients FROM gone;

@@ -1,0 +1,182 @@
+"""Define broadcasts, their states and their counts."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.base import ids
+
+MAX_NAME = 120
+MAX_PER_MINUTE = 1_000_000
+MAX_TEST_ADDRESSES = 5
+REVIEWED_ABOVE = 1_000  # recipients of 24 hours, until the operator has approved a broadcast of the account
+
+
+class BroadcastStatus(StrEnum):
+    """The states of a broadcast."""
+
+    DRAFT = "draft"
+    IN_REVIEW = "in_review"
+    SCHEDULED = "scheduled"
+    SENDING = "sending"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    SENT = "sent"
+    CANCELED = "canceled"
+
+
+class PauseReason(StrEnum):
+    """Why a broadcast is paused. All but USER end by themselves."""
+
+    USER = "user"
+    DAILY_LIMIT = "daily_limit"
+    MONTHLY_LIMIT = "monthly_limit"
+    SUSPENDED = "suspended"
+    DOMAIN = "domain"
+    STREAM = "stream"
+
+
+class StopReason(StrEnum):
+    """Why a broadcast was stopped for good."""
+
+    BOUNCE_RATE = "bounce_rate"
+    COMPLAINT_RATE = "complaint_rate"
+
+
+class WaitReason(StrEnum):
+    """Why a broadcast in status `sending` accepts nothing at the moment."""
+
+    PLATFORM_PAUSED = "platform_paused"
+    PACE = "pace"
+
+
+class RecipientState(StrEnum):
+    """The states of a recipient: waiting, accepted, or the reason why it was skipped."""
+
+    WAITING = "waiting"
+    ACCEPTED = "accepted"
+    SUPPRESSED = "suppressed"
+    REMOVED = "removed"
+    TEMPLATE_ERROR = "template_error"
+    UNCONFIRMED = "unconfirmed"
+    UNSUBSCRIBED = "unsubscribed"
+
+
+SKIPPED = tuple(state for state in RecipientState if state not in {RecipientState.WAITING, RecipientState.ACCEPTED})
+
+
+class BroadcastAudience(Struct, frozen=True):
+    """The contact list or the segment whose contacts are the recipients; one of the two is None."""
+
+    list_id: UUID | None = None
+    segment_id: UUID | None = None
+
+
+class BroadcastDraft(Struct, frozen=True, kw_only=True):
+    """The fields of a broadcast that its author writes. `attachments` is JSON as in a send request."""
+
+    name: str
+    audience: BroadcastAudience
+    stream: str
+    sender: str
+    from_domain: str
+    reply_to: str | None = None
+    template: str | None = None
+    subject: str | None = None
+    html: str | None = None
+    text: str | None = None
+    attachments: str | None = None
+    per_minute: int | None = None
+
+
+class BroadcastSummary(Struct, frozen=True):
+    """A broadcast without its content, as a list shows it."""
+
+    id: UUID
+    account_id: UUID
+    name: str
+    list_id: UUID | None
+    segment_id: UUID | None
+    stream: str
+    sender: str
+    from_domain: str
+    reply_to: str | None
+    template: str | None
+    template_version: int | None
+    subject: str | None
+    per_minute: int | None
+    status: BroadcastStatus
+    paused_because: str | None
+    stopped_because: str | None
+    waits_for: str | None
+    review_note: str | None
+    scheduled_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    resumes_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", BroadcastStatus(self.status))
+
+    @property
+    def public_id(self) -> str:
+        """Return the id that clients see."""
+        return ids.format_id(ids.Kind.BROADCAST, self.id)
+
+    @property
+    def audience(self) -> BroadcastAudience:
+        """Return the list or segment of its recipients."""
+        return BroadcastAudience(self.list_id, self.segment_id)
+
+
+class Broadcast(BroadcastSummary, frozen=True):
+    """A broadcast with its content."""
+
+    html: str | None
+    text: str | None
+    attachments: str | None
+
+
+class BroadcastCounts(Struct, frozen=True):
+    """The counts of a broadcast: recipients, accepted, skipped by reason, and outcomes of its messages."""
+
+    recipients: int = 0
+    accepted: int = 0
+    suppressed: int = 0
+    removed: int = 0
+    template_error: int = 0
+    unconfirmed: int = 0
+    unsubscribed_topic: int = 0
+    delivered: int = 0
+    bounced: int = 0
+    complained: int = 0
+    failed: int = 0
+    rejected: int = 0
+    unsubscribed: int = 0
+
+    @property
+    def skipped(self) -> int:
+        """Return how many recipients were skipped."""
+        return self.suppressed + self.removed + self.template_error + self.unconfirmed + self.unsubscribed_topic
+
+    @property
+    def waiting(self) -> int:
+        """Return how many recipients are neither accepted nor skipped."""
+        return self.recipients - self.accepted - self.skipped
+
+    @property
+    def settled(self) -> int:
+        """Return how many messages have a final outcome."""
+        return self.delivered + self.bounced + self.complained + self.failed + self.rejected
+
+
+class BroadcastCopy(NamedTuple):
+    """The broadcast and the contact that a message is for."""
+
+    broadcast_id: UUID
+    contact_id: UUID

@@ -1,0 +1,1 @@
+"""Unsubscribing: the links in messages, and the topics that people opted out of."""

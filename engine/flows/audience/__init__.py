@@ -1,0 +1,1 @@
+"""Flows of contacts, broadcasts and unsubscribing."""

@@ -1,0 +1,132 @@
+"""Render a broadcast for each contact: the content is compiled once, the contact's values are filled in. Pure.
+
+Merge fields are `email`, `name`, the contact's own fields and `unsubscribe_url`. Values are escaped in HTML; numbers
+print as in JSON, `true` as `true`, and `false` as nothing, so that sections work.
+"""
+
+from typing import Any, Final
+
+import msgspec
+import orjson
+from msgspec import Struct, structs
+
+from engine.areas.broadcasts.types import Broadcast
+from engine.areas.emails.types import AttachmentIn, Content, SendRequest
+from engine.areas.templates import rules as template_rules
+from engine.areas.templates.types import TemplateContent, Version, VersionRow
+from engine.mail.unsubscribe_links import DEFAULT_LANGUAGE, NAME, UnsubscribeLink, footed_html, footed_text, language_of
+
+TEST_PREFIX: Final = "[Test] "
+
+_ATTACHMENTS = msgspec.json.Decoder(list[AttachmentIn])
+_VALUES: Final = {True: "true", False: "", None: ""}
+
+
+class MergeContact(Struct, frozen=True):
+    """The values of a contact that a broadcast can use; `fields` is JSON text."""
+
+    email: str
+    name: str | None = None
+    fields: str = "{}"
+
+
+class CompiledBroadcast(Struct, frozen=True):
+    """A broadcast ready to be rendered for many contacts."""
+
+    sender: str
+    reply_to: str | None
+    stream: str
+    version: Version
+    template: str | None
+    template_version: int | None
+    attachments: list[AttachmentIn]
+    size_bytes: int  # about how large one message is
+
+
+def compiled(row: Broadcast, template: VersionRow | None) -> CompiledBroadcast:
+    """Compile the content of a broadcast, with a footer where it lacks an unsubscribe link.
+
+    `template` is the version to use if the broadcast names a template. Raises the 400 that names line and column.
+    """
+    content = _content(row, template)
+    template_rules.checked(structs.replace(content, variables=()))  # places of errors are those of the author's text
+    language = language_of(content.html) if content.html else DEFAULT_LANGUAGE
+    footed = structs.replace(
+        content,
+        html=None if content.html is None else footed_html(content.html),
+        text=None if content.text is None else footed_text(content.text, language),
+    )
+    version = template_rules.prepared(template_rules.inspected(footed).template, footed.variables)
+    attachments = [] if row.attachments is None else _ATTACHMENTS.decode(row.attachments)
+    size_bytes = sum(len(part or "") for part in (content.html, content.text))
+    size_bytes += sum(len(one.content) for one in attachments)
+    slug, number = (None, None) if template is None else (template.slug, template.version)
+    return CompiledBroadcast(row.sender, row.reply_to, row.stream, version, slug, number, attachments, size_bytes)
+
+
+def rendered(broadcast: CompiledBroadcast, contact: MergeContact, link: UnsubscribeLink) -> Content:
+    """Render the content for a contact; raise the refusal for values that the content can't take."""
+    values = merge_values(contact)
+    values[NAME] = link.url
+    made = template_rules.render(broadcast.version, values, field="fields")
+    return Content(made.subject, made.text, made.html, broadcast.template, broadcast.template_version)
+
+
+def request_to(
+    broadcast: CompiledBroadcast, contact: MergeContact, content: Content, link: UnsubscribeLink
+) -> SendRequest:
+    """Return the send request of a contact's message."""
+    headers = {"List-Unsubscribe": link.header}
+    if link.one_click:
+        headers["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
+    return SendRequest(
+        from_=broadcast.sender,
+        to=contact.email,
+        subject=content.subject,
+        text=content.text,
+        html=content.html,
+        reply_to=broadcast.reply_to,
+        stream=broadcast.stream,
+        headers=headers,
+        attachments=broadcast.attachments or None,
+    )
+
+
+def merge_values(contact: MergeContact) -> dict[str, str]:
+    """Return the values of a contact's merge fields as they are printed."""
+    values = {name: _printed(value) for name, value in orjson.loads(contact.fields).items()}
+    values["email"] = contact.email
+    values["name"] = contact.name or ""
+    return values
+
+
+def without_required(broadcast: CompiledBroadcast) -> CompiledBroadcast:
+    """Return the broadcast with all values optional, to check content that no contact fills yet."""
+    return structs.replace(broadcast, version=structs.replace(broadcast.version, required=()))
+
+
+def for_test(content: Content) -> Content:
+    """Mark the content of a test."""
+    return structs.replace(content, subject=f"{TEST_PREFIX}{content.subject}")
+
+
+def attachments_text(items: list[AttachmentIn] | None) -> str | None:
+    """Return attachments as they are stored."""
+    if not items:
+        return None
+    return msgspec.json.encode(items).decode()
+
+
+def _printed(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or value is None:
+        return _VALUES[value]
+    return orjson.dumps(value).decode()
+
+
+def _content(row: Broadcast, template: VersionRow | None) -> TemplateContent:
+    if template is None:
+        return TemplateContent(row.subject, row.html, row.text, ())
+    stored = template_rules.content_of(template)
+    return stored if row.subject is None else structs.replace(stored, subject=row.subject)

@@ -1,0 +1,243 @@
+"""Run broadcasts: workers claim those that are due, in turns, and accept their messages in batches.
+
+claimed for some seconds → started, or looked whether a pause has ended → up to 1,000 waiting recipients read → skipped
+ones marked → 100 messages rendered and accepted in one transaction → … → due again. Postgres holds all progress: the
+transaction that accepts a message marks its recipient. A worker that dies loses its claim, and another one goes on.
+"""
+
+import asyncio
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID, uuid4
+
+import asyncpg
+import structlog
+from msgspec import Struct
+
+from engine.areas.broadcasts import rules, service, store
+from engine.areas.broadcasts.store import ClaimedWork
+from engine.areas.broadcasts.types import Broadcast, BroadcastStatus, PauseReason, WaitReason
+from engine.base import ids
+from engine.base.errors import ErrorType, Refusal
+from engine.base.settings import Settings, variable
+from engine.delivery.hints import Hints
+from engine.flows.audience import broadcast_checks, broadcast_pauses
+from engine.flows.audience.broadcast_batch import (
+    BatchOutcome,
+    BroadcastSender,
+    Recipient,
+    next_recipients,
+    skip_unrenderable,
+)
+from engine.flows.audience.broadcast_content import CompiledBroadcast
+from engine.flows.audience.broadcast_start import may_start, start
+from engine.flows.sending.accept import Acceptor
+from engine.mail.unsubscribe_links import UnsubscribeLinks
+from engine.mail.unsubscribe_token import key_of
+from engine.store import redis as redis_store
+from engine.store.caches import Stamps
+from engine.store.database_errors import DatabaseUnavailable
+
+LEASE: Final = timedelta(seconds=10)  # after which another worker takes over a broadcast whose worker died
+KEEP_EVERY_S: Final = 3.0
+LANES: Final = 4  # broadcasts that one worker runs at once
+CHUNK: Final = 1_000  # recipients read at once
+AGAIN: Final = timedelta(seconds=2)  # after the database or Valkey was away
+MAX_HELD: Final = 16  # compiled broadcasts that a worker holds
+
+_log = structlog.get_logger("broadcasts")
+
+
+class TurnEnd(Struct, frozen=True):
+    """How long a broadcast waits for its next turn, and for what beside its turn."""
+
+    wait: timedelta = timedelta(0)
+    waits_for: WaitReason | None = None
+
+
+class BroadcastRunner:
+    """Runs broadcasts for one process; opens its connections at the first one."""
+
+    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._worker = uuid4().hex
+        self._opened: _BroadcastConnections | None = None
+        self._compiled: OrderedDict[UUID, CompiledBroadcast] = OrderedDict()
+        self._warned = False
+
+    async def run_due(self) -> None:
+        """Give every broadcast that is due its turns, until none is due."""
+        if not self._can_send():
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(LANES):
+                tasks.create_task(self._lane())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._opened is not None:
+            await self._opened.close()
+
+    def _can_send(self) -> bool:
+        """Return True if the required settings exist; log once if not."""
+        if self._settings.redis_url is not None and self._settings.key_pepper is not None:
+            return True
+        if not self._warned:
+            _log.warning("broadcasts wait", why=f"set {variable('redis_url')} and {variable('key_pepper')}")
+        self._warned = True
+        return False
+
+    async def _lane(self) -> None:
+        """Take turns until no broadcast is due. After an error the claim lapses, and the broadcast is tried again."""
+        try:
+            while (work := await store.CLAIM_WORK.first(self._pool, self._worker, LEASE)) is not None:
+                await self._work_on(work)
+        except (DatabaseUnavailable, OSError) as error:
+            _log.warning("broadcasts delayed", error=repr(error))
+
+    async def _work_on(self, work: ClaimedWork) -> None:
+        if self._opened is None:
+            self._opened = _BroadcastConnections(self._pool, self._settings)
+        await self._opened.stamps.check()
+        try:
+            end = await self._turn(work, self._opened.sender)
+        except (DatabaseUnavailable, OSError):
+            raise
+        except Exception:  # noqa: BLE001 - process loop: one broadcast must not end the others
+            _log.exception("broadcast turn failed", broadcast=ids.format_id(ids.Kind.BROADCAST, work.broadcast_id))
+            return
+        if end is not None:
+            await store.end_turn(self._pool, work.broadcast_id, self._worker, end.wait, end.waits_for)
+
+    # -- one turn ------------------------------------------------------------------------------------
+
+    async def _turn(self, work: ClaimedWork, sender: BroadcastSender) -> TurnEnd | None:
+        """Do what is due for a broadcast; None if its next turn is set already, or there is none."""
+        row = await store.READ.first(self._pool, work.account_id, work.broadcast_id, None)
+        if row is None:
+            await store.DROP_WORK.execute(self._pool, work.broadcast_id)
+            return None
+        if may_start(row, work.at):
+            await start(self._pool, row.account_id, row.id, work.at)
+            return await self._next_turn(row)
+        if row.status is BroadcastStatus.SENDING:
+            return await self._send(row, work, sender)
+        if row.status is BroadcastStatus.PAUSED and row.paused_because != PauseReason.USER:
+            return await self._look(row, work.at, sender)
+        if row.status is BroadcastStatus.SCHEDULED and row.scheduled_at is not None:
+            return TurnEnd(max(timedelta(0), row.scheduled_at - work.at))
+        await store.DROP_WORK.execute(self._pool, work.broadcast_id)
+        return None
+
+    async def _look(self, row: Broadcast, at: datetime, sender: BroadcastSender) -> TurnEnd | None:
+        """Resume a paused broadcast whose reason has ended; else return when to look again."""
+        reserve = self._settings.broadcast_reserve
+        if not await broadcast_pauses.has_ended(self._pool, sender, row, at, reserve=reserve):
+            return TurnEnd(rules.next_look(at, row.resumes_at, jitter=_jitter()) - at)
+        why = PauseReason(row.paused_because or "")
+        await service.release(self._pool, row.account_id, row.id, why, at)
+        _log.info("broadcast resumed", broadcast=row.public_id, because=why.value)
+        return None
+
+    async def _send(self, row: Broadcast, work: ClaimedWork, sender: BroadcastSender) -> TurnEnd | None:
+        """Accept messages of a broadcast that is sending: a chunk, or with a pace one batch."""
+        status = await broadcast_pauses.account_status(self._pool, row.account_id)
+        if status != broadcast_pauses.ACTIVE:
+            await self._hold(row, PauseReason.SUSPENDED, work.at)
+            return None
+        size = rules.batch_size(row.per_minute)
+        chunk = await next_recipients(self._pool, row.id, size if row.per_minute else CHUNK)
+        if not chunk:
+            await service.finish(self._pool, row.account_id, row.id)
+            self._compiled.pop(row.id, None)
+            return await self._next_turn(row)
+        try:
+            content = await self._content(row)
+        except Refusal as refusal:
+            _log.error("broadcast without content", broadcast=row.public_id, error=refusal.message)
+            await skip_unrenderable(self._pool, row.id, chunk)
+            return TurnEnd()
+        return await self._send_chunk(row, content, chunk, size, sender)
+
+    async def _send_chunk(
+        self, row: Broadcast, content: CompiledBroadcast, chunk: Sequence[Recipient], size: int, sender: BroadcastSender
+    ) -> TurnEnd | None:
+        kept_at = time.monotonic()
+        ready = await sender.skip_unreachable(row, chunk)
+        accepted = 0
+        while ready:
+            outcome, ready = await sender.send_batch(row, content, ready, size)
+            accepted += outcome.accepted
+            if outcome.refusal is not None:
+                return await self._after_refusal(row, outcome)
+            if outcome.is_stale:  # paused, or another worker has it
+                return TurnEnd()
+            if time.monotonic() - kept_at > KEEP_EVERY_S:
+                if not await store.keep_work(self._pool, row.id, self._worker, LEASE):
+                    return None
+                kept_at = time.monotonic()
+        wait = rules.pace_wait(row.per_minute, accepted)
+        return TurnEnd(wait, WaitReason.PACE if wait else None)
+
+    async def _after_refusal(self, row: Broadcast, outcome: BatchOutcome) -> TurnEnd | None:
+        """Pause or wait after a refusal that concerns the whole broadcast."""
+        refusal = outcome.refusal
+        assert refusal is not None
+        why = rules.pause_of(refusal)
+        if why is not None:
+            await self._hold(row, why, outcome.at)
+            return None
+        if refusal.kind is ErrorType.PLATFORM_PAUSED:
+            wait = rules.within(rules.PLATFORM_RECHECK_S, _jitter())
+            return TurnEnd(wait, WaitReason.PLATFORM_PAUSED)
+        _log.warning("broadcast delayed", broadcast=row.public_id, error=refusal.kind.value)
+        return TurnEnd(AGAIN)
+
+    async def _hold(self, row: Broadcast, why: PauseReason, at: datetime) -> None:
+        await service.hold(self._pool, row.account_id, row.id, why, at, jitter=_jitter())
+        _log.info("broadcast paused", broadcast=row.public_id, because=why.value)
+
+    async def _next_turn(self, row: Broadcast) -> TurnEnd | None:
+        """Return the next turn of a broadcast that has changed, None if it needs none."""
+        fresh = await store.READ.first(self._pool, row.account_id, row.id, None)
+        return TurnEnd() if fresh is not None and fresh.status is BroadcastStatus.SENDING else None
+
+    async def _content(self, row: Broadcast) -> CompiledBroadcast:
+        """Return the compiled content, which never changes after `send`."""
+        held = self._compiled.get(row.id)
+        if held is None:
+            held = await broadcast_checks.compiled(row, await broadcast_checks.template_of(self._pool, row))
+            self._compiled[row.id] = held
+        self._compiled.move_to_end(row.id)
+        if len(self._compiled) > MAX_HELD:
+            self._compiled.popitem(last=False)
+        return held
+
+
+def _jitter() -> float:
+    return random.random()
+
+
+class _BroadcastConnections:
+    """The connections that sending needs."""
+
+    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+        assert settings.redis_url is not None
+        assert settings.key_pepper is not None
+        self._client = redis_store.connect(settings.redis_url)
+        self._hints = Hints(self._client)
+        self._acceptor = Acceptor(pool, self._hints, settings, on_flush=lambda _items, _seconds: None)
+        self.stamps = Stamps(pool, self._acceptor.caches)
+        links = UnsubscribeLinks(key_of(settings.key_pepper), settings.public_url, settings.mail_host)
+        self.sender = BroadcastSender(pool, self._acceptor, links)
+
+    async def close(self) -> None:
+        """Finish pending work and close."""
+        await self._acceptor.drain()
+        await self._hints.drain()
+        await self._client.aclose()
