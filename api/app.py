@@ -46,6 +46,7 @@ from api.areas.team import resources as team
 from api.areas.templates import resources as templates
 from api.areas.unsubscribes import resources as unsubscribes
 from api.areas.verifications import resources as verifications
+from api.areas.verifications.link import ConfirmationLink
 from api.areas.verifications.public import LogoFile
 from api.areas.webhooks import resources as webhooks
 from api.console import pages
@@ -66,7 +67,7 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.delivery.hints import Hints
-from engine.flows.codes.send import LOGO_PATH, CodeSender
+from engine.flows.codes.send import LINK_PATH, LOGO_PATH, CodeSender
 from engine.flows.receiving.certificates import CHALLENGE_PATH
 from engine.flows.sending.accept import Acceptor
 from engine.store import metrics, partitions
@@ -258,6 +259,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
     for path, operations in by_path.items():
         app.add_route(path, dispatch.RoutedOperation(context, operations))
     pages.add_routes(app)
+    app.add_route(LINK_PATH + "{token}", ConfirmationLink(services, _count))
     app.add_route(LOGO_PATH + "{token}", LogoFile(services.pool))
     app.add_route(POLICY_PATH, PolicyHost(services.pool, services.settings))
     app.add_route(CHALLENGE_PATH + "{token}", AcmeChallenge(services.pool))

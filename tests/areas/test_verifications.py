@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import re
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -431,6 +432,55 @@ async def test_parallel_resends_send_one_code_each_or_refuse(
     assert (await check(api, account, made["id"], code)).json["status"] == "approved"
 
 
+# -- the link -------------------------------------------------------------------------------------
+
+
+async def link_of(pool: asyncpg.Pool, message: str) -> str:
+    found = re.search(r"https?://\S+(/v/\S+)", await text_of(pool, message))
+    assert found is not None
+    return found[1]
+
+
+async def test_a_link_approves_by_post_and_get_changes_nothing(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    await brand(api, account, brandName="Ann & Co")
+    made = await start(api, account, link=True)
+    link = await link_of(pool, made["messageId"])
+
+    shown = await api.get(link, headers={"Accept-Language": "de"})
+    assert shown.status == 200
+    assert "Bestätigen</button>" in shown.body.decode()
+    assert "Ann &amp; Co" in shown.body.decode()
+    await api.request("HEAD", link)
+    assert (await get(api, account, made["id"]))["status"] == "pending"
+    for _ in range(2):
+        done = await api.request("POST", link)
+        assert (done.status, "Your address is confirmed" in done.body.decode()) == (200, True)
+        assert "set-cookie" not in done.headers
+    row = await get(api, account, made["id"])
+    assert (row["status"], row["attemptsRemaining"]) == ("approved", 5)
+
+
+async def test_links_of_replaced_mails_and_forged_ones_are_unknown(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    made = await start(api, account, link=True)
+    old = await link_of(pool, made["messageId"])
+    again = (await resend(api, account, made["id"])).json
+    fresh = await link_of(pool, again["messageId"])
+    plain = await start(api, account, "bob@people.test")
+    without = CodeKeys(PEPPER).link(ids.parse_id(ids.Kind.VERIFICATION, plain["id"]), 1)
+
+    forged = fresh[:-1] + ("0" if fresh[-1] != "0" else "1")
+    for link in (old, forged, fresh[:-1], "/v/x", f"/v/{without}"):
+        assert (await api.request("POST", link)).status == 404, link
+    assert (await get(api, account, made["id"]))["status"] == "pending"
+    await cancel(api, account, made["id"])
+    ended = await api.request("POST", fresh)
+    assert (ended.status, "This link has ended" in ended.body.decode()) == (200, True)
+
+
 # -- branding --------------------------------------------------------------------------------------
 
 
@@ -500,3 +550,28 @@ async def test_an_omitted_setting_stays_and_null_clears_it(api: Api, account: Te
     }  # fmt: skip
     assert (await brand(api, account, brandName="a\nb")).status == 400
     assert (await api.get("/v1/verifications/settings", account.token)).json["brandName"] == "Ann & <Co>"
+
+
+# -- what is never shown ----------------------------------------------------------------------------
+
+
+async def test_no_reader_shows_the_address_or_the_code(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
+    to = "zebra.privat@people.test"
+    made = await start(api, account, to, tags=["otp"])
+    code, message = await code_of(pool, made["messageId"]), made["messageId"]
+
+    shown = (await api.get(f"/v1/messages/{message}", account.token)).json
+    assert (shown["source"], shown["to"], shown["text"], shown["html"]) == ("verification", [], None, None)
+    assert [(one["address"], one["kind"]) for one in shown["recipients"]] == [("*@people.test", "to")]
+    assert shown["subject"] == "Your verification code"
+    assert (await api.get(f"/v1/messages/{message}/raw", account.token)).status == 404
+    for path in (
+        f"/v1/messages/{message}", f"/v1/emails/{message}", "/v1/messages", "/v1/messages?tag=otp",
+        "/v1/events?after=0", f"/v1/verifications/{made['id']}", "/v1/audit/events", "/v1/account",
+    ):  # fmt: skip
+        body = (await api.get(path, account.token)).body.decode()
+        assert "zebra" not in body, path
+        assert code not in re.sub(r"[0-9a-f]{64}|[0-9a-z]{26}|[0-9T:.-]{20,}", "", body), path
+    for search in ("zebra", to, code):
+        assert (await api.get("/v1/messages", account.token, params={"search": search})).json["data"] == []
+    assert (await api.get("/v1/messages", account.token, params={"to": to})).json["data"] == []

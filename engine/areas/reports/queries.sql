@@ -19,10 +19,12 @@ RETURNING r.id, r.purpose, r.local, r.host, r.received_at, r.tries::int AS tries
 SELECT id FROM report_mails WHERE id = ANY ($1::uuid[]) AND state = 'waiting' ORDER BY id FOR NO KEY UPDATE;
 
 -- name: finish_reports
--- Record the results of report mails that are still waiting; those that were applied lose their bytes.
+-- Record the results of report mails that are still waiting; those that were applied lose their bytes, as do those about
+-- verifications, whose codes and addresses they may quote.
 UPDATE report_mails r
 SET state = n.state, result = n.result, reason = n.reason, account_id = n.account_id, message_id = n.message_id,
-    raw = CASE WHEN n.state = 'applied' THEN NULL ELSE r.raw END
+    raw = CASE WHEN n.state = 'applied' OR EXISTS (
+        SELECT FROM messages m WHERE m.id = n.message_id AND m.source = 'verification') THEN NULL ELSE r.raw END
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::uuid[])
      AS n (id, state, result, reason, account_id, message_id)
 WHERE r.id = n.id AND r.state = 'waiting';
