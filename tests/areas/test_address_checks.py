@@ -10,7 +10,7 @@ import pytest
 
 from engine.areas.address_checks import domain_lists, rules, service
 from engine.areas.address_checks.routes import route_of, routes_of
-from engine.areas.address_checks.types import AddressCheck, CheckedBatch, CheckReason, MailRoute, Verdict
+from engine.areas.address_checks.types import AddressCheck, AddressVerdict, CheckedBatch, CheckReason, MailRoute
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.plans import CAPS, Plan
@@ -84,7 +84,7 @@ async def test_a_failing_name_server_makes_an_address_unknown_and_free(
     await resolver.close()
 
     assert [(row.verdict, row.reason) for row in found.results] == [
-        (Verdict.UNKNOWN, CheckReason.DNS), (Verdict.DELIVERABLE, None),
+        (AddressVerdict.UNKNOWN, CheckReason.DNS), (AddressVerdict.DELIVERABLE, None),
     ]  # fmt: skip
     checks = found.results[0].checks
     assert (checks.syntax, checks.domain, checks.mx, checks.null_mx) == (True, None, None, None)
@@ -126,7 +126,7 @@ async def test_an_international_domain_is_asked_for_in_ascii(
 ) -> None:
     found = await one(pool, resolver, account, "ann@münchen.test")
 
-    assert (found.normalized, found.verdict) == ("ann@xn--mnchen-3ya.test", Verdict.DELIVERABLE)
+    assert (found.normalized, found.verdict) == ("ann@xn--mnchen-3ya.test", AddressVerdict.DELIVERABLE)
 
 
 async def test_only_the_accounts_own_suppressions_count(
@@ -138,7 +138,7 @@ async def test_only_the_accounts_own_suppressions_count(
     )
     assert (await one(pool, resolver, account, "gone@good.test")).checks.suppressed is False
     found = await one(pool, resolver, stranger, "Gone@good.test")
-    assert (found.verdict, found.reason) == (Verdict.UNDELIVERABLE, CheckReason.SUPPRESSED)
+    assert (found.verdict, found.reason) == (AddressVerdict.UNDELIVERABLE, CheckReason.SUPPRESSED)
 
 
 def test_relays_are_not_disposable_and_throw_away_mailboxes_are() -> None:

@@ -63,6 +63,15 @@ async def age(pool: asyncpg.Pool, verification: str, by: timedelta) -> None:
 # -- the table of states --------------------------------------------------------------------------
 
 
+async def test_a_start_answers_201_and_a_check_200(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
+    body = {"to": "ann@people.test", "from": account.sender}
+    made = await api.post("/v1/verifications", account.token, body)
+    code = {"code": await code_of(pool, made.json["messageId"])}
+
+    assert made.status == 201
+    assert (await api.post(f"/v1/verifications/{made.json['id']}/check", account.token, code)).status == 200
+
+
 async def test_a_start_mails_a_code_that_approves_once(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     made = await start(api, account)
 

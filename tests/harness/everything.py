@@ -60,6 +60,7 @@ async def furnish(api: Api, pool: asyncpg.Pool, account: TestAccount, above: Est
     estate = Estate(account, owner, member)
     await _mail(api, estate)
     await _tools(api, estate)
+    await _codes(api, estate)
     if above is None:
         await _people(api, estate)
     else:
@@ -115,6 +116,14 @@ async def _tools(api: Api, estate: Estate) -> None:
     routed = _ok(await api.post("/v1/inbound/routes", account.token, route))
     estate.things |= {"inbound_address": claimed["id"], "inbound_route": routed["id"]}
     estate.things["inbound_mailbox"] = mailbox["address"]
+
+
+async def _codes(api: Api, estate: Estate) -> None:
+    """Start a verification, and brand its mail."""
+    account, to = estate.account, f"code-{ids.encode(estate.account.id)}@people.test"
+    _ok(await api.put("/v1/verifications/settings", account.token, {"brandName": "Everything"}))
+    made = _ok(await api.post("/v1/verifications", account.token, {"to": to, "from": account.sender}))
+    estate.things["verification"] = made["id"]
 
 
 async def _policy(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:

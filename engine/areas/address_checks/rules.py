@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from engine.areas.address_checks import domain_lists
-from engine.areas.address_checks.types import AddressCheck, CheckReason, Checks, MailRoute, Verdict
+from engine.areas.address_checks.types import AddressCheck, AddressVerdict, CheckReason, Checks, MailRoute
 from engine.base.errors import ErrorType, Refusal
 from engine.mail.address import BadAddress, bare_address, canonical
 
@@ -42,7 +42,7 @@ def judge(one: ParsedAddress, routes: Mapping[str, MailRoute], suppressed: Colle
     """Return the result for an address, given the routes of domains and the suppressed canonical addresses."""
     if one.normalized is None:
         return AddressCheck(
-            address=one.text, normalized=None, verdict=Verdict.UNDELIVERABLE, reason=CheckReason.SYNTAX,
+            address=one.text, normalized=None, verdict=AddressVerdict.UNDELIVERABLE, reason=CheckReason.SYNTAX,
             checks=Checks(syntax=False), suggestion=None,
         )  # fmt: skip
     local, domain = one.normalized.rpartition("@")[0], one.domain
@@ -68,19 +68,19 @@ def _reached(route: MailRoute, found: bool) -> bool | None:  # noqa: FBT001 - th
     return None if route is MailRoute.UNREACHABLE else found
 
 
-def _verdict(checks: Checks, route: MailRoute) -> tuple[Verdict, CheckReason | None]:
+def _verdict(checks: Checks, route: MailRoute) -> tuple[AddressVerdict, CheckReason | None]:
     """Return the first verdict that holds, from the worst to the best."""
     if route in _NO_ROUTE:
-        return Verdict.UNDELIVERABLE, _NO_ROUTE[route]
+        return AddressVerdict.UNDELIVERABLE, _NO_ROUTE[route]
     if checks.suppressed:
-        return Verdict.UNDELIVERABLE, CheckReason.SUPPRESSED
+        return AddressVerdict.UNDELIVERABLE, CheckReason.SUPPRESSED
     if route is MailRoute.UNREACHABLE:
-        return Verdict.UNKNOWN, CheckReason.DNS
+        return AddressVerdict.UNKNOWN, CheckReason.DNS
     if checks.role:
-        return Verdict.RISKY, CheckReason.ROLE
+        return AddressVerdict.RISKY, CheckReason.ROLE
     if checks.disposable:
-        return Verdict.RISKY, CheckReason.DISPOSABLE
-    return Verdict.DELIVERABLE, None
+        return AddressVerdict.RISKY, CheckReason.DISPOSABLE
+    return AddressVerdict.DELIVERABLE, None
 
 
 _NO_ROUTE: Final = {

@@ -13,7 +13,7 @@ import asyncpg
 
 from engine.areas.address_checks import rules
 from engine.areas.address_checks.routes import routes_of
-from engine.areas.address_checks.types import CheckedBatch, PayerRow, Verdict
+from engine.areas.address_checks.types import AddressVerdict, CheckedBatch, PayerRow
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.plans import CAPS, Plan
@@ -41,7 +41,9 @@ async def check(
         rows = await _SUPPRESSED.records(pool, account, [one.key for one in given if one.normalized is not None])
         suppressed = {row["address"] for row in rows}
         results = [rules.judge(one, routes, suppressed) for one in given]
-        certain = {one.key for one, result in zip(given, results, strict=True) if result.verdict is not Verdict.UNKNOWN}
+        certain = {
+            one.key for one, result in zip(given, results, strict=True) if result.verdict is not AddressVerdict.UNKNOWN
+        }
         charged = len(certain)
     finally:
         await asyncio.shield(_CHARGE.execute(pool, reservation, charged))

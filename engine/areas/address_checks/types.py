@@ -6,7 +6,7 @@ from uuid import UUID
 from msgspec import Struct
 
 
-class Verdict(StrEnum):
+class AddressVerdict(StrEnum):
     """The verdict on an address, the worst first."""
 
     UNDELIVERABLE = "undeliverable"
@@ -60,7 +60,7 @@ class AddressCheck(Struct, frozen=True, kw_only=True):
 
     address: str
     normalized: str | None
-    verdict: Verdict
+    verdict: AddressVerdict
     reason: CheckReason | None
     checks: Checks
     suggestion: str | None

@@ -20,7 +20,7 @@ class CodeMail(Struct, frozen=True):
     html: str
 
 
-class ShownLogo(Struct, frozen=True):
+class LogoImage(Struct, frozen=True):
     """The logo of an account: its public URL and size in pixels."""
 
     url: str
@@ -41,7 +41,7 @@ def language(locale: str) -> str:
 
 
 def compose(
-    code: str, *, minutes: int, locale: str, brand: str | None, logo: ShownLogo | None, link: str | None
+    code: str, *, minutes: int, locale: str, brand: str | None, logo: LogoImage | None, link: str | None
 ) -> CodeMail:
     """Return the mail with a code, and with a confirmation link where one is given."""
     chosen = language(locale)
@@ -62,7 +62,7 @@ def compose(
     return CodeMail(subject, "\n".join(lines) + "\n", _page(chosen, subject, "".join(parts)))
 
 
-def _head(brand: str | None, logo: ShownLogo | None) -> str:
+def _head(brand: str | None, logo: LogoImage | None) -> str:
     if logo is None:
         return "" if brand is None else f'<p class="brand">{escape(brand)}</p>'
     scale = min(1.0, MAX_LOGO_SHOWN[0] / logo.width, MAX_LOGO_SHOWN[1] / logo.height)

@@ -40,11 +40,9 @@ UPDATE verifications v SET status = 'cancelled', finished_at = clock_timestamp()
 WHERE v.account_id = $1 AND v.destination = $2 AND v.status = 'pending' AND v.expires_at > clock_timestamp();
 
 -- name: insert_verification
--- Insert a verification: id $1, account $2, digests of destination $3 and code $4, attempts $5, code length $6, message
--- $7, sender $8, stream $9, tags $10, metadata $11, locale $12, link $13, idempotency key $14, made at $15, expires at $16.
-INSERT INTO verifications (id, account_id, destination, code, attempts_left, code_length, codes_sent, message_id, sender,
-                           stream, tags, metadata, locale, has_link, idempotency_key, created_at, expires_at, due_at)
-VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $16);
+-- Insert verifications with one code sent.
+INSERT INTO verifications (codes_sent, due_at, :verification.names)
+SELECT 1, verification.expires_at, verification.* FROM :verification;
 
 -- name: renew_code
 -- Give verification $2 of account $1 code $3 and message $4, if it is pending and has sent $5 codes.

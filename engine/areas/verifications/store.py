@@ -5,6 +5,7 @@ from engine.areas.verifications.types import (
     FinishedRow,
     LinkedRow,
     LogoRow,
+    NewVerification,
     PreludeRow,
     ResendRow,
     SettingsRow,
@@ -12,6 +13,28 @@ from engine.areas.verifications.types import (
     VerificationRow,
 )
 from engine.store.queries import Queries
+from engine.store.row_sets import Column, RowSet
+
+VERIFICATION = RowSet(
+    "verification",
+    NewVerification,
+    Column("id"),
+    Column("account_id"),
+    Column("destination"),
+    Column("code"),
+    Column("attempts_left", "smallint"),
+    Column("code_length", "smallint"),
+    Column("message_id"),
+    Column("sender"),
+    Column("stream"),
+    Column("tags", "jsonb"),
+    Column("metadata", "jsonb"),
+    Column("locale"),
+    Column("has_link"),
+    Column("idempotency_key"),
+    Column("created_at"),
+    Column("expires_at"),
+)
 
 _SQL = Queries.beside(__file__)
 READ = _SQL.rows("read_verification", VerificationRow)
@@ -19,7 +42,7 @@ READ_FOR_START = _SQL.rows("read_for_start", PreludeRow)
 READ_FOR_RESEND = _SQL.rows("read_for_resend", ResendRow)
 START_FACTS = _SQL.rows("start_facts", StartFacts)
 SUPERSEDE = _SQL.command("supersede")
-INSERT = _SQL.command("insert_verification")
+INSERT = _SQL.wide("insert_verification", VERIFICATION)
 RENEW_CODE = _SQL.command("renew_code")
 COUNT_CODE = _SQL.command("count_code")
 CLAIM_ATTEMPT = _SQL.rows("claim_attempt", ClaimedAttempt)

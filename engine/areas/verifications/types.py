@@ -31,6 +31,27 @@ class VerificationRow(Struct, frozen=True):
     finished_at: datetime | None
 
 
+class NewVerification(Struct, frozen=True, kw_only=True):
+    """A verification to be stored; `destination` and `code` are keyed digests, `tags` and `metadata` JSON."""
+
+    id: UUID
+    account_id: UUID
+    destination: bytes
+    code: bytes
+    attempts_left: int
+    code_length: int
+    message_id: UUID
+    sender: str
+    stream: str
+    tags: str
+    metadata: str
+    locale: str
+    has_link: bool
+    idempotency_key: str | None
+    created_at: datetime
+    expires_at: datetime
+
+
 class ResendRow(Struct, frozen=True):
     """Hold what the mail of another code needs."""
 

@@ -125,7 +125,7 @@ class CodeSender:
     ) -> mail.CodeMail:
         logo = None
         if known.logo_token is not None and known.logo_width is not None and known.logo_height is not None:
-            logo = mail.ShownLogo(self.logo_url(known.logo_token), known.logo_width, known.logo_height)
+            logo = mail.LogoImage(self.logo_url(known.logo_token), known.logo_width, known.logo_height)
         url = f"{self._public_url}{LINK_PATH}{self.keys.link(verification, codes_sent)}" if link else None
         minutes = max(1, round((expires_at - known.now) / timedelta(minutes=1)))
         locale = locale or mail.DEFAULT_LOCALE

@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from engine.areas.emails.types import Prepared
 from engine.areas.verifications import rules, store
+from engine.areas.verifications.mail import DEFAULT_LOCALE
 from engine.areas.verifications.rules import Destination
-from engine.areas.verifications.types import ResendRow, VerificationRow
+from engine.areas.verifications.types import NewVerification, ResendRow, VerificationRow
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import CAPS, Plan
@@ -34,16 +35,32 @@ class FirstCode(Struct, frozen=True, kw_only=True):
         self, connection: Conn, message: Prepared, head: AccountHead, payer: AccountHead, at: datetime
     ) -> None:
         """Check the limits, cancel pending verifications of the destination, and insert this one."""
-        request, row, account = self.request, self.verification, head.account_id
-        await _check_limits(connection, head, payer, self.destination, at, key=request.idempotency_key)
+        account = head.account_id
+        await _check_limits(connection, head, payer, self.destination, at, key=self.request.idempotency_key)
         await store.SUPERSEDE.execute(connection, account, self.destination)
-        await store.INSERT.execute(
-            connection, row.id, account, self.destination, self.code, row.attempts_left, row.code_length, message.id,
-            message.sender, message.stream, orjson.dumps(message.tags).decode(),
-            orjson.dumps(message.metadata).decode(), request.locale or "en", bool(request.link),
-            request.idempotency_key, row.created_at, row.expires_at,
-        )  # fmt: skip
+        await store.INSERT.run(connection, store.VERIFICATION.of([self._stored(account, message)]))
         await store.COUNT_CODE.execute(connection, account, self.destination, payer.account_id, _month(at))
+
+    def _stored(self, account: UUID, message: Prepared) -> NewVerification:
+        request, row = self.request, self.verification
+        return NewVerification(
+            id=row.id,
+            account_id=account,
+            destination=self.destination,
+            code=self.code,
+            attempts_left=row.attempts_left,
+            code_length=row.code_length,
+            message_id=message.id,
+            sender=message.sender,
+            stream=message.stream,
+            tags=orjson.dumps(message.tags).decode(),
+            metadata=orjson.dumps(message.metadata).decode(),
+            locale=request.locale or DEFAULT_LOCALE,
+            has_link=bool(request.link),
+            idempotency_key=request.idempotency_key,
+            created_at=row.created_at,
+            expires_at=row.expires_at,
+        )
 
 
 class AnotherCode(Struct, frozen=True):
