@@ -61,10 +61,6 @@ async def holders(pool: asyncpg.Pool, *secrets: str, ignore: frozenset[str] = fr
     return found
 
 
-def sent_to(around: World, address: str) -> list[bytes]:
-    return [one.content for one in around.sink.entries if address in one.recipients]
-
-
 def code_in(mime: bytes) -> str:
     found = re.search(r"^    ([0-9]{4,8})\s*$", bodies(mime).text or "", re.MULTILINE)
     assert found is not None

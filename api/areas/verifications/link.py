@@ -69,10 +69,12 @@ class ConfirmationLink:
 def page_of(row: LinkedRow, language: str) -> PublicPage:
     """Return the page for a verification as it is."""
     texts = TEXTS[language]
-    if row.status == VerificationStatus.PENDING:
-        title, text = texts.ask
-        forms = (PageForm(texts.button),)
-    else:
-        title, text = texts.done if row.status == VerificationStatus.APPROVED else texts.ended
-        forms = ()
-    return PublicPage(language=language, title=title, sender=row.brand_name or "", paragraphs=(text,), forms=forms)
+    known = {VerificationStatus.PENDING: texts.ask, VerificationStatus.APPROVED: texts.done}
+    title, text = known.get(VerificationStatus(row.status), texts.ended)
+    return PublicPage(
+        language=language,
+        title=title,
+        sender=row.brand_name or "",
+        paragraphs=(text,),
+        forms=(PageForm(texts.button),) if row.status == VerificationStatus.PENDING else (),
+    )
