@@ -1,5 +1,6 @@
 """`ops bench`: the cost of one message, from the HTTP request to the settled delivery, on a separate service."""
 
+from loadtests.bench.codes import run as run_codes
 from loadtests.bench.inbound import run as run_mx
 from loadtests.bench.mailbox import run as run_mailbox
 from loadtests.bench.people import run as run_people
@@ -12,6 +13,7 @@ from loadtests.bench.webhooks import run as run_webhooks
 
 __all__ = [
     "run",
+    "run_codes",
     "run_mailbox",
     "run_mx",
     "run_people",

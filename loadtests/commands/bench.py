@@ -36,6 +36,7 @@ from ops.commands.base import as_json
     type=click.IntRange(1_000, 20_000_000),
     help="Measure pages and counts of a mailbox of this size instead.",
 )
+@click.option("--codes", is_flag=True, help="Measure one-time codes and address checks instead.")
 @click.option(
     "--reports", type=click.FloatRange(1, 5_000), help="Measure sends while this many late bounces a second come in."
 )
@@ -68,6 +69,7 @@ def bench(
     relay: bool,
     mx: bool,
     mailbox: int | None,
+    codes: bool,
     reports: float | None,
     idle: int,
     lock_step: bool,
@@ -78,6 +80,7 @@ def bench(
     """Start a separate service and measure message rate, CPU per message and latencies."""
     from loadtests.bench import (  # noqa: PLC0415
         run,
+        run_codes,
         run_mailbox,
         run_mx,
         run_people,
@@ -90,6 +93,8 @@ def bench(
 
     if tails is not None:
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
+    if codes:
+        raise click.exceptions.Exit(run_codes(starts=options["messages"] // 40, rounds=100, as_json=options["as_json"]))
     if mailbox is not None:
         raise click.exceptions.Exit(run_mailbox(messages=mailbox, as_json=options["as_json"]))
     if reports is not None:

@@ -30,6 +30,9 @@ NAME: Final = "codes"
 AT_ONCE: Final = 8
 _ARRIVED_S: Final = 60.0
 _CODE: Final = re.compile(rb"^    ([0-9]{8})\r?$", re.MULTILINE)
+_CANDIDATES: Final = re.compile(
+    rb"zebra[0-9]{5}\.privat|(?<![0-9a-z])[0-9]{8}(?![0-9a-z])|(?<=/v/)[0-9a-z]{52}(?![0-9a-z])"
+)
 _LINK: Final = re.compile(rb"/v/([0-9a-z]{52})")
 _TABLES: Final = (
     "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
@@ -74,10 +77,10 @@ def run(order: DrillOrder) -> DrillReport:
             started = await _start(caller, addresses)
             await until_empty(database_url(service))
             mails = await _mails(service, addresses)
-            secrets = _secrets(addresses, mails)
+            secrets = Secrets(addresses, mails)
             await _until_posted(hook, len(mails))
             checks = await _look_everywhere(service, caller, hook, secrets)
-            known = sum(bool(secrets.search(mail)) for mail in mails)
+            known = sum(len(secrets.findall(mail)) >= 3 for mail in mails)
             checks.append(Check("the search finds them in the mailboxes", known == len(mails), f"{known}"))
         delivered = len(mails)
         checks.insert(0, Check("every code arrived", delivered == started == order.messages, f"{delivered}"))
@@ -111,17 +114,21 @@ async def _mails(service: Service, addresses: list[str]) -> list[bytes]:
             await asyncio.sleep(0.2)
 
 
-def _secrets(addresses: Iterable[str], mails: Iterable[bytes]) -> re.Pattern[bytes]:
-    """Return a pattern of all addresses, local parts, codes and links. A code counts where no digit or letter adjoins
-    it, because eight digits occur in hashes.
+class Secrets:
+    """The local parts, codes and links to look for.
+
+    One pattern finds all candidates, and a set tells which of them are secrets: a pattern of hundreds of alternatives
+    would be a hundred times slower. A code counts where neither digit nor letter adjoins it.
     """
-    codes = {_CODE.findall(mail)[0] for mail in mails}
-    links = {link for mail in mails for link in _LINK.findall(mail.replace(b"=\r\n", b""))}
-    plain = {re.escape(one.partition("@")[0].encode()) for one in addresses} | links
-    return re.compile(
-        b"|".join(sorted(plain)) + rb"|(?<![0-9A-Za-z])(?:" + b"|".join(sorted(codes)) + rb")(?![0-9A-Za-z])",
-        re.IGNORECASE,
-    )
+
+    def __init__(self, addresses: Iterable[str], mails: Iterable[bytes]) -> None:
+        self._known = {one.partition("@")[0].encode() for one in addresses}
+        for mail in mails:
+            self._known.update(_CODE.findall(mail)[:1], _LINK.findall(mail.replace(b"=\r\n", b"")))
+
+    def findall(self, text: bytes) -> list[bytes]:
+        """Return all secrets in a text, whatever their case."""
+        return [one for one in _CANDIDATES.findall(text.lower()) if one in self._known]
 
 
 async def _until_posted(hook: BodyRecorder, messages: int) -> None:
@@ -131,9 +138,7 @@ async def _until_posted(hook: BodyRecorder, messages: int) -> None:
             await asyncio.sleep(0.2)
 
 
-async def _look_everywhere(
-    service: Service, caller: ApiCaller, hook: BodyRecorder, secrets: re.Pattern[bytes]
-) -> list[Check]:
+async def _look_everywhere(service: Service, caller: ApiCaller, hook: BodyRecorder, secrets: Secrets) -> list[Check]:
     backup = service.state.parent / "backup"
     made = await asyncio.to_thread(_back_up, service, backup)
     places: dict[str, Iterable[tuple[str, bytes]]] = {
@@ -155,7 +160,7 @@ async def _look_everywhere(
     return checks
 
 
-def _search(texts: Iterable[tuple[str, bytes]], secrets: re.Pattern[bytes]) -> tuple[int, int, list[str]]:
+def _search(texts: Iterable[tuple[str, bytes]], secrets: Secrets) -> tuple[int, int, list[str]]:
     count, size, hits = 0, 0, []
     for name, text in texts:
         count, size = count + 1, size + len(text)
