@@ -9,7 +9,7 @@ import sys
 import click
 import structlog
 
-from ops.commands import accounts, delivery, inbound_mail, logs, mail, reports, service, shards, upkeep
+from ops.commands import accounts, delivery, inbound_mail, logs, mail, reports, service, shards, upkeep, verifications
 from ops.commands.failures import FOREIGN, sentence
 from ops.commands.loadtests import GroupWithLoadtests
 
@@ -91,6 +91,7 @@ for command in (
     shards.shards,
     shards.nodes,
     inbound_mail.inbound,
+    verifications.verifications,
     delivery.explain,
     delivery.trace,
     mail.send,
