@@ -34,34 +34,44 @@ SELECT (SELECT id FROM verifications WHERE account_id = $1 AND idempotency_key =
 FROM (SELECT 1) AS one
 LEFT JOIN verification_destinations d ON d.account_id = $1 AND d.destination = $2;
 
--- name: supersede
--- Cancel the pending verifications of destination $2 of account $1.
-UPDATE verifications v SET status = 'cancelled', finished_at = clock_timestamp(), due_at = clock_timestamp()
-WHERE v.account_id = $1 AND v.destination = $2 AND v.status = 'pending' AND v.expires_at > clock_timestamp();
-
--- name: insert_verification
--- Insert verifications with one code sent.
-INSERT INTO verifications (codes_sent, due_at, :verification.names)
-SELECT 1, verification.expires_at, verification.* FROM :verification;
-
--- name: renew_code
--- Give verification $2 of account $1 code $3 and message $4, if it is pending and has sent $5 codes.
-UPDATE verifications SET code = $3, message_id = $4, codes_sent = codes_sent + 1
-WHERE account_id = $1 AND id = $2 AND status = 'pending' AND expires_at > clock_timestamp() AND codes_sent = $5
-RETURNING id;
-
--- name: count_code
--- Count a code to destination $2 of account $1, and one of payer $3 in month $4.
-WITH paid AS (
-    INSERT INTO plan_usage AS u (account_id, resource, month, used) VALUES ($3, 'verifications', $4, 1)
+-- fragment: counted_code
+-- Common table expressions that count a code to `:destination` of account `:account`, and one of payer `:payer` in month
+-- `:month`, after the expression `written`: the verification is locked before its destination, as by checks.
+paid AS (
+    INSERT INTO plan_usage AS u (account_id, resource, month, used)
+    SELECT :payer::uuid, 'verifications', :month::date, 1 FROM written
     ON CONFLICT (account_id, resource, month) DO UPDATE SET used = u.used + 1
 )
 INSERT INTO verification_destinations AS d (account_id, destination, sent_at, forget_at)
-VALUES ($1, $2, ARRAY[clock_timestamp()], clock_timestamp() + interval '1 hour')
+SELECT :account::uuid, :destination::bytea, ARRAY[clock_timestamp()], clock_timestamp() + interval '1 hour' FROM written
 ON CONFLICT (account_id, destination) DO UPDATE
 SET sent_at = ARRAY(SELECT one FROM unnest(d.sent_at) AS one WHERE one > clock_timestamp() - interval '1 hour' ORDER BY one)
               || clock_timestamp(),
-    forget_at = greatest(d.forget_at, clock_timestamp() + interval '1 hour');
+    forget_at = greatest(d.forget_at, clock_timestamp() + interval '1 hour')
+
+-- name: write_first_code
+-- Cancel the pending verifications of the destination, insert the new one with one code sent, and count the code.
+WITH superseded AS (
+    UPDATE verifications v SET status = 'cancelled', finished_at = clock_timestamp(), due_at = clock_timestamp()
+    WHERE v.account_id = :account AND v.destination = :destination AND v.status = 'pending'
+      AND v.expires_at > clock_timestamp()
+    RETURNING 1
+), written AS (
+    INSERT INTO verifications (codes_sent, due_at, :verification.names)
+    SELECT 1, verification.expires_at, verification.* FROM :verification WHERE (SELECT count(*) FROM superseded) >= 0
+    RETURNING 1
+), :counted_code;
+
+-- name: lock_for_resend
+-- Lock verification $2 of account $1; return its status and how many codes it has sent.
+SELECT :effective_status AS status, v.codes_sent FROM verifications v WHERE v.account_id = $1 AND v.id = $2 FOR UPDATE;
+
+-- name: write_next_code
+-- Give the locked verification `id` a new code and message, and count the code.
+WITH written AS (
+    UPDATE verifications SET code = :code, message_id = :message, codes_sent = codes_sent + 1
+    WHERE account_id = :account AND id = :id RETURNING 1
+), :counted_code;
 
 -- name: claim_attempt
 -- Take one attempt of verification $2 of account $1; no row unless it is pending, in time and has attempts left. The row

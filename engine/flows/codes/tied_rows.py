@@ -14,9 +14,9 @@ from engine.areas.emails.types import Prepared
 from engine.areas.verifications import rules, store
 from engine.areas.verifications.mail import DEFAULT_LOCALE
 from engine.areas.verifications.rules import Destination
-from engine.areas.verifications.types import NewVerification, ResendRow, VerificationRow
+from engine.areas.verifications.types import NewVerification, ResendRow, VerificationRow, VerificationStatus
 from engine.base import clock
-from engine.base.errors import ErrorType, Refusal
+from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.plans import CAPS, Plan
 from engine.flows.codes.types import AlreadyStarted, StartRequest
 from engine.ledger.heads import AccountHead
@@ -31,15 +31,23 @@ class FirstCode(Struct, frozen=True, kw_only=True):
     destination: bytes
     code: bytes
 
+    async def check(self, connection: Conn, head: AccountHead, payer: AccountHead, at: datetime) -> None:
+        """Raise the refusal of a limit, or AlreadyStarted."""
+        await _check_limits(connection, head, payer, self.destination, at, key=self.request.idempotency_key)
+
     async def write(
         self, connection: Conn, message: Prepared, head: AccountHead, payer: AccountHead, at: datetime
     ) -> None:
-        """Check the limits, cancel pending verifications of the destination, and insert this one."""
+        """Cancel pending verifications of the destination, insert this one, and count its code."""
         account = head.account_id
-        await _check_limits(connection, head, payer, self.destination, at, key=self.request.idempotency_key)
-        await store.SUPERSEDE.execute(connection, account, self.destination)
-        await store.INSERT.run(connection, store.VERIFICATION.of([self._stored(account, message)]))
-        await store.COUNT_CODE.execute(connection, account, self.destination, payer.account_id, _month(at))
+        await store.WRITE_FIRST_CODE.run(
+            connection,
+            store.VERIFICATION.of([self._stored(account, message)]),
+            account=account,
+            destination=self.destination,
+            payer=payer.account_id,
+            month=_month(at),
+        )
 
     def _stored(self, account: UUID, message: Prepared) -> NewVerification:
         request, row = self.request, self.verification
@@ -70,26 +78,34 @@ class AnotherCode(Struct, frozen=True):
     known: ResendRow
     code: bytes
 
+    async def check(self, connection: Conn, head: AccountHead, payer: AccountHead, at: datetime) -> None:
+        """Raise the refusal of a limit, of a finished verification, or of one that has just sent another code."""
+        await _check_limits(connection, head, payer, self.known.destination, at, key=None)
+        rows = await store.LOCK_FOR_RESEND.records(connection, head.account_id, self.verification)
+        if not rows:
+            raise not_found(rules.WHAT)
+        if rows[0]["status"] != VerificationStatus.PENDING:
+            raise rules.terminal(rows[0]["status"])
+        if rows[0]["codes_sent"] != self.known.codes_sent:
+            raise Refusal(
+                ErrorType.RATE_LIMITED,
+                "Another code of this verification is just being sent. Wait for it before sending one more.",
+                retry_after_s=1,
+            )
+
     async def write(
         self, connection: Conn, message: Prepared, head: AccountHead, payer: AccountHead, at: datetime
     ) -> None:
-        """Check the limits and replace the code; raise a 429 if another request has just done so."""
-        account, known = head.account_id, self.known
-        await _check_limits(connection, head, payer, known.destination, at, key=None)
-        if not await store.RENEW_CODE.records(
-            connection, account, self.verification, self.code, message.id, known.codes_sent
-        ):
-            raise await self._why_not(connection, account)
-        await store.COUNT_CODE.execute(connection, account, known.destination, payer.account_id, _month(at))
-
-    async def _why_not(self, connection: Conn, account: UUID) -> Refusal:
-        now = await store.READ.first(connection, account, self.verification)
-        if now is not None and now.status != "pending":
-            return rules.terminal(now.status)
-        return Refusal(
-            ErrorType.RATE_LIMITED,
-            "Another code of this verification is just being sent. Wait for it before sending one more.",
-            retry_after_s=1,
+        """Replace the code, and count the new one."""
+        await store.WRITE_NEXT_CODE.run(
+            connection,
+            code=self.code,
+            message=message.id,
+            account=head.account_id,
+            id=self.verification,
+            destination=self.known.destination,
+            payer=payer.account_id,
+            month=_month(at),
         )
 
 

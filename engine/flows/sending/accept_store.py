@@ -124,7 +124,7 @@ class Storer:
     ) -> BatchResult:
         """Decide and store a batch of messages together with the rows that are tied to each; return after the commit.
 
-        Each message and its rows have a savepoint. Raises OutcomeUnknown as `store` does.
+        Raises OutcomeUnknown as `store` does.
         """
         result = BatchResult()
         try:
@@ -146,21 +146,24 @@ class Storer:
     async def _decide_tied(
         self, connection: Conn, item: Pending, locked: dict[UUID, AccountHead], result: BatchResult, at: datetime
     ) -> None:
-        head = locked.get(item.message.account_id)
+        """Check the item's rows, decide its message, and write its rows: the next item's checks find them."""
+        head, tied = locked.get(item.message.account_id), item.tied
+        assert tied is not None
+        if head is None:
+            result.decisions.append(not_found("account"))
+            return
+        payer = locked.get(head.parent_id or head.account_id, head)
         try:
-            async with connection.transaction():
-                if item.tied is not None and head is not None:
-                    payer = locked.get(head.parent_id or head.account_id, head)
-                    await item.tied.write(connection, item.message, head, payer, at)
-                made = self._decide([item], locked, {}, at, taken=len(result.stored))
-                result.entries += made.entries
-                if isinstance(made.decisions[0], Exception):
-                    raise made.decisions[0]
+            await tied.check(connection, head, payer, at)
         except Refusal as refusal:
             result.decisions.append(refusal)
-        else:
-            result.decisions += made.decisions
-            result.stored += made.stored
+            return
+        made = self._decide([item], locked, {}, at, taken=len(result.stored))
+        result.decisions += made.decisions
+        result.entries += made.entries
+        result.stored += made.stored
+        if made.stored:
+            await tied.write(connection, item.message, head, payer, at)
 
     async def _store_on_cached_heads(
         self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]

@@ -20,14 +20,17 @@ from engine.store.queries import Conn
 class TiedRows(Protocol):
     """Rows of a caller that are stored in the transaction that accepts their message, or not at all."""
 
+    async def check(self, connection: Conn, head: AccountHead, payer: AccountHead, at: datetime) -> None:
+        """Raise a Refusal to refuse the message; write nothing.
+
+        The heads of the account and of `payer`, its parent if it has one, are locked.
+        """
+        ...
+
     async def write(
         self, connection: Conn, message: Prepared, head: AccountHead, payer: AccountHead, at: datetime
     ) -> None:
-        """Write the rows; raise a Refusal to refuse the message.
-
-        The heads of the account and of `payer`, its parent if it has one, are locked. What is written is rolled back if
-        the message is refused after this.
-        """
+        """Write the rows of a message that is accepted."""
         ...
 
 
