@@ -18,6 +18,7 @@ import structlog
 
 from api.areas.account import resources as account
 from api.areas.account_deletion import resources as account_deletion
+from api.areas.address_checks import resources as address_checks
 from api.areas.analytics import resources as analytics
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
@@ -50,6 +51,9 @@ from api.areas.tails import resources as tails
 from api.areas.team import resources as team
 from api.areas.templates import resources as templates
 from api.areas.unsubscribes import resources as unsubscribes
+from api.areas.verifications import resources as verifications
+from api.areas.verifications.link import ConfirmationLink
+from api.areas.verifications.public import LogoFile
 from api.areas.webhooks import resources as webhooks
 from api.console import pages
 from api.http import dispatch, framing, graceful_shutdown, openapi, paths
@@ -70,6 +74,7 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.delivery.hints import Hints
+from engine.flows.codes.send import LINK_PATH, LOGO_PATH, CodeSender
 from engine.flows.receiving.certificates import CHALLENGE_PATH
 from engine.flows.sending.accept import Acceptor
 from engine.store import metrics, partitions
@@ -80,6 +85,7 @@ from engine.store.passwords import Passwords
 from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
+from engine.store.resolver import Resolver
 
 OVERDUE_S = 120.0  # a queue row overdue for longer means that no mta process delivers its shard
 CHECK_S = 2.0
@@ -95,8 +101,8 @@ def all_operations() -> tuple[Operation, ...]:
     areas = (
         emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
         contacts, contact_files, lists, segments, broadcasts,
-        inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, audit, api_keys,
-        account, billing, auth, identity, email_verification, second_factor, passkeys,
+        inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, address_checks,
+        audit, api_keys, account, billing, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, team, leads,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())
@@ -174,12 +180,12 @@ class Lifespan:
         hints = Hints(client)
         rate = Rate()
         keys, sessions = Keys(pool, settings.key_pepper), SessionAuth(pool, settings.key_pepper)
+        acceptor = Acceptor(pool, hints, settings, on_flush=rate.flushed(functools.partial(metrics.flushed, "accept")))
         services = ApiServices(
             pool=pool,
             redis=client,
-            acceptor=Acceptor(
-                pool, hints, settings, on_flush=rate.flushed(functools.partial(metrics.flushed, "accept"))
-            ),
+            acceptor=acceptor,
+            codes=CodeSender(pool, acceptor, settings),
             keys=keys,
             sessions=sessions,
             passwords=Passwords(),
@@ -189,6 +195,7 @@ class Lifespan:
             verifier=Verifier(pool),
             provider=IdentityProvider.from_settings(settings),
             billing=configured(settings),
+            resolver=Resolver.from_settings(settings),
             settings=settings,
         )
         self._services = services
@@ -222,6 +229,7 @@ class Lifespan:
         services.passwords.close()
         if services.provider is not None:
             await services.provider.close()
+        await services.resolver.close()
         await services.hints.drain()
         await services.redis.aclose()
         await close_pool(services.pool)
@@ -261,6 +269,8 @@ def _add_routes(app: App, services: ApiServices) -> None:
         app.add_route(path, dispatch.RoutedOperation(context, operations))
     pages.add_routes(app)
     payprov_simulator.add_routes(app, services)
+    app.add_route(LINK_PATH + "{token}", ConfirmationLink(services, _count))
+    app.add_route(LOGO_PATH + "{token}", LogoFile(services.pool))
     app.add_route(POLICY_PATH, PolicyHost(services.pool, services.settings))
     app.add_route(CHALLENGE_PATH + "{token}", AcmeChallenge(services.pool))
     app.add_route(TLS_ALLOWED_PATH, TlsAllowed(services.pool, services.settings))

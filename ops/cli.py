@@ -21,6 +21,7 @@ from ops.commands import (
     service,
     shards,
     upkeep,
+    verifications,
 )
 from ops.commands.failures import FOREIGN, sentence
 from ops.commands.loadtests import GroupWithLoadtests
@@ -107,6 +108,7 @@ for command in (
     inbound_mail.inbound,
     broadcasts.broadcasts,
     broadcasts.review,
+    verifications.verifications,
     delivery.explain,
     delivery.trace,
     mail.send,

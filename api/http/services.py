@@ -11,10 +11,12 @@ from engine.areas.sessions.session_auth import SessionAuth
 from engine.areas.tails.hub import Tails
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
+from engine.flows.codes.send import CodeSender
 from engine.flows.sending.accept import Acceptor
 from engine.store import redis as redis_store
 from engine.store.passwords import Passwords
 from engine.store.rate_limits import RateLimiter
+from engine.store.resolver import Resolver
 
 
 class ApiServices(Struct):
@@ -28,8 +30,10 @@ class ApiServices(Struct):
     passwords: Passwords
     limits: RateLimiter
     hints: Hints
+    codes: CodeSender
     tails: Tails
     verifier: Verifier
     provider: IdentityProvider | None
     billing: Billing
+    resolver: Resolver
     settings: Settings

@@ -134,6 +134,8 @@ class AccountEvent(StrEnum):
     TEMPLATE_DELETED = "template.deleted"
     TEMPLATE_PUBLISHED = "template.published"
     TEMPLATE_RENAMED = "template.renamed"
+    VERIFICATION_FINISHED = "verification.finished"
+    VERIFICATION_SETTINGS_UPDATED = "verification_settings.updated"
     WEBHOOK_CREATED = "webhook.created"
     WEBHOOK_DELETED = "webhook.deleted"
     WEBHOOK_ROTATED = "webhook.rotated"

@@ -14,6 +14,7 @@ from engine.base import clock, ids
 from engine.store.queries import Queries, Source, columns
 
 _SQL = Queries.beside(__file__, "queue.sql")
+SEALED = "[[0, {"  # begins the recipients of a sealed row (engine.delivery.sealed_mail), as jsonb prints them
 
 
 class Row(Struct):
@@ -45,8 +46,18 @@ class Row(Struct):
 
     @property
     def pairs(self) -> list[tuple[int, str]]:
-        """Return (place in the message, address) of each recipient that is not settled."""
+        """Return (place in the message, address) of each recipient that is not settled.
+
+        A sealed row, whose recipient only `MailSealer.open` can read, gives `*@domain`.
+        """
+        if self.is_sealed:
+            return [(place, f"*@{self.domain}") for place, _ in orjson.loads(self.recipients)]
         return [(place, address) for place, address in orjson.loads(self.recipients)]
+
+    @property
+    def is_sealed(self) -> bool:
+        """Return True if the content and the recipient are encrypted (engine.delivery.sealed_mail)."""
+        return self.recipients.startswith(SEALED)
 
     @property
     def event_scope(self) -> dict[str, object]:

@@ -36,6 +36,7 @@ from ops.commands.base import as_json
     type=click.IntRange(1_000, 20_000_000),
     help="Measure pages and counts of a mailbox of this size instead.",
 )
+@click.option("--codes", is_flag=True, help="Measure one-time codes and address checks instead.")
 @click.option(
     "--contacts",
     type=click.IntRange(10_000, 2_000_000),
@@ -83,6 +84,7 @@ def bench(  # noqa: C901 - one branch for each mode
     mailbox: int | None,
     contacts: int | None,
     broadcast: int | None,
+    codes: bool,
     reports: float | None,
     unsubscribe: float | None,
     idle: int,
@@ -95,6 +97,7 @@ def bench(  # noqa: C901 - one branch for each mode
     from loadtests.bench import (  # noqa: PLC0415
         run,
         run_broadcast,
+        run_codes,
         run_contacts,
         run_mailbox,
         run_mx,
@@ -109,6 +112,8 @@ def bench(  # noqa: C901 - one branch for each mode
 
     if tails is not None:
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
+    if codes:
+        raise click.exceptions.Exit(run_codes(starts=options["messages"] // 40, rounds=100, as_json=options["as_json"]))
     if mailbox is not None:
         raise click.exceptions.Exit(run_mailbox(messages=mailbox, as_json=options["as_json"]))
     if contacts is not None:

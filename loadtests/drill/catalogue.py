@@ -378,6 +378,13 @@ CATALOGUE: Final = (
         where="loadtests.drill.bystander:run",
     ),
     Drill(
+        name="codes",
+        about="Codes and addresses of settled verifications are looked for in all that the service keeps and sends.",
+        rows=(43,),
+        where="loadtests.drill.codes:run",
+        messages=100,
+    ),
+    Drill(
         name="silent-sites",
         about="One tenant mails thousands of servers that never answer; other mail must not wait.",
         rows=(19, 26),

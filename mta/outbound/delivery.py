@@ -19,10 +19,18 @@ class ActiveDelivery:
         "settling", "signature", "simulated", "suppressed", "taken", "taken_at", "tries", "waits",
     )  # fmt: skip
 
-    def __init__(self, row: Row, entry: "HintEntry | None", loaded_at: float, *, simulated: bool = False) -> None:
+    def __init__(
+        self,
+        row: Row,
+        entry: "HintEntry | None",
+        loaded_at: float,
+        *,
+        simulated: bool = False,
+        pairs: list[tuple[int, str]] | None = None,
+    ) -> None:
         self.row = row
         self.simulated = simulated  # to the simulator: suppresses nobody and says nothing of its account
-        self.pairs = row.pairs
+        self.pairs = row.pairs if pairs is None else pairs  # given for a sealed row
         self._everybody = tuple([address for _, address in self.pairs])
         self.entry = entry
         self.loaded_at = loaded_at  # or when suppressions were checked since; monotonic

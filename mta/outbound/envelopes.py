@@ -17,6 +17,7 @@ from engine.areas.domains.types import SendingIdentity
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.queue import Row
+from engine.delivery.sealed_mail import MailSealer
 from engine.mail import dkim
 from engine.mail.return_path import SHARED, key_of, return_path
 from engine.store.caches import Cache
@@ -37,6 +38,7 @@ class EnvelopeBuilder:
             raise RuntimeError("delivery needs WAYBILL_KEY_PEPPER")
         self._pool = pool
         self._pepper = settings.key_pepper
+        self.sealer = MailSealer(settings.key_pepper)
         self._path_key = key_of(settings.key_pepper)
         self._bounce_domain = f"bounces.{settings.mail_host}"
         self._recent: OrderedDict[UUID, bytes] = OrderedDict()

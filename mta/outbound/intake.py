@@ -3,15 +3,21 @@
 import time
 from collections.abc import Iterable
 
+import structlog
+
+from engine.base.secrets import Unsealable
 from engine.delivery.queue import Row
+from engine.delivery.sealed_mail import UNREADABLE, MailSealer
 from mta.outbound.active_queue import ActiveQueue
-from mta.outbound.delivery import ActiveDelivery, HintEntries
+from mta.outbound.delivery import ActiveDelivery, HintEntries, HintEntry
 from mta.outbound.holds import OperatorHolds
 from mta.outbound.route import RouteStage
 from mta.outbound.row_moves import RowMoves
 from mta.outbound.suppression_check import SuppressionCheck
 from mta.outbound.tasks import DeliveryTasks
 from shards.ownership import ShardOwnership
+
+_log = structlog.get_logger("mta")
 
 
 class RowIntake:
@@ -24,6 +30,7 @@ class RowIntake:
         self,
         *,
         simulator: str,
+        sealer: MailSealer,
         active: ActiveQueue,
         ownership: ShardOwnership,
         row_moves: RowMoves,
@@ -33,6 +40,7 @@ class RowIntake:
         tasks: DeliveryTasks,
     ) -> None:
         self._simulator = simulator
+        self._sealer = sealer
         self._active = active
         self._ownership = ownership
         self._row_moves = row_moves
@@ -48,7 +56,7 @@ class RowIntake:
         if not fresh:
             return
         try:
-            await self._suppression.mark([one for one in fresh if one.row.suspect])
+            await self._suppression.mark([one for one in fresh if one.row.suspect or one.row.is_sealed])
             fresh = await self._holds.unheld(fresh)
         except BaseException:
             for delivery in fresh:
@@ -67,12 +75,24 @@ class RowIntake:
         for row in rows:
             entry = entries.get((row.shard, row.message_id))
             if self._may_take(row):
-                delivery = ActiveDelivery(row, entry, now, simulated=row.domain == self._simulator)
+                delivery = self._delivery(row, entry, now)
                 self._active.add(delivery)
                 fresh.append(delivery)
             else:
                 self._active.done_with((entry,) if entry else ())
         return fresh
+
+    def _delivery(self, row: Row, entry: HintEntry | None, now: float) -> ActiveDelivery:
+        simulated = row.domain == self._simulator
+        if not row.is_sealed:
+            return ActiveDelivery(row, entry, now, simulated=simulated)
+        try:
+            delivery = ActiveDelivery(row, entry, now, simulated=simulated, pairs=self._sealer.open(row))
+        except Unsealable as error:
+            _log.error("sealed message not readable", message=str(row.message_id), error=str(error))
+            delivery = ActiveDelivery(row, entry, now, simulated=simulated)
+            delivery.suppressed = {address: UNREADABLE for _, address in delivery.pairs}
+        return delivery
 
     def _may_take(self, row: Row) -> bool:
         return not (

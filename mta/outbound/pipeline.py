@@ -118,8 +118,8 @@ class OutboundPipeline:
             connections=connections, completer=completer,
         )  # fmt: skip
         intake = RowIntake(
-            simulator=domain_of(settings.mail_host), active=active, ownership=ownership, row_moves=row_moves,
-            suppression=suppression, holds=holds, routing=routing, tasks=tasks,
+            simulator=domain_of(settings.mail_host), sealer=envelopes.sealer, active=active, ownership=ownership,
+            row_moves=row_moves, suppression=suppression, holds=holds, routing=routing, tasks=tasks,
         )  # fmt: skip
         self._fetcher = FetchStage(
             settings=settings, pool=loading or pool, reader=reader, woken=woken, active=active, proven=proven,

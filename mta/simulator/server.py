@@ -12,6 +12,7 @@ import asyncpg
 from msgspec import Struct, field
 
 from engine.base.settings import MEBIBYTE, Settings
+from engine.delivery.sealed_mail import masked
 from engine.mail import return_path
 from engine.mail.return_path import ReturnPathOrigin
 from engine.mail.simulator import SimulatedOutcome, domain_of, simulated_outcome
@@ -82,7 +83,7 @@ class Simulator:
         The message's age can't replace this: a scheduled or postponed message has its first attempt late.
         """
         async with asyncio.timeout(LOOK_UP_S):
-            (row,) = await _ATTEMPTS_MADE.records(self._pool, message.message_id, address)
+            (row,) = await _ATTEMPTS_MADE.records(self._pool, message.message_id, [address, masked(address)])
         return bool(row["attempts"])
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -16,11 +16,13 @@ import structlog
 import uvloop
 from msgspec import Struct, structs
 
+from engine.areas.address_checks import service as address_checks
 from engine.areas.analytics import delivery
 from engine.areas.billing.configuration import Billing, configured
 from engine.areas.contacts import jobs as contact_jobs
 from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
+from engine.areas.verifications import jobs as verification_jobs
 from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock, ids, logs, scheduling
 from engine.base.settings import Settings, load
@@ -271,6 +273,15 @@ async def _system_mail(context: Context) -> None:
         await context.mailer.send_due()
 
 
+async def _verifications(context: Context) -> None:
+    """Announce finished verifications, and delete old ones."""
+    await verification_jobs.look_after(context.pool)
+
+
+async def _address_checks(context: Context) -> None:
+    await address_checks.give_back_expired(context.pool)
+
+
 async def _forwards(context: Context) -> None:
     """Forward received messages; go on at once while many are due."""
     if context.forwarder is not None:
@@ -325,6 +336,8 @@ JOBS = (
     Job("broadcast outcomes", 2.0, _broadcast_outcomes, share=0.2),
     Job("broadcast reviews", 15.0, _broadcast_reviews),
     Job("old broadcasts", 3600.0, _old_broadcasts),
+    Job("verifications", 0.5, _verifications),
+    Job("address checks", 20.0, _address_checks),
     Job("ended sessions", 300.0, _ended),
     Job("standings", 60.0, _standings),
     Job("ended holds", 5.0, _ended_holds),

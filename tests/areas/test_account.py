@@ -67,6 +67,8 @@ async def test_me_tells_account_plan_and_allowance(api: Api, pool: asyncpg.Pool)
             {"resource": "contacts", "limit": 50_000, "used": 0},
             {"resource": "lists", "limit": 50, "used": 0},
             {"resource": "segments", "limit": 100, "used": 0},
+            {"resource": "verifications", "limit": 25_000, "used": 0},
+            {"resource": "address_checks", "limit": 50_000, "used": 0},
         ],
     }
 
@@ -83,6 +85,7 @@ async def test_used_counts_what_the_plan_still_counts(api: Api, pool: asyncpg.Po
         "api_keys": 2, "domains": 2, "streams": 2, "templates": 0, "webhooks": 0, "seats": 0,
         "sub_accounts": 0, "scheduled_messages": 0, "inbound_addresses": 0, "received_messages": 0,
         "contacts": 0, "lists": 0, "segments": 0,
+        "verifications": 0, "address_checks": 0,
     }  # fmt: skip
     assert (await api.get("/v1/me", other.token)).json["limits"][0]["used"] == 1
 

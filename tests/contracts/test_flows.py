@@ -13,6 +13,7 @@ FLOWS = sorted(path for path in (ROOT / "engine/flows").rglob("*.py") if path.na
 OWNERS = {
     "account": {"accounts", "account_records", "suspensions"},
     "account_deletion": {"deletions", "erased_accounts"},
+    "address_checks": {"address_check_reservations"},
     "analytics": {"dmarc_reports", "dmarc_rows", "received_tls_reports", "received_tls_rows", "delivery_groups"},
     "api_keys": {"api_keys"},
     "audit": {"events"},
@@ -65,6 +66,7 @@ OWNERS = {
     "templates": {"templates", "template_versions"},
     "tokens": {"single_use_tokens"},
     "unsubscribes": {"unsubscribe_links", "topic_opt_outs"},
+    "verifications": {"verifications", "verification_destinations", "verification_settings"},
     "webhooks": {"webhooks", "webhook_queue", "webhook_attempts"},
 }
 

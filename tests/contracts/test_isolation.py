@@ -52,6 +52,8 @@ BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/v1/sub-accounts/{id}"): {"name": "Mine now"},
     ("PATCH", "/v1/team/members/{id}"): {"role": "member"},
     ("PATCH", "/v1/auth/passkeys/{id}"): {"name": "Mine now"},
+    ("POST", "/v1/verifications/{id}/check"): {"code": "123456"},
+    ("POST", "/v1/verifications/{id}/resend"): {"to": "ann@people.test"},
     ("PATCH", "/v1/inbound/addresses/{id}"): {"label": "Mine now"},
     ("POST", "/v1/inbound/messages/{id}/read"): {"read": True},
     ("POST", "/v1/inbound/messages/{id}/spam"): {"spam": True},

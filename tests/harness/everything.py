@@ -62,6 +62,7 @@ async def furnish(api: Api, pool: asyncpg.Pool, account: TestAccount, above: Est
     estate = Estate(account, owner, member)
     await _mail(api, estate)
     await _tools(api, estate)
+    await _codes(api, estate)
     if above is None:
         await _people(api, estate)
     else:
@@ -159,6 +160,14 @@ async def _audience(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
     )  # fmt: skip
 
 
+async def _codes(api: Api, estate: Estate) -> None:
+    """Start a verification, and brand its mail."""
+    account, to = estate.account, f"code-{ids.encode(estate.account.id)}@people.test"
+    _ok(await api.put("/v1/verifications/settings", account.token, {"brandName": "Everything"}))
+    made = _ok(await api.post("/v1/verifications", account.token, {"to": to, "from": account.sender}))
+    estate.things["verification"] = made["id"]
+
+
 async def _policy(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
     """Host an MTA-STS policy for the verified domain, with a certificate."""
     domain = estate.account.domain
@@ -223,6 +232,10 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
             ("INSERT INTO account_days (account_id, day, delivered) VALUES ($1, '2026-01-01', 1)", (account,)),
             ("INSERT INTO simulated_days (account_id, day, messages) VALUES ($1, '2026-01-01', 1)", (account,)),
             ("INSERT INTO plan_usage VALUES ($1, 'received_messages', '2026-01-01', 1)", (account,)),
+            (
+                "INSERT INTO address_check_reservations VALUES ($2, $1, '2026-01-01', 1, now() + interval '1 day')",
+                (account, ids.uuid7()),
+            ),
             ("INSERT INTO tail_slots VALUES ($1, 1, $2, now())", (account, ids.uuid7())),
             ("INSERT INTO cloudflare_tokens (account_id, sealed_token) VALUES ($1, '\\x00')", (account,)),
             ("INSERT INTO account_standings (account_id) VALUES ($1) ON CONFLICT DO NOTHING", (account,)),

@@ -152,13 +152,14 @@ def detail_of(row: MessageWithWaybill, mime: bytes | None) -> MessageDetail:
 def _fields(row: MessageRow) -> dict[str, Any]:
     """Return the fields that the list and the single message have in common."""
     recipients = [RecipientRow(*fields) for fields in row.recipients]
+    private = row.source == rules.PRIVATE_SOURCE
     return {
         "id": ids.format_id(ids.Kind.MESSAGE, row.id),
         "status": Status(row.status),
         "source": row.source,
         "from_": row.sender,
         **{
-            kind: [rules.written(one.name, one.address) for one in recipients if one.kind == kind]
+            kind: [rules.written(one.name, one.address) for one in recipients if one.kind == kind and not private]
             for kind in ("to", "cc", "bcc")
         },
         "reply_to": row.reply_to,

@@ -31,11 +31,16 @@ SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NU
         AND NOT EXISTS (SELECT 1 FROM deletions d WHERE d.account_id = a.id)) AS sub_accounts,
        (SELECT scheduled FROM account_heads WHERE account_id = $1) AS scheduled_messages,
        (SELECT count(*) FROM inbound_addresses WHERE account_id = $1) AS inbound_addresses,
-       coalesce((SELECT u.used FROM accounts a JOIN plan_usage u ON u.account_id = coalesce(a.parent_id, a.id)
-                 WHERE a.id = $1 AND u.resource = 'received_messages' AND u.month = $2), 0) AS received_messages,
+       monthly.received_messages,
        coalesce((SELECT contacts FROM contact_totals WHERE account_id = $1), 0) AS contacts,
        coalesce((SELECT lists FROM contact_totals WHERE account_id = $1), 0) AS lists,
-       coalesce((SELECT segments FROM contact_totals WHERE account_id = $1), 0) AS segments;
+       coalesce((SELECT segments FROM contact_totals WHERE account_id = $1), 0) AS segments,
+       monthly.verifications, monthly.address_checks
+FROM (SELECT coalesce(sum(u.used) FILTER (WHERE u.resource = 'received_messages'), 0)::bigint AS received_messages,
+             coalesce(sum(u.used) FILTER (WHERE u.resource = 'verifications'), 0)::bigint AS verifications,
+             coalesce(sum(u.used) FILTER (WHERE u.resource = 'address_checks'), 0)::bigint AS address_checks
+      FROM accounts a JOIN plan_usage u ON u.account_id = coalesce(a.parent_id, a.id)
+      WHERE a.id = $1 AND u.month = $2) AS monthly;
 
 -- name: agree_retention
 -- Set the minimum retention of account $1 to $2 days (null: the plan decides alone).

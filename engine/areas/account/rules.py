@@ -37,4 +37,6 @@ def caps(plan: Plan, *, monthly_limit: int, below: bool) -> list[PlanCap]:
         PlanCap("contacts", held.contacts),
         PlanCap("lists", held.lists),
         PlanCap("segments", MAX_SEGMENTS),
+        PlanCap("verifications", held.monthly_verifications),
+        PlanCap("address_checks", held.monthly_address_checks),
     ]

@@ -36,10 +36,12 @@ class Used(Struct):
     sub_accounts: int
     scheduled_messages: int
     inbound_addresses: int
-    received_messages: int  # this month, of a sub-account and its parent together
+    received_messages: int  # this month, of a sub-account and its parent together; as are the last two
     contacts: int
     lists: int
     segments: int
+    verifications: int
+    address_checks: int
 
 
 READ = _SQL.rows("read_account", AccountRow)

@@ -184,6 +184,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     min_tls: MinTls | None = None  # None: the policy of the recipient's domain decides
     resent_from: UUID | None = None  # the message that this one resends
     answers: UUID | None = None  # the received message that this one answers
+    sealed_recipient: str | None = None  # as its queue row holds it; `mime` is sealed then, and `recipients` are masked
     copy: tuple[UUID, UUID] | None = None  # the broadcast and the contact that this message is for
     extras: tuple[ExtraRow, ...] = ()  # rows of other areas, stored in the same transaction
 

@@ -24,10 +24,12 @@ SELECT id FROM report_mails WHERE id = ANY ($1::uuid[]) AND state = 'waiting' OR
 
 -- fragment: report_finish
 -- The statement that records the results of report mails that are still waiting; those that were applied lose their
--- bytes.
+-- bytes, as do those about verifications, whose codes and addresses they may quote.
 UPDATE report_mails r
 SET state = finish.state, result = finish.result, reason = finish.reason, account_id = finish.account_id,
-    message_id = finish.message_id, raw = CASE WHEN finish.state = 'applied' THEN NULL ELSE r.raw END
+    message_id = finish.message_id,
+    raw = CASE WHEN finish.state = 'applied' OR EXISTS (
+        SELECT FROM messages m WHERE m.id = finish.message_id AND m.source = 'verification') THEN NULL ELSE r.raw END
 FROM :finish
 WHERE r.id = finish.id AND r.state = 'waiting'
 

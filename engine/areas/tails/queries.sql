@@ -35,18 +35,19 @@ SELECT account_id, seq, purged_through_seq FROM account_heads WHERE account_id =
 
 -- name: tail_page
 -- Read the next hundred events of account $1 after seq $2, up to seq $3, with fields of their messages; $4 bounds the ids
--- from below, to prune old partitions. LIMIT 1 keeps the planner at one look-up per event.
+-- from below, to prune old partitions. Verifications show no recipients. LIMIT 1 keeps the planner at one look-up per event.
 SELECT e.id, e.seq, e.type, iso(e.occurred_at) AS created_at, e.message_id, e.payload, m.recipient_count, m.sender, m.subject,
        m.stream, m.tags, ARRAY(
     SELECT ROW(r.name, r.address) FROM recipients r
-    WHERE r.message_id = e.message_id AND r.account_id = $1 AND r.kind = 'to' ORDER BY r.n) AS recipients
+    WHERE r.message_id = e.message_id AND r.account_id = $1 AND r.kind = 'to' AND m.source <> 'verification'
+    ORDER BY r.n) AS recipients
 FROM (
     SELECT id, seq, type, occurred_at, message_id, payload FROM events
     WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND id >= $4
     ORDER BY seq LIMIT 100
 ) e
 LEFT JOIN LATERAL (
-    SELECT recipient_count, sender, subject, stream, tags FROM messages
+    SELECT recipient_count, sender, subject, stream, tags, source FROM messages
     WHERE id = e.message_id AND account_id = $1 LIMIT 1
 ) m ON true
 ORDER BY e.seq;

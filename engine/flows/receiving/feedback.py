@@ -13,6 +13,7 @@ from engine.areas.suppressions.types import Reason
 from engine.base import ids
 from engine.base.events import AccountEvent
 from engine.delivery.late_notices import canonical_or_empty
+from engine.delivery.sealed_mail import is_masked
 from engine.flows.receiving.report_reading import ComplaintNotice, ReportKeys
 from engine.flows.sending.complaint import Complaint, complain
 from engine.ledger import heads, log
@@ -129,7 +130,12 @@ def _message_ids(said: FeedbackReport) -> list[tuple[UUID, str]]:
 
 
 async def _opt_out(pool: asyncpg.Pool, message: UUID, recipient: ComplainedRecipient, at: datetime) -> None:
-    """Suppress the address for mail outside transactional streams; a stronger or equal suppression stays."""
+    """Suppress the address for mail outside transactional streams; a stronger or equal suppression stays.
+
+    The address of a verification is not known any more: it can't be suppressed.
+    """
+    if is_masked(recipient.address):
+        return
     async with pool.acquire() as connection, connection.transaction():
         locked = await heads.lock(connection, [recipient.account_id])
         if recipient.account_id not in locked or locked[recipient.account_id].status == "closing":

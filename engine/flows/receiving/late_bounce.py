@@ -30,6 +30,7 @@ from engine.delivery.late_notices import (
     suppresses,
 )
 from engine.delivery.outcome import detail
+from engine.delivery.sealed_mail import is_masked
 from engine.ledger import heads, log, quota_usage
 from engine.mail import simulator
 from engine.mail.address import canonical
@@ -267,6 +268,7 @@ async def _delivered_at(connection: Conn, messages: Sequence[UUID]) -> dict[tupl
 def _entry(one: AppliedEffect) -> log.Entry:
     assert one.decided.outcome is not None
     found: dict[str, object] = {"recipient": one.recipient.address, **detail(one.decided.outcome), "late": True}
+    found["diagnostic"] = _diagnostic(one) or ""
     kind = EventType.DEFERRED
     if one.decided.effect is NoticeEffect.BOUNCED:
         kind = EventType.BOUNCED
@@ -309,8 +311,13 @@ async def _suppress(connection: Conn, bounced: Sequence[AppliedEffect]) -> list[
 
 
 def _suppresses(one: AppliedEffect) -> bool:
-    return one.decided.outcome is not None and suppresses(one.decided.outcome) and not one.simulated
+    if one.simulated or is_masked(one.recipient.address):
+        return False
+    return one.decided.outcome is not None and suppresses(one.decided.outcome)
 
 
 def _diagnostic(one: AppliedEffect) -> str | None:
-    return None if one.decided.outcome is None else one.decided.outcome.diagnostic or None
+    """Return the words of the report; none about a masked recipient, whose address they may quote."""
+    if one.decided.outcome is None or is_masked(one.recipient.address):
+        return None
+    return one.decided.outcome.diagnostic or None

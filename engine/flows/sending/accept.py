@@ -37,7 +37,7 @@ from engine.delivery.hints import Hints
 from engine.delivery.splits import Splits
 from engine.flows.sending import accepted_rows, auto_unsubscribe
 from engine.flows.sending.accept_store import BatchResult, OutcomeUnknown, Storer, goes_now, is_stored, replays_of
-from engine.flows.sending.admission import Decision, Pending, replayed
+from engine.flows.sending.admission import Decision, Pending, TiedRows, replayed
 from engine.ledger.quota_usage import Ceiling
 from engine.mail import unsubscribe_links
 from engine.mail.address import Mailbox
@@ -49,6 +49,7 @@ from engine.store.caches import Cache
 from engine.store.database_errors import BadData, DatabaseUnavailable, DiskFull, MissingPartition
 from engine.store.deadlines import within
 from engine.store.group_commit import GroupCommit, Overloaded
+from engine.store.queries import Conn
 
 LARGE_REQUEST_BYTES = 256 * 1024  # composing more takes over 1 ms, so a thread does it
 MAX_BUSY_S = 0.001  # of composing, after which a batch yields to other requests
@@ -58,6 +59,7 @@ COMMIT_TIMEOUT_S = 15  # after it the client gets 503; statement timeouts bound 
 _log = structlog.get_logger("accept")
 
 Value = TypeVar("Value")
+StoreBatch = Callable[[Conn, Sequence[Pending], datetime, Mapping[str, int]], Awaitable[BatchResult]]
 Composer = Callable[[SendRequest, Content, tuple[UUID, UUID] | None, UUID], Prepared]
 
 
@@ -93,6 +95,7 @@ class Acceptor:
             reserve=settings.broadcast_reserve,
         )
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
+        self._tied_group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush_tied, bad_data=(BadData,))
         self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
         self.domains: Cache[UUID, dict[str, str | None]] = Cache("domains", self._load_domains, by_account=True)
         self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams, by_account=True)
@@ -138,6 +141,18 @@ class Acceptor:
         """Accept one message that its caller checked and composed: only suppressions and limits can refuse it."""
         origin = Origin(message.account_id, message.source)
         return await self._committed(self._group.submit(Pending(message)), origin, len(message.mime))
+
+    async def prepare(self, request: SendRequest, origin: Origin) -> Prepared:
+        """Check and compose one message for `accept_tied`."""
+        try:
+            return await self._prepare(request, origin, set())
+        except DatabaseUnavailable as error:
+            raise unavailable() from error
+
+    async def accept_tied(self, message: Prepared, tied: TiedRows) -> Accepted:
+        """Accept one message together with rows of the caller's, in one transaction."""
+        origin = Origin(message.account_id, message.source)
+        return await self._committed(self._tied_group.submit(Pending(message, tied=tied)), origin, len(message.mime))
 
     async def accept_copies(self, messages: Sequence[Prepared]) -> list[Decision]:
         """Accept messages of one account that `composer` made, in one transaction, each decided on its own.
@@ -202,6 +217,7 @@ class Acceptor:
     async def drain(self) -> None:
         """Wait for the flushes in flight and return the unused part of the ceiling's lease."""
         await self._group.idle()
+        await self._tied_group.idle()
         with suppress(DatabaseUnavailable):  # a lease that is not returned stays unused until midnight
             async with self._pool.acquire() as connection:
                 await self._ceiling.give_back(connection)
@@ -334,10 +350,16 @@ class Acceptor:
             memory.release()
 
     async def _flush(self, batch: Sequence[Pending]) -> list[Accepted | Exception]:
+        return await self._flush_by(self._storer.store, batch)
+
+    async def _flush_tied(self, batch: Sequence[Pending]) -> list[Accepted | Exception]:
+        return await self._flush_by(self._storer.store_tied, batch)
+
+    async def _flush_by(self, store: StoreBatch, batch: Sequence[Pending]) -> list[Accepted | Exception]:
         started = asyncio.get_running_loop().time()
         at = clock.now()
         split = await self._splits.now()
-        result = await self._store(batch, at, split)
+        result = await self._store(store, batch, at, split)
         fresh = [message for message in result.stored if goes_now(message)]
         self._ceiling.take(at.date(), len(fresh))
         # Copies of broadcasts are due at once and found by that, so that no hint of other mail waits behind theirs.
@@ -347,14 +369,16 @@ class Acceptor:
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
         return result.decisions
 
-    async def _store(self, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]) -> BatchResult:
+    async def _store(
+        self, store: StoreBatch, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
+    ) -> BatchResult:
         try:
             async with self._pool.acquire() as connection:
                 await self._ceiling.reserve(connection, at.date(), sum([goes_now(item.message) for item in batch]))
                 try:
-                    return await self._storer.store(connection, batch, at, split)
+                    return await store(connection, batch, at, split)
                 except MissingPartition:  # nothing was stored, and the partition has been made meanwhile
-                    return await self._storer.store(connection, batch, at, split)
+                    return await store(connection, batch, at, split)
         except OutcomeUnknown as unknown:
             if not await self._was_committed(unknown.result.stored):
                 raise unknown.error from None

@@ -119,6 +119,52 @@ class Storer:
         await _mark_suppressed(connection, batch)
         return await self._store_locked(connection, batch, at, split)
 
+    async def store_tied(
+        self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
+    ) -> BatchResult:
+        """Decide and store a batch of messages together with the rows that are tied to each; return after the commit.
+
+        Raises OutcomeUnknown as `store` does.
+        """
+        result = BatchResult()
+        try:
+            async with connection.transaction():
+                await _mark_suppressed(connection, batch)
+                locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
+                await quota_usage.advance_all(connection, locked, at.date())
+                for item in batch:
+                    await self._decide_tied(connection, item, locked, result, at)
+                if not await self._insert(connection, result, locked, split):
+                    raise RuntimeError("a head changed under its lock")
+                await quota_usage.count_simulated(connection, self._simulated(batch, result, at.date()))
+        except DatabaseUnavailable as error:
+            if _may_be_stored(result, error):
+                raise OutcomeUnknown(result, error) from error
+            raise
+        return result
+
+    async def _decide_tied(
+        self, connection: Conn, item: Pending, locked: dict[UUID, AccountHead], result: BatchResult, at: datetime
+    ) -> None:
+        """Check the item's rows, decide its message, and write its rows: the next item's checks find them."""
+        head, tied = locked.get(item.message.account_id), item.tied
+        assert tied is not None
+        if head is None:
+            result.decisions.append(not_found("account"))
+            return
+        payer = locked.get(head.parent_id or head.account_id, head)
+        try:
+            await tied.check(connection, head, payer, at)
+        except Refusal as refusal:
+            result.decisions.append(refusal)
+            return
+        made = self._decide([item], locked, {}, at, taken=len(result.stored))
+        result.decisions += made.decisions
+        result.entries += made.entries
+        result.stored += made.stored
+        if made.stored:
+            await tied.write(connection, item.message, head, payer, at)
+
     async def _store_on_cached_heads(
         self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
     ) -> BatchResult | None:
@@ -201,11 +247,17 @@ class Storer:
         return held
 
     def _decide(
-        self, batch: Sequence[Pending], held: dict[UUID, AccountHead], replays: Replays, at: datetime
+        self,
+        batch: Sequence[Pending],
+        held: dict[UUID, AccountHead],
+        replays: Replays,
+        at: datetime,
+        *,
+        taken: int = 0,
     ) -> BatchResult:
-        """Decide the messages in order, counting them on the heads."""
+        """Decide the messages in order, counting them on the heads; `taken` were accepted before them."""
         result = BatchResult()
-        room = self._ceiling.room(at.date())
+        room = self._ceiling.room(at.date()) - taken
         for item in batch:
             message = item.message
             head = held.get(message.account_id)

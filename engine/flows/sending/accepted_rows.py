@@ -81,7 +81,8 @@ def queued(messages: Iterable[Prepared], shards: int, split: Mapping[str, int]) 
     rows = [
         QueuedRow(
             message.id, domain, partition.shard_of(domain, shards, split=split, message_id=message.id),
-            message.account_id, _signing_domain(message), orjson.dumps(group).decode(), len(message.recipients),
+            message.account_id, _signing_domain(message),
+            message.sealed_recipient or orjson.dumps(group).decode(), len(message.recipients),
             message.deliver_by, message.min_tls, message.source, message.stream,
         )
         for message in messages

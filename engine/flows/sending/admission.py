@@ -1,6 +1,7 @@
 """Decide on one prepared message on its account's locked head: duplicate, refused, accepted or scheduled. Pure."""
 
 from datetime import datetime, timedelta
+from typing import Protocol
 from uuid import UUID
 
 from msgspec import Struct
@@ -13,6 +14,24 @@ from engine.base.plans import CAPS, Plan
 from engine.ledger import quota
 from engine.ledger.heads import AccountHead
 from engine.ledger.plan_limits import limit_reached
+from engine.store.queries import Conn
+
+
+class TiedRows(Protocol):
+    """Rows of a caller that are stored in the transaction that accepts their message, or not at all."""
+
+    async def check(self, connection: Conn, head: AccountHead, payer: AccountHead, at: datetime) -> None:
+        """Raise a Refusal to refuse the message; write nothing.
+
+        The heads of the account and of `payer`, its parent if it has one, are locked.
+        """
+        ...
+
+    async def write(
+        self, connection: Conn, message: Prepared, head: AccountHead, payer: AccountHead, at: datetime
+    ) -> None:
+        """Write the rows of a message that is accepted."""
+        ...
 
 
 class Pending(Struct):
@@ -20,6 +39,7 @@ class Pending(Struct):
 
     message: Prepared
     suppressed: tuple[str, str] | None = None  # (address, reason)
+    tied: TiedRows | None = None
     is_claimed: bool = False  # a copy of a broadcast whose recipient this transaction has locked
 
 

@@ -15,6 +15,7 @@ from engine.areas.suppressions import store as suppressions
 from engine.areas.suppressions.types import Reason
 from engine.base import ids
 from engine.base.events import MOVES, SETTLED, AccountEvent, EventType, Status, status_of_message
+from engine.delivery.sealed_mail import is_masked
 from engine.ledger import heads, log, quota_usage
 from engine.ledger.events import append_locked
 from engine.mail.address import canonical
@@ -53,8 +54,9 @@ async def complain(
     """Record that recipient number `place` of a message reported it as spam at `at`; idempotent.
 
     `report` holds the report's own fields (snake_case) for the event's detail. A `simulated` complaint suppresses no
-    address and does not count against the account. A complaint about mail that was not delivered is recorded and
-    suppresses the address, but changes no status.
+    address and does not count against the account. The address of a verification is not known any more, so it is not
+    suppressed either. A complaint about mail that was not delivered is recorded and suppresses the address, but changes
+    no status.
     """
     rows = await _RECIPIENT.records(pool, message_id, place)
     if not rows:
@@ -75,9 +77,11 @@ async def complain(
         await _COUNT.execute(connection, account, at.date())
         if simulated:
             await quota_usage.count_simulated(connection, [quota_usage.Simulated(account, at.date(), complained=1)])
-        detail = {"recipient": address, "feedback_type": "abuse", **(report or {}), "suppressed": not simulated}
+        suppressed = not simulated and not is_masked(address)
+        said = {} if is_masked(address) else report or {}  # a report may quote the masked address
+        detail = {"recipient": address, "feedback_type": "abuse", **said, "suppressed": suppressed}
         entries = [_entry(account, message_id, detail | ({"simulated": True} if simulated else {}), at)]
-        if not simulated:
+        if suppressed:
             entries += await _suppress(connection, account, address, message_id, at)
         await append_locked(connection, locked, entries)
     return Complaint.RECORDED

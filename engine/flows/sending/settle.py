@@ -38,6 +38,7 @@ _SQL = Queries.beside(__file__, "settle.sql")
 _UNCHANGED_ROWS = _SQL.command("unchanged_rows")
 _IS_MEMBER = _SQL.command("is_member")
 _UPDATE_RECIPIENTS = _SQL.wide("update_recipients", settled_rows.RECIPIENT)
+_FORGET_CONTENT = _SQL.command("forget_content")
 _RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
 _SETTLE = _SQL.session_function(
     "settle", settled_rows.RECIPIENT, settled_rows.MESSAGE, settled_rows.FOUND, settled_rows.LATER, settled_rows.DAY,
@@ -104,6 +105,18 @@ class Settler:
         return done
 
     async def _transact(self, plans: list[SettlingPlan]) -> list[bool | Exception]:
+        sealed = [one for one in plans if one.attempt.row.is_sealed]
+        if not sealed or len(sealed) == len(plans):
+            return await self._transact_alike(plans)
+        # Sealed messages need further statements, and all others should not wait for these. If the second transaction
+        # fails, the repetition finds what the first one settled.
+        others = [one for one in plans if not one.attempt.row.is_sealed]
+        results: dict[int, bool | Exception] = {}
+        for part in (sealed, others):
+            results |= zip(map(id, part), await self._transact_alike(part), strict=True)
+        return [results[id(one)] for one in plans]
+
+    async def _transact_alike(self, plans: list[SettlingPlan]) -> list[bool | Exception]:
         async with self._pool.acquire() as connection:
             await self._discard_plans(connection)
             if _independent(plans) and await _write(connection, plans, member=self._member()):
@@ -156,12 +169,13 @@ def _independent(plans: Sequence[SettlingPlan]) -> bool:
     """Return True if `settle` alone writes all that the attempts need.
 
     That is: no message has recipients in other rows or occurs twice, no address is suppressed, and nothing is
-    simulated.
+    simulated or sealed.
     """
     if len({one.attempt.row.message_id for one in plans}) < len(plans):
         return False
     return not any(
         one.attempt.simulated
+        or one.attempt.row.is_sealed
         or len(one.statuses) < one.attempt.row.total
         or any(result.outcome is not None and result.outcome.suppress for result, _ in one.statuses)
         for one in plans
@@ -199,6 +213,7 @@ async def _write(connection: Conn, plans: list[SettlingPlan], *, member: UUID | 
         recipients = []
         for row in await _RECIPIENT_STATUSES.records(connection, list(partial), low, high):
             stored[row["message_id"]] = [Status(status) for status in row["statuses"]]
+    await _forget_content(connection, plans)
     entries = [entry for one in plans for entry in one.entries]
     entries += await _suppress(connection, plans)
     await quota_usage.count_simulated(connection, settled_rows.simulated(plans))
@@ -220,6 +235,13 @@ async def _write(connection: Conn, plans: list[SettlingPlan], *, member: UUID | 
     if outcome == "fenced":
         raise Fenced
     return outcome == "done"
+
+
+async def _forget_content(connection: Conn, plans: Sequence[SettlingPlan]) -> None:
+    """Delete the content of sealed messages that end here, within the caller's transaction."""
+    ended = [one.attempt.row.message_id for one in plans if one.attempt.row.is_sealed and not one.waiting]
+    if ended:
+        await _FORGET_CONTENT.execute(connection, ended, min(ended), max(ended))
 
 
 async def _suppress(connection: Conn, plans: list[SettlingPlan]) -> list[log.Entry]:

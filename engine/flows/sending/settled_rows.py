@@ -11,6 +11,7 @@ from engine.base import clock, ids
 from engine.base.events import MOVES, SETTLED, EventType, Status, status_of_message
 from engine.delivery.outcome import Outcome, Verdict, detail
 from engine.delivery.queue import Row
+from engine.delivery.sealed_mail import cut_out
 from engine.ledger import log
 from engine.ledger.quota_usage import Simulated
 from engine.store.row_sets import Column, RowSet
@@ -56,7 +57,7 @@ class SettlingPlan(Struct):
 
 
 def plan(attempt: DeliveryAttempt) -> SettlingPlan:
-    """Return the statuses and events of an attempt."""
+    """Return the statuses and events of an attempt; those of a sealed message do not name its recipient."""
     row = attempt.row
     message = ids.format_id(ids.Kind.MESSAGE, row.message_id)
     entries: list[log.Entry] = []
@@ -65,7 +66,9 @@ def plan(attempt: DeliveryAttempt) -> SettlingPlan:
         entries.append(log.Entry(row.account_id, kind, text, at, row.message_id, message))
 
     if attempt.conversation is not None:
-        talk = attempt.conversation if row.total == 1 else row.event_scope | attempt.conversation
+        talk: object = attempt.conversation if row.total == 1 else row.event_scope | attempt.conversation
+        if row.is_sealed:
+            talk = cut_out(talk, attempt.results[0].address)
         add(EventType.ATTEMPTED, log.detail_text(talk), attempt.started_at)
     statuses = []
     for result in attempt.results:
@@ -89,7 +92,7 @@ def _detail(result: Result, attempt: DeliveryAttempt, kind: EventType) -> str:
     found: dict[str, object] = {"recipient": result.address}
     if result.outcome is None:
         found |= {"address": result.address, "reason": result.suppressed, "phase": "delivery"}
-        return log.detail_text(found)
+        return _detail_text(found, result, attempt)
     found |= detail(result.outcome)
     if attempt.conversation is not None:
         found |= {key: attempt.conversation[key] for key in ("mx", "tls") if key in attempt.conversation}
@@ -103,7 +106,11 @@ def _detail(result: Result, attempt: DeliveryAttempt, kind: EventType) -> str:
         found["next_attempt_at"] = clock.iso(attempt.next_at)
     if attempt.simulated:
         found["simulated"] = True
-    return log.detail_text(found)
+    return _detail_text(found, result, attempt)
+
+
+def _detail_text(found: dict[str, object], result: Result, attempt: DeliveryAttempt) -> str:
+    return log.detail_text(cut_out(found, result.address) if attempt.row.is_sealed else found)
 
 
 class SettledRecipient(Struct, frozen=True):
@@ -206,7 +213,7 @@ def settled_recipients(plans: list[SettlingPlan]) -> list[SettledRecipient]:
             one.attempt.row.message_id,
             result.place,
             status.value,
-            _response(result),
+            _response(result, one.attempt.row),
             one.attempt.next_at if status is Status.SENDING else None,
             int(result.outcome is not None and one.attempt.made),
         )
@@ -215,10 +222,11 @@ def settled_recipients(plans: list[SettlingPlan]) -> list[SettledRecipient]:
     ]
 
 
-def _response(result: Result) -> str | None:
+def _response(result: Result, row: Row) -> str | None:
     if result.outcome is None:
         return f"suppressed: {result.suppressed}"
-    return result.outcome.diagnostic or None
+    diagnostic = result.outcome.diagnostic or None
+    return str(cut_out(diagnostic, result.address)) if diagnostic and row.is_sealed else diagnostic
 
 
 def settled_messages(plans: list[SettlingPlan], stored: dict[UUID, list[Status]]) -> list[SettledMessage]:
@@ -246,6 +254,8 @@ def found(one: SettlingPlan) -> AttemptedRow:
 def retried(one: SettlingPlan) -> RetriedRow:
     attempt = one.attempt
     left = orjson.dumps([(result.place, result.address) for result in one.waiting]).decode()
+    if attempt.row.is_sealed and one.waiting:
+        left = attempt.row.recipients
     wait = None if attempt.next_at is None else attempt.next_at - attempt.ended_at
     return RetriedRow(*attempt.row.key, left, wait, attempt.signature)
 

@@ -1,0 +1,1 @@
+"""Address checks: `/v1/address-checks`."""

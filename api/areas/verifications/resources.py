@@ -1,0 +1,204 @@
+"""`/v1/verifications`: starting, reading, checking, resending and cancelling one-time codes, and their branding."""
+
+from uuid import UUID
+
+from api.areas.verifications.schemas import (
+    Branding,
+    BrandingChange,
+    CodeCheck,
+    CodeChecked,
+    LogoUpload,
+    ShownLogo,
+    Verification,
+)
+from api.http.dispatch import path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.verifications import branding, service
+from engine.areas.verifications.rules import WHAT
+from engine.areas.verifications.types import SettingsRow, VerificationRow, VerificationStatus
+from engine.base import clock, ids
+from engine.base.errors import ErrorType
+from engine.flows.codes.send import SOURCE
+from engine.flows.codes.types import ResendRequest, StartRequest
+from engine.flows.sending.accept import Origin
+
+READ, WRITE = ("verifications:read",), ("verifications:write",)
+SENDS = (
+    ErrorType.INVALID_ADDRESS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.SUPPRESSED, ErrorType.PLAN_LIMIT_REACHED,
+    ErrorType.DESTINATION_LOCKED, ErrorType.DAILY_LIMIT_REACHED, ErrorType.MONTHLY_LIMIT_REACHED,
+    ErrorType.PLATFORM_PAUSED, ErrorType.NOT_FOUND,
+)  # fmt: skip
+
+
+async def start(call: Call) -> Verification:
+    """Start a verification; answer 201, or 200 for a repeated idempotency key."""
+    started = await call.services.codes.start(call.body, _origin(call))
+    if started.replayed:
+        call.status = 200
+    return _shown(started.row)
+
+
+async def read(call: Call) -> Verification:
+    """Return one verification."""
+    return _shown(await service.read(call.services.pool, call.account_id, _named(call)))
+
+
+async def check(call: Call) -> CodeChecked:
+    """Compare a typed code."""
+    body: CodeCheck = call.body
+    keys = call.services.codes.keys
+    status, left = await service.check(call.services.pool, keys, call.account_id, _named(call), body.code)
+    return CodeChecked(id=call.path["id"], status=status, attempts_remaining=left)
+
+
+async def resend(call: Call) -> Verification:
+    """Send another code."""
+    return _shown(await call.services.codes.resend(_named(call), call.body, _origin(call)))
+
+
+async def cancel(call: Call) -> Verification:
+    """Cancel a pending verification."""
+    return _shown(await service.cancel(call.services.pool, call.account_id, _named(call)))
+
+
+async def read_branding(call: Call) -> Branding:
+    """Return the branding."""
+    return _branding(call, await branding.read(call.services.pool, call.account_id))
+
+
+async def change_branding(call: Call) -> Branding:
+    """Change the given fields of the branding."""
+    body: BrandingChange = call.body
+    row = await branding.change(
+        call.services.pool,
+        call.account_id,
+        brand_name=body.brand_name,
+        code_length=body.code_length,
+        logo=body.logo.content if isinstance(body.logo, LogoUpload) else body.logo,
+        actor=call.actor,
+    )
+    return _branding(call, row)
+
+
+def _origin(call: Call) -> Origin:
+    return Origin(call.account_id, SOURCE, call.reach)
+
+
+def _named(call: Call) -> UUID:
+    return path_id(ids.Kind.VERIFICATION, call.path["id"], WHAT)
+
+
+def _shown(row: VerificationRow) -> Verification:
+    return Verification(
+        id=ids.format_id(ids.Kind.VERIFICATION, row.id),
+        status=VerificationStatus(row.status),
+        attempts_remaining=row.attempts_left,
+        code_length=row.code_length,
+        message_id=ids.format_id(ids.Kind.MESSAGE, row.message_id),
+        codes_sent=row.codes_sent,
+        created_at=clock.iso(row.created_at),
+        expires_at=clock.iso(row.expires_at),
+        finished_at=None if row.finished_at is None else clock.iso(row.finished_at),
+    )
+
+
+def _branding(call: Call, row: SettingsRow) -> Branding:
+    logo = None
+    if row.logo_token is not None:
+        logo = ShownLogo(
+            url=call.services.codes.logo_url(row.logo_token),
+            content_type=row.logo_type or "",
+            width=row.logo_width or 0,
+            height=row.logo_height or 0,
+            size_bytes=row.logo_bytes or 0,
+        )
+    return Branding(brand_name=row.brand_name, code_length=row.code_length, logo=logo)
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/verifications",
+        tag="Verify",
+        summary="Mail a one-time code to an address",
+        note="Answers 201, or 200 for a repeated `idempotencyKey`. A pending verification of the same address is"
+        " cancelled. The code expires after 10 minutes; neither it nor the address can be read anywhere.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=201,
+        also=(200,),
+        request=StartRequest,
+        reply=Verification,
+        refusals=SENDS,
+        handler=start,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/verifications/settings",
+        tag="Verify",
+        summary="Read the branding of the mail with codes",
+        access=Access.KEY,
+        scopes=READ,
+        reply=Branding,
+        handler=read_branding,
+    ),
+    Operation(
+        method="PUT",
+        path="/v1/verifications/settings",
+        tag="Verify",
+        summary="Change the branding of the mail with codes",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=BrandingChange,
+        reply=Branding,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=change_branding,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/verifications/{id}",
+        tag="Verify",
+        summary="Read a verification",
+        access=Access.KEY,
+        scopes=READ,
+        reply=Verification,
+        handler=read,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/verifications/{id}/check",
+        tag="Verify",
+        summary="Check a code that a person has typed",
+        note="A wrong code is 200 with `status` `pending` or, at the last attempt, `exhausted`; 409 means that the"
+        " verification is finished.",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=CodeCheck,
+        reply=CodeChecked,
+        refusals=(ErrorType.TERMINAL_STATE,),
+        handler=check,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/verifications/{id}/resend",
+        tag="Verify",
+        summary="Mail a fresh code with the same deadline and attempts; the earlier one stops working",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=ResendRequest,
+        reply=Verification,
+        refusals=(*SENDS, ErrorType.TERMINAL_STATE),
+        handler=resend,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/verifications/{id}/cancel",
+        tag="Verify",
+        summary="Cancel a pending verification",
+        access=Access.KEY,
+        scopes=WRITE,
+        reply=Verification,
+        refusals=(ErrorType.TERMINAL_STATE,),
+        handler=cancel,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Address checks: whether mail to an address can be delivered, by syntax, DNS and lists."""

@@ -1,0 +1,1 @@
+"""Verifications: one-time codes that prove that a person reads an address."""

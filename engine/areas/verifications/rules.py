@@ -1,0 +1,166 @@
+"""Make and compare one-time codes and confirmation links, and decide whether another code may be sent. Pure."""
+
+import hmac
+import math
+import secrets
+import unicodedata
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import cached_property
+from hashlib import sha256
+from typing import Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.base import ids
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.secrets import derived
+
+WHAT: Final = "verification"
+DEFAULT_CODE_LENGTH: Final = 6
+MIN_CODE_LENGTH, MAX_CODE_LENGTH = 4, 8
+MAX_CODE_TEXT: Final = 32  # characters of a guess, with blanks and hyphens
+LIFE: Final = timedelta(minutes=10)
+MAX_ATTEMPTS: Final = 5
+MAX_CODES: Final = 5  # of one verification
+MAX_CODES_AN_HOUR: Final = 10  # to one destination, of all verifications of an account
+MAX_EXHAUSTED: Final = 3  # within EXHAUSTED_COUNT_FOR, without an approved one between
+EXHAUSTED_COUNT_FOR: Final = timedelta(hours=24)
+LOCKED_FOR: Final = timedelta(hours=1)
+KEPT_FOR: Final = timedelta(hours=48)  # after finishing
+HOUR: Final = timedelta(hours=1)
+_MAC_CHARACTERS: Final = 26  # 130 bits
+_ID_CHARACTERS: Final = 26
+
+
+class CodeKeys:
+    """The keys of digests and links, derived from the pepper once per process."""
+
+    def __init__(self, pepper: str) -> None:
+        self._pepper = pepper
+
+    @cached_property
+    def _destinations(self) -> bytes:
+        return derived(self._pepper, "verification destination")
+
+    @cached_property
+    def _codes(self) -> bytes:
+        return derived(self._pepper, "verification code")
+
+    @cached_property
+    def _links(self) -> bytes:
+        return derived(self._pepper, "verification link")
+
+    def destination(self, account: UUID, canonical: str) -> bytes:
+        """Return the digest of an address, different for each account."""
+        return hmac.digest(self._destinations, account.bytes + canonical.encode(), sha256)
+
+    def code(self, verification: UUID, digits: str) -> bytes:
+        """Return the digest of a code, which fits this verification alone."""
+        return hmac.digest(self._codes, verification.bytes + digits.encode(), sha256)
+
+    def link(self, verification: UUID, codes_sent: int) -> str:
+        """Return the token of the confirmation link in the mail with this number of codes sent."""
+        return ids.encode(verification) + self._mac(verification, codes_sent)
+
+    def fits_link(self, token: str, verification: UUID, codes_sent: int) -> bool:
+        """Return True if the token is of the mail with this number of codes sent; in constant time."""
+        return hmac.compare_digest(token[_ID_CHARACTERS:].encode(), self._mac(verification, codes_sent).encode())
+
+    def _mac(self, verification: UUID, codes_sent: int) -> str:
+        code = hmac.digest(self._links, verification.bytes + bytes([codes_sent]), sha256)
+        return ids.base32(int.from_bytes(code[:17], "big") >> 6, _MAC_CHARACTERS)
+
+
+class Destination(Struct, frozen=True):
+    """The limits of a destination: times of codes within an hour (oldest first), and the end of its lock."""
+
+    sent: Sequence[datetime]
+    locked_until: datetime | None
+
+
+def new_code(length: int) -> str:
+    """Return random digits, every code equally likely."""
+    return f"{secrets.randbelow(10**length):0{length}d}"
+
+
+def folded(text: str) -> str:
+    """Return a typed code without blanks and hyphens, with the digits of any script as ASCII."""
+    kept = (char for char in text if not char.isspace() and unicodedata.category(char) not in ("Pd", "Cf", "Zs"))
+    return "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in kept)
+
+
+def same(one: bytes, other: bytes) -> bool:
+    """Compare two digests in constant time."""
+    return hmac.compare_digest(one, other)
+
+
+def id_of_link(token: str) -> UUID | None:
+    """Return the verification that a link's token names; None for malformed text. The MAC is not checked."""
+    text = token.lower()
+    if len(text) != _ID_CHARACTERS + _MAC_CHARACTERS:
+        return None
+    try:
+        return ids.parse_id(ids.Kind.VERIFICATION, f"{ids.Kind.VERIFICATION.value}_{text[:_ID_CHARACTERS]}")
+    except ids.WrongId:
+        return None
+
+
+def refuse_send(destination: Destination, at: datetime) -> Refusal | None:
+    """Return the 429 of a locked destination or of one that got too many codes within an hour, else None."""
+    locked = destination.locked_until
+    if locked is not None and locked > at:
+        return Refusal(
+            ErrorType.DESTINATION_LOCKED,
+            f"{MAX_EXHAUSTED} verifications of this address ran out of attempts. Start another one after the lock.",
+            retry_after_s=_seconds(locked - at),
+        )
+    recent = [one for one in destination.sent if one > at - HOUR]
+    if len(recent) < MAX_CODES_AN_HOUR:
+        return None
+    return Refusal(
+        ErrorType.RATE_LIMITED,
+        f"This address got {len(recent)} codes within an hour, which is the limit. Wait before sending another one.",
+        retry_after_s=_seconds(recent[-MAX_CODES_AN_HOUR] + HOUR - at),
+    )
+
+
+def refuse_resend(status: str, codes_sent: int, expires_at: datetime, at: datetime) -> Refusal | None:
+    """Return the refusal of another code for a verification that is finished or has sent all its codes, else None."""
+    if status != "pending":
+        return terminal(status)
+    if codes_sent < MAX_CODES:
+        return None
+    return Refusal(
+        ErrorType.RATE_LIMITED,
+        f"This verification has sent {codes_sent} codes, which is the limit. Start a new verification.",
+        retry_after_s=_seconds(expires_at - at),
+    )
+
+
+def terminal(status: str) -> Refusal:
+    """Return the 409 for a check or resend of a verification that is finished."""
+    return Refusal(ErrorType.TERMINAL_STATE, f"This verification is {status}. Start a new verification.", status=status)
+
+
+def month_used(limit: int, used: int, *, retry_after_s: int) -> Refusal:
+    """Return the 403 for a month whose verifications are used up."""
+    return Refusal(
+        ErrorType.PLAN_LIMIT_REACHED,
+        f"This account has sent {used} of the {limit} verification codes that its plan includes each month. Upgrade"
+        " the plan, or wait until the first of the month (UTC).",
+        retry_after_s=retry_after_s,
+        resource="verifications",
+        limit=limit,
+        used=used,
+    )
+
+
+def other_destination() -> Refusal:
+    """Return the 400 for a resend to another address than that of the start."""
+    return invalid("to", "`to` is not the address of this verification. Start a new verification for another address.")
+
+
+def _seconds(wait: timedelta) -> int:
+    return max(1, math.ceil(wait.total_seconds()))

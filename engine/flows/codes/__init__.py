@@ -1,0 +1,1 @@
+"""Start, resend and check one-time codes, whose mail is accepted like any message."""

@@ -1,0 +1,209 @@
+"""`ops drill codes`: look for the codes and addresses of settled verifications wherever the service keeps data.
+
+Verifications are started, and their mail is delivered to the sink. Then codes, addresses and links are looked for in a
+dump of the database, the database's own files (with dead rows and the write-ahead log), a backup, the logs, the API's
+account log, and the bodies that a webhook endpoint received. Only the sink, which stands for the mailboxes, has them.
+"""
+
+import asyncio
+import gzip
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import asyncpg
+from aiohttp import web
+
+from loadtests.drill.api_caller import ApiCaller
+from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.fresh_service import database_url, first_access, run_on_service, until_empty
+from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.service import Service
+from ops.local.sink_store import entries
+from ops.process_specs import ROOT
+
+NAME: Final = "codes"
+AT_ONCE: Final = 8
+_ARRIVED_S: Final = 60.0
+_CODE: Final = re.compile(rb"^    ([0-9]{8})\r?$", re.MULTILINE)
+_CANDIDATES: Final = re.compile(
+    rb"zebra[0-9]{5}\.privat|(?<![0-9a-z])[0-9]{8}(?![0-9a-z])|(?<=/v/)[0-9a-z]{52}(?![0-9a-z])"
+)
+_LINK: Final = re.compile(rb"/v/([0-9a-z]{52})")
+_TABLES: Final = (
+    "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
+    " AND NOT relispartition ORDER BY relname"
+)
+
+
+class BodyRecorder:
+    """A webhook endpoint that keeps the bodies of all posts; an asynchronous context manager."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_post("/hook", self._take)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/hook"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._runner.cleanup()
+
+    async def _take(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.read())
+        return web.Response()
+
+
+def run(order: DrillOrder) -> DrillReport:
+    """Start verifications, settle them, and look for their secrets."""
+
+    async def play(service: Service) -> DrillReport:
+        access = first_access(service)
+        async with ApiCaller(service, access) as caller, BodyRecorder() as hook:
+            await caller.call("POST", "/v1/webhooks", {"url": hook.url})
+            addresses = [f"zebra{number:05d}.privat@people{number % 10}.test" for number in range(order.messages)]
+            started = await _start(caller, addresses)
+            await until_empty(database_url(service))
+            mails = await _mails(service, addresses)
+            secrets = Secrets(addresses, mails)
+            await _until_posted(hook, len(mails))
+            checks = await _look_everywhere(service, caller, hook, secrets)
+            known = sum(len(secrets.findall(mail)) >= 3 for mail in mails)
+            checks.append(Check("the search finds them in the mailboxes", known == len(mails), f"{known}"))
+        delivered = len(mails)
+        checks.insert(0, Check("every code arrived", delivered == started == order.messages, f"{delivered}"))
+        return DrillReport(
+            drill=NAME, sent=order.messages, accepted=started, delivered=delivered, lost=started - delivered,
+            checks=checks,
+        )  # fmt: skip
+
+    return run_on_service(play)
+
+
+async def _start(caller: ApiCaller, addresses: list[str]) -> int:
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(address: str) -> int:
+        body = {"to": address, "from": caller.access.sender, "codeLength": 8, "link": True}
+        async with gate:
+            return (await caller.call("POST", "/v1/verifications", body))[0]
+
+    return (await asyncio.gather(*map(one, addresses))).count(201)
+
+
+async def _mails(service: Service, addresses: list[str]) -> list[bytes]:
+    """Return the mails as the sink received them, once all have arrived."""
+    wanted = set(addresses)
+    async with asyncio.timeout(_ARRIVED_S):
+        while True:
+            found = [one for one in entries(service.sink) if wanted.intersection(one.recipients) and one.file]
+            if len(found) >= len(addresses):
+                return [(service.sink / str(one.file)).read_bytes() for one in found]
+            await asyncio.sleep(0.2)
+
+
+class Secrets:
+    """The local parts, codes and links to look for.
+
+    One pattern finds all candidates, and a set tells which of them are secrets: a pattern of hundreds of alternatives
+    would be a hundred times slower. A code counts where neither digit nor letter adjoins it.
+    """
+
+    def __init__(self, addresses: Iterable[str], mails: Iterable[bytes]) -> None:
+        self._known = {one.partition("@")[0].encode() for one in addresses}
+        for mail in mails:
+            self._known.update(_CODE.findall(mail)[:1], _LINK.findall(mail.replace(b"=\r\n", b"")))
+
+    def findall(self, text: bytes) -> list[bytes]:
+        """Return all secrets in a text, whatever their case."""
+        return [one for one in _CANDIDATES.findall(text.lower()) if one in self._known]
+
+
+async def _until_posted(hook: BodyRecorder, messages: int) -> None:
+    """Wait until the endpoint has the `accepted`, `attempted` and `delivered` events of all messages."""
+    async with asyncio.timeout(_ARRIVED_S):
+        while len(hook.bodies) < 3 * messages:  # noqa: ASYNC110 - the worker posts them in its own time
+            await asyncio.sleep(0.2)
+
+
+async def _look_everywhere(service: Service, caller: ApiCaller, hook: BodyRecorder, secrets: Secrets) -> list[Check]:
+    backup = service.state.parent / "backup"
+    made = await asyncio.to_thread(_back_up, service, backup)
+    places: dict[str, Iterable[tuple[str, bytes]]] = {
+        "a dump of the database": [row async for row in _dump(database_url(service))],
+        "the files of the database, its write-ahead log and Valkey": _files(
+            service.state, "pg*/**/*", "valkey/**/*", "mta/**/*"
+        ),
+        "a backup": _files(backup, "**/*"),
+        "the logs": [*_files(service.state, "log/*"), ("up.log", service.output.read_bytes())],
+        "the account log of the API": [row async for row in _events(caller)],
+        "the messages of the API": [row async for row in _messages(caller)],
+        "the bodies of webhooks": [("body", body) for body in hook.bodies],
+    }
+    checks = [Check("the backup is complete", made == 0, f"exit {made}")]
+    for place, texts in places.items():
+        count, size, hits = await asyncio.to_thread(_search, texts, secrets)
+        words = f"{len(hits)} in {count:,} texts, {size / 1e6:.1f} MB {' '.join(hits[:3])}"
+        checks.append(Check(f"no code, link or address in {place}", not hits and count > 0, words))
+    return checks
+
+
+def _search(texts: Iterable[tuple[str, bytes]], secrets: Secrets) -> tuple[int, int, list[str]]:
+    count, size, hits = 0, 0, []
+    for name, text in texts:
+        count, size = count + 1, size + len(text)
+        hits += [f"{name}: {found[:40]!r}" for found in secrets.findall(text)]
+    return count, size, hits
+
+
+async def _dump(url: str) -> AsyncIterator[tuple[str, bytes]]:
+    """Yield every row of every table as text."""
+    connection = await asyncpg.connect(url)
+    try:
+        for table in await connection.fetch(_TABLES):
+            name = table["relname"]
+            for row in await connection.fetch(f'SELECT t::text AS text FROM "{name}" t'):  # noqa: S608 - own names
+                yield name, row["text"].encode()
+    finally:
+        await connection.close()
+
+
+def _files(folder: Path, *patterns: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the content of files, unpacked where they are packed."""
+    for path in (one for pattern in patterns for one in sorted(folder.glob(pattern)) if one.is_file()):
+        content = path.read_bytes()
+        yield path.name, gzip.decompress(content) if path.suffix == ".gz" else content
+
+
+async def _events(caller: ApiCaller) -> AsyncIterator[tuple[str, bytes]]:
+    after = 0
+    while True:
+        _, page = await caller.call("GET", f"/v1/events?after={after}&limit=100")
+        if not page["data"]:
+            return
+        yield "events", repr(page).encode()
+        after = page["data"][-1]["seq"]
+
+
+async def _messages(caller: ApiCaller) -> AsyncIterator[tuple[str, bytes]]:
+    _, page = await caller.call("GET", "/v1/messages?limit=100")
+    for one in page["data"]:
+        _, message = await caller.call("GET", f"/v1/messages/{one['id']}")
+        yield "message", repr((one, message)).encode()
+
+
+def _back_up(service: Service, folder: Path) -> int:
+    words = [sys.executable, "-m", "ops", "backup", str(folder)]
+    return subprocess.run(words, env=service.environ, cwd=ROOT, check=False, capture_output=True).returncode
