@@ -11,7 +11,7 @@ from engine.areas.billing.configuration import configured
 from engine.areas.billing.money import formatted
 from engine.areas.billing.periods import BillingInterval
 from engine.areas.billing.rows import InvoiceRow
-from engine.areas.billing.types import HistoryEntry, HistoryType, Subscription, SubscriptionStatus, Transition
+from engine.areas.billing.types import HistoryEntry, HistoryType, PlanSubscription, SubscriptionStatus, Transition
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.plans import Plan
@@ -88,8 +88,8 @@ async def invoice(pool: asyncpg.Pool, *, name: str, out: Path | None) -> dict[st
     return _line(row) | {"accountId": ids.format_id(ids.Kind.ACCOUNT, row.account_id), "file": str(target)}
 
 
-def _agreement(plan: Plan, at: Any) -> Subscription:
-    return Subscription(
+def _agreement(plan: Plan, at: Any) -> PlanSubscription:
+    return PlanSubscription(
         plan=plan,
         status=SubscriptionStatus.AGREEMENT,
         interval=BillingInterval.MONTH,
@@ -106,7 +106,7 @@ def _invoice_id(name: str) -> UUID | None:
         return None
 
 
-def _subscription(held: Subscription) -> dict[str, Any]:
+def _subscription(held: PlanSubscription) -> dict[str, Any]:
     if held.status is SubscriptionStatus.AGREEMENT:
         return {"status": held.status.value, "plan": held.plan.value}
     return {

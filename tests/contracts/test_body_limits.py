@@ -120,5 +120,7 @@ def test_every_operation_has_a_bound_and_says_it(operation: Operation, document:
     assert limit == largest if operation.carries_messages else limit <= largest // 2
     if operation.access is Access.NONE:
         assert limit <= MAX_ANONYMOUS_BYTES
-    if operation.request is None:
+    if operation.raw_body:
+        assert limit == operation.max_body_bytes
+    elif operation.request is None:
         assert limit == NO_BODY_BYTES

@@ -114,18 +114,18 @@ async def everybody(
     pool = await open_pool(database, name="tests", largest=4)
     with serving(own, tmp_path_factory.mktemp("isolation") / "api.log") as url:
         api = Api(url, http)
-        yield Cast(api, await relations(api, pool))
+        yield Cast(api, await relations(api, pool, own))
     await pool.close()
 
 
-async def relations(api: Api, pool: asyncpg.Pool) -> list[Relation]:
+async def relations(api: Api, pool: asyncpg.Pool, settings: Settings) -> list[Relation]:
     stranger, other, parent = [
-        await furnish(api, pool, await make_account(pool, plan="enterprise", domain=f"{name}.test"))
+        await furnish(api, pool, await make_account(pool, plan="enterprise", domain=f"{name}.test"), settings)
         for name in ("stranger", "other", "parent")
     ]
     for one in (stranger, other, parent):  # the owners have signed in to make things; each has another session besides
         await signed_in(pool, one.owner.id, one.account.id, one.owner.email)
-    child, sibling = [await below(api, pool, parent, name) for name in ("child", "sibling")]
+    child, sibling = [await below(api, pool, settings, parent, name) for name in ("child", "sibling")]
     keys = {
         one.account.domain: Caller(f"key of {one.account.domain}", one.account) for one in (stranger, parent, child)
     }
@@ -146,11 +146,11 @@ async def relations(api: Api, pool: asyncpg.Pool) -> list[Relation]:
     ]
 
 
-async def below(api: Api, pool: asyncpg.Pool, parent: Estate, name: str) -> Estate:
+async def below(api: Api, pool: asyncpg.Pool, settings: Settings, parent: Estate, name: str) -> Estate:
     made = await api.post("/v1/sub-accounts", None, {"name": name}, person=parent.owner)
     account = ids.parse_id(ids.Kind.ACCOUNT, made.json["id"])
     found = TestAccount(account, await add_key(pool, account), f"{name}.test")
-    return await furnish(api, pool, await with_domain(pool, found), parent)
+    return await furnish(api, pool, await with_domain(pool, found), settings, parent)
 
 
 def name_of(operation: Operation) -> str:

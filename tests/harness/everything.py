@@ -13,11 +13,13 @@ from engine.areas.analytics import delivery
 from engine.areas.statistics import jobs as figures
 from engine.base import clock, ids
 from engine.base.scopes import SCOPES
+from engine.base.settings import Settings
 from engine.flows.receiving.receive import Receiver
 from engine.flows.receiving.types import ReceiveOutcome
 from tests.harness.accounts import TestAccount, add_domain
 from tests.harness.api import Answer, Api
 from tests.harness.broadcasts import with_stream
+from tests.harness.payments import pay
 from tests.harness.people import TestPerson, make_person, signed_in
 from tests.harness.received_mail import ClaimedAddress, mail, messages_of, receive
 from tests.harness.unsubscribing import store_link
@@ -53,7 +55,9 @@ def uuid_in(text: str) -> UUID | None:
     return None
 
 
-async def furnish(api: Api, pool: asyncpg.Pool, account: TestAccount, above: Estate | None = None) -> Estate:
+async def furnish(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, settings: Settings, above: Estate | None = None
+) -> Estate:
     """Give an account (of a plan that has room) one of everything. `above`: the account it is a sub-account of."""
     owner = above.owner if above else await make_person(pool, account.id, "owner")
     member = above.member if above else await make_person(pool, account.id, "member")
@@ -65,6 +69,7 @@ async def furnish(api: Api, pool: asyncpg.Pool, account: TestAccount, above: Est
     await _codes(api, estate)
     if above is None:
         await _people(api, estate)
+        await _plan(api, pool, settings, estate)
     else:
         made = await api.post(
             "/v1/api-keys",
@@ -205,6 +210,16 @@ async def _opt_out(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
     assert answer.status == 200, answer.body
 
 
+async def _plan(api: Api, pool: asyncpg.Pool, settings: Settings, estate: Estate) -> None:
+    """Buy a plan."""
+    profile = {"legalName": f"Name {ids.encode(estate.account.id)}", "country": "DE"}
+    order = {"plan": "scale", "profile": profile}
+    opened = _ok(await api.post("/v1/billing/checkout", None, order, person=estate.owner))
+    await pay(api, settings, opened)
+    [invoice] = _ok(await api.get("/v1/billing/invoices", person=estate.owner))["data"]
+    estate.things |= {"checkout": opened["id"], "invoice": invoice["id"]}
+
+
 async def _people(api: Api, estate: Estate) -> None:
     mark = ids.encode(estate.account.id)
     scopes = sorted(SCOPES)
@@ -240,6 +255,14 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
             ("INSERT INTO cloudflare_tokens (account_id, sealed_token) VALUES ($1, '\\x00')", (account,)),
             ("INSERT INTO account_standings (account_id) VALUES ($1) ON CONFLICT DO NOTHING", (account,)),
             ("INSERT INTO outcome_quarters VALUES ($1, 1, 1, 0, 0)", (account,)),
+            (
+                (
+                    "INSERT INTO renewal_charges"
+                    " VALUES ($1, now(), $2, 'starter', 'month', 'EUR', 1, 0, 0, '0', false, 1, '{}')"
+                ),
+                (account, ids.uuid7()),
+            ),
+            ("INSERT INTO kept_retentions VALUES ($1, 90, now())", (account,)),
             ("INSERT INTO source_pools VALUES ('everything', '[]') ON CONFLICT DO NOTHING", ()),
             ("INSERT INTO source_assignments VALUES ('transactional', $1, 'everything')", (account,)),
             (

@@ -14,7 +14,7 @@ from api.areas.billing.schemas import (
 )
 from engine.areas.billing.prices import PriceList
 from engine.areas.billing.rows import BillingProfileRow, CheckoutRow, InvoiceRow
-from engine.areas.billing.types import InvoiceLine, Subscription, SubscriptionStatus
+from engine.areas.billing.types import InvoiceLine, PlanSubscription, SubscriptionStatus
 from engine.base import clock, ids
 from engine.base.ids import Kind
 from engine.flows.accounts.checkout import OpenedCheckout
@@ -23,7 +23,7 @@ from engine.ledger.billing_history import BillingEventRow
 
 def state_of(
     plan: str,
-    held: Subscription | None,
+    held: PlanSubscription | None,
     checkout: CheckoutRow | None,
     profile: BillingProfileRow | None,
     prices: PriceList,
@@ -116,7 +116,7 @@ def event_of(row: BillingEventRow, previous: bytes) -> BillingEvent:
     return BillingEvent(row.seq, row.type, clock.iso(row.occurred_at), row.payload, row.hash.hex(), previous.hex())
 
 
-def _pending(held: Subscription) -> PendingPlan | None:
+def _pending(held: PlanSubscription) -> PendingPlan | None:
     if held.pending is None:
         return None
     return PendingPlan(

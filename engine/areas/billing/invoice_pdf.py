@@ -31,7 +31,7 @@ MAX_BLOCK_LINES: Final = 12  # of a seller's or buyer's address
 
 def render(row: InvoiceRow) -> bytes:
     """Return the PDF of an invoice."""
-    page = _Page(row)
+    page = _InvoicePage(row)
     _parties(page, row)
     _facts(page, row)
     _lines(page, row)
@@ -39,7 +39,7 @@ def render(row: InvoiceRow) -> bytes:
     return page.finish()
 
 
-class _Page:
+class _InvoicePage:
     """The page that is being drawn, and the height at which the next text goes, in points from the bottom."""
 
     def __init__(self, row: InvoiceRow) -> None:
@@ -116,7 +116,7 @@ def title(row: InvoiceRow) -> str:
     return "Credit note" if row.kind == "credit_note" else "Invoice"
 
 
-def _parties(page: _Page, row: InvoiceRow) -> None:
+def _parties(page: _InvoicePage, row: InvoiceRow) -> None:
     seller = msgspec.json.decode(row.seller, type=Seller)
     buyer = msgspec.json.decode(row.buyer, type=BillingProfileRow)
     half = (_WIDTH - 2 * _MARGIN) / 2 - 10
@@ -135,15 +135,15 @@ def _parties(page: _Page, row: InvoiceRow) -> None:
 
 
 def _block(
-    page: _Page, label: str, name: str, address: str | None, country: str | None, tax_id: str | None, email: str | None,
-    width: float,
+    page: _InvoicePage, label: str, name: str, address: str | None, country: str | None, tax_id: str | None,
+    email: str | None, width: float,
 ) -> list[str]:  # fmt: skip
     texts = [name, *(address or "").split("\n"), country or "", f"Tax id: {tax_id}" if tax_id else "", email or ""]
     lines = [line for text in texts for line in page.wrapped(text, width)]
     return [label, *lines[:MAX_BLOCK_LINES]]
 
 
-def _facts(page: _Page, row: InvoiceRow) -> None:
+def _facts(page: _InvoicePage, row: InvoiceRow) -> None:
     facts = [
         ("Number", row.number),
         ("Date", f"{row.issued_at:%Y-%m-%d}"),
@@ -158,7 +158,7 @@ def _facts(page: _Page, row: InvoiceRow) -> None:
     page.down(1.5)
 
 
-def _lines(page: _Page, row: InvoiceRow) -> None:
+def _lines(page: _InvoicePage, row: InvoiceRow) -> None:
     edge = _WIDTH - _MARGIN
     page.text(_MARGIN, "Description", bold=True)
     page.text(edge, "Net amount", bold=True, right=True)
@@ -175,7 +175,7 @@ def _lines(page: _Page, row: InvoiceRow) -> None:
     page.down(0.7)
 
 
-def _totals(page: _Page, row: InvoiceRow) -> None:
+def _totals(page: _InvoicePage, row: InvoiceRow) -> None:
     edge = _WIDTH - _MARGIN
     percent = f"{float(row.tax_rate) * 100:g}%"
     for name, amount, bold in (

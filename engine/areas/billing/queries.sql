@@ -27,11 +27,8 @@ SELECT :subscription_columns FROM subscriptions WHERE account_id = $1;
 SELECT account_id FROM subscriptions WHERE look_at <= $1 ORDER BY look_at LIMIT $2;
 
 -- name: put_subscription
--- Store the subscription of account $1; $18 and $19 name the provider and the payer there, null keeps what is stored.
-INSERT INTO subscriptions AS s (
-    account_id, plan, status, billing_interval, currency, amount, anchor, number, credit, cancel_at_period_end,
-    pause_at_period_end, next_paid, pending_plan, pending_interval, pending_amount, paid_at, look_at, provider, reference, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+-- Store a subscription; a null provider or reference keeps what is stored.
+INSERT INTO subscriptions AS s (:stored.names) SELECT * FROM :stored
 ON CONFLICT (account_id) DO UPDATE SET
     plan = excluded.plan, status = excluded.status, billing_interval = excluded.billing_interval,
     currency = excluded.currency, amount = excluded.amount, anchor = excluded.anchor, number = excluded.number,
@@ -40,7 +37,7 @@ ON CONFLICT (account_id) DO UPDATE SET
     pending_plan = excluded.pending_plan, pending_interval = excluded.pending_interval,
     pending_amount = excluded.pending_amount, paid_at = excluded.paid_at, look_at = excluded.look_at,
     provider = coalesce(excluded.provider, s.provider), reference = coalesce(excluded.reference, s.reference),
-    updated_at = excluded.updated_at;
+    updated_at = now();
 
 -- name: delete_subscription
 -- Delete the subscription of account $1.
@@ -82,8 +79,7 @@ SELECT :checkout_columns FROM checkouts WHERE id = $1;
 
 -- name: insert_checkout
 -- Insert a checkout.
-INSERT INTO checkouts (:checkout_columns)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'open', $13, $14, $15, $16);
+INSERT INTO checkouts (:opened.names) SELECT * FROM :opened;
 
 -- name: set_checkout_status
 -- Set the status of checkout $1 to $2.
@@ -99,8 +95,7 @@ SELECT :charge_columns FROM renewal_charges WHERE account_id = $1 AND period_sta
 
 -- name: insert_charge
 -- Insert the request to charge account $1 for a period, due at once; one that exists stays.
-INSERT INTO renewal_charges (:charge_columns)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, false, 0, $14)
+INSERT INTO renewal_charges (:charge.names) SELECT * FROM :charge
 ON CONFLICT (account_id, period_start) DO NOTHING;
 
 -- name: due_charges
@@ -141,8 +136,7 @@ ON CONFLICT (year) DO UPDATE SET latest = n.latest + 1 RETURNING latest;
 
 -- name: insert_invoice
 -- Insert an invoice.
-INSERT INTO invoices (:invoice_columns)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21);
+INSERT INTO invoices (:issued.names) SELECT * FROM :issued;
 
 -- name: read_invoice
 -- Return invoice $2 of account $1.

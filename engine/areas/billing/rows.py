@@ -8,7 +8,7 @@ from msgspec import Struct
 from engine.areas.billing.periods import BillingInterval
 from engine.areas.billing.prices import PlanPrice
 from engine.areas.billing.tax import TaxDecision
-from engine.areas.billing.types import Subscription, SubscriptionStatus
+from engine.areas.billing.types import PlanSubscription, SubscriptionStatus
 from engine.base.plans import Plan
 
 
@@ -35,10 +35,43 @@ class SubscriptionRow(Struct, frozen=True):
     provider: str | None
     reference: str | None
 
+    @classmethod
+    def of(
+        cls,
+        account: UUID,
+        held: PlanSubscription,
+        look_at: datetime | None,
+        provider: str | None,
+        reference: str | None,
+    ) -> "SubscriptionRow":
+        """Return the row of a subscription."""
+        pending = held.pending
+        return cls(
+            account_id=account,
+            plan=held.plan.value,
+            status=held.status.value,
+            billing_interval=held.interval.value,
+            currency=held.currency,
+            amount=held.amount,
+            anchor=held.anchor,
+            number=held.number,
+            credit=held.credit,
+            cancel_at_period_end=held.cancel_at_period_end,
+            pause_at_period_end=held.pause_at_period_end,
+            next_paid=held.next_paid,
+            pending_plan=None if pending is None else pending.plan.value,
+            pending_interval=None if pending is None else pending.interval.value,
+            pending_amount=None if pending is None else pending.amount,
+            paid_at=held.paid_at,
+            look_at=look_at,
+            provider=provider,
+            reference=reference,
+        )
+
     @property
-    def subscription(self) -> Subscription:
+    def subscription(self) -> PlanSubscription:
         """Return the subscription."""
-        return Subscription(
+        return PlanSubscription(
             plan=Plan(self.plan),
             status=SubscriptionStatus(self.status),
             interval=BillingInterval(self.billing_interval),

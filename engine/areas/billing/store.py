@@ -12,24 +12,40 @@ from engine.areas.billing.rows import (
     RenewalChargeRow,
     SubscriptionRow,
 )
-from engine.areas.billing.types import Subscription
-from engine.store.queries import Conn, Queries, Source
+from engine.areas.billing.types import PlanSubscription
+from engine.store.queries import Conn, Queries, Row, Source
+from engine.store.row_sets import Column, RowSet
 
+_BIG = frozenset({"amount", "price", "credit", "tax", "subtotal", "total", "pending_amount"})  # money
+_JSON = frozenset({"buyer", "seller", "lines"})
+
+
+def _rows(name: str, row: type[Row]) -> RowSet[Row]:
+    """Return the row set of a table whose columns are the fields of its Struct, the first one never repeated."""
+    kinds = dict.fromkeys(_BIG, "bigint") | dict.fromkeys(_JSON, "jsonb")
+    kinds |= {"number": "integer", "tries": "integer"} if name != "issued" else {}
+    return RowSet(name, row, *[Column(field, kinds.get(field)) for field in row.__struct_fields__])
+
+
+_STORED = _rows("stored", SubscriptionRow)
+_OPENED = _rows("opened", CheckoutRow)
+_CHARGE = _rows("charge", RenewalChargeRow)
+_ISSUED = _rows("issued", InvoiceRow)
 _SQL = Queries.beside(__file__)
 READ = _SQL.rows("read_subscription", SubscriptionRow)
 DUE = _SQL.command("due_subscriptions")
-_PUT = _SQL.command("put_subscription")
+_PUT = _SQL.wide("put_subscription", _STORED)
 DELETE = _SQL.command("delete_subscription")
 ACCOUNT = _SQL.rows("billing_account", BillingAccountRow)
 PROFILE = _SQL.rows("read_profile", BillingProfileRow)
 PUT_PROFILE = _SQL.command("put_profile")
 OPEN_CHECKOUT = _SQL.rows("open_checkout", CheckoutRow)
 CHECKOUT = _SQL.rows("read_checkout", CheckoutRow)
-INSERT_CHECKOUT = _SQL.command("insert_checkout")
+_INSERT_CHECKOUT = _SQL.wide("insert_checkout", _OPENED)
 SET_CHECKOUT_STATUS = _SQL.command("set_checkout_status")
 SET_CHECKOUT_URL = _SQL.command("set_checkout_url")
 CHARGE = _SQL.rows("read_charge", RenewalChargeRow)
-INSERT_CHARGE = _SQL.command("insert_charge")
+_INSERT_CHARGE = _SQL.wide("insert_charge", _CHARGE)
 DUE_CHARGES = _SQL.rows("due_charges", RenewalChargeRow)
 CHARGE_TAKEN = _SQL.command("charge_taken")
 CHARGE_PUT_OFF = _SQL.command("charge_put_off")
@@ -41,7 +57,7 @@ INVOICE = _SQL.rows("read_invoice", InvoiceRow)
 INVOICES = _SQL.rows("list_invoices", InvoiceRow)
 INVOICE_OF_ANY = _SQL.rows("read_any_invoice", InvoiceRow)
 INVOICE_OF_PAYMENT = _SQL.rows("invoice_of_payment", InvoiceRow)
-INSERT_INVOICE = _SQL.command("insert_invoice")
+_INSERT_INVOICE = _SQL.wide("insert_invoice", _ISSUED)
 _NEXT_NUMBER = _SQL.command("next_invoice_number")
 MARK_REFUNDED = _SQL.command("mark_refunded")
 _REFUNDED = _SQL.command("refunded_so_far")
@@ -54,16 +70,32 @@ SET_PLAN = _SQL.command("set_plan")
 
 
 async def put(
-    connection: Conn, account: UUID, held: Subscription, at: datetime, *, provider: str | None, reference: str | None
+    connection: Conn,
+    account: UUID,
+    held: PlanSubscription,
+    at: datetime,
+    *,
+    provider: str | None,
+    reference: str | None,
 ) -> None:
     """Store the subscription of an account; a provider or reference of None keeps the stored one."""
-    pending = held.pending
-    await _PUT.execute(
-        connection, account, held.plan.value, held.status.value, held.interval.value, held.currency, held.amount,
-        held.anchor, held.number, held.credit, held.cancel_at_period_end, held.pause_at_period_end, held.next_paid,
-        None if pending is None else pending.plan.value, None if pending is None else pending.interval.value,
-        None if pending is None else pending.amount, held.paid_at, changes.next_look(held, at), provider, reference, at,
-    )  # fmt: skip
+    row = SubscriptionRow.of(account, held, changes.next_look(held, at), provider, reference)
+    await _PUT.run(connection, _STORED.of([row]))
+
+
+async def insert_checkout(connection: Conn, row: CheckoutRow) -> None:
+    """Store a checkout."""
+    await _INSERT_CHECKOUT.run(connection, _OPENED.of([row]))
+
+
+async def insert_charge(connection: Conn, row: RenewalChargeRow) -> None:
+    """Store the request to charge a period, unless there is one."""
+    await _INSERT_CHARGE.run(connection, _CHARGE.of([row]))
+
+
+async def insert_invoice(connection: Conn, row: InvoiceRow) -> None:
+    """Store an invoice or credit note."""
+    await _INSERT_INVOICE.run(connection, _ISSUED.of([row]))
 
 
 async def first_time(

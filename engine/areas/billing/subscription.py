@@ -16,7 +16,7 @@ from engine.areas.billing.types import (
     HistoryType,
     InvoiceDraft,
     InvoiceLine,
-    Subscription,
+    PlanSubscription,
     SubscriptionStatus,
     Transition,
 )
@@ -30,25 +30,25 @@ PAYMENT_TIME: Final = timedelta(hours=1)
 _RANK: Final = {plan: number for number, plan in enumerate(Plan)}
 
 
-def is_larger(wanted: PlanPrice, held: Subscription) -> bool:
+def is_larger(wanted: PlanPrice, held: PlanSubscription) -> bool:
     """Return True if a change takes effect at payment: a larger plan, or from month to year on the same plan."""
     if wanted.plan != held.plan:
         return _RANK[wanted.plan] > _RANK[held.plan]
     return wanted.interval.months > held.interval.months
 
 
-def credit_offered(wanted: PlanPrice, held: Subscription | None, at: datetime) -> int:
+def credit_offered(wanted: PlanPrice, held: PlanSubscription | None, at: datetime) -> int:
     """Return the credit for unused time that a checkout at `at` takes off the price."""
     return 0 if held is None else min(_credit_at(held, at), wanted.amount)
 
 
-def paid_checkout(held: Subscription | None, wanted: PlanPrice, credit: int, at: datetime) -> Transition:
+def paid_checkout(held: PlanSubscription | None, wanted: PlanPrice, credit: int, at: datetime) -> Transition:
     """Begin a new period at the payment of a checkout that took `credit` off the price when it was opened.
 
     Credit that has come since then, from a renewal in between, is kept for the next invoices.
     """
     left = 0 if held is None else max(0, _credit_at(held, at) - credit)
-    subscription = Subscription(
+    subscription = PlanSubscription(
         plan=wanted.plan,
         status=SubscriptionStatus.ACTIVE,
         interval=wanted.interval,
@@ -63,7 +63,7 @@ def paid_checkout(held: Subscription | None, wanted: PlanPrice, credit: int, at:
     return Transition(subscription, (_entry(kind, subscription),), draft)
 
 
-def paid_renewal(held: Subscription, period_start: datetime, paid_at: datetime, at: datetime) -> Transition | None:
+def paid_renewal(held: PlanSubscription, period_start: datetime, paid_at: datetime, at: datetime) -> Transition | None:
     """Record the payment of the next period; None if `period_start` is not its start, as for a payment known before."""
     if held.status not in (SubscriptionStatus.ACTIVE, SubscriptionStatus.PAST_DUE):
         return None
@@ -78,7 +78,7 @@ def paid_renewal(held: Subscription, period_start: datetime, paid_at: datetime, 
     return Transition(moved, (_entry(HistoryType.RENEWED, moved),), draft)
 
 
-def keep_as_credit(held: Subscription, paid: PlanPrice, credit: int) -> Transition:
+def keep_as_credit(held: PlanSubscription, paid: PlanPrice, credit: int) -> Transition:
     """Keep a payment for a period that a change of plan replaced: as credit for the next invoices, and invoiced."""
     changed = structs.replace(held, credit=held.credit + paid.amount - credit)
     line = InvoiceLine("Payment received in advance, kept as credit", paid.amount - credit)
@@ -86,7 +86,7 @@ def keep_as_credit(held: Subscription, paid: PlanPrice, credit: int) -> Transiti
     return Transition(changed, (_entry(HistoryType.CHANGED, changed, credit=changed.credit),), draft)
 
 
-def failed_payment(held: Subscription, failed_at: datetime, at: datetime) -> Transition | None:
+def failed_payment(held: PlanSubscription, failed_at: datetime, at: datetime) -> Transition | None:
     """Record that the next period could not be charged; None if a newer payment went through, or none is due."""
     if held.status not in (SubscriptionStatus.ACTIVE, SubscriptionStatus.PAST_DUE) or held.next_paid:
         return None
@@ -98,7 +98,7 @@ def failed_payment(held: Subscription, failed_at: datetime, at: datetime) -> Tra
     return Transition(changed, (_entry(HistoryType.PAYMENT_FAILED, changed, endsAt=clock.iso(ends_at)),))
 
 
-def schedule_change(held: Subscription, wanted: PlanPrice | None) -> Transition:
+def schedule_change(held: PlanSubscription, wanted: PlanPrice | None) -> Transition:
     """Change plan or interval at the end of the period; None withdraws a change that was scheduled."""
     changed = structs.replace(held, pending=wanted)
     if changed == held:
@@ -106,7 +106,7 @@ def schedule_change(held: Subscription, wanted: PlanPrice | None) -> Transition:
     return Transition(changed, (_entry(HistoryType.CHANGED, changed, effectiveAt=clock.iso(held.current.end)),))
 
 
-def cancel(held: Subscription) -> Transition:
+def cancel(held: PlanSubscription) -> Transition:
     """Cancel at the end of the paid period; a subscription that is not paid for ends at once."""
     if held.status is not SubscriptionStatus.ACTIVE:
         return Transition(None, (_entry(HistoryType.CANCELED, held), _entry(HistoryType.ENDED, held)))
@@ -116,7 +116,7 @@ def cancel(held: Subscription) -> Transition:
     return Transition(changed, (_entry(HistoryType.CANCELED, changed, effectiveAt=clock.iso(_paid_until(held))),))
 
 
-def pause(held: Subscription) -> Transition:
+def pause(held: PlanSubscription) -> Transition:
     """Pause at the end of the paid period; a subscription that is not paid for is paused at once."""
     if held.status is SubscriptionStatus.PAUSED or held.pause_at_period_end:
         return Transition(held)
@@ -127,7 +127,7 @@ def pause(held: Subscription) -> Transition:
     return Transition(changed, (_entry(HistoryType.PAUSED, changed, effectiveAt=clock.iso(_paid_until(held))),))
 
 
-def resume(held: Subscription) -> Transition:
+def resume(held: PlanSubscription) -> Transition:
     """Withdraw a cancellation or pause that has not taken effect; a paused subscription needs a payment instead."""
     if not (held.cancel_at_period_end or held.pause_at_period_end):
         return Transition(held)
@@ -135,12 +135,12 @@ def resume(held: Subscription) -> Transition:
     return Transition(changed, (_entry(HistoryType.RESUMED, changed),))
 
 
-def canceled_by_provider(held: Subscription) -> Transition:
+def canceled_by_provider(held: PlanSubscription) -> Transition:
     """End the subscription like its owner's cancellation: the provider will not charge again."""
     return cancel(held)
 
 
-def at_period_end(held: Subscription, at: datetime) -> Transition:
+def at_period_end(held: PlanSubscription, at: datetime) -> Transition:
     """Return what the end of a period brings, if it has come by `at`; apply it until nothing changes."""
     end = held.current.end
     if at < end or held.status in (SubscriptionStatus.PAUSED, SubscriptionStatus.AGREEMENT):
@@ -165,12 +165,12 @@ def at_period_end(held: Subscription, at: datetime) -> Transition:
     return Transition(held)
 
 
-def charge_due(held: Subscription) -> int:
+def charge_due(held: PlanSubscription) -> int:
     """Return the net amount that the next period costs after the credit."""
     return held.renewal.amount - min(held.credit, held.renewal.amount)
 
 
-def next_look(held: Subscription, at: datetime) -> datetime | None:
+def next_look(held: PlanSubscription, at: datetime) -> datetime | None:
     """Return when `at_period_end` next has something to decide; None if never."""
     if held.status in (SubscriptionStatus.PAUSED, SubscriptionStatus.AGREEMENT):
         return None
@@ -180,7 +180,7 @@ def next_look(held: Subscription, at: datetime) -> datetime | None:
     return end if at < end else end + PAYMENT_TIME
 
 
-def _next_period(held: Subscription) -> Subscription:
+def _next_period(held: PlanSubscription) -> PlanSubscription:
     price = held.renewal
     following = held.following
     same_length = price.interval == held.interval
@@ -199,7 +199,7 @@ def _next_period(held: Subscription) -> Subscription:
     )
 
 
-def _credit_at(held: Subscription, at: datetime) -> int:
+def _credit_at(held: PlanSubscription, at: datetime) -> int:
     """Return the credit at a change: the rest of paid time, and what is left of earlier credit."""
     unused = 0 if held.status is not SubscriptionStatus.ACTIVE else unused_credit(held.amount, held.current, at)
     if not held.next_paid:
@@ -219,11 +219,11 @@ def _left(price: PlanPrice, credit: int) -> int:
     return credit - min(credit, price.amount)
 
 
-def _paid_until(held: Subscription) -> datetime:
+def _paid_until(held: PlanSubscription) -> datetime:
     return held.following.end if held.next_paid else held.current.end
 
 
-def _entry(kind: HistoryType, subscription: Subscription, **more: object) -> HistoryEntry:
+def _entry(kind: HistoryType, subscription: PlanSubscription, **more: object) -> HistoryEntry:
     price = formatted(subscription.amount, subscription.currency)
     facts = {"plan": subscription.plan.value, "interval": subscription.interval.value, "price": price}
     return HistoryEntry(kind, facts | more)

@@ -51,7 +51,7 @@ class CheckoutStatus(StrEnum):
     REPLACED = "replaced"
 
 
-class Subscription(Struct, frozen=True, kw_only=True):
+class PlanSubscription(Struct, frozen=True, kw_only=True):
     """The subscription of an account; amounts in minor units, without tax.
 
     Period `number` of those that begin at `anchor` is the current one. `credit` is left over from unused time and is
@@ -128,7 +128,7 @@ class InvoiceDraft(Struct, frozen=True):
 class Transition(Struct, frozen=True):
     """The result of an event for a subscription; None where it has ended."""
 
-    subscription: Subscription | None
+    subscription: PlanSubscription | None
     history: tuple[HistoryEntry, ...] = ()
     invoice: InvoiceDraft | None = None
 

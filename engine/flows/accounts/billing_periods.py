@@ -12,9 +12,9 @@ import structlog
 from engine.areas.billing import store
 from engine.areas.billing import subscription as changes
 from engine.areas.billing.configuration import Billing
-from engine.areas.billing.providers.protocol import PaymentOrder, ProviderUnavailable
+from engine.areas.billing.providers.protocol import PaymentOrder, PaymentProviderUnavailable
 from engine.areas.billing.rows import BillingProfileRow, RenewalChargeRow
-from engine.areas.billing.types import Subscription, SubscriptionStatus
+from engine.areas.billing.types import PlanSubscription, SubscriptionStatus
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.flows.accounts import subscriptions
@@ -65,7 +65,7 @@ async def charge_due(pool: asyncpg.Pool, billing: Billing) -> int:
         held = await store.READ.first(pool, row.account_id)
         try:
             await billing.provider.charge(order_of(row, None if held is None else held.reference))
-        except ProviderUnavailable as error:
+        except PaymentProviderUnavailable as error:
             _log.warning("renewal not asked for", charge=str(row.id), tries=row.tries, error=str(error))
             continue
         await store.CHARGE_TAKEN.execute(pool, row.id)
@@ -99,14 +99,28 @@ async def _ask(held: LockedBilling, at: datetime, billing: Billing) -> None:
     price, buyer = subscription.renewal, await subscriptions.profile_of(held.connection, held.account)
     credit = min(subscription.credit, price.amount)
     tax = subscriptions.taxed(billing, price.amount - credit, buyer)
-    await store.INSERT_CHARGE.execute(
-        held.connection, held.account, subscription.current.end, ids.uuid7(), price.plan.value, price.interval.value,
-        price.currency, price.amount, credit, tax.tax, tax.rate, tax.reverse_charge, price.amount - credit + tax.tax,
-        orjson.dumps(msgspec.to_builtins(buyer)).decode(), at,
-    )  # fmt: skip
+    row = RenewalChargeRow(
+        account_id=held.account,
+        period_start=subscription.current.end,
+        id=ids.uuid7(),
+        plan=price.plan.value,
+        billing_interval=price.interval.value,
+        currency=price.currency,
+        price=price.amount,
+        credit=credit,
+        tax=tax.tax,
+        tax_rate=tax.rate,
+        reverse_charge=tax.reverse_charge,
+        amount=price.amount - credit + tax.tax,
+        buyer=orjson.dumps(msgspec.to_builtins(buyer)).decode(),
+        paid=False,
+        tries=0,
+        due_at=at,
+    )
+    await store.insert_charge(held.connection, row)
 
 
-def _wants_payment(subscription: Subscription, at: datetime) -> bool:
+def _wants_payment(subscription: PlanSubscription, at: datetime) -> bool:
     return (
         subscription.status in (SubscriptionStatus.ACTIVE, SubscriptionStatus.PAST_DUE)
         and at >= subscription.current.end

@@ -14,9 +14,9 @@ from engine.areas.billing import profile_rules, store
 from engine.areas.billing import subscription as changes
 from engine.areas.billing.configuration import Billing
 from engine.areas.billing.prices import FOR_SALE, PlanPrice
-from engine.areas.billing.providers.protocol import PaymentOrder, PaymentProvider, ProviderUnavailable
+from engine.areas.billing.providers.protocol import PaymentOrder, PaymentProvider, PaymentProviderUnavailable
 from engine.areas.billing.rows import BillingProfileRow, CheckoutRow
-from engine.areas.billing.types import HistoryType, Subscription, SubscriptionStatus
+from engine.areas.billing.types import HistoryType, PlanSubscription, SubscriptionStatus
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, unavailable
 from engine.base.ids import Kind
@@ -113,7 +113,7 @@ async def _refuse_sub_account(held: LockedBilling) -> None:
         )
 
 
-def _wanted(billing: Billing, held: Subscription | None, plan: str, interval: str) -> PlanPrice:
+def _wanted(billing: Billing, held: PlanSubscription | None, plan: str, interval: str) -> PlanPrice:
     if plan not in FOR_SALE:
         raise invalid("plan", f"The plan `{plan}` is not for sale. Choose one of: {', '.join(FOR_SALE)}.")
     if not billing.sells:
@@ -131,16 +131,16 @@ def _wanted(billing: Billing, held: Subscription | None, plan: str, interval: st
     return price
 
 
-def _is_present(held: Subscription, wanted: PlanPrice) -> bool:
+def _is_present(held: PlanSubscription, wanted: PlanPrice) -> bool:
     return (held.plan, held.interval) == (wanted.plan, wanted.interval)
 
 
-def _waits(held: Subscription, wanted: PlanPrice) -> bool:
+def _waits(held: PlanSubscription, wanted: PlanPrice) -> bool:
     """Return True if the change takes effect at the end of the paid period, without a payment now."""
     return held.status is SubscriptionStatus.ACTIVE and not changes.is_larger(wanted, held)
 
 
-def _refuse_present(held: Subscription | None, wanted: PlanPrice) -> None:
+def _refuse_present(held: PlanSubscription | None, wanted: PlanPrice) -> None:
     if held is None or held.status is not SubscriptionStatus.ACTIVE or held.pending is not None:
         return
     if _is_present(held, wanted):
@@ -194,9 +194,7 @@ async def _opened(
         created_at=at,
         expires_at=at + LIFETIME,
     )
-    await store.INSERT_CHECKOUT.execute(
-        held.connection, *[getattr(row, name) for name in row.__struct_fields__ if name != "status"]
-    )
+    await store.insert_checkout(held.connection, row)
     await _record(held, HistoryType.CHECKOUT_STARTED, row, at, actor)
     return row
 
@@ -207,7 +205,7 @@ async def _url(pool: asyncpg.Pool, row: CheckoutRow, provider: PaymentProvider) 
         return row.url
     try:
         url = await provider.open_checkout(order_of(row))
-    except ProviderUnavailable as error:
+    except PaymentProviderUnavailable as error:
         _log.warning("checkout page not opened", checkout=ids.format_id(Kind.CHECKOUT, row.id), error=str(error))
         raise unavailable() from error
     await store.SET_CHECKOUT_URL.execute(pool, row.id, url)

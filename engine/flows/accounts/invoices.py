@@ -18,6 +18,7 @@ from engine.areas.system_mail.types import SystemMailKind
 from engine.base import ids
 from engine.flows.accounts.change_plan import tell_managers
 from engine.ledger import billing_history
+from engine.store.database_clock import new_id
 from engine.store.queries import Conn
 
 
@@ -37,7 +38,7 @@ async def issue(
     `payment` is the checkout or renewal charge that paid it.
     """
     row = InvoiceRow(
-        id=ids.uuid7(),
+        id=await new_id(connection),
         account_id=account,
         number=await _number(connection, at),
         kind="invoice",
@@ -71,7 +72,7 @@ async def credit(connection: Conn, invoice: InvoiceRow, amount: int, at: datetim
     tax = invoice.tax * amount // invoice.total
     note = f"Refund of invoice {invoice.number}"
     row = InvoiceRow(
-        id=ids.uuid7(),
+        id=await new_id(connection),
         account_id=invoice.account_id,
         number=await _number(connection, at),
         kind="credit_note",
@@ -110,7 +111,7 @@ async def _number(connection: Conn, at: datetime) -> str:
 
 
 async def _store(connection: Conn, row: InvoiceRow) -> None:
-    await store.INSERT_INVOICE.execute(connection, *msgspec.structs.astuple(row))
+    await store.insert_invoice(connection, row)
     public_id = ids.format_id(ids.Kind.INVOICE, row.id)
     facts: dict[str, object] = {
         "invoice": public_id, "number": row.number, "kind": row.kind, "total": row.total, "currency": row.currency,

@@ -16,7 +16,7 @@ from engine.areas.billing import subscription as changes
 from engine.areas.billing.configuration import Billing
 from engine.areas.billing.rows import BillingProfileRow, SubscriptionRow
 from engine.areas.billing.tax import TaxDecision
-from engine.areas.billing.types import Subscription, SubscriptionStatus, Transition
+from engine.areas.billing.types import PlanSubscription, SubscriptionStatus, Transition
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.plans import Plan
@@ -38,7 +38,7 @@ class LockedBilling(Struct, frozen=True):
     row: SubscriptionRow | None
 
     @property
-    def subscription(self) -> Subscription | None:
+    def subscription(self) -> PlanSubscription | None:
         """Return the subscription, None without one."""
         return None if self.row is None else self.row.subscription
 

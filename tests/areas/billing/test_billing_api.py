@@ -9,13 +9,13 @@ import asyncpg
 import orjson
 import pytest
 
-from engine.areas.billing.configuration import Billing, configured, payprov_secrets
-from engine.areas.billing.providers import signatures
-from engine.base import clock, ids
+from engine.areas.billing.configuration import Billing, configured
+from engine.base import clock
 from engine.base.settings import Settings
 from engine.flows.accounts import billing_periods
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
+from tests.harness.payments import pay, report
 from tests.harness.people import TestPerson, make_person
 
 PROFILE = {"legalName": "Müller Söhne GmbH", "country": "DE", "taxId": "DE 123 456 789", "address": "Allee 1\nBerlin"}
@@ -41,34 +41,13 @@ class Provider:
 
     def __init__(self, api: Api, settings: Settings) -> None:
         self._api = api
-        self._secret = payprov_secrets(settings)[0]
+        self._settings = settings
 
-    async def send(
-        self,
-        kind: str,
-        data: dict[str, Any],
-        *,
-        event: str | None = None,
-        path: str = "/v1/billing/payprov/webhook",
-        created: datetime | None = None,
-        signed_at: datetime | None = None,
-        secret: str | None = None,
-    ) -> Answer:
-        at = clock.now()
-        message = {
-            "id": event or ids.uuid7().hex,
-            "type": kind,
-            "createdAt": clock.iso(created or at),
-            "data": data,
-        }
-        body = orjson.dumps(message)
-        header = signatures.sign(secret or self._secret, body, signed_at or at)
-        headers = {"Payprov-Signature": header, "Content-Type": "application/json"}
-        return await self._api.request("POST", path, body=body, headers=headers)
+    async def send(self, kind: str, data: dict[str, Any], **more: Any) -> Answer:
+        return await report(self._api, self._settings, kind, data, **more)
 
     async def pay(self, checkout: dict[str, Any], **more: Any) -> Answer:
-        data = {"checkout": checkout["id"], "amount": checkout["amount"], "currency": checkout["currency"]}
-        return await self.send("checkout.succeeded", data, **more)
+        return await pay(self._api, self._settings, checkout, **more)
 
 
 @pytest.fixture
@@ -169,7 +148,7 @@ async def test_parallel_copies_of_an_event_have_one_effect(
 ) -> None:
     opened = (await checkout(api, admin)).json
 
-    answers = await asyncio.gather(*[provider.pay(opened, event="evt-1" + admin.email) for _ in range(50)])
+    answers = await asyncio.gather(*[provider.pay(opened, event=opened["id"]) for _ in range(50)])
 
     assert {answer.status for answer in answers} == {200}
     assert len(await invoices(api, admin)) == 1
@@ -217,6 +196,8 @@ async def test_the_path_of_an_alias_does_not_decide_the_outcome(
 ) -> None:
     opened = (await checkout(api, admin)).json
 
+    unsigned = await api.post("/v1/webhooks/payprov/failed", body=b"{}")
+    assert unsigned.status == 401
     assert (await provider.pay(opened, path="/v1/webhooks/payprov/failed")).status == 200
 
     assert (await state(api, admin))["plan"] == "starter"
@@ -277,6 +258,7 @@ async def test_a_renewal_is_asked_for_and_its_payment_begins_the_next_period(
 
     await billing_periods.end_period(pool, account.id, clock.now(), billing)
     charge = await pool.fetchrow("SELECT * FROM renewal_charges WHERE account_id = $1", account.id)
+    assert charge is not None
     data = {
         "account": account.public_id,
         "periodStart": clock.iso(charge["period_start"]),
@@ -304,6 +286,7 @@ async def test_a_plan_that_is_not_paid_ends_after_seven_days(
     found = await state(api, admin)
     assert (found["plan"], found["status"]) == ("free", "free")
     kept = await pool.fetchrow("SELECT days, until FROM kept_retentions WHERE account_id = $1", account.id)
+    assert kept is not None
     assert kept["days"] == 90
     assert kept["until"] > datetime.now(UTC) + timedelta(days=29)
 
@@ -333,17 +316,47 @@ async def test_an_upgrade_pays_the_difference(api: Api, admin: TestPerson, provi
     assert (found["plan"], found["credit"]) == ("growth", 0)
 
 
-@pytest.mark.parametrize(("verb", "field"), [("cancel", "cancelAtPeriodEnd"), ("pause", "pauseAtPeriodEnd")])
-async def test_a_cancellation_and_a_pause_can_be_repeated_and_withdrawn(
-    api: Api, admin: TestPerson, provider: Provider, verb: str, field: str
-) -> None:
-    assert (await api.post(f"/v1/billing/{verb}", None, person=admin)).error["type"] == "invalid_state"
+async def test_a_cancellation_can_be_repeated_and_withdrawn(api: Api, admin: TestPerson, provider: Provider) -> None:
+    assert (await api.post("/v1/billing/cancel", person=admin)).error["type"] == "invalid_state"
     await bought(api, admin, provider)
 
     for _ in range(2):
-        answer = await api.post(f"/v1/billing/{verb}", None, person=admin)
-        assert answer.json[field] is True
-    assert (await api.post("/v1/billing/resume", None, person=admin)).json[field] is False
+        assert (await api.post("/v1/billing/cancel", person=admin)).json["cancelAtPeriodEnd"] is True
+    assert (await api.post("/v1/billing/resume", person=admin)).json["cancelAtPeriodEnd"] is False
+
+
+async def test_a_pause_can_be_repeated_and_withdrawn(api: Api, admin: TestPerson, provider: Provider) -> None:
+    assert (await api.post("/v1/billing/pause", person=admin)).error["type"] == "invalid_state"
+    await bought(api, admin, provider)
+
+    for _ in range(2):
+        assert (await api.post("/v1/billing/pause", person=admin)).json["pauseAtPeriodEnd"] is True
+    assert (await api.post("/v1/billing/resume", person=admin)).json["pauseAtPeriodEnd"] is False
+
+
+async def test_an_abandoned_checkout_that_is_paid_counts(api: Api, admin: TestPerson, provider: Provider) -> None:
+    opened = (await checkout(api, admin)).json
+
+    assert (await api.post("/v1/billing/checkout/abandon", person=admin)).status == 204
+    assert (await api.post("/v1/billing/checkout/abandon", person=admin)).status == 204
+    assert (await state(api, admin))["checkout"] is None
+    await provider.pay(opened)
+
+    assert (await state(api, admin))["plan"] == "starter"
+
+
+async def test_a_change_of_the_profile_leaves_issued_invoices_alone(
+    api: Api, admin: TestPerson, provider: Provider
+) -> None:
+    await bought(api, admin, provider)
+    [before] = await invoices(api, admin)
+
+    answer = await api.patch("/v1/billing/profile", None, {"legalName": "Other", "taxId": None}, person=admin)
+
+    assert (answer.json["legalName"], answer.json["taxId"], answer.json["country"]) == ("Other", None, "DE")
+    assert await invoices(api, admin) == [before]
+    refused = await api.patch("/v1/billing/profile", None, {"country": "1"}, person=admin)
+    assert refused.status == 400
 
 
 async def test_only_owners_and_admins_buy_and_only_for_the_account_above(

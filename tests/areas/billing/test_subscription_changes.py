@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from engine.areas.billing import subscription as changes
 from engine.areas.billing.periods import BillingInterval
 from engine.areas.billing.prices import PlanPrice
-from engine.areas.billing.types import HistoryType, Subscription, SubscriptionStatus, Transition
+from engine.areas.billing.types import HistoryType, PlanSubscription, SubscriptionStatus, Transition
 from engine.base.plans import Plan
 
 START = datetime(2026, 1, 31, 10, tzinfo=UTC)
@@ -17,12 +17,12 @@ STARTER_YEAR = PlanPrice(Plan.STARTER, BillingInterval.YEAR, "EUR", 19_000)
 GROWTH = PlanPrice(Plan.GROWTH, BillingInterval.MONTH, "EUR", 7_900)
 
 
-def bought(price: PlanPrice = STARTER) -> Subscription:
+def bought(price: PlanPrice = STARTER) -> PlanSubscription:
     """Return a subscription whose first period begins at START."""
     return held(changes.paid_checkout(None, price, 0, START))
 
 
-def held(transition: Transition | None) -> Subscription:
+def held(transition: Transition | None) -> PlanSubscription:
     assert transition is not None
     assert transition.subscription is not None
     return transition.subscription
@@ -217,7 +217,7 @@ def test_whatever_happens_all_paid_money_is_served_or_credited(steps: list[str],
         assert result.plan is (Plan.FREE if current.status is SubscriptionStatus.PAUSED else current.plan)
 
 
-def apply(step: str, current: Subscription, at: datetime) -> Transition | None:
+def apply(step: str, current: PlanSubscription, at: datetime) -> Transition | None:
     match step:
         case "pay":
             return changes.paid_renewal(current, current.current.end, at, at)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from engine.areas.billing.money import MAX_AMOUNT, is_currency
 from engine.areas.billing.providers import signatures
-from engine.areas.billing.providers.protocol import PaymentOrder, ProviderUnavailable, UnusableEvent
+from engine.areas.billing.providers.protocol import PaymentOrder, PaymentProviderUnavailable, UnusableEvent
 from engine.areas.billing.types import ProviderEvent, ProviderEventType
 from engine.base import clock, ids
 from engine.base.ids import Kind
@@ -70,7 +70,7 @@ class Payprov:
     async def charge(self, order: PaymentOrder) -> None:
         """Post the order, signed like an event."""
         if self._client is None:
-            raise ProviderUnavailable("this process can't reach the payment provider")
+            raise PaymentProviderUnavailable("this process can't reach the payment provider")
         body = orjson.dumps(order_fields(order))
         headers = {
             "Content-Type": "application/json",
@@ -79,9 +79,9 @@ class Payprov:
         url = yarl.URL(f"{self._url}/charges")
         answer = await self._client.post(url, body, headers, timeout_s=TIMEOUT_S, max_bytes=MAX_ANSWER)
         if isinstance(answer, HttpFailure):
-            raise ProviderUnavailable(str(answer))
+            raise PaymentProviderUnavailable(str(answer))
         if answer.status >= 300:
-            raise ProviderUnavailable(f"the provider answered {answer.status}")
+            raise PaymentProviderUnavailable(f"the provider answered {answer.status}")
 
     def read_event(self, headers: Mapping[str, str], body: bytes, at: datetime) -> ProviderEvent:
         """Verify the signature over the raw body, then parse it."""

@@ -27,7 +27,7 @@ class UnusableEvent(Exception):  # noqa: N818 - named for what it is about
         self.kind = kind
 
 
-class ProviderUnavailable(Exception):  # noqa: N818 - a state of the provider, which may end
+class PaymentProviderUnavailable(Exception):  # noqa: N818 - a state of the provider, which may end
     """The provider did not answer, or failed temporarily."""
 
 
@@ -49,7 +49,7 @@ class PaymentOrder(Struct, frozen=True, kw_only=True):
 
 
 class PaymentProvider(Protocol):
-    """A payment provider. Requests are idempotent by the order's id; they raise ProviderUnavailable."""
+    """A payment provider. Requests are idempotent by the order's id; they raise PaymentProviderUnavailable."""
 
     name: str
 

@@ -13,7 +13,12 @@ from uuid import UUID
 
 import msgspec
 
-from engine.areas.billing.providers.protocol import BadSignature, PaymentOrder, ProviderUnavailable, UnusableEvent
+from engine.areas.billing.providers.protocol import (
+    BadSignature,
+    PaymentOrder,
+    PaymentProviderUnavailable,
+    UnusableEvent,
+)
 from engine.areas.billing.providers.signatures import TOLERANCE_S
 from engine.areas.billing.types import ProviderEvent, ProviderEventType
 from engine.base import clock, ids
@@ -72,17 +77,17 @@ class StripeProvider:
             params["customer_email"] = order.email
         session = await self._call(self._client.v1.checkout.sessions.create, params, order.id)
         if not session.url:
-            raise ProviderUnavailable("Stripe gave the checkout no page")
+            raise PaymentProviderUnavailable("Stripe gave the checkout no page")
         return str(session.url)
 
     async def charge(self, order: PaymentOrder) -> None:
         """Charge the customer's saved means of payment; the outcome comes as an event, a declined card's too."""
         assert order.period_start is not None
         if order.reference is None:
-            raise ProviderUnavailable("the account has no customer at Stripe")
+            raise PaymentProviderUnavailable("the account has no customer at Stripe")
         saved = await self._call(self._client.v1.customers.payment_methods.list, order.reference, None)
         if not saved.data:
-            raise ProviderUnavailable(f"the customer {order.reference} has no means of payment")
+            raise PaymentProviderUnavailable(f"the customer {order.reference} has no means of payment")
         params = {
             "amount": stripe_amount(order.amount, order.currency),
             "currency": order.currency.lower(),
@@ -127,14 +132,14 @@ class StripeProvider:
         }
 
     async def _call(self, work: Callable[..., Any], argument: Any, order: UUID | None) -> Any:
-        """Call Stripe in a thread; raise ProviderUnavailable for what may succeed later."""
+        """Call Stripe in a thread; raise PaymentProviderUnavailable for what may succeed later."""
         options = {} if order is None else {"options": {"idempotency_key": str(order)}}
         try:
             return await asyncio.to_thread(work, argument, **options)
         except self._stripe.CardError:
             raise
         except self._stripe.StripeError as error:
-            raise ProviderUnavailable(f"{type(error).__name__}: {error.user_message or error}") from error
+            raise PaymentProviderUnavailable(f"{type(error).__name__}: {error.user_message or error}") from error
 
 
 def stripe_amount(amount: int, currency: str) -> int:
