@@ -4,15 +4,14 @@ import asyncio
 import contextlib
 import json
 import os
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import dkim
 import dns.message
@@ -26,7 +25,7 @@ from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, temporary
 from ops import admin
 from ops.local.sink_store import SinkEntry, entries
-from ops.process_specs import ROOT
+from tests.harness import fork_server
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S
 
@@ -76,11 +75,18 @@ def command(service: Service, *words: str, **changes: str | None) -> Ended:
         environ.pop(f"WAYBILL_{name}", None)
         if value is not None:
             environ[f"WAYBILL_{name}"] = value
-    done = subprocess.run(
-        [sys.executable, "-m", "ops", *words],
-        check=False, capture_output=True, text=True, env=environ, cwd=ROOT, timeout=COMMAND_S, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    return Ended(done.returncode, done.stdout, done.stderr)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = fork_server.start("ops", words, environ=environ, stdout=out, stderr=err)
+        try:
+            status = process.wait(COMMAND_S)
+        finally:
+            process.kill()
+        return Ended(status, *(_text(file) for file in (out, err)))
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 async def send(api: Api, access: ApiAccess, *to: str, **fields: object) -> str:

@@ -1,0 +1,188 @@
+"""Starts `python -m MODULE` as a fork of a process that has imported the project already.
+
+Importing the API takes 0.8 s of CPU, a command of `ops` 0.4 s, and the suite starts some hundreds of them. Each test
+process has one fork server. The server ends when the test process ends, and its children end with it.
+
+Linux only: elsewhere `start` creates an ordinary process.
+"""
+
+import atexit
+import functools
+import importlib
+import os
+import runpy
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+import msgspec
+
+from ops import launch
+from ops.process_specs import ROOT
+
+_IMPORTED = ("granian.cli", "ops.cli", "ops.admin", "ops.doctor", "ops.processes.api", "tests.harness.served")
+_MAX_REQUEST = 128 * 1024  # octets; the environment variables are most of it
+_NUMBER = struct.Struct("!i")
+
+
+class _Request(msgspec.Struct, array_like=True):
+    module: str
+    arguments: list[str]
+    environ: dict[str, str]
+
+
+class ForkedProcess:
+    """A process of the fork server, with the methods of `subprocess.Popen` that tests use; it leads its own session."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self.args: Sequence[str] = ()
+        self.pid = self._number()
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None while the process runs."""
+        return self._status(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit status; raises TimeoutExpired."""
+        status = self._status(timeout)
+        if status is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Send SIGKILL unless the process has ended."""
+        self.send_signal(signal.SIGKILL)
+
+    def _status(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._link], [], [], timeout)[0]:
+            self.returncode = self._number()
+            self._link.close()
+        return self.returncode
+
+    def _number(self) -> int:
+        """Read a number; -SIGKILL if the server has ended, and its children with it."""
+        found = self._link.recv(_NUMBER.size)
+        return int(_NUMBER.unpack(found)[0]) if found else -signal.SIGKILL
+
+
+Started = ForkedProcess | subprocess.Popen[bytes]
+
+
+def start(
+    module: str, arguments: Sequence[str], *, environ: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
+) -> Started:
+    """Run `python -m MODULE ARGUMENTS` in the checkout, in a session of its own and without standard input."""
+    if sys.platform != "linux":
+        words = [sys.executable, "-m", module, *arguments]
+        return subprocess.Popen(
+            words, env=dict(environ), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+            start_new_session=True,
+        )  # fmt: skip
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    request = msgspec.msgpack.encode(_Request(module, list(arguments), dict(environ)))
+    with theirs:
+        socket.send_fds(_server(), [request], [theirs.fileno(), stdout.fileno(), stderr.fileno()])
+    return ForkedProcess(ours)
+
+
+@functools.cache
+def _server() -> socket.socket:
+    """Start the server of this test process; it ends when the socket is closed."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    process.returncode = 0  # nobody waits for it, and that is no reason for a warning
+    atexit.register(ours.close)
+    return ours
+
+
+# -- the server --------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Import the project and serve; in a forked process, run the module of its request."""
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    request = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if request is not None:
+        sys.argv[1:] = request.arguments
+        runpy.run_module(request.module, run_name="__main__", alter_sys=True)
+
+
+def _serve(control: socket.socket) -> _Request | None:
+    """Fork for each request until the other end closes (None); in a forked process, return its request.
+
+    Each requester is sent the pid of its process, and later the exit status.
+    """
+    links: dict[int, socket.socket] = {}
+    woken, waking = socket.socketpair()
+    waking.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+    server = os.getpid()
+    while True:
+        ready, _, _ = select.select([control, woken], [], [])
+        if woken in ready:
+            woken.recv(4096)
+            _reap(links)
+        if control not in ready:
+            continue
+        content, fds, _, _ = socket.recv_fds(control, _MAX_REQUEST, 3)
+        if not content:
+            return None
+        link = socket.socket(fileno=fds[0])
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            for one in (control, woken, waking, link, *links.values()):
+                one.close()
+            request = msgspec.msgpack.decode(content, type=_Request)
+            _become(request, fds[1], fds[2], server)
+            return request
+        links[pid] = link
+        link.send(_NUMBER.pack(pid))
+        os.close(fds[1])
+        os.close(fds[2])
+
+
+def _reap(links: dict[int, socket.socket]) -> None:
+    while links:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        with links.pop(pid) as link:
+            try:
+                link.send(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
+            except OSError:
+                continue  # the test no longer wants to know
+
+
+def _become(request: _Request, stdout: int, stderr: int, server: int) -> None:
+    """Give the forked process its signals, session, streams and environment variables."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    launch.tie(server)
+    for source, target in ((stdout, 1), (stderr, 2)):
+        os.dup2(source, target)
+        os.close(source)
+    os.environ.clear()
+    os.environ.update(request.environ)
+
+
+if __name__ == "__main__":
+    main()
