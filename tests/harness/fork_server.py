@@ -3,7 +3,7 @@
 Importing the API takes 0.8 s of CPU, a command of `ops` 0.4 s, and the suite starts some hundreds of them. Each test
 process has one fork server. The server ends when the test process ends, and its children end with it.
 
-Linux only: elsewhere `start` creates an ordinary process.
+Linux only: elsewhere `start` creates an ordinary process, as it does where LD_PRELOAD names a library.
 """
 
 import atexit
@@ -25,7 +25,10 @@ import msgspec
 from ops import launch
 from ops.process_specs import ROOT
 
-_IMPORTED = ("granian.cli", "ops.cli", "ops.admin", "ops.doctor", "ops.processes.api", "tests.harness.served")
+_IMPORTED = (
+    "granian.cli", "mta.process", "ops.admin", "ops.cli", "ops.doctor", "ops.processes.api", "ops.processes.worker",
+    "tests.harness.served",
+)  # fmt: skip
 _MAX_REQUEST = 128 * 1024  # octets; the environment variables are most of it
 _NUMBER = struct.Struct("!i")
 
@@ -83,9 +86,12 @@ Started = ForkedProcess | subprocess.Popen[bytes]
 def start(
     module: str, arguments: Sequence[str], *, environ: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
 ) -> Started:
-    """Run `python -m MODULE ARGUMENTS` in the checkout, in a session of its own and without standard input."""
-    if sys.platform != "linux":
-        words = [sys.executable, "-m", module, *arguments]
+    """Run `python -m MODULE ARGUMENTS` in the checkout, in a session of its own and without standard input.
+
+    With "-c" for the module, the first argument is the program, as with `python -c`.
+    """
+    if sys.platform != "linux" or "LD_PRELOAD" in environ:
+        words = [sys.executable, *(["-c"] if module == "-c" else ["-m", module]), *arguments]
         return subprocess.Popen(
             words, env=dict(environ), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
             start_new_session=True,
@@ -119,7 +125,12 @@ def main() -> None:
     for name in _IMPORTED:
         importlib.import_module(name)
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
-    if request is not None:
+    if request is None:
+        return
+    if request.module == "-c":
+        sys.argv[:] = ["-c", *request.arguments[1:]]
+        exec(request.arguments[0], {"__name__": "__main__"})
+    else:
         sys.argv[1:] = request.arguments
         runpy.run_module(request.module, run_name="__main__", alter_sys=True)
 

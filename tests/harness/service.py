@@ -75,6 +75,11 @@ def command(service: Service, *words: str, **changes: str | None) -> Ended:
         environ.pop(f"WAYBILL_{name}", None)
         if value is not None:
             environ[f"WAYBILL_{name}"] = value
+    return run_ops(environ, *words)
+
+
+def run_ops(environ: Mapping[str, str], *words: str) -> Ended:
+    """Run `ops WORDS` with these environment variables."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = fork_server.start("ops", words, environ=environ, stdout=out, stderr=err)
         try:
