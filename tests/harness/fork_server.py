@@ -186,6 +186,7 @@ def _reap(links: dict[int, socket.socket]) -> None:
 def _become(request: _Request, stdout: int, stderr: int, server: int) -> None:
     """Give the forked process its signals, session, streams and environment variables."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     os.setsid()
     launch.tie(server)
     for source, target in ((stdout, 1), (stderr, 2)):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -87,6 +88,24 @@ def run_ops(environ: Mapping[str, str], *words: str) -> Ended:
         finally:
             process.kill()
         return Ended(status, *(_text(file) for file in (out, err)))
+
+
+@contextlib.contextmanager
+def following(service: Service, *words: str) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """Run `ops WORDS --json`, which prints until it is interrupted; yield a function that returns its lines so far."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = fork_server.start("ops", [*words, "--json"], environ=service.environ, stdout=out, stderr=err)
+
+        def printed() -> list[dict[str, Any]]:
+            assert process.poll() is None, _text(err)
+            whole = os.pread(out.fileno(), os.fstat(out.fileno()).st_size, 0).rpartition(b"\n")[0]
+            return [json.loads(line) for line in whole.splitlines()]
+
+        try:
+            yield printed
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(COMMAND_S)
 
 
 def _text(file: IO[bytes]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ops.state import StateLock, kept_pepper, make_state, write_private
+from tests.harness.patience import PATIENCE_S
 from tests.harness.service import run_ops
 from tests.ops.installation import environ, examined
 
@@ -146,7 +147,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_fresh_installation_and_says_when_
     with (tmp_path / "up.log").open("wb") as log:
         up = subprocess.Popen([sys.executable, "-m", "ops", "up"], env=variables, cwd=ROOT, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while "is ready" not in (tmp_path / "up.log").read_text():
             assert up.poll() is None, (tmp_path / "up.log").read_text()
             assert time.monotonic() < deadline
@@ -169,7 +170,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_fresh_installation_and_says_when_
         } <= found.keys()
     finally:
         up.send_signal(signal.SIGTERM)
-        up.wait(40)
+        up.wait(PATIENCE_S)
 
     status, found = doctor()
     assert status == 1
