@@ -262,7 +262,7 @@ def test_answers_are_as_described(
 
         assert answer.status_code < 500 or answer.json()["error"]["type"] == "unavailable"
 
-    for_each_request(name, check, max_examples=15, phases=[Phase.explicit, Phase.generate])
+    for_each_request(name, check, max_examples=10, phases=[Phase.explicit, Phase.generate])
 
 
 async def new_people(world: World, count: int) -> list[TestPerson]:

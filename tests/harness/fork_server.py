@@ -132,6 +132,7 @@ def main() -> None:
         exec(request.arguments[0], {"__name__": "__main__"})
     else:
         sys.argv[1:] = request.arguments
+        sys.modules.pop(request.module, None)  # runpy warns of a module that was imported before
         runpy.run_module(request.module, run_name="__main__", alter_sys=True)
 
 

@@ -87,7 +87,7 @@ def test_a_small_bench_checks_itself_and_reports_every_figure(temporary: Path) -
 
 @pytest.mark.journey
 def test_an_interrupted_bench_leaves_nothing_behind(temporary: Path) -> None:
-    with start_bench(temporary, messages=100_000) as bench:
+    with start_bench(temporary, messages=100_000, warm_up=20) as bench:
         assert bench.stderr is not None
         while line := bench.stderr.readline():
             if line.startswith("Measuring"):
