@@ -90,18 +90,18 @@ class Phrase:
     Compiled on first use: compiling all phrases takes 70 ms, which every process would spend at its start.
     """
 
-    __slots__ = ("_expression", "_find", "openings")
+    __slots__ = ("_find", "_source", "openings")
 
     def __init__(self, pattern: str, sets: Mapping[str, Sequence[str]]) -> None:
         pieces = _PIECE.findall(pattern)
         self.openings = frozenset(_openings(pieces, sets))
-        self._expression = "(?<= )" + "".join(_expression(piece, sets) for piece in pieces)
+        self._source = "(?<= )" + "".join(_expression(piece, sets) for piece in pieces)
         self._find: Callable[[str], re.Match[str] | None] | None = None
 
     def is_in(self, words: str) -> bool:
         """Return True if the phrase occurs in `words`."""
         if self._find is None:
-            self._find = re.compile(self._expression).search
+            self._find = re.compile(self._source).search
         return self._find(words) is not None
 
 

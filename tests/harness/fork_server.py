@@ -1,4 +1,4 @@
-"""Starts `python -m MODULE` as a fork of a process that has imported the project already.
+"""Start `python -m MODULE` as a fork of a process that has imported the project already.
 
 Importing the API takes 0.8 s of CPU, a command of `ops` 0.4 s, and the suite starts some hundreds of them. Each test
 process has one fork server. The server ends when the test process ends, and its children end with it.
@@ -17,6 +17,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import IO
 
@@ -44,6 +45,7 @@ class ForkedProcess:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
+        self._lock = threading.Lock()
         self.args: Sequence[str] = ()
         self.pid = self._number()
         self.returncode: int | None = None
@@ -69,15 +71,24 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
     def _status(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._link], [], [], timeout)[0]:
-            self.returncode = self._number()
-            self._link.close()
+        if self.returncode is None and self._is_readable(timeout):
+            with self._lock:  # another thread may wait, too
+                if self.returncode is None:
+                    self.returncode = self._number()
+                    self._link.close()
         return self.returncode
 
+    def _is_readable(self, timeout: float | None) -> bool:
+        waiting = select.poll()  # unlike select, it takes descriptors above 1,023
+        waiting.register(self._link, select.POLLIN)
+        return bool(waiting.poll(None if timeout is None else timeout * 1_000))
+
     def _number(self) -> int:
-        """Read a number; -SIGKILL if the server has ended, and its children with it."""
+        """Read a number; raises RuntimeError if the server has ended."""
         found = self._link.recv(_NUMBER.size)
-        return int(_NUMBER.unpack(found)[0]) if found else -signal.SIGKILL
+        if not found:
+            raise RuntimeError("The fork server has ended, and its processes with it.")
+        return int(_NUMBER.unpack(found)[0])
 
 
 Started = ForkedProcess | subprocess.Popen[bytes]
@@ -98,6 +109,7 @@ def start(
         )  # fmt: skip
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     request = msgspec.msgpack.encode(_Request(module, list(arguments), dict(environ)))
+    assert len(request) < _MAX_REQUEST
     with theirs:
         socket.send_fds(_server(), [request], [theirs.fileno(), stdout.fileno(), stderr.fileno()])
     return ForkedProcess(ours)
@@ -112,7 +124,7 @@ def _server() -> socket.socket:
             [sys.executable, "-m", __name__, str(theirs.fileno())],
             cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
         )  # fmt: skip
-    process.returncode = 0  # nobody waits for it, and that is no reason for a warning
+    process.returncode = 0  # it ends after this process; unset, the destructor would warn of that
     atexit.register(ours.close)
     return ours
 
@@ -181,7 +193,7 @@ def _reap(links: dict[int, socket.socket]) -> None:
             try:
                 link.send(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
             except OSError:
-                continue  # the test no longer wants to know
+                continue  # the requester has closed its end
 
 
 def _become(request: _Request, stdout: int, stderr: int, server: int) -> None:
