@@ -23,7 +23,7 @@ from loadtests.ports import reserve_port
 from tests.conftest import NewDatabase
 from tests.harness import fork_server
 from tests.harness.api import ROOT
-from tests.harness.patience import until
+from tests.harness.patience import PATIENCE_S, until
 from tests.harness.receiver import Receiver, World, world
 
 
@@ -85,7 +85,7 @@ async def test_a_worker_told_to_stop_finishes_what_is_under_way(here: World, tmp
         with worker(here.settings, tmp_path / "worker.log") as process:
             await until(lambda: len(receiver.got) >= 4)
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(process.wait, 15) == 0
+            assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
 
         rest = {row["event_id"] for row in await here.queued(endpoint)}
         made = {event for event in events if receiver.attempts(event)}
