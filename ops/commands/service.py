@@ -118,7 +118,7 @@ def bootstrap(lock: str) -> None:
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
-    "--quick", is_flag=True, help="Run the pure rules, without generated or very large inputs, and a few flows."
+    "--quick", is_flag=True, help="Run a few flows, and the pure rules without generated or very large inputs."
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="Arguments for pytest.")
 def test(*, quick: bool, arguments: tuple[str, ...]) -> None:
