@@ -17,11 +17,13 @@ QUICK = "(rules or quick) and not properties"  # marks that tests/harness/select
 def run(args: list[str], *, quick: bool = False) -> int:
     """Replace this process by pytest with these arguments (exec); return 1 if pytest is not installed.
 
-    Waybill's settings are removed from the environment variables; a test sets those that it needs.
+    Waybill's settings are removed from the environment variables; a test sets those that it needs. Python keeps
+    compiled modules even if PYTHONDONTWRITEBYTECODE is set: pytest compiles the tests for 8 s of CPU in each worker.
     """
     if importlib.util.find_spec("pytest") is not None:
         os.chdir(ROOT)
         environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.stdout.flush()
         os.execve(sys.executable, command(args, quick=quick), environ)
     print("The test packages are not installed here: run `python3 -m ops test`.", file=sys.stderr)

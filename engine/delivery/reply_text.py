@@ -6,7 +6,7 @@ because others chose them: `<spam@b.test> unknown` does not mention spam. A `Phr
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from unicodedata import combining, normalize
 
@@ -85,17 +85,23 @@ _PIECE = re.compile(r"\)\?|[()|…]|\{\w+\}|[^\s()|…{}]+")
 
 
 class Phrase:
-    """A compiled phrase for texts that `plain` returned; `openings` are the words that it can begin with."""
+    """A phrase for texts that `plain` returned; `openings` are the words that it can begin with.
 
-    __slots__ = ("_find", "openings")
+    Compiled on first use: compiling all phrases takes 70 ms, which every process would spend at its start.
+    """
+
+    __slots__ = ("_find", "_source", "openings")
 
     def __init__(self, pattern: str, sets: Mapping[str, Sequence[str]]) -> None:
         pieces = _PIECE.findall(pattern)
         self.openings = frozenset(_openings(pieces, sets))
-        self._find = re.compile("(?<= )" + "".join(_expression(piece, sets) for piece in pieces)).search
+        self._source = "(?<= )" + "".join(_expression(piece, sets) for piece in pieces)
+        self._find: Callable[[str], re.Match[str] | None] | None = None
 
     def is_in(self, words: str) -> bool:
         """Return True if the phrase occurs in `words`."""
+        if self._find is None:
+            self._find = re.compile(self._source).search
         return self._find(words) is not None
 
 

@@ -117,7 +117,9 @@ def bootstrap(lock: str) -> None:
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--quick", is_flag=True, help="Run the pure rules, without generated examples, and a few flows.")
+@click.option(
+    "--quick", is_flag=True, help="Run a few flows, and the pure rules without generated or very large inputs."
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="Arguments for pytest.")
 def test(*, quick: bool, arguments: tuple[str, ...]) -> None:
     """Run the test suite; ARGUMENTS go to pytest, such as `tests/mail -k dkim`.

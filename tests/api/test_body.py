@@ -17,6 +17,7 @@ from engine.base import transfer_rate
 from engine.base.settings import Settings
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api, serving
+from tests.harness.patience import PATIENCE_S
 from tests.harness.wire import Wire, chunked, padded, wire
 
 MEBIBYTE = 1024 * 1024
@@ -87,7 +88,7 @@ async def test_an_account_that_uses_its_share_up_is_told_so(
     tight: Api, account: TestAccount, open_wires: AsyncExitStack
 ) -> None:
     held = [await hold(tight, open_wires, "/v1/emails", 3 * MEBIBYTE, account.token, "127.0.0.1") for _ in range(5)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         first, _ = await asyncio.wait(
             [asyncio.create_task(one.answer()) for one in held], return_when=asyncio.FIRST_COMPLETED
         )

@@ -22,7 +22,7 @@ from engine.store.postgres import close_pool, open_pool
 from tests.conftest import NewDatabase
 from tests.harness import logbook
 from tests.harness.accounts import TestAccount, make_account
-from tests.harness.api import Api, serving
+from tests.harness.api import Api, server_pid, serving
 from tests.harness.service import until
 from tests.harness.sse import following
 
@@ -112,7 +112,7 @@ async def test_a_stop_says_bye_to_every_tail_and_gives_the_places_back(
         ):
             await one.next()
             await other.next()
-            os.kill(_server(url), signal.SIGTERM)
+            os.kill(server_pid(url), signal.SIGTERM)
             for tail in (one, other):
                 assert (await tail.until("bye")).data["reason"] == "shutdown"
                 with pytest.raises(EOFError):
@@ -341,31 +341,13 @@ def _open_at_server(url: str, client: socket.socket) -> bool:
     return False
 
 
-def _server(url: str) -> int:
-    """Granian's main process behind a URL."""
-    port = url.rpartition(":")[2]
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            words = _words(int(entry.name))
-            if "granian" in words and f"--port {port} " in words and _parent(int(entry.name)) == os.getpid():
-                return int(entry.name)
-    raise AssertionError(f"no server on port {port}")
-
-
 def _workers(url: str) -> list[int]:
-    main = _server(url)
+    main = server_pid(url)
     return [
         int(entry.name)
         for entry in Path("/proc").iterdir()
         if entry.name.isdigit() and _parent(int(entry.name)) == main
     ]
-
-
-def _words(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
 
 
 def _parent(pid: int) -> int:

@@ -20,10 +20,10 @@ from engine.base import ids
 from engine.base.settings import PREFIX, Settings, to_environ
 from engine.store import partitions
 from loadtests.ports import reserve_port
-from ops import launch
 from tests.conftest import NewDatabase
+from tests.harness import fork_server
 from tests.harness.api import ROOT
-from tests.harness.patience import until
+from tests.harness.patience import PATIENCE_S, until
 from tests.harness.receiver import Receiver, World, world
 
 
@@ -34,15 +34,14 @@ async def here(settings: Settings, new_database: NewDatabase) -> AsyncIterator[W
 
 
 @contextlib.contextmanager
-def worker(settings: Settings, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def worker(settings: Settings, log: Path) -> Iterator[fork_server.Started]:
     """The real process; ends with the context."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     own = structs.replace(settings, metrics_port=reserve_port(), webhook_timeout_s=10.0)
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            launch.command([sys.executable, "-m", "ops.processes.worker"]),
-            env=environ | to_environ(own), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-        )  # fmt: skip
+        process = fork_server.start(
+            "ops.processes.worker", [], environ=environ | to_environ(own), stdout=output, stderr=output
+        )
     try:
         yield process
     finally:
@@ -86,7 +85,7 @@ async def test_a_worker_told_to_stop_finishes_what_is_under_way(here: World, tmp
         with worker(here.settings, tmp_path / "worker.log") as process:
             await until(lambda: len(receiver.got) >= 4)
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(process.wait, 15) == 0
+            assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
 
         rest = {row["event_id"] for row in await here.queued(endpoint)}
         made = {event for event in events if receiver.attempts(event)}

@@ -15,6 +15,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
 from mta.smtp.server import aiosmtpd_session
 from mta.smtp.server.aiosmtpd_session import AiosmtpdSession
+from tests.harness.patience import PATIENCE_S
 
 VERSION = "1.4.6"
 ROOT = Path(__file__).parents[2]
@@ -88,7 +89,7 @@ async def _connected(protocol: SMTP) -> tuple[asyncio.StreamReader, asyncio.Stre
     """Serve one client with `protocol`; return the client's streams after the greeting."""
     server = await asyncio.get_running_loop().create_server(lambda: protocol, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await reader.readline()
     server.close()
     return reader, writer

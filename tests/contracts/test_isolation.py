@@ -27,6 +27,7 @@ from tests.conftest import NewDatabase
 from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.everything import Estate, furnish, uuid_in, with_domain
+from tests.harness.patience import PATIENCE_S
 from tests.harness.people import TestPerson, signed_in
 
 OPERATIONS = all_operations()
@@ -270,10 +271,13 @@ async def test_no_tail_replays_another_accounts_events(everybody: Cast) -> None:
 
 
 async def first_second(api: Api, path: str, token: str) -> str:
-    """What a stream brings at first."""
+    """What a stream brings in the second after its first event."""
     octets = b""
     headers = {"Authorization": f"Bearer {token}"}
     async with api._session.get(api.base_url + path, headers=headers) as response:
+        async with asyncio.timeout(PATIENCE_S):
+            while b"event: ready" not in octets:
+                octets += await response.content.readany()
         try:
             async with asyncio.timeout(1.0):
                 async for chunk in response.content.iter_any():

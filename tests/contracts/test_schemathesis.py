@@ -5,17 +5,22 @@ The same requests in every run. The account holds one of each thing, and about e
 
 import asyncio
 import itertools
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 import asyncpg
 import orjson
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.python._constants.orchestrator import make_constants_value_source
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -56,9 +61,10 @@ REPEATABLE: dict[str, Any] = {
 Case = schemathesis.Case[Any]
 Value = TypeVar("Value")
 FOR_PEOPLE = sorted({operation.path for operation in all_operations() if operation.access is Access.SESSION})
-DOCUMENT = schemathesis.openapi.from_dict(
-    orjson.loads(openapi.document(all_operations(), server="http://127.0.0.1"))
-).exclude(path=STREAMS)
+DOCUMENT = schemathesis.openapi.from_dict(orjson.loads(openapi.document(all_operations(), server="http://127.0.0.1")))
+EXAMPLES = 6  # of each operation for people
+FEEDBACK = FeedbackSources(constants_value_source=make_constants_value_source(DOCUMENT))
+NAMES = sorted(f"{one.method} {one.path}" for one in all_operations() if one.path not in STREAMS)
 
 
 class World(NamedTuple):
@@ -93,15 +99,25 @@ def world(servers: Temporary, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    """Keep connections between requests, and no cookies."""
+    with requests.Session() as kept:
+        kept.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        yield kept
+
+
+@pytest.fixture(scope="module")
 def turns() -> Iterator[int]:
     """Counts the requests, so that every second one can be brought closer to what the account has."""
     return itertools.count()
 
 
 @pytest.fixture
-def things(world: World) -> dict[str, str]:
-    """The names of one thing of each kind, by the beginning of the paths that take them."""
-    return apart(made_things(world))
+def things(world: World, name: str) -> dict[str, str]:
+    """The names of one thing of each kind that the path of the operation takes, by the beginning of such paths."""
+    path = name.partition(" ")[2]
+    wanted = [beginning for beginning in MAKERS if path.startswith(beginning + "{")]
+    return apart(made_things(world, wanted)) if wanted else {}
 
 
 def apart(work: Coroutine[Any, Any, Value]) -> Value:
@@ -127,34 +143,70 @@ async def prepared(servers_url: str, own: Settings) -> TestAccount:
         await pool.close()
 
 
-async def made_things(world: World) -> dict[str, str]:
-    """Make them."""
-    account, token = world.account, world.account.token
-    async with aiohttp.ClientSession() as session:
-        api = Api(world.url, session)
+class Maker:
+    """Makes one thing of a kind over the API."""
 
-        async def made(path: str, body: dict[str, object], name: str = "id") -> str:
-            answer = await api.post(path, token, body)
-            assert answer.status in {200, 201, 202}, answer
-            return str(answer.json[name])
+    def __init__(self, api: Api, account: TestAccount) -> None:
+        self.api = api
+        self.account = account
+        self.newest_message = ""
 
+    async def made(self, path: str, body: dict[str, object], name: str = "id") -> str:
+        answer = await self.api.post(path, self.account.token, body)
+        assert answer.status in {200, 201, 202}, answer
+        return str(answer.json[name])
+
+    async def message(self) -> str:
         file = {"filename": "a.txt", "contentType": "text/plain", "content": "aGk="}
+        self.newest_message = await self.made("/v1/emails", self.account.email(attachments=[file]))
+        return self.newest_message
+
+    async def attachment(self) -> str:
+        stored = (await self.api.get(f"/v1/messages/{self.newest_message}", self.account.token)).json
+        return str(stored["attachments"][0]["id"])
+
+    async def scheduled(self) -> str:
         soon = clock.iso(clock.now() + timedelta(hours=1))
-        message = await made("/v1/emails", account.email(attachments=[file]))
-        webhook = await made("/v1/webhooks", {"url": "https://receiver.example.com/hook"})
-        posted = (await api.post(f"/v1/webhooks/{webhook}/test", token, {})).json
-        stored = (await api.get(f"/v1/messages/{message}", token)).json
-        return {
-            "/v1/messages/": message,
-            "/v1/messages/{id}/attachments/": stored["attachments"][0]["id"],
-            "/v1/emails/": await made("/v1/emails", account.email(scheduledAt=soon)),
-            "/v1/templates/": await made("/v1/templates", {"subject": "Hello", "text": "Hello {{name}}"}),
-            "/v1/streams/": await made("/v1/streams", {"id": f"s-{ids.encode(ids.uuid7())}"}),
-            "/v1/suppressions/": await made("/v1/suppressions", {"address": "bob@people.test"}, "address"),
-            "/v1/webhooks/": webhook,
-            "/v1/webhooks/deliveries/": posted["id"],
-            "/v1/domains/": await spare_domain(api, account),
-        }
+        return await self.made("/v1/emails", self.account.email(scheduledAt=soon))
+
+    async def template(self) -> str:
+        return await self.made("/v1/templates", {"subject": "Hello", "text": "Hello {{name}}"})
+
+    async def stream(self) -> str:
+        return await self.made("/v1/streams", {"id": f"s-{ids.encode(ids.uuid7())}"})
+
+    async def suppression(self) -> str:
+        return await self.made("/v1/suppressions", {"address": "bob@people.test"}, "address")
+
+    async def webhook(self) -> str:
+        return await self.made("/v1/webhooks", {"url": "https://receiver.example.com/hook"})
+
+    async def delivery(self) -> str:
+        posted = await self.api.post(f"/v1/webhooks/{await self.webhook()}/test", self.account.token, {})
+        return str(posted.json["id"])
+
+    async def domain(self) -> str:
+        return await spare_domain(self.api, self.account)
+
+
+MAKERS: dict[str, Callable[[Maker], Awaitable[str]]] = {
+    "/v1/messages/": Maker.message,
+    "/v1/messages/{id}/attachments/": Maker.attachment,
+    "/v1/emails/": Maker.scheduled,
+    "/v1/templates/": Maker.template,
+    "/v1/streams/": Maker.stream,
+    "/v1/suppressions/": Maker.suppression,
+    "/v1/webhooks/": Maker.webhook,
+    "/v1/webhooks/deliveries/": Maker.delivery,
+    "/v1/domains/": Maker.domain,
+}
+
+
+async def made_things(world: World, kinds: list[str]) -> dict[str, str]:
+    """Make one thing of each of these kinds."""
+    async with aiohttp.ClientSession() as session:
+        maker = Maker(Api(world.url, session), world.account)
+        return {kind: await MAKERS[kind](maker) for kind in kinds}
 
 
 async def spare_domain(api: Api, account: TestAccount) -> str:
@@ -183,44 +235,69 @@ def bring_closer(case: Case, things: dict[str, str], account: TestAccount) -> No
             send |= {"from": account.sender, "to": "ann@people.test", "cc": [], "bcc": [], "text": "Hello"}
 
 
-@DOCUMENT.parametrize()
-@settings(max_examples=15, phases=[Phase.explicit, Phase.generate], **REPEATABLE)
-def test_answers_are_as_described(case: Case, world: World, things: dict[str, str], turns: Iterator[int]) -> None:
-    if next(turns) % 2:
-        bring_closer(case, things, world.account)
-    key = {"Authorization": f"Bearer {world.account.token}"}
-    checks = CHECKS if case.operation.path not in OUTSIDE else CHECKS[1:]
-    answer = case.call_and_validate(base_url=world.url, headers=key, checks=checks, timeout=30)
+def for_each_request(name: str, check: Callable[[Case], None], **options: Any) -> None:
+    """Call `check` with requests made from the description of an operation.
 
-    assert answer.status_code < 500 or answer.json()["error"]["type"] == "unavailable"
+    Schemathesis makes them while pytest collects tests, which takes 6 s of CPU in each worker; here they are made by
+    the test of the operation.
+    """
+    method, path = name.split(" ")
+    test = build_operation_test(
+        config=DOCUMENT.config, operation=DOCUMENT[path][method], test_func=check, given_kwargs={}, feedback=FEEDBACK,
+        explicit_settings=settings(**REPEATABLE, **options),
+    )  # fmt: skip
+    test()
 
 
-async def somebody(world: World) -> TestPerson:
-    """A new owner of the account, signed in: what a request does to its own session harms no other request."""
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_are_as_described(
+    name: str, world: World, things: dict[str, str], turns: Iterator[int], session: requests.Session
+) -> None:
+    def check(case: Case) -> None:
+        if next(turns) % 2:
+            bring_closer(case, things, world.account)
+        key = {"Authorization": f"Bearer {world.account.token}"}
+        checks = CHECKS if case.operation.path not in OUTSIDE else CHECKS[1:]
+        answer = case.call_and_validate(base_url=world.url, headers=key, checks=checks, timeout=30, session=session)
+
+        assert answer.status_code < 500 or answer.json()["error"]["type"] == "unavailable"
+
+    for_each_request(name, check, max_examples=10, phases=[Phase.explicit, Phase.generate])
+
+
+async def new_people(world: World, count: int) -> list[TestPerson]:
+    """New owners of the account, signed in: what a request does to its own session harms no other request."""
     pool = await open_pool(world.database_url, name="tests", smallest=1, largest=1)
     try:
-        return await make_person(pool, world.account.id)
+        return [await make_person(pool, world.account.id) for _ in range(count)]
     finally:
         await pool.close()
 
 
-@DOCUMENT.include(path=FOR_PEOPLE).parametrize()
-@settings(max_examples=6, phases=[Phase.generate], **REPEATABLE)
-def test_answers_to_people_are_as_described(case: Case, world: World) -> None:
-    ann = apart(somebody(world))
-    if case.headers:
-        case.headers.pop("Authorization", None)  # a made-up one would speak before the cookie
-    if case.cookies:
-        case.cookies.clear()
-    headers = {"Cookie": f"svc_session={ann.secret}", "X-CSRF-Token": ann.csrf}
-    answer = case.call_and_validate(base_url=world.url, headers=headers, checks=CHECKS, timeout=30)
+@pytest.mark.parametrize("name", [name for name in NAMES if name.partition(" ")[2] in FOR_PEOPLE])
+def test_answers_to_people_are_as_described(name: str, world: World, session: requests.Session) -> None:
+    people = itertools.cycle(apart(new_people(world, EXAMPLES)))
 
-    assert answer.status_code not in {401, 500} or answer.json()["error"]["type"] == "invalid_credentials"
+    def check(case: Case) -> None:
+        ann = next(people)
+        if case.headers:
+            case.headers.pop("Authorization", None)  # a made-up one would speak before the cookie
+        if case.cookies:
+            case.cookies.clear()
+        own = {"Cookie": f"svc_session={ann.secret}", "X-CSRF-Token": ann.csrf}
+        answer = case.call_and_validate(base_url=world.url, headers=own, checks=CHECKS, timeout=30, session=session)
+
+        assert answer.status_code not in {401, 500} or answer.json()["error"]["type"] == "invalid_credentials"
+
+    for_each_request(name, check, max_examples=EXAMPLES, phases=[Phase.generate])
 
 
-@DOCUMENT.parametrize()
-@settings(max_examples=3, phases=[Phase.generate], **REPEATABLE)
-def test_answers_to_nobody_are_as_described(case: Case, world: World) -> None:
-    answer = case.call_and_validate(base_url=world.url, headers={"Authorization": ""}, checks=CHECKS, timeout=30)
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_to_nobody_are_as_described(name: str, world: World, session: requests.Session) -> None:
+    def check(case: Case) -> None:
+        nothing = {"Authorization": ""}
+        answer = case.call_and_validate(base_url=world.url, headers=nothing, checks=CHECKS, timeout=30, session=session)
 
-    assert answer.status_code == 401 or case.operation.path in OPEN
+        assert answer.status_code == 401 or case.operation.path in OPEN
+
+    for_each_request(name, check, max_examples=3, phases=[Phase.generate])

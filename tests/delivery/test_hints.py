@@ -330,7 +330,7 @@ async def test_the_wake_channel_survives_a_restart(
 
     assert woken.take([1, shard]) == [1, shard]  # whatever was announced meanwhile
     await announce(Hints(doomed), shard)
-    await woken.wait(3)
+    await woken.wait(PATIENCE_S)
     assert woken.take([1, shard]) == [shard]
     listening.cancel()
     with pytest.raises(asyncio.CancelledError):

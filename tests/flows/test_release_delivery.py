@@ -19,6 +19,7 @@ from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.api import ROOT
 from tests.harness.outbound import World, world
+from tests.harness.patience import PATIENCE_S
 from tests.harness.schedules import comes_due, release, scheduled, standing, waybill
 from tests.harness.sending import head_of, process
 
@@ -100,7 +101,7 @@ async def test_killed_workers_release_each_message_once(settings: Settings, new_
                 cwd=ROOT, env=environ | {"PATH": "/usr/bin:/bin"}, stdout=asyncio.subprocess.PIPE,
             )  # fmt: skip
             assert work.stdout is not None
-            await asyncio.wait_for(work.stdout.readline(), 20)
+            await asyncio.wait_for(work.stdout.readline(), PATIENCE_S)
             await asyncio.sleep(0.003 + 0.006 * turn)
             work.send_signal(signal.SIGKILL)
             await work.wait()

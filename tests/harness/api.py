@@ -5,7 +5,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +17,14 @@ from msgspec import Struct, structs
 
 from engine.base.settings import PREFIX, Settings, to_environ
 from loadtests.ports import reserve_port
-from ops import launch
 from ops.processes.api import MAX_HEAD_BYTES
+from tests.harness import fork_server
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 90.0
 STOP_GRACE_S = 10.0
 _TRIES = 3  # a free port may be taken by somebody else before Granian has it
+_PIDS: dict[str, int] = {}  # of Granian, by base URL
 
 
 class SignedIn(Protocol):
@@ -153,7 +153,7 @@ class Api:
 
 @contextlib.contextmanager
 def serving(settings: Settings, log: Path) -> Iterator[str]:
-    """Run the application on a free loopback port and yield its base URL. Enter from the main thread.
+    """Run the application on a free loopback port and yield its base URL.
 
     Granian ends with this process, and its worker with Granian, whatever kills either.
     """
@@ -163,33 +163,31 @@ def serving(settings: Settings, log: Path) -> Iterator[str]:
         try:
             if not _answers(process, port, must=last, log=log):
                 continue
+            _PIDS[f"http://127.0.0.1:{port}"] = process.pid
             yield f"http://127.0.0.1:{port}"
             return
         finally:
             _stop(process)
 
 
-def _start(settings: Settings, port: int, log: Path) -> "subprocess.Popen[bytes]":
+def server_pid(url: str) -> int:
+    """Return the pid of the Granian that `serving` started at this base URL; its children are the workers."""
+    return _PIDS[url]
+
+
+def _start(settings: Settings, port: int, log: Path) -> fork_server.Started:
     own = structs.replace(settings, api_port=port, public_url=f"http://127.0.0.1:{port}")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     words = [
-        sys.executable, "-m", "granian", "--interface", "asgi", "--factory", "--workers", "1", "--host", "127.0.0.1",
-        "--port", str(port), "--loop", "uvloop", "--log-level", "warning", "--http", "1", "--no-ws",
+        "--interface", "asgi", "--factory", "--workers", "1", "--host", "127.0.0.1", "--port", str(port),
+        "--loop", "uvloop", "--log-level", "warning", "--http", "1", "--no-ws",
         "--http1-buffer-size", str(MAX_HEAD_BYTES), "tests.harness.served:create_app",
     ]  # fmt: skip
     with log.open("ab") as output:
-        return subprocess.Popen(
-            launch.command(words),
-            env=environ | to_environ(own),
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        return fork_server.start("granian", words, environ=environ | to_environ(own), stdout=output, stderr=output)
 
 
-def _answers(process: "subprocess.Popen[bytes]", port: int, *, must: bool, log: Path) -> bool:
+def _answers(process: fork_server.Started, port: int, *, must: bool, log: Path) -> bool:
     """Return True once `/healthz` answers; False if the process ended and another try is left."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
@@ -202,9 +200,12 @@ def _answers(process: "subprocess.Popen[bytes]", port: int, *, must: bool, log: 
     return False
 
 
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """Drain it, or end it and its workers by force."""
-    if process.poll() is None:
+def _stop(process: fork_server.Started) -> None:
+    """Kill it and its workers: a drain waits 2 s for the connections that the tests' client keeps.
+
+    Measuring coverage needs the drain, as a process writes its figures when it ends.
+    """
+    if process.poll() is None and "COVERAGE_PROCESS_START" in os.environ:
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_GRACE_S)

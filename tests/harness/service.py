@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 import json
 import os
-import subprocess
-import sys
+import signal
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import dkim
 import dns.message
@@ -26,7 +26,7 @@ from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, temporary
 from ops import admin
 from ops.local.sink_store import SinkEntry, entries
-from ops.process_specs import ROOT
+from tests.harness import fork_server
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S
 
@@ -76,11 +76,41 @@ def command(service: Service, *words: str, **changes: str | None) -> Ended:
         environ.pop(f"WAYBILL_{name}", None)
         if value is not None:
             environ[f"WAYBILL_{name}"] = value
-    done = subprocess.run(
-        [sys.executable, "-m", "ops", *words],
-        check=False, capture_output=True, text=True, env=environ, cwd=ROOT, timeout=COMMAND_S, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return run_ops(environ, *words)
+
+
+def run_ops(environ: Mapping[str, str], *words: str) -> Ended:
+    """Run `ops WORDS` with these environment variables."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = fork_server.start("ops", words, environ=environ, stdout=out, stderr=err)
+        try:
+            status = process.wait(COMMAND_S)
+        finally:
+            process.kill()
+        return Ended(status, *(_text(file) for file in (out, err)))
+
+
+@contextlib.contextmanager
+def following(service: Service, *words: str) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """Run `ops WORDS --json`, which prints until it is interrupted; yield a function that returns its lines so far."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = fork_server.start("ops", [*words, "--json"], environ=service.environ, stdout=out, stderr=err)
+
+        def printed() -> list[dict[str, Any]]:
+            assert process.poll() is None, _text(err)
+            whole = os.pread(out.fileno(), os.fstat(out.fileno()).st_size, 0).rpartition(b"\n")[0]
+            return [json.loads(line) for line in whole.splitlines()]
+
+        try:
+            yield printed
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(COMMAND_S)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 async def send(api: Api, access: ApiAccess, *to: str, **fields: object) -> str:

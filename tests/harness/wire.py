@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager, suppress
 import orjson
 
 from tests.harness.api import Answer, Api, SignedIn
+from tests.harness.patience import PATIENCE_S
 
-ANSWER_S = 20.0
+ANSWER_S = PATIENCE_S
 
 
 class Wire:

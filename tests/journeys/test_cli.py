@@ -1,6 +1,5 @@
 """The operator's commands beside a running service, and what they say when there is none."""
 
-import asyncio
 import json
 import re
 from pathlib import Path
@@ -10,8 +9,7 @@ import pytest
 from loadtests.drill.service import Service
 from loadtests.ports import reserve_port
 from tests.harness.api import Api
-from tests.harness.patience import PATIENCE_S
-from tests.harness.service import arrived, command, new_access
+from tests.harness.service import command, following, new_access, until
 
 pytestmark = pytest.mark.journey
 
@@ -80,27 +78,33 @@ async def test_a_domain_of_which_dns_knows_nothing_is_not_verified(service: Serv
 
 
 async def test_a_message_is_sent_and_followed_to_the_sink(service: Service) -> None:
-    following = asyncio.create_task(asyncio.to_thread(command, service, "tail", "--seconds", "6", "--json"))
-    await asyncio.sleep(2)
-    sent = await asyncio.to_thread(
-        command, service, "send", "--to", "cli@people.test", "--subject", "From the shell", "--json"
-    )
-    async with asyncio.timeout(PATIENCE_S):
-        while not arrived(service, "cli@people.test"):
-            await asyncio.sleep(0.1)
-    listed = await asyncio.to_thread(command, service, "messages", "--limit", "5", "--json")
-    shown = await asyncio.to_thread(command, service, "message", sent.json["id"], "--json")
-    sink = await asyncio.to_thread(command, service, "sink", "--limit", "1000", "--json")
-    tail = await following
+    with following(service, "tail") as printed:
+
+        async def is_following() -> bool:
+            command(service, "send", "--to", "early@people.test")
+            return bool(printed())
+
+        await until(is_following)
+        sent = command(service, "send", "--to", "cli@people.test", "--subject", "From the shell", "--json")
+
+        def own() -> list[str]:
+            return [event["type"] for event in printed() if event["messageId"] == sent.json["id"]]
+
+        async def is_delivered() -> bool:
+            return "delivered" in own()
+
+        await until(is_delivered)
+        types = own()
+    listed = command(service, "messages", "--limit", "5", "--json")
+    shown = command(service, "message", sent.json["id"], "--json")
+    sink = command(service, "sink", "--limit", "1000", "--json")
 
     assert sent.json["status"] == "queued"
     assert listed.json[0]["id"] == sent.json["id"]
     assert shown.json["subject"] == "From the shell"
     assert shown.json["waybill"][0]["type"] == "accepted"
     assert ["cli@people.test"] in [one["to"] for one in sink.json]
-    events = [json.loads(line) for line in tail.out.splitlines()]
-    own = [event["type"] for event in events if event["messageId"] == sent.json["id"]]
-    assert own == ["accepted", "attempted", "delivered"]
+    assert types == ["accepted", "attempted", "delivered"]
 
 
 async def test_a_fresh_installation_has_nothing_to_mend(service: Service) -> None:

@@ -1,14 +1,12 @@
 """`ops queue`, `ops explain` and `ops trace` beside a running service, as an operator types them."""
 
-import asyncio
 import json
 
 import pytest
 
 from loadtests.drill.service import Service
 from tests.harness.api import Api
-from tests.harness.patience import PATIENCE_S
-from tests.harness.service import arrived, command
+from tests.harness.service import arrived, command, following, until
 
 pytestmark = pytest.mark.journey
 
@@ -19,21 +17,38 @@ def send(service: Service, to: str) -> str:
     return str(command(service, "send", "--to", to, "--subject", "Levers", "--json").json["id"])
 
 
-async def until_held(service: Service, rows: int) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while sum(one["held"] for one in command(service, "queue", "--json").json["waiting"]) < rows:
-            await asyncio.sleep(0.2)
+def held(service: Service) -> int:
+    return sum(int(one["held"]) for one in command(service, "queue", "--json").json["waiting"])
+
+
+async def until_applied(service: Service) -> int:
+    """Send to the suspended domain until a message is held; return how many are held."""
+    sent = 0
+
+    async def is_settled() -> bool:
+        return len(arrived(service, "early@held.test")) + held(service) == sent
+
+    while not held(service):
+        send(service, "early@held.test")
+        sent += 1
+        await until(is_settled)
+    return held(service)
 
 
 async def test_a_domain_is_suspended_explained_partly_bounced_and_resumed(service: Service, served: Api) -> None:
     laid = command(service, "queue", "suspend", "--domain", "held.test", "--reason", WHY, "--json")
     assert laid.json == {"suspended": "domain", "target": "held.test", "until": None, "rowsHeld": 0}
-    await asyncio.sleep(1.0)
+    early = await until_applied(service)
     first, second = send(service, "one@held.test"), send(service, "two@held.test")
-    await until_held(service, 2)
+
+    async def are_held() -> bool:
+        return held(service) == early + 2
+
+    await until(are_held)
 
     shown = command(service, "queue", "--by", "site", "--json").json
-    assert ("mx.held.test", 2, 2) in [(one["site"], one["rows"], one["held"]) for one in shown["waiting"]]
+    found = [(one["site"], one["rows"], one["held"]) for one in shown["waiting"]]
+    assert ("mx.held.test", early + 2, early + 2) in found
     assert shown["holds"][0]["reason"] == WHY
     told = command(service, "explain", first)
     assert f"the operator of this service holds it: {WHY}" in told.out
@@ -43,24 +58,42 @@ async def test_a_domain_is_suspended_explained_partly_bounced_and_resumed(servic
     assert bounced.json == {"bounced": "message", "target": first, "rows": 1}
     assert "ended by the operator: sent by mistake" in command(service, "explain", first).out
     resumed = command(service, "queue", "resume", "--domain", "held.test", "--json")
-    assert resumed.json["rowsBack"] == 1
-    async with asyncio.timeout(PATIENCE_S):
-        while not arrived(service, "two@held.test"):
-            await asyncio.sleep(0.1)
+    assert resumed.json["rowsBack"] == early + 1
+
+    async def has_come() -> bool:
+        return bool(arrived(service, "two@held.test"))
+
+    await until(has_come)
     assert not arrived(service, "one@held.test")
     assert command(service, "message", second, "--json").json["waybill"][1]["detail"]["note"] == WHY
 
 
 async def test_a_trace_prints_conversations_of_its_domain_alone(service: Service, served: Api) -> None:
-    watching = asyncio.create_task(
-        asyncio.to_thread(command, service, "trace", "--domain", "seen.test", "--seconds", "8", "--json")
-    )
-    await asyncio.sleep(3)
-    seen, _ = await asyncio.to_thread(send, service, "a@seen.test"), await asyncio.to_thread(send, service, "b@un.test")
-    found = [json.loads(line) for line in (await watching).out.splitlines()]
+    with following(service, "trace", "--domain", "seen.test") as printed:
+        seen: list[str] = []
+
+        def traced() -> list[str]:
+            return [one["messageId"] for one in printed() if "messageId" in one]
+
+        async def is_traced() -> bool:
+            seen.append(send(service, "a@seen.test"))
+            return bool(traced())
+
+        async def has_come() -> bool:
+            return bool(arrived(service, "b@un.test"))
+
+        async def is_shown() -> bool:
+            return seen[-1] in traced()
+
+        await until(is_traced)
+        send(service, "b@un.test")
+        await until(has_come)
+        seen.append(send(service, "a@seen.test"))
+        await until(is_shown)
+        found = printed()
 
     attempts = [one for one in found if "messageId" in one]
-    assert [one["messageId"] for one in attempts] == [seen]
+    assert {one["messageId"] for one in attempts} <= set(seen)
     assert [step["step"] for step in attempts[0]["conversation"]][-1] == "body"
     assert "> RCPT TO:<a***@seen.test>" in [f"{one['way']} {one['text']}" for one in found if "way" in one]
     assert "It works" not in json.dumps(found)

@@ -65,7 +65,7 @@ async def test_what_was_accepted_arrives_although_processes_are_killed(
     harmed: Service, access: ApiAccess, name: str
 ) -> None:
     found = await drill(
-        harmed, name, messages=SENDS, rounds=KILLS, access=access, rate=RATE, every_s=EVERY_S, patience_s=40
+        harmed, name, messages=SENDS, rounds=KILLS, access=access, rate=RATE, every_s=EVERY_S, patience_s=PATIENCE_S
     )
 
     assert found.passed, found
@@ -167,7 +167,7 @@ async def test_a_drain_loses_nothing_and_the_next_start_delivers_the_rest(
     harmed.start()
     database_url = harmed.settings.database_url
     assert database_url is not None
-    await until_empty(database_url, timeout_s=30)
+    await until_empty(database_url, timeout_s=PATIENCE_S)
 
     assert status == 0
     assert left == []

@@ -87,7 +87,7 @@ def test_a_small_bench_checks_itself_and_reports_every_figure(temporary: Path) -
 
 @pytest.mark.journey
 def test_an_interrupted_bench_leaves_nothing_behind(temporary: Path) -> None:
-    with start_bench(temporary, messages=100_000) as bench:
+    with start_bench(temporary, messages=100_000, warm_up=20) as bench:
         assert bench.stderr is not None
         while line := bench.stderr.readline():
             if line.startswith("Measuring"):
@@ -95,7 +95,7 @@ def test_an_interrupted_bench_leaves_nothing_behind(temporary: Path) -> None:
         assert list(temporary.glob("waybill-bench-*"))
         assert len(processes_of(temporary)) > 5
         bench.send_signal(signal.SIGINT)
-        assert bench.wait(30) == 130
+        assert bench.wait(PATIENCE_S) == 130
 
     assert list(temporary.glob("waybill-bench-*")) == []
     assert processes_of(temporary) == []
@@ -107,7 +107,7 @@ async def test_the_check_finds_lost_duplicated_and_changed_messages(tmp_path: Pa
         signing = await service.pool.fetch("SELECT algorithm FROM domain_keys WHERE status = 'active'")
         assert [key["algorithm"] for key in signing] == ["rsa-sha256"]
         async with LoadProcess(HTTP_GENERATOR, target(service, domains=3), tmp_path / "generator.log") as generator:
-            load = await generator.send(LoadOrder(first=0, count=30, timeout_s=20))
+            load = await generator.send(LoadOrder(first=0, count=30, timeout_s=PATIENCE_S))
         assert (load.accepted, load.refused) == (30, {})
         assert await service.anything_queued()
         assert "no queue row is left" in await complaints(service)
@@ -193,8 +193,8 @@ async def generating(
 
 async def test_every_request_is_valid_json_with_a_different_recipient(tmp_path: Path) -> None:
     async with generating(tmp_path, connections=4) as (generator, bodies):
-        load = await generator.send(LoadOrder(first=7, count=20, timeout_s=10))
-        again = await generator.send(LoadOrder(first=27, count=1, timeout_s=10))
+        load = await generator.send(LoadOrder(first=7, count=20, timeout_s=PATIENCE_S))
+        again = await generator.send(LoadOrder(first=27, count=1, timeout_s=PATIENCE_S))
 
     assert (load.accepted, again.accepted) == (20, 1)
     requests = [json.loads(body) for body in bodies]
@@ -209,7 +209,7 @@ async def test_every_request_is_valid_json_with_a_different_recipient(tmp_path: 
 
 async def test_a_refusal_is_counted_with_its_answer_and_has_no_latency(tmp_path: Path) -> None:
     async with generating(tmp_path, connections=2, status=b"429 Too Many Requests") as (generator, _):
-        load = await generator.send(LoadOrder(first=0, count=6, timeout_s=10))
+        load = await generator.send(LoadOrder(first=0, count=6, timeout_s=PATIENCE_S))
 
     assert (load.accepted, load.refused) == (0, {"429": 6})
     assert load.example is not None
@@ -226,7 +226,7 @@ async def test_an_order_to_a_stalled_service_ends_at_its_timeout(tmp_path: Path)
 
 async def test_paced_requests_are_sent_no_earlier_than_due(tmp_path: Path) -> None:
     async with generating(tmp_path, connections=8) as (generator, _):
-        load = await generator.send(LoadOrder(first=0, count=50, rate=500, timeout_s=10))
+        load = await generator.send(LoadOrder(first=0, count=50, rate=500, timeout_s=PATIENCE_S))
 
     assert load.accepted == 50
     assert load.ended - load.began >= 49 / 500
@@ -235,7 +235,7 @@ async def test_paced_requests_are_sent_no_earlier_than_due(tmp_path: Path) -> No
 async def test_the_latency_includes_waiting_for_a_connection(tmp_path: Path) -> None:
     """Use one connection, 50 ms per answer and a request due every 10 ms: the tenth waits for nine others."""
     async with generating(tmp_path, connections=1, takes_s=0.05) as (generator, _):
-        load = await generator.send(LoadOrder(first=0, count=10, rate=100, timeout_s=10))
+        load = await generator.send(LoadOrder(first=0, count=10, rate=100, timeout_s=PATIENCE_S))
 
     latencies = times_of(load)[0]
     assert latencies[9] >= 10 * 0.05 - 9 * 0.01 - 0.005

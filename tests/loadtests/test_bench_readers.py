@@ -31,6 +31,7 @@ def test_an_http_case_is_a_complete_request(case: HttpCase) -> None:
         assert int(head.rsplit(b"Content-Length: ", 1)[1].split(b"\r\n")[0]) == len(body)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize(
     "case", [one for one in ALL_CASES if isinstance(one, FunctionCase)], ids=lambda one: f"{one.reader}: {one.worst}"
 )

@@ -10,7 +10,7 @@ from engine.mail.address import Mailbox
 from engine.mail.compose import Draft
 from engine.mail.parts import MailAttachment
 
-THOROUGH = settings(max_examples=300, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 # No line breaks of any kind here: in header-bound values CR, LF and NUL are refused (tested apart), and the
 # parser that serves as the oracle also breaks lines at these others.

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from typing import Any
 import msgspec
 
 from engine.base.settings import to_environ
+from tests.harness import fork_server
 from tests.harness.outbound import World
 from tests.harness.patience import PATIENCE_S
 
-ROOT = Path(__file__).parent.parent.parent
 PLAIN = "from mta.process import main; main()"
 
 
@@ -30,15 +29,13 @@ class Process:
             **to_environ(msgspec.structs.replace(here.settings, **changes)),
             **more,
         }
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: fork_server.Started | None = None
 
     async def start(self, program: str = PLAIN) -> None:
         """Start, or start again; returns at once."""
         with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", program, "--name", self._name,
-                env=self._environ, cwd=ROOT, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+            words = [program, "--name", self._name]
+            self._process = fork_server.start("-c", words, environ=self._environ, stdout=log, stderr=log)
 
     def send(self, number: signal.Signals) -> None:
         """A signal to it."""
@@ -48,8 +45,7 @@ class Process:
     async def ended(self, timeout_s: float = PATIENCE_S) -> int:
         """Wait for its end; the exit status."""
         assert self._process is not None
-        async with asyncio.timeout(timeout_s):
-            return await self._process.wait()
+        return await asyncio.to_thread(self._process.wait, timeout_s)
 
     @property
     def told(self) -> str:
@@ -64,10 +60,10 @@ class Process:
 
     async def kill(self) -> None:
         """End it whatever it does."""
-        if self._process is not None and self._process.returncode is None:
+        if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-            await self._process.wait()
+            await asyncio.to_thread(self._process.wait)
 
 
 @contextlib.asynccontextmanager

@@ -19,6 +19,7 @@ from ops.commands import delivery
 from ops.commands.durations import Duration
 from ops.commands.failures import sentence
 from ops.commands.output import cell, show
+from tests.harness.patience import PATIENCE_S
 
 _MUCH = """
 import sys
@@ -55,7 +56,7 @@ def test_a_reader_who_has_seen_enough_is_no_failure_and_a_server_that_hangs_up_i
         if not said:
             command.stdout.close()
         assert command.stderr.read() == said
-        assert command.wait(20) == 1
+        assert command.wait(PATIENCE_S) == 1
 
 
 def test_what_is_logged_in_a_command_stands_beside_its_json() -> None:

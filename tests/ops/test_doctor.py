@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from ops.state import StateLock, kept_pepper, make_state, write_private
+from tests.harness.patience import PATIENCE_S
+from tests.harness.service import run_ops
 from tests.ops.installation import environ, examined
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,17 +140,14 @@ def test_the_doctor_finds_nothing_wrong_with_a_fresh_installation_and_says_when_
     variables |= environ(tmp_path / "state", WAYBILL_SHARDS=16, WAYBILL_MTA_WORKERS=1, WAYBILL_LEASE_S=2)
 
     def doctor() -> tuple[int, dict[str, dict[str, object]]]:
-        done = subprocess.run(
-            [sys.executable, "-m", "ops", "doctor", "--json"],
-            env=variables, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.stdout, done.stderr
-        return done.returncode, {finding["check"]: finding for finding in json.loads(done.stdout)}
+        done = run_ops(variables, "doctor", "--json")
+        assert done.out, done.err
+        return done.status, {finding["check"]: finding for finding in done.json}
 
     with (tmp_path / "up.log").open("wb") as log:
         up = subprocess.Popen([sys.executable, "-m", "ops", "up"], env=variables, cwd=ROOT, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while "is ready" not in (tmp_path / "up.log").read_text():
             assert up.poll() is None, (tmp_path / "up.log").read_text()
             assert time.monotonic() < deadline
@@ -171,7 +170,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_fresh_installation_and_says_when_
         } <= found.keys()
     finally:
         up.send_signal(signal.SIGTERM)
-        up.wait(40)
+        up.wait(PATIENCE_S)
 
     status, found = doctor()
     assert status == 1

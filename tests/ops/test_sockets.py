@@ -14,6 +14,7 @@ from engine.store import socket_activation
 from engine.store.socket_activation import WrongSockets
 from ops import launch, process_specs, sockets
 from ops.sockets import ListeningSockets, PortTaken
+from tests.harness.patience import PATIENCE_S
 from tests.ops.test_up import environ
 
 ROOT = Path(__file__).parents[2]
@@ -57,29 +58,29 @@ def child(
 
 def test_a_process_gets_its_sockets_and_their_names_and_leaves_no_trace_for_children() -> None:
     with listening() as one, child(SERVE, {"http": one}) as process:
-        with socket.create_connection(one.getsockname(), timeout=20) as client:
+        with socket.create_connection(one.getsockname(), timeout=PATIENCE_S) as client:
             assert client.recv(64) == b"taken out"
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_connection_waits_for_a_process_that_is_yet_to_come() -> None:
     with (
         listening() as one,
-        socket.create_connection(one.getsockname(), timeout=20) as early,
+        socket.create_connection(one.getsockname(), timeout=PATIENCE_S) as early,
         child(SERVE, {"http": one}) as process,
     ):
         assert early.recv(64) == b"taken out"
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_the_supervisor_takes_the_sockets_that_it_is_handed_by_name() -> None:
     with listening() as one, listening() as two, child(TAKE, {"http": one, "submission": two}) as process:
-        assert process.communicate(timeout=20)[0] == "['http', 'submission'] [3, 4]\n"
+        assert process.communicate(timeout=PATIENCE_S)[0] == "['http', 'submission'] [3, 4]\n"
 
 
 def test_a_socket_by_a_name_that_means_nothing_is_refused() -> None:
     with listening() as one, child(TAKE, {"https": one}) as process:
-        said = process.communicate(timeout=20)[0]
+        said = process.communicate(timeout=PATIENCE_S)[0]
 
     assert said == (
         "WrongSockets systemd passed a socket named https."
@@ -99,12 +100,12 @@ def test_doors_that_nobody_hands_over_are_bound_and_a_taken_one_is_named(tmp_pat
     settings = load(environ(tmp_path)).settings
     with ListeningSockets() as doors:
         doors.open(settings, process_specs.socket_names(settings))
-        with socket.create_connection(("127.0.0.1", settings.submission_port), timeout=5):
+        with socket.create_connection(("127.0.0.1", settings.submission_port), timeout=PATIENCE_S):
             pass
         with ListeningSockets() as others, pytest.raises(PortTaken, match="WAYBILL_API_PORT"):
             others.open(settings, [sockets.HTTP])
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", settings.api_port), timeout=5)
+        socket.create_connection(("127.0.0.1", settings.api_port), timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from tests.harness.patience import PATIENCE_S
 NewDatabase = Callable[[], Awaitable[str]]
 SHARDS = 16
 LEASE_S = 1.0
-LONG_S = 6.0  # a lease in tests of what does not wait for it; renewed every third
-BUSY_S = 10.0  # that a busy machine may take longer
+LONG_S = 9.0  # a lease in tests of what does not wait for it; renewed every third
+BUSY_S = PATIENCE_S  # that a busy machine may take longer
 
 
 class Process:

@@ -21,6 +21,7 @@ from engine.store.database_errors import (
 )
 from engine.store.postgres import SessionPool, open_pool
 from tests.conftest import NewDatabase
+from tests.harness.patience import PATIENCE_S
 
 TABLES = """
 CREATE TABLE border_parents (id int CONSTRAINT border_parents_key PRIMARY KEY);
@@ -124,7 +125,7 @@ async def test_an_error_in_a_cancelled_task_is_its_cancellation(database: asyncp
                 await asyncio.sleep(0)
 
     task = asyncio.create_task(outlives_errors())
-    _, running = await asyncio.wait({task}, timeout=5)
+    _, running = await asyncio.wait({task}, timeout=PATIENCE_S)
     task.cancel()
     assert not running
     assert task.cancelled()

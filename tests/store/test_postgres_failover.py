@@ -129,12 +129,12 @@ async def test_a_refusal_inside_a_transaction_costs_the_session_too(own: str) ->
 
 async def test_a_server_on_a_timeline_that_was_left_gets_no_session(own: str) -> None:
     hosts = Hosts(beside_a_dead_one(own))
-    await (await hosts.connect(timeout=5)).close()
+    await (await hosts.connect(timeout=PATIENCE_S)).close()
     hosts._state.timeline += 1  # as after a promotion elsewhere, seen by any pool of the process
 
     for any_pool in (hosts, Hosts(beside_a_dead_one(own))):
         with pytest.raises(NoPrimary, match="is older than"):
-            await any_pool.connect(timeout=5)
+            await any_pool.connect(timeout=PATIENCE_S)
 
 
 @pytest.fixture

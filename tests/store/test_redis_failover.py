@@ -66,7 +66,7 @@ async def test_a_promotion_after_the_primarys_death_is_followed(pair: list[Valke
     await eventually(woken._event.is_set)  # it listens at the new one
     woken.take([])
     assert await announced(hints, 7)
-    await woken.wait(5)
+    await woken.wait(PATIENCE_S)
     assert woken.take([7]) == [7]
 
     listening.cancel()

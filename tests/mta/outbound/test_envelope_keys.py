@@ -22,7 +22,6 @@ from tests.harness.domains import Place
 from tests.harness.outbound import World
 
 SELECTOR = re.compile(rb"[; \t]s=(\w+);")
-WITHIN_S = 1.0  # what every process promises to know a change in
 
 
 @pytest.fixture
@@ -78,7 +77,7 @@ async def test_a_rotation_from_end_to_end(here: World, place: Place) -> None:
     await here.until_step(late, "deferred")
     await place.publish(domain, "wb2", "wb2e")
     moved = await place.verify(here.account, domain)
-    await asyncio.sleep(WITHIN_S)
+    await here.heard()
     await sent(here, domain, "after@peer.test")
     after = await signers(here, "after@peer.test")
     here.sink.scripts.clear()
@@ -160,7 +159,7 @@ async def test_a_name_that_was_added_again_leaves_the_old_mail_its_keys(here: Wo
     before = await signers(here, "old@peer.test")
     await place.publish(new)
     verified = await place.verify(here.account, new)
-    await asyncio.sleep(WITHIN_S)
+    await here.heard()
     await sent(here, new, "new@peer.test")
 
     assert new.id != old.id

@@ -189,7 +189,7 @@ async def test_a_queue_for_one_site_drains_without_pauses(here: World) -> None:
     """What is beyond a site's share of the hand waits in Postgres, but not while the site has nothing to do."""
     await here.send_many(500, lambda n: f"reader{n}@peer.test")
     await here.mta(mta_active_limit=200)
-    await here.sink.until(500, timeout_s=30)
+    await here.sink.until(500, timeout_s=PATIENCE_S)
 
 
 async def test_a_message_that_can_not_be_signed_costs_itself_only(here: World) -> None:

@@ -190,7 +190,7 @@ async def zone() -> AsyncIterator[Responder]:
 
 @pytest.fixture
 async def resolver(zone: Responder) -> AsyncIterator[Resolver]:
-    made = Resolver([HostPort(*zone.address)], query_timeout_s=0.5, budget_s=1.0)
+    made = Resolver([HostPort(*zone.address)], query_timeout_s=2.0, budget_s=PATIENCE_S)
     yield made
     await made.close()
 
@@ -204,7 +204,9 @@ async def host(root: Certified, tmp_path: Path) -> AsyncIterator[PolicyHost]:
 
 @pytest.fixture
 def fetcher(resolver: Resolver, host: PolicyHost, root: Certified, tmp_path: Path) -> StsFetcher:
-    return StsFetcher(resolver, may_dial=lambda _: True, authorities=root.pem(tmp_path), port=host.port, timeout_s=2.0)
+    return StsFetcher(
+        resolver, may_dial=lambda _: True, authorities=root.pem(tmp_path), port=host.port, timeout_s=PATIENCE_S
+    )
 
 
 async def fault_of(fetcher: StsFetcher, domain: str = DOMAIN) -> TlsFailure:
@@ -261,6 +263,7 @@ async def test_parameters_and_case_of_the_content_type_do_not_matter(host: Polic
 
 async def test_a_slow_policy_host_is_given_up_within_the_time_for_all(host: PolicyHost, fetcher: StsFetcher) -> None:
     host.delay_s = 30.0
+    fetcher._timeout_s = 2.0
     assert "no answer within 2 s" in (await fault_of(fetcher)).reason
 
 
@@ -330,7 +333,7 @@ async def policies(clean: asyncpg.Pool, resolver: Resolver, fetcher: StsFetcher)
 
 async def fresh(clean: asyncpg.Pool, zone: Responder, fetcher: StsFetcher) -> Policies:
     """Another process: nothing in memory."""
-    fetcher._names._resolver = Resolver([HostPort(*zone.address)], query_timeout_s=0.5, budget_s=1.0)
+    fetcher._names._resolver = Resolver([HostPort(*zone.address)], query_timeout_s=2.0, budget_s=PATIENCE_S)
     return Policies(clean, fetcher._names._resolver, fetcher)
 
 

@@ -16,6 +16,7 @@ from engine.store.resolver import Resolver
 from mta.outbound.mx_routes import Router, own_names
 from mta.outbound.routes import MailHost, Route, Unroutable
 from ops.local.dns import DnsBehaviour, Responder
+from tests.harness.patience import PATIENCE_S
 
 PUBLIC = ("192.88.100.1", "8.8.8.8", "9.9.9.9")
 
@@ -27,8 +28,8 @@ async def zone() -> AsyncIterator[Responder]:
 
 
 @asynccontextmanager
-async def routing(zone: Responder, **options: Any) -> AsyncIterator[Router]:
-    resolver = Resolver([HostPort(*zone.address)], query_timeout_s=1.0, budget_s=3.0)
+async def routing(zone: Responder, query_timeout_s: float = PATIENCE_S, **options: Any) -> AsyncIterator[Router]:
+    resolver = Resolver([HostPort(*zone.address)], query_timeout_s=query_timeout_s, budget_s=PATIENCE_S)
     router = Router(resolver, port=25, **{"rng": random.Random(7)} | options)
     try:
         yield router
@@ -126,7 +127,7 @@ async def test_failing_dns_defers(zone: Responder, behaviour: DnsBehaviour) -> N
     zone.behave("b.test", behaviour)
     zone.set("c.test", "MX", ["10 mx.c.test."])
     zone.behave("mx.c.test", behaviour)
-    async with routing(zone) as router:
+    async with routing(zone, query_timeout_s=0.5 if behaviour.drop else PATIENCE_S) as router:
         await deferred(router, "b.test")
         await deferred(router, "c.test")
 

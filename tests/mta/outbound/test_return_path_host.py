@@ -1,6 +1,5 @@
 """Return paths under the customer's own domain: in use while the record is found, given up when it is gone."""
 
-import asyncio
 from email import message_from_bytes
 from email.policy import SMTP
 from typing import Any
@@ -16,8 +15,6 @@ from engine.mail import return_path
 from engine.mail.feedback_headers import cfbl_origin
 from tests.harness.domains import RETURN_PATH, Place
 from tests.harness.outbound import World
-
-WITHIN_S = 1.0  # what every process promises to know a change in
 
 
 @pytest.fixture
@@ -60,7 +57,7 @@ async def test_a_verified_record_moves_return_paths_to_the_domain_and_a_lost_one
 
     place.zone.set(f"bounce.{domain.name}", "CNAME", [f"bounces.{here.settings.mail_host}."])
     assert (await place.verify(here.account, domain)).domain.return_path == "verified"
-    await asyncio.sleep(WITHIN_S)
+    await here.heard()
     assert await path_of(here, domain, "b@peer.test") == f"bounce.{domain.name}"
 
     place.zone.set(f"bounce.{domain.name}", "CNAME", ["elsewhere.test."])
@@ -68,7 +65,7 @@ async def test_a_verified_record_moves_return_paths_to_the_domain_and_a_lost_one
     assert (once.return_path, once.return_path_misses, once.status) == ("verified", 1, "verified")
     twice = (await place.verify(here.account, domain)).domain
     assert (twice.return_path, twice.status) == ("failed", "verified")
-    await asyncio.sleep(WITHIN_S)
+    await here.heard()
     assert await path_of(here, domain, "c@peer.test") == f"bounces.{here.settings.mail_host}"
 
     events = await place.events(here.account, RETURN_PATH)
@@ -103,7 +100,7 @@ async def test_mail_asks_for_complaints_at_its_own_return_path_host_under_a_sign
 
     await place.publish(domain)
     await place.verify(here.account, domain)
-    await asyncio.sleep(WITHIN_S)
+    await here.heard()
     host = await path_of(here, domain, "b@peer.test")
     address, token = cfbl_of(here, "b@peer.test")
 

@@ -27,6 +27,7 @@ from mta.smtp.client.tls import CertificateVerifier
 from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 from ops.local.dns import DnsBehaviour
 from ops.local.sink import Sink
+from tests.harness.patience import PATIENCE_S
 from tests.harness.transport import Certified, SignedDns, authority, forget_sessions, self_signed
 
 MX, DOMAIN = "mx.peer.test", "peer.test"
@@ -164,7 +165,7 @@ async def zone() -> AsyncIterator[SignedDns]:
 
 @asynccontextmanager
 async def asking(zone: SignedDns, *, trusted: bool = True) -> AsyncIterator[tuple[Router, TlsPolicies]]:
-    resolver = Resolver([HostPort(*zone.address)], query_timeout_s=1.0, budget_s=3.0)
+    resolver = Resolver([HostPort(*zone.address)], query_timeout_s=1.0, budget_s=PATIENCE_S)
     router = Router(resolver, port=25, allow_private=True)
     policies = TlsPolicies(resolver, None, dnssec_trusted=trusted)
     try:
@@ -253,7 +254,7 @@ async def test_records_that_cannot_be_used_demand_tls_with_any_certificate(zone:
 async def test_a_malformed_record_is_one_that_cannot_be_used(zone: SignedDns) -> None:
     zone.tlsa(MX, 25, (3, 1, 9, b"short"))
     zone.mangled[b"\x03\x01\x09short"] = b"\x03\x01\x01short"  # a SHA-256 of five octets
-    resolver = Resolver([HostPort(*zone.address)], query_timeout_s=1.0, budget_s=3.0)
+    resolver = Resolver([HostPort(*zone.address)], query_timeout_s=1.0, budget_s=PATIENCE_S)
     answer = await resolver.tlsa(f"_25._tcp.{MX}")
     await resolver.close()
     assert isinstance(answer, Records)

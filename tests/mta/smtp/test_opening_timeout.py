@@ -8,6 +8,7 @@ import pytest
 from engine.mail.replies import Break, BreakKind, Phase
 from mta.smtp.client.connection import ConnectFailed, SmtpConnection, TlsMode
 from mta.smtp.client.opening import CUT_SHORT, OpeningAbort
+from tests.harness.patience import PATIENCE_S
 from tests.mta.smtp.test_connection import serving
 
 GREETING, EHLO = b"220 mx.peer.test\r\n", b"250-mx.peer.test\r\n250 STARTTLS\r\n"
@@ -19,7 +20,7 @@ async def cut_short(address: tuple[str, int], reached: asyncio.Event, ends: str 
     opening = asyncio.create_task(
         SmtpConnection.open(address, server_name="mx.peer.test", helo="c.test", tls=TlsMode.OPPORTUNISTIC, cut=cut)
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await reached.wait()
         while getattr(cut._end, "__name__", "") != ends:
             await asyncio.sleep(0.01)

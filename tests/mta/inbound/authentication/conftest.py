@@ -7,6 +7,7 @@ import pytest
 from engine.base.settings import HostPort
 from engine.store.resolver import Resolver
 from ops.local.dns import Responder
+from tests.harness.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -17,6 +18,6 @@ async def zone() -> AsyncIterator[Responder]:
 
 @pytest.fixture
 async def resolver(zone: Responder) -> AsyncIterator[Resolver]:
-    resolver = Resolver((HostPort(*zone.address),), query_timeout_s=1.5, budget_s=6.0)
+    resolver = Resolver((HostPort(*zone.address),), query_timeout_s=1.5, budget_s=PATIENCE_S)
     yield resolver
     await resolver.close()

@@ -17,6 +17,7 @@ from engine.base.settings import HostPort
 from engine.store.resolver import Resolver
 from mta.inbound.authentication.spf import SpfClient, SpfResult, check_host
 from ops.local.dns import DnsBehaviour, Responder
+from tests.harness.patience import PATIENCE_S
 
 SUITE: Final[list[dict[str, Any]]] = msgspec.json.decode(
     (Path(__file__).parents[3] / "data" / "spf" / "rfc7208.json").read_bytes()
@@ -48,10 +49,10 @@ async def test_suite(server: Responder, scenario: dict[str, Any], test: dict[str
 
 
 async def evaluated(server: Responder, test: dict[str, Any]) -> SpfResult:
-    resolver = Resolver((HostPort(*server.address),), query_timeout_s=1.5, budget_s=6.0)
+    resolver = Resolver((HostPort(*server.address),), query_timeout_s=1.5, budget_s=PATIENCE_S)
     try:
         client = SpfClient(ip_address(test["host"]), test["mailfrom"], test["helo"])
-        return await asyncio.wait_for(check_host(resolver, client, at=AT, explain=True), 60)
+        return await asyncio.wait_for(check_host(resolver, client, at=AT, explain=True), PATIENCE_S)
     finally:
         await resolver.close()
 
