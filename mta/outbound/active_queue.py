@@ -28,6 +28,7 @@ class ActiveQueue:
         self._unspent = unspent
         self._deliveries: dict[Key, ActiveDelivery] = {}
         self._by_shard: Counter[int] = Counter()
+        self._by_domain: dict[tuple[str, UUID], int] = {}
         self._settled: tuple[dict[Key, int], dict[Key, int]] = ({}, {})
         self._finished: dict[int, list[bytes]] = {}
 
@@ -41,6 +42,11 @@ class ActiveQueue:
     def room(self) -> int:
         """Return how many more deliveries fit."""
         return 0 if self.closed else self.limit - len(self._deliveries)
+
+    @property
+    def by_domain(self) -> Mapping[tuple[str, UUID], int]:
+        """Return the number of deliveries by domain and account."""
+        return self._by_domain
 
     @property
     def excess(self) -> int:
@@ -62,12 +68,14 @@ class ActiveQueue:
 
     def add(self, delivery: ActiveDelivery) -> None:
         """Add a delivery."""
-        self._deliveries[delivery.row.key] = delivery
+        self._deliveries[delivery.key] = delivery
         self._by_shard[delivery.row.shard] += 1
+        domain = (delivery.row.domain, delivery.row.account_id)
+        self._by_domain[domain] = self._by_domain.get(domain, 0) + 1
 
     def has(self, delivery: ActiveDelivery) -> bool:
         """Return False once the delivery was settled, handed back, or taken away by a fence."""
-        return self._deliveries.get(delivery.row.key) is delivery
+        return self._deliveries.get(delivery.key) is delivery
 
     def of_any(self, shards: Iterable[int]) -> bool:
         """Return True while deliveries of these shards are in the queue."""
@@ -80,8 +88,9 @@ class ActiveQueue:
     def drop(self, delivery: ActiveDelivery) -> None:
         """Remove a delivery; its hint has served."""
         if self.has(delivery):
-            del self._deliveries[delivery.row.key]
+            del self._deliveries[delivery.key]
             self._by_shard[delivery.row.shard] -= 1
+            self._uncount(delivery.row.domain, delivery.row.account_id)
             self.ask_for_refill()
         self._unspent.add(delivery)
         if delivery.entry is not None:
@@ -92,6 +101,14 @@ class ActiveQueue:
         """Remove everything: other processes own it now."""
         self._deliveries.clear()
         self._by_shard.clear()
+        self._by_domain.clear()
+
+    def _uncount(self, domain: str, account: UUID) -> None:
+        left = self._by_domain[domain, account] - 1
+        if left:
+            self._by_domain[domain, account] = left
+        else:
+            del self._by_domain[domain, account]
 
     # -- what is known of rows that may turn up again --------------------------------------------
 
@@ -106,7 +123,7 @@ class ActiveQueue:
 
     def remember(self, delivery: ActiveDelivery) -> None:
         """Note that a delivery was settled."""
-        self._settled[0][delivery.row.key] = delivery.row.attempts
+        self._settled[0][delivery.key] = delivery.row.attempts
 
     def turn(self) -> None:
         """Forget what was settled the time before last."""

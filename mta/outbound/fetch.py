@@ -198,7 +198,7 @@ class FetchStage:
         await self._load(wanted[:room], part)
 
     def _unproven_room(self, share: float = UNPROVEN) -> int:
-        return unproven_room(self._active, int(share * self._active.limit), self._proven)
+        return unproven_room(self._active.by_domain, int(share * self._active.limit), self._proven)
 
     def _entries(self, hints: Iterable[Hint]) -> dict[tuple[int, UUID], HintEntry]:
         entries: dict[tuple[int, UUID], HintEntry] = {}
@@ -221,7 +221,7 @@ class FetchStage:
         except BaseException:
             self._active.done_with(entries[key] for key in wanted)
             raise
-        chosen = within_shares(rows, list(self._active), self._active.limit, self._proven)
+        chosen = within_shares(rows, self._active.by_domain, self._active.limit, self._proven)
         if any((row.shard, row.message_id) not in chosen and row.domain in self._proven for row in rows):
             self._note_more(behind=True)
             self._ahead_until = time.monotonic() + self._settings.fresh_due_s
