@@ -179,8 +179,8 @@ class DeliveryProcess:
             router=self._router, envelopes=envelopes, settler=settler, security=self._security,
         )  # fmt: skip
         self.member = ShardMember(
-            stores.membership, name=process, ownership=ownership, lease_s=settings.lease_s, on_gain=self.outbound.gained,
-            on_release=self.outbound.release, on_fenced=self.outbound.fenced,
+            stores.membership, name=process, ownership=ownership, lease_s=settings.lease_s,
+            on_gain=self.outbound.gained, on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
         self._presence = ProcessRegistration(pool, kind="mta", name=name, figures=self._figures)
         self._stamps = Stamps(pool, [envelopes.identities, self.member.cache, *self.outbound.caches])

@@ -1,5 +1,6 @@
 """Derive events, statuses and row sets from delivery attempts, for the statement that settles a batch. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from uuid import UUID
@@ -205,7 +206,7 @@ def settled_recipients(plans: list[SettlingPlan]) -> list[SettledRecipient]:
         SettledRecipient(
             one.attempt.row.message_id,
             result.place,
-            status.value,
+            status,
             _response(result),
             one.attempt.next_at if status is Status.SENDING else None,
             int(result.outcome is not None and one.attempt.made),
@@ -230,7 +231,7 @@ def settled_messages(plans: list[SettlingPlan], stored: dict[UUID, list[Status]]
         reached = all(status in _REACHED for status in statuses)
         status = status_of_message([status if status in SETTLED else Status.SENDING for status in statuses])
         delivered_at = one.attempt.ended_at if reached else None
-        decided[message] = SettledMessage(message, status.value, delivered_at, _MOVES_TEXT[status])
+        decided[message] = SettledMessage(message, status, delivered_at, _MOVES_TEXT[status])
     return list(decided.values())
 
 
@@ -264,11 +265,15 @@ _COUNTED = (Status.DELIVERED, Status.BOUNCED, Status.COMPLAINED, Status.FAILED)
 
 
 def day_counts(plans: list[SettlingPlan]) -> Iterable[SettledDay]:
-    counts: dict[tuple[UUID, date], SettledDay] = {}
-    for one in plans:
-        for _, status in one.statuses:
-            if status in _COUNTED:
-                key = (one.attempt.row.account_id, one.attempt.ended_at.date())
-                day = counts.setdefault(key, SettledDay(*key))
-                setattr(day, status.value, getattr(day, status.value) + 1)
-    return [counts[key] for key in sorted(counts)]
+    counts = Counter(
+        [
+            (one.attempt.row.account_id, one.attempt.ended_at.date(), status)
+            for one in plans
+            for _, status in one.statuses
+            if status in _COUNTED
+        ]
+    )
+    days: dict[tuple[UUID, date], SettledDay] = {}
+    for (account, day, status), count in counts.items():
+        setattr(days.setdefault((account, day), SettledDay(account, day)), status.value, count)
+    return [days[key] for key in sorted(days)]
