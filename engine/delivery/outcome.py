@@ -59,7 +59,6 @@ class Outcome(Struct, frozen=True):
 # Looking up an enum member by attribute costs 40 ns in Python 3.11; every delivery passes here.
 _BODY = Phase.BODY
 _DELIVERED, _RECIPIENT, _ACCEPTED = Verdict.DELIVERED, Scope.RECIPIENT, Category.ACCEPTED
-_SCOPES, _CATEGORIES = {one: one.value for one in Scope}, {one: one.value for one in Category}  # `value` costs 0.2 µs
 
 
 def classify(answer: Answer, *, alone: bool = True) -> Outcome:
@@ -86,7 +85,7 @@ def classify(answer: Answer, *, alone: bool = True) -> Outcome:
 
 def detail(outcome: Outcome) -> dict[str, str | int]:
     """Return the outcome's part of an event's `data.detail`, in snake_case, without unknown values."""
-    found: dict[str, str | int] = {"scope": _SCOPES[outcome.scope], "class": _CATEGORIES[outcome.category]}
+    found: dict[str, str | int] = {"scope": outcome.scope.value, "class": outcome.category.value}
     if outcome.smtp_code is not None:
         found["smtp_code"] = outcome.smtp_code
     if outcome.enhanced_code is not None:

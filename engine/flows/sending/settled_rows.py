@@ -1,6 +1,5 @@
 """Derive events, statuses and row sets from delivery attempts, for the statement that settles a batch. Pure."""
 
-from collections import Counter
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from uuid import UUID
@@ -265,15 +264,11 @@ _COUNTED = (Status.DELIVERED, Status.BOUNCED, Status.COMPLAINED, Status.FAILED)
 
 
 def day_counts(plans: list[SettlingPlan]) -> Iterable[SettledDay]:
-    counts = Counter(
-        [
-            (one.attempt.row.account_id, one.attempt.ended_at.date(), status)
-            for one in plans
-            for _, status in one.statuses
-            if status in _COUNTED
-        ]
-    )
-    days: dict[tuple[UUID, date], SettledDay] = {}
-    for (account, day, status), count in counts.items():
-        setattr(days.setdefault((account, day), SettledDay(account, day)), status.value, count)
-    return [days[key] for key in sorted(days)]
+    counts: dict[tuple[UUID, date], SettledDay] = {}
+    for one in plans:
+        for _, status in one.statuses:
+            if status in _COUNTED:
+                key = (one.attempt.row.account_id, one.attempt.ended_at.date())
+                day = counts.setdefault(key, SettledDay(*key))
+                setattr(day, status.value, getattr(day, status.value) + 1)
+    return [counts[key] for key in sorted(counts)]

@@ -5,7 +5,6 @@ Steps are kept as structs and become dicts only when a transcript is read.
 
 import json
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -21,8 +20,6 @@ _STEP_OVERHEAD: Final = 64  # octets of a step around its text: keys, quotes, ph
 _ADDRESS: Final = 100
 _OMITTED: Final = 40
 _USUAL_STEPS: Final = 5  # steps: MAIL, RCPT, DATA, the dot, and one to spare; 5 x (300 + 64) fit beside any opening
-
-_PHASES: Final = {phase: phase.value for phase in Phase}  # `Enum.value` calls two Python functions
 
 Json = dict[str, Any]
 
@@ -127,19 +124,13 @@ def outcome_text(outcome: Reply | Break) -> str:
 
 
 def _step_json(step: TranscriptStep, text_octets: int, to: str | None = None) -> Json:
-    shown: Json = {"step": _PHASES[step.phase]}
+    shown: Json = {"step": step.phase.value}
     if to is not None:
         shown["to"] = _truncate(to, _ADDRESS - 10)
-    key, text = _outcome_json(step.outcome, text_octets)
-    shown[key] = text
+    key = "reply" if isinstance(step.outcome, Reply) else "break"
+    shown[key] = _truncate(outcome_text(step.outcome), text_octets)
     shown["ms"] = round(step.seconds * 1_000, 1)
     return shown
-
-
-@lru_cache(maxsize=1_024)  # servers give the same few replies to MAIL, RCPT and DATA
-def _outcome_json(outcome: Reply | Break, text_octets: int) -> tuple[str, str]:
-    """Return the key and the text of a step's outcome."""
-    return "reply" if isinstance(outcome, Reply) else "break", _truncate(outcome_text(outcome), text_octets)
 
 
 def _max_step_octets(step: TranscriptStep, text_octets: int, *, with_address: bool) -> int:
