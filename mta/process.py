@@ -119,12 +119,14 @@ class Stores:
         self,
         settings: Settings,
         pool: asyncpg.Pool,
+        membership: asyncpg.Pool,
         loading: asyncpg.Pool,
         settling: asyncpg.Pool,
         client: RedisClient,
         listener: RedisClient,
     ) -> None:
         self.pool = pool
+        self.membership = membership  # renews the lease: must never wait behind the queries of deliveries
         self.loading = loading  # finds and loads work
         self.settling = settling  # records outcomes
         self.client = client
@@ -137,10 +139,12 @@ class Stores:
         assert settings.database_url is not None
         assert settings.redis_url is not None
         pool = await open_current(settings.database_url, name=name, smallest=1, largest=5)
+        membership = await open_pool(settings.database_url, name=f"{name} membership", largest=2)
         loading = await open_pool(settings.database_url, name=f"{name} loading", largest=3, generic=True)
         settling = await open_pool(settings.database_url, name=f"{name} settling", largest=2, generic=True)
         client = redis_store.connect(settings.redis_url)
-        return cls(settings, pool, loading, settling, client, redis_store.connect(settings.redis_url, timeout_s=30))
+        listener = redis_store.connect(settings.redis_url, timeout_s=30)
+        return cls(settings, pool, membership, loading, settling, client, listener)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -149,6 +153,7 @@ class Stores:
         await self.listener.aclose()
         await close_pool(self.settling)
         await close_pool(self.loading)
+        await close_pool(self.membership)
         await close_pool(self.pool)
 
 
@@ -174,8 +179,8 @@ class DeliveryProcess:
             router=self._router, envelopes=envelopes, settler=settler, security=self._security,
         )  # fmt: skip
         self.member = ShardMember(
-            pool, name=process, ownership=ownership, lease_s=settings.lease_s, on_gain=self.outbound.gained,
-            on_release=self.outbound.release, on_fenced=self.outbound.fenced,
+            stores.membership, name=process, ownership=ownership, lease_s=settings.lease_s,
+            on_gain=self.outbound.gained, on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
         self._presence = ProcessRegistration(pool, kind="mta", name=name, figures=self._figures)
         self._stamps = Stamps(pool, [envelopes.identities, self.member.cache, *self.outbound.caches])

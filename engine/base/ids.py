@@ -110,7 +110,7 @@ def milliseconds_of(value: UUID) -> int:
 
 def format_id(kind: Kind, value: UUID) -> str:
     """Return the public form of an id, such as `msg_01h…`."""
-    return f"{kind.value}_{encode(value)}"
+    return f"{kind}_{encode(value)}"
 
 
 def body_of(public_id: str) -> str:

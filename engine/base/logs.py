@@ -89,7 +89,11 @@ def _filtering(threshold: Threshold) -> type[Any]:
 
         return method
 
-    return type("LevelledLogger", (everything,), {name: guarded(name) for name in _NUMBERS})
+    def is_enabled_for(_self: Any, number: int) -> bool:
+        return threshold.allows(number)
+
+    methods = {name: guarded(name) for name in _NUMBERS}
+    return type("LevelledLogger", (everything,), {**methods, "is_enabled_for": is_enabled_for})
 
 
 def read_levels(file: Path, now: float) -> dict[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ MAX_UNACKED = 100_000  # hints to acknowledge once Redis is back; a forgotten on
 FULL = 0.75  # of the active queue: due rows fill it up to here, the rest is for fresh mail
 
 Key = tuple[UUID, str]
+Share = tuple[str, UUID, int]  # domain, account and priority
 
 
 class ActiveQueue:
@@ -28,6 +29,7 @@ class ActiveQueue:
         self._unspent = unspent
         self._deliveries: dict[Key, ActiveDelivery] = {}
         self._by_shard: Counter[int] = Counter()
+        self._by_domain: dict[Share, int] = {}
         self._settled: tuple[dict[Key, int], dict[Key, int]] = ({}, {})
         self._finished: dict[int, list[bytes]] = {}
 
@@ -41,6 +43,11 @@ class ActiveQueue:
     def room(self) -> int:
         """Return how many more deliveries fit."""
         return 0 if self.closed else self.limit - len(self._deliveries)
+
+    @property
+    def by_domain(self) -> Mapping[Share, int]:
+        """Return the number of deliveries by domain, account and priority."""
+        return self._by_domain
 
     @property
     def excess(self) -> int:
@@ -62,12 +69,14 @@ class ActiveQueue:
 
     def add(self, delivery: ActiveDelivery) -> None:
         """Add a delivery."""
-        self._deliveries[delivery.row.key] = delivery
+        self._deliveries[delivery.key] = delivery
         self._by_shard[delivery.row.shard] += 1
+        share = _share_of(delivery)
+        self._by_domain[share] = self._by_domain.get(share, 0) + 1
 
     def has(self, delivery: ActiveDelivery) -> bool:
         """Return False once the delivery was settled, handed back, or taken away by a fence."""
-        return self._deliveries.get(delivery.row.key) is delivery
+        return self._deliveries.get(delivery.key) is delivery
 
     def of_any(self, shards: Iterable[int]) -> bool:
         """Return True while deliveries of these shards are in the queue."""
@@ -80,8 +89,9 @@ class ActiveQueue:
     def drop(self, delivery: ActiveDelivery) -> None:
         """Remove a delivery; its hint has served."""
         if self.has(delivery):
-            del self._deliveries[delivery.row.key]
+            del self._deliveries[delivery.key]
             self._by_shard[delivery.row.shard] -= 1
+            self._uncount(_share_of(delivery))
             self.ask_for_refill()
         self._unspent.add(delivery)
         if delivery.entry is not None:
@@ -92,6 +102,14 @@ class ActiveQueue:
         """Remove everything: other processes own it now."""
         self._deliveries.clear()
         self._by_shard.clear()
+        self._by_domain.clear()
+
+    def _uncount(self, share: Share) -> None:
+        left = self._by_domain[share] - 1
+        if left:
+            self._by_domain[share] = left
+        else:
+            del self._by_domain[share]
 
     # -- what is known of rows that may turn up again --------------------------------------------
 
@@ -106,7 +124,7 @@ class ActiveQueue:
 
     def remember(self, delivery: ActiveDelivery) -> None:
         """Note that a delivery was settled."""
-        self._settled[0][delivery.row.key] = delivery.row.attempts
+        self._settled[0][delivery.key] = delivery.row.attempts
 
     def turn(self) -> None:
         """Forget what was settled the time before last."""
@@ -142,3 +160,8 @@ class ActiveQueue:
         if sum(map(len, self._finished.values())) <= MAX_UNACKED:
             for shard, entries in taken.items():
                 self.finished(shard, entries)
+
+
+def _share_of(delivery: ActiveDelivery) -> Share:
+    row = delivery.row
+    return row.domain, row.account_id, row.priority

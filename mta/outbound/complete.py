@@ -1,6 +1,7 @@
 """The complete stage: settles outcomes, acknowledges hints, and sets aside what cannot be settled."""
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from datetime import timedelta
@@ -167,7 +168,7 @@ def _tell(attempt: DeliveryAttempt) -> None:
     for result in attempt.results:
         outcome = result.outcome
         if outcome is not None:
-            metrics.TALLY.add(metrics.ATTEMPTS, outcome.verdict.value, outcome.scope.value)
+            metrics.TALLY.add(metrics.ATTEMPTS, outcome.verdict, outcome.scope)
         if outcome is None or outcome.verdict is not Verdict.DELIVERED:
             _log.info(
                 "not delivered",
@@ -179,7 +180,7 @@ def _tell(attempt: DeliveryAttempt) -> None:
                 code=None if outcome is None else outcome.smtp_code,
                 again=attempt.next_at,
             )
-        else:
+        elif _log.is_enabled_for(logging.DEBUG):  # asked first, because formatting the id costs as much as the rest
             _log.debug(
                 "delivered", message=ids.format_id(ids.Kind.MESSAGE, attempt.row.message_id), domain=attempt.row.domain
             )

@@ -4,6 +4,7 @@ What a server does comes back as values; the worker decides what they mean for t
 for its connection and for the site.
 """
 
+import asyncio
 import functools
 import time
 from collections.abc import Callable, Iterable
@@ -40,6 +41,7 @@ from mta.outbound.tls.security import TransportSecurity
 from mta.smtp.client.connection import Envelope, SmtpConnection, Transaction
 
 MAX_TRIES = 3  # connections that may break during a delivery before that counts as an attempt
+LEASE_POLL_S = 0.05
 STALE_S = 5.0  # suppressions are checked again for a delivery that waited longer
 _sixteenth = cycle(range(16))
 
@@ -207,6 +209,9 @@ class DeliveryWorker:
     async def _next(self) -> ActiveDelivery | None:
         """Return the next delivery once the site's rate allows it; a connection does not stay open long for that."""
         if not self._site.waiting:
+            return None
+        if not self._permission.lease_holds:  # mail that waits meanwhile needs no second signature and connection
+            await asyncio.sleep(LEASE_POLL_S)
             return None
         if self._pacer.limits.rates and not await self._windows.token(self._pacer, IDLE_S):
             self._seat.leave()

@@ -15,7 +15,7 @@ class ActiveDelivery:
     """A queue row in memory, on its way to its site."""
 
     __slots__ = (
-        "_everybody", "entry", "envelope", "keys", "loaded_at", "pairs", "return_path_host", "row",
+        "addresses", "entry", "envelope", "key", "keys", "loaded_at", "pairs", "return_path_host", "row",
         "settling", "signature", "simulated", "suppressed", "taken", "taken_at", "tries", "waits",
     )  # fmt: skip
 
@@ -29,9 +29,10 @@ class ActiveDelivery:
         pairs: list[tuple[int, str]] | None = None,
     ) -> None:
         self.row = row
+        self.key = row.key  # read ten times for each message
         self.simulated = simulated  # to the simulator: suppresses nobody and says nothing of its account
         self.pairs = row.pairs if pairs is None else pairs  # given for a sealed row
-        self._everybody = tuple([address for _, address in self.pairs])
+        self.addresses = tuple([address for _, address in self.pairs])  # to send to now
         self.entry = entry
         self.loaded_at = loaded_at  # or when suppressions were checked since; monotonic
         self.taken_at = loaded_at
@@ -45,12 +46,10 @@ class ActiveDelivery:
         self.waits = True  # for its route or at its site; False once a connection has taken it
         self.tries = 0  # connections that broke before anything was decided
 
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """Return the addresses to send to now."""
-        if not self.suppressed:
-            return self._everybody
-        return tuple(address for _, address in self.pairs if address not in self.suppressed)
+    def suppress(self, address: str, reason: str) -> None:
+        """Send nothing to this address."""
+        self.suppressed[address] = reason
+        self.addresses = tuple([one for one in self.addresses if one != address])
 
 
 class HintEntry(Struct):

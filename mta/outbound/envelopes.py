@@ -6,7 +6,6 @@ The signature is made once per message: a retry finds it in its row, the other d
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
 from uuid import UUID
 
 import asyncpg
@@ -90,7 +89,7 @@ class EnvelopeBuilder:
     def _address(self, delivery: ActiveDelivery, addresses: tuple[str, ...]) -> Envelope:
         row = delivery.row
         if delivery.signature is None:
-            delivery.signature = self._signature(row, delivery.keys)
+            delivery.signature = self._signature(delivery)
         alone = len(addresses) == 1
         place = next(place for place, address in delivery.pairs if address == addresses[0]) if alone else SHARED
         return Envelope(
@@ -101,10 +100,11 @@ class EnvelopeBuilder:
             smtputf8=row.smtputf8,
         )
 
-    def _signature(self, row: Row, keys: Sequence[dkim.SigningKey]) -> bytes:
+    def _signature(self, delivery: ActiveDelivery) -> bytes:
+        row, keys = delivery.row, delivery.keys
         if not keys:
             return b""
-        if row.total == len(row.pairs):
+        if row.total == len(delivery.pairs):
             return dkim.sign(_body(row), keys, at=int(time.time()))
         known = self._recent.get(row.message_id)
         if known is None:

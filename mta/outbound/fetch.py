@@ -35,6 +35,8 @@ from shards.ownership import ShardOwnership
 LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
 GATHER_S = 0.01  # between two reads of hints: those that come meanwhile share one read and one load
+BUSY_GATHER_S = 0.03  # after a read of at least `BUSY` messages: they keep the process busy for longer than that
+BUSY = 10
 LAND_S = 0.002  # after a wake-up of an idle process: on a Redis cluster it may overtake hints on other servers
 FEW = 64  # hinted messages that are loaded without looking at their accounts, and of later ones at once
 MAX_LATER = 1_000  # hinted messages for unproven domains that wait to be loaded; due times find the rest
@@ -84,6 +86,7 @@ class FetchStage:
         self._ask_at = REFILL
         self._look_at = 0.0
         self._read_at = 0.0  # when hints were last read
+        self._read_count = 0  # messages that they announced
         self._ahead_until = 0.0  # until then rows are taken before they fall due, because hints were given up
         self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
         self._later: dict[tuple[int, UUID], HintEntry] = {}  # hinted mail for unproven domains, not loaded yet
@@ -129,7 +132,8 @@ class FetchStage:
         """Fetch new rows as hints arrive, until cancelled."""
         while True:
             await self._woken.wait(DUE_EVERY_S)
-            await asyncio.sleep(max(LAND_S, self._read_at + GATHER_S - time.monotonic()))
+            gather_s = BUSY_GATHER_S if self._read_count >= BUSY else GATHER_S
+            await asyncio.sleep(max(LAND_S, self._read_at + gather_s - time.monotonic()))
             await self._until_room()
             shards = self._woken.take(self._ownership.shards)
             if self._inherited:
@@ -145,6 +149,7 @@ class FetchStage:
             self._read_at = time.monotonic()
 
     async def _read_hints(self, shards: list[int]) -> None:
+        self._read_count = 0
         hints = await self._reader.read(shards, max_each=MAX_HINTS)
         if not hints:
             return
@@ -153,6 +158,7 @@ class FetchStage:
             self._woken.some(full)  # there may be more behind these; later hints wake the shard anew
         entries = self._entries(hints)
         wanted = list(entries)
+        self._read_count = len(wanted)
         if self._deep or len(wanted) > FEW or len(self._active) + len(wanted) > PRESSED * self._active.limit:
             wanted = await self._within_shares(wanted, entries)
         await self._load(wanted, entries)
@@ -198,7 +204,7 @@ class FetchStage:
         await self._load(wanted[:room], part)
 
     def _unproven_room(self, share: float = UNPROVEN) -> int:
-        return unproven_room(self._active, int(share * self._active.limit), self._proven)
+        return unproven_room(self._active.by_domain, int(share * self._active.limit), self._proven)
 
     def _entries(self, hints: Iterable[Hint]) -> dict[tuple[int, UUID], HintEntry]:
         entries: dict[tuple[int, UUID], HintEntry] = {}
@@ -221,7 +227,7 @@ class FetchStage:
         except BaseException:
             self._active.done_with(entries[key] for key in wanted)
             raise
-        chosen = within_shares(rows, list(self._active), self._active.limit, self._proven)
+        chosen = within_shares(rows, self._active.by_domain, self._active.limit, self._proven)
         if any((row.shard, row.message_id) not in chosen and row.domain in self._proven for row in rows):
             self._note_more(behind=True)
             self._ahead_until = time.monotonic() + self._settings.fresh_due_s

@@ -17,7 +17,7 @@ from engine.flows.sending import postpone
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.delivery import ActiveDelivery
-from mta.outbound.shares import MAX_PUT_BACK, overflow
+from mta.outbound.shares import MAX_PUT_BACK, MAX_UNPROVEN, overflow, unproven_room
 from mta.outbound.sites.pacer import Pacer
 from mta.outbound.sites.proven_domains import ProvenDomains
 from mta.outbound.sites.site import Site
@@ -112,6 +112,8 @@ class Requeuer:
 
     async def relieve_of_unproven(self, sites: Iterable[Site]) -> None:
         """Put back what is too much for unproven domains, except deliveries that a connection is being opened for."""
+        if unproven_room(self._active.by_domain, int(MAX_UNPROVEN * self._active.limit), self._proven) >= 0:
+            return
         sites = list(sites)
         heads = {site.waiting.peek() for site in sites if site.opening}
         excess = set(overflow(self._active, self._active.limit, self._proven, heads))

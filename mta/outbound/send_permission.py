@@ -14,6 +14,11 @@ class SendPermission:
         self._active = active
         self._holds = holds
 
+    @property
+    def lease_holds(self) -> bool:
+        """Return True while the lease is valid: without it no delivery of this process may begin."""
+        return self._ownership.holds
+
     def granted(self, delivery: ActiveDelivery) -> bool:
         """Return True while the lease is valid and no hold applies to the delivery.
 

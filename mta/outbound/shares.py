@@ -6,7 +6,7 @@ an answer that never comes, so it has half of the active queue, and the rest ret
 """
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -20,17 +20,19 @@ UNPROVEN: Final = 0.5  # of the active queue, for mail to unproven domains
 MAX_PUT_BACK: Final = 100  # at once: one transaction that locks their accounts
 MAX_UNPROVEN: Final = 0.65  # the same including the first delivery of each account, which always has a chance
 
+HeldCounts = Mapping[tuple[str, UUID, int], int]  # deliveries in memory by domain, account and priority
+
 
 def within_shares(
-    rows: Sequence[Outline], held: Collection[ActiveDelivery], limit: int, proven: ProvenDomains
+    rows: Sequence[Outline], held: HeldCounts, limit: int, proven: ProvenDomains
 ) -> dict[tuple[int, UUID], None]:
-    """Return (shard, message) of the hinted rows to load now, in this order; due times find the others. `held` are the
-    deliveries in memory, of `limit` that fit. Mail for proven domains does not compete with mail for others, not even
-    within one account; of the places for others an account may have as many as are left free."""
+    """Return (shard, message) of the hinted rows to load now, in this order; due times find the others. `held` counts
+    the deliveries in memory, of `limit` that fit. Mail for proven domains does not compete with mail for others, not
+    even within one account; of the places for others an account may have as many as are left free."""
     # An account's broadcasts and its other mail have a share each, so that the first never use up that of the others.
     sure, unsure = Counter[tuple[UUID, int]](), Counter[tuple[UUID, int]]()
-    for one in held:
-        (sure if one.row.domain in proven else unsure)[one.row.account_id, one.row.priority] += 1
+    for (domain, account, priority), count in held.items():
+        (sure if domain in proven else unsure)[account, priority] += count
     share = max(MIN_SHARE, int(SHARED * limit) // max(1, len(sure)))
     unproven = unsure.total()
     chosen: dict[tuple[int, UUID], None] = {}
@@ -50,9 +52,9 @@ def within_shares(
     return chosen
 
 
-def unproven_room(held: Iterable[ActiveDelivery], most: int, proven: ProvenDomains) -> int:
+def unproven_room(held: HeldCounts, most: int, proven: ProvenDomains) -> int:
     """Return how many deliveries for unproven domains are missing to `most`; below zero, how many are too many."""
-    return most - sum(one.row.domain not in proven for one in held)
+    return most - sum([count for (domain, _, _), count in held.items() if domain not in proven])
 
 
 def overflow(

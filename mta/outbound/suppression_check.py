@@ -33,7 +33,7 @@ class SuppressionCheck:
             for _, address in one.pairs:
                 reason = found.get((one.row.account_id, canonical(address), one.row.message_id))
                 if reason is not None:
-                    one.suppressed[address] = reason
+                    one.suppress(address, reason)
 
     async def repeat(self, delivery: ActiveDelivery) -> None:
         """Mark a delivery that has waited long once more. Fails open while Postgres is away: the delivery was checked

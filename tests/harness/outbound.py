@@ -82,7 +82,7 @@ class Mta:
         self._opened.push_async_callback(resolver.close)
         simulator = await Simulator.start(settings, pool, slow_s=SLOW_S)
         self._opened.push_async_callback(simulator.close)
-        ownership = ShardOwnership(settings.shards)
+        ownership = self.ownership = ShardOwnership(settings.shards)
         simulated: asyncio.Queue[DeliveryAttempt] = asyncio.Queue()
         complaints = self.complaints = SimulatedComplaints(pool, simulator.domain, simulated, delay_s=COMPLAINT_S)
         self._opened.push_async_callback(complaints.drain)

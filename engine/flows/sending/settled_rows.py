@@ -212,7 +212,7 @@ def settled_recipients(plans: list[SettlingPlan]) -> list[SettledRecipient]:
         SettledRecipient(
             one.attempt.row.message_id,
             result.place,
-            status.value,
+            status,
             _response(result, one.attempt.row),
             one.attempt.next_at if status is Status.SENDING else None,
             int(result.outcome is not None and one.attempt.made),
@@ -238,7 +238,7 @@ def settled_messages(plans: list[SettlingPlan], stored: dict[UUID, list[Status]]
         reached = all(status in _REACHED for status in statuses)
         status = status_of_message([status if status in SETTLED else Status.SENDING for status in statuses])
         delivered_at = one.attempt.ended_at if reached else None
-        decided[message] = SettledMessage(message, status.value, delivered_at, _MOVES_TEXT[status])
+        decided[message] = SettledMessage(message, status, delivered_at, _MOVES_TEXT[status])
     return list(decided.values())
 
 

@@ -72,6 +72,18 @@ async def test_what_a_fenced_engine_had_delivered_is_not_settled_by_it(here: Wor
     assert len({one.content.partition(b"Message-ID:")[2].splitlines()[0] for one in here.sink.messages}) == 1
 
 
+async def test_mail_waits_while_the_lease_has_lapsed_and_the_connection_stays(here: World) -> None:
+    mta = await here.mta()
+    await here.send("ann@peer.test")
+    await here.until_idle()
+    mta.ownership.end_lease()  # until the next heartbeat renews it
+    await here.send("bob@peer.test")
+    await here.until_idle()
+
+    assert copies(here) == ["ann@peer.test", "bob@peer.test"]
+    assert here.sink.connections == 1
+
+
 # -- hand-over ---------------------------------------------------------------------------------
 
 
