@@ -1,5 +1,6 @@
 """Commands about contacts and suppressions: list, import and export them as files."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def export_contacts(*, account: str, form: str) -> None:
     from engine.areas.contacts.files import FileFormat  # noqa: PLC0415
     from ops import contacts as stored  # noqa: PLC0415
 
-    out = click.get_binary_stream("stdout")
+    out = sys.stdout.buffer
     written = admin.with_pool(
         attached(), lambda pool: stored.export_contacts(pool, out, account=account, form=FileFormat(form))
     )
@@ -122,7 +123,7 @@ def export_suppressions(*, account: str, form: str, reason: str | None) -> None:
     from engine.areas.suppressions.types import Reason  # noqa: PLC0415
     from ops import contacts as stored  # noqa: PLC0415
 
-    out = click.get_binary_stream("stdout")
+    out = sys.stdout.buffer
     wanted = None if reason is None else Reason(reason)
     written = admin.with_pool(
         attached(),
