@@ -29,7 +29,7 @@ from engine.flows.audience import broadcast_checks, broadcast_pauses
 from engine.flows.audience.broadcast_batch import (
     BatchOutcome,
     BroadcastSender,
-    Recipient,
+    WaitingRecipient,
     next_recipients,
     skip_unrenderable,
 )
@@ -163,7 +163,11 @@ class BroadcastRunner:
         return await self._send_chunk(row, content, chunk, sender)
 
     async def _send_chunk(
-        self, row: BroadcastSummary, content: CompiledBroadcast, chunk: Sequence[Recipient], sender: BroadcastSender
+        self,
+        row: BroadcastSummary,
+        content: CompiledBroadcast,
+        chunk: Sequence[WaitingRecipient],
+        sender: BroadcastSender,
     ) -> TurnEnd | None:
         kept_at = time.monotonic()
         ready = await sender.skip_unreachable(row, chunk)
