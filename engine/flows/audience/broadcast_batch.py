@@ -40,7 +40,7 @@ SKIPPING: Final = frozenset({
     ErrorType.ATTACHMENT_BLOCKED,
 })  # fmt: skip
 
-_SQL = Queries.beside(__file__, "broadcast_run.sql")
+_SQL = Queries.beside(__file__, "broadcast_batch.sql")
 _log = structlog.get_logger("broadcasts")
 
 

@@ -124,11 +124,11 @@ class BroadcastRunner:
         if may_start(row, work.at):
             await start(self._pool, row.account_id, row.id, work.at)
             return TurnEnd()
-        if row.status is BroadcastStatus.SENDING:
+        if row.status == BroadcastStatus.SENDING:
             return await self._send(row, work, sender)
-        if row.status is BroadcastStatus.PAUSED and row.paused_because != PauseReason.USER:
+        if row.status == BroadcastStatus.PAUSED and row.paused_because != PauseReason.USER:
             return await self._look(row, work.at, sender)
-        if row.status is BroadcastStatus.SCHEDULED and row.scheduled_at is not None:
+        if row.status == BroadcastStatus.SCHEDULED and row.scheduled_at is not None:
             return TurnEnd(max(timedelta(0), row.scheduled_at - work.at))
         await store.DROP_WORK.execute(self._pool, work.broadcast_id, self._worker)
         return None
