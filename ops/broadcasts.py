@@ -142,7 +142,7 @@ async def _review(pool: asyncpg.Pool, row: BroadcastSummary) -> dict[str, Any]:
         "account": facts["account"],
         "accountId": ids.format_id(ids.Kind.ACCOUNT, row.account_id),
         "name": row.name,
-        "status": row.status.value,
+        "status": row.status,
         "from": row.sender,
         "subject": row.subject,
         "template": row.template,

@@ -9,7 +9,7 @@ from ops.commands.base import as_json, attached, print_json, reported, table
 
 _COLUMNS = ["account", "name", "status", "why", "recipients", "accepted", "skipped", "id"]
 _REVIEWS = ["account", "name", "from", "recipients", "scheduledAt", "status", "id"]
-_broadcast = click.argument("broadcast", metavar="BROADCAST_ID")
+_broadcast = click.argument("broadcast", metavar="BROADCAST_ID", help="Id of the broadcast (brd_…).")
 
 
 @click.command()

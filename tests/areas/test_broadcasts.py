@@ -41,8 +41,16 @@ async def draft(api: Api, pool: asyncpg.Pool, account: TestAccount, **fields: ob
 
 
 async def act(api: Api, account: TestAccount, made: Made, action: str, body: object = None) -> Answer:
-    path = f"/v1/broadcasts/{made['id']}/{action}"
-    return await api.post(path, account.token, body, body=b"" if body is None else None)
+    content, broadcast = b"" if body is None else None, made["id"]
+    if action == "send":
+        return await api.post(f"/v1/broadcasts/{broadcast}/send", account.token, body, body=content)
+    if action == "test":
+        return await api.post(f"/v1/broadcasts/{broadcast}/test", account.token, body)
+    if action == "pause":
+        return await api.post(f"/v1/broadcasts/{broadcast}/pause", account.token, body=b"")
+    if action == "resume":
+        return await api.post(f"/v1/broadcasts/{broadcast}/resume", account.token, body=b"")
+    return await api.post(f"/v1/broadcasts/{broadcast}/cancel", account.token, body=b"")
 
 
 async def read(api: Api, account: TestAccount, made: Made) -> Made:
@@ -221,7 +229,7 @@ async def test_a_preview_shows_the_values_of_a_contact(api: Api, pool: asyncpg.P
         ids.Kind.CONTACT, await pool.fetchval("SELECT id FROM contacts WHERE account_id = $1", account.id)
     )
     path = f"/v1/broadcasts/{made['id']}/preview"
-    found = (await api.get(path, account.token, params={"contact": contact})).json
+    found = (await api.get(f"/v1/broadcasts/{made['id']}/preview", account.token, params={"contact": contact})).json
     assert (found["contact"], found["recipients"], found["subject"], found["text"]) == (contact, 1, "a&b", None)
     assert found["html"].startswith("<p>a&amp;b 5.5</p>")
     assert "/u/" in found["html"]

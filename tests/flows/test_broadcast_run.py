@@ -299,7 +299,7 @@ async def test_the_review_is_decided_again_at_the_start(here: BroadcastWorld, ac
     both = [await here.sent(account, each) for each in (first, second)]
     await here.runner.run_due()
 
-    found = sorted([(await here.read(account, each)).status.value for each in both])
+    found = sorted([(await here.read(account, each)).status for each in both])
     assert found == ["in_review", "sent"]
 
 

@@ -31,7 +31,7 @@ async def account(here: BroadcastWorld) -> TestAccount:
 async def test_the_operator_is_told_once_and_approves_or_rejects(here: BroadcastWorld, account: TestAccount) -> None:
     platform = await make_account(here.pool)
     owner = await make_person(here.pool, platform.id)
-    await here.pool.execute("UPDATE platform SET account_id = $1, sender = $2", platform.id, platform.sender)
+    await here.pool.execute("INSERT INTO platform (account_id) VALUES ($1)", platform.id)
     large = await make_list(here.pool, account, 1_001)
     kept, dropped = [await here.sent(account, large) for _ in range(2)]
     assert await broadcast_reviews.notify(here.pool, clock.now()) == 2

@@ -93,7 +93,7 @@ def _summary(row: BroadcastSummary) -> dict[str, Any]:
         "template_version": row.template_version,
         "subject": row.subject,
         "per_minute": row.per_minute,
-        "status": row.status.value,
+        "status": row.status,
         "paused_because": row.paused_because,
         "stopped_because": row.stopped_because,
         "waits_for": row.waits_for,

@@ -42,19 +42,19 @@ FROM (SELECT $1::uuid AS id) b LEFT JOIN broadcast_progress p ON p.broadcast_id 
 LEFT JOIN broadcast_outcomes o ON o.broadcast_id = b.id;
 
 -- name: insert_broadcast
--- Insert draft $1 of account $2: name $3, list $4 or segment $5, stream $6, From $7 with domain $8, Reply-To $9, template
--- $10, subject $11, HTML $12, text $13, attachments $14, pace $15, at $16.
+-- Insert a draft.
 INSERT INTO broadcasts (id, account_id, name, list_id, segment_id, stream, sender, from_domain, reply_to, template, subject,
                         html, text, attachments, per_minute, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $16);
+VALUES (:broadcast, :account, :name, :list_id, :segment_id, :stream, :sender, :from_domain, :reply_to, :template, :subject,
+        :html, :text, :attachments, :per_minute, :at, :at);
 
 -- name: change_broadcast
--- Replace the fields of draft $2 of account $1: name $3, list $4 or segment $5, stream $6, From $7 with domain $8,
--- Reply-To $9, template $10, subject $11, HTML $12, text $13, attachments $14, pace $15.
+-- Replace the fields of a draft.
 UPDATE broadcasts
-SET name = $3, list_id = $4, segment_id = $5, stream = $6, sender = $7, from_domain = $8, reply_to = $9, template = $10,
-    subject = $11, html = $12, text = $13, attachments = $14, per_minute = $15, updated_at = now()
-WHERE account_id = $1 AND id = $2;
+SET name = :name, list_id = :list_id, segment_id = :segment_id, stream = :stream, sender = :sender,
+    from_domain = :from_domain, reply_to = :reply_to, template = :template, subject = :subject, html = :html, text = :text,
+    attachments = :attachments, per_minute = :per_minute, updated_at = now()
+WHERE account_id = :account AND id = :broadcast;
 
 -- name: send_broadcast
 -- Give broadcast $1 the status $2, the pinned template version $3 and the time $4, and tell the workers.

@@ -39,7 +39,7 @@ def checked_name(name: str) -> str:
 
 def check_editable(row: BroadcastSummary) -> None:
     """Raise the 409 unless the broadcast is a draft."""
-    if row.status is not BroadcastStatus.DRAFT:
+    if row.status != BroadcastStatus.DRAFT:
         raise _invalid_state(row, "Only a draft can be changed. Make a new broadcast.")
 
 
@@ -53,21 +53,21 @@ def pauses(row: BroadcastSummary) -> bool:
     """Return True if pausing changes the broadcast; raise the 409 if it can't be paused."""
     if row.status not in _RUNNING:
         raise _invalid_state(row, "Only a broadcast that is sending can be paused.")
-    return row.status is BroadcastStatus.SENDING or row.paused_because != PauseReason.USER
+    return row.status == BroadcastStatus.SENDING or row.paused_because != PauseReason.USER
 
 
 def resumes(row: BroadcastSummary) -> bool:
     """Return True if resuming changes the broadcast; raise the 409 if it can't be resumed."""
     if row.status not in _RUNNING:
         raise _invalid_state(row, "Only a paused broadcast can be resumed.")
-    return row.status is BroadcastStatus.PAUSED
+    return row.status == BroadcastStatus.PAUSED
 
 
 def cancels(row: BroadcastSummary) -> bool:
     """Return True if canceling changes the broadcast; raise the 409 if it can't be canceled."""
     if row.status in _ENDED:
         raise _invalid_state(row, "It has ended already.")
-    return row.status is not BroadcastStatus.CANCELED
+    return row.status != BroadcastStatus.CANCELED
 
 
 def check_deletable(row: BroadcastSummary, counts: BroadcastCounts) -> None:
@@ -80,7 +80,7 @@ def check_deletable(row: BroadcastSummary, counts: BroadcastCounts) -> None:
 
 def check_reviewable(row: BroadcastSummary) -> None:
     """Raise the 409 unless the broadcast waits for review."""
-    if row.status is not BroadcastStatus.IN_REVIEW:
+    if row.status != BroadcastStatus.IN_REVIEW:
         raise _invalid_state(row, "Only a broadcast that waits for review can be approved or rejected.")
 
 
@@ -145,7 +145,5 @@ def pace_wait(per_minute: int | None, accepted: int) -> timedelta:
 
 def _invalid_state(row: BroadcastSummary, words: str) -> Refusal:
     why = row.paused_because or row.stopped_because
-    state = f"{row.status.value} ({why})" if why else row.status.value
-    return Refusal(
-        ErrorType.INVALID_STATE, f"The broadcast {row.public_id} is {state}. {words}", status=row.status.value
-    )
+    state = f"{row.status} ({why})" if why else row.status
+    return Refusal(ErrorType.INVALID_STATE, f"The broadcast {row.public_id} is {state}. {words}", status=row.status)

@@ -120,7 +120,7 @@ async def hold(
     resumes_at = rules.resumes_at(why, at, jitter=jitter)
     async with pool.acquire() as connection, connection.transaction():
         row = await store.LOCK.first(connection, account, broadcast, None)
-        if row is None or row.status is not BroadcastStatus.SENDING:
+        if row is None or row.status != BroadcastStatus.SENDING:
             return
         look_at = rules.next_look(at, resumes_at, jitter=jitter)
         await store.move(
@@ -134,7 +134,7 @@ async def release(pool: asyncpg.Pool, account: UUID, broadcast: UUID, why: Pause
     """Resume a broadcast whose reason to pause has ended, unless it was paused for another reason meanwhile."""
     async with pool.acquire() as connection, connection.transaction():
         row = await store.LOCK.first(connection, account, broadcast, None)
-        if row is None or row.status is not BroadcastStatus.PAUSED or row.paused_because != why:
+        if row is None or row.status != BroadcastStatus.PAUSED or row.paused_because != why:
             return
         await store.move(connection, broadcast, BroadcastStatus.SENDING, look_at=at)
         await record(connection, row, AccountEvent.BROADCAST_RESUMED, SERVICE, because=why.value)
@@ -144,7 +144,7 @@ async def finish(pool: asyncpg.Pool, account: UUID, broadcast: UUID) -> Broadcas
     """End a broadcast whose recipients are all accepted or skipped; return its counts, None if it is not so."""
     async with pool.acquire() as connection, connection.transaction():
         row = await store.LOCK.first(connection, account, broadcast, None)
-        if row is None or row.status is not BroadcastStatus.SENDING:
+        if row is None or row.status != BroadcastStatus.SENDING:
             return None
         counts = await store.counts(connection, broadcast)
         if counts.waiting or await store.any_waiting(connection, broadcast):

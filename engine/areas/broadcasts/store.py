@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.areas.broadcasts.types import (
     Broadcast,
@@ -27,8 +27,8 @@ LOCK = _SQL.rows("lock_broadcast", Broadcast)
 FIND = _SQL.rows("find_broadcast", BroadcastSummary)
 REVIEWS = _SQL.rows("list_reviews", BroadcastSummary)
 _COUNTS = _SQL.rows("read_counts", BroadcastCounts)
-_INSERT = _SQL.command("insert_broadcast")
-_CHANGE = _SQL.command("change_broadcast")
+_INSERT = _SQL.wide("insert_broadcast")
+_CHANGE = _SQL.wide("change_broadcast")
 _SEND = _SQL.command("send_broadcast")
 _MOVE = _SQL.command("move_broadcast")
 _DELETE = _SQL.command("delete_broadcast")
@@ -73,12 +73,12 @@ async def counts(source: Source, broadcast: UUID) -> BroadcastCounts:
 
 async def insert(connection: Conn, account: UUID, broadcast: UUID, draft: BroadcastDraft, at: datetime) -> None:
     """Insert a draft."""
-    await _INSERT.execute(connection, broadcast, account, *_fields(draft), at)
+    await _INSERT.run(connection, broadcast=broadcast, account=account, at=at, **_fields(draft))
 
 
 async def change(connection: Conn, account: UUID, broadcast: UUID, draft: BroadcastDraft) -> None:
     """Replace the fields of a draft."""
-    await _CHANGE.execute(connection, account, broadcast, *_fields(draft))
+    await _CHANGE.run(connection, broadcast=broadcast, account=account, **_fields(draft))
 
 
 async def send(
@@ -152,8 +152,7 @@ async def forget_recipients(source: Source, before: datetime, at_most: int) -> i
     return int((await _FORGET.records(source, before, at_most))[0]["recipients"])
 
 
-def _fields(draft: BroadcastDraft) -> tuple[object, ...]:
-    return (
-        draft.name, draft.audience.list_id, draft.audience.segment_id, draft.stream, draft.sender, draft.from_domain,
-        draft.reply_to, draft.template, draft.subject, draft.html, draft.text, draft.attachments, draft.per_minute,
-    )  # fmt: skip
+def _fields(draft: BroadcastDraft) -> dict[str, object]:
+    fields = structs.asdict(draft)
+    fields.pop("audience")
+    return fields | structs.asdict(draft.audience)

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from engine.base import ids
 
@@ -108,7 +108,7 @@ class BroadcastSummary(Struct, frozen=True):
     template_version: int | None
     subject: str | None
     per_minute: int | None
-    status: BroadcastStatus
+    status: str  # a BroadcastStatus
     paused_because: str | None
     stopped_because: str | None
     waits_for: str | None
@@ -119,9 +119,6 @@ class BroadcastSummary(Struct, frozen=True):
     resumes_at: datetime | None
     created_at: datetime
     updated_at: datetime
-
-    def __post_init__(self) -> None:
-        structs.force_setattr(self, "status", BroadcastStatus(self.status))
 
     @property
     def public_id(self) -> str:

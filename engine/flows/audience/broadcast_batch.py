@@ -40,11 +40,11 @@ SKIPPING: Final = frozenset({
     ErrorType.ATTACHMENT_BLOCKED,
 })  # fmt: skip
 
-_SQL = Queries.beside(__file__, "broadcast_run.sql")
+_SQL = Queries.beside(__file__, "broadcast_batch.sql")
 _log = structlog.get_logger("broadcasts")
 
 
-class Recipient(Struct, frozen=True):
+class WaitingRecipient(Struct, frozen=True):
     """A recipient who still waits; `email` is None if the contact was deleted."""
 
     contact_id: UUID
@@ -86,12 +86,12 @@ class BatchOutcome(Struct, frozen=True):
 _NEXT = _SQL.wide("next_recipients", is_opted_out=IS_OPTED_OUT)
 
 
-async def next_recipients(source: Source, broadcast: UUID, limit: int) -> list[Recipient]:
+async def next_recipients(source: Source, broadcast: UUID, limit: int) -> list[WaitingRecipient]:
     """Return at most `limit` recipients that still wait, in the order of their contacts."""
-    return [Recipient(*row) for row in await _NEXT.run(source, broadcast=broadcast, most=limit)]
+    return [WaitingRecipient(*row) for row in await _NEXT.run(source, broadcast=broadcast, most=limit)]
 
 
-async def skip_unrenderable(pool: asyncpg.Pool, broadcast: UUID, recipients: Sequence[Recipient]) -> None:
+async def skip_unrenderable(pool: asyncpg.Pool, broadcast: UUID, recipients: Sequence[WaitingRecipient]) -> None:
     """Skip recipients of a broadcast whose content is gone."""
     copies = [BroadcastCopy(broadcast, one.contact_id) for one in recipients]
     await mark(pool, [RecipientMark(copy, RecipientState.TEMPLATE_ERROR) for copy in copies])
@@ -119,7 +119,9 @@ class BroadcastSender:
         sender = email_rules.sender_of(SendRequest(from_=row.sender, to=row.sender))
         return await self._acceptor.composer(Origin(row.account_id, SOURCE), sender, row.stream)
 
-    async def skip_unreachable(self, row: BroadcastSummary, chunk: Sequence[Recipient]) -> list[Recipient]:
+    async def skip_unreachable(
+        self, row: BroadcastSummary, chunk: Sequence[WaitingRecipient]
+    ) -> list[WaitingRecipient]:
         """Mark the recipients that get no message; return the others."""
         obstacles = [(one, one.obstacle(row.stream)) for one in chunk]
         marks = [RecipientMark(BroadcastCopy(row.id, one.contact_id), why) for one, why in obstacles if why is not None]
@@ -127,8 +129,8 @@ class BroadcastSender:
         return [one for one, why in obstacles if why is None]
 
     async def send_batch(
-        self, row: BroadcastSummary, content: CompiledBroadcast, ready: Sequence[Recipient]
-    ) -> tuple[BatchOutcome, list[Recipient]]:
+        self, row: BroadcastSummary, content: CompiledBroadcast, ready: Sequence[WaitingRecipient]
+    ) -> tuple[BatchOutcome, list[WaitingRecipient]]:
         """Accept the messages of the first recipients in one transaction; return the outcome and those left."""
         size = max(1, min(MAX_BATCH, MAX_BATCH_BYTES // max(1, content.size_bytes)))
         try:
@@ -140,7 +142,7 @@ class BroadcastSender:
         return await self._accept(messages), list(ready[size:])
 
     async def _composed(
-        self, row: BroadcastSummary, content: CompiledBroadcast, batch: Sequence[Recipient], compose: Composer
+        self, row: BroadcastSummary, content: CompiledBroadcast, batch: Sequence[WaitingRecipient], compose: Composer
     ) -> tuple[list[Prepared], list[RecipientMark]]:
         """Compose the messages, and the marks of recipients whose values don't fit the content."""
         messages: list[Prepared] = []
@@ -160,7 +162,7 @@ class BroadcastSender:
         return messages, marks
 
     def _message(
-        self, row: BroadcastSummary, content: CompiledBroadcast, one: Recipient, compose: Composer
+        self, row: BroadcastSummary, content: CompiledBroadcast, one: WaitingRecipient, compose: Composer
     ) -> Prepared:
         message = ids.uuid7()
         link = self._links.of(message)
@@ -195,7 +197,7 @@ class BroadcastSender:
         return BatchOutcome(accepted, clock.now(), refused, is_stale)
 
 
-def _unrendered(row: BroadcastSummary, one: Recipient, refusal: Refusal) -> RecipientMark:
+def _unrendered(row: BroadcastSummary, one: WaitingRecipient, refusal: Refusal) -> RecipientMark:
     _log.info(
         "contact skipped", broadcast=row.public_id, contact=ids.format_id(ids.Kind.CONTACT, one.contact_id),
         why=refusal.kind.value,

@@ -13,7 +13,7 @@ from engine.store.queries import Queries, Source
 
 ACTIVE = "active"
 
-_STATUS = Queries.beside(__file__, "broadcast_run.sql").command("account_status")
+_STATUS = Queries.beside(__file__, "broadcast_pauses.sql").command("account_status")
 
 
 async def account_status(source: Source, account: UUID) -> str | None:

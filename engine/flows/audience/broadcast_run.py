@@ -29,7 +29,7 @@ from engine.flows.audience import broadcast_checks, broadcast_pauses
 from engine.flows.audience.broadcast_batch import (
     BatchOutcome,
     BroadcastSender,
-    Recipient,
+    WaitingRecipient,
     next_recipients,
     skip_unrenderable,
 )
@@ -124,11 +124,11 @@ class BroadcastRunner:
         if may_start(row, work.at):
             await start(self._pool, row.account_id, row.id, work.at)
             return TurnEnd()
-        if row.status is BroadcastStatus.SENDING:
+        if row.status == BroadcastStatus.SENDING:
             return await self._send(row, work, sender)
-        if row.status is BroadcastStatus.PAUSED and row.paused_because != PauseReason.USER:
+        if row.status == BroadcastStatus.PAUSED and row.paused_because != PauseReason.USER:
             return await self._look(row, work.at, sender)
-        if row.status is BroadcastStatus.SCHEDULED and row.scheduled_at is not None:
+        if row.status == BroadcastStatus.SCHEDULED and row.scheduled_at is not None:
             return TurnEnd(max(timedelta(0), row.scheduled_at - work.at))
         await store.DROP_WORK.execute(self._pool, work.broadcast_id, self._worker)
         return None
@@ -163,7 +163,11 @@ class BroadcastRunner:
         return await self._send_chunk(row, content, chunk, sender)
 
     async def _send_chunk(
-        self, row: BroadcastSummary, content: CompiledBroadcast, chunk: Sequence[Recipient], sender: BroadcastSender
+        self,
+        row: BroadcastSummary,
+        content: CompiledBroadcast,
+        chunk: Sequence[WaitingRecipient],
+        sender: BroadcastSender,
     ) -> TurnEnd | None:
         kept_at = time.monotonic()
         ready = await sender.skip_unreachable(row, chunk)

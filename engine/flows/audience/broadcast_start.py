@@ -44,9 +44,9 @@ def may_start(row: BroadcastSummary, at: datetime) -> bool:
     """Return True if a broadcast is due and its recipients are not fixed yet."""
     if row.started_at is not None:
         return False
-    if row.status is BroadcastStatus.SCHEDULED:
+    if row.status == BroadcastStatus.SCHEDULED:
         return row.scheduled_at is None or row.scheduled_at <= at
-    return row.status is BroadcastStatus.SENDING
+    return row.status == BroadcastStatus.SENDING
 
 
 async def hold_for_review(connection: Conn, row: Broadcast, actor: str = service.SERVICE) -> None:

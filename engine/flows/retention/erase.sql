@@ -228,6 +228,7 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1
     OR EXISTS (SELECT 1 FROM dmarc_rows WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM delivery_groups WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM contacts WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM broadcasts b JOIN broadcast_recipients r ON r.broadcast_id = b.id WHERE b.account_id = $1)
     OR EXISTS (SELECT 1 FROM accounts WHERE parent_id = $1) AS something;
 
 -- name: erase_head

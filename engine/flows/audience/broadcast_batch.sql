@@ -9,7 +9,3 @@ JOIN broadcasts b ON b.id = r.broadcast_id
 LEFT JOIN contacts c ON c.id = r.contact_id AND c.account_id = b.account_id
 LEFT JOIN suppressions s ON s.account_id = b.account_id AND s.address = r.address
 ORDER BY r.contact_id;
-
--- name: account_status
--- Read the status of account $1.
-SELECT status FROM accounts WHERE id = $1;
