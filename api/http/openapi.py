@@ -189,6 +189,8 @@ def _responses(one: Operation, by_type: dict[int, Any], limit: int) -> dict[str,
             answer["content"] = {"application/json": {"schema": by_type[id(one.reply)]}}
         elif one.reply_type != "application/json":
             answer["content"] = {one.reply_type: {}}
+        if one.other_reply_types:
+            answer["content"] |= {kind: {"schema": {"type": "string"}} for kind in one.other_reply_types}
         answers[str(status)] = answer
     by_status: dict[int, list[ErrorType]] = {}
     for kind in one.all_refusals():

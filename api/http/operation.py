@@ -159,6 +159,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     headers: tuple[HeaderField, ...] = ()
     reply: Any = None  # type of the response, or of each record of a stream
     reply_type: str = "application/json"
+    other_reply_types: tuple[str, ...] = ()  # that the query can ask for
     deadline_s: float | None = None  # of the handler, not of its stream; None: the default of the method
     refusals: tuple[ErrorType, ...] = ()  # beyond those of every such operation
     no_body_is_empty: bool = False

@@ -111,19 +111,21 @@ async def test_a_segment_is_created_counted_changed_and_deleted(api: Api, accoun
         "updatedAt": made["createdAt"], "contacts": 1,
     }  # fmt: skip
     assert made["id"].startswith("seg_")
-    path = f"/v1/segments/{made['id']}"
+    segment = made["id"]
     await create(api, account, "bob@x.test", fields={"plan": "pro"})
-    assert (await api.get(path, account.token)).json == made | {"contacts": 2}
+    assert (await api.get(f"/v1/segments/{segment}", account.token)).json == made | {"contacts": 2}
     listed = {name: value for name, value in made.items() if name != "contacts"}
     assert (await api.get("/v1/segments", account.token)).json == {"data": [listed], "nextCursor": None}
 
-    changed = (await api.patch(path, account.token, {"filter": {"not": filter_}, "description": "Others"})).json
+    changed = (
+        await api.patch(f"/v1/segments/{segment}", account.token, {"filter": {"not": filter_}, "description": "Others"})
+    ).json
     assert (changed["contacts"], changed["description"], changed["name"]) == (0, "Others", "Pro")
     again = await api.post("/v1/segments", account.token, {"name": "PRO", "filter": filter_})
     assert (again.status, again.error["id"]) == (409, made["id"])
-    assert (await api.patch(path, account.token, {"filter": {"all": []}})).status == 400
-    assert (await api.delete(path, account.token)).status == 204
-    assert (await api.get(path, account.token)).status == 404
+    assert (await api.patch(f"/v1/segments/{segment}", account.token, {"filter": {"all": []}})).status == 400
+    assert (await api.delete(f"/v1/segments/{segment}", account.token)).status == 204
+    assert (await api.get(f"/v1/segments/{segment}", account.token)).status == 404
 
 
 async def test_a_segment_names_lists_of_the_account_alone(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:

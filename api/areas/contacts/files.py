@@ -114,6 +114,7 @@ OPERATIONS = (
         query=ContactsExportQuery,
         reply=Contact,
         reply_type="application/x-ndjson",
+        other_reply_types=("text/csv",),
         refusals=(ErrorType.NOT_FOUND,),
         handler=export,
     ),

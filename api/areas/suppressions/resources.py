@@ -243,6 +243,7 @@ OPERATIONS = (
         query=SuppressionsExportQuery,
         reply=Suppression,
         reply_type="application/x-ndjson",
+        other_reply_types=("text/csv",),
         handler=export_suppressions,
     ),
     Operation(
