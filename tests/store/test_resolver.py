@@ -31,7 +31,7 @@ from engine.store.resolver import (
 )
 from loadtests.ports import reserve_port
 from ops.local.dns import DnsBehaviour, Responder
-from tests.harness.patience import PATIENCE_S
+from tests.harness.patience import PATIENCE_S, until
 
 
 class Clock:
@@ -46,7 +46,7 @@ class Clock:
 
 @asynccontextmanager
 async def asking(*servers: HostPort, **options: Any) -> AsyncIterator[Resolver]:
-    resolver = Resolver(servers, **{"query_timeout_s": 1.5, "budget_s": 6.0} | options)
+    resolver = Resolver(servers, **{"query_timeout_s": PATIENCE_S, "budget_s": PATIENCE_S} | options)
     try:
         yield resolver
     finally:
@@ -133,7 +133,7 @@ async def test_lost_packet_is_asked_again(zone: Responder) -> None:
     zone.behave("b.test", DnsBehaviour(drop=True))
     async with asking(at(zone)) as resolver:
         looking = asyncio.create_task(resolver.mx("b.test"))
-        await asyncio.sleep(0.1)
+        await until(lambda: asked(zone, "b.test") > 0)
         zone.behave("b.test", None)
         assert isinstance(await looking, Records)
     assert asked(zone, "b.test") >= 2
