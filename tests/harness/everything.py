@@ -16,6 +16,7 @@ from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
 from engine.flows.receiving.receive import Receiver
 from engine.flows.receiving.types import ReceiveOutcome
+from engine.store.caches import bump
 from tests.harness.accounts import TestAccount, add_domain
 from tests.harness.api import Answer, Api
 from tests.harness.broadcasts import with_stream
@@ -211,13 +212,17 @@ async def _opt_out(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
 
 
 async def _plan(api: Api, pool: asyncpg.Pool, settings: Settings, estate: Estate) -> None:
-    """Buy a plan."""
+    """Buy a plan, and return to the one before: tests rely on its limits."""
+    before = await pool.fetchval("SELECT plan FROM accounts WHERE id = $1", estate.account.id)
     profile = {"legalName": f"Name {ids.encode(estate.account.id)}", "country": "DE"}
     order = {"plan": "scale", "profile": profile}
     opened = _ok(await api.post("/v1/billing/checkout", None, order, person=estate.owner))
     await pay(api, settings, opened)
     [invoice] = _ok(await api.get("/v1/billing/invoices", person=estate.owner))["data"]
     estate.things |= {"checkout": opened["id"], "invoice": invoice["id"]}
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("UPDATE accounts SET plan = $2 WHERE id = $1", estate.account.id, before)
+        await bump(connection, "keys")
 
 
 async def _people(api: Api, estate: Estate) -> None:
