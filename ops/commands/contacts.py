@@ -11,8 +11,10 @@ from ops.commands.base import as_json, attached, print_json, reported, table
 
 _FORMATS = ("csv", "ndjson")
 _account = click.option("--account", required=True, help="The account (id acc_… or name).")
-_file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-_format = click.option("--format", "form", type=click.Choice(_FORMATS), default="csv", show_default=True)
+_file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="File to import.")
+_format = click.option(
+    "--format", "form", type=click.Choice(_FORMATS), default="csv", show_default=True, help="Format of the output."
+)
 
 
 @click.group()

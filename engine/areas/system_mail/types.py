@@ -29,7 +29,7 @@ class SystemMailKind(StrEnum):
     DELETION_CANCELED = "deletion_canceled"  # [account_name]
     ACCOUNT_SUSPENDED = "account_suspended"  # [account_name, reason]
     ACCOUNT_RESUMED = "account_resumed"  # [account_name]
-    INVOICE_ISSUED = "invoice_issued"  # to owners and admins, the invoice attached [account_name, number, total, plan]
+    INVOICE_ISSUED = "invoice_issued"  # to owners and admins [account_name, document, number, total, plan, invoice]
     PAYMENT_FAILED = "payment_failed"  # to owners and admins [account_name, plan, amount, ends_on]
     PLAN_CHANGED = "plan_changed"  # to owners and admins [account_name, before, after]
     BROADCAST_IN_REVIEW = "broadcast_in_review"  # to the operator [account_name, name, sender, recipients, id]

@@ -125,6 +125,6 @@ async def _store(connection: Conn, row: InvoiceRow) -> None:
         number=row.number,
         total=formatted(row.total, row.currency),
         plan=row.plan.capitalize(),
-        credit_note="yes" if row.kind == "credit_note" else "",
+        document=invoice_pdf.title(row),
         invoice=public_id,
     )
