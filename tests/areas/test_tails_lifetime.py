@@ -246,9 +246,12 @@ async def test_a_reader_that_never_reads_is_cut_and_costs_a_bounded_buffer(
             async def cut() -> bool:
                 return await places() == 0
 
+            async def logged() -> bool:
+                return api_log.read_text().count("stream closed") == 4
+
             await until(taken)
             await until(cut)
-            assert api_log.read_text().count("stream closed") == 4
+            await until(logged)
             assert _resident_mb(worker) - before < 20
 
             async def closed() -> bool:
