@@ -82,6 +82,12 @@ def set_query_aside(scope: MutableMapping[str, Any]) -> None:
     scope["query_string"] = b""
 
 
+def query_text(request: falcon.asgi.Request) -> str:
+    """Return the query string as sent."""
+    query: bytes = request.scope[_QUERY]
+    return query.decode("utf-8", "replace")
+
+
 def query_parameter(request: falcon.asgi.Request, name: str) -> str | None:
     """Return the first parameter `name` of the query, None if there is none. Raises the 400 for an unreadable query."""
     return next((value for found, value in _pairs(request) if found == name), None)

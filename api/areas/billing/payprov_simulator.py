@@ -13,11 +13,13 @@ import orjson
 
 from api.http import body as bodies
 from api.http import stream
+from api.http.decode import query_text
 from api.http.services import ApiServices
 from engine.areas.billing import store
 from engine.areas.billing.configuration import is_simulated, payprov_secrets
 from engine.areas.billing.money import formatted
 from engine.areas.billing.providers import signatures
+from engine.areas.billing.providers.payprov import signed_order
 from engine.areas.billing.providers.protocol import BadSignature
 from engine.base import clock, ids
 from engine.base.ids import Kind
@@ -71,7 +73,7 @@ class SimulatedCheckout:
             "Simulated payment",
             f"<p>{html.escape(order['description'])}: <strong>{html.escape(price)}</strong></p>"
             "<p>This page belongs to local mode: nobody pays, and no card is asked for.</p>"
-            f'<form method="post" action="?{html.escape(request.query_string)}">{buttons}</form>',
+            f'<form method="post">{buttons}</form>',
         )
 
     async def on_post(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
@@ -96,14 +98,13 @@ class SimulatedCheckout:
 
     async def _order(self, request: falcon.asgi.Request) -> dict[str, str] | None:
         """Return the order in the query, None unless it is signed and still known."""
-        query, _, signature = request.query_string.rpartition("&signature=")
-        order = dict(parse_qsl(query))
+        order = dict(parse_qsl(query_text(request)))
+        signature = order.pop("signature", None)
         try:
             row = await store.CHECKOUT.first(self._services.pool, ids.parse_id(Kind.CHECKOUT, order.get("id", "")))
-            when = None if row is None else row.created_at
-            secrets = payprov_secrets(self._services.settings)
-            signatures.verify(secrets, dict(parse_qsl(f"s={signature}"))["s"], query.encode(), when or clock.now())
-        except (ids.WrongId, BadSignature, KeyError):
+            at = clock.now() if row is None else row.created_at
+            signatures.verify(payprov_secrets(self._services.settings), signature, signed_order(order), at)
+        except (ids.WrongId, BadSignature):
             return None
         return None if row is None else order
 

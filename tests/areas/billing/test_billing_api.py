@@ -9,7 +9,8 @@ import asyncpg
 import orjson
 import pytest
 
-from engine.areas.billing.configuration import Billing, configured
+from engine.areas.billing.configuration import Billing, configured, payprov_secrets
+from engine.areas.billing.providers import signatures
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.flows.accounts import billing_periods
@@ -129,6 +130,49 @@ async def test_a_plan_holds_from_its_payment_with_an_invoice(
         "SELECT kind FROM system_mail WHERE detail ->> 'account_name' IS NOT NULL AND address = $1", admin.email
     )
     assert sorted(row["kind"] for row in mails) == ["invoice_issued", "plan_changed"]
+
+
+@pytest.mark.parametrize(("choice", "plan"), [("pay", "starter"), ("decline", "free")])
+async def test_the_simulated_page_shows_the_order_and_reports_the_choice(
+    api: Api, admin: TestPerson, choice: str, plan: str
+) -> None:
+    path = (await checkout(api, admin)).json["url"].partition("/payprov")[2]
+
+    shown = await api.get(f"/payprov{path}")
+    forged = await api.get(f"/payprov{path.replace('amount=1900', 'amount=1')}")
+    chosen = await api.request("POST", f"/payprov{path}", body=f"choice={choice}".encode())
+
+    assert (shown.status, forged.status, chosen.status) == (200, 404, 200)
+    assert "EUR 19.00" in shown.body.decode()
+    assert (await state(api, admin))["plan"] == plan
+
+
+async def test_the_simulated_provider_pays_and_refuses_renewals(
+    api: Api,
+    pool: asyncpg.Pool,
+    account: TestAccount,
+    admin: TestPerson,
+    settings: Settings,
+    billing: Billing,
+) -> None:
+    opened = (await checkout(api, admin)).json
+    path = opened["url"].partition("/payprov")[2]
+    await api.request("POST", f"/payprov{path}", body=b"choice=pay-once")
+    await move_back(pool, account.id, timedelta(days=32))
+    await billing_periods.end_period(pool, account.id, clock.now(), billing)
+    charge = await pool.fetchrow("SELECT * FROM renewal_charges WHERE account_id = $1", account.id)
+    assert charge is not None
+
+    for reference, status in (("card-that-refuses-renewals", "past_due"), ("card", "active")):
+        order = {
+            "account": account.public_id, "periodStart": clock.iso(charge["period_start"]), "amount": 1_900,
+            "currency": "EUR", "reference": reference,
+        }  # fmt: skip
+        body = orjson.dumps(order)
+        header = {"Payprov-Signature": signatures.sign(payprov_secrets(settings)[0], body, clock.now())}
+        assert (await api.post("/payprov/charges", body=body, headers=header)).status == 202
+        assert (await state(api, admin))["status"] == status
+    assert (await api.post("/payprov/charges", body=b"{}")).status == 401
 
 
 async def test_the_same_checkout_twice_is_one_and_another_replaces_it(

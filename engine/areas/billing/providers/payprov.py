@@ -62,10 +62,9 @@ class Payprov:
 
     async def open_checkout(self, order: PaymentOrder) -> str:
         """Return the page's URL: the order in its query, signed, so that nobody can change the amount."""
-        query = urlencode({name: value for name, value in order_fields(order).items() if value is not None})
-        return (
-            f"{self._url}/checkout?{query}&signature={signatures.sign(self._secrets[0], query.encode(), clock.now())}"
-        )
+        fields = {name: str(value) for name, value in order_fields(order).items() if value is not None}
+        signature = signatures.sign(self._secrets[0], signed_order(fields), clock.now())
+        return f"{self._url}/checkout?{urlencode(fields | {'signature': signature})}"
 
     async def charge(self, order: PaymentOrder) -> None:
         """Post the order, signed like an event."""
@@ -87,6 +86,11 @@ class Payprov:
         """Verify the signature over the raw body, then parse it."""
         signatures.verify(self._secrets, headers.get(HEADER), body, at)
         return event_of(body)
+
+
+def signed_order(fields: Mapping[str, str]) -> bytes:
+    """Return what the signature of a checkout's URL covers: its parameters by name, a line each, without encoding."""
+    return "\n".join(f"{name}={fields[name]}" for name in sorted(fields)).encode()
 
 
 def order_fields(order: PaymentOrder) -> dict[str, str | int | None]:
