@@ -226,7 +226,8 @@ async def test_a_preview_shows_the_values_of_a_contact(api: Api, pool: asyncpg.P
     news = await listed(pool, account, {"ann@x.test": {"plan": "a&b", "seats": 5.5}})
     made = await draft(api, pool, account, list=news, subject="{{plan}}", html="<p>{{plan}} {{seats}}</p>", text=None)
     contact = ids.format_id(
-        ids.Kind.CONTACT, await pool.fetchval("SELECT id FROM contacts WHERE account_id = $1", account.id)
+        ids.Kind.CONTACT,
+        await pool.fetchval("SELECT id FROM contacts WHERE account_id = $1 AND address = 'ann@x.test'", account.id),
     )
     path = f"/v1/broadcasts/{made['id']}/preview"
     found = (await api.get(f"/v1/broadcasts/{made['id']}/preview", account.token, params={"contact": contact})).json
