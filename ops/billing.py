@@ -1,5 +1,6 @@
 """Implementation of `ops account plan|agreement|billing|invoice`, also for operators who bill elsewhere."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -61,10 +62,7 @@ async def shown(pool: asyncpg.Pool, *, account: str) -> dict[str, Any]:
     row = await store.READ.first(pool, account_id)
     verdict = await billing_history.verify(pool, account_id)
     found = await store.INVOICES.fetch(pool, account_id, None, 1_000)
-    events = await pool.fetch(
-        "SELECT provider, event_id, type, effect, received_at FROM provider_events WHERE account_id = $1 "
-        "ORDER BY received_at DESC LIMIT 20", account_id,
-    )  # fmt: skip
+    events = await store.EVENTS_OF.records(pool, account_id, 20)
     return {
         "accountId": account,
         "subscription": None if row is None else _subscription(row.subscription),
@@ -88,7 +86,7 @@ async def invoice(pool: asyncpg.Pool, *, name: str, out: Path | None) -> dict[st
     return _line(row) | {"accountId": ids.format_id(ids.Kind.ACCOUNT, row.account_id), "file": str(target)}
 
 
-def _agreement(plan: Plan, at: Any) -> PlanSubscription:
+def _agreement(plan: Plan, at: datetime) -> PlanSubscription:
     return PlanSubscription(
         plan=plan,
         status=SubscriptionStatus.AGREEMENT,

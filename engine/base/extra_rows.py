@@ -24,4 +24,4 @@ class ExtraRow(Struct, frozen=True):
         `connection` is the asyncpg connection of the transaction. Raise BadData, or a subclass, to store nothing of the
         batch: acceptance then tries its callers one by one, so that only the caller of the bad row fails.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # a subclass without `write` must fail: a message without its rows would be accepted

@@ -31,7 +31,7 @@ async def account(pool: asyncpg.Pool) -> TestAccount:
 
 
 async def one_click(api: Api, token: str) -> Answer:
-    """As mail providers post (RFC 8058 3.2)."""
+    """Post the form that mail providers send for one click (RFC 8058 3.2)."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     return await api.request("POST", f"/u/{token}", body=b"List-Unsubscribe=One-Click", headers=headers)
 

@@ -271,7 +271,7 @@ async def test_no_tail_replays_another_accounts_events(everybody: Cast) -> None:
 
 
 async def first_second(api: Api, path: str, token: str) -> str:
-    """What a stream brings in the second after its first event."""
+    """Return what a stream sends within a second of its first event."""
     octets = b""
     headers = {"Authorization": f"Bearer {token}"}
     async with api._session.get(api.base_url + path, headers=headers) as response:

@@ -89,7 +89,7 @@ async def resume(call: Call) -> BillingState:
 
 
 async def change_profile(call: Call) -> BillingProfile:
-    """Change who is named on invoices."""
+    """Change the name, address and tax id on invoices."""
     body: BillingProfileChange = call.body
     given = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     return records.profile_of(await checkout.change_profile(call.services.pool, call.account_id, given))
@@ -244,7 +244,7 @@ OPERATIONS = (
     _session(
         method="PATCH",
         path="/v1/billing/profile",
-        summary="Change who is named on invoices",
+        summary="Change the name, address and tax id on invoices",
         request=BillingProfileChange,
         reply=BillingProfile,
         handler=change_profile,

@@ -19,7 +19,7 @@ PaidPlan = Annotated[str, Meta(max_length=20, description="`starter`, `growth` o
 
 
 class BillingProfile(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """Who is named on the account's invoices."""
+    """Name, address and tax id of the buyer on the account's invoices."""
 
     legal_name: LegalName
     country: Country

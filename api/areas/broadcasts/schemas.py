@@ -88,7 +88,7 @@ class BroadcastSend(Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 class BroadcastTest(Struct, forbid_unknown_fields=True):
-    """Where to mail a test, for `POST /v1/broadcasts/{id}/test`."""
+    """Request to mail a test to these addresses, for `POST /v1/broadcasts/{id}/test`."""
 
     to: Annotated[
         list[AddressText],
@@ -177,7 +177,7 @@ class BroadcastProgress(Struct):
 
 
 class SkippedRecipients(Struct):
-    """How many recipients got no message, by reason: `unconfirmed` ones have not confirmed their address, and
+    """Count the recipients that got no message, by reason: `unconfirmed` ones have not confirmed their address, and
     `unsubscribed` ones have opted out of the list.
     """
 

@@ -62,7 +62,7 @@ class NewContactIn(Struct, forbid_unknown_fields=True, rename="camel", kw_only=T
 
 
 class ConfirmationIn(Struct, forbid_unknown_fields=True, kw_only=True):
-    """How to mail another confirmation link, for `POST /v1/contacts/{id}/confirmation`."""
+    """Request to mail another confirmation link, for `POST /v1/contacts/{id}/confirmation`."""
 
     from_: Annotated[AddressText, Meta(description="The From of the mail")] = field(name="from")
     stream: Annotated[Slug, Meta(description="Default: transactional")] | None = None

@@ -29,7 +29,7 @@ class CheckReason(StrEnum):
 
 
 class MailRoute(StrEnum):
-    """What DNS says about mail to a domain."""
+    """Hold the DNS findings about mail to a domain."""
 
     SERVER = "server"
     NULL_MX = "null_mx"

@@ -1,4 +1,4 @@
-"""Check the billing profile: who is named on invoices. Pure."""
+"""Check the billing profile: name, address and tax id of the buyer on invoices. Pure."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -125,6 +125,11 @@ SELECT effect FROM provider_events WHERE provider = $1 AND event_id = $2;
 INSERT INTO provider_events (provider, event_id, type, account_id, effect, created_at) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT DO NOTHING;
 
+-- name: provider_events_of
+-- Return the newest $2 events of payment providers about account $1.
+SELECT provider, event_id, type, effect, received_at FROM provider_events
+WHERE account_id = $1 ORDER BY received_at DESC LIMIT $2;
+
 -- name: set_effect
 -- Record the effect $3 of event $2 of provider $1.
 UPDATE provider_events SET effect = $3 WHERE provider = $1 AND event_id = $2;

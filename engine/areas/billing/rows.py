@@ -159,7 +159,7 @@ class RenewalChargeRow(Struct, frozen=True):
 
 
 class BillingProfileRow(Struct, frozen=True):
-    """Hold who is named on an account's invoices; also stored as JSON with checkouts and invoices."""
+    """Hold the buyer's name and address on invoices; also stored as JSON with checkouts and invoices."""
 
     legal_name: str
     country: str

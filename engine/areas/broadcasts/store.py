@@ -54,7 +54,7 @@ class ClaimedWork(Struct, frozen=True):
 
 
 class RecipientMark(Struct, frozen=True):
-    """What became of a recipient: accepted as a message, or skipped."""
+    """Hold the result for one recipient: accepted as a message, or skipped."""
 
     copy: BroadcastCopy
     state: RecipientState

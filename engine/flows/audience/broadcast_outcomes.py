@@ -28,7 +28,7 @@ _log = structlog.get_logger("broadcasts")
 
 
 class LogWatch(Struct, frozen=True):
-    """How far the log of an account is counted, and where it ends."""
+    """Hold the counted part of an account's log, and its end."""
 
     account_id: UUID
     after: int

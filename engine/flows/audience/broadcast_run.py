@@ -52,7 +52,7 @@ _log = structlog.get_logger("broadcasts")
 
 
 class TurnEnd(Struct, frozen=True):
-    """How long a broadcast waits for its next turn, and for what beside its turn."""
+    """Hold the wait of a broadcast for its next turn, and its reason if there is one."""
 
     wait: timedelta = timedelta(0)
     waits_for: WaitReason | None = None
