@@ -1,0 +1,63 @@
+"""Types of blocklist checks: lists, targets, answers and listings."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+from uuid import UUID
+
+from msgspec import Struct
+
+TargetKind = Literal["ip", "domain"]
+MeasuredState = Literal["measured", "unknown"]
+
+
+class ListFamily(StrEnum):
+    """What a list is asked about; each family has test points of its own."""
+
+    IPV4 = "ipv4"
+    IPV6 = "ipv6"
+    DOMAIN = "domain"
+
+    @property
+    def kind(self) -> TargetKind:
+        """Return the kind of targets of this family."""
+        return "domain" if self is ListFamily.DOMAIN else "ip"
+
+
+class ListAnswer(StrEnum):
+    """The meaning of one answer of a list."""
+
+    LISTED = "listed"
+    NOT_LISTED = "not_listed"
+    UNKNOWN = "unknown"  # no answer, or one that means something else than a listing
+
+
+class Listing(Struct, frozen=True):
+    """A target that a blocklist names now. `zone` is the name of the list."""
+
+    target: str
+    kind: TargetKind
+    zone: str
+    listed_since: datetime
+
+
+class AccountListings(Struct, frozen=True):
+    """The listings that concern an account, and whether recent checks support them."""
+
+    listings: tuple[Listing, ...]
+    measured_state: MeasuredState
+
+
+class DomainListing(Struct, frozen=True):
+    """A listing of a verified domain, with the account that holds the domain."""
+
+    account_id: UUID
+    target: str
+    kind: TargetKind
+    zone: str
+    listed_since: datetime
+
+    @property
+    def listing(self) -> Listing:
+        """Return the listing without the account."""
+        return Listing(self.target, self.kind, self.zone, self.listed_since)
