@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from engine.areas.address_checks import service as address_checks
 from engine.areas.analytics import delivery
 from engine.areas.billing.configuration import Billing, configured
+from engine.areas.blocklists import jobs as blocklist_jobs
 from engine.areas.contacts import jobs as contact_jobs
 from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
@@ -212,6 +213,10 @@ async def _domains(context: Context) -> None:
     await domain_jobs.check_due(context.pool, context.settings)
 
 
+async def _blocklists(context: Context) -> None:
+    await blocklist_jobs.check_due(context.pool, context.settings)
+
+
 async def _sts_policies(context: Context) -> None:
     await mta_sts.check_due(context.pool, context.settings)
 
@@ -315,6 +320,7 @@ JOBS = (
     Job("log ends", 60.0, _log_ends),
     Job("partitions", 3600.0, _partitions),
     Job("domains", 5.0, _domains),
+    Job("blocklists", 60.0, _blocklists),
     Job("contact searches", 2.0, _contact_searches),
     Job("contact confirmations", 3600.0, _confirmations),
     Job("mta-sts policies", 5.0, _sts_policies),

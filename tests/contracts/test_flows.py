@@ -17,6 +17,7 @@ OWNERS = {
     "analytics": {"dmarc_reports", "dmarc_rows", "received_tls_reports", "received_tls_rows", "delivery_groups"},
     "api_keys": {"api_keys"},
     "audit": {"events"},
+    "blocklists": {"blocklist_zones", "blocklist_addresses", "blocklist_listings"},
     "broadcasts": {
         "broadcasts",
         "broadcast_work",

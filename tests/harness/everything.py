@@ -267,6 +267,13 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
                 ),
                 (account, ids.uuid7()),
             ),
+            (
+                (
+                    "INSERT INTO blocklist_listings SELECT 'domain', name, 'a list', '127.0.0.2', now(), now()"
+                    " FROM domains WHERE account_id = $1 AND status = 'verified'"
+                ),
+                (account,),
+            ),
             ("INSERT INTO kept_retentions VALUES ($1, 90, now())", (account,)),
             ("INSERT INTO source_pools VALUES ('everything', '[]') ON CONFLICT DO NOTHING", ()),
             ("INSERT INTO source_assignments VALUES ('transactional', $1, 'everything')", (account,)),

@@ -61,3 +61,37 @@ class DomainListing(Struct, frozen=True):
     def listing(self) -> Listing:
         """Return the listing without the account."""
         return Listing(self.target, self.kind, self.zone, self.listed_since)
+
+
+class ListToAsk(Struct, frozen=True):
+    """A list of the settings, for one family of targets."""
+
+    name: str
+    zone: str
+    family: ListFamily
+
+
+class DueTarget(Struct, frozen=True):
+    """An address or domain whose check a worker has claimed; `domain_id` is None for an address."""
+
+    target: str
+    domain_id: UUID | None = None
+
+
+class ListVerdict(Struct, frozen=True):
+    """The answer of one list about one target; `addresses` are the A records, for the operator."""
+
+    kind: TargetKind
+    target: str
+    zone: str
+    answer: ListAnswer
+    addresses: str = ""
+
+
+class ListingChange(Struct, frozen=True):
+    """A listing that a check began or ended."""
+
+    kind: TargetKind
+    target: str
+    zone: str
+    change: Literal["listing began", "listing ended"]

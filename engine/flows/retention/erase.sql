@@ -191,6 +191,9 @@ WITH template AS (DELETE FROM templates WHERE account_id = $1),
      billing_profile AS (DELETE FROM billing_profiles WHERE account_id = $1),
      charge AS (DELETE FROM renewal_charges WHERE account_id = $1),
      kept_retention AS (DELETE FROM kept_retentions WHERE account_id = $1),
+     listing AS (
+         DELETE FROM blocklist_listings
+         WHERE kind = 'domain' AND target IN (SELECT name FROM domains WHERE account_id = $1 AND status = 'verified')),
      domain AS (DELETE FROM domains WHERE account_id = $1),
      token AS (DELETE FROM cloudflare_tokens WHERE account_id = $1),
      stream AS (DELETE FROM streams WHERE account_id = $1),
