@@ -16,8 +16,10 @@ import asyncpg
 from msgspec import Struct
 from prometheus_client import Counter, Gauge
 
+from engine.areas.alerts.types import AlertKind
 from engine.base import clock
 from engine.base.settings import Settings
+from engine.flows.alerts.measure import AlertRound
 from engine.store.queries import Queries
 from ops.release import version
 
@@ -48,6 +50,13 @@ BROADCAST_AGE = _gauge(
     "waybill_broadcast_overdue_seconds", "How long the longest due broadcast has waited for a worker"
 )
 IN_REVIEW = _gauge("waybill_broadcasts_in_review", "Broadcasts that wait for the operator's review")
+ALERT_RULES = _gauge("waybill_alert_rules", "Enabled alert rules of the accounts", "kind", "state")
+ALERT_AGE = _gauge(
+    "waybill_alert_rules_oldest_measurement_seconds", "How long ago the first of them was measured"
+)
+ALERTS_FIRED = Counter("waybill_alerts_fired", "Alerts of the accounts that fired", ["kind"])
+ALERTS_ENDED = Counter("waybill_alerts_ended", "Alerts of the accounts that ended", ["kind"])
+ALERT_NOTICES = Counter("waybill_alert_notices", "Notices of alerts that went out", ["kind"])
 HOLDS = _gauge("waybill_holds", "Holds of the operator in force")
 SITES = _gauge("waybill_sites", "Sites seen in the last ten minutes", "phase")
 MEMBERS = _gauge("waybill_deliverers", "Delivering processes with a lease")
@@ -94,6 +103,15 @@ class BroadcastLoad(Struct, frozen=True):
     overdue_s: float
 
 
+class AlertRuleCount(Struct, frozen=True):
+    """Enabled alert rules of one kind in one state, and the seconds since the oldest measurement among them."""
+
+    kind: str
+    state: str
+    rules: int
+    waited_s: float
+
+
 class PhaseCount(Struct, frozen=True):
     """Number of sites in one phase."""
 
@@ -135,6 +153,7 @@ class Schema(Struct, frozen=True):
 _QUEUE = _SQL.rows("queue_by_state", State)
 _BROADCASTS = _SQL.rows("broadcasts_by_status", BroadcastLoad)
 _IN_REVIEW = _SQL.command("broadcasts_in_review")
+_ALERT_RULES = _SQL.rows("alert_rules_by_state", AlertRuleCount)
 _BACKLOG = _SQL.rows("backlog", Backlog)
 _SITES = _SQL.rows("sites_by_phase", PhaseCount)
 _DELIVERERS = _SQL.rows("deliverers", Deliverers)
@@ -151,6 +170,7 @@ async def look(pool: asyncpg.Pool, settings: Settings) -> None:
     now = clock.now()
     await _queue(pool, now)
     await _others(pool, settings, now)
+    await _alert_rules(pool)
     await _sessions(pool)
     schema = await _SCHEMA.first(pool)
     made = "none" if schema is None else schema.name.removesuffix(".sql")
@@ -179,6 +199,19 @@ class Logs:
         else:
             self._after = found[-1].account_id
         return broken
+
+
+def count_alerts(kind: AlertKind, done: AlertRound) -> None:
+    """Count what a measurement of alert rules changed."""
+    ALERTS_FIRED.labels(kind.value).inc(done.fired)
+    ALERTS_ENDED.labels(kind.value).inc(done.ended)
+    ALERT_NOTICES.labels(kind.value).inc(done.noticed)
+
+
+async def _alert_rules(pool: asyncpg.Pool) -> None:
+    found = await _ALERT_RULES.fetch(pool)
+    _show(ALERT_RULES, {(one.kind, one.state): one.rules for one in found})
+    ALERT_AGE.set(max((one.waited_s for one in found), default=0.0))
 
 
 async def _queue(pool: asyncpg.Pool, now: datetime) -> None:

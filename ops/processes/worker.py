@@ -30,6 +30,7 @@ from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.flows.accounts import billing_periods, suspend, team
 from engine.flows.accounts.system_mail import Mailer
+from engine.flows.alerts import measure
 from engine.flows.audience import broadcast_outcomes, broadcast_reviews
 from engine.flows.audience.broadcast_run import BroadcastRunner
 from engine.flows.people import open_session
@@ -39,6 +40,7 @@ from engine.flows.retention import erase, purge
 from engine.flows.sending import queue_admin
 from engine.flows.sending.release import release_due
 from engine.store import metrics, partitions, socket_activation
+from engine.store.database_clock import DatabaseClock
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.http_client import HttpClient, resolver_for
 from engine.store.migrate import MigrationError, open_current
@@ -240,6 +242,13 @@ async def _standings(context: Context) -> None:
     await suspend.judge(context.pool, clock.now())
 
 
+async def _alerts(context: Context) -> None:
+    """Measure the alert rules that are due."""
+    at = (await DatabaseClock.read(context.pool)).now()
+    for kind, done in (await measure.measure_due(context.pool, context.settings, at)).items():
+        gauges.count_alerts(kind, done)
+
+
 async def _ended_holds(context: Context) -> None:
     """End expired holds and deliver their mail."""
     await queue_admin.finish(context.pool)
@@ -346,6 +355,7 @@ JOBS = (
     Job("address checks", 20.0, _address_checks),
     Job("ended sessions", 300.0, _ended),
     Job("standings", 60.0, _standings),
+    Job("alerts", 5.0, _alerts, share=0.2),  # each rule every minute
     Job("ended holds", 5.0, _ended_holds),
     Job("erasures", 60.0, _erasures),
 )

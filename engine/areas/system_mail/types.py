@@ -32,5 +32,6 @@ class SystemMailKind(StrEnum):
     INVOICE_ISSUED = "invoice_issued"  # to owners and admins [account_name, document, number, total, plan, invoice]
     PAYMENT_FAILED = "payment_failed"  # to owners and admins [account_name, plan, amount, ends_on]
     PLAN_CHANGED = "plan_changed"  # to owners and admins [account_name, before, after]
+    ALERT_FIRED = "alert_fired"  # to owners and admins, see engine/areas/alerts/mail.py
     BROADCAST_IN_REVIEW = "broadcast_in_review"  # to the operator [account_name, name, sender, recipients, id]
     LEAD = "lead"  # to the operator [name, email, company, message]
