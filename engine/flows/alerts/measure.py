@@ -121,7 +121,7 @@ async def _begin(
     events = {one.rule.id: event_of(one, next(made), details[one.rule.account_id], at) for one in begins}
     await store.insert_events(connection, list(events.values()))
     for event in events.values():
-        _log.info("alert fired", event=event.public_id, kind=event.kind, value=event.value)
+        _log.info("alert fired", alert=event.public_id, kind=event.kind, value=event.value)
     return events
 
 
