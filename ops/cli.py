@@ -11,6 +11,7 @@ import structlog
 
 from ops.commands import (
     accounts,
+    alerts,
     broadcasts,
     contacts,
     delivery,
@@ -106,6 +107,7 @@ for command in (
     contacts.contacts,
     contacts.suppressions,
     inbound_mail.inbound,
+    alerts.alerts,
     broadcasts.broadcasts,
     broadcasts.review,
     verifications.verifications,

@@ -51,9 +51,7 @@ BROADCAST_AGE = _gauge(
 )
 IN_REVIEW = _gauge("waybill_broadcasts_in_review", "Broadcasts that wait for the operator's review")
 ALERT_RULES = _gauge("waybill_alert_rules", "Enabled alert rules of the accounts", "kind", "state")
-ALERT_AGE = _gauge(
-    "waybill_alert_rules_oldest_measurement_seconds", "How long ago the first of them was measured"
-)
+ALERT_AGE = _gauge("waybill_alert_rules_oldest_measurement_seconds", "How long ago the first of them was measured")
 ALERTS_FIRED = Counter("waybill_alerts_fired", "Alerts of the accounts that fired", ["kind"])
 ALERTS_ENDED = Counter("waybill_alerts_ended", "Alerts of the accounts that ended", ["kind"])
 ALERT_NOTICES = Counter("waybill_alert_notices", "Notices of alerts that went out", ["kind"])

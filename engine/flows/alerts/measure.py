@@ -120,8 +120,7 @@ async def _begin(
     made = ids.uuid7s(len(begins), await _list_time(connection))
     events = {one.rule.id: event_of(one, next(made), details[one.rule.account_id], at) for one in begins}
     await store.insert_events(connection, list(events.values()))
-    for event in events.values():
-        _log.info("alert fired", alert=event.public_id, kind=event.kind, value=event.value)
+    _log.info("alerts fired", kind=begins[0].rule.kind, alerts=len(events))
     return events
 
 
