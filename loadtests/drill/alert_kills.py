@@ -104,7 +104,7 @@ async def _change(
 async def _until_mailed(service: Service, accounts: list[UUID], each: int) -> None:
     """Wait until the sink has as many mails as wanted, and some time longer for those too many."""
     ends = time.monotonic() + MAILED_S
-    while time.monotonic() < ends and sum(_mails(service, accounts).values()) < each * len(accounts):
+    while time.monotonic() < ends and sum(_mails(service, accounts).values()) < each * len(accounts):  # noqa: ASYNC110
         await asyncio.sleep(1.0)
     await asyncio.sleep(3.0)
 

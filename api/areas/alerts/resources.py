@@ -32,18 +32,18 @@ READ, WRITE = ("alerts:read",), ("alerts:write",)
 _DIGITS: Final = 6  # of values
 
 
-async def create(call: Call) -> AlertRuleRecord | AlertRulesMade:
+async def create(call: Call) -> AlertRulesMade:
     """Create a rule; without a body, the default rules of the kinds that have none."""
     body: NewAlertRule = call.body
     if call.body_bytes == 0:
         made = await service.create_missing(call.services.pool, call.account_id, actor=call.actor)
-        return AlertRulesMade([record(row) for row in made])
+        return AlertRulesMade(data=[record(row) for row in made])
     if body.kind is UNSET:
         raise invalid("kind", f"`kind` is missing. Use one of {', '.join(AlertKind)}.")
     if body.threshold is UNSET:
         raise invalid("threshold", f"`threshold` is missing. The default of {body.kind} is {_default(body.kind):g}.")
     row = await service.create(call.services.pool, call.account_id, body.kind, _fields(body), actor=call.actor)
-    return record(row)
+    return AlertRulesMade(**structs.asdict(record(row)))
 
 
 async def list_rules(call: Call) -> AlertRulePage:
@@ -202,7 +202,7 @@ OPERATIONS = (
         success=201,
         request=NewAlertRule,
         no_body_is_empty=True,
-        reply=AlertRuleRecord | AlertRulesMade,
+        reply=AlertRulesMade,
         refusals=(ErrorType.CONFLICT, ErrorType.NOT_FOUND, ErrorType.THRESHOLD_REFUSED),
         handler=create,
     ),

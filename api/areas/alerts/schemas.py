@@ -95,10 +95,24 @@ class AlertRuleRecord(Struct, rename="camel", kw_only=True):
     updated_at: str
 
 
-class AlertRulesMade(Struct):
-    """The default rules that were created."""
+class AlertRulesMade(Struct, rename="camel", kw_only=True):
+    """The rule that was created; without a body in the request, `data` alone: the default rules that were created."""
 
-    data: list[AlertRuleRecord]
+    data: list[AlertRuleRecord] | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    threshold: float | UnsetType = UNSET
+    window_days: int | UnsetType = UNSET
+    cooldown_minutes: int | UnsetType = UNSET
+    notify_email: bool | UnsetType = UNSET
+    notify_webhook: bool | UnsetType = UNSET
+    enabled: bool | UnsetType = UNSET
+    state: Literal["ok", "firing", "unknown"] | UnsetType = UNSET
+    firing_since: str | UnsetType | None = UNSET
+    last_value: float | UnsetType | None = UNSET
+    last_measured_at: str | UnsetType | None = UNSET
+    created_at: str | UnsetType = UNSET
+    updated_at: str | UnsetType = UNSET
 
 
 class AlertRuleDefaults(Struct, rename="camel", kw_only=True):
