@@ -11,6 +11,7 @@ import structlog
 
 from ops.commands import (
     accounts,
+    blocklists,
     broadcasts,
     contacts,
     delivery,
@@ -101,6 +102,7 @@ for command in (
     delivery.queue,
     delivery.site,
     delivery.source,
+    blocklists.blocklists,
     shards.shards,
     shards.nodes,
     contacts.contacts,

@@ -16,6 +16,7 @@ import asyncpg
 from msgspec import Struct
 from prometheus_client import Counter, Gauge
 
+from engine.areas.blocklists import store as blocklists
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.store.queries import Queries
@@ -48,6 +49,10 @@ BROADCAST_AGE = _gauge(
     "waybill_broadcast_overdue_seconds", "How long the longest due broadcast has waited for a worker"
 )
 IN_REVIEW = _gauge("waybill_broadcasts_in_review", "Broadcasts that wait for the operator's review")
+LISTED = _gauge("waybill_blocklist_listed", "Source addresses (ip) and customers' domains on a blocklist now", "kind")
+UNTRUSTED = _gauge(
+    "waybill_blocklist_untrusted", "1 for a blocklist whose test points gave wrong answers", "list", "family"
+)
 HOLDS = _gauge("waybill_holds", "Holds of the operator in force")
 SITES = _gauge("waybill_sites", "Sites seen in the last ten minutes", "phase")
 MEMBERS = _gauge("waybill_deliverers", "Delivering processes with a lease")
@@ -144,13 +149,14 @@ _SCHEMA = _SQL.rows("schema", Schema)
 
 
 async def look(pool: asyncpg.Pool, settings: Settings) -> None:
-    """Update the gauges of the backlog, delivering processes, database connections and free disk space.
+    """Update the gauges of backlog, delivering processes, blocklists, database connections and free disk space.
 
     Raises DatabaseUnavailable.
     """
     now = clock.now()
     await _queue(pool, now)
     await _others(pool, settings, now)
+    await _blocklists(pool)
     await _sessions(pool)
     schema = await _SCHEMA.first(pool)
     made = "none" if schema is None else schema.name.removesuffix(".sql")
@@ -209,6 +215,12 @@ async def _others(pool: asyncpg.Pool, settings: Settings, now: datetime) -> None
     assert deliverers is not None
     MEMBERS.set(deliverers.members)
     FREE_SHARDS.set(deliverers.free)
+
+
+async def _blocklists(pool: asyncpg.Pool) -> None:
+    listed = await blocklists.count_listed(pool)
+    _show(LISTED, {("ip",): listed.addresses, ("domain",): listed.domains})
+    _show(UNTRUSTED, {(one.name, one.family): not one.trusted for one in await blocklists.LISTS.fetch(pool)})
 
 
 async def _sessions(pool: asyncpg.Pool) -> None:
