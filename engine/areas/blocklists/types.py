@@ -36,7 +36,7 @@ class Listing(Struct, frozen=True):
     """A target that a blocklist names now. `zone` is the name of the list."""
 
     target: str
-    kind: TargetKind
+    kind: str  # a TargetKind
     zone: str
     listed_since: datetime
 
@@ -53,7 +53,7 @@ class DomainListing(Struct, frozen=True):
 
     account_id: UUID
     target: str
-    kind: TargetKind
+    kind: str  # a TargetKind
     zone: str
     listed_since: datetime
 
@@ -91,10 +91,10 @@ class ListVerdict(Struct, frozen=True):
 class ListingChange(Struct, frozen=True):
     """A listing that a check began or ended."""
 
-    kind: TargetKind
+    kind: str  # a TargetKind
     target: str
     zone: str
-    change: Literal["listing began", "listing ended"]
+    change: str  # `listing began` or `listing ended`
 
 
 class TestedList(Struct, frozen=True):
@@ -119,7 +119,7 @@ class CheckedAddress(Struct, frozen=True):
 class OpenListing(Struct, frozen=True):
     """A present listing for the operator; `account_id` holds the domain and is None for an address."""
 
-    kind: TargetKind
+    kind: str  # a TargetKind
     target: str
     zone: str
     answer: str
