@@ -7,6 +7,7 @@ these queries.
 import json
 import platform
 import shutil
+from collections import Counter as Counted
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,6 +18,7 @@ from msgspec import Struct
 from prometheus_client import Counter, Gauge
 
 from engine.areas.blocklists import store as blocklists
+from engine.areas.blocklists.types import ListFamily
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.store.queries import Queries
@@ -50,9 +52,7 @@ BROADCAST_AGE = _gauge(
 )
 IN_REVIEW = _gauge("waybill_broadcasts_in_review", "Broadcasts that wait for the operator's review")
 LISTED = _gauge("waybill_blocklist_listed", "Source addresses (ip) and customers' domains on a blocklist now", "kind")
-UNTRUSTED = _gauge(
-    "waybill_blocklist_untrusted", "1 for a blocklist whose test points gave wrong answers", "list", "family"
-)
+UNTRUSTED = _gauge("waybill_blocklist_untrusted", "Blocklists whose test points gave wrong answers", "family")
 HOLDS = _gauge("waybill_holds", "Holds of the operator in force")
 SITES = _gauge("waybill_sites", "Sites seen in the last ten minutes", "phase")
 MEMBERS = _gauge("waybill_deliverers", "Delivering processes with a lease")
@@ -220,7 +220,8 @@ async def _others(pool: asyncpg.Pool, settings: Settings, now: datetime) -> None
 async def _blocklists(pool: asyncpg.Pool) -> None:
     listed = await blocklists.count_listed(pool)
     _show(LISTED, {("ip",): listed.addresses, ("domain",): listed.domains})
-    _show(UNTRUSTED, {(one.name, one.family): not one.trusted for one in await blocklists.LISTS.fetch(pool)})
+    untrusted = Counted(one.family for one in await blocklists.LISTS.fetch(pool) if not one.trusted)
+    _show(UNTRUSTED, {(family.value,): untrusted[family] for family in ListFamily})
 
 
 async def _sessions(pool: asyncpg.Pool) -> None:

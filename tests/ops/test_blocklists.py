@@ -50,7 +50,7 @@ async def test_the_operator_sees_lists_addresses_and_listings(world: BlocklistWo
     assert (said.ok, said.found) == (False, f"{IP} is on {A_LIST}")
     await gauges.look(world.pool, world.settings)
     assert gauges.LISTED.labels("ip")._value.get() == 1
-    assert gauges.UNTRUSTED.labels(A_LIST, "ipv4")._value.get() == 0
+    assert gauges.UNTRUSTED.labels("ipv4")._value.get() == 0
 
 
 async def test_the_doctor_names_a_list_that_answers_wrongly(world: BlocklistWorld) -> None:
@@ -60,6 +60,8 @@ async def test_the_doctor_names_a_list_that_answers_wrongly(world: BlocklistWorl
 
     assert said.found == f"{A_LIST} can't be trusted: its test point 127.0.0.2 answers 127.255.255.254"
     assert "WAYBILL_DNS_SERVERS" in (said.mend or "")
+    await gauges.look(world.pool, world.settings)
+    assert gauges.UNTRUSTED.labels("ipv4")._value.get() == 1
     found = await blocklists.standing(world.pool, limit=10)
     assert found["addresses"][0]["state"] == "not listed"  # by the other list
 
