@@ -12,6 +12,7 @@ import structlog
 from ops.commands import (
     accounts,
     alerts,
+    blocklists,
     broadcasts,
     contacts,
     delivery,
@@ -102,6 +103,7 @@ for command in (
     delivery.queue,
     delivery.site,
     delivery.source,
+    blocklists.blocklists,
     shards.shards,
     shards.nodes,
     contacts.contacts,

@@ -7,6 +7,7 @@ these queries.
 import json
 import platform
 import shutil
+from collections import Counter as Counted
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,6 +18,8 @@ from msgspec import Struct
 from prometheus_client import Counter, Gauge
 
 from engine.areas.alerts.types import AlertKind
+from engine.areas.blocklists import store as blocklists
+from engine.areas.blocklists.types import ListFamily
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.flows.alerts.measure import AlertRound
@@ -55,6 +58,8 @@ ALERT_AGE = _gauge("waybill_alert_rules_oldest_measurement_seconds", "How long a
 ALERTS_FIRED = Counter("waybill_alerts_fired", "Alerts of the accounts that fired", ["kind"])
 ALERTS_ENDED = Counter("waybill_alerts_ended", "Alerts of the accounts that ended", ["kind"])
 ALERT_NOTICES = Counter("waybill_alert_notices", "Notices of alerts that went out", ["kind"])
+LISTED = _gauge("waybill_blocklist_listed", "Source addresses (ip) and customers' domains on a blocklist now", "kind")
+UNTRUSTED = _gauge("waybill_blocklist_untrusted", "Blocklists whose test points gave wrong answers", "family")
 HOLDS = _gauge("waybill_holds", "Holds of the operator in force")
 SITES = _gauge("waybill_sites", "Sites seen in the last ten minutes", "phase")
 MEMBERS = _gauge("waybill_deliverers", "Delivering processes with a lease")
@@ -161,7 +166,7 @@ _SCHEMA = _SQL.rows("schema", Schema)
 
 
 async def look(pool: asyncpg.Pool, settings: Settings) -> None:
-    """Update the gauges of the backlog, delivering processes, database connections and free disk space.
+    """Update the gauges of backlog, delivering processes, blocklists, database connections and free disk space.
 
     Raises DatabaseUnavailable.
     """
@@ -169,6 +174,7 @@ async def look(pool: asyncpg.Pool, settings: Settings) -> None:
     await _queue(pool, now)
     await _others(pool, settings, now)
     await _alert_rules(pool)
+    await _blocklists(pool)
     await _sessions(pool)
     schema = await _SCHEMA.first(pool)
     made = "none" if schema is None else schema.name.removesuffix(".sql")
@@ -240,6 +246,13 @@ async def _others(pool: asyncpg.Pool, settings: Settings, now: datetime) -> None
     assert deliverers is not None
     MEMBERS.set(deliverers.members)
     FREE_SHARDS.set(deliverers.free)
+
+
+async def _blocklists(pool: asyncpg.Pool) -> None:
+    listed = await blocklists.count_listed(pool)
+    _show(LISTED, {("ip",): listed.addresses, ("domain",): listed.domains})
+    untrusted = Counted(one.family for one in await blocklists.LISTS.fetch(pool) if not one.trusted)
+    _show(UNTRUSTED, {(family.value,): untrusted[family] for family in ListFamily})
 
 
 async def _sessions(pool: asyncpg.Pool) -> None:

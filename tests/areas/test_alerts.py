@@ -70,7 +70,7 @@ async def test_without_a_body_every_kind_that_lacks_a_rule_gets_the_default(api:
         assert words[kind]["maximum"] == terms.maximum
         assert words[kind]["defaults"]["threshold"] == terms.threshold
         assert words[kind]["defaults"]["windowDays"] == terms.window_days
-    pages = [(await api.get(f"/v1/alerts/rules?limit=3", account.token)).json]
+    pages = [(await api.get("/v1/alerts/rules?limit=3", account.token)).json]
     pages.append((await api.get(f"/v1/alerts/rules?limit=3&before={pages[0]['nextCursor']}", account.token)).json)
     assert [one for page in pages for one in page["data"]] == listed["data"]
     assert pages[1]["nextCursor"] is None

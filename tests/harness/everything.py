@@ -279,10 +279,10 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
             ),
             (
                 (
-                    "INSERT INTO blocklist_listings SELECT 'domain', name, 'a list', '127.0.0.2', now(), now()"
-                    " FROM domains WHERE account_id = $1 AND status = 'verified'"
+                    "INSERT INTO blocklist_listings SELECT 'domain', name, $2, '127.0.0.2', now(), now()"
+                    " FROM domains WHERE account_id = $1"
                 ),
-                (account,),
+                (account, estate.account.public_id),
             ),
             ("INSERT INTO kept_retentions VALUES ($1, 90, now())", (account,)),
             ("INSERT INTO source_pools VALUES ('everything', '[]') ON CONFLICT DO NOTHING", ()),

@@ -107,15 +107,51 @@ DELETE FROM blocklist_zones WHERE known_until < $1;
 DELETE FROM blocklist_addresses WHERE reported_until < $1;
 
 -- name: end_orphans
--- End at $1 the listings of lists and addresses that were deleted, and of domains that are not verified.
+-- End at $1 the listings of lists and addresses that were deleted.
 UPDATE blocklist_listings l SET ended_at = $1
 WHERE l.ended_at IS NULL AND (
     NOT EXISTS (SELECT FROM blocklist_zones z WHERE z.name = l.zone AND (z.family = 'domain') = (l.kind = 'domain'))
-    OR l.kind = 'ip' AND NOT EXISTS (SELECT FROM blocklist_addresses a WHERE a.ip = l.target)
-    OR l.kind = 'domain' AND NOT EXISTS (
-        SELECT FROM domains d WHERE d.name = l.target AND d.status = 'verified' AND d.deleted_at IS NULL));
+    OR l.kind = 'ip' AND NOT EXISTS (SELECT FROM blocklist_addresses a WHERE a.ip = l.target));
+
+-- name: forget_unverified
+-- Delete the listings of domains that are no longer verified; their names may not outlive the account.
+DELETE FROM blocklist_listings l WHERE l.kind = 'domain' AND NOT EXISTS (
+    SELECT FROM domains d WHERE d.name = l.target AND d.status = 'verified' AND d.deleted_at IS NULL);
 
 -- name: forget_ended
 -- Delete listings that ended before $1, at most $2.
 DELETE FROM blocklist_listings WHERE ctid IN (
     SELECT ctid FROM blocklist_listings WHERE ended_at < $1 ORDER BY ended_at LIMIT $2);
+
+-- name: list_zones
+-- Return all lists, as the workers' settings name them.
+SELECT name, family, trusted, detail, tested_at FROM blocklist_zones ORDER BY family = 'domain', name, family;
+
+-- name: list_addresses
+-- Return the source addresses, with the lists that name each.
+SELECT a.ip, a.checked_at, a.measured_until > $1 AS measured,
+       ARRAY(SELECT l.zone FROM blocklist_listings l
+             WHERE l.kind = 'ip' AND l.target = a.ip AND l.ended_at IS NULL ORDER BY l.zone) AS listed_on
+FROM blocklist_addresses a ORDER BY a.ip;
+
+-- name: list_listings
+-- Return the present listings, addresses first, then the latest, at most $1; with the account that holds the domain.
+SELECT l.kind, l.target, l.zone, l.answer, l.listed_since, l.last_seen, d.account_id
+FROM blocklist_listings l
+LEFT JOIN domains d ON l.kind = 'domain' AND d.name = l.target AND d.status = 'verified' AND d.deleted_at IS NULL
+WHERE l.ended_at IS NULL ORDER BY l.kind DESC, l.listed_since DESC, l.target, l.zone LIMIT $1;
+
+-- name: count_listed
+-- Count the addresses and domains that are on a list now.
+SELECT count(DISTINCT target) FILTER (WHERE kind = 'ip') AS addresses,
+       count(DISTINCT target) FILTER (WHERE kind = 'domain') AS domains
+FROM blocklist_listings WHERE ended_at IS NULL;
+
+-- name: make_addresses_due
+-- Make the check of every source address due.
+UPDATE blocklist_addresses SET check_at = '-infinity';
+
+-- name: make_domain_due
+-- Make the check of the verified domain $1 due; return its name.
+UPDATE domains SET blocklist_check_at = '-infinity' WHERE name = $1 AND status = 'verified' AND deleted_at IS NULL
+RETURNING name;

@@ -12,14 +12,14 @@ from engine.store.resolver import Records, Resolver, TemporaryFailure
 _KINDS: tuple[Literal["A", "AAAA"], ...] = ("A", "AAAA")
 
 
-class SourceAddresses(Struct, frozen=True):
+class PublicSources(Struct, frozen=True):
     """Public source addresses; `complete` is False if DNS did not answer for one of the names."""
 
     ips: tuple[str, ...]
     complete: bool
 
 
-async def public_sources(resolver: Resolver, settings: Settings, pooled: Iterable[str]) -> SourceAddresses:
+async def public_sources(resolver: Resolver, settings: Settings, pooled: Iterable[str]) -> PublicSources:
     """Return the source addresses of this host and `pooled`, those that pools and warm-ups name for other hosts.
 
     Where this host sends from private addresses, or the system chooses, receivers see the addresses that the EHLO
@@ -36,4 +36,4 @@ async def public_sources(resolver: Resolver, settings: Settings, pooled: Iterabl
             answer = await resolver.addresses(name, kind)
             complete = complete and not isinstance(answer, TemporaryFailure)
             found.update(ip for ip in (answer.values if isinstance(answer, Records) else ()) if is_public(ip))
-    return SourceAddresses(tuple(sorted(found)), complete)
+    return PublicSources(tuple(sorted(found)), complete)

@@ -12,15 +12,19 @@ from msgspec import Struct
 from engine.areas.blocklists.rules import ZoneJudgement
 from engine.areas.blocklists.types import (
     AccountListings,
+    CheckedAddress,
     DomainListing,
     DueTarget,
     ListAnswer,
+    ListedCounts,
     ListFamily,
     Listing,
     ListingChange,
     ListToAsk,
     ListVerdict,
     MeasuredState,
+    OpenListing,
+    TestedList,
 )
 from engine.store.queries import Queries, Source, columns
 
@@ -43,7 +47,14 @@ _FINISH_DOMAINS = _SQL.command("finish_domains")
 _FORGET_ZONES = _SQL.command("forget_zones")
 _FORGET_ADDRESSES = _SQL.command("forget_addresses")
 _END_ORPHANS = _SQL.command("end_orphans")
+_FORGET_UNVERIFIED = _SQL.command("forget_unverified")
 _FORGET_ENDED = _SQL.command("forget_ended")
+LISTS = _SQL.rows("list_zones", TestedList)
+ADDRESSES = _SQL.rows("list_addresses", CheckedAddress)
+LISTINGS = _SQL.rows("list_listings", OpenListing)
+_COUNT_LISTED = _SQL.rows("count_listed", ListedCounts)
+_MAKE_ADDRESSES_DUE = _SQL.command("make_addresses_due")
+_MAKE_DOMAIN_DUE = _SQL.command("make_domain_due")
 KEPT_ENDED: Final = timedelta(days=90)
 
 
@@ -150,12 +161,29 @@ async def save_checks(
 
 
 async def forget(db: Source, at: datetime, *, keep_addresses: bool) -> None:
-    """End the listings of dropped lists, addresses and domains, and delete those that ended long ago."""
+    """End the listings of dropped lists and addresses; delete those of unverified domains and old ended ones."""
     await _FORGET_ZONES.execute(db, at)
     if not keep_addresses:
         await _FORGET_ADDRESSES.execute(db, at)
     await _END_ORPHANS.execute(db, at)
+    await _FORGET_UNVERIFIED.execute(db)
     await _FORGET_ENDED.execute(db, at - KEPT_ENDED, MAX_FORGOTTEN)
+
+
+# -- for the operator --------------------------------------------------------------------------------
+
+
+async def count_listed(db: Source) -> ListedCounts:
+    """Return the numbers of addresses and domains that are on a list now."""
+    found = await _COUNT_LISTED.first(db)
+    assert found is not None
+    return found
+
+
+async def make_due(db: Source, domain: str | None) -> bool:
+    """Make the checks of all source addresses due, and that of a domain; return False if it is not verified."""
+    await _MAKE_ADDRESSES_DUE.execute(db)
+    return domain is None or bool(await _MAKE_DOMAIN_DUE.records(db, domain))
 
 
 def _of(verdicts: Sequence[ListVerdict], answer: ListAnswer) -> list[ListVerdict]:

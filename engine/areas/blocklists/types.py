@@ -36,7 +36,7 @@ class Listing(Struct, frozen=True):
     """A target that a blocklist names now. `zone` is the name of the list."""
 
     target: str
-    kind: TargetKind
+    kind: str  # a TargetKind
     zone: str
     listed_since: datetime
 
@@ -53,7 +53,7 @@ class DomainListing(Struct, frozen=True):
 
     account_id: UUID
     target: str
-    kind: TargetKind
+    kind: str  # a TargetKind
     zone: str
     listed_since: datetime
 
@@ -91,7 +91,45 @@ class ListVerdict(Struct, frozen=True):
 class ListingChange(Struct, frozen=True):
     """A listing that a check began or ended."""
 
-    kind: TargetKind
+    kind: str  # a TargetKind
     target: str
     zone: str
-    change: Literal["listing began", "listing ended"]
+    change: str  # `listing began` or `listing ended`
+
+
+class TestedList(Struct, frozen=True):
+    """A list as a worker last tested it."""
+
+    name: str
+    family: str
+    trusted: bool
+    detail: str
+    tested_at: datetime
+
+
+class CheckedAddress(Struct, frozen=True):
+    """A source address; `measured` is False if no recent check had an answer that can be trusted."""
+
+    ip: str
+    checked_at: datetime | None
+    measured: bool
+    listed_on: list[str]
+
+
+class OpenListing(Struct, frozen=True):
+    """A present listing for the operator; `account_id` holds the domain and is None for an address."""
+
+    kind: str  # a TargetKind
+    target: str
+    zone: str
+    answer: str
+    listed_since: datetime
+    last_seen: datetime
+    account_id: UUID | None
+
+
+class ListedCounts(Struct, frozen=True):
+    """The numbers of addresses and domains that are on a list now."""
+
+    addresses: int
+    domains: int

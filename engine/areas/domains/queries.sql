@@ -130,6 +130,16 @@ RETURNING id, account_id, name, status, created_at, verified_at, checked_at, vou
        return_path_label, return_path, return_path_misses,
        (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id;
 
+-- name: mail_failed
+-- Queue at $4 a mail that domain $2 of account $1 is no longer verified, for reason $3, with its public id $5, to the
+-- owners and admins of the account, or of its parent account.
+INSERT INTO system_mail (id, kind, address, detail, due_at, created_at)
+SELECT gen_random_uuid(), 'domain_failed', u.email,
+       jsonb_build_object('account_name', a.name, 'domain', $2::text, 'reason', $3::text, 'id', $5::text), $4, $4
+FROM accounts a
+JOIN members m ON m.account_id = coalesce(a.parent_id, a.id) AND m.role IN ('owner', 'admin')
+JOIN users u ON u.id = m.user_id WHERE a.id = $1;
+
 -- name: check_soon
 -- Schedule a check of domain $2 of account $1 at $3, unless one is due sooner.
 UPDATE domains SET check_at = least(coalesce(check_at, $3), $3) WHERE account_id = $1 AND id = $2;

@@ -16,12 +16,12 @@ import structlog
 from msgspec import Struct
 
 from engine.areas.statistics.rules import quarter_of
-from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.delivery import holds
+from engine.flows.accounts.change_plan import tell_managers
 from engine.flows.sending import queue_admin
 from engine.ledger import heads
 from engine.ledger.events import record_event
@@ -202,10 +202,7 @@ async def lay(connection: Conn, account: UUID, cause: Cause, reason: str, *, at:
             actor,
         )
         if one.id == account and cause is not Cause.PARENT:
-            for address in await owners(connection, account):
-                await enqueue(
-                    connection, SystemMailKind.ACCOUNT_SUSPENDED, address, at=at, account_name=one.name, reason=reason
-                )
+            await tell_managers(connection, account, SystemMailKind.ACCOUNT_SUSPENDED, at, reason=reason)
 
 
 async def lift(connection: Conn, account: UUID, lifted: Collection[Cause], *, at: datetime, actor: str) -> None:
@@ -227,8 +224,7 @@ async def lift(connection: Conn, account: UUID, lifted: Collection[Cause], *, at
         await _RELEASE_MAIL.execute(connection, one.id)
         await tell(connection, one, AccountEvent.ACCOUNT_RESUMED, {}, actor)
         if one.id == account and gone & {Cause.RATES, Cause.OPERATOR}:
-            for address in await owners(connection, account):
-                await enqueue(connection, SystemMailKind.ACCOUNT_RESUMED, address, at=at, account_name=one.name)
+            await tell_managers(connection, account, SystemMailKind.ACCOUNT_RESUMED, at)
 
 
 async def locked_family(connection: Conn, account: UUID) -> list[FamilyMember]:

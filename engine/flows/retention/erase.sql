@@ -192,8 +192,10 @@ WITH template AS (DELETE FROM templates WHERE account_id = $1),
      charge AS (DELETE FROM renewal_charges WHERE account_id = $1),
      kept_retention AS (DELETE FROM kept_retentions WHERE account_id = $1),
      listing AS (
-         DELETE FROM blocklist_listings
-         WHERE kind = 'domain' AND target IN (SELECT name FROM domains WHERE account_id = $1 AND status = 'verified')),
+         DELETE FROM blocklist_listings l
+         WHERE l.kind = 'domain' AND l.target IN (SELECT name FROM domains WHERE account_id = $1)
+           AND NOT EXISTS (
+               SELECT FROM domains d WHERE d.name = l.target AND d.account_id <> $1 AND d.status = 'verified')),
      alert_rule AS (DELETE FROM alert_rules WHERE account_id = $1),
      alert_event AS (DELETE FROM alert_events WHERE account_id = $1),
      domain AS (DELETE FROM domains WHERE account_id = $1),
