@@ -36,6 +36,9 @@ from ops.commands.base import as_json
     type=click.IntRange(1_000, 20_000_000),
     help="Measure pages and counts of a mailbox of this size instead.",
 )
+@click.option(
+    "--alerts", type=click.IntRange(5, 100_000), help="Measure the CPU of measuring this many alert rules instead."
+)
 @click.option("--codes", is_flag=True, help="Measure one-time codes and address checks instead.")
 @click.option(
     "--contacts",
@@ -84,6 +87,7 @@ def bench(  # noqa: C901 - one branch for each mode
     mailbox: int | None,
     contacts: int | None,
     broadcast: int | None,
+    alerts: int | None,
     codes: bool,
     reports: float | None,
     unsubscribe: float | None,
@@ -96,6 +100,7 @@ def bench(  # noqa: C901 - one branch for each mode
     """Start a separate service and measure message rate, CPU per message and latencies."""
     from loadtests.bench import (  # noqa: PLC0415
         run,
+        run_alerts,
         run_broadcast,
         run_codes,
         run_contacts,
@@ -110,6 +115,8 @@ def bench(  # noqa: C901 - one branch for each mode
         run_webhooks,
     )
 
+    if alerts is not None:
+        raise click.exceptions.Exit(run_alerts(rules=alerts, as_json=options["as_json"]))
     if tails is not None:
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
     if codes:

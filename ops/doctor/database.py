@@ -15,6 +15,7 @@ from engine.base.settings import Settings, variable
 from engine.flows.accounts import platform_account
 from engine.store import migrate, partitions, postgres
 from engine.store.queries import Queries
+from ops.doctor.blocklists import blocklists
 from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
 
 CONNECT_TIMEOUT_S = 5.0
@@ -65,7 +66,8 @@ _DOMAINS = _SQL.rows("verified_domains", _Domain)
 
 
 async def database(settings: Settings) -> list[DoctorFinding]:
-    """Check the server's settings and clock, migrations, partitions, queue, shards, signing keys and system mail."""
+    """Check the server's settings and clock, migrations, partitions, queue, shards, signing keys, system mail and
+    blocklists."""
     try:
         connection = await connect(settings)
     except Exception as error:  # noqa: BLE001 - any error of an operator's URL or server is the finding
@@ -79,7 +81,7 @@ async def database(settings: Settings) -> list[DoctorFinding]:
         found.append(await _run_check("migrations", lambda: _migrations(settings)))
         for check, check_one in (
             ("partitions", _partitions), ("queue", _queue), ("shards", _shards), ("signing keys", _signing),
-            ("system mail", _system_mail),
+            ("system mail", _system_mail), ("blocklists", blocklists),
         ) if found[-1].ok else ():  # fmt: skip
             found.append(await _run_check(check, lambda check_one=check_one: check_one(connection, settings)))  # type: ignore[misc]
         return found

@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from engine.areas.address_checks import service as address_checks
 from engine.areas.analytics import delivery
 from engine.areas.billing.configuration import Billing, configured
+from engine.areas.blocklists import jobs as blocklist_jobs
 from engine.areas.contacts import jobs as contact_jobs
 from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
@@ -29,6 +30,7 @@ from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.flows.accounts import billing_periods, suspend, team
 from engine.flows.accounts.system_mail import Mailer
+from engine.flows.alerts import measure
 from engine.flows.audience import broadcast_outcomes, broadcast_reviews
 from engine.flows.audience.broadcast_run import BroadcastRunner
 from engine.flows.people import open_session
@@ -38,6 +40,7 @@ from engine.flows.retention import erase, purge
 from engine.flows.sending import queue_admin
 from engine.flows.sending.release import release_due
 from engine.store import metrics, partitions, socket_activation
+from engine.store.database_clock import DatabaseClock
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.http_client import HttpClient, resolver_for
 from engine.store.migrate import MigrationError, open_current
@@ -212,6 +215,10 @@ async def _domains(context: Context) -> None:
     await domain_jobs.check_due(context.pool, context.settings)
 
 
+async def _blocklists(context: Context) -> None:
+    await blocklist_jobs.check_due(context.pool, context.settings)
+
+
 async def _sts_policies(context: Context) -> None:
     await mta_sts.check_due(context.pool, context.settings)
 
@@ -233,6 +240,13 @@ async def _ended(context: Context) -> None:
 async def _standings(context: Context) -> None:
     """Suspend accounts with too many bounces or complaints."""
     await suspend.judge(context.pool, clock.now())
+
+
+async def _alerts(context: Context) -> None:
+    """Measure the alert rules that are due."""
+    at = (await DatabaseClock.read(context.pool)).now()
+    for kind, done in (await measure.measure_due(context.pool, context.settings, at)).items():
+        gauges.count_alerts(kind, done)
 
 
 async def _ended_holds(context: Context) -> None:
@@ -315,6 +329,7 @@ JOBS = (
     Job("log ends", 60.0, _log_ends),
     Job("partitions", 3600.0, _partitions),
     Job("domains", 5.0, _domains),
+    Job("blocklists", 60.0, _blocklists),
     Job("contact searches", 2.0, _contact_searches),
     Job("contact confirmations", 3600.0, _confirmations),
     Job("mta-sts policies", 5.0, _sts_policies),
@@ -340,6 +355,7 @@ JOBS = (
     Job("address checks", 20.0, _address_checks),
     Job("ended sessions", 300.0, _ended),
     Job("standings", 60.0, _standings),
+    Job("alerts", 5.0, _alerts, share=0.2),  # each rule every minute
     Job("ended holds", 5.0, _ended_holds),
     Job("erasures", 60.0, _erasures),
 )

@@ -38,6 +38,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/v1/domains/{id}/cloudflare"): {"token": "x" * 40},
     ("PATCH", "/v1/domains/{id}"): {"returnPathLabel": "mine"},
     ("PUT", "/v1/inbound/mta-sts/{domain}"): {"mode": "testing"},
+    ("PATCH", "/v1/alerts/rules/{id}"): {"enabled": False},
     ("PATCH", "/v1/broadcasts/{id}"): {"name": "Mine now"},
     ("POST", "/v1/broadcasts/{id}/test"): {"to": ["ann@people.test"]},
     ("PATCH", "/v1/contacts/{id}"): {"name": "Mine now"},

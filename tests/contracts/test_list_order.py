@@ -22,7 +22,8 @@ CLIENTS = 8
 # Ordered by when a message was accepted or an event happened, which is before its commit: their descriptions say so,
 # and name the log, which has no gaps.
 BY_THEIR_OWN_TIME = {"/v1/messages", "/v1/webhooks/{id}/deliveries", "/v1/inbound/messages"}
-ONE_WRITER = {"/v1/billing/invoices"}  # issued under the lock of the account's head and of the numbers
+# Written under the lock of the account's head: invoices, alerts as they fire, and one alert rule of each kind.
+ONE_WRITER = {"/v1/billing/invoices", "/v1/alerts/events", "/v1/alerts/rules"}
 
 
 class Client(Struct):

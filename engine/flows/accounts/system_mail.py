@@ -52,6 +52,7 @@ PATHS: Final = {
     SystemMailKind.CONFIRM_EMAIL: "/confirm-email",
     SystemMailKind.INVITE: "/accept-invite",
 }
+PAGES: Final = {SystemMailKind.ALERT_FIRED: "/v1/alerts/events"}  # links without a token
 PURPOSES: Final = {
     SystemMailKind.VERIFY_EMAIL: Purpose.VERIFY_EMAIL,
     SystemMailKind.FORGOT_PASSWORD: Purpose.RESET_PASSWORD,
@@ -206,6 +207,8 @@ class Mailer:
         values |= {"service": platform_account.NAME, "url": url, "forgot_link": f"{url}{FORGOT_PATH}"}
         if kind in PATHS:
             values["link"] = f"{url}{PATHS[kind]}#token={token_of(self._pepper, mail.id)}"
+        if kind in PAGES:
+            values["link"] = f"{url}{PAGES[kind]}"
         words = rules.content_of(kind, values)
         reply_to = values.get("email") if kind is SystemMailKind.LEAD else None
         return SendRequest(

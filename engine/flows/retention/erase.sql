@@ -191,6 +191,13 @@ WITH template AS (DELETE FROM templates WHERE account_id = $1),
      billing_profile AS (DELETE FROM billing_profiles WHERE account_id = $1),
      charge AS (DELETE FROM renewal_charges WHERE account_id = $1),
      kept_retention AS (DELETE FROM kept_retentions WHERE account_id = $1),
+     listing AS (
+         DELETE FROM blocklist_listings l
+         WHERE l.kind = 'domain' AND l.target IN (SELECT name FROM domains WHERE account_id = $1)
+           AND NOT EXISTS (
+               SELECT FROM domains d WHERE d.name = l.target AND d.account_id <> $1 AND d.status = 'verified')),
+     alert_rule AS (DELETE FROM alert_rules WHERE account_id = $1),
+     alert_event AS (DELETE FROM alert_events WHERE account_id = $1),
      domain AS (DELETE FROM domains WHERE account_id = $1),
      token AS (DELETE FROM cloudflare_tokens WHERE account_id = $1),
      stream AS (DELETE FROM streams WHERE account_id = $1),
@@ -200,6 +207,7 @@ WITH template AS (DELETE FROM templates WHERE account_id = $1),
      accepted AS (DELETE FROM accepted_days WHERE account_id = $1),
      simulated AS (DELETE FROM simulated_days WHERE account_id = $1),
      judged AS (DELETE FROM outcome_quarters WHERE account_id = $1),
+     judged_days AS (DELETE FROM outcome_days WHERE account_id = $1),
      standing AS (DELETE FROM account_standings WHERE account_id = $1),
      suspension AS (DELETE FROM suspensions WHERE account_id = $1),
      tail AS (DELETE FROM tail_slots WHERE account_id = $1),
