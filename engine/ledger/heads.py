@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.store.queries import Conn, Queries
+from engine.store.queries import Conn, Queries, Source
 from engine.store.row_sets import Column, RowSet
 
 _SQL = Queries.beside(__file__, "heads.sql")
@@ -83,7 +83,7 @@ async def lock_counted(connection: Conn, accounts: Collection[UUID]) -> dict[UUI
     return locked
 
 
-async def read(connection: Conn, account: UUID) -> AccountHead | None:
+async def read(connection: Source, account: UUID) -> AccountHead | None:
     """Return the head as last committed, without a lock."""
     return await READ.first(connection, account)
 
