@@ -56,8 +56,9 @@ async def take_refund_notice(call: Call) -> EventTaken:
 
 async def _apply(call: Call, provider: PaymentProvider) -> EventTaken:
     headers = {name.lower(): value for name, value in call.request.headers.items()}
+    at = clock.now()
     try:
-        event = provider.read_event(headers, call.body, clock.now())
+        event = provider.read_event(headers, call.body, at)
     except BadSignature as error:
         raise Refusal(
             ErrorType.UNAUTHORIZED, f"{error} Sign the raw body with the secret of this installation."
@@ -65,7 +66,7 @@ async def _apply(call: Call, provider: PaymentProvider) -> EventTaken:
     except UnusableEvent as problem:
         await payment_events.record_unusable(call.services.pool, provider, problem)
         return EventTaken()
-    await payment_events.apply(call.services.pool, provider, event, call.services.billing)
+    await payment_events.apply(call.services.pool, provider, event, call.services.billing, at=at)
     return EventTaken()
 
 

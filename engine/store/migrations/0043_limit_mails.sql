@@ -1,4 +1,4 @@
--- Mails about used-up limits; payment events by account; the deletion of billing records after ten years.
+-- Mails about used-up limits; payment events by account, and such that wait; the deletion of old billing records.
 
 -- The newest mail about each limit of an account: one a period, and another one only if the limit was raised since.
 CREATE TABLE limit_mails (
@@ -9,6 +9,9 @@ CREATE TABLE limit_mails (
     PRIMARY KEY (account_id, kind)
 );
 
+-- The content of a refund that came before its payment; it is applied with that.
+ALTER TABLE provider_events ADD COLUMN waiting jsonb;
+CREATE INDEX provider_events_waiting ON provider_events (account_id) WHERE waiting IS NOT NULL;
 CREATE INDEX provider_events_by_account ON provider_events (account_id, received_at);
 
 -- What is older than ten years is found by these; invoices, checkouts and charges have ids that order by time.
