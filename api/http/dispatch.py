@@ -145,10 +145,9 @@ async def _admit(context: DispatchContext, operation: Operation, call: Call, res
     An Authorization header goes before the session's cookie. A failed authentication counts against the client's
     address. Signed bodies are not counted here: a payment provider may send any number of them from one address.
     """
-    if operation.raw_body:
-        return
     if operation.access is Access.NONE:
-        await _limit(context, _address(call), context.settings.unauthenticated_rate, response)
+        if not operation.raw_body:
+            await _limit(context, _address(call), context.settings.unauthenticated_rate, response)
         return
     header = call.request.get_header("Authorization")
     if header is None and operation.access is not Access.PLATFORM_KEY:

@@ -207,8 +207,8 @@ def _totals(page: _InvoicePage, row: InvoiceRow) -> None:
 
 def _runs(text: str, *, bold: bool) -> Iterator[tuple[str, str]]:
     """Yield pieces of text with the font that has their letters."""
-    if text.isascii():
-        yield from ((text, _BOLD if bold else _SANS) for _ in text[:1])
+    if text and text.isascii():
+        yield text, _BOLD if bold else _SANS
         return
     piece, font = "", ""
     for letter in unicodedata.normalize("NFC", text):
