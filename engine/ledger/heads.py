@@ -84,7 +84,7 @@ async def lock_counted(connection: Conn, accounts: Collection[UUID]) -> dict[UUI
     return locked
 
 
-async def read(connection: Conn, account: UUID) -> AccountHead | None:
+async def read(connection: Source, account: UUID) -> AccountHead | None:
     """Return the head as last committed, without a lock."""
     return await READ.first(connection, account)
 

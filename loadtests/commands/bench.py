@@ -41,6 +41,9 @@ from ops.commands.base import as_json
 )
 @click.option("--codes", is_flag=True, help="Measure one-time codes and address checks instead.")
 @click.option(
+    "--billing", is_flag=True, help="Measure payment events, in 200 orders too, invoices and billing histories instead."
+)
+@click.option(
     "--contacts",
     type=click.IntRange(10_000, 2_000_000),
     help="Measure imports, pages and searches with this many contacts, and with a tenth, instead.",
@@ -89,6 +92,7 @@ def bench(  # noqa: C901 - one branch for each mode
     broadcast: int | None,
     alerts: int | None,
     codes: bool,
+    billing: bool,
     reports: float | None,
     unsubscribe: float | None,
     idle: int,
@@ -101,6 +105,7 @@ def bench(  # noqa: C901 - one branch for each mode
     from loadtests.bench import (  # noqa: PLC0415
         run,
         run_alerts,
+        run_billing,
         run_broadcast,
         run_codes,
         run_contacts,
@@ -121,6 +126,8 @@ def bench(  # noqa: C901 - one branch for each mode
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
     if codes:
         raise click.exceptions.Exit(run_codes(starts=options["messages"] // 40, rounds=100, as_json=options["as_json"]))
+    if billing:
+        raise click.exceptions.Exit(run_billing(events=options["messages"] // 40, as_json=options["as_json"]))
     if mailbox is not None:
         raise click.exceptions.Exit(run_mailbox(messages=mailbox, as_json=options["as_json"]))
     if contacts is not None:

@@ -285,6 +285,7 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
                 (account, estate.account.public_id),
             ),
             ("INSERT INTO kept_retentions VALUES ($1, 90, now())", (account,)),
+            ("INSERT INTO limit_mails VALUES ($1, 'daily_limit_reached', '2026-01-01', 50)", (account,)),
             ("INSERT INTO source_pools VALUES ('everything', '[]') ON CONFLICT DO NOTHING", ()),
             ("INSERT INTO source_assignments VALUES ('transactional', $1, 'everything')", (account,)),
             (

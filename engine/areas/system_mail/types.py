@@ -37,5 +37,8 @@ class SystemMailKind(StrEnum):
     BROADCAST_STOPPED = (
         "broadcast_stopped"  # to owners and admins [account_name, name, why, settled, bounced, complained, id]
     )
+    DAILY_LIMIT_REACHED = "daily_limit_reached"  # to owners and admins [account_name, used, limit, period, next_period]
+    MONTHLY_LIMIT_NEAR = "monthly_limit_near"  # as the one above
+    MONTHLY_LIMIT_REACHED = "monthly_limit_reached"  # as the one above
     BROADCAST_IN_REVIEW = "broadcast_in_review"  # to the operator [account_name, name, sender, recipients, id]
     LEAD = "lead"  # to the operator [name, email, company, message]

@@ -169,7 +169,7 @@ class Mailer:
         """Attach the PDF of the invoice that the mail is about."""
         invoice = ids.parse_id(ids.Kind.INVOICE, orjson.loads(mail.detail)["invoice"])
         row = await billing.INVOICE_OF_ANY.first(self._pool, invoice, None)
-        assert row is not None  # invoices are never deleted
+        assert row is not None  # invoices are kept ten years, system mail a day
         content = base64.b64encode(await invoices.pdf(self._pool, row)).decode()
         attachment = AttachmentIn(filename=f"{row.number}.pdf", content_type="application/pdf", content=content)
         return structs.replace(request, attachments=[attachment])
