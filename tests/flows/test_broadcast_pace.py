@@ -26,7 +26,7 @@ def test_a_broadcast_pauses_in_proportion_to_how_much_slower_its_batches_got() -
     assert after(pace, 0.0005, times=20) == 0.0
     assert after(pace, 0.0006) == 0.0
 
-    slower, much_slower = after(pace, 0.001), after(pace, 0.0015)
+    slower, much_slower = after(pace, 0.00125), after(pace, 0.0017)
     assert 0.0 < slower < much_slower <= MAX_PAUSE_S
 
 
