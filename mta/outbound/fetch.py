@@ -31,6 +31,7 @@ from mta.outbound.intake import RowIntake
 from mta.outbound.requeue import Requeuer
 from mta.outbound.row_moves import RowMoves
 from mta.outbound.shares import MAX_UNPROVEN, UNPROVEN, unproven_room, within_shares
+from mta.outbound.sites.fair_queue import LOWEST_EVERY
 from mta.outbound.sites.proven_domains import ProvenDomains
 from shards.ownership import ShardOwnership
 
@@ -284,8 +285,9 @@ class FetchStage:
             keys = self._fresh(await self._look(owned, room, whole))
         if self._deep and len(keys) < room and (self._broadcasts.is_low or self._has_backlog or _others(keys)):
             keys |= self._fresh(await self._dig(owned, room - len(keys), whole))
-        others = _others(keys)
-        chosen, left = self._divided([*others, *_broadcasts(keys)], room)
+        others, bulk = _others(keys), _broadcasts(keys)
+        sure = room // LOWEST_EVERY  # as at a site: other mail goes first, but never all of the time
+        chosen, left = self._divided([*bulk[:sure], *others, *bulk[sure:]], room)
         taken = _others({key: keys[key] for key in chosen})
         self._broadcasts.offer(_broadcasts({key: keys[key] for key in chosen}), more=bool(self._deep))
         for start in range(0, len(taken), LOAD_ROWS):
