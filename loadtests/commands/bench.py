@@ -77,7 +77,7 @@ from ops.commands.base import as_json
 )
 @click.option("--no-paced", "paced", is_flag=True, default=True, flag_value=False, help="Skip the latency run.")
 @as_json
-def bench(  # noqa: C901 - one branch for each mode
+def bench(  # noqa: C901, PLR0912 - one branch for each mode
     *,
     webhooks: bool,
     hanging: int,
