@@ -33,6 +33,7 @@ CLOSE_S: Final = 5.0  # the connection of a client that does not read the last r
 # with its next command: the reply and our own close_notify are on the wire by then.
 DRAIN_CLOSE_S: Final = 0.5
 HANDSHAKE_S: Final = 30.0  # of TLS
+DRAIN_HANDSHAKE_S: Final = 2.0  # the same while the server drains
 SOFT_END: Final = 0.9  # of a session's time: from then on it ends between two messages
 
 # RFC 2920 3.1: a client must wait for the reply to these before it sends more.
@@ -56,7 +57,7 @@ class AiosmtpdSession(SMTP):
 
     # Attributes in slots: an instance dictionary of so many takes 1.5 KB.
     __slots__ = (
-        "_deadline", "_early", "_ends_at", "_idle_s", "_replies", "_soft_end_at", "_task", "_timer", "_timer_at",
+        "_deadline", "_early", "_ends_at", "_handshaking", "_idle_s", "_replies", "_soft_end_at", "_task", "_timer", "_timer_at",
         "_unpaused", "address", "closing", "draining", "errors", "hostname", "idle_commands", "loop", "reader",
         "secured", "session_s", "transport",
     )  # fmt: skip
@@ -78,6 +79,7 @@ class AiosmtpdSession(SMTP):
         self.reader = SmtpReader(self.flush)
         self.errors = self.idle_commands = 0
         self._idle_s = idle_s
+        self._handshaking = False  # with STARTTLS
         self._early = False  # the client sent something before the greeting
         self._replies: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
@@ -128,7 +130,9 @@ class AiosmtpdSession(SMTP):
     def drain(self) -> None:
         """End the session as soon as the message in progress has its answer: at once when there is none."""
         self.draining = True
-        if not self.in_transaction:
+        if self._handshaking:  # what is written now would reach the client in the middle of it
+            self.loop.call_later(DRAIN_HANDSHAKE_S, self._end_handshake)
+        elif not self.in_transaction:
             self._cut("421 4.3.2 The server is being restarted; connect again")
 
     def abort(self) -> None:
@@ -195,17 +199,23 @@ class AiosmtpdSession(SMTP):
         self.say("220 2.0.0 Go ahead")
         await self.flush()
         self.allow(HANDSHAKE_S)
+        secured, complete, self._handshaking = None, False, True
         try:
             secured = await self.loop.start_tls(
                 wire, self, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
             )
+            # Closing `wire` ends the wait without an error.
+            complete = secured is not None and secured.get_extra_info("cipher") is not None
         except OSError as error:  # ssl.SSLError is one
             _log.info("TLS handshake failed", peer=self.address, error=str(error)[:200])
             self.closing = True
             wire.abort()
-            self.session_ended()  # asyncio tells the handshake's own protocol of the end, and not this one
             return False
-        if secured is None:  # the client left in the middle of it
+        finally:
+            self._handshaking = False
+            if not complete:
+                self.session_ended()  # asyncio tells the handshake's own protocol of the end, and not this one
+        if not complete:
             raise ClientGone
         self.transport = secured
         self.secured = True
@@ -391,10 +401,18 @@ class AiosmtpdSession(SMTP):
         wire = self.wire
         if wire is None or wire.is_closing():
             return
+        if self._handshaking:
+            self._end_handshake()
+            return
         self.closing = True
         wire.write(b"".join(self._replies) + reply.encode() + b"\r\n")
         self._replies.clear()
         self._close()
+
+    def _end_handshake(self) -> None:
+        """Drop the connection if its handshake is not over."""
+        if self._handshaking:
+            self.abort()
 
     def _close(self) -> None:
         wire = self.wire
