@@ -84,6 +84,21 @@ async def test_each_contact_gets_one_message_with_its_own_values_and_link(
     assert kinds == ["created", "started", "finished"]
 
 
+async def test_a_link_in_a_section_that_is_left_out_is_replaced_by_a_footer(
+    here: BroadcastWorld, account: TestAccount
+) -> None:
+    people: dict[str, dict[str, object]] = {"ann@x.test": {"own": True}, "bob@x.test": {}}
+    body = "Hi{{#own}} <a href='{{unsubscribe_url}}'>Leave</a>{{/own}}"
+    await here.sent(account, await make_list(here.pool, account, people), html=f"<p>{body}</p>", text=body)
+    await here.runner.run_due()
+
+    for address in people:
+        mail = await mail_of(here, account, address)
+        link = mail["List-Unsubscribe"].partition("<")[2].partition(">")[0]
+        bodies = [mail.get_body((kind,)) for kind in ("html", "plain")]
+        assert [str(one.get_content()).count(link) for one in bodies if one is not None] == [1, 1], address
+
+
 async def test_parallel_workers_that_die_and_pauses_neither_repeat_nor_omit(
     settings: Settings, here: BroadcastWorld, account: TestAccount
 ) -> None:
