@@ -318,6 +318,20 @@ async def test_the_review_is_decided_again_at_the_start(here: BroadcastWorld, ac
     assert found == ["in_review", "sent"]
 
 
+async def test_broadcasts_that_were_paused_for_days_count_for_the_review(
+    here: BroadcastWorld, account: TestAccount
+) -> None:
+    first, second = [await make_list(here.pool, account, [f"p{place + n}@x.test" for n in range(600)])
+                     for place in (0, 600)]  # fmt: skip
+    paused = await here.sent(account, first, per_minute=1)
+    await here.runner.run_due()
+    await service.pause(here.pool, account.id, paused, actor=ACTOR)
+    await here.pool.execute("UPDATE broadcasts SET started_at = now() - interval '2 days' WHERE id = $1", paused)
+
+    other = await here.sent(account, second)
+    assert (await here.read(account, other)).status == "in_review"
+
+
 async def test_a_segment_is_the_audience(here: BroadcastWorld, account: TestAccount) -> None:
     await make_list(here.pool, account, {"ann@x.test": {"plan": "pro"}, "bob@x.test": {"plan": "free"}})
     segment = UUID(int=account.id.int ^ 1)

@@ -1,7 +1,7 @@
 """Count the outcomes of broadcasts from the account logs, also those that come days later, and stop bad broadcasts.
 
-The counts follow the log of each account with a broadcast that runs or ended within some weeks, so that delivery does no work for
-them. A message counts by its last outcome. Counts, the place in the log and a stop are one transaction.
+The counts follow the log of each account with a broadcast that runs or ended within some weeks, so that delivery does
+no work for them. A message counts by its last outcome. Counts, the place in the log and a stop are one transaction.
 """
 
 from collections import Counter
