@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from engine.areas.verifications import jobs, rules, service
+from engine.areas.verifications.logo import read_logo
 from engine.areas.verifications.rules import CodeKeys
 from engine.areas.verifications.types import VerificationStatus
 from engine.base import clock, ids
@@ -500,7 +501,7 @@ async def test_links_of_replaced_mails_and_forged_ones_are_unknown(
     without = CodeKeys(PEPPER).link(ids.parse_id(ids.Kind.VERIFICATION, plain["id"]), 1)
 
     forged = fresh[:-1] + ("0" if fresh[-1] != "0" else "1")
-    for link in (old, forged, fresh[:-1], "/v/x", f"/v/{without}"):
+    for link in (old, forged, fresh[:-1], fresh[:-1] + "%C3%A9", "/v/x", f"/v/{without}"):
         assert (await api.request("POST", link)).status == 404, link
     assert (await get(api, account, made["id"]))["status"] == "pending"
     await cancel(api, account, made["id"])
@@ -543,6 +544,16 @@ async def test_a_logo_is_encoded_anew_and_served_with_its_own_policy(
     assert html is not None
     assert f'src="{shown["url"]}"' in html
     assert (await brand(api, account, logo=None)).json["logo"] is None
+
+
+def test_a_logo_stands_upright_without_its_metadata() -> None:
+    turned = Image.Exif()
+    turned[0x0112] = 6  # orientation: show it turned by 90 degrees (EXIF 2.3, 4.6.4)
+    content = base64.b64encode(picture("JPEG", (40, 20), exif=turned)).decode()
+
+    made = read_logo(content)
+    assert (made.width, made.height) == (20, 40)
+    assert b"Exif" not in made.content
 
 
 def animated() -> bytes:
