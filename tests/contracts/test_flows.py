@@ -14,7 +14,14 @@ OWNERS = {
     "account": {"accounts", "account_records", "suspensions"},
     "account_deletion": {"deletions", "erased_accounts"},
     "address_checks": {"address_check_reservations"},
-    "analytics": {"dmarc_reports", "dmarc_rows", "received_tls_reports", "received_tls_rows", "delivery_groups"},
+    "analytics": {
+        "dmarc_reports",
+        "dmarc_rows",
+        "received_tls_reports",
+        "received_tls_rows",
+        "delivery_groups",
+        "delivery_weeks",
+    },
     "api_keys": {"api_keys"},
     "audit": {"events"},
     "broadcasts": {
