@@ -9,8 +9,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from engine.areas.analytics import delivery, delivery_page
+from engine.areas.analytics import delivery, delivery_page, rules
+from engine.areas.analytics.delivery_rules import GroupCounts
 from engine.areas.analytics.histogram import bucket_of, percentile, value_of
+from engine.areas.analytics.types import DeliveryWanted, GroupBy
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.flows.receiving import read_reports
@@ -159,12 +161,13 @@ async def test_a_key_limited_to_domains_sees_their_mail_only(api: Api, pool: asy
     await send(api, account, "ann@people.test")
     other = await make_account(pool)
     await pool.execute("UPDATE api_keys SET domains = '{elsewhere.test}' WHERE account_id = $1", other.id)
-    await pool.execute(
-        "INSERT INTO delivery_groups (account_id, tag, day, domain, stream, from_domain, deliveries, delivered,"
-        " bounced, failed, complained) SELECT $1, '', $2, 'people.test', 'transactional', name, 1, 0, 0, 0, 0"
-        " FROM unnest('{elsewhere.test,hidden.test}'::text[]) AS n (name)",
-        other.id, clock.now().date(),
-    )  # fmt: skip
+    today = clock.now().date()
+    groups = [
+        GroupCounts("", today, "people.test", "transactional", sender, deliveries=1)
+        for sender in ("elsewhere.test", "hidden.test")
+    ]
+    async with pool.acquire() as connection:
+        await delivery.add(connection, other.id, groups)
 
     assert [row["deliveries"] for row in (await read(api, other))["data"]] == [1]
 
@@ -179,6 +182,28 @@ async def test_mail_counts_on_the_day_of_its_acceptance(api: Api, pool: asyncpg.
     assert (await read(api, account, days="3"))["data"] == []
     (row,) = (await read(api, account, days="4"))["data"]
     assert (row["delivered"], row["p50Ms"]) == (1, pytest.approx(3 * 86_400_000, rel=0.01))
+
+
+async def test_a_long_period_counts_each_day_once_by_whole_weeks_and_single_days(pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    today = clock.now()
+    days = range(0, 40, 3)
+    groups = []
+    for n in days:
+        for tag, domain in (("", "people.test"), ("new", ""), ("new", "people.test")):
+            day = (today - timedelta(days=n)).date()
+            key = (tag, day, domain, "transactional", "shop.test")
+            groups.append(GroupCounts(*key, deliveries=2, delivered=1, samples={100 + n: 1}))
+    async with pool.acquire() as connection:
+        await delivery.add(connection, account.id, groups)
+
+    for length in range(1, 41):
+        period = rules.period(length, today)
+        expected = len([n for n in days if n < length])
+        for by, only in ((GroupBy.DOMAIN, None), (GroupBy.DOMAIN, "new"), (GroupBy.TAG, None)):
+            wanted = DeliveryWanted(by=by, period=period, tag=only)
+            [row], _ = await delivery.rows(pool, account.id, wanted, limit=9, offset=0)
+            assert (row.sums.deliveries, row.sums.delivered, row.samples) == (2 * expected, expected, expected)
 
 
 def test_percentiles_are_within_one_percent_of_the_nearest_rank() -> None:

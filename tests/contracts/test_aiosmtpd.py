@@ -61,9 +61,7 @@ def test_no_command_is_answered_by_aiosmtpd() -> None:
         assert (offered | events) - own <= INHERITED
 
 
-@pytest.mark.parametrize(
-    "arguments", [["PLAIN", "AGEAYg=="], ["PLAIN"], ["LOGIN", "YQ=="], ["LOGIN"]], ids="-".join
-)
+@pytest.mark.parametrize("arguments", [["PLAIN", "AGEAYg=="], ["PLAIN"], ["LOGIN", "YQ=="], ["LOGIN"]], ids="-".join)
 async def test_a_mechanism_needs_nothing_of_the_constructor(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

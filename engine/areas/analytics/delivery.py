@@ -13,13 +13,13 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.analytics import delivery_rules, histogram
+from engine.areas.analytics import delivery_rules, histogram, rules
 from engine.areas.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, GroupKey, RecordedMessages
 from engine.areas.analytics.rules import KEPT_DAYS
 from engine.areas.analytics.types import DeliveryFiguresRow, DeliverySums, DeliveryWanted, GroupBy
 from engine.base import clock, ids
 from engine.base.events import EventType
-from engine.store.queries import Conn, Queries, Source
+from engine.store.queries import Conn, Queries, Source, WideQuery
 from engine.store.row_sets import Column, RowSet
 
 # Counting 2,000 events takes about 30 ms: a reader does that itself. More wait for the worker.
@@ -75,8 +75,8 @@ _MESSAGES = _SQL.rows("messages_counted", CountedMessage)
 _ACCEPTED = _SQL.rows("accepted_at", _AcceptedAt)
 _RECIPIENTS = _SQL.rows("recipients_counted", _MessageAddresses)
 _HISTORY = _SQL.rows("history_of", CountedEvent)
-_TIMES_OF = _SQL.wide("times_of", WANTED)
-_ADD = _SQL.wide("add_groups", COUNTED)
+_DAYS = (_SQL.wide("times_of", WANTED), _SQL.wide("add_groups", COUNTED))
+_WEEKS = (_SQL.wide("week_times_of", WANTED), _SQL.wide("add_weeks", COUNTED))
 _ADVANCE = _SQL.command("advance")
 _GROUPS = {
     GroupBy.DOMAIN: _SQL.rows("groups_by_domain", DeliverySums),
@@ -86,7 +86,7 @@ _TIMES = {
     GroupBy.DOMAIN: _SQL.rows("times_by_domain", _NamedTimes),
     GroupBy.TAG: _SQL.rows("times_by_tag", _NamedTimes),
 }
-_FORGET = _SQL.command("forget_groups")
+_FORGET = (_SQL.command("forget_groups"), _SQL.command("forget_weeks"))
 
 
 async def count_ahead(pool: asyncpg.Pool, *, everything: bool = False, budget_s: float = BUDGET_S) -> bool:
@@ -131,7 +131,7 @@ async def _count(connection: Conn, due: UncountedLog, at: datetime) -> None:
             groups = await asyncio.to_thread(delivery_rules.counted, events, recorded, since)
         else:
             groups = delivery_rules.counted(events, recorded, since)
-        await _add(connection, due.account_id, groups)
+        await add(connection, due.account_id, groups)
     await _ADVANCE.execute(connection, due.account_id, upto, at if upto == due.tip else due.counted_at)
 
 
@@ -153,18 +153,27 @@ async def _recorded(connection: Conn, events: Sequence[CountedEvent]) -> Recorde
     return RecordedMessages(messages, accepted, recipients, history)
 
 
-async def _add(connection: Conn, account: UUID, groups: Sequence[GroupCounts]) -> None:
+async def add(connection: Conn, account: UUID, groups: Sequence[GroupCounts]) -> None:
+    """Add to the counts by day and by week of an account whose record is locked."""
+    await _add(connection, account, groups, _DAYS)
+    await _add(connection, account, delivery_rules.by_week(groups), _WEEKS)
+
+
+async def _add(
+    connection: Conn, account: UUID, groups: Sequence[GroupCounts], table: tuple[WideQuery, WideQuery]
+) -> None:
     """Add to the counts and histograms of an account whose record is locked."""
     if not groups:
         return
+    times_of, add = table
     timed = [one for one in groups if one.samples]
-    found = await _TIMES_OF.run(connection, WANTED.of(timed), account=account) if timed else []
+    found = await times_of.run(connection, WANTED.of(timed), account=account) if timed else []
     stored = {(tag, day, domain, stream, sender): times for tag, day, domain, stream, sender, times in found}
     if len(timed) > _IN_THREAD:
         await asyncio.to_thread(_merge_times, timed, stored)
     else:
         _merge_times(timed, stored)
-    await _ADD.run(connection, COUNTED.of(groups), account=account)
+    await add.run(connection, COUNTED.of(groups), account=account)
 
 
 def _merge_times(groups: Sequence[GroupCounts], stored: Mapping[GroupKey, bytes]) -> None:
@@ -176,8 +185,12 @@ async def rows(
     source: Source, account: UUID, wanted: DeliveryWanted, *, limit: int, offset: int
 ) -> tuple[list[DeliveryFiguresRow], bool]:
     """Return a page of rows, those with the most deliveries first, and whether more follow."""
+    period = wanted.period
+    # Pairs of a domain with a tag have no sums over weeks.
+    pairs = wanted.by is GroupBy.DOMAIN and wanted.tag is not None
+    weeks = (period.until + timedelta(days=1),) * 2 if pairs else rules.whole_weeks(period)
     conditions = (
-        account, wanted.period.since, wanted.period.until, wanted.tag or "", wanted.stream, wanted.from_domains,
+        account, period.since, *weeks, period.until, wanted.tag or "", wanted.stream, wanted.from_domains,
     )  # fmt: skip
     found = await _GROUPS[wanted.by].fetch(source, *conditions, limit + 1, offset)
     page = found[:limit]
@@ -215,10 +228,11 @@ def _row(sums: DeliverySums, samples: Mapping[int, int]) -> DeliveryFiguresRow:
 
 async def forget(source: Source, before: date) -> None:
     """Delete the counts of days before `before`."""
-    gone = MAX_FORGOTTEN
-    while gone == MAX_FORGOTTEN:
-        (row,) = await _FORGET.records(source, before, MAX_FORGOTTEN)
-        gone = row["groups"]
+    for forget_some in _FORGET:
+        gone = MAX_FORGOTTEN
+        while gone == MAX_FORGOTTEN:
+            (row,) = await forget_some.records(source, before, MAX_FORGOTTEN)
+            gone = row["groups"]
 
 
 def _first_id(messages: Sequence[UUID]) -> UUID:

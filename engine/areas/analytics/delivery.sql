@@ -76,49 +76,121 @@ SET deliveries = g.deliveries + excluded.deliveries, delivered = g.delivered + e
     complained = g.complained + excluded.complained,
     times = CASE WHEN excluded.times = '' THEN g.times ELSE excluded.times END;
 
+-- name: week_times_of
+-- Return the stored histograms of weeks, as `times_of` does those of days.
+SELECT g.tag, g.day, g.domain, g.stream, g.from_domain, g.times
+FROM :wanted JOIN delivery_weeks g ON g.account_id = :account::uuid AND g.tag = wanted.tag AND g.day = wanted.day
+    AND g.domain = wanted.domain AND g.stream = wanted.stream AND g.from_domain = wanted.from_domain
+WHERE g.times <> '';
+
+-- name: add_weeks
+-- Add to the counts of weeks, as `add_groups` does to those of days.
+INSERT INTO delivery_weeks AS g (account_id, :counted.names)
+SELECT :account::uuid, counted.* FROM :counted ORDER BY tag, day, domain, stream, from_domain
+ON CONFLICT (account_id, tag, day, domain, stream, from_domain) DO UPDATE
+SET deliveries = g.deliveries + excluded.deliveries, delivered = g.delivered + excluded.delivered,
+    bounced = g.bounced + excluded.bounced, failed = g.failed + excluded.failed,
+    complained = g.complained + excluded.complained,
+    times = CASE WHEN excluded.times = '' THEN g.times ELSE excluded.times END;
+
 -- name: advance
 -- Record that account $1 is counted up to seq $2, at $3.
 UPDATE delivery_counts SET counted_seq = $2, counted_at = $3 WHERE account_id = $1;
 
 -- name: groups_by_domain
--- Sum the deliveries of account $1 from day $2 to day $3 by recipients' domain, those with the most first: of tag $4
--- ('' for all), stream $5 and sending domains $6 (null: all); $7 rows after the first $8.
+-- Sum the deliveries of account $1 from day $2 to day $5 by recipients' domain, those with the most first. The days from
+-- $3 to the one before $4 are whole weeks, and are read as such. Of tag $6 ('' for all), stream $7 and sending domains
+-- $8 (null: all); $9 rows after the first $10.
 SELECT domain AS name, sum(deliveries)::bigint AS deliveries, sum(delivered)::bigint AS delivered,
        sum(bounced)::bigint AS bounced, sum(failed)::bigint AS failed, sum(complained)::bigint AS complained
-FROM delivery_groups
-WHERE account_id = $1 AND day BETWEEN $2 AND $3 AND tag = $4 AND domain <> ''
-  AND ($5::text IS NULL OR stream = $5) AND ($6::text[] IS NULL OR from_domain = ANY ($6))
-GROUP BY domain ORDER BY sum(deliveries) DESC, domain COLLATE "C" LIMIT $7 OFFSET $8;
+FROM (
+    SELECT domain, deliveries, delivered, bounced, failed, complained FROM delivery_groups
+    WHERE account_id = $1 AND day BETWEEN $2 AND $3::date - 1 AND tag = $6 AND domain <> ''
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+    UNION ALL
+    SELECT domain, deliveries, delivered, bounced, failed, complained FROM delivery_weeks
+    WHERE account_id = $1 AND day BETWEEN $3 AND $4::date - 1 AND tag = $6 AND domain <> ''
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+    UNION ALL
+    SELECT domain, deliveries, delivered, bounced, failed, complained FROM delivery_groups
+    WHERE account_id = $1 AND day BETWEEN $4 AND $5 AND tag = $6 AND domain <> ''
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+) AS part
+GROUP BY domain ORDER BY sum(deliveries) DESC, domain COLLATE "C" LIMIT $9 OFFSET $10;
 
 -- name: groups_by_tag
--- Sum the deliveries of account $1 from day $2 to day $3 by tag, those with the most first: of tag $4 ('' for all),
--- stream $5 and sending domains $6 (null: all); $7 rows after the first $8.
+-- Sum the deliveries by tag, with the arguments of `groups_by_domain`.
 SELECT tag AS name, sum(deliveries)::bigint AS deliveries, sum(delivered)::bigint AS delivered,
        sum(bounced)::bigint AS bounced, sum(failed)::bigint AS failed, sum(complained)::bigint AS complained
-FROM delivery_groups
-WHERE account_id = $1 AND day BETWEEN $2 AND $3 AND domain = '' AND ($4 = '' OR tag = $4)
-  AND ($5::text IS NULL OR stream = $5) AND ($6::text[] IS NULL OR from_domain = ANY ($6))
-GROUP BY tag ORDER BY sum(deliveries) DESC, tag COLLATE "C" LIMIT $7 OFFSET $8;
+FROM (
+    SELECT tag, deliveries, delivered, bounced, failed, complained FROM delivery_groups
+    WHERE account_id = $1 AND day BETWEEN $2 AND $3::date - 1 AND domain = '' AND ($6 = '' OR tag = $6)
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+    UNION ALL
+    SELECT tag, deliveries, delivered, bounced, failed, complained FROM delivery_weeks
+    WHERE account_id = $1 AND day BETWEEN $3 AND $4::date - 1 AND domain = '' AND ($6 = '' OR tag = $6)
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+    UNION ALL
+    SELECT tag, deliveries, delivered, bounced, failed, complained FROM delivery_groups
+    WHERE account_id = $1 AND day BETWEEN $4 AND $5 AND domain = '' AND ($6 = '' OR tag = $6)
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+) AS part
+GROUP BY tag ORDER BY sum(deliveries) DESC, tag COLLATE "C" LIMIT $9 OFFSET $10;
 
 -- name: times_by_domain
--- Return the histograms of the domains $7, with the conditions of `groups_by_domain`, one behind another.
-SELECT domain AS name, string_agg(times, '') AS times FROM delivery_groups
-WHERE account_id = $1 AND day BETWEEN $2 AND $3 AND tag = $4 AND domain = ANY ($7::text[]) AND times <> ''
-  AND ($5::text IS NULL OR stream = $5) AND ($6::text[] IS NULL OR from_domain = ANY ($6))
+-- Return the histograms of the domains $9, with the conditions of `groups_by_domain`, one behind another.
+SELECT domain AS name, string_agg(times, '') AS times
+FROM (
+    SELECT domain, times FROM delivery_groups
+    WHERE account_id = $1 AND day BETWEEN $2 AND $3::date - 1 AND tag = $6 AND domain = ANY ($9::text[])
+      AND times <> ''
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+    UNION ALL
+    SELECT domain, times FROM delivery_weeks
+    WHERE account_id = $1 AND day BETWEEN $3 AND $4::date - 1 AND tag = $6 AND domain = ANY ($9::text[])
+      AND times <> ''
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+    UNION ALL
+    SELECT domain, times FROM delivery_groups
+    WHERE account_id = $1 AND day BETWEEN $4 AND $5 AND tag = $6 AND domain = ANY ($9::text[])
+      AND times <> ''
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+) AS part
 GROUP BY domain;
 
 -- name: times_by_tag
--- Return the histograms of the tags $7, with the conditions of `groups_by_tag`, one behind another.
-SELECT tag AS name, string_agg(times, '') AS times FROM delivery_groups
-WHERE account_id = $1 AND day BETWEEN $2 AND $3 AND domain = '' AND ($4 = '' OR tag = $4)
-  AND tag = ANY ($7::text[]) AND times <> ''
-  AND ($5::text IS NULL OR stream = $5) AND ($6::text[] IS NULL OR from_domain = ANY ($6))
+-- Return the histograms of the tags $9, with the conditions of `groups_by_tag`, one behind another.
+SELECT tag AS name, string_agg(times, '') AS times
+FROM (
+    SELECT tag, times FROM delivery_groups
+    WHERE account_id = $1 AND day BETWEEN $2 AND $3::date - 1 AND domain = '' AND ($6 = '' OR tag = $6)
+      AND tag = ANY ($9::text[]) AND times <> ''
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+    UNION ALL
+    SELECT tag, times FROM delivery_weeks
+    WHERE account_id = $1 AND day BETWEEN $3 AND $4::date - 1 AND domain = '' AND ($6 = '' OR tag = $6)
+      AND tag = ANY ($9::text[]) AND times <> ''
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+    UNION ALL
+    SELECT tag, times FROM delivery_groups
+    WHERE account_id = $1 AND day BETWEEN $4 AND $5 AND domain = '' AND ($6 = '' OR tag = $6)
+      AND tag = ANY ($9::text[]) AND times <> ''
+      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+) AS part
 GROUP BY tag;
 
 -- name: forget_groups
 -- Delete at most $2 groups of days before $1; return how many there were.
 WITH gone AS (
     DELETE FROM delivery_groups WHERE ctid = ANY (ARRAY(SELECT ctid FROM delivery_groups WHERE day < $1 LIMIT $2))
+    RETURNING 1
+)
+SELECT count(*) AS groups FROM gone;
+
+-- name: forget_weeks
+-- Delete at most $2 sums of weeks that ended before $1; return how many there were.
+WITH gone AS (
+    DELETE FROM delivery_weeks WHERE ctid = ANY (ARRAY(SELECT ctid FROM delivery_weeks WHERE day < $1::date - 6 LIMIT $2))
     RETURNING 1
 )
 SELECT count(*) AS groups FROM gone;

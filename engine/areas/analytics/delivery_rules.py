@@ -8,6 +8,7 @@ from uuid import UUID
 import orjson
 from msgspec import Struct, field
 
+from engine.areas.analytics import rules
 from engine.areas.analytics.histogram import bucket_of
 from engine.base.events import EventType
 
@@ -100,6 +101,24 @@ def counted(events: Iterable[CountedEvent], recorded: RecordedMessages, since: d
             own = groups.of(message, accepted.date(), _domain(recipient))
             _settle(own, event, recipient, recorded)
     return [one for one in groups.by_key.values() if one.changed]
+
+
+def by_week(groups: Iterable[GroupCounts]) -> list[GroupCounts]:
+    """Return the additions by calendar week instead of day, without those of pairs of a tag and a domain."""
+    weeks: dict[GroupKey, GroupCounts] = {}
+    for one in groups:
+        if one.tag and one.domain:
+            continue
+        key = one.tag, rules.monday_of(one.day), one.domain, one.stream, one.from_domain
+        week = weeks.setdefault(key, GroupCounts(*key))
+        week.deliveries += one.deliveries
+        week.delivered += one.delivered
+        week.bounced += one.bounced
+        week.failed += one.failed
+        week.complained += one.complained
+        for bucket, count in one.samples.items():
+            week.samples[bucket] = week.samples.get(bucket, 0) + count
+    return list(weeks.values())
 
 
 def _settle(groups: Sequence[GroupCounts], event: CountedEvent, address: str, recorded: RecordedMessages) -> None:

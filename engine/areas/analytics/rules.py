@@ -32,3 +32,18 @@ def day_of(begin: datetime | None, received_at: datetime) -> date:
 def period(days: int, at: datetime) -> Period:
     """Return the last `days` UTC days, today included."""
     return Period(at.date() - timedelta(days=days - 1), at.date())
+
+
+def monday_of(day: date) -> date:
+    """Return the first day of the calendar week of `day`."""
+    return day - timedelta(days=day.weekday())
+
+
+def whole_weeks(period: Period) -> tuple[date, date]:
+    """Return the Monday of the first week that lies in `period` as a whole, and the Monday after the last one.
+
+    Both are the day after the period if no week does.
+    """
+    after = period.until + timedelta(days=1)
+    first, end = monday_of(period.since + timedelta(days=6)), monday_of(after)
+    return (first, end) if first < end else (after, after)

@@ -57,9 +57,9 @@ class AiosmtpdSession(SMTP):
 
     # Attributes in slots: an instance dictionary of so many takes 1.5 KB.
     __slots__ = (
-        "_deadline", "_early", "_ends_at", "_handshaking", "_idle_s", "_replies", "_soft_end_at", "_task", "_timer", "_timer_at",
-        "_unpaused", "address", "closing", "draining", "errors", "hostname", "idle_commands", "loop", "reader",
-        "secured", "session_s", "transport",
+        "_deadline", "_early", "_ends_at", "_handshaking", "_idle_s", "_replies", "_soft_end_at", "_task", "_timer",
+        "_timer_at", "_unpaused", "address", "closing", "draining", "errors", "hostname", "idle_commands", "loop",
+        "reader", "secured", "session_s", "transport",
     )  # fmt: skip
 
     _commands: ClassVar[frozenset[str]]  # the names of the methods that are commands
