@@ -82,7 +82,7 @@ async def test_it_says_why_each_waits(here: BroadcastWorld, account: TestAccount
     assert {row["status"]: row["why"] for row in found}["sending"].startswith("no worker has taken it")
 
 
-def test_a_terminal_obeys_nothing_in_what_is_reviewed() -> None:
+def test_control_characters_of_what_is_reviewed_are_printed_as_escapes() -> None:
     assert visible("a\r\n\tÄ\x1b[2J\u202eb") == "a\n\tÄ\\u001b[2J\\u202eb"
 
 
