@@ -11,6 +11,8 @@ import structlog
 
 from ops.commands import (
     accounts,
+    alerts,
+    blocklists,
     broadcasts,
     contacts,
     delivery,
@@ -101,11 +103,13 @@ for command in (
     delivery.queue,
     delivery.site,
     delivery.source,
+    blocklists.blocklists,
     shards.shards,
     shards.nodes,
     contacts.contacts,
     contacts.suppressions,
     inbound_mail.inbound,
+    alerts.alerts,
     broadcasts.broadcasts,
     broadcasts.review,
     verifications.verifications,

@@ -21,7 +21,7 @@ _UNITS: Final = {"_s": "seconds", "_bytes": "bytes", "_port": "TCP port", "_byte
 _TYPES: Final[dict[str, str]] = {
     "bool": "true or false", "int": "whole number", "float": "number", "str": "text", "Path": "path",
     "HostPort": "host:port", "SocketAddress": "host:port or unix:/path", "SourceIp": "address, or address=name",
-    "IPv4Network": "network", "IPv6Network": "network",
+    "BlocklistZone": "zone, or name=zone", "IPv4Network": "network", "IPv6Network": "network",
 }  # fmt: skip
 
 

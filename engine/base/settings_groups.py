@@ -34,7 +34,10 @@ FIELDS: Final = {
         "signup", "signup_challenge", "idp_issuer", "idp_client_id", "idp_client_secret", "idp_name", "idp_scopes",
         "idp_app_redirects", "allow_private_idp", "passkey_rp_id",
     ),
-    "DNS": ("dns_servers", "dnssec_trusted", "domain_check_s", "cloudflare_url"),
+    "DNS": (
+        "dns_servers", "dnssec_trusted", "domain_check_s", "cloudflare_url", "blocklist_ip_zones",
+        "blocklist_domain_zones", "blocklist_check_s",
+    ),
     "Delivery": (
         "smtp_port", "source_ips", "tls_authorities", "allow_private_mx", "connect_timeout_s", "reply_timeout_s",
         "final_dot_timeout_s", "site_connections", "messages_per_connection", "mta_active_limit", "mta_connections",

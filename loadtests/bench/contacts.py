@@ -22,7 +22,7 @@ from engine.areas.contacts import imports, lists
 from engine.areas.contacts.types import Consent
 from engine.base import ids, settings
 from engine.store.queries import Queries
-from loadtests.bench import figures, report
+from loadtests.bench import figures, report, timed_requests
 from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
 from loadtests.bench.service import BenchService, own_service
 
@@ -116,34 +116,14 @@ async def _requests(service: BenchService, stored: int, list_id: str) -> dict[st
         "search without a match": "/v1/contacts?limit=50&search=nothing-like-this",
     }
     async with aiohttp.ClientSession(base, headers=headers, trust_env=False) as client:
-        cursor = orjson.loads(await _get(client, paths["page of a list"]))["nextCursor"]
+        cursor = orjson.loads(await timed_requests.get(client, paths["page of a list"]))["nextCursor"]
         paths["second page"] = f"/v1/contacts?limit=50&before={cursor}"
-        found = {name: await _times(client, path) for name, path in paths.items()}
+        found = {name: await timed_requests.times(client, path, TIMES) for name, path in paths.items()}
         took = [await _import(client, stored + number * ROWS, list_id) for number in range(IMPORTS)]
         found["import of 1,000 new rows"] = figures.percentiles(took) or {}
         took = [await _import(client, stored + number * ROWS, list_id) for number in range(IMPORTS // 3)]
         found["import of 1,000 known rows"] = figures.percentiles(took) or {}
     return found
-
-
-async def _times(client: aiohttp.ClientSession, path: str) -> dict[str, float]:
-    """Return percentiles, in milliseconds, of `TIMES` requests after a few that fill caches."""
-    for _ in range(5):
-        await _get(client, path)
-    took = []
-    for _ in range(TIMES):
-        began = time.perf_counter()
-        await _get(client, path)
-        took.append(time.perf_counter() - began)
-    return figures.percentiles(took) or {}
-
-
-async def _get(client: aiohttp.ClientSession, path: str) -> bytes:
-    async with client.get(path) as answer:
-        body = await answer.read()
-        if answer.status != 200:
-            raise BenchFailed(f"{path} was answered by {answer.status}: {body[:300]!r}")
-        return body
 
 
 async def _import(client: aiohttp.ClientSession, start: int, list_id: str) -> float:

@@ -5,28 +5,25 @@ input and answers each order with a LoadResult on standard output. Messages are 
 an order starts.
 """
 
-import array
 import asyncio
-import math
 import ssl
-import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import uvloop
 from msgspec import Struct
 
 from engine.mail import dkim
 from engine.mail.address import Mailbox
 from engine.mail.compose import Draft, compose
+from loadtests.bench.carry_out import OrderHandler, carry_out, serve
 from loadtests.bench.load import LoadOrder, LoadResult
 from loadtests.bench.message import HTML, SUBJECT, TEXT
 
 SELECTOR: Final = "bench"
-_MAX_ORDER: Final = 64 * 1024
 _CONNECT_S: Final = 30.0
 
 
@@ -137,41 +134,9 @@ class InboundLoader:
     async def send(self, order: LoadOrder) -> LoadResult:
         """Send the messages of an order: as fast as replies come, or at its rate."""
         mails = [self._signed(order.first + place) for place in range(order.count)]
-        latencies = array.array("d", [math.nan]) * order.count
-        answers = array.array("d", [math.nan]) * order.count
-        refused: dict[str, int] = {}
-        example: str | None = None
-        places = iter(range(order.count))
-        wall = time.time() - time.monotonic()
-        began = time.monotonic()
-
-        async def work(client: BenchInboundSession) -> None:
-            nonlocal example
-            for place in places:
-                due = began if order.rate is None else began + place / order.rate
-                if (wait := due - time.monotonic()) > 0:
-                    await asyncio.sleep(wait)
-                started = time.monotonic()
-                reply = await client.send(mails[place])
-                ended = time.monotonic()
-                if reply.startswith(b"250 "):
-                    latencies[place] = ended - (started if order.rate is None else due)
-                    answers[place] = ended + wall
-                else:
-                    code = reply[:3].decode()
-                    refused[code] = refused.get(code, 0) + 1
-                    example = example or reply.decode()
-
-        async with asyncio.timeout(order.timeout_s), asyncio.TaskGroup() as tasks:
-            for client in self._clients:
-                tasks.create_task(work(client))
-        ended = time.monotonic()
+        clients = [_OrderedSession(client, mails, order.first) for client in self._clients]
         file = Path(self._target.folder) / f"inbound-times-{order.first}.f64"
-        file.write_bytes(latencies.tobytes() + answers.tobytes())
-        accepted = order.count - sum(refused.values())
-        return LoadResult(
-            began=began, ended=ended, accepted=accepted, refused=refused, example=example, times=str(file)
-        )
+        return await carry_out(order, clients, file, accepted=b"250 ")
 
     def _signed(self, number: int) -> SignedMail:
         key = self._keys[number % len(self._keys)]
@@ -189,16 +154,22 @@ class InboundLoader:
         return SignedMail(f"shop@{key.domain}", signed.replace(b"\r\n.", b"\r\n..") + b".\r\n")
 
 
-async def serve() -> None:
-    """Carry out orders until standard input ends."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=_MAX_ORDER)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    sender = InboundLoader(msgspec.json.decode(await reader.readline(), type=InboundTarget))
-    await sender.open()
-    _answer(b"{}")
-    while line := await reader.readline():
-        _answer(msgspec.json.encode(await sender.send(msgspec.json.decode(line, type=LoadOrder))))
+class _OrderedSession(Struct, frozen=True):
+    """A session that sends the mails of one order, which are numbered from `first`."""
+
+    session: BenchInboundSession
+    mails: Sequence[SignedMail]
+    first: int
+
+    async def send(self, number: int) -> bytes:
+        return await self.session.send(self.mails[number - self.first])
+
+
+async def prepare(target: InboundTarget) -> OrderHandler:
+    """Open all sessions; return the function that carries out an order."""
+    loader = InboundLoader(target)
+    await loader.open()
+    return loader.send
 
 
 def _context() -> ssl.SSLContext:
@@ -208,10 +179,5 @@ def _context() -> ssl.SSLContext:
     return context
 
 
-def _answer(line: bytes) -> None:
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
-
-
 if __name__ == "__main__":
-    uvloop.run(serve())
+    uvloop.run(serve(InboundTarget, prepare))

@@ -7,7 +7,6 @@ connection; other work on the machine adds to the times.
 import asyncio
 import json
 import os
-import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
@@ -22,8 +21,8 @@ from engine.areas.inbound_addresses import service as addresses
 from engine.base import clock, settings
 from engine.store import partitions
 from engine.store.queries import Queries
-from loadtests.bench import figures, report
-from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
+from loadtests.bench import report, timed_requests
+from loadtests.bench.run_control import FAILURES, machine_lock
 from loadtests.bench.service import DOMAIN, BenchService, own_service
 
 WEEKS: Final = 4
@@ -75,8 +74,8 @@ async def _measure(messages: int, progress: report.Progress) -> dict[str, Any]:
             half = f"{_LIST}?limit=50&until={middle}"
             newer = f"{_LIST}/count?read=false&from={middle}"
             wanted = REQUESTS | {_DEEP: half, _HALF: newer}
-            found = {name: await _times(client, path) for name, path in wanted.items()}
-            counted = orjson.loads(await _get(client, f"{_LIST}/count"))
+            found = {name: await timed_requests.times(client, path, TIMES) for name, path in wanted.items()}
+            counted = orjson.loads(await timed_requests.get(client, f"{_LIST}/count"))
     return {"mode": "mailbox", "messages": messages, "answer": counted, "ms": found}
 
 
@@ -104,26 +103,6 @@ async def _fill(service: BenchService, messages: int, progress: report.Progress)
         await connection.execute(_VACUUM.sql, timeout=_VACUUM_S)
         await connection.execute("RESET statement_timeout")
     return (at - timedelta(weeks=WEEKS) / 2).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-async def _times(client: aiohttp.ClientSession, path: str) -> dict[str, float]:
-    """Return percentiles, in milliseconds, of `TIMES` requests after a few that fill caches."""
-    for _ in range(5):
-        await _get(client, path)
-    took = []
-    for _ in range(TIMES):
-        began = time.perf_counter()
-        await _get(client, path)
-        took.append(time.perf_counter() - began)
-    return figures.percentiles(took) or {}
-
-
-async def _get(client: aiohttp.ClientSession, path: str) -> bytes:
-    async with client.get(path) as answer:
-        body = await answer.read()
-        if answer.status != 200:
-            raise BenchFailed(f"{path} was answered by {answer.status}: {body[:300]!r}")
-        return body
 
 
 def _show(result: Mapping[str, Any], *, as_json: bool) -> None:

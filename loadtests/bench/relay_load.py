@@ -1,28 +1,22 @@
 """The client process of the relay bench: SMTP over TLS on sessions that stay open.
 
 The bench runs `python -m loadtests.bench.relay_load`, which reads a RelayTarget and then LoadOrders from standard
-input
-and answers each order with a LoadResult on standard output.
+input and answers each order with a LoadResult on standard output.
 """
 
-import array
 import asyncio
-import math
 import ssl
-import sys
-import time
 from base64 import b64encode
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import uvloop
 from msgspec import Struct
 
+from loadtests.bench.carry_out import OrderHandler, carry_out, serve
 from loadtests.bench.load import LoadOrder, LoadResult
 from loadtests.bench.message import around_recipient
 
-_MAX_ORDER: Final = 64 * 1024
 _CONNECT_S: Final = 30.0
 
 
@@ -115,70 +109,19 @@ class BenchRelaySession:
                 return line
 
 
-class RelayLoader:
-    """Carries out orders over all sessions."""
+async def prepare(target: RelayTarget) -> OrderHandler:
+    """Open all sessions; return the function that carries out an order."""
+    parts = around_recipient(target.sender)
+    clients = [BenchRelaySession(target, parts) for _ in range(target.connections)]
+    for client in clients:
+        await client.open()
 
-    def __init__(self, target: RelayTarget) -> None:
-        self._target = target
-        parts = around_recipient(target.sender)
-        self._clients = [BenchRelaySession(target, parts) for _ in range(target.connections)]
+    async def handle(order: LoadOrder) -> LoadResult:
+        file = Path(target.folder) / f"relay-times-{order.first}.f64"
+        return await carry_out(order, clients, file, accepted=b"250 2.0.0 queued as ")
 
-    async def open(self) -> None:
-        """Open all sessions."""
-        for client in self._clients:
-            await client.open()
-
-    async def send(self, order: LoadOrder) -> LoadResult:
-        """Send the messages of an order as fast as replies come."""
-        latencies = array.array("d", [math.nan]) * order.count
-        answers = array.array("d", [math.nan]) * order.count
-        refused: dict[str, int] = {}
-        example: str | None = None
-        places = iter(range(order.count))
-        wall = time.time() - time.monotonic()
-
-        async def work(client: BenchRelaySession) -> None:
-            nonlocal example
-            for place in places:
-                began = time.monotonic()
-                reply = await client.send(order.first + place)
-                ended = time.monotonic()
-                if reply.startswith(b"250 2.0.0 queued as "):
-                    latencies[place] = ended - began
-                    answers[place] = ended + wall
-                else:
-                    code = reply[:3].decode()
-                    refused[code] = refused.get(code, 0) + 1
-                    example = example or reply.decode()
-
-        began = time.monotonic()
-        async with asyncio.timeout(order.timeout_s), asyncio.TaskGroup() as tasks:
-            for client in self._clients:
-                tasks.create_task(work(client))
-        file = Path(self._target.folder) / f"relay-times-{order.first}.f64"
-        file.write_bytes(latencies.tobytes() + answers.tobytes())
-        accepted = order.count - sum(refused.values())
-        return LoadResult(
-            began=began, ended=time.monotonic(), accepted=accepted, refused=refused, example=example, times=str(file)
-        )
-
-
-async def serve() -> None:
-    """Carry out orders until standard input ends."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=_MAX_ORDER)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    sender = RelayLoader(msgspec.json.decode(await reader.readline(), type=RelayTarget))
-    await sender.open()
-    _answer(b"{}")
-    while line := await reader.readline():
-        _answer(msgspec.json.encode(await sender.send(msgspec.json.decode(line, type=LoadOrder))))
-
-
-def _answer(line: bytes) -> None:
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
+    return handle
 
 
 if __name__ == "__main__":
-    uvloop.run(serve())
+    uvloop.run(serve(RelayTarget, prepare))

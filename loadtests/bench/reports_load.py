@@ -4,11 +4,8 @@ It reads a ReportsTarget and then LoadOrders from standard input, and answers ea
 output. The bounces have the form of RFC 3464 and go to the deliveries' own return paths.
 """
 
-import array
 import asyncio
-import math
-import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +13,9 @@ import msgspec
 import uvloop
 from msgspec import Struct
 
+from loadtests.bench.carry_out import OrderHandler, carry_out, serve
 from loadtests.bench.load import LoadOrder, LoadResult
 
-_MAX_ORDER: Final = 64 * 1024
 _CONNECT_S: Final = 30.0
 
 
@@ -42,8 +39,9 @@ class ReportsTarget(Struct, frozen=True, kw_only=True):
 class ReportSession:
     """An SMTP session, which sends the commands of a message in one write."""
 
-    def __init__(self, target: ReportsTarget) -> None:
+    def __init__(self, target: ReportsTarget, deliveries: Sequence[BouncedDelivery]) -> None:
         self._target = target
+        self._deliveries = deliveries
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
 
@@ -55,8 +53,9 @@ class ReportSession:
             self._writer.write(b"EHLO reporter.test\r\n")
             await self._reply()
 
-    async def send(self, delivery: BouncedDelivery) -> bytes:
-        """Send one bounce; return the last reply, or the first refusal."""
+    async def send(self, number: int) -> bytes:
+        """Send the bounce of the delivery of this number; return the last reply, or the first refusal."""
+        delivery = self._deliveries[number]
         self._writer.write(b"MAIL FROM:<>\r\nRCPT TO:<%b>\r\nDATA\r\n" % delivery.return_path.encode())
         for reply in [await self._reply() for _ in range(3)]:
             if reply[:1] not in b"23":
@@ -86,66 +85,23 @@ def bounce(delivery: BouncedDelivery) -> bytes:
     ).encode()  # fmt: skip
 
 
-async def carry_out(
-    order: LoadOrder, sessions: list[ReportSession], deliveries: list[BouncedDelivery], folder: Path
-) -> LoadResult:
-    """Send the bounces of an order at its rate."""
-    assert order.rate is not None
-    latencies = array.array("d", [math.nan]) * order.count
-    answers = array.array("d", [math.nan]) * order.count
-    refused: dict[str, int] = {}
-    examples: list[str] = []
-    places = iter(range(order.count))
-    wall = time.time() - time.monotonic()
-    began = time.monotonic()
-
-    async def work(session: ReportSession) -> None:
-        for place in places:
-            due = began + place / (order.rate or 1.0)
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            reply = await session.send(deliveries[order.first + place])
-            ended = time.monotonic()
-            if reply.startswith(b"250 "):
-                latencies[place], answers[place] = ended - due, ended + wall
-            else:
-                refused[reply[:3].decode()] = refused.get(reply[:3].decode(), 0) + 1
-                examples.append(reply.decode("utf-8", "replace"))
-
-    async with asyncio.timeout(order.timeout_s), asyncio.TaskGroup() as tasks:
-        for session in sessions:
-            tasks.create_task(work(session))
-    file = folder / f"report-times-{order.first}.f64"
-    file.write_bytes(latencies.tobytes() + answers.tobytes())
-    return LoadResult(
-        began=began, ended=time.monotonic(), accepted=order.count - sum(refused.values()), refused=refused,
-        example=next(iter(examples), None), times=str(file),
-    )  # fmt: skip
-
-
-async def serve() -> None:
-    """Carry out orders until standard input ends."""
-    loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader(limit=_MAX_ORDER)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    target = msgspec.json.decode(await lines.readline(), type=ReportsTarget)
+async def prepare(target: ReportsTarget) -> OrderHandler:
+    """Read the deliveries and open the sessions; return the function that carries out an order."""
     deliveries = _read(target.deliveries)
-    sessions = [ReportSession(target) for _ in range(target.connections)]
+    sessions = [ReportSession(target, deliveries) for _ in range(target.connections)]
     for session in sessions:
         await session.open()
-    _answer(b"{}")
-    while line := await lines.readline():
-        order = msgspec.json.decode(line, type=LoadOrder)
-        _answer(msgspec.json.encode(await carry_out(order, sessions, deliveries, Path(target.folder))))
+
+    async def handle(order: LoadOrder) -> LoadResult:
+        file = Path(target.folder) / f"report-times-{order.first}.f64"
+        return await carry_out(order, sessions, file, accepted=b"250 ")
+
+    return handle
 
 
 def _read(file: str) -> list[BouncedDelivery]:
     return msgspec.json.decode(Path(file).read_bytes(), type=list[BouncedDelivery])
 
 
-def _answer(line: bytes) -> None:
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
-
-
 if __name__ == "__main__":
-    uvloop.run(serve())
+    uvloop.run(serve(ReportsTarget, prepare))

@@ -1,25 +1,19 @@
 """The client process for other mail servers: SMTP in clear text on sessions that stay open.
 
 `python -m loadtests.peers.client` reads a LoadTarget and then LoadOrders from standard input, and answers each order
-with
-a LoadResult on standard output, as the bench's HTTP generator does.
+with a LoadResult on standard output, as the bench's HTTP generator does.
 """
 
-import array
 import asyncio
-import math
-import sys
-import time
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import uvloop
 
+from loadtests.bench.carry_out import OrderHandler, carry_out, serve
 from loadtests.bench.load import LoadOrder, LoadResult, LoadTarget
 from loadtests.bench.message import around_recipient
 
-_MAX_ORDER: Final = 64 * 1024
 _CONNECT_S: Final = 30.0
 _MAX_OPENING: Final = 4  # OpenSMTPD 6.8 listens with a backlog of 5; further connections get no greeting
 
@@ -88,58 +82,17 @@ class PeerSession:
         raise ConnectionResetError("the mail server closed the connection")
 
 
-async def carry_out(order: LoadOrder, sessions: list[PeerSession], folder: Path) -> LoadResult:
-    """Send the messages of an order as fast as replies come."""
-    latencies = array.array("d", [math.nan]) * order.count
-    answers = array.array("d", [math.nan]) * order.count
-    refused: dict[str, int] = {}
-    examples: list[str] = []
-    places = iter(range(order.count))
-    wall = time.time() - time.monotonic()
-
-    async def work(session: PeerSession) -> None:
-        for place in places:
-            began = time.monotonic()
-            reply = await session.send(order.first + place)
-            ended = time.monotonic()
-            if reply.startswith(b"250"):
-                latencies[place], answers[place] = ended - began, ended + wall
-            else:
-                code = reply[:3].decode("latin-1")
-                refused[code] = refused.get(code, 0) + 1
-                examples.append(reply.decode("utf-8", "replace"))
-
-    began = time.monotonic()
-    async with asyncio.timeout(order.timeout_s), asyncio.TaskGroup() as tasks:
-        for session in sessions:
-            tasks.create_task(work(session))
-    file = folder / f"peer-times-{order.first}.f64"
-    file.write_bytes(latencies.tobytes() + answers.tobytes())
-    return LoadResult(
-        began=began, ended=time.monotonic(), accepted=order.count - sum(refused.values()), refused=refused,
-        example=next(iter(examples), None), times=str(file),
-    )  # fmt: skip
-
-
-async def serve() -> None:
-    """Carry out orders until the input ends."""
-    loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader(limit=_MAX_ORDER)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    target = msgspec.json.decode(await lines.readline(), type=LoadTarget)
+async def prepare(target: LoadTarget) -> OrderHandler:
+    """Return the function that carries out an order; each session opens with its first message."""
     parts = around_recipient(target.sender)
     opening = asyncio.Semaphore(_MAX_OPENING)
     sessions = [PeerSession(target, parts, opening) for _ in range(target.connections)]
-    _answer(b"{}")
-    while line := await lines.readline():
-        order = msgspec.json.decode(line, type=LoadOrder)
-        _answer(msgspec.json.encode(await carry_out(order, sessions, Path(target.folder))))
 
+    async def handle(order: LoadOrder) -> LoadResult:
+        return await carry_out(order, sessions, Path(target.folder) / f"peer-times-{order.first}.f64", accepted=b"250")
 
-def _answer(line: bytes) -> None:
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
+    return handle
 
 
 if __name__ == "__main__":
-    uvloop.run(serve())
+    uvloop.run(serve(LoadTarget, prepare))

@@ -11,6 +11,7 @@ from engine.areas.domains import lookups, records
 from engine.areas.domains import verification as flow
 from engine.areas.domains.service import add_domain
 from engine.areas.domains.types import DomainRow
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
@@ -18,6 +19,7 @@ from engine.flows.receiving.remove_domain import remove_domain
 from ops.local.dns import DnsBehaviour, Responder
 from tests.harness.domains import Place, finding, publish
 from tests.harness.patience import PATIENCE_S
+from tests.harness.people import make_person
 
 
 @pytest.fixture
@@ -74,6 +76,7 @@ async def test_every_record_says_what_was_found(place: Place) -> None:
 
 async def test_a_verified_domain_fails_at_the_second_miss_in_a_row_and_comes_back(place: Place) -> None:
     account = await place.account()
+    people = [await make_person(place.pool, account.id, role) for role in ("owner", "admin", "member")]
     domain = await place.verified(account, name())
     await place.withdraw(domain, "wb1")
     first = await place.verify(account, domain)
@@ -87,6 +90,16 @@ async def test_a_verified_domain_fails_at_the_second_miss_in_a_row_and_comes_bac
     assert back.domain.verified_at == domain.verified_at
     kinds = ["domain.added", "domain.verified", "domain.failed", "domain.verified"]
     assert await place.kinds(account) == kinds
+    rows = await place.pool.fetch(
+        "SELECT kind, address, detail ->> 'reason' AS reason, detail ->> 'id' AS id FROM system_mail"
+        " WHERE detail ->> 'domain' = $1 ORDER BY address",
+        domain.name,
+    )
+    public_id = ids.format_id(ids.Kind.DOMAIN, domain.id)
+    assert [tuple(row) for row in rows] == [
+        (SystemMailKind.DOMAIN_FAILED, email, flow.NOT_FOUND_TWICE, public_id)
+        for email in sorted(person.email for person in people[:2])
+    ]
     failed = dict(await place.events(account))["domain.failed"]
     assert failed["reason"] == flow.NOT_FOUND_TWICE
     assert failed["records"] == [
@@ -206,6 +219,8 @@ async def test_ed25519_signs_from_the_check_that_finds_it_to_the_one_that_misses
 
 async def test_a_name_passes_to_the_account_whose_key_dns_shows(place: Place) -> None:
     first, second = await place.account(), await place.account()
+    owner = await make_person(place.pool, first.id)
+    await make_person(place.pool, second.id)
     held = await place.verified(first, name())
     wanted = await place.add(second, held.name)
     too_early = await place.verify(second, wanted)
@@ -221,6 +236,10 @@ async def test_a_name_passes_to_the_account_whose_key_dns_shows(place: Place) ->
     assert lost["reason"] == flow.PASSED_OVER
     assert lost["records"][0]["status"] == "mismatch"
     assert str(second.id) not in str(lost)
+    rows = await place.pool.fetch(
+        "SELECT address, detail ->> 'reason' AS reason FROM system_mail WHERE detail ->> 'domain' = $1", held.name
+    )
+    assert [tuple(row) for row in rows] == [(owner.email, flow.PASSED_OVER)]
     assert await place.kinds(second) == ["domain.added", "domain.verified"]
 
 

@@ -15,6 +15,7 @@ from engine.ledger import log
 from engine.ledger.events import append_events
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.broadcasts import ACTOR, BroadcastWorld, broadcasting, make_list, with_stream
+from tests.harness.people import make_person
 
 
 @pytest.fixture
@@ -85,6 +86,7 @@ async def test_bounces_of_its_own_messages_stop_it_for_good_and_no_other(
     here: BroadcastWorld, account: TestAccount
 ) -> None:
     await here.pool.execute("UPDATE accounts SET daily_cap = 250 WHERE id = $1", account.id)
+    people = [await make_person(here.pool, account.id, role) for role in ("owner", "admin", "member")]
     news = await make_list(here.pool, account, 300)
     broadcast = await here.sent(account, news)
     await here.runner.run_due()  # 250 accepted, then paused at the limit
@@ -103,6 +105,14 @@ async def test_bounces_of_its_own_messages_stop_it_for_good_and_no_other(
     await here.make_due(broadcast)
     await here.runner.run_due()
     assert (await here.counts(broadcast)).accepted == 250
+    rows = await here.pool.fetch(
+        "SELECT address, detail ->> 'why' AS why, detail ->> 'settled' AS settled FROM system_mail"
+        " WHERE kind = 'broadcast_stopped' AND detail ->> 'id' = $1 ORDER BY address",
+        ids.format_id(ids.Kind.BROADCAST, broadcast),
+    )
+    assert [tuple(row) for row in rows] == [
+        (email, "more than 10% of its messages bounced", "200") for email in sorted(one.email for one in people[:2])
+    ]
 
 
 async def test_outcomes_are_counted_until_30_days_after_the_end(here: BroadcastWorld, account: TestAccount) -> None:

@@ -49,6 +49,8 @@ NOBODYS = {
     "tls_days": "TLS results by recipients' domain, of all accounts together",
     "site_rules": "the operator's rules for mail servers",
     "site_states": "what processes last saw of mail servers",
+    "blocklist_addresses": "the service's own addresses",
+    "blocklist_zones": "the operator's settings",
     "source_pools": "the service's own addresses",
     "source_warmups": "the service's own addresses",
     "source_counts": "the service's own addresses",

@@ -113,11 +113,11 @@ UPDATE domains SET status = 'verified', vouched = true, verified_at = now() WHER
 
 -- name: save_check
 -- Store a check of domain $1 at $2: status $3, misses $4, findings $5; the next is due $6 seconds later (null: never);
--- state $7 and misses $8 of its return path.
+-- state $7 and misses $8 of its return path; $9 records have drifted, and $10 that were correct had no answer.
 UPDATE domains SET status = $3, misses = $4, findings = $5::text::jsonb, checked_at = $2,
     check_at = $2::timestamptz + make_interval(secs => $6::float8),
     verified_at = CASE WHEN $3 = 'verified' THEN coalesce(verified_at, $2) ELSE verified_at END,
-    return_path = $7, return_path_misses = $8
+    return_path = $7, return_path_misses = $8, records_drifted = $9, records_unanswered = $10
 WHERE id = $1;
 
 -- name: claim_due
@@ -129,6 +129,16 @@ WHERE id IN (
 RETURNING id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
        return_path_label, return_path, return_path_misses,
        (SELECT p.policy_id FROM hosted_sts_policies p WHERE p.domain_id = domains.id) AS sts_policy_id;
+
+-- name: mail_failed
+-- Queue at $4 a mail that domain $2 of account $1 is no longer verified, for reason $3, with its public id $5, to the
+-- owners and admins of the account, or of its parent account.
+INSERT INTO system_mail (id, kind, address, detail, due_at, created_at)
+SELECT gen_random_uuid(), 'domain_failed', u.email,
+       jsonb_build_object('account_name', a.name, 'domain', $2::text, 'reason', $3::text, 'id', $5::text), $4, $4
+FROM accounts a
+JOIN members m ON m.account_id = coalesce(a.parent_id, a.id) AND m.role IN ('owner', 'admin')
+JOIN users u ON u.id = m.user_id WHERE a.id = $1;
 
 -- name: check_soon
 -- Schedule a check of domain $2 of account $1 at $3, unless one is due sooner.

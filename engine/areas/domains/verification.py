@@ -1,4 +1,4 @@
-"""Check a domain's DNS records and apply the result: domain status, signing keys, events.
+"""Check a domain's DNS records and apply the result: domain status, signing keys, events, and a mail if it failed.
 
 Without a DNS answer nothing changes. A verified domain fails only after two checks without its required record. At most
 one account has a name verified: if DNS shows another account's key instead of the holder's, the name moves to that
@@ -16,7 +16,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.domains import lookups, records, rules, store
+from engine.areas.domains import drift, lookups, records, rules, store
 from engine.areas.domains.lookups import RecordLookup
 from engine.areas.domains.records import Answers
 from engine.areas.domains.rules import DomainState, DomainVerdict, Rival
@@ -149,6 +149,9 @@ async def _write(
                 connection, holder.id, "failed"
             )  # first: a unique index allows one verified domain per name
             entries.append(_failed(holder, contest.found, at, reason=PASSED_OVER))
+            await _mail_failed(connection, holder, PASSED_OVER, at)
+        if verdict.status == "failed" and row.status == "verified":
+            await _mail_failed(connection, row, NOT_FOUND_TWICE, at)
         await _save(connection, settings, row, now_keys, verdict, path, checks, at)
         if entries:
             await append_locked(connection, locked, entries)
@@ -174,16 +177,23 @@ async def _save(
     for selector, status in verdict.keys.items():
         until = at + rules.RETIRE_AFTER if status == "retiring" else None
         await store.MOVE_KEY.execute(connection, row.id, selector, status, until)
+    drifted = drift.counts(checks)
     wait_s = rules.next_check_s(
         verdict,
-        soon=(verdict.rotated is None and rules.next_pair(keys) is not None) or path[1] > 0,
+        soon=(verdict.rotated is None and rules.next_pair(keys) is not None) or path[1] > 0 or drifted.suspected > 0,
         age=at - row.created_at,
         every_s=settings.domain_check_s,
         jitter=random.random(),
     )
     await store.SAVE_CHECK.execute(
-        connection, row.id, at, verdict.status, verdict.misses, records.encoded(checks), wait_s, *path
-    )
+        connection, row.id, at, verdict.status, verdict.misses, records.encoded(checks), wait_s, *path,
+        drifted.drifted, drifted.unanswered,
+    )  # fmt: skip
+
+
+async def _mail_failed(connection: Conn, row: DomainRow, reason: str, at: datetime) -> None:
+    public_id = ids.format_id(ids.Kind.DOMAIN, row.id)
+    await store.MAIL_FAILED.execute(connection, row.account_id, row.name, reason, at, public_id)
 
 
 async def _wait_turn(name: str) -> None:

@@ -60,9 +60,10 @@ UPDATE users SET email_verified_at = coalesce(email_verified_at, $2) WHERE id = 
 SELECT u.id, u.email FROM members m JOIN users u ON u.id = m.user_id WHERE m.account_id = $1 AND m.role = 'owner';
 
 -- name: managers_of
--- List the owners and admins of account $1.
-SELECT u.id, u.email FROM members m JOIN users u ON u.id = m.user_id
-WHERE m.account_id = $1 AND m.role IN ('owner', 'admin') ORDER BY u.id;
+-- List the owners and admins of account $1; those of a sub-account are its parent's.
+SELECT u.id, u.email FROM accounts a
+JOIN members m ON m.account_id = coalesce(a.parent_id, a.id) AND m.role IN ('owner', 'admin')
+JOIN users u ON u.id = m.user_id WHERE a.id = $1 ORDER BY u.id;
 
 -- name: read_profile
 -- Read the profile of person $1.

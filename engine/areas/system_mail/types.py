@@ -25,12 +25,20 @@ class SystemMailKind(StrEnum):
     IDENTITY_LINKED = "identity_linked"  # [issuer]
     IDENTITY_UNLINKED = "identity_unlinked"  # [issuer]
     API_KEY_CREATED = "api_key_created"  # to the account's owners [account_name, key_name, hint]
+    DOMAIN_FAILED = "domain_failed"  # to owners and admins, by the area domains [account_name, domain, reason, id]
     DELETION_SCHEDULED = "deletion_scheduled"  # [account_name, scheduled_for]
     DELETION_CANCELED = "deletion_canceled"  # [account_name]
-    ACCOUNT_SUSPENDED = "account_suspended"  # [account_name, reason]
-    ACCOUNT_RESUMED = "account_resumed"  # [account_name]
+    ACCOUNT_SUSPENDED = "account_suspended"  # to owners and admins [account_name, reason]
+    ACCOUNT_RESUMED = "account_resumed"  # to owners and admins [account_name]
     INVOICE_ISSUED = "invoice_issued"  # to owners and admins [account_name, document, number, total, plan, invoice]
     PAYMENT_FAILED = "payment_failed"  # to owners and admins [account_name, plan, amount, ends_on]
     PLAN_CHANGED = "plan_changed"  # to owners and admins [account_name, before, after]
+    ALERT_FIRED = "alert_fired"  # to owners and admins, see engine/areas/alerts/mail.py
+    BROADCAST_STOPPED = (
+        "broadcast_stopped"  # to owners and admins [account_name, name, why, settled, bounced, complained, id]
+    )
+    DAILY_LIMIT_REACHED = "daily_limit_reached"  # to owners and admins [account_name, used, limit, period, next_period]
+    MONTHLY_LIMIT_NEAR = "monthly_limit_near"  # as the one above
+    MONTHLY_LIMIT_REACHED = "monthly_limit_reached"  # as the one above
     BROADCAST_IN_REVIEW = "broadcast_in_review"  # to the operator [account_name, name, sender, recipients, id]
     LEAD = "lead"  # to the operator [name, email, company, message]

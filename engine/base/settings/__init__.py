@@ -6,7 +6,16 @@
 from engine.base.settings.checks import runs_everything
 from engine.base.settings.fields import MEBIBYTE, PROCESSES, SECRETS, Settings
 from engine.base.settings.loading import Loaded, load, shown, to_environ, unknown_setting
-from engine.base.settings.values import PREFIX, BadSetting, HostPort, SocketAddress, SourceIp, text_of, variable
+from engine.base.settings.values import (
+    PREFIX,
+    BadSetting,
+    BlocklistZone,
+    HostPort,
+    SocketAddress,
+    SourceIp,
+    text_of,
+    variable,
+)
 
 __all__ = [
     "MEBIBYTE",
@@ -14,6 +23,7 @@ __all__ = [
     "PROCESSES",
     "SECRETS",
     "BadSetting",
+    "BlocklistZone",
     "HostPort",
     "Loaded",
     "Settings",

@@ -27,7 +27,7 @@ _MINIMUM: dict[str, float] = {
     "mx_workers": 0, "mx_sessions": 1, "mx_sessions_each": 1, "mx_idle_s": 1, "mx_session_s": 1,
     "inbound_max_bytes": 64 * 1024, "inbound_max_inflight_bytes": MEBIBYTE, "rspamd_timeout_s": 0.1,
     "clamd_timeout_s": 0.1,
-    "connect_timeout_s": 0.1, "domain_check_s": 1,
+    "connect_timeout_s": 0.1, "domain_check_s": 1, "blocklist_check_s": 60,
     "reply_timeout_s": 0.1, "final_dot_timeout_s": 0.1, "give_up_s": 1, "schedule_grace_s": 0, "drain_s": 0,
     "broadcast_reserve": 0,
     "webhook_timeout_s": 0.1, "webhook_connections": 10, "webhook_connections_each": 1,

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from engine.base.settings.values import HostPort, SocketAddress, SourceIp
+from engine.base.settings.values import BlocklistZone, HostPort, SocketAddress, SourceIp
 
 MEBIBYTE = 1024 * 1024
 PROCESSES = ("api", "relay", "mx", "mta", "worker")
@@ -106,7 +106,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """api, relay, mx, mta, worker: Name of this mail service: in EHLO, in return addresses and in the DNS records that
     customers publish; in live mode it must resolve to this host and back."""
     source_ips: tuple[SourceIp, ...] = ()
-    """mta: Local addresses to send mail from, each with an optional EHLO name after `=`; unset: the system chooses."""
+    """mta, worker: Local addresses to send mail from, each with an optional EHLO name after `=`; unset: the system
+    chooses."""
     public_url: str = "http://127.0.0.1:8080"
     """api, worker: URL of the API as clients and browsers see it, for links in mail, cookies and passkeys; unset:
     http://127.0.0.1 with the API port."""
@@ -249,6 +250,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     """worker: Time between two checks of a verified domain's DNS records."""
     cloudflare_url: str = "https://api.cloudflare.com"
     """api: Base URL of Cloudflare's API, which publishes DNS records for customers who ask for it."""
+    blocklist_ip_zones: tuple[BlocklistZone, ...] = ()
+    """worker: DNS blocklists of addresses to check the source addresses against, such as
+    `zen.spamhaus.org,bl.spamcop.net`; `name=zone` names a list, which a zone that holds a subscriber's key needs. Read
+    the terms of each list first. Unset: no checks."""
+    blocklist_domain_zones: tuple[BlocklistZone, ...] = ()
+    """worker: DNS blocklists of domains to check the verified domains of customers against, such as
+    `dbl.spamhaus.org,multi.surbl.org`; names as above. Unset: no checks."""
+    blocklist_check_s: float = 3600.0
+    """worker: Time between two checks of an address or a domain against the blocklists."""
     tail_heartbeat_s: float = 15.0
     """api: Time between two heartbeats on an open tail."""
     tail_idle_s: float = 900.0

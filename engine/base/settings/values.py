@@ -1,6 +1,7 @@
 """Define the types of setting values, and convert values from and to the text of environment variables."""
 
 import math
+import re
 from collections.abc import Callable
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -10,6 +11,9 @@ import msgspec
 from msgspec import Struct
 
 PREFIX = "WAYBILL_"
+MAX_ZONE = 180  # characters: the nibbles of an IPv6 address before it take 64 of the 253 (RFC 5782 2.4)
+_ZONE = re.compile(rf"(?=.{{1,{MAX_ZONE}}}$)(?!-)[a-z0-9_-]{{1,63}}(?:\.(?!-)[a-z0-9_-]{{1,63}})+")
+_LIST_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
 
 class BadSetting(ValueError):  # noqa: N818 - named for what it is about
@@ -45,6 +49,16 @@ class SourceIp(Struct, frozen=True):
 
     def __str__(self) -> str:
         return self.ip if self.name is None else f"{self.ip}={self.name}"
+
+
+class BlocklistZone(Struct, frozen=True):
+    """A DNS blocklist: the zone to query, and the name that people see, which is the zone unless another is given."""
+
+    zone: str
+    name: str
+
+    def __str__(self) -> str:
+        return self.zone if self.name == self.zone else f"{self.name}={self.zone}"
 
 
 def variable(field: str) -> str:
@@ -123,6 +137,18 @@ def _source_ips(text: str) -> tuple[SourceIp, ...]:
     return tuple(found.values())
 
 
+def _blocklist_zones(text: str) -> tuple[BlocklistZone, ...]:
+    found: dict[str, BlocklistZone] = {}
+    for item in _list(text.lower()):
+        given, _, after = item.rpartition("=")
+        zone = after.strip().rstrip(".")
+        name = given.strip() or zone
+        if name in found or not _ZONE.fullmatch(zone) or not _LIST_NAME.fullmatch(name):
+            raise ValueError(item)
+        found[name] = BlocklistZone(zone, name)
+    return tuple(found.values())
+
+
 def _numbers(text: str) -> tuple[float, ...]:
     found = tuple(_finite(item) for item in text.split(","))
     if not all(number > 0 for number in found):
@@ -156,6 +182,7 @@ _PARSERS: dict[object, Callable[[str], object]] = {
     SocketAddress | None: _socket_address,
     tuple[HostPort, ...]: _host_ports,
     tuple[SourceIp, ...]: _source_ips,
+    tuple[BlocklistZone, ...]: _blocklist_zones,
     tuple[float, ...]: _numbers,
     tuple[str, ...]: _list,
 }
@@ -168,6 +195,7 @@ _EXPECTED: dict[object, str] = {
     bool | None: "true or false",
     tuple[HostPort, ...]: "a list host:port,host:port",
     tuple[SourceIp, ...]: "a list of different addresses of this host, such as 192.0.2.1=mta1.example.com,2001:db8::1",
+    tuple[BlocklistZone, ...]: "a list of different zones, such as zen.spamhaus.org,my-list=key.list.example",
     tuple[IPv4Network | IPv6Network, ...]: "a list of networks such as 10.0.0.0/8,fd00::/8",
     tuple[float, ...]: "a list of seconds above 0, such as 30,60,120",
 }

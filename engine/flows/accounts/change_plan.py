@@ -43,7 +43,7 @@ async def change_plan(
 
 
 async def tell_managers(connection: Conn, account: UUID, kind: SystemMailKind, at: datetime, **detail: str) -> None:
-    """Queue a mail to each owner and admin of the account in the caller's transaction."""
+    """Queue a mail to each owner and admin of the account, or of its parent account, in the caller's transaction."""
     held = await accounts.READ.first(connection, account)
     name = "" if held is None else held.name
     for person in await people.MANAGERS.fetch(connection, account):

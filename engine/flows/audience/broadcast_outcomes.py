@@ -15,8 +15,11 @@ import structlog
 from msgspec import Struct
 
 from engine.areas.broadcasts import rules, service, store
+from engine.areas.broadcasts.types import BroadcastCounts, StopReason
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids
 from engine.base.events import AccountEvent
+from engine.flows.accounts.change_plan import tell_managers
 from engine.flows.audience.broadcast_start import WATCHED
 from engine.store.queries import Conn, Queries
 
@@ -24,6 +27,11 @@ MAX_EVENTS: Final = 20_000  # of the log in one transaction
 RECIPIENTS_KEPT: Final = timedelta(days=760)  # after the end: longer than any plan keeps messages; the counts stay
 MAX_FORGOTTEN: Final = 5_000  # recipients per statement
 SKEW: Final = timedelta(days=1)  # the largest difference between the clocks of hosts that write one log
+
+_WHY: Final = {
+    StopReason.BOUNCE_RATE: f"more than {rules.MAX_BOUNCED:.0%} of its messages bounced",
+    StopReason.COMPLAINT_RATE: f"more than {rules.MAX_COMPLAINED:.1%} of its recipients complained about it",
+}
 
 _log = structlog.get_logger("broadcasts")
 
@@ -82,9 +90,28 @@ async def _count(connection: Conn, watch: LogWatch, upto: int) -> None:
         counts = await store.counts(connection, broadcast)
         why = rules.stop_reason(counts)
         if why is not None and await service.stop(connection, watch.account_id, broadcast, why, counts):
+            await _tell(connection, watch.account_id, broadcast, why, counts)
             name = ids.format_id(ids.Kind.BROADCAST, broadcast)
             _log.warning("broadcast stopped", broadcast=name, because=why.value)
     await _ADVANCE.execute(connection, watch.account_id, upto)
+
+
+async def _tell(connection: Conn, account: UUID, broadcast: UUID, why: StopReason, counts: BroadcastCounts) -> None:
+    """Queue the mail to owners and admins about a broadcast that this transaction stops."""
+    row = await store.FIND.first(connection, broadcast)
+    assert row is not None
+    await tell_managers(
+        connection,
+        account,
+        SystemMailKind.BROADCAST_STOPPED,
+        clock.now(),
+        name=row.name,
+        why=_WHY[why],
+        settled=f"{counts.settled:,}",
+        bounced=f"{counts.bounced:,}",
+        complained=f"{counts.complained:,}",
+        id=row.public_id,
+    )
 
 
 async def _count_opt_outs(connection: Conn, watch: LogWatch, upto: int, oldest: UUID) -> None:
