@@ -5,6 +5,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
+import msgspec
 from msgspec import Struct
 
 from engine.areas.broadcasts import service, store
@@ -13,12 +14,13 @@ from engine.areas.broadcasts.types import Broadcast, BroadcastStatus, BroadcastS
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.text import checked_line
-from engine.flows.audience import broadcast_audience
+from engine.flows.audience import broadcast_audience, broadcast_checks
 from engine.store.queries import Queries
 from ops.stored_messages import find_account
 
 MAX_NOTE: Final = 500
-MAX_SHOWN: Final = 4_000  # characters of the content
+MAX_SHOWN: Final = 20_000  # characters of each body
+OVERDUE_S: Final = 5  # a worker that is alive takes a broadcast before that, or keeps its claim on it
 
 _SQL = Queries.beside(__file__, "broadcasts.sql")
 
@@ -85,6 +87,8 @@ def why(row: RunningBroadcast, now: datetime) -> str:
     """Return in words why a broadcast does not accept messages now, or that it does."""
     if row.status == BroadcastStatus.IN_REVIEW:
         return "waits for `ops review`"
+    if row.due_at is not None and (now - row.due_at).total_seconds() > OVERDUE_S:
+        return "no worker has taken it; is a worker running?"
     if row.status == BroadcastStatus.SCHEDULED:
         return f"waits for its time, {_time(row.scheduled_at)}"
     if row.status == BroadcastStatus.PAUSED:
@@ -92,8 +96,6 @@ def why(row: RunningBroadcast, now: datetime) -> str:
         return _PAUSED[PauseReason(row.paused_because or PauseReason.USER)] + until
     if row.waits_for is not None:
         return _WAITS[WaitReason(row.waits_for)]
-    if row.due_at is not None and row.worker is None and (now - row.due_at).total_seconds() > 5:
-        return "no worker has taken it; is a worker running?"
     return "is sending"
 
 
@@ -110,14 +112,13 @@ async def review_of(pool: asyncpg.Pool, broadcast: str) -> dict[str, Any]:
     row = await service.read(pool, found.account_id, found.id)
     facts = (await _FACTS.records(pool, row.id))[0]
     consents = [] if row.list_id is None else await _CONSENTS.records(pool, row.list_id)
-    return await _review(pool, row) | {
+    return (await _review(pool, row) | await _content(pool, row)) | {
         "plan": facts["plan"],
         "accountSince": clock.iso(facts["account_since"]),
         "delivered30Days": int(facts["delivered"]),
         "bounced30Days": int(facts["bounced"]),
         "complained30Days": int(facts["complained"]),
         "consents": {one["consent"]: one["contacts"] for one in consents},
-        "text": _shown(row),
     }
 
 
@@ -152,9 +153,24 @@ async def _review(pool: asyncpg.Pool, row: BroadcastSummary) -> dict[str, Any]:
     }
 
 
-def _shown(row: Broadcast) -> str:
-    """Return the beginning of the content."""
-    return (row.text or row.html or "")[:MAX_SHOWN]
+async def _content(pool: asyncpg.Pool, row: Broadcast) -> dict[str, Any]:
+    """Return all that recipients will see, from its template if it has one: most mail programs show the HTML alone."""
+    template = await broadcast_checks.template_of(pool, row)
+    content = row if template is None else template
+    files = [] if row.attachments is None else msgspec.json.decode(row.attachments)
+    return {
+        "subject": row.subject or content.subject,
+        "attachments": [one["filename"] for one in files],
+        "text": _shown(content.text),
+        "html": _shown(content.html),
+    }
+
+
+def _shown(body: str | None) -> str | None:
+    """Return the beginning of a body, and how much is left out."""
+    if body is None or len(body) <= MAX_SHOWN:
+        return body
+    return f"{body[:MAX_SHOWN]}\n[{len(body) - MAX_SHOWN} more characters]"
 
 
 def _id(text: str) -> UUID:

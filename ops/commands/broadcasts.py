@@ -45,17 +45,18 @@ def review_list(*, as_json: bool) -> None:
 @as_json
 @reported
 def review_show(*, broadcast: str, as_json: bool) -> None:
-    """Show a broadcast (brd_…): its text, the figures of its account, and the consents of its recipients."""
+    """Show a broadcast (brd_…): its content, the figures of its account, and the consents of its recipients."""
     from ops import broadcasts as listed  # noqa: PLC0415
 
     found = admin.with_pool(attached(), lambda pool: listed.review_of(pool, broadcast))
     if as_json:
         print_json(found)
         return
-    text = found.pop("text")
+    bodies = {kind: found.pop(kind) for kind in ("text", "html")}
     for name, value in found.items():
-        click.echo(f"{name}: {value}")
-    click.echo(f"\n{text}")
+        click.echo(f"{name}: {visible(str(value))}")
+    for kind, body in bodies.items():
+        click.echo(f"\n{kind}:\n{'none' if body is None else visible(body)}")
 
 
 @review.command("approve")
@@ -81,6 +82,12 @@ def review_reject(*, broadcast: str, note: str, as_json: bool) -> None:
 
     found = admin.with_pool(attached(), lambda pool: listed.reject(pool, broadcast, note))
     _print([found], [*_REVIEWS, "reviewNote"], as_json=as_json)
+
+
+def visible(text: str) -> str:
+    """Return a customer's text with control characters as `\\u001b`: a terminal would obey them."""
+    lines = text.replace("\r\n", "\n")
+    return "".join(char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in lines)
 
 
 def _print(found: list[dict[str, Any]], columns: list[str], *, as_json: bool) -> None:

@@ -182,6 +182,7 @@ async def test_moves_between_states_are_those_of_the_table_and_repeating_is_no_e
         answer = await act(api, account, made, "cancel")
         assert (answer.status, answer.json["status"]) == (200, "canceled")
         assert answer.json["finishedAt"] is not None
+    assert (await read(api, account, made))["counts"]["waiting"] == 0
     for action in ("pause", "resume", "send"):
         assert refused(await act(api, account, made, action), 409, "invalid_state")
     assert (await api.delete(f"/v1/broadcasts/{made['id']}", account.token)).status == 204

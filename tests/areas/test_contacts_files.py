@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from engine.areas.contacts.files import FileFormat, read_file
+from engine.areas.contacts.import_rules import read_rows
 from engine.base import csv_files
 from engine.base.errors import Refusal
 from tests.areas.test_contacts import create, make_list
@@ -96,6 +97,14 @@ def test_an_address_column_beside_an_email_column_is_a_field() -> None:
     assert row == {"name": "Ann", "email": "ann@x.test", "fields": {"Address": "Main Street 1"}}
     (row,) = read_file(FileFormat.CSV, "address\nann@x.test\n")
     assert row["email"] == "ann@x.test"
+
+
+def test_no_more_fields_of_a_row_are_read_than_suffice_to_refuse_it() -> None:
+    titles = [f"f{number}" for number in range(900)]
+    (row,) = read_file(FileFormat.CSV, ",".join([*titles, "email"]) + "\n" + "1," * 900 + "ann@x.test\n")
+    assert (row["email"], len(row["fields"])) == ("ann@x.test", 101)
+    _, invalid = read_rows([row])
+    assert [one.error["field"] for one in invalid] == ["fields"]
 
 
 def test_a_wrong_cell_is_named_by_row_and_column() -> None:

@@ -1,11 +1,16 @@
 """Imports of contacts: merging within a call and across calls, consent, invalid rows, and the plan's limit."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
 
+from engine.areas.contacts import imports
+from engine.areas.contacts.imports import PreparedImport, prepare
+from engine.areas.contacts.types import Consent
 from engine.base import ids
 from tests.areas.test_contacts import create, events, make_list
 from tests.harness.accounts import TestAccount, make_account
@@ -164,3 +169,23 @@ async def test_the_limit_is_exact_under_20_parallel_imports(api: Api, pool: asyn
         "SELECT fields FROM contacts WHERE account_id = $1 AND address = 'known@x.test'", account.id
     )
     assert fields.count("from") == 20
+
+
+async def test_imports_of_one_account_do_not_queue_before_those_of_another(
+    pool: asyncpg.Pool, account: TestAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, read = await make_account(pool), []
+
+    def recorded(owner: UUID, rows: Sequence[Row]) -> PreparedImport:
+        read.append(owner)
+        return prepare(owner, rows)
+
+    monkeypatch.setattr(imports, "prepare", recorded)
+    async with imports.IMPORTS.of(account.id), imports.IMPORTS.of(account.id):  # all places of the account
+        row = {"email": "ann@x.test"}
+        waits = asyncio.create_task(
+            imports.import_contacts(pool, account.id, [row], consent=Consent.CUSTOMER, actor="test")
+        )
+        await imports.import_contacts(pool, other.id, [row], consent=Consent.CUSTOMER, actor="test")
+        assert read == [other.id]
+    assert (await waits).created == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from uuid import UUID
@@ -10,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from engine.areas.broadcasts import service
+from engine.base import clock
 from engine.base.settings import Settings
 from engine.mail.unsubscribe_token import link_of
 from tests.conftest import NewDatabase
@@ -330,6 +332,42 @@ async def test_broadcasts_that_were_paused_for_days_count_for_the_review(
 
     other = await here.sent(account, second)
     assert (await here.read(account, other)).status == "in_review"
+
+
+async def test_a_scheduled_broadcast_starts_at_its_time_with_those_who_are_on_the_list_then(
+    here: BroadcastWorld, account: TestAccount
+) -> None:
+    news = await make_list(here.pool, account, ["ann@x.test"])
+    broadcast = await here.draft(account, news)
+    await here.send(account, broadcast, clock.iso(clock.now() + timedelta(hours=2)))
+    await here.make_due(broadcast)  # a worker looks too early
+    await here.runner.run_due()
+    row = await here.read(account, broadcast)
+    assert (row.status, row.started_at) == ("scheduled", None)
+
+    await here.pool.execute(
+        "INSERT INTO contact_list_members (list_id, contact_id, account_id, added_at)"
+        " SELECT $1, contact_id, account_id, added_at FROM contact_list_members WHERE list_id = $2",
+        news, await make_list(here.pool, account, ["bob@x.test"]),
+    )  # fmt: skip
+    await here.pool.execute("UPDATE broadcasts SET scheduled_at = now() WHERE id = $1", broadcast)
+    await here.make_due(broadcast)
+    await here.runner.run_due()
+    assert (await here.read(account, broadcast)).status == "sent"
+    assert await states(here.pool, broadcast) == {"ann@x.test": "accepted", "bob@x.test": "accepted"}
+
+
+async def test_a_broadcast_whose_list_is_gone_before_the_start_is_canceled_with_a_note(
+    here: BroadcastWorld, account: TestAccount
+) -> None:
+    news = await make_list(here.pool, account, 2)
+    broadcast = await here.sent(account, news)
+    await here.pool.execute("DELETE FROM contact_lists WHERE id = $1", news)
+    await here.runner.run_due()
+
+    row = await here.read(account, broadcast)
+    assert (row.status, row.review_note) == ("canceled", "Its list or segment was deleted before it started.")
+    assert await addressed(here.pool, account) == []
 
 
 async def test_a_segment_is_the_audience(here: BroadcastWorld, account: TestAccount) -> None:

@@ -55,7 +55,7 @@ async def read(call: Call) -> BroadcastWithCounts:
     row = await _row(call)
     counts = await store.counts(call.services.pool, row.id)
     recipients: int | None = counts.recipients
-    if row.started_at is None:
+    if row.started_at is None and row.finished_at is None:
         recipients = await broadcast_audience.count_now(call.services.pool, row.account_id, row.audience)
     return records.with_counts(row, counts, recipients)
 

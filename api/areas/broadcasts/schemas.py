@@ -161,8 +161,8 @@ class BroadcastRecord(BroadcastItem, kw_only=True):
 
 class BroadcastProgress(Struct):
     """The counts of a broadcast: `recipients` = `waiting` + `accepted` + `skipped`, once it has started; before that,
-    `recipients` and `waiting` are how many its list or segment has now, null if counting a segment takes too long. The
-    others count its messages by their last outcome.
+    `recipients` and `waiting` are how many its list or segment has now, null if a segment can't be counted at the
+    moment. The others count its messages by their last outcome.
     """
 
     recipients: int | None

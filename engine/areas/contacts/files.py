@@ -12,12 +12,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from engine.areas.contacts.rules import MAX_FIELDS
 from engine.areas.contacts.types import ContactRow
 from engine.base import clock, csv_files, ids
 from engine.base.errors import invalid
 
 MAX_FILE_ROWS: Final = 10_000  # of one request
 MAX_FIELD_COLUMNS: Final = 500
+MAX_ROW_FIELDS: Final = 2 * MAX_FIELDS + 1  # read of one row; with so many the import refuses it
 FIELD: Final = "fields."
 EXPORTED: Final = (
     "id", "consent", "consentAt", "consentBy", "confirmed", "lists", "suppressed", "suppressionReason", "createdAt",
@@ -95,7 +97,7 @@ def _row_of(cells: Mapping[str, str], number: int) -> dict[str, Any]:
             row["email"] = cell.strip()
         elif title.lower() == "name":
             row["name"] = cell or None
-        elif title not in EXPORTED and cell:
+        elif title not in EXPORTED and cell and len(fields) < MAX_ROW_FIELDS:
             name, kind = _field_of(title)
             fields[name] = _value(cell, kind, f"Row {number}, column {title[:80]!r}") if kind else cell
     return row | {"fields": fields}

@@ -49,10 +49,11 @@ async def import_contacts(
     Rows of one address are merged. An invalid row does not affect others. Past the plan's limit no contact is created;
     known ones are still updated.
     """
-    async with _READING:
-        prepared = await asyncio.to_thread(prepare, account, rows)
-    async with IMPORTS.of(account, wait_s=WAIT_S), pool.acquire() as connection, connection.transaction():
-        return await _store(connection, account, prepared, consent=consent, list_id=list_id, actor=actor)
+    async with IMPORTS.of(account, wait_s=WAIT_S):  # before reading too: no account may fill the queue of the reader
+        async with _READING:
+            prepared = await asyncio.to_thread(prepare, account, rows)
+        async with pool.acquire() as connection, connection.transaction():
+            return await _store(connection, account, prepared, consent=consent, list_id=list_id, actor=actor)
 
 
 async def import_many(

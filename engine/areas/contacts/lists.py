@@ -128,7 +128,7 @@ async def remove_member(pool: asyncpg.Pool, account: UUID, list_id: UUID, contac
 
 
 async def _refuse_named(connection: Conn, account: UUID, row: ContactListRow) -> None:
-    """Raise the 409 for a list that a segment names: one that leaves out its members would match them without it."""
+    """Raise the 409 for a list that a segment names: without it, a segment of all others would match its members."""
     segment = await segments.naming(connection, account, row.id)
     if segment is not None:
         raise Refusal(

@@ -50,7 +50,7 @@ async def count(source: Source, account: UUID, chosen: BroadcastAudience) -> int
 
 
 async def count_now(source: Source, account: UUID, chosen: BroadcastAudience) -> int | None:
-    """Count the recipients for a reader, 0 if the list or segment is gone; None for a segment that takes too long, or
+    """Count the recipients to show them, 0 if the list or segment is gone; None for a segment that takes too long, or
     while other searches leave no place.
     """
     if chosen.list_id is not None:
