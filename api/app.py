@@ -19,6 +19,7 @@ import structlog
 from api.areas.account import resources as account
 from api.areas.account_deletion import resources as account_deletion
 from api.areas.address_checks import resources as address_checks
+from api.areas.alerts import resources as alerts
 from api.areas.analytics import resources as analytics
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
@@ -102,7 +103,7 @@ def all_operations() -> tuple[Operation, ...]:
         emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
         contacts, contact_files, lists, segments, broadcasts,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, address_checks,
-        audit, api_keys, account, billing, auth, identity, email_verification, second_factor, passkeys,
+        alerts, audit, api_keys, account, billing, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, team, leads,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())

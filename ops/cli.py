@@ -11,6 +11,7 @@ import structlog
 
 from ops.commands import (
     accounts,
+    alerts,
     blocklists,
     broadcasts,
     contacts,
@@ -108,6 +109,7 @@ for command in (
     contacts.contacts,
     contacts.suppressions,
     inbound_mail.inbound,
+    alerts.alerts,
     broadcasts.broadcasts,
     broadcasts.review,
     verifications.verifications,

@@ -17,10 +17,12 @@ import asyncpg
 from msgspec import Struct
 from prometheus_client import Counter, Gauge
 
+from engine.areas.alerts.types import AlertKind
 from engine.areas.blocklists import store as blocklists
 from engine.areas.blocklists.types import ListFamily
 from engine.base import clock
 from engine.base.settings import Settings
+from engine.flows.alerts.measure import AlertRound
 from engine.store.queries import Queries
 from ops.release import version
 
@@ -51,6 +53,11 @@ BROADCAST_AGE = _gauge(
     "waybill_broadcast_overdue_seconds", "How long the longest due broadcast has waited for a worker"
 )
 IN_REVIEW = _gauge("waybill_broadcasts_in_review", "Broadcasts that wait for the operator's review")
+ALERT_RULES = _gauge("waybill_alert_rules", "Enabled alert rules of the accounts", "kind", "state")
+ALERT_AGE = _gauge("waybill_alert_rules_oldest_measurement_seconds", "How long ago the first of them was measured")
+ALERTS_FIRED = Counter("waybill_alerts_fired", "Alerts of the accounts that fired", ["kind"])
+ALERTS_ENDED = Counter("waybill_alerts_ended", "Alerts of the accounts that ended", ["kind"])
+ALERT_NOTICES = Counter("waybill_alert_notices", "Notices of alerts that went out", ["kind"])
 LISTED = _gauge("waybill_blocklist_listed", "Source addresses (ip) and customers' domains on a blocklist now", "kind")
 UNTRUSTED = _gauge("waybill_blocklist_untrusted", "Blocklists whose test points gave wrong answers", "family")
 HOLDS = _gauge("waybill_holds", "Holds of the operator in force")
@@ -99,6 +106,15 @@ class BroadcastLoad(Struct, frozen=True):
     overdue_s: float
 
 
+class AlertRuleCount(Struct, frozen=True):
+    """Enabled alert rules of one kind in one state, and the seconds since the oldest measurement among them."""
+
+    kind: str
+    state: str
+    rules: int
+    waited_s: float
+
+
 class PhaseCount(Struct, frozen=True):
     """Number of sites in one phase."""
 
@@ -140,6 +156,7 @@ class Schema(Struct, frozen=True):
 _QUEUE = _SQL.rows("queue_by_state", State)
 _BROADCASTS = _SQL.rows("broadcasts_by_status", BroadcastLoad)
 _IN_REVIEW = _SQL.command("broadcasts_in_review")
+_ALERT_RULES = _SQL.rows("alert_rules_by_state", AlertRuleCount)
 _BACKLOG = _SQL.rows("backlog", Backlog)
 _SITES = _SQL.rows("sites_by_phase", PhaseCount)
 _DELIVERERS = _SQL.rows("deliverers", Deliverers)
@@ -156,6 +173,7 @@ async def look(pool: asyncpg.Pool, settings: Settings) -> None:
     now = clock.now()
     await _queue(pool, now)
     await _others(pool, settings, now)
+    await _alert_rules(pool)
     await _blocklists(pool)
     await _sessions(pool)
     schema = await _SCHEMA.first(pool)
@@ -185,6 +203,19 @@ class Logs:
         else:
             self._after = found[-1].account_id
         return broken
+
+
+def count_alerts(kind: AlertKind, done: AlertRound) -> None:
+    """Count what a measurement of alert rules changed."""
+    ALERTS_FIRED.labels(kind.value).inc(done.fired)
+    ALERTS_ENDED.labels(kind.value).inc(done.ended)
+    ALERT_NOTICES.labels(kind.value).inc(done.noticed)
+
+
+async def _alert_rules(pool: asyncpg.Pool) -> None:
+    found = await _ALERT_RULES.fetch(pool)
+    _show(ALERT_RULES, {(one.kind, one.state): one.rules for one in found})
+    ALERT_AGE.set(max((one.waited_s for one in found), default=0.0))
 
 
 async def _queue(pool: asyncpg.Pool, now: datetime) -> None:

@@ -27,6 +27,14 @@ LEFT JOIN broadcast_progress p ON p.broadcast_id = b.id GROUP BY b.status;
 -- Count the broadcasts that wait for review.
 SELECT count(*) AS broadcasts FROM broadcasts WHERE status = 'in_review';
 
+-- name: alert_rules_by_state
+-- Alert rules by kind and state: their number, and the seconds since the measurement of the one that has waited longest,
+-- without disabled rules and those of closing accounts.
+SELECT r.kind, CASE WHEN r.firing_since IS NOT NULL THEN 'firing' WHEN r.last_value IS NULL THEN 'unknown' ELSE 'ok' END AS state,
+       count(*) AS rules,
+       coalesce(max(extract(epoch FROM clock_timestamp() - coalesce(r.last_measured_at, r.created_at))), 0)::float8 AS waited_s
+FROM alert_rules r JOIN accounts a ON a.id = r.account_id AND a.status <> 'closing' WHERE r.enabled GROUP BY 1, 2;
+
 -- name: sites_by_phase
 -- Number of sites in each phase that were updated since $1; a site with different phases counts once in each.
 SELECT state ->> 'phase' AS phase, count(DISTINCT site) AS sites FROM site_states

@@ -101,8 +101,7 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
                 call.body = await _receive(context, call, limit)
             elif _has_body(call.request):
                 await _receive(context, call, limit)
-            with within(deadline_s):
-                answer = await operation.handler(call)
+            answer = await _handled(context, operation, call, response, deadline_s)
             _answer(response, operation, call, answer)
         except Refusal as refusal:
             refused = refusal.kind.value
@@ -127,14 +126,28 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
     return respond
 
 
+async def _handled(
+    context: DispatchContext, operation: Operation, call: Call, response: falcon.asgi.Response, deadline_s: float
+) -> Any:
+    """Call the handler. A bad signature of a body counts against the client's address, as any bad credential."""
+    try:
+        with within(deadline_s):
+            return await operation.handler(call)
+    except Refusal as refusal:
+        if operation.raw_body and refusal.kind is ErrorType.UNAUTHORIZED:
+            await _count_bad_credential(context, call, response)
+        raise
+
+
 async def _admit(context: DispatchContext, operation: Operation, call: Call, response: falcon.asgi.Response) -> None:
     """Authenticate the request and count it against its rate limit.
 
     An Authorization header goes before the session's cookie. A failed authentication counts against the client's
-    address.
+    address. Signed bodies are not counted here: a payment provider may send any number of them from one address.
     """
     if operation.access is Access.NONE:
-        await _limit(context, _address(call), context.settings.unauthenticated_rate, response)
+        if not operation.raw_body:
+            await _limit(context, _address(call), context.settings.unauthenticated_rate, response)
         return
     header = call.request.get_header("Authorization")
     if header is None and operation.access is not Access.PLATFORM_KEY:

@@ -11,6 +11,7 @@ from engine.base.errors import invalid
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _QUOTE: Final = "'"
 MAX_CELL: Final = 128 * 1024  # characters
+MAX_COLUMNS: Final = 1_000
 
 
 def defused(cell: str) -> str:
@@ -37,7 +38,7 @@ def read_csv(text: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows after the header line, each with its number from 0, as cells by column; empty lines are left out.
 
     Cells are as they were before defusing. The separator is a comma, or a semicolon where the header has no comma.
-    Raises the 400 for text without a header, a repeated column, or broken quoting.
+    Raises the 400 for text without a header, a repeated column, too many columns, or broken quoting.
     """
     header_line, _, _ = text.partition("\n")
     separator = ";" if ";" in header_line and "," not in header_line else ","
@@ -58,6 +59,8 @@ def read_csv(text: str) -> Iterator[tuple[int, dict[str, str]]]:
 def _check_header(header: Sequence[str]) -> None:
     if not any(header):
         raise invalid("content", "The CSV has no header line. Name the columns in its first line.")
+    if len(header) > MAX_COLUMNS:
+        raise invalid("content", f"The CSV has {len(header)} columns; at most {MAX_COLUMNS} are allowed.")
     repeated = next((name for name in header if name and header.count(name) > 1), None)
     if repeated is not None:
         raise invalid("content", f"The CSV has two columns named {repeated[:80]!r}.")

@@ -22,10 +22,7 @@ class EventType(StrEnum):
 
 
 class AccountEvent(StrEnum):
-    """Types of the events that concern an account, its people or its settings.
-
-    The service does not write ALERT_FIRED yet; webhook endpoints can subscribe to it already.
-    """
+    """Types of the events that concern an account, its people or its settings."""
 
     ACCOUNT_CREATED = "account.created"
     ACCOUNT_DELETION_CANCELED = "account.deletion_canceled"
@@ -36,7 +33,11 @@ class AccountEvent(StrEnum):
     ACCOUNT_RETENTION_AGREED = "account.retention_agreed"
     ACCOUNT_SUSPENDED = "account.suspended"
     ACCOUNT_UPDATED = "account.updated"
+    ALERT_ENDED = "alert.ended"
     ALERT_FIRED = "alert.fired"
+    ALERT_RULE_CREATED = "alert_rule.created"
+    ALERT_RULE_DELETED = "alert_rule.deleted"
+    ALERT_RULE_UPDATED = "alert_rule.updated"
     API_KEY_CREATED = "api_key.created"
     API_KEY_REVOKED = "api_key.revoked"
     BROADCAST_APPROVED = "broadcast.approved"

@@ -57,17 +57,18 @@ def is_masked(address: str) -> bool:
 def cut_out(value: object, address: str) -> object:
     """Return a value of JSON with an address cut out of all its texts, whatever its case.
 
-    Its local part is also cut out where it stands alone, as in `550 ann: no such user`.
+    Its local part is also cut out where it stands alone, as in `550 ann: no such user`; and so is the mailbox of an
+    address with a tag, `ann@x.test` for `ann+news@x.test`.
     """
     return _without(value, _pattern(address), masked(address))
 
 
 def _pattern(address: str) -> re.Pattern[str]:
-    local = address.rpartition("@")[0]
-    found = re.escape(address)
-    if len(local) >= MIN_LOCAL:
-        found += rf"|(?<![\w.@-]){re.escape(local)}(?![\w@-])"
-    return re.compile(found, re.IGNORECASE)
+    local, _, domain = address.rpartition("@")
+    names = [name for name in dict.fromkeys((local, local.partition("+")[0])) if name]  # the longer first
+    found = [re.escape(f"{name}@{domain}") for name in names]
+    found += [rf"(?<![\w.@-]){re.escape(name)}(?![\w@-])" for name in names if len(name) >= MIN_LOCAL]
+    return re.compile("|".join(found), re.IGNORECASE)
 
 
 def _without(value: object, pattern: re.Pattern[str], mask: str) -> object:

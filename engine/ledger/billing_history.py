@@ -1,7 +1,8 @@
 """The billing history: one append-only, hash-chained list of events per account, kept apart from the account log.
 
 The chain is made like that of the account log (engine/ledger/log.py). It outlives the account's erasure, so it has
-heads of its own.
+heads of its own. Events are deleted after ten years (engine/flows/retention/purge_billing.py); a chain may then begin
+above 1.
 """
 
 from collections.abc import Sequence
@@ -31,10 +32,12 @@ class BillingEventRow(Struct, frozen=True):
 
 
 class BillingHead(Struct, frozen=True):
-    """The end of an account's billing history."""
+    """Both ends of an account's billing history; `purged_hash` is that of event `purged_through_seq`, now deleted."""
 
     seq: int
     hash: bytes
+    purged_through_seq: int
+    purged_hash: bytes
 
 
 class BillingChainVerdict(Struct, frozen=True):
@@ -79,23 +82,39 @@ async def append(
 
 async def page(source: Source, account: UUID, after: int, limit: int) -> tuple[list[BillingEventRow], bytes]:
     """Return at most `limit` events with a `seq` above `after`, and the hash of the event before the first."""
-    rows = await _LIST.fetch(source, account, max(after - 1, 0), limit + 1 if after else limit)
-    if after == 0:
-        return rows, bytes(32)
+    head = await _head(source, account)
+    if after <= head.purged_through_seq:
+        return await _LIST.fetch(source, account, head.purged_through_seq, limit), head.purged_hash
+    rows = await _LIST.fetch(source, account, after - 1, limit + 1)
     return rows[1:], rows[0].hash if rows else bytes(32)
 
 
 async def verify(source: Source, account: UUID) -> BillingChainVerdict:
     """Verify the whole chain of an account against its head."""
-    heads = await _HEAD.fetch(source, account)
-    seq, last = 0, bytes(32)
+    head = await _head(source, account)
+    while not (verdict := await _verified(source, account, head)).valid:
+        now = await _head(source, account)
+        if now.purged_through_seq == head.purged_through_seq:
+            break
+        head = now  # old events were deleted while the chain was read
+    return verdict
+
+
+async def _head(source: Source, account: UUID) -> BillingHead:
+    return await _HEAD.first(source, account) or BillingHead(0, bytes(32), 0, bytes(32))
+
+
+async def _verified(source: Source, account: UUID, head: BillingHead) -> BillingChainVerdict:
+    seq, last = head.purged_through_seq, head.purged_hash
     while rows := await _LIST.fetch(source, account, seq, _CHECKED):
         for row in rows:
             problem = _problem(row, seq, last)
+            if problem is None and row.seq == head.seq and row.hash != head.hash:
+                problem = "The hash is not the one that was stored apart as the end of the chain."
             if problem is not None:
                 return BillingChainVerdict(valid=False, broken_at=seq + 1, reason=problem)
             seq, last = row.seq, row.hash
-    if heads and seq < heads[0].seq:
+    if seq < head.seq:
         return BillingChainVerdict(valid=False, broken_at=seq + 1, reason="The event is missing.")
     return BillingChainVerdict(valid=True)
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.store.queries import Conn, Queries
+from engine.store.queries import Conn, Queries, Source
 from engine.store.row_sets import Column, RowSet
 
 _SQL = Queries.beside(__file__, "heads.sql")
@@ -56,6 +56,7 @@ TIP = RowSet("tip", AccountHead, Column("account_id"), Column("seq", "bigint"), 
 LOCK = _SQL.rows("lock_heads", AccountHead)
 LOCK_COUNTED = _SQL.rows("lock_counted", AccountHead)
 READ = _SQL.rows("read_head", AccountHead)
+READ_MANY = _SQL.rows("read_heads", AccountHead)
 SAVE = _SQL.wide("save_heads", HEAD)
 
 _WITHOUT_PARENT: set[UUID] = set()  # accounts known to have no parent; accounts never get one later
@@ -83,9 +84,14 @@ async def lock_counted(connection: Conn, accounts: Collection[UUID]) -> dict[UUI
     return locked
 
 
-async def read(connection: Conn, account: UUID) -> AccountHead | None:
+async def read(connection: Source, account: UUID) -> AccountHead | None:
     """Return the head as last committed, without a lock."""
     return await READ.first(connection, account)
+
+
+async def read_many(source: Source, accounts: Collection[UUID]) -> dict[UUID, AccountHead]:
+    """Return the heads of these accounts and of their parents as last committed, without a lock."""
+    return {head.account_id: head for head in await READ_MANY.fetch(source, list(accounts))}
 
 
 async def save(connection: Conn, heads: Iterable[AccountHead]) -> None:

@@ -25,6 +25,15 @@ SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id = $1;
 
+-- name: read_heads
+-- Return the heads of the accounts $1 and of their parents without a lock.
+SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
+       a.monthly_cap, h.scheduled, a.parent_id, h.xmin AS version, a.xmin AS account_version
+FROM account_heads h JOIN accounts a ON a.id = h.account_id
+WHERE h.account_id = ANY (ARRAY(
+    SELECT unnest($1::uuid[])
+    UNION SELECT c.parent_id FROM accounts c WHERE c.id = ANY($1::uuid[]) AND c.parent_id IS NOT NULL));
+
 -- name: save_heads
 -- Store heads.
 UPDATE account_heads h

@@ -123,11 +123,19 @@ def used_up(
             sentToday=head.sent_today,
         )
     month = clock.first_of_month(day)
-    for one in _by_month(head, parent):
-        limited = one is not head or parent is None or head.monthly_cap is not None
-        if limited and month <= one.month and one.sent_this_month >= _without(reserve, monthly_cap(one)):
+    for one in _limited_by_month(head, parent):
+        if month <= one.month and one.sent_this_month >= _without(reserve, monthly_cap(one)):
             return _month_used_up(one, at, parent=parent)
     return None
+
+
+def month_usage(head: AccountHead, at: datetime, *, parent: AccountHead | None = None) -> tuple[int, int]:
+    """Return (messages sent, limit) of the month of `at`: of the account, or of its parent where less is left there."""
+    month = clock.first_of_month(at.date())
+    used = [
+        (one.sent_this_month if one.month >= month else 0, monthly_cap(one)) for one in _limited_by_month(head, parent)
+    ]
+    return max(used, key=lambda one: one[0] / one[1] if one[1] else 1.0)
 
 
 def _without(reserve: float, cap: int) -> int:
@@ -153,6 +161,11 @@ def platform_refusal() -> Refusal:
 def _by_month(head: AccountHead, parent: AccountHead | None) -> tuple[AccountHead, ...]:
     """Return the heads whose monthly count a message adds to."""
     return (head,) if parent is None else (head, parent)
+
+
+def _limited_by_month(head: AccountHead, parent: AccountHead | None) -> list[AccountHead]:
+    """Return the heads whose monthly limit a message must fit in; a sub-account may have none of its own."""
+    return [one for one in _by_month(head, parent) if one is not head or parent is None or head.monthly_cap is not None]
 
 
 def _month_used_up(spent: AccountHead, at: datetime, *, parent: AccountHead | None) -> Refusal:

@@ -1,5 +1,7 @@
 """`ops bench`: the cost of one message, from the HTTP request to the settled delivery, on a separate service."""
 
+from loadtests.bench.alerts import run as run_alerts
+from loadtests.bench.billing import run as run_billing
 from loadtests.bench.broadcast import run as run_broadcast
 from loadtests.bench.codes import run as run_codes
 from loadtests.bench.contacts import run as run_contacts
@@ -16,6 +18,8 @@ from loadtests.bench.webhooks import run as run_webhooks
 
 __all__ = [
     "run",
+    "run_alerts",
+    "run_billing",
     "run_broadcast",
     "run_codes",
     "run_contacts",

@@ -36,7 +36,13 @@ from ops.commands.base import as_json
     type=click.IntRange(1_000, 20_000_000),
     help="Measure pages and counts of a mailbox of this size instead.",
 )
+@click.option(
+    "--alerts", type=click.IntRange(5, 100_000), help="Measure the CPU of measuring this many alert rules instead."
+)
 @click.option("--codes", is_flag=True, help="Measure one-time codes and address checks instead.")
+@click.option(
+    "--billing", is_flag=True, help="Measure payment events, in 200 orders too, invoices and billing histories instead."
+)
 @click.option(
     "--contacts",
     type=click.IntRange(10_000, 2_000_000),
@@ -71,7 +77,7 @@ from ops.commands.base import as_json
 )
 @click.option("--no-paced", "paced", is_flag=True, default=True, flag_value=False, help="Skip the latency run.")
 @as_json
-def bench(  # noqa: C901 - one branch for each mode
+def bench(  # noqa: C901, PLR0912 - one branch for each mode
     *,
     webhooks: bool,
     hanging: int,
@@ -84,7 +90,9 @@ def bench(  # noqa: C901 - one branch for each mode
     mailbox: int | None,
     contacts: int | None,
     broadcast: int | None,
+    alerts: int | None,
     codes: bool,
+    billing: bool,
     reports: float | None,
     unsubscribe: float | None,
     idle: int,
@@ -96,6 +104,8 @@ def bench(  # noqa: C901 - one branch for each mode
     """Start a separate service and measure message rate, CPU per message and latencies."""
     from loadtests.bench import (  # noqa: PLC0415
         run,
+        run_alerts,
+        run_billing,
         run_broadcast,
         run_codes,
         run_contacts,
@@ -110,10 +120,14 @@ def bench(  # noqa: C901 - one branch for each mode
         run_webhooks,
     )
 
+    if alerts is not None:
+        raise click.exceptions.Exit(run_alerts(rules=alerts, as_json=options["as_json"]))
     if tails is not None:
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
     if codes:
         raise click.exceptions.Exit(run_codes(starts=options["messages"] // 40, rounds=100, as_json=options["as_json"]))
+    if billing:
+        raise click.exceptions.Exit(run_billing(events=options["messages"] // 40, as_json=options["as_json"]))
     if mailbox is not None:
         raise click.exceptions.Exit(run_mailbox(messages=mailbox, as_json=options["as_json"]))
     if contacts is not None:

@@ -105,6 +105,13 @@ CATALOGUE: Final = (
         messages_each=100,
     ),
     Drill(
+        name="alerts",
+        about="The background worker is killed while alert rules cross their threshold and come back.",
+        rows=(1,),
+        where="loadtests.drill.alert_kills:run",
+        messages=50,
+    ),
+    Drill(
         name="broadcast-kills",
         about="Worker, api, mta, PostgreSQL and Valkey are killed during one broadcast, which is paused and resumed.",
         rows=(1, 2, 3, 6, 9),

@@ -49,6 +49,8 @@ class InboundSessionServer(SessionServer, Protocol):
 class InboundSession(EsmtpSession):
     """The session of one connection; `client` is its key for limits by network."""
 
+    __slots__ = ("_client", "_rcpts", "_recipients", "_sender", "_server", "_smtputf8", "_unknown")
+
     def __init__(self, server: InboundSessionServer, address: str, client: str, *, secured: bool) -> None:
         settings = server.settings
         self._server = server

@@ -47,6 +47,8 @@ class SubmissionSessionServer(SessionServer, Protocol):
 class SubmissionSession(EsmtpSession):
     """The session of one connection; before TLS and AUTH it refuses all commands but HELP and the like."""
 
+    __slots__ = ("_login", "_overflowed", "_rcpts", "_recipients", "_sender", "_server", "_smtputf8")
+
     def __init__(self, server: SubmissionSessionServer, address: str, *, secured: bool) -> None:
         settings = server.settings
         self._server = server

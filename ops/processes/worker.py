@@ -28,17 +28,19 @@ from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock, ids, logs, scheduling
 from engine.base.settings import Settings, load
 from engine.delivery import queue
-from engine.flows.accounts import billing_periods, suspend, team
+from engine.flows.accounts import billing_periods, limit_mails, suspend, team
 from engine.flows.accounts.system_mail import Mailer
+from engine.flows.alerts import measure
 from engine.flows.audience import broadcast_outcomes, broadcast_reviews
 from engine.flows.audience.broadcast_run import BroadcastRunner
 from engine.flows.people import open_session
 from engine.flows.receiving import certificates, mta_sts, read_reports
 from engine.flows.receiving.forward import BATCH, Forwarder
-from engine.flows.retention import erase, purge
+from engine.flows.retention import erase, purge, purge_billing
 from engine.flows.sending import queue_admin
 from engine.flows.sending.release import release_due
 from engine.store import metrics, partitions, socket_activation
+from engine.store.database_clock import DatabaseClock
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.http_client import HttpClient, resolver_for
 from engine.store.migrate import MigrationError, open_current
@@ -240,6 +242,13 @@ async def _standings(context: Context) -> None:
     await suspend.judge(context.pool, clock.now())
 
 
+async def _alerts(context: Context) -> None:
+    """Measure the alert rules that are due."""
+    at = (await DatabaseClock.read(context.pool)).now()
+    for kind, done in (await measure.measure_due(context.pool, context.settings, at)).items():
+        gauges.count_alerts(kind, done)
+
+
 async def _ended_holds(context: Context) -> None:
     """End expired holds and deliver their mail."""
     await queue_admin.finish(context.pool)
@@ -249,6 +258,16 @@ async def _billing(context: Context) -> None:
     assert context.billing is not None
     await billing_periods.end_due(context.pool, context.billing)
     await billing_periods.charge_due(context.pool, context.billing)
+
+
+async def _limit_mails(context: Context) -> None:
+    """Tell accounts that have used a limit of messages."""
+    await limit_mails.send_due(context.pool, clock.now())
+
+
+async def _old_billing(context: Context) -> None:
+    """Delete billing records after ten years."""
+    await purge_billing.purge(context.pool, clock.now())
 
 
 async def _erasures(context: Context) -> None:
@@ -338,6 +357,8 @@ JOBS = (
     Job("system mail", 0.3, _system_mail),
     Job("forwards", 0.3, _forwards),
     Job("billing", 10.0, _billing),
+    Job("old billing", 3600.0, _old_billing),
+    Job("limit mails", 60.0, _limit_mails, share=0.05),
     Job("broadcasts", 0.3, _broadcasts),
     Job("broadcast outcomes", 2.0, _broadcast_outcomes, share=0.2),
     Job("broadcast reviews", 15.0, _broadcast_reviews),
@@ -346,6 +367,7 @@ JOBS = (
     Job("address checks", 20.0, _address_checks),
     Job("ended sessions", 300.0, _ended),
     Job("standings", 60.0, _standings),
+    Job("alerts", 5.0, _alerts, share=0.2),  # each rule every minute
     Job("ended holds", 5.0, _ended_holds),
     Job("erasures", 60.0, _erasures),
 )

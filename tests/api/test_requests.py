@@ -17,6 +17,7 @@ from engine.base.settings import Settings
 from tests.harness.accounts import TestAccount, add_key, make_account, revoke_key, set_status
 from tests.harness.api import Answer, Api, serving
 from tests.harness.patience import PATIENCE_S
+from tests.harness.payments import report
 
 WITHIN_S = 1.0 + PATIENCE_S  # a second is promised; the machine may be busy
 
@@ -185,6 +186,13 @@ async def test_bad_keys_are_limited_by_address_and_good_ones_go_on(
         for path in ("/v1/openapi.json", "/u/forged"):  # a forged token counts like any credential that isn't genuine
             others = await asyncio.gather(*(strict.get(path) for _ in range(20)))
             assert 429 in {answer.status for answer in others}
+
+        event = {"checkout": "chk_00000000000000000000000000", "amount": 1, "currency": "EUR"}
+        for secret, expected in ((None, {200}), ("another secret", {401, 429})):  # signed events are not counted
+            reports = [report(strict, settings, "checkout.succeeded", event, secret=secret) for _ in range(20)]
+            assert {answer.status for answer in await asyncio.gather(*reports)} <= expected
+        unsigned = await strict.request("POST", "/v1/webhooks/payprov/refund", body=b"{}", headers={})
+        assert unsigned.status == 429
 
 
 async def test_an_unknown_path_and_a_wrong_method_answer_in_the_envelope(api: Api, account: TestAccount) -> None:

@@ -129,6 +129,10 @@ async def test_the_plan_limits_the_days(api: Api, pool: asyncpg.Pool) -> None:
     assert (answer.status, answer.error["type"]) == (403, "plan_limit_reached")
     assert (answer.error["resource"], answer.error["limit"], answer.error["used"]) == ("analytics_days", 7, 8)
     assert (await read(api, account, days="7"))["days"] == 7
+    for plan, days, status in (("starter", 30, 200), ("starter", 31, 403), ("scale", 90, 200), ("free", 8, 403)):
+        await pool.execute("UPDATE accounts SET plan = $2 WHERE id = $1", account.id, plan)
+        found = await api.get("/v1/analytics/delivery", account.token, params={"days": str(days)})
+        assert found.status == status, (plan, days)
 
 
 async def test_pages_show_every_row_once_and_keep_until(api: Api, pool: asyncpg.Pool) -> None:

@@ -80,6 +80,14 @@ async def test_a_refused_mail_takes_the_contact_back(api: Api, account: TestAcco
     assert await found(api, account) == []
 
 
+async def test_a_sender_without_confirm_is_refused(api: Api, account: TestAccount) -> None:
+    body = {"email": "ann@people.test", "consent": "customer", "from": account.sender}
+    answer = await api.post("/v1/contacts", account.token, body)
+
+    assert (answer.status, answer.error["field"]) == (400, "from")
+    assert await found(api, account) == []
+
+
 async def test_asking_needs_the_scope_of_a_send(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
     key = await add_key(pool, account.id, scopes=["contacts:write"])
     body = {"email": "ann@people.test", "consent": "customer", "confirm": True, "from": account.sender}

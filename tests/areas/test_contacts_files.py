@@ -81,7 +81,7 @@ async def test_a_file_of_thousands_is_imported_and_names_bad_rows_by_their_numbe
         ("csv", "email,email\na@x.test,b@x.test"), ("csv", "\n"), ("csv", "email,name\n"), ("csv", 'email\n"a@x.test'),
         ("csv", "email\na@x.test,b"), ("csv", "email,seats:number\na@x.test,many"), ("ndjson", "{}\nnot json"),
         ("csv", "email,trial:boolean\na@x.test,1"), ("ndjson", "[1]"), ("ndjson", "\n\n"),
-        ("csv", "email\n" + "a@x.test\n" * 10_001),
+        ("csv", "email\n" + "a@x.test\n" * 10_001), ("csv", ",".join(map(str, range(1_001))) + "\na@x.test\n"),
     ],
 )  # fmt: skip
 def test_an_unreadable_file_is_refused_whole(form: str, content: str) -> None:
@@ -89,6 +89,19 @@ def test_an_unreadable_file_is_refused_whole(form: str, content: str) -> None:
         read_file(FileFormat(form), content)
 
     assert (refused.value.status, refused.value.fields["field"]) == (400, "content")
+
+
+def test_an_address_column_beside_an_email_column_is_a_field() -> None:
+    (row,) = read_file(FileFormat.CSV, "Name,E-Mail,Address\nAnn,ann@x.test,Main Street 1\n")
+    assert row == {"name": "Ann", "email": "ann@x.test", "fields": {"Address": "Main Street 1"}}
+    (row,) = read_file(FileFormat.CSV, "address\nann@x.test\n")
+    assert row["email"] == "ann@x.test"
+
+
+def test_a_wrong_cell_is_named_by_row_and_column() -> None:
+    with pytest.raises(Refusal) as refused:
+        read_file(FileFormat.CSV, "email,seats:number\na@x.test,1\nb@x.test,many\n")
+    assert refused.value.message.startswith("Row 1, column 'seats:number': 'many'")
 
 
 @pytest.mark.parametrize("cell", ["=1", "+1", "-1", "@x", "\tx", "plain", "'quoted", "'=1", ""])

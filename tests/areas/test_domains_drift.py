@@ -1,7 +1,6 @@
 """Background checks of domains: due checks, leases, key rotation, and removal."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID
@@ -116,11 +115,10 @@ async def test_several_workers_share_the_due_domains_and_check_each_once(place: 
         "UPDATE domains SET check_at = now() - interval '1 second' WHERE id = ANY($1::uuid[])", domains
     )
     done = await asyncio.gather(*[flow.check_due(place.pool, place.settings) for _ in range(4)])
-    asked = Counter(one.name for one in place.zone.questions if one.name.startswith("wb1._domainkey."))
+    asked = {one.name for one in place.zone.questions if one.name.startswith("wb1._domainkey.")}
 
     assert sum(done) == 120
-    assert set(asked.values()) == {1}
-    assert len(asked) == 120
+    assert len(asked) == 120  # a question is sent again when its answer is late: the names count, not the questions
 
 
 async def test_what_a_dead_worker_had_claimed_comes_round_again(place: Place) -> None:

@@ -6,10 +6,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from engine.areas.contacts import segment_rules, store
+from engine.areas.broadcasts.types import BroadcastAudience
+from engine.areas.contacts import segment_rules, segments, store
 from engine.base import ids
 from engine.base.errors import Refusal
 from engine.base.plans import MAX_SEGMENTS
+from engine.flows.audience import broadcast_audience
+from engine.store.concurrency_limiter import SEARCHES
 from tests.areas.test_contacts import create, make_list
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
@@ -81,7 +84,8 @@ async def test_filters_select_contacts(api: Api, pool: asyncpg.Pool, account: Te
     [
         ([], "filter"), ({}, "filter"), ({"all": []}, "filter.all"), ({"all": [{}]}, "filter.all[0]"),
         ({"all": [of("name", "missing")], "any": []}, "filter"), (field("a b", "exists"), "fields"),
-        (field("plan", "like", "x"), "filter.op"), (field("plan", "eq"), "filter.value"),
+        (field("plan", "like", "x"), "filter.op"), (field("plan") | {"op": ["eq"]}, "filter.op"),
+        (field("plan", "eq"), "filter.value"),
         (field("plan", "exists", 1), "filter.value"), (field("plan", "eq", None), "filter.value"),
         (field("plan", "gt", True), "filter.value"), (field("plan", "contains", 5), "filter.value"),
         (field("plan", "in", []), "filter.value"), (field("plan", "eq", "a\0"), "filter.value"),
@@ -133,6 +137,31 @@ async def test_a_segment_names_lists_of_the_account_alone(api: Api, pool: asyncp
     body = {"name": "Members", "filter": of("list", "eq", foreign)}
 
     assert (await api.post("/v1/segments", account.token, body)).status == 404
+
+
+async def test_a_list_that_a_segment_names_stays(api: Api, account: TestAccount) -> None:
+    left = await make_list(api, account, "No news")
+    body = {"name": "All others", "filter": {"any": [{"not": of("list", "in", [left])}, field("plan", "exists")]}}
+    segment = (await api.post("/v1/segments", account.token, body)).json["id"]
+
+    answer = await api.delete(f"/v1/lists/{left}", account.token)
+    assert (answer.status, answer.error["type"]) == (409, "invalid_state")
+    assert "All others" in answer.error["message"]
+    await api.patch(f"/v1/segments/{segment}", account.token, {"filter": field("plan", "exists")})
+    assert (await api.delete(f"/v1/lists/{left}", account.token)).status == 204
+
+
+async def test_counting_gives_up_where_other_searches_leave_no_place(
+    api: Api, pool: asyncpg.Pool, account: TestAccount
+) -> None:
+    body = {"name": "Planned", "filter": field("plan", "exists")}
+    segment = ids.parse_id(ids.Kind.SEGMENT, (await api.post("/v1/segments", account.token, body)).json["id"])
+    audience = BroadcastAudience(segment_id=segment)
+    assert await broadcast_audience.count_now(pool, account.id, audience) == 0
+
+    async with SEARCHES.of(account.id), SEARCHES.of(account.id):  # all places of the account
+        assert await segments.count(pool, account.id, await segments.read(pool, account.id, segment)) is None
+        assert await broadcast_audience.count_now(pool, account.id, audience) is None
 
 
 async def test_an_account_has_a_limited_number_of_segments(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:

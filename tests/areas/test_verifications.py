@@ -13,11 +13,13 @@ import pytest
 from PIL import Image
 
 from engine.areas.verifications import jobs, rules, service
+from engine.areas.verifications.logo import read_logo
 from engine.areas.verifications.rules import CodeKeys
 from engine.areas.verifications.types import VerificationStatus
 from engine.base import clock, ids
 from engine.base.plans import CAPS, Plan
 from engine.mail.read import bodies
+from engine.store import metrics
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.codes import check, code_of, mail_of, other_than, start, text_of, try_start
@@ -376,6 +378,22 @@ async def test_of_200_parallel_guesses_exactly_five_are_evaluated(
     assert sorted(evaluated(results)) == ["exhausted"] + ["pending"] * 4
 
 
+async def test_evaluated_guesses_are_counted_by_result(
+    api: Api, account: TestAccount, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "TALLY", metrics.Tally())
+    made = await start(api, account)
+    code = await code_of(pool, made["messageId"])
+    for guess in ([other_than(code)] * 2, [code], [code]):
+        await guesses(pool, account, made["id"], guess)
+    other = await start(api, account, "bob@people.test")
+    await guesses(pool, account, other["id"], [other_than(await code_of(pool, other["messageId"]))] * 6)
+
+    counts = metrics.TALLY._counts
+    found = {labels[0]: count for (counter, labels), count in counts.items() if counter is metrics.CODES_CHECKED}
+    assert found == {"approved": 1, "wrong": 6, "exhausted": 1}
+
+
 async def test_the_right_code_among_parallel_guesses_wins_at_most_once(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
@@ -483,7 +501,7 @@ async def test_links_of_replaced_mails_and_forged_ones_are_unknown(
     without = CodeKeys(PEPPER).link(ids.parse_id(ids.Kind.VERIFICATION, plain["id"]), 1)
 
     forged = fresh[:-1] + ("0" if fresh[-1] != "0" else "1")
-    for link in (old, forged, fresh[:-1], "/v/x", f"/v/{without}"):
+    for link in (old, forged, fresh[:-1], fresh[:-1] + "%C3%A9", "/v/x", f"/v/{without}"):
         assert (await api.request("POST", link)).status == 404, link
     assert (await get(api, account, made["id"]))["status"] == "pending"
     await cancel(api, account, made["id"])
@@ -526,6 +544,16 @@ async def test_a_logo_is_encoded_anew_and_served_with_its_own_policy(
     assert html is not None
     assert f'src="{shown["url"]}"' in html
     assert (await brand(api, account, logo=None)).json["logo"] is None
+
+
+def test_a_logo_stands_upright_without_its_metadata() -> None:
+    turned = Image.Exif()
+    turned[0x0112] = 6  # orientation: show it turned by 90 degrees (EXIF 2.3, 4.6.4)
+    content = base64.b64encode(picture("JPEG", (40, 20), exif=turned)).decode()
+
+    made = read_logo(content)
+    assert (made.width, made.height) == (20, 40)
+    assert b"Exif" not in made.content
 
 
 def animated() -> bytes:

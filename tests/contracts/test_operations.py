@@ -117,7 +117,6 @@ async def test_the_server_serves_its_description_to_anybody(api: Api, document: 
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"
     served = answer.json
-    OpenAPIV31SpecValidator(served).validate()
     assert served["servers"] == [{"url": api.base_url}]
     assert served | {"servers": document["servers"]} == document
 

@@ -62,7 +62,7 @@ Case = schemathesis.Case[Any]
 Value = TypeVar("Value")
 FOR_PEOPLE = sorted({operation.path for operation in all_operations() if operation.access is Access.SESSION})
 DOCUMENT = schemathesis.openapi.from_dict(orjson.loads(openapi.document(all_operations(), server="http://127.0.0.1")))
-EXAMPLES = 6  # of each operation for people
+EXAMPLES = 4  # of each operation for people
 FEEDBACK = FeedbackSources(constants_value_source=make_constants_value_source(DOCUMENT))
 NAMES = sorted(f"{one.method} {one.path}" for one in all_operations() if one.path not in STREAMS)
 
@@ -262,7 +262,7 @@ def test_answers_are_as_described(
 
         assert answer.status_code < 500 or answer.json()["error"]["type"] == "unavailable"
 
-    for_each_request(name, check, max_examples=10, phases=[Phase.explicit, Phase.generate])
+    for_each_request(name, check, max_examples=6, phases=[Phase.explicit, Phase.generate])
 
 
 async def new_people(world: World, count: int) -> list[TestPerson]:
@@ -300,4 +300,4 @@ def test_answers_to_nobody_are_as_described(name: str, world: World, session: re
 
         assert answer.status_code == 401 or case.operation.path in OPEN
 
-    for_each_request(name, check, max_examples=3, phases=[Phase.generate])
+    for_each_request(name, check, max_examples=1, phases=[Phase.generate])

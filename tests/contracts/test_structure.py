@@ -1,6 +1,7 @@
 """Structure of the code that a newcomer relies on: one meaning for a class name, and imports without cycles."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -8,13 +9,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("engine", "api", "mta", "shards", "ops", "loadtests")
+_CLASS = re.compile(r"^[ \t]*class[ \t]+(\w+)[ \t]*[:(\[]", re.MULTILINE)
 
 
 @cache
 def _modules() -> dict[str, ast.Module]:
     """Return the syntax tree of every module by its dotted name."""
-    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-    return {_name(path): ast.parse(path.read_text("utf-8"), str(path)) for path in files}
+    return {_name(path): ast.parse(path.read_text("utf-8"), str(path)) for path in _files()}
+
+
+def _files() -> Iterator[Path]:
+    return (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
 def _name(path: Path) -> str:
@@ -35,18 +40,19 @@ def _imports(module: str, tree: ast.Module) -> Iterator[str]:
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            yield node
-            yield from _executed(node)
+    """Yield the statements of a module, also within functions and classes, but not those for type checkers alone."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for node in getattr(tree, block, ()):
+            if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+                yield node
+                yield from _executed(node)
 
 
 def test_no_two_classes_share_a_name() -> None:
     places = defaultdict(list)
-    for module, tree in _modules().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(module)
+    for path in _files():
+        for name in _CLASS.findall(path.read_text("utf-8")):
+            places[name].append(_name(path))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 

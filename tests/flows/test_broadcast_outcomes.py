@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from engine.areas.broadcasts import rules
+from engine.areas.broadcasts import rules, service
 from engine.areas.broadcasts.types import BroadcastCounts, StopReason
 from engine.base import clock, ids
 from engine.base.events import AccountEvent, EventType
@@ -14,7 +14,7 @@ from engine.flows.audience import broadcast_outcomes
 from engine.ledger import log
 from engine.ledger.events import append_events
 from tests.harness.accounts import TestAccount, make_account
-from tests.harness.broadcasts import BroadcastWorld, broadcasting, make_list, with_stream
+from tests.harness.broadcasts import ACTOR, BroadcastWorld, broadcasting, make_list, with_stream
 from tests.harness.people import make_person
 
 
@@ -113,6 +113,24 @@ async def test_bounces_of_its_own_messages_stop_it_for_good_and_no_other(
     assert [tuple(row) for row in rows] == [
         (email, "more than 10% of its messages bounced", "200") for email in sorted(one.email for one in people[:2])
     ]
+
+
+async def test_outcomes_are_counted_until_30_days_after_the_end(here: BroadcastWorld, account: TestAccount) -> None:
+    broadcast = await here.sent(account, await make_list(here.pool, account, 2), per_minute=1)
+    await here.runner.run_due()  # one is accepted
+    (first,) = await messages(here, broadcast)
+    await here.pool.execute(
+        "UPDATE broadcast_watches SET ends_at = now() - interval '1 s' WHERE account_id = $1", account.id
+    )
+    await broadcast_outcomes.forget_old(here.pool, clock.now())
+    await tell(here, account, [first], EventType.BOUNCED)
+    await broadcast_outcomes.count_new(here.pool)
+    assert (await here.counts(broadcast)).bounced == 1
+
+    await service.cancel(here.pool, account.id, broadcast, actor=ACTOR)
+    await here.pool.execute("UPDATE broadcasts SET finished_at = now() - interval '31 days' WHERE id = $1", broadcast)
+    await broadcast_outcomes.forget_old(here.pool, clock.now())
+    assert not await here.pool.fetch("SELECT 1 FROM broadcast_watches WHERE account_id = $1", account.id)
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,21 @@ async def test_each_contact_gets_one_message_with_its_own_values_and_link(
     assert kinds == ["created", "started", "finished"]
 
 
+async def test_a_link_in_a_section_that_is_left_out_is_replaced_by_a_footer(
+    here: BroadcastWorld, account: TestAccount
+) -> None:
+    people: dict[str, dict[str, object]] = {"ann@x.test": {"own": True}, "bob@x.test": {}}
+    body = "Hi{{#own}} <a href='{{unsubscribe_url}}'>Leave</a>{{/own}}"
+    await here.sent(account, await make_list(here.pool, account, people), html=f"<p>{body}</p>", text=body)
+    await here.runner.run_due()
+
+    for address in people:
+        mail = await mail_of(here, account, address)
+        link = mail["List-Unsubscribe"].partition("<")[2].partition(">")[0]
+        bodies = [mail.get_body((kind,)) for kind in ("html", "plain")]
+        assert [str(one.get_content()).count(link) for one in bodies if one is not None] == [1, 1], address
+
+
 async def test_parallel_workers_that_die_and_pauses_neither_repeat_nor_omit(
     settings: Settings, here: BroadcastWorld, account: TestAccount
 ) -> None:
@@ -301,6 +316,20 @@ async def test_the_review_is_decided_again_at_the_start(here: BroadcastWorld, ac
 
     found = sorted([(await here.read(account, each)).status for each in both])
     assert found == ["in_review", "sent"]
+
+
+async def test_broadcasts_that_were_paused_for_days_count_for_the_review(
+    here: BroadcastWorld, account: TestAccount
+) -> None:
+    first, second = [await make_list(here.pool, account, [f"p{place + n}@x.test" for n in range(600)])
+                     for place in (0, 600)]  # fmt: skip
+    paused = await here.sent(account, first, per_minute=1)
+    await here.runner.run_due()
+    await service.pause(here.pool, account.id, paused, actor=ACTOR)
+    await here.pool.execute("UPDATE broadcasts SET started_at = now() - interval '2 days' WHERE id = $1", paused)
+
+    other = await here.sent(account, second)
+    assert (await here.read(account, other)).status == "in_review"
 
 
 async def test_a_segment_is_the_audience(here: BroadcastWorld, account: TestAccount) -> None:

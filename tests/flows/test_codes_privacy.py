@@ -163,3 +163,9 @@ async def test_mail_sealed_under_another_pepper_ends_unread(around: World) -> No
 )
 def test_an_address_is_cut_out_whatever_its_case(text: object, expected: object) -> None:
     assert cut_out(text, "ann.lee@x.test") == expected
+
+
+def test_the_mailbox_of_an_address_with_a_tag_is_cut_out_too() -> None:
+    text = "550 <ann@x.test>: ann over quota; ann+codes@x.test, bob@x.test"
+
+    assert cut_out(text, "ann+codes@x.test") == "550 <*@x.test>: *@x.test over quota; *@x.test, bob@x.test"

@@ -11,6 +11,7 @@ from engine.areas.statistics import rules as figures
 from engine.areas.statistics import store
 from engine.base import clock, ids
 from engine.base.plans import CAPS, Plan
+from engine.flows.accounts.change_plan import change_plan
 from engine.flows.retention import purge
 from engine.store.postgres import open_pool
 from tests.flows.old_mail import add_keys, ago, counts, keep_longer, left, purged, wait_in
@@ -85,6 +86,23 @@ async def test_a_shorter_plan_takes_effect_and_a_longer_one_too(own: asyncpg.Poo
     await own.execute("UPDATE accounts SET plan = 'scale' WHERE id = $1", account.id)
     await purged(own)
     assert await left(own, account) == 2
+
+
+async def test_a_smaller_plan_keeps_the_records_for_30_days_more(own: asyncpg.Pool) -> None:
+    await keep_longer(own)
+    parent, child = await make_account(own, plan="growth"), await make_account(own, plan="growth")
+    await own.execute("UPDATE accounts SET parent_id = $1 WHERE id = $2", parent.id, child.id)
+    for account in (parent, child):
+        await history.write(own, account, ago(300))
+    for plan in (Plan.STARTER, Plan.FREE):  # the longest retention of the last 30 days holds
+        async with own.acquire() as connection, connection.transaction():
+            await change_plan(connection, parent.id, plan, clock.now(), actor="operator", is_told=False)
+
+    assert (await purged(own)).messages == 0
+    (until,) = {row["until"] for row in await own.fetch("SELECT until FROM kept_retentions")}
+    assert timedelta(days=29, hours=23) < until - clock.now() <= timedelta(days=30)
+    await own.execute("UPDATE kept_retentions SET until = now()")
+    assert (await purged(own)).messages == 2
 
 
 async def test_the_rest_of_the_log_verifies(own: asyncpg.Pool) -> None:

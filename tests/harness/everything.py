@@ -127,6 +127,8 @@ async def _tools(api: Api, estate: Estate) -> None:
     routed = _ok(await api.post("/v1/inbound/routes", account.token, route))
     estate.things |= {"inbound_address": claimed["id"], "inbound_route": routed["id"]}
     estate.things["inbound_mailbox"] = mailbox["address"]
+    rule = {"kind": "quota_usage", "threshold": 0.8, "enabled": False}
+    estate.things["alert_rule"] = _ok(await api.post("/v1/alerts/rules", account.token, rule))["id"]
 
 
 async def _broadcast(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
@@ -260,6 +262,14 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
             ("INSERT INTO cloudflare_tokens (account_id, sealed_token) VALUES ($1, '\\x00')", (account,)),
             ("INSERT INTO account_standings (account_id) VALUES ($1) ON CONFLICT DO NOTHING", (account,)),
             ("INSERT INTO outcome_quarters VALUES ($1, 1, 1, 0, 0)", (account,)),
+            ("INSERT INTO outcome_days VALUES ($1, '2026-01-01', 1, 0, 0)", (account,)),
+            (
+                (
+                    "INSERT INTO alert_events VALUES"
+                    " ($1, $2, $3, 'quota_usage', 0.9, 0.8, 1, '{}', '{}', now() - interval '1 hour', now())"
+                ),
+                (ids.uuid7(), account, uuid_in(estate.things["alert_rule"])),
+            ),
             (
                 (
                     "INSERT INTO renewal_charges"
@@ -275,6 +285,7 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
                 (account, estate.account.public_id),
             ),
             ("INSERT INTO kept_retentions VALUES ($1, 90, now())", (account,)),
+            ("INSERT INTO limit_mails VALUES ($1, 'daily_limit_reached', '2026-01-01', 50)", (account,)),
             ("INSERT INTO source_pools VALUES ('everything', '[]') ON CONFLICT DO NOTHING", ()),
             ("INSERT INTO source_assignments VALUES ('transactional', $1, 'everything')", (account,)),
             (

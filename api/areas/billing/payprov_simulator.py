@@ -140,7 +140,7 @@ async def _report(services: ApiServices, kind: str, data: dict[str, object]) -> 
     provider = services.billing.providers["payprov"]
     header = signatures.sign(payprov_secrets(services.settings)[0], content, at)
     event = provider.read_event({"payprov-signature": header}, content, at)
-    return await payment_events.apply(services.pool, provider, event, services.billing)
+    return await payment_events.apply(services.pool, provider, event, services.billing, at=at)
 
 
 async def _body(request: falcon.asgi.Request, memory: bodies.BodyMemory, settings: Settings) -> bytes:

@@ -10,7 +10,9 @@ from engine.areas.billing.providers.payprov import HEADER, PayprovMessage
 from engine.areas.billing.providers.protocol import BadSignature, PaymentProvider, UnusableEvent
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.netaddr import network_of
 from engine.flows.accounts import payment_events
+from engine.store import rate_limits
 
 MAX_EVENT_BYTES = 64 * 1024
 _MAX_CLAIM = 200  # characters of a value that an unsigned notice claims
@@ -36,6 +38,7 @@ async def take_refund_notice(call: Call) -> EventTaken:
     """Apply a signed refund; record an unsigned one, which moves nothing."""
     if call.request.get_header(HEADER) is not None:
         return await take_payprov(call)
+    await _count_unsigned(call)
     try:
         message = msgspec.json.decode(call.body, type=PayprovMessage)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -56,8 +59,9 @@ async def take_refund_notice(call: Call) -> EventTaken:
 
 async def _apply(call: Call, provider: PaymentProvider) -> EventTaken:
     headers = {name.lower(): value for name, value in call.request.headers.items()}
+    at = clock.now()
     try:
-        event = provider.read_event(headers, call.body, clock.now())
+        event = provider.read_event(headers, call.body, at)
     except BadSignature as error:
         raise Refusal(
             ErrorType.UNAUTHORIZED, f"{error} Sign the raw body with the secret of this installation."
@@ -65,8 +69,16 @@ async def _apply(call: Call, provider: PaymentProvider) -> EventTaken:
     except UnusableEvent as problem:
         await payment_events.record_unusable(call.services.pool, provider, problem)
         return EventTaken()
-    await payment_events.apply(call.services.pool, provider, event, call.services.billing)
+    await payment_events.apply(call.services.pool, provider, event, call.services.billing, at=at)
     return EventTaken()
+
+
+async def _count_unsigned(call: Call) -> None:
+    """Count an unsigned request against the rate limit of its address; raises the 429 above it."""
+    bucket = f"ip:{network_of(call.request.remote_addr)}"
+    status = await call.services.limits.check(bucket, call.settings.unauthenticated_rate)
+    if not status.allowed:
+        raise rate_limits.refusal(status)
 
 
 def _id(kind: ids.Kind, text: str | None) -> UUID | None:

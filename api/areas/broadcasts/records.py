@@ -50,11 +50,11 @@ def record(row: Broadcast) -> BroadcastRecord:
     return BroadcastRecord(**_summary(row), **_content(row))
 
 
-def with_counts(row: Broadcast, counts: BroadcastCounts, recipients: int) -> BroadcastWithCounts:
-    """Return a broadcast with its content and counts."""
+def with_counts(row: Broadcast, counts: BroadcastCounts, recipients: int | None) -> BroadcastWithCounts:
+    """Return a broadcast with its content and counts; `recipients` is None if they can't be counted now."""
     progress = BroadcastProgress(
         recipients=recipients,
-        waiting=recipients - counts.accepted - counts.skipped,
+        waiting=None if recipients is None else recipients - counts.accepted - counts.skipped,
         accepted=counts.accepted,
         skipped=counts.skipped,
         delivered=counts.delivered,

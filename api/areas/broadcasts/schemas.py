@@ -161,11 +161,12 @@ class BroadcastRecord(BroadcastItem, kw_only=True):
 
 class BroadcastProgress(Struct):
     """The counts of a broadcast: `recipients` = `waiting` + `accepted` + `skipped`, once it has started; before that,
-    `recipients` is how many its list or segment has now. The others count its messages by their last outcome.
+    `recipients` and `waiting` are how many its list or segment has now, null if counting a segment takes too long. The
+    others count its messages by their last outcome.
     """
 
-    recipients: int
-    waiting: int
+    recipients: int | None
+    waiting: int | None
     accepted: int
     skipped: int
     delivered: int

@@ -162,7 +162,8 @@ OPERATIONS = (
         path="/v1/lists/{id}",
         tag="Contacts",
         summary="Delete a contact list and keep its contacts",
-        note="A list that a scheduled broadcast or one in review names can't be deleted: 409 `invalid_state`.",
+        note="A list that a segment, a scheduled broadcast or one in review names can't be deleted: 409 "
+        "`invalid_state`.",
         access=Access.KEY,
         scopes=WRITE,
         success=204,

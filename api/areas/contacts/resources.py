@@ -46,6 +46,8 @@ async def create(call: Call) -> Contact:
             raise invalid("from", "`from` is missing: give the From of the mail that asks the contact to confirm.")
         request = ConfirmationRequest(sender=body.from_, stream=body.stream, locale=body.locale)
         row = await _double_opt_in(call).create(wanted, request, consent=body.consent, lists=lists, actor=call.actor)
+    elif body.from_ is not None:
+        raise invalid("from", "`from` is for the mail that asks the contact to confirm. Give `confirm` true too.")
     else:
         row = await service.create(
             call.services.pool, call.account_id, wanted, consent=body.consent, lists=lists, actor=call.actor

@@ -60,7 +60,7 @@ class Segment(Struct, rename="camel", kw_only=True):
 
 
 class CountedSegment(Segment, kw_only=True):
-    """A segment with the number of contacts that match now; null if counting took too long."""
+    """A segment with the number of contacts that match now; null if counting takes too long."""
 
     contacts: int | None
 

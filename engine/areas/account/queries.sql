@@ -8,10 +8,12 @@ WITH account AS (
 INSERT INTO streams (account_id, slug, name) SELECT id, 'transactional', 'Transactional' FROM account;
 
 -- name: read_account
--- Read account $1. A longer retention of its parent applies to it as well.
+-- Read account $1. A longer retention of its parent applies to it as well, and for a while that of a larger plan before.
 SELECT a.id, a.name, a.plan, a.status, a.parent_id, a.daily_cap, a.monthly_cap,
-       greatest(a.retention_days, p.retention_days) AS retention_days, a.created_at
-FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id WHERE a.id = $1;
+       greatest(a.retention_days, p.retention_days, k.days) AS retention_days, a.created_at
+FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id
+LEFT JOIN kept_retentions k ON k.account_id = a.id AND k.until > now()
+WHERE a.id = $1;
 
 -- name: list_accounts
 -- List accounts, newest first, at most $1.

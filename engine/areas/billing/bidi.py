@@ -4,9 +4,11 @@ A reduced form of the Unicode Bidirectional Algorithm (UAX #9): one line, no exp
 is what names, addresses and numbers need. python-bidi and FriBidi are under the LGPL.
 """
 
+import os
 import unicodedata
 from collections.abc import Sequence
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 _MIRRORED: Final = str.maketrans("()[]{}<>«»‹›", ")(][}{><»«›‹")
 _RIGHT: Final = frozenset({"R", "AL"})
@@ -28,10 +30,16 @@ def visual_order(text: str) -> str:
 
 def _joined(text: str) -> str:
     """Return Arabic letters as presentation forms, which the font has glyphs for."""
+    shaped: str = _reshaper().reshape(text)
+    return shaped
+
+
+@cache
+def _reshaper() -> Any:
+    """Return a reshaper for Arabic with its built-in configuration, whatever file the environment names."""
     import arabic_reshaper  # noqa: PLC0415 - only right-to-left names need it
 
-    shaped: str = arabic_reshaper.reshape(text)
-    return shaped
+    return arabic_reshaper.ArabicReshaper(configuration_file=os.devnull)
 
 
 def _levels(classes: Sequence[str]) -> list[int]:

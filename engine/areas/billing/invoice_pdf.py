@@ -1,5 +1,9 @@
 """Render invoices and credit notes as PDF: A4, the same bytes for the same row. Takes about 8 ms; call it in a thread.
 
+The bytes depend on the versions of reportlab and arabic-reshaper, which ops/lock pins, and on nothing else of a
+machine: fonts are read from `fonts/`, streams are not compressed (zlib's output differs between its versions), and
+settings of the libraries in the environment are ignored. The first rendering of an invoice is stored.
+
 DejaVu Sans (fonts/) has Latin, Greek, Cyrillic, Hebrew and Arabic letters and is embedded by the glyphs used. Chinese,
 Japanese and Korean text uses the CID fonts that PDF readers have (ISO 32000-1, 9.7.5.2).
 """
@@ -26,6 +30,12 @@ _JAPANESE, _KOREAN, _CHINESE = "HeiseiKakuGo-W5", "HYGothic-Medium", "STSong-Lig
 _WIDTH, _HEIGHT, _MARGIN = 595.28, 841.89, 56.7  # points: A4, 20 mm
 _LEADING: Final = 1.4
 _BOTTOM: Final = 85.0
+# Those of reportlab's settings that change documents; without this, variables such as RL_useA85 would.
+_LIBRARY_SETTINGS: Final[dict[str, object]] = {
+    "useA85": 0, "pdfComments": 0, "pdfMultiLine": 0, "reserveTTFNotdef": 1, "allowTTFSubsetting": [],
+    "canvas_basefontname": "Helvetica", "canvas_baseColor": None, "documentLang": None,
+    "defaultEncoding": "WinAnsiEncoding",
+}  # fmt: skip
 MAX_BLOCK_LINES: Final = 12  # of a seller's or buyer's address
 
 
@@ -47,7 +57,7 @@ class _InvoicePage:
 
         _register()
         self._buffer = BytesIO()
-        self._canvas: Any = Canvas(self._buffer, pagesize=(_WIDTH, _HEIGHT), invariant=1)
+        self._canvas: Any = Canvas(self._buffer, pagesize=(_WIDTH, _HEIGHT), invariant=1, pageCompression=0)
         self._canvas.setTitle(f"{title(row)} {row.number}")
         self._canvas.setAuthor(msgspec.json.decode(row.seller, type=Seller).name)
         self._footer = row.number
@@ -197,6 +207,9 @@ def _totals(page: _InvoicePage, row: InvoiceRow) -> None:
 
 def _runs(text: str, *, bold: bool) -> Iterator[tuple[str, str]]:
     """Yield pieces of text with the font that has their letters."""
+    if text and text.isascii():
+        yield text, _BOLD if bold else _SANS
+        return
     piece, font = "", ""
     for letter in unicodedata.normalize("NFC", text):
         own = _font_of(letter, bold=bold)
@@ -221,12 +234,15 @@ def _font_of(letter: str, *, bold: bool) -> str:
 
 @cache
 def _register() -> None:
-    """Register the fonts, once per process."""
+    """Set up the library and its fonts, once per process."""
+    from reportlab import rl_config  # noqa: PLC0415
     from reportlab.pdfbase import pdfmetrics  # noqa: PLC0415
     from reportlab.pdfbase.cidfonts import UnicodeCIDFont  # noqa: PLC0415
     from reportlab.pdfbase.ttfonts import TTFont  # noqa: PLC0415
 
-    for name in (_SANS, _BOLD):
-        pdfmetrics.registerFont(TTFont(name, str(_FONTS / f"{name}.ttf")))
+    for setting, value in _LIBRARY_SETTINGS.items():
+        setattr(rl_config, setting, value)
+    for name in (_SANS, _BOLD):  # of the glyphs used alone; text is extracted by the ToUnicode map
+        pdfmetrics.registerFont(TTFont(name, str(_FONTS / f"{name}.ttf"), asciiReadable=0, shapable=False))
     for name in (_JAPANESE, _KOREAN, _CHINESE):
         pdfmetrics.registerFont(UnicodeCIDFont(name))

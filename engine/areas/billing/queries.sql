@@ -131,8 +131,17 @@ SELECT provider, event_id, type, effect, received_at FROM provider_events
 WHERE account_id = $1 ORDER BY received_at DESC LIMIT $2;
 
 -- name: set_effect
--- Record the effect $3 of event $2 of provider $1.
-UPDATE provider_events SET effect = $3 WHERE provider = $1 AND event_id = $2;
+-- Record the effect $3 of event $2 of provider $1; $4 is its content if it waits for another event, else null.
+UPDATE provider_events SET effect = $3, waiting = $4::text::jsonb WHERE provider = $1 AND event_id = $2;
+
+-- name: waiting_events
+-- Return the events about account $1 that wait for another one, the oldest first.
+SELECT provider, event_id, waiting::text AS waiting FROM provider_events
+WHERE account_id = $1 AND waiting IS NOT NULL ORDER BY created_at, event_id;
+
+-- name: canceled_since
+-- Return a row if the subscription of account $1 was canceled at $2 or later.
+SELECT 1 FROM billing_events WHERE account_id = $1 AND type = 'subscription.canceled' AND occurred_at >= $2 LIMIT 1;
 
 -- name: next_invoice_number
 -- Draw the next invoice number of year $1.

@@ -135,6 +135,13 @@ def resume(held: PlanSubscription) -> Transition:
     return Transition(changed, (_entry(HistoryType.RESUMED, changed),))
 
 
+def then_canceled(transition: Transition) -> Transition:
+    """Cancel the subscription that a transition leads to at the end of its paid period."""
+    assert transition.subscription is not None
+    canceled = cancel(transition.subscription)
+    return structs.replace(canceled, history=transition.history + canceled.history, invoice=transition.invoice)
+
+
 def canceled_by_provider(held: PlanSubscription) -> Transition:
     """End the subscription like its owner's cancellation: the provider will not charge again."""
     return cancel(held)

@@ -95,10 +95,11 @@ async def delete(
 async def approve(pool: asyncpg.Pool, broadcast: UUID, at: datetime) -> Broadcast:
     """Let a reviewed broadcast go out, now or at its time; its account needs no other. Raises the 404, the 409."""
     async with pool.acquire() as connection, connection.transaction():
-        row = await _reviewed(connection, broadcast)
+        account = await _account_of(connection, broadcast)
+        await store.APPROVE.execute(connection, account)  # first: the start of a broadcast locks in this order too
+        row = await _reviewed(connection, account, broadcast)
         later = row.scheduled_at is not None and row.scheduled_at > at
         status = BroadcastStatus.SCHEDULED if later else BroadcastStatus.SENDING
-        await store.APPROVE.execute(connection, row.account_id)
         await store.move(connection, broadcast, status, look_at=row.scheduled_at if later else at)
         await record(connection, row, AccountEvent.BROADCAST_APPROVED, OPERATOR)
     return await read(pool, row.account_id, broadcast)
@@ -107,7 +108,7 @@ async def approve(pool: asyncpg.Pool, broadcast: UUID, at: datetime) -> Broadcas
 async def reject(pool: asyncpg.Pool, broadcast: UUID, note: str) -> Broadcast:
     """Cancel a reviewed broadcast; its author reads the note. Raises the 404, the 409."""
     async with pool.acquire() as connection, connection.transaction():
-        row = await _reviewed(connection, broadcast)
+        row = await _reviewed(connection, await _account_of(connection, broadcast), broadcast)
         await store.move(connection, broadcast, BroadcastStatus.CANCELED, note=note)
         await record(connection, row, AccountEvent.BROADCAST_REJECTED, OPERATOR, note=note)
     return await read(pool, row.account_id, broadcast)
@@ -173,11 +174,15 @@ async def record(
     await record_event(connection, row.account_id, kind, {"id": row.public_id, "name": row.name} | detail, actor=actor)
 
 
-async def _reviewed(connection: Conn, broadcast: UUID) -> Broadcast:
+async def _account_of(connection: Conn, broadcast: UUID) -> UUID:
     found = await store.FIND.first(connection, broadcast)
     if found is None:
         raise not_found(rules.WHAT)
-    row = await locked(connection, found.account_id, broadcast)
+    return found.account_id
+
+
+async def _reviewed(connection: Conn, account: UUID, broadcast: UUID) -> Broadcast:
+    row = await locked(connection, account, broadcast)
     rules.check_reviewable(row)
     return row
 

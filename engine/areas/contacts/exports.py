@@ -12,6 +12,7 @@ from engine.areas.contacts.files import MAX_FIELD_COLUMNS, FieldColumn
 from engine.areas.contacts.types import ContactFilters, ContactRow
 from engine.base import csv_files
 from engine.base.errors import invalid
+from engine.store.concurrency_limiter import SEARCHES
 
 PAGE_ROWS: Final = 1_000
 
@@ -28,8 +29,9 @@ async def pages(pool: asyncpg.Pool, account: UUID, wanted: ContactFilters) -> As
 
 
 async def field_columns(pool: asyncpg.Pool, account: UUID) -> list[FieldColumn]:
-    """Return the columns of a CSV for the fields of all contacts; raise the 400 for too many fields."""
-    columns = await store.FIELD_COLUMNS.fetch(pool, account, MAX_FIELD_COLUMNS + 1)
+    """Read all contacts and return the columns of a CSV for their fields; raise the 400 for too many fields."""
+    async with SEARCHES.of(account):
+        columns = await store.FIELD_COLUMNS.fetch(pool, account, MAX_FIELD_COLUMNS + 1)
     if len(columns) > MAX_FIELD_COLUMNS:
         raise invalid(
             "format", f"The contacts have over {MAX_FIELD_COLUMNS} different fields. Export them as `ndjson`."

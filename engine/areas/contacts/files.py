@@ -1,11 +1,11 @@
 """Read contacts from CSV and newline-delimited JSON, and write them. Pure.
 
-A CSV has the columns `email` and `name`, and one for each field: `plan` or `fields.plan` holds texts,
+A CSV has the columns `email` (or `address`) and `name`, and one for each field: `plan` or `fields.plan` holds texts,
 `fields.seats:number` numbers, `fields.trial:boolean` `true` or `false`. An empty cell gives no value. Columns that only
 exports have, such as `id` and `consent`, are left out when a file is read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ EXPORTED: Final = (
     "updatedAt",
 )  # fmt: skip
 _TYPES: Final = frozenset({"number", "boolean"})
-_EMAIL: Final = frozenset({"email", "e-mail", "email address", "address"})
+_EMAIL: Final = ("email", "e-mail", "email address", "address")  # the first of them that a file has is the address
 
 
 class FileFormat(StrEnum):
@@ -82,22 +82,29 @@ def _read_csv(content: str) -> list[dict[str, Any]]:
     rows = []
     for number, cells in csv_files.read_csv(content):
         _check_number(number)
-        rows.append(_row_of(cells))
+        rows.append(_row_of(cells, number))
     return rows
 
 
-def _row_of(cells: Mapping[str, str]) -> dict[str, Any]:
+def _row_of(cells: Mapping[str, str], number: int) -> dict[str, Any]:
     row: dict[str, Any] = {}
     fields: dict[str, Any] = {}
+    address = _address_column(cells)
     for title, cell in cells.items():
-        if title.lower() in _EMAIL:
+        if title == address:
             row["email"] = cell.strip()
         elif title.lower() == "name":
             row["name"] = cell or None
         elif title not in EXPORTED and cell:
             name, kind = _field_of(title)
-            fields[name] = _value(cell, kind) if kind else cell
+            fields[name] = _value(cell, kind, f"Row {number}, column {title[:80]!r}") if kind else cell
     return row | {"fields": fields}
+
+
+def _address_column(titles: Iterable[str]) -> str | None:
+    """Return the column of the address; an `address` beside an `email` is a field, often a postal address."""
+    by_name = {title.lower(): title for title in titles}
+    return next((by_name[name] for name in _EMAIL if name in by_name), None)
 
 
 def _field_of(title: str) -> tuple[str, str]:
@@ -108,13 +115,14 @@ def _field_of(title: str) -> tuple[str, str]:
     return "_".join(title.removeprefix(FIELD).split()), ""
 
 
-def _value(cell: str, kind: str) -> Any:
+def _value(cell: str, kind: str, where: str) -> Any:
+    wrong = invalid("content", f"{where}: {cell[:80]!r} is not a {kind}. Correct the cell, or empty it.")
     try:
         value = msgspec.json.decode(cell.strip().lower())
-    except (msgspec.DecodeError, ValueError):
-        raise invalid("content", f"{cell[:80]!r} in a column of type {kind} is no {kind}.") from None
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise wrong from None
     if isinstance(value, bool) != (kind == "boolean") or not isinstance(value, int | float):
-        raise invalid("content", f"{cell[:80]!r} in a column of type {kind} is no {kind}.")
+        raise wrong
     return value
 
 

@@ -137,7 +137,7 @@ def _condition(given: Mapping[str, Any], path: str) -> Condition:
     name = given["field" if is_field else "property"]
     operators = _operators(name, path, is_field=is_field)
     operator = given.get("op", "eq")
-    if operator not in operators:
+    if not isinstance(operator, str) or operator not in operators:
         raise invalid(f"{path}.op", f"`{path}.op` must be one of: {', '.join(sorted(operators))}.")
     if operator in EXISTENCE:
         if "value" in given:

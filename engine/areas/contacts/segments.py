@@ -120,13 +120,21 @@ def filter_of(row: SegmentRow) -> SegmentFilter:
 
 
 async def count(source: Source, account: UUID, row: SegmentRow) -> int | None:
-    """Count the contacts of a segment now; None if that takes longer than store.COUNT_TIMEOUT_S."""
+    """Count the contacts of a segment now; None if that takes longer than store.COUNT_TIMEOUT_S, or if other searches
+    leave no place: an error would look as if a create or change had failed.
+    """
     audience = store.audience_of_segment(account, filter_of(row))
-    async with SEARCHES.of(account):
-        try:
+    try:
+        async with SEARCHES.of(account):
             return await store.count_audience(source, audience)
-        except TimeoutError:
-            return None
+    except (TimeoutError, Refusal):
+        return None
+
+
+async def naming(source: Source, account: UUID, list_id: UUID) -> SegmentRow | None:
+    """Return the newest segment whose filter names a list, None without one."""
+    rows = await LIST.fetch(source, account, store.LAST_ID, MAX_SEGMENTS)
+    return next((row for row in rows if list_id in segment_rules.lists_of(filter_of(row))), None)
 
 
 async def _refuse_name(connection: Conn, account: UUID, name: str, *, other_than: UUID | None = None) -> None:

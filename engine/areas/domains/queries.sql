@@ -113,11 +113,11 @@ UPDATE domains SET status = 'verified', vouched = true, verified_at = now() WHER
 
 -- name: save_check
 -- Store a check of domain $1 at $2: status $3, misses $4, findings $5; the next is due $6 seconds later (null: never);
--- state $7 and misses $8 of its return path.
+-- state $7 and misses $8 of its return path; $9 records have drifted, and $10 that were correct had no answer.
 UPDATE domains SET status = $3, misses = $4, findings = $5::text::jsonb, checked_at = $2,
     check_at = $2::timestamptz + make_interval(secs => $6::float8),
     verified_at = CASE WHEN $3 = 'verified' THEN coalesce(verified_at, $2) ELSE verified_at END,
-    return_path = $7, return_path_misses = $8
+    return_path = $7, return_path_misses = $8, records_drifted = $9, records_unanswered = $10
 WHERE id = $1;
 
 -- name: claim_due

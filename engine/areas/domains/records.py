@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 from msgspec import structs
 
+from engine.areas.domains import drift
 from engine.areas.domains.reports import report_address
 from engine.areas.domains.suffixes import is_registry_name
 from engine.areas.domains.types import (
@@ -228,11 +229,12 @@ def _does(wanted: WantedRecord, found: str) -> bool:
 
 def _finding(wanted: WantedRecord, name: str, answers: Answers, before: RecordFinding | None) -> RecordFinding:
     found = answers[wanted.place]
+    earlier = before or RecordFinding()
     if found is None:
-        return structs.replace(_as_of_now(wanted, before or RecordFinding()), problem=NO_ANSWER)
+        return structs.replace(_as_of_now(wanted, earlier), problem=NO_ANSWER)
     if wanted.purpose == "dmarc" and not relevant(wanted, found):
-        return _inherited(wanted, name, answers) or RecordFinding("missing", found)
-    return RecordFinding(status_of(wanted, found), found)
+        return drift.carried(wanted, earlier, _inherited(wanted, name, answers) or RecordFinding("missing", found))
+    return drift.carried(wanted, earlier, RecordFinding(status_of(wanted, found), found))
 
 
 def _as_of_now(wanted: WantedRecord, before: RecordFinding) -> RecordFinding:

@@ -171,7 +171,7 @@ def other(pair: str) -> str:
 def next_check_s(verdict: DomainVerdict, *, soon: bool, age: timedelta, every_s: float, jitter: float) -> float | None:
     """Return the seconds until the next check, None for never; `jitter` from 0 to 1 varies them by a tenth.
 
-    `soon`: a key rotation is in progress, or the return path was not found by this check.
+    `soon`: a key rotation is in progress, or this check did not find the return path or a record that was correct.
     """
     if verdict.status == "verified" and (verdict.misses or soon):
         wait_s = min(every_s, SOON_S)

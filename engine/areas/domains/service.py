@@ -17,9 +17,10 @@ from engine.areas.domains.types import DEFAULT_RETURN_PATH_LABEL, MailHostIdenti
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
-from engine.base.plans import CAPS
+from engine.base.plans import CAPS, Plan
 from engine.base.secrets import derived
 from engine.base.settings import Settings
+from engine.ledger import heads
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import limit_reached, locked_plan
 from engine.store import caches
@@ -69,19 +70,14 @@ async def add_domain(
     normal = rules.checked_name(name, settings.mail_host)
     label = rules.checked_label(return_path_label)
     await _refuse_held(pool, account, normal)  # before generating keys; checked again under the lock
-    pair, both = await store.pair_for(pool, account, normal)
-    keys = await make_pair(account, pair)
-    standby = await make_pair(account, rules.other(pair)) if both else []
+    keys, standby = await _make_keys(pool, account, normal)
     async with caches.change(pool, "domains", account) as connection:
         plan = await locked_plan(connection, account)
         domain = await new_id(connection)
         public_id = ids.format_id(ids.Kind.DOMAIN, domain)
         detail = {"id": public_id, "name": normal}
         await _refuse_held(connection, account, normal)
-        used = len(await store.NAMES.fetch(connection, account))
-        limit = CAPS[plan].sending_domains
-        if limit is not None and used >= limit:
-            raise limit_reached("domains", "sending domains", limit, used)
+        await _check_room(connection, account, plan)
         await store.insert(
             connection, domain, account, normal,
             pepper=settings.key_pepper, keys=keys, standby=standby, return_path_label=label,
@@ -146,6 +142,28 @@ async def make_key(owner: Hashable, selector: str, algorithm: str) -> FreshKey:
     """Generate one key in a thread; raise as `make_pair`."""
     async with _MAKING_KEYS.of(owner, wait_s=_KEYS_WAIT_S):
         return await asyncio.to_thread(store.fresh_key, selector, algorithm)
+
+
+async def _make_keys(pool: asyncpg.Pool, account: UUID, name: str) -> tuple[list[FreshKey], list[FreshKey]]:
+    """Generate the keys of a new domain, and those of the other pair if it was removed with both; raise as `make_pair`.
+
+    Raises the 403 instead if the limit was reached while the call waited for its turn: keys are too costly to discard.
+    """
+    pair, both = await store.pair_for(pool, account, name)
+    async with _MAKING_KEYS.of(account, wait_s=_KEYS_WAIT_S):
+        head = await heads.read(pool, account)
+        if head is not None:
+            await _check_room(pool, account, Plan(head.plan))
+        keys = await asyncio.to_thread(store.fresh_pair, pair)
+        standby = await asyncio.to_thread(store.fresh_pair, rules.other(pair)) if both else []
+    return keys, standby
+
+
+async def _check_room(source: Source, account: UUID, plan: Plan) -> None:
+    limit = CAPS[plan].sending_domains
+    used = len(await store.NAMES.fetch(source, account))
+    if limit is not None and used >= limit:
+        raise limit_reached("domains", "sending domains", limit, used)
 
 
 async def _refuse_held(source: Source, account: UUID, name: str) -> None:

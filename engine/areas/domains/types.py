@@ -109,12 +109,18 @@ class WantedRecord(Struct, frozen=True):
         return self.type, self.host
 
 
-class RecordFinding(Struct, frozen=True):
-    """Hold the result of a lookup; if `problem` is set, DNS gave no answer and the rest is older."""
+class RecordFinding(Struct, frozen=True, omit_defaults=True):
+    """Hold the result of a lookup; if `problem` is set, DNS gave no answer and the rest is older.
+
+    `ok_as` is the fingerprint of the value that the record had when it was last correct, None if it never was; `misses`
+    counts the checks in a row since then that found it missing or wrong.
+    """
 
     status: RecordStatus = "missing"
     found: tuple[str, ...] = ()
     problem: str | None = None
+    ok_as: str | None = None
+    misses: int = 0
 
 
 class CheckedRecord(Struct, frozen=True):

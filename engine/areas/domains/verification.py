@@ -16,7 +16,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.domains import lookups, records, rules, store
+from engine.areas.domains import drift, lookups, records, rules, store
 from engine.areas.domains.lookups import RecordLookup
 from engine.areas.domains.records import Answers
 from engine.areas.domains.rules import DomainState, DomainVerdict, Rival
@@ -177,16 +177,18 @@ async def _save(
     for selector, status in verdict.keys.items():
         until = at + rules.RETIRE_AFTER if status == "retiring" else None
         await store.MOVE_KEY.execute(connection, row.id, selector, status, until)
+    drifted = drift.counts(checks)
     wait_s = rules.next_check_s(
         verdict,
-        soon=(verdict.rotated is None and rules.next_pair(keys) is not None) or path[1] > 0,
+        soon=(verdict.rotated is None and rules.next_pair(keys) is not None) or path[1] > 0 or drifted.suspected > 0,
         age=at - row.created_at,
         every_s=settings.domain_check_s,
         jitter=random.random(),
     )
     await store.SAVE_CHECK.execute(
-        connection, row.id, at, verdict.status, verdict.misses, records.encoded(checks), wait_s, *path
-    )
+        connection, row.id, at, verdict.status, verdict.misses, records.encoded(checks), wait_s, *path,
+        drifted.drifted, drifted.unanswered,
+    )  # fmt: skip
 
 
 async def _mail_failed(connection: Conn, row: DomainRow, reason: str, at: datetime) -> None:

@@ -1,5 +1,6 @@
 """Read suppressions, such as opt-outs, from CSV and newline-delimited JSON, and write them as CSV. Pure."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from engine.base import clock, csv_files
 from engine.base.errors import invalid
 
 MAX_FILE_ROWS: Final = 10_000  # of one request
-_ADDRESS: Final = frozenset({"address", "email", "e-mail", "email address"})
+_ADDRESS: Final = ("email", "e-mail", "email address", "address")  # the first of them that a file has
 _HEADER: Final = ("address", "reason", "detail", "createdAt")
 
 
@@ -43,10 +44,13 @@ def csv_row(row: SuppressionRow) -> list[str]:
 
 
 def _read_csv(content: str) -> list[dict[str, Any]]:
-    return [
-        {("address" if title.lower() in _ADDRESS else title.lower()): cell.strip() for title, cell in cells.items()}
-        for _, cells in csv_files.read_csv(content)
-    ]
+    return [_row_of(cells) for _, cells in csv_files.read_csv(content)]
+
+
+def _row_of(cells: Mapping[str, str]) -> dict[str, str]:
+    row = {title.lower(): cell.strip() for title, cell in cells.items()}
+    address = next((row[name] for name in _ADDRESS if name in row), None)
+    return row if address is None else row | {"address": address}
 
 
 def _read_ndjson(content: str) -> list[dict[str, Any]]:

@@ -2,6 +2,11 @@
 -- Insert mail $1 of kind $2 to address $3 with detail $4, due at $5.
 INSERT INTO system_mail (id, kind, address, detail, due_at, created_at) VALUES ($1, $2, $3, $4, $5, $5);
 
+-- name: insert_system_mails
+-- Insert mails $1 of kind $2 to addresses $3 with details $4, due at $5.
+INSERT INTO system_mail (id, kind, address, detail, due_at, created_at)
+SELECT n.id, $2, n.address, n.detail::jsonb, $5, $5 FROM unnest($1::uuid[], $3::text[], $4::text[]) AS n (id, address, detail);
+
 -- name: take_due_mail
 -- Claim at most $2 mails due at $1, by postponing them to $3.
 UPDATE system_mail SET due_at = $3, attempts = attempts + 1

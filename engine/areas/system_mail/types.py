@@ -33,8 +33,12 @@ class SystemMailKind(StrEnum):
     INVOICE_ISSUED = "invoice_issued"  # to owners and admins [account_name, document, number, total, plan, invoice]
     PAYMENT_FAILED = "payment_failed"  # to owners and admins [account_name, plan, amount, ends_on]
     PLAN_CHANGED = "plan_changed"  # to owners and admins [account_name, before, after]
+    ALERT_FIRED = "alert_fired"  # to owners and admins, see engine/areas/alerts/mail.py
     BROADCAST_STOPPED = (
         "broadcast_stopped"  # to owners and admins [account_name, name, why, settled, bounced, complained, id]
     )
+    DAILY_LIMIT_REACHED = "daily_limit_reached"  # to owners and admins [account_name, used, limit, period, next_period]
+    MONTHLY_LIMIT_NEAR = "monthly_limit_near"  # as the one above
+    MONTHLY_LIMIT_REACHED = "monthly_limit_reached"  # as the one above
     BROADCAST_IN_REVIEW = "broadcast_in_review"  # to the operator [account_name, name, sender, recipients, id]
     LEAD = "lead"  # to the operator [name, email, company, message]

@@ -9,7 +9,7 @@ from base64 import b64decode
 from typing import Final
 
 from msgspec import Struct
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from engine.base.errors import Refusal, invalid
 
@@ -60,7 +60,8 @@ def _check(image: Image.Image) -> None:
 
 def _encoded(image: Image.Image) -> Logo:
     kind = str(image.format)
-    picture = image.convert("RGB" if kind == "JPEG" else "RGBA")
+    upright = ImageOps.exif_transpose(image)  # the metadata that says how to turn it is dropped
+    picture = upright.convert("RGB" if kind == "JPEG" else "RGBA")
     picture.thumbnail((STORED_WIDTH, MAX_SIDE))
     out = io.BytesIO()
     fresh = Image.new(picture.mode, picture.size)  # without metadata

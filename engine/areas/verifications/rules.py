@@ -99,7 +99,7 @@ def same(one: bytes, other: bytes) -> bool:
 def id_of_link(token: str) -> UUID | None:
     """Return the verification that a link's token names; None for malformed text. The MAC is not checked."""
     text = token.lower()
-    if len(text) != _ID_CHARACTERS + _MAC_CHARACTERS:
+    if len(text) != _ID_CHARACTERS + _MAC_CHARACTERS or not text.isascii():
         return None
     try:
         return ids.parse_id(ids.Kind.VERIFICATION, f"{ids.Kind.VERIFICATION.value}_{text[:_ID_CHARACTERS]}")

@@ -22,8 +22,8 @@ from engine.delivery.ladder import Ladder
 MAX_URL, MAX_TYPES, MAX_TYPE = 2_000, 20, 100  # characters, names, characters of a name
 MAX_ANSWER_BYTES = 4_096
 EVENT_TYPES = frozenset(EventType) | {
-    AccountEvent.INBOUND_RECEIVED, AccountEvent.ALERT_FIRED, AccountEvent.DOMAIN_VERIFIED,
-    AccountEvent.DOMAIN_FAILED, AccountEvent.SUPPRESSION_ADDED, AccountEvent.WEBHOOK_TEST,
+    AccountEvent.INBOUND_RECEIVED, AccountEvent.ALERT_ENDED, AccountEvent.ALERT_FIRED,
+    AccountEvent.DOMAIN_VERIFIED, AccountEvent.DOMAIN_FAILED, AccountEvent.SUPPRESSION_ADDED, AccountEvent.WEBHOOK_TEST,
     AccountEvent.CONTACT_UNSUBSCRIBED,
 }  # fmt: skip
 RECEIVED = f'{{"type":"{AccountEvent.INBOUND_RECEIVED}",'  # how the payloads of received messages begin

@@ -32,6 +32,7 @@ from engine.store import caches
 from engine.store.queries import Conn
 
 APPLIED: Final = "applied"
+WAITS: Final = "waits for the payment"  # a refund that came before it
 REPEATED: Final = "repeated"
 ACTOR: Final = "service"
 MAX_NOTICES: Final = 10  # unsigned notices a day that are recorded for one checkout or invoice
@@ -39,12 +40,13 @@ MAX_NOTICES: Final = 10  # unsigned notices a day that are recorded for one chec
 _log = structlog.get_logger("billing")
 
 
-async def apply(pool: asyncpg.Pool, provider: PaymentProvider, event: ProviderEvent, billing: Billing) -> str:
+async def apply(
+    pool: asyncpg.Pool, provider: PaymentProvider, event: ProviderEvent, billing: Billing, *, at: datetime
+) -> str:
     """Apply a verified event and return its effect: `applied`, `repeated`, or why it changed nothing."""
     if await store.IS_EVENT_KNOWN.records(pool, provider.name, event.id):  # so that copies do not queue for a lock
         return REPEATED
     account = await _account_of(pool, event)
-    at = clock.now()
     effect = "unknown account, checkout or invoice"
     async with pool.acquire() as connection, connection.transaction():
         held = None if account is None else await _locked(connection, account)
@@ -52,7 +54,8 @@ async def apply(pool: asyncpg.Pool, provider: PaymentProvider, event: ProviderEv
             return REPEATED
         if held is not None:
             effect = await _HANDLERS[event.type](held, event, billing, at)
-        await store.SET_EFFECT.execute(connection, provider.name, event.id, effect)
+        waiting = msgspec.json.encode(event).decode() if effect == WAITS else None
+        await store.SET_EFFECT.execute(connection, provider.name, event.id, effect, waiting)
     caches.clear_here(STAMP)
     _log.info("payment event", provider=provider.name, event_id=event.id, type=event.type.value, effect=effect)
     return effect
@@ -148,6 +151,7 @@ async def _checkout_succeeded(held: LockedBilling, event: ProviderEvent, billing
         reference=event.reference,
         payment=row.id,
     )
+    await _apply_waiting_refunds(held, billing, at)
     return APPLIED
 
 
@@ -190,8 +194,10 @@ async def _payment_succeeded(held: LockedBilling, event: ProviderEvent, billing:
         transition = changes.paid_renewal(held.subscription, charge.period_start, event.created_at, at)
         if transition is None:
             transition = changes.keep_as_credit(held.subscription, charge.wanted, charge.credit)
-    else:  # it came after the grace period: a new subscription
+    else:  # it came after the subscription had ended: a new one, without a renewal if its owner had canceled
         transition = changes.paid_checkout(None, charge.wanted, charge.credit, at)
+        if await store.CANCELED_SINCE.records(held.connection, held.account, charge.period_start):
+            transition = changes.then_canceled(transition)
     buyer = msgspec.json.decode(charge.buyer, type=BillingProfileRow)
     await subscriptions.write(
         held,
@@ -204,6 +210,7 @@ async def _payment_succeeded(held: LockedBilling, event: ProviderEvent, billing:
         reference=event.reference,
         payment=charge.id,
     )
+    await _apply_waiting_refunds(held, billing, at)
     return APPLIED
 
 
@@ -250,9 +257,38 @@ async def _charge(held: LockedBilling, event: ProviderEvent) -> RenewalChargeRow
 
 
 async def _refunded(held: LockedBilling, event: ProviderEvent, _billing: Billing, at: datetime) -> str:
-    invoice = await _refunded_invoice(held, event)
+    invoice, is_unpaid = await _refunded_invoice(held, event)
+    if is_unpaid:
+        return WAITS
     if invoice is None or invoice.kind != "invoice":
         return "unknown invoice"
+    return await _refund(held, invoice, event, at)
+
+
+async def _refunded_invoice(held: LockedBilling, event: ProviderEvent) -> tuple[InvoiceRow | None, bool]:
+    """Return the invoice that a refund names, or the one of the payment that it names; True if that is to come yet."""
+    if event.invoice is not None:
+        return await store.INVOICE.first(held.connection, held.account, event.invoice), False
+    payment = event.checkout
+    if payment is None:
+        charge = await _charge(held, event)
+        payment = None if charge is None else charge.id
+    if payment is None:
+        return None, False
+    invoice = await store.INVOICE_OF_PAYMENT.first(held.connection, payment)
+    return invoice, invoice is None
+
+
+async def _apply_waiting_refunds(held: LockedBilling, billing: Billing, at: datetime) -> None:
+    """Apply the refunds that came before their payments, which are applied now."""
+    for row in await store.WAITING_EVENTS.records(held.connection, held.account):
+        event = msgspec.json.decode(row["waiting"], type=ProviderEvent)
+        effect = await _refunded(held, event, billing, at)
+        if effect != WAITS:
+            await store.SET_EFFECT.execute(held.connection, row["provider"], row["event_id"], effect, None)
+
+
+async def _refund(held: LockedBilling, invoice: InvoiceRow, event: ProviderEvent, at: datetime) -> str:
     before = await store.refunded(held.connection, invoice.number)
     amount = event.amount if event.refunded_in_all is None else event.refunded_in_all - before
     left = invoice.total - before
@@ -264,16 +300,6 @@ async def _refunded(held: LockedBilling, event: ProviderEvent, _billing: Billing
     if amount == left:
         await store.MARK_REFUNDED.execute(held.connection, invoice.id)
     return APPLIED
-
-
-async def _refunded_invoice(held: LockedBilling, event: ProviderEvent) -> InvoiceRow | None:
-    """Return the invoice that a refund names, or the one that the refunded payment paid."""
-    if event.invoice is not None:
-        return await store.INVOICE.first(held.connection, held.account, event.invoice)
-    if event.checkout is not None:
-        return await store.INVOICE_OF_PAYMENT.first(held.connection, event.checkout)
-    charge = await _charge(held, event)
-    return None if charge is None else await store.INVOICE_OF_PAYMENT.first(held.connection, charge.id)
 
 
 def _mismatch(amount: int, currency: str, event: ProviderEvent) -> str:

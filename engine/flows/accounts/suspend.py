@@ -31,6 +31,7 @@ from engine.store.queries import Conn, Queries, Source
 MIN_SETTLED = 200  # recipients in a day; fewer are not significant
 MAX_BOUNCED, MAX_COMPLAINED = 0.15, 0.005  # shares of recipients at which the rule suspends
 WINDOW = timedelta(hours=24)
+KEPT = timedelta(days=31)  # figures by day, for the rates of alerts
 MAX_LOGS, MAX_EVENTS = 500, 20_000  # in one step of counting, in total and per log
 MAX_STEPS = 50  # in one round; the next round continues
 HELD = "the account is suspended"  # the reason on the waybills of its queued mail
@@ -130,15 +131,9 @@ async def judge(pool: asyncpg.Pool, at: datetime) -> list[UUID]:
 
     Several workers can call it at once.
     """
-    await _OPEN.execute(pool)
-    since = ids.floor_of(clock.milliseconds(at - WINDOW - timedelta(hours=1)))
-    for _ in range(MAX_STEPS):
-        async with pool.acquire() as connection, connection.transaction():
-            (step,) = await _COUNT.records(connection, MAX_LOGS, MAX_EVENTS, since)
-        if step["logs"] < MAX_LOGS and not step["unfinished"]:
-            break
+    await count_outcomes(pool, at)
     last = quarter_of(at - WINDOW)
-    await _FORGET.execute(pool, last)
+    await _FORGET.execute(pool, last, (at - KEPT).date())
     found = await _OFFENDERS.fetch(pool, last, MIN_SETTLED, MAX_BOUNCED, MAX_COMPLAINED)
     done = []
     for one in found:
@@ -147,6 +142,20 @@ async def judge(pool: asyncpg.Pool, at: datetime) -> list[UUID]:
             done.append(one.account_id)
             _log.warning("account suspended", account=_public(one.account_id), reason=one.reason)
     return done
+
+
+async def count_outcomes(pool: asyncpg.Pool, at: datetime) -> None:
+    """Add the outcomes in the account logs since the last call to the figures of suspensions and alerts.
+
+    Several workers can call it at once.
+    """
+    await _OPEN.execute(pool)
+    since = ids.floor_of(clock.milliseconds(at - WINDOW - timedelta(hours=1)))
+    for _ in range(MAX_STEPS):
+        async with pool.acquire() as connection, connection.transaction():
+            (step,) = await _COUNT.records(connection, MAX_LOGS, MAX_EVENTS, since)
+        if step["logs"] < MAX_LOGS and not step["unfinished"]:
+            break
 
 
 def checked_reason(text: str) -> str:

@@ -48,6 +48,8 @@ UPDATE account_standings s SET hold_id = NULL FROM was WHERE s.account_id = was.
 -- Ignore the outcomes of account $1 up to $2, and later outcomes of mail accepted before.
 WITH figures AS (
     DELETE FROM outcome_quarters WHERE account_id = $1
+), days AS (
+    DELETE FROM outcome_days WHERE account_id = $1
 )
 INSERT INTO account_standings (account_id, judged_seq, pardoned_at)
 SELECT account_id, seq, $2 FROM account_heads WHERE account_id = $1
@@ -70,8 +72,8 @@ WHERE h.seq > 0 AND NOT EXISTS (SELECT 1 FROM account_standings s WHERE s.accoun
 ON CONFLICT DO NOTHING;
 
 -- name: count_outcomes
--- Add the outcomes of at most $1 logs, at most $2 events of each, to their quarter-hours: events with ids from $3 on.
--- Bounces that refuse the service's own servers, and simulated mail, do not count (the compared text contains quotes,
+-- Add the outcomes of at most $1 logs, at most $2 events of each, to their quarter-hours and days: events with ids from
+-- $3 on. Bounces that refuse the service's own servers, and simulated mail, do not count (the compared text contains quotes,
 -- which JSON strings escape). A late bounce does not count as settled: its delivery did. Returns how many logs were read, and how many of them have more. The limit keeps the
 -- planner walking along the log: with the other conditions alone it reads all outcomes of any message.
 WITH due AS MATERIALIZED (
@@ -91,14 +93,20 @@ WITH due AS MATERIALIZED (
     WHERE e.type IN ('delivered', 'bounced', 'failed', 'complained') AND e.message_id >= due.forgiven
       AND (e.type <> 'bounced' OR position('"scope":"site"' IN e.payload) = 0)
       AND position('"simulated":true' IN e.payload) = 0
+), sums AS (
+    SELECT account_id, quarter, count(*) FILTER (WHERE type <> 'complained' AND NOT late) AS settled,
+           count(*) FILTER (WHERE type = 'bounced') AS bounced, count(*) FILTER (WHERE type = 'complained') AS complained
+    FROM seen GROUP BY 1, 2
 ), counted AS (
     INSERT INTO outcome_quarters AS q (account_id, quarter, settled, bounced, complained)
-    SELECT account_id, quarter, count(*) FILTER (WHERE type <> 'complained' AND NOT late),
-           count(*) FILTER (WHERE type = 'bounced'),
-           count(*) FILTER (WHERE type = 'complained')
-    FROM seen GROUP BY 1, 2
+    SELECT account_id, quarter, settled, bounced, complained FROM sums
     ON CONFLICT (account_id, quarter) DO UPDATE SET settled = q.settled + excluded.settled,
         bounced = q.bounced + excluded.bounced, complained = q.complained + excluded.complained
+), by_day AS (
+    INSERT INTO outcome_days AS d (account_id, day, settled, bounced, complained)
+    SELECT account_id, date '1970-01-01' + quarter / 96, sum(settled), sum(bounced), sum(complained) FROM sums GROUP BY 1, 2
+    ON CONFLICT (account_id, day) DO UPDATE SET settled = d.settled + excluded.settled,
+        bounced = d.bounced + excluded.bounced, complained = d.complained + excluded.complained
 ), moved AS (
     UPDATE account_standings s SET judged_seq = due.upto FROM due WHERE s.account_id = due.account_id
 )
@@ -117,5 +125,6 @@ HAVING sum(q.settled) >= $2
 ORDER BY q.account_id;
 
 -- name: forget_outcomes
--- Delete figures up to quarter-hour $1.
+-- Delete figures up to quarter-hour $1, and those of days before $2.
+WITH days AS (DELETE FROM outcome_days WHERE day < $2)
 DELETE FROM outcome_quarters WHERE quarter <= $1;

@@ -52,6 +52,7 @@ PATHS: Final = {
     SystemMailKind.CONFIRM_EMAIL: "/confirm-email",
     SystemMailKind.INVITE: "/accept-invite",
 }
+PAGES: Final = {SystemMailKind.ALERT_FIRED: "/v1/alerts/events"}  # links without a token
 PURPOSES: Final = {
     SystemMailKind.VERIFY_EMAIL: Purpose.VERIFY_EMAIL,
     SystemMailKind.FORGOT_PASSWORD: Purpose.RESET_PASSWORD,
@@ -168,7 +169,7 @@ class Mailer:
         """Attach the PDF of the invoice that the mail is about."""
         invoice = ids.parse_id(ids.Kind.INVOICE, orjson.loads(mail.detail)["invoice"])
         row = await billing.INVOICE_OF_ANY.first(self._pool, invoice, None)
-        assert row is not None  # invoices are never deleted
+        assert row is not None  # invoices are kept ten years, system mail a day
         content = base64.b64encode(await invoices.pdf(self._pool, row)).decode()
         attachment = AttachmentIn(filename=f"{row.number}.pdf", content_type="application/pdf", content=content)
         return structs.replace(request, attachments=[attachment])
@@ -206,6 +207,8 @@ class Mailer:
         values |= {"service": platform_account.NAME, "url": url, "forgot_link": f"{url}{FORGOT_PATH}"}
         if kind in PATHS:
             values["link"] = f"{url}{PATHS[kind]}#token={token_of(self._pepper, mail.id)}"
+        if kind in PAGES:
+            values["link"] = f"{url}{PAGES[kind]}"
         words = rules.content_of(kind, values)
         reply_to = values.get("email") if kind is SystemMailKind.LEAD else None
         return SendRequest(

@@ -8,6 +8,8 @@ from engine.areas.broadcasts.types import REVIEWED_ABOVE, BroadcastAudience
 from engine.areas.contacts import segment_rules
 from engine.areas.contacts import store as contacts
 from engine.areas.contacts.store import Audience
+from engine.base.errors import Refusal
+from engine.store.concurrency_limiter import SEARCHES
 from engine.store.queries import Conn, Queries, Source
 
 COUNT_TIMEOUT_S = 5.0
@@ -17,9 +19,10 @@ _SQL = Queries.beside(__file__, "broadcast_audience.sql")
 _LIST = _SQL.command("find_list")
 _SEGMENT = _SQL.command("find_segment")
 
+# Those that go on count whenever they started: several that were paused for days may be resumed together.
 _RECENT = """SELECT r.address FROM broadcasts b JOIN broadcast_recipients r ON r.broadcast_id = b.id
-WHERE b.account_id = $1 AND b.id <> $2 AND b.started_at > now() - interval '24 hours'
-  AND (r.state = 'accepted' OR b.status IN ('sending', 'paused'))"""
+WHERE b.account_id = $1 AND b.id <> $2 AND b.started_at IS NOT NULL
+  AND (b.status IN ('sending', 'paused') OR (b.started_at > now() - interval '24 hours' AND r.state = 'accepted'))"""
 
 
 async def audience_of(source: Source, account: UUID, chosen: BroadcastAudience, *, first: int = 1) -> Audience | None:
@@ -46,9 +49,22 @@ async def count(source: Source, account: UUID, chosen: BroadcastAudience) -> int
     return None if audience is None else await contacts.count_audience(source, audience, timeout_s=COUNT_TIMEOUT_S)
 
 
+async def count_now(source: Source, account: UUID, chosen: BroadcastAudience) -> int | None:
+    """Count the recipients for a reader, 0 if the list or segment is gone; None for a segment that takes too long, or
+    while other searches leave no place.
+    """
+    if chosen.list_id is not None:
+        return await count(source, account, chosen) or 0
+    try:
+        async with SEARCHES.of(account):
+            return await count(source, account, chosen) or 0
+    except (TimeoutError, Refusal):
+        return None
+
+
 async def needs_review(connection: Source, account: UUID, broadcast: UUID, chosen: BroadcastAudience) -> bool:
-    """Return True if the recipients of this broadcast and of the account's others of 24 hours, each address once, are
-    more than an account without an approved broadcast may write to.
+    """Return True if the recipients of this broadcast and of the account's others that go on or are of the last 24
+    hours, each address once, are more than an account without an approved broadcast may write to.
     """
     alone = await audience_of(connection, account, chosen)
     if alone is None:

@@ -4,6 +4,7 @@ Merge fields are `email`, `name`, the contact's own fields and `unsubscribe_url`
 print as in JSON, `true` as `true`, and `false` as nothing, so that sections work.
 """
 
+from html import escape
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,16 @@ from engine.areas.broadcasts.types import Broadcast
 from engine.areas.emails.types import AttachmentIn, Content, SendRequest
 from engine.areas.templates import rules as template_rules
 from engine.areas.templates.types import TemplateContent, Version, VersionRow
-from engine.mail.unsubscribe_links import DEFAULT_LANGUAGE, NAME, UnsubscribeLink, footed_html, footed_text, language_of
+from engine.mail.unsubscribe_links import (
+    DEFAULT_LANGUAGE,
+    NAME,
+    UnsubscribeLink,
+    filled_html,
+    filled_text,
+    footed_html,
+    footed_text,
+    language_of,
+)
 
 TEST_PREFIX: Final = "[Test] "
 
@@ -69,7 +79,18 @@ def rendered(broadcast: CompiledBroadcast, contact: MergeContact, link: Unsubscr
     values = merge_values(contact)
     values[NAME] = link.url
     made = template_rules.render(broadcast.version, values, field="fields")
-    return Content(made.subject, made.text, made.html, broadcast.template, broadcast.template_version)
+    html, text = _linked(made.html, made.text, link)
+    return Content(made.subject, text, html, broadcast.template, broadcast.template_version)
+
+
+def _linked(html: str | None, text: str | None, link: UnsubscribeLink) -> tuple[str | None, str | None]:
+    """Return the bodies with a footer where the link stands in a section that the contact's values leave out."""
+    if html is not None and escape(link.url) not in html:
+        html = filled_html(footed_html(html), link.url)
+    if text is not None and link.url not in text:
+        language = DEFAULT_LANGUAGE if html is None else language_of(html)
+        text = filled_text(footed_text(text, language), link.url)
+    return html, text
 
 
 def request_to(

@@ -1,7 +1,7 @@
 """Count the outcomes of broadcasts from the account logs, also those that come days later, and stop bad broadcasts.
 
-The counts follow the log of each account that has sent a broadcast within some weeks, so that delivery does no work for
-them. A message counts by its last outcome. Counts, the place in the log and a stop are one transaction.
+The counts follow the log of each account with a broadcast that runs or ended within some weeks, so that delivery does
+no work for them. A message counts by its last outcome. Counts, the place in the log and a stop are one transaction.
 """
 
 from collections import Counter
@@ -20,6 +20,7 @@ from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.flows.accounts.change_plan import tell_managers
+from engine.flows.audience.broadcast_start import WATCHED
 from engine.store.queries import Conn, Queries
 
 MAX_EVENTS: Final = 20_000  # of the log in one transaction
@@ -73,8 +74,8 @@ async def count_new(pool: asyncpg.Pool) -> int:
 
 
 async def forget_old(pool: asyncpg.Pool, at: datetime) -> None:
-    """End the watch of accounts whose last broadcast is weeks old, and delete the recipients of old broadcasts."""
-    await _END.execute(pool)
+    """End the watch of accounts whose last broadcast ended weeks ago, and delete the recipients of old broadcasts."""
+    await _END.execute(pool, WATCHED)
     gone = MAX_FORGOTTEN
     while gone == MAX_FORGOTTEN:
         gone = await store.forget_recipients(pool, at - RECIPIENTS_KEPT, MAX_FORGOTTEN)

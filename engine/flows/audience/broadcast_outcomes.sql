@@ -55,5 +55,10 @@ WHERE o.broadcast_id = b.id AND b.account_id = $1;
 UPDATE broadcast_watches SET counted_seq = $2, counted_at = now() WHERE account_id = $1;
 
 -- name: end_watches
--- Forget the accounts whose last broadcast is weeks old.
-DELETE FROM broadcast_watches WHERE ends_at < now();
+-- Forget the accounts whose watch is over, but for those with a broadcast that has started and not ended, or that ended
+-- less than $1 ago: a broadcast may wait for a month, or take longer at its pace.
+DELETE FROM broadcast_watches w
+WHERE w.ends_at < now() AND NOT EXISTS (
+    SELECT 1 FROM broadcasts b
+    WHERE b.account_id = w.account_id AND b.started_at IS NOT NULL
+      AND (b.finished_at IS NULL OR b.finished_at > now() - $1::interval));

@@ -50,7 +50,7 @@ async def preview(
     if contact is None:
         broadcast = broadcast_content.without_required(broadcast)
     content = broadcast_content.rendered(broadcast, values, links.of(ids.uuid7()))
-    return BroadcastPreview(content, await _recipients(pool, row))
+    return BroadcastPreview(content, await broadcast_audience.count_now(pool, row.account_id, row.audience))
 
 
 async def send_test(
@@ -93,13 +93,6 @@ def _test_message(
     link = links.of(ids.uuid7())  # not stored, so its use has no effect
     content = broadcast_content.for_test(broadcast_content.rendered(broadcast, values, link))
     return compose(broadcast_content.request_to(broadcast, values, content, link), content, None, message)
-
-
-async def _recipients(pool: asyncpg.Pool, row: Broadcast) -> int | None:
-    try:
-        return await broadcast_audience.count(pool, row.account_id, row.audience)
-    except TimeoutError:
-        return None
 
 
 def _mailbox(text: str, index: int) -> Mailbox:

@@ -5,13 +5,14 @@ draft or scheduled → checks of a draft → time within the plan's window → s
 """
 
 from collections.abc import Collection
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
 from uuid import UUID
 
 import asyncpg
 
 from engine.areas.broadcasts import rules, service, store
-from engine.areas.broadcasts.types import Broadcast, BroadcastAudience, BroadcastStatus
+from engine.areas.broadcasts.types import Broadcast, BroadcastStatus
 from engine.areas.emails.rules import timing_of
 from engine.areas.templates.types import VersionRow
 from engine.base import clock
@@ -22,6 +23,7 @@ from engine.flows.audience.broadcast_start import hold_for_review
 from engine.flows.sending.accept import Acceptor, Origin
 from engine.flows.sending.admission import beyond_window
 from engine.ledger import heads
+from engine.store.concurrency_limiter import SEARCHES
 from engine.store.queries import Conn, Queries
 
 _KEEP_LIST = Queries.beside(__file__, "broadcast_send.sql").command("keep_list")
@@ -50,17 +52,22 @@ async def send(
     )
     at = clock.now()
     later = timing_of(scheduled_at, None, at, give_up_s=give_up_s).scheduled_at
-    async with pool.acquire() as connection, connection.transaction():
+    async with _place(row), pool.acquire() as connection, connection.transaction():
         locked = await service.locked(connection, account, broadcast, domains)
         rules.check_sendable(locked)
         if locked.updated_at != row.updated_at:
             raise Refusal(
-                ErrorType.INVALID_STATE, "The broadcast was changed meanwhile. Send it again.", status="draft"
+                ErrorType.INVALID_STATE, "The broadcast was changed meanwhile. Send it again.", status=locked.status
             )
         await _check_window(connection, account, later, at)
-        await _check_recipients(connection, account, locked.audience)
+        await _check_recipients(connection, locked)
         await _hand_over(connection, locked, template, later, actor)
     return await service.read(pool, account, broadcast, domains)
+
+
+def _place(row: Broadcast) -> AbstractAsyncContextManager[None]:
+    """Return the place among searches that counting a segment takes; waited for without a database session."""
+    return nullcontext() if row.segment_id is None else SEARCHES.of(row.account_id)
 
 
 async def _hand_over(
@@ -93,11 +100,11 @@ async def _check_window(connection: Conn, account: UUID, later: datetime | None,
         raise refusal
 
 
-async def _check_recipients(connection: Conn, account: UUID, chosen: BroadcastAudience) -> None:
+async def _check_recipients(connection: Conn, row: Broadcast) -> None:
     """Raise the 409 for an audience without contacts; keep the list from being deleted until the commit."""
-    if chosen.list_id is not None:
-        await _KEEP_LIST.execute(connection, account, chosen.list_id)
-    if not await broadcast_audience.count(connection, account, chosen):
+    if row.list_id is not None:
+        await _KEEP_LIST.execute(connection, row.account_id, row.list_id)
+    if not await broadcast_audience.count(connection, row.account_id, row.audience):
         raise Refusal(
-            ErrorType.INVALID_STATE, "The broadcast has no recipients: its list or segment is empty.", status="draft"
+            ErrorType.INVALID_STATE, "The broadcast has no recipients: its list or segment is empty.", status=row.status
         )

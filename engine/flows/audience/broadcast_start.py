@@ -15,7 +15,7 @@ from engine.base.events import AccountEvent
 from engine.flows.audience import broadcast_audience
 from engine.store.queries import Conn
 
-WATCHED = timedelta(days=30)  # for so long after its start, outcomes of a broadcast are counted
+WATCHED = timedelta(days=30)  # for so long after its end, outcomes of a broadcast are counted
 GONE = "Its list or segment was deleted before it started."
 
 

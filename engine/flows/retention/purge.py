@@ -118,6 +118,7 @@ _PURGE_LOG = _SQL.command("purge_log")
 _DELETE_KEYS = _SQL.rows("delete_keys", _Keys)
 _DELETE_QUARTERS = _SQL.command("delete_quarters")
 _DELETE_DAYS = _SQL.command("delete_days")
+_DELETE_ALERTS = _SQL.command("delete_alerts")
 _DELETE_PLATFORM_DAYS = _SQL.command("delete_platform_days")
 _COUNT_EXPIRED = _SQL.rows("count_expired", _Expired)
 
@@ -306,6 +307,7 @@ class Sweep:
             if gone < MAX_KEYS:
                 break
             await asyncio.sleep(PAUSE_S)
+        await _DELETE_ALERTS.execute(self._connection, self._account, _floor(self._at - self._kept), MAX_KEYS)
         (days,) = await _DELETE_DAYS.records(self._connection, self._account, oldest.date())
         self._purged.figures += days["gone"]
 

@@ -96,6 +96,11 @@ WITH outcome AS (DELETE FROM account_days WHERE account_id = $1 AND day < $2 RET
      simulated AS (DELETE FROM simulated_days WHERE account_id = $1 AND day < $2)
 SELECT (SELECT count(*) FROM outcome) + (SELECT count(*) FROM accepted) AS gone;
 
+-- name: delete_alerts
+-- Delete at most $3 alert events of account $1 with ids below $2 that have ended.
+DELETE FROM alert_events WHERE id IN (
+    SELECT id FROM alert_events WHERE account_id = $1 AND id < $2 AND ended_at IS NOT NULL LIMIT $3);
+
 -- name: delete_platform_days
 -- Delete the platform's figures for days before $1.
 DELETE FROM platform_days WHERE day < $1;

@@ -1,8 +1,9 @@
 """An SMTP server session on top of aiosmtpd: every use of aiosmtpd's private parts is in this file.
 
-aiosmtpd provides the asyncio protocol, the table of commands and the AUTH mechanisms. This class replaces reading
-(`reader`), since aiosmtpd accepts a bare line feed as the end of a command and stores one within a message, and the
-command loop: it answers pipelined commands in one write and limits every client in number, size and time.
+aiosmtpd provides the AUTH mechanisms and the names of commands. This class replaces reading (`reader`), since aiosmtpd
+accepts a bare line feed as the end of a command and stores one within a message, and the command loop: it answers
+pipelined commands in one write and limits every client in number, size and time. aiosmtpd's constructor does not run:
+its streams, envelope and tables would take 4 KB of each of thousands of idle sessions.
 
 `tests/contracts/test_aiosmtpd.py` pins the version and the signatures that this file relies on.
 """
@@ -12,7 +13,7 @@ import binascii
 import ssl
 from abc import abstractmethod
 from base64 import b64decode, b64encode
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import structlog
 from aiosmtpd.smtp import MISSING, SMTP, AuthResult, LoginPassword
@@ -22,6 +23,7 @@ from mta.smtp.server.buffer import LineFlaw
 from mta.smtp.server.commands import BadCommand, SmtpCommand
 from mta.smtp.server.reader import ClientGone, SmtpReader
 
+GREETING: Final = "ESMTP Waybill"
 MAX_ERRORS: Final = 20  # commands answered 5yz in a row, as Postfix's smtpd_hard_error_limit
 MAX_IDLE_COMMANDS: Final = 100  # commands without a message among them, as Postfix's smtpd_junk_command_limit
 MAX_PENDING_REPLIES: Final = 64  # replies to pipelined commands that are written together
@@ -31,20 +33,16 @@ CLOSE_S: Final = 5.0  # the connection of a client that does not read the last r
 # with its next command: the reply and our own close_notify are on the wire by then.
 DRAIN_CLOSE_S: Final = 0.5
 HANDSHAKE_S: Final = 30.0  # of TLS
+DRAIN_HANDSHAKE_S: Final = 2.0  # the same while the server drains
 SOFT_END: Final = 0.9  # of a session's time: from then on it ends between two messages
 
 # RFC 2920 3.1: a client must wait for the reply to these before it sends more.
 _LAST_OF_A_GROUP: Final = frozenset({"EHLO", "HELO", "STARTTLS", "AUTH", "DATA"})
 _IDLE_COMMANDS: Final = frozenset({"EHLO", "HELO", "NOOP", "RSET", "VRFY", "EXPN", "HELP"})
 
+_MECHANISMS: Final = {"PLAIN": SMTP.auth_PLAIN, "LOGIN": SMTP.auth_LOGIN}  # from aiosmtpd
+
 _log = structlog.get_logger("smtp")
-
-
-class _NoHooks:
-    """The handler that aiosmtpd requires; it has no hooks, since subclasses implement the commands themselves."""
-
-
-_NO_HOOKS: Final = _NoHooks()
 
 
 class AiosmtpdSession(SMTP):
@@ -57,37 +55,38 @@ class AiosmtpdSession(SMTP):
     AuthLoginUsernameChallenge = "Username:"
     AuthLoginPasswordChallenge = "Password:"
 
-    def __init__(
-        self, *, hostname: str, max_message_bytes: int, address: str, secured: bool, session_s: float, idle_s: float
-    ) -> None:
+    # Attributes in slots: an instance dictionary of so many takes 1.5 KB.
+    __slots__ = (
+        "_deadline", "_early", "_ends_at", "_handshaking", "_idle_s", "_replies", "_soft_end_at", "_task", "_timer", "_timer_at",
+        "_unpaused", "address", "closing", "draining", "errors", "hostname", "idle_commands", "loop", "reader",
+        "secured", "session_s", "transport",
+    )  # fmt: skip
+
+    _commands: ClassVar[frozenset[str]]  # the names of the methods that are commands
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._commands = frozenset(name for name in dir(cls) if name.startswith("smtp_"))
+
+    def __init__(self, *, hostname: str, address: str, secured: bool, session_s: float, idle_s: float) -> None:
+        self.hostname = hostname
         self.address = address
         self.secured = secured
         self.closing = False
         self.draining = False
+        self.loop = asyncio.get_running_loop()
+        self.transport: asyncio.Transport | None = None
         self.reader = SmtpReader(self.flush)
         self.errors = self.idle_commands = 0
         self._idle_s = idle_s
+        self._handshaking = False  # with STARTTLS
         self._early = False  # the client sent something before the greeting
         self._replies: list[bytes] = []
+        self._task: asyncio.Task[None] | None = None
+        self._unpaused: asyncio.Future[None] | None = None  # set while the client does not read its replies
+        self._timer: asyncio.TimerHandle | None = None
         self._deadline = self._timer_at = 0.0
         self.start_session_time(session_s)
-        super().__init__(
-            _NO_HOOKS,
-            data_size_limit=max_message_bytes,
-            enable_SMTPUTF8=True,
-            hostname=hostname,
-            ident="ESMTP Waybill",
-            authenticator=_accept_any,
-            loop=asyncio.get_running_loop(),
-        )
-
-    def __dir__(self) -> list[str]:
-        """Return the names of the AUTH mechanisms alone.
-
-        aiosmtpd's constructor reads every attribute that `dir` lists and keeps the commands as bound methods: 0.15 ms
-        and 2 KB a session. `_obey` finds the commands itself.
-        """
-        return _attributes(type(self), "auth_")
 
     # -- what a subclass decides ---------------------------------------------------------------------
 
@@ -114,12 +113,12 @@ class AiosmtpdSession(SMTP):
     @property
     def task(self) -> "asyncio.Task[None] | None":
         """The task that runs the session."""
-        return self._handler_coroutine
+        return self._task
 
     @property
     def wire(self) -> asyncio.Transport | None:
         """The transport, plain or TLS; None when the connection is lost."""
-        return cast("asyncio.Transport | None", self.transport)
+        return self.transport
 
     @property
     def tls_version(self) -> str | None:
@@ -131,7 +130,9 @@ class AiosmtpdSession(SMTP):
     def drain(self) -> None:
         """End the session as soon as the message in progress has its answer: at once when there is none."""
         self.draining = True
-        if not self.in_transaction:
+        if self._handshaking:  # what is written now would reach the client in the middle of it
+            self.loop.call_later(DRAIN_HANDSHAKE_S, self._end_handshake)
+        elif not self.in_transaction:
             self._cut("421 4.3.2 The server is being restarted; connect again")
 
     def abort(self) -> None:
@@ -156,23 +157,30 @@ class AiosmtpdSession(SMTP):
         return self.errors > MAX_ERRORS
 
     async def flush(self) -> None:
-        """Write the pending replies, and wait while the client does not read them."""
-        if self._replies:
-            written = b"".join(self._replies)
-            self._replies.clear()
-            self._writer.write(written)
-            await self._writer.drain()
+        """Write the pending replies, and wait while the client does not read them. Raises ClientGone."""
+        if not self._replies:
+            return
+        if self.transport is None:
+            raise ClientGone
+        written = b"".join(self._replies)
+        self._replies.clear()
+        self.transport.write(written)
+        if self._unpaused is not None:
+            await self._unpaused
 
     def start_session_time(self, duration_s: float) -> None:
         """Allow the session `duration_s` seconds from now; after most of them it ends between two messages."""
-        now = asyncio.get_running_loop().time()
+        now = self.loop.time()
         self.session_s = duration_s
         self._ends_at = now + duration_s
         self._soft_end_at = now + duration_s * SOFT_END
 
     def allow(self, duration_s: float | None = None) -> None:
         """Allow the client `duration_s` seconds from now until its next line, `idle_s` without."""
-        self._reset_timeout(duration_s)
+        now = self.loop.time()
+        self._deadline = min(now + (duration_s or self._idle_s), self._ends_at)
+        if self._timer is None or self._deadline < self._timer_at:
+            self._start_timer(self._deadline)
 
     def allow_handling(self, duration_s: float) -> None:
         """Give the server `duration_s` seconds for the reply to a message, whatever is left of the session's time."""
@@ -191,21 +199,25 @@ class AiosmtpdSession(SMTP):
         self.say("220 2.0.0 Go ahead")
         await self.flush()
         self.allow(HANDSHAKE_S)
+        secured, complete, self._handshaking = None, False, True
         try:
             secured = await self.loop.start_tls(
                 wire, self, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
             )
+            # Closing `wire` ends the wait without an error.
+            complete = secured is not None and secured.get_extra_info("cipher") is not None
         except OSError as error:  # ssl.SSLError is one
             _log.info("TLS handshake failed", peer=self.address, error=str(error)[:200])
             self.closing = True
             wire.abort()
-            self.session_ended()  # asyncio tells the handshake's own protocol of the end, and not this one
             return False
-        if secured is None:  # the client left in the middle of it
+        finally:
+            self._handshaking = False
+            if not complete:
+                self.session_ended()  # asyncio tells the handshake's own protocol of the end, and not this one
+        if not complete:
             raise ClientGone
         self.transport = secured
-        self._writer._transport = secured  # type: ignore[attr-defined]  # noqa: SLF001 - as aiosmtpd does itself
-        self._over_ssl = True  # of asyncio.StreamReaderProtocol: eof closes
         self.secured = True
         return True
 
@@ -215,12 +227,12 @@ class AiosmtpdSession(SMTP):
         Raises BadCommand for an unknown mechanism.
         """
         words = argument.split()
-        method = self._auth_methods.get(words[0].upper()) if words else None
+        method = _MECHANISMS.get(words[0].upper()) if words else None
         if method is None or len(words) > 2:
             raise BadCommand("504 5.5.4 Use AUTH PLAIN or AUTH LOGIN")
         if words[1:] == ["="]:  # RFC 4954 4: an initial response of no octets
             words[1] = ""
-        result: AuthResult = await method.method(self, words)
+        result: AuthResult = await method(self, self, words)
         presented = result.auth_data
         return presented.password if isinstance(presented, LoginPassword) else None
 
@@ -245,7 +257,27 @@ class AiosmtpdSession(SMTP):
             await self.push("501 5.5.2 That is not base64")
             return MISSING
 
+    def _authenticate(self, _mechanism: str, presented: LoginPassword) -> AuthResult:
+        """Return what the client presented (aiosmtpd's name): checking a password takes a database and an await."""
+        return AuthResult(success=True, auth_data=presented)
+
     # -- asyncio.Protocol ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the session."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.allow()
+        self._task = self.loop.create_task(self._run())
+
+    def pause_writing(self) -> None:
+        """Make `flush` wait: the client does not read its replies."""
+        self._unpaused = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        """End the wait of `flush`."""
+        waiting, self._unpaused = self._unpaused, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         """Hand octets from the client to the reader."""
@@ -259,38 +291,35 @@ class AiosmtpdSession(SMTP):
         self.reader.end()
         return not self.secured
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, _error: Exception | None) -> None:
         """End the session."""
+        self.transport = None
         self.reader.end()
-        super().connection_lost(error)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
         self.session_ended()
 
-    # -- aiosmtpd's timer ------------------------------------------------------------------------------
+    # -- the timer -------------------------------------------------------------------------------------
 
-    def _reset_timeout(self, duration: float | None = None) -> None:
-        """Move the deadline of the client's next line; the timer runs on and looks at it (aiosmtpd's name)."""
-        now = self.loop.time()
-        self._deadline = min(now + (duration or self._idle_s), self._ends_at)
-        if self._timeout_handle is None or self._deadline < self._timer_at:
-            self._start_timer(self._deadline)
-
-    def _timeout_cb(self) -> None:
-        """End the session when its deadline has passed (aiosmtpd's name)."""
+    def _look_at_deadline(self) -> None:
+        """End the session when its deadline has passed."""
         if self.loop.time() < self._deadline:
             self._start_timer(self._deadline)
         else:
             self._cut("421 4.4.2 The session took too long; connect again")
 
     def _start_timer(self, at: float) -> None:
-        if self._timeout_handle is not None:
-            self._timeout_handle.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer_at = at
-        self._timeout_handle = self.loop.call_at(at, self._timeout_cb)
+        self._timer = self.loop.call_at(at, self._look_at_deadline)
 
     # -- the command loop ------------------------------------------------------------------------------
 
-    async def _handle_client(self) -> None:
-        """Run the session (aiosmtpd's name)."""
+    async def _run(self) -> None:
+        """Run the session."""
         try:
             await self._converse()
         except (ClientGone, ConnectionError):
@@ -309,7 +338,7 @@ class AiosmtpdSession(SMTP):
             self.say("554 5.5.1 The server speaks first" if self._early else busy)
             await self.flush()
             return
-        self.say(f"220 {self.hostname} {self.__ident__}")
+        self.say(f"220 {self.hostname} {GREETING}")
         while not self.closing:
             line = await self.reader.line(commands.max_line_octets)
             self.allow()
@@ -338,7 +367,7 @@ class AiosmtpdSession(SMTP):
     async def _obey(self, command: SmtpCommand) -> None:
         verb = command.verb
         name = f"smtp_{verb}"
-        method = getattr(self, name) if name in _attributes(type(self), "smtp_") else None
+        method = getattr(self, name) if name in self._commands else None
         if commands.is_foreign_protocol(verb):
             self.say("554 5.5.1 This is a mail server")
             self.closing = True
@@ -372,10 +401,18 @@ class AiosmtpdSession(SMTP):
         wire = self.wire
         if wire is None or wire.is_closing():
             return
+        if self._handshaking:
+            self._end_handshake()
+            return
         self.closing = True
         wire.write(b"".join(self._replies) + reply.encode() + b"\r\n")
         self._replies.clear()
         self._close()
+
+    def _end_handshake(self) -> None:
+        """Drop the connection if its handshake is not over."""
+        if self._handshaking:
+            self.abort()
 
     def _close(self) -> None:
         wire = self.wire
@@ -384,21 +421,5 @@ class AiosmtpdSession(SMTP):
             self.loop.call_later(DRAIN_CLOSE_S if self.draining else CLOSE_S, wire.abort)
 
 
-def _attributes(session: type, prefix: str) -> list[str]:
-    """Return the names of the attributes of a class that begin with `prefix`; computed once for each class."""
-    known = _known_attributes.get((session, prefix))
-    if known is None:
-        known = _known_attributes[session, prefix] = [name for name in dir(session) if name.startswith(prefix)]
-    return known
-
-
-_known_attributes: Final[dict[tuple[type, str], list[str]]] = {}
-
-
 def _max_answer(_line: bytes) -> int:
     return commands.MAX_AUTH_LINE
-
-
-def _accept_any(_server: object, _session: object, _envelope: object, _mechanism: str, presented: object) -> AuthResult:
-    """Hand the password on: aiosmtpd's mechanisms call this, but checking it takes a database and an await."""
-    return AuthResult(success=True, auth_data=presented)

@@ -36,6 +36,8 @@ class EsmtpSession(AiosmtpdSession):
     `helo` is the name that the client gave with EHLO or HELO, "" before; `extended`: it was EHLO.
     """
 
+    __slots__ = ("_max_idle_s", "_max_message_bytes", "_smtp_server", "extended", "helo")
+
     def __init__(
         self,
         server: SessionServer,
@@ -53,14 +55,7 @@ class EsmtpSession(AiosmtpdSession):
         self.helo = ""
         self.extended = False
         self.forget_transaction()
-        super().__init__(
-            hostname=hostname,
-            max_message_bytes=max_message_bytes,
-            address=address,
-            secured=secured,
-            session_s=session_s,
-            idle_s=idle_s,
-        )
+        super().__init__(hostname=hostname, address=address, secured=secured, session_s=session_s, idle_s=idle_s)
 
     @abstractmethod
     def forget_transaction(self) -> None:

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network, IPv6Network
 
 import structlog
 
-from mta.smtp.server.aiosmtpd_session import HANDSHAKE_S
+from mta.smtp.server.aiosmtpd_session import DRAIN_HANDSHAKE_S, HANDSHAKE_S
 from mta.smtp.server.certificates import ServerCertificate
 from mta.smtp.server.esmtp_session import EsmtpSession
 from mta.smtp.server.listener import ConnectionListener, allow_descriptors
@@ -34,6 +34,7 @@ class SmtpServer(ABC):
         seats = ConnectionSeats(max_sessions, max_sessions_each)
         self._listener = ConnectionListener(self, seats, proxy_networks)
         self._clients: dict[EsmtpSession, str] = {}
+        self._handshakes: set[asyncio.Task[None]] = set()  # that open a session with TLS from the first octet
 
     @abstractmethod
     def new_session(self, address: str, client: str, *, secured: bool) -> EsmtpSession:
@@ -79,6 +80,8 @@ class SmtpServer(ABC):
         self._listener.stop()
         for session in list(self._clients):
             session.drain()
+        for handshake in self._handshakes:
+            asyncio.get_running_loop().call_later(DRAIN_HANDSHAKE_S, handshake.cancel)
         await self._listener.wait_empty(grace_s)
         running = []
         for session in list(self._clients):
@@ -93,12 +96,7 @@ class SmtpServer(ABC):
         self._clients[session] = client
         try:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: session,
-                connection,
-                ssl=self.tls_context if secured else None,
-                ssl_handshake_timeout=HANDSHAKE_S if secured else None,
-            )
+            await self._connect(session, connection, secured=secured)
         except OSError as error:  # ssl.SSLError is one
             self.count_connection("handshake")
             _log.info("TLS handshake failed", peer=address, error=str(error)[:200])
@@ -110,3 +108,19 @@ class SmtpServer(ABC):
         self.count_connection("opened")
         if self._listener.draining:  # the drain began while this session opened
             session.drain()
+
+    async def _connect(self, session: EsmtpSession, connection: socket.socket, *, secured: bool) -> None:
+        """Hand the connection to its session, after the TLS handshake if `secured`. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if not secured:
+            await loop.connect_accepted_socket(lambda: session, connection)
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._handshakes.add(task)
+        try:
+            await loop.connect_accepted_socket(
+                lambda: session, connection, ssl=self.tls_context, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        finally:
+            self._handshakes.discard(task)

@@ -319,6 +319,23 @@ async def test_a_renewal_is_asked_for_and_its_payment_begins_the_next_period(
     assert len(await invoices(api, admin)) == 2
 
 
+async def test_a_payment_that_crosses_a_cancellation_gives_one_period_without_a_renewal(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, admin: TestPerson, provider: Provider, billing: Billing
+) -> None:
+    await bought(api, admin, provider)
+    await move_back(pool, account.id, timedelta(days=32))
+    await billing_periods.end_period(pool, account.id, clock.now(), billing)
+    start = await pool.fetchval("SELECT period_start FROM renewal_charges WHERE account_id = $1", account.id)
+    assert (await api.post("/v1/billing/cancel", person=admin)).json["status"] == "free"
+
+    data = {"account": account.public_id, "periodStart": clock.iso(start), "amount": 1_900, "currency": "EUR"}
+    await provider.send("payment.succeeded", data)
+
+    found = await state(api, admin)
+    assert (found["plan"], found["status"], found["cancelAtPeriodEnd"]) == ("starter", "active", True)
+    assert len(await invoices(api, admin)) == 2
+
+
 async def test_a_plan_that_is_not_paid_ends_after_seven_days(
     api: Api, pool: asyncpg.Pool, account: TestAccount, admin: TestPerson, provider: Provider, billing: Billing
 ) -> None:

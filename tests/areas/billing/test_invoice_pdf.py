@@ -1,6 +1,10 @@
 """Invoices as PDF: stable bytes, readable text in many scripts."""
 
+import hashlib
+import os
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 from uuid import UUID
@@ -38,6 +42,32 @@ def test_the_bytes_are_the_same_each_time(name: str) -> None:
 
     assert first == invoice_pdf.render(invoice(name))
     assert first.startswith(b"%PDF-")
+
+
+# The digest of an invoice in six scripts, with reportlab and arabic-reshaper as ops/lock pins them.
+DIGEST = "30a357a2c9d4550fdb21aebdd2d32907a1146d91a804b7f37fed17d4028dccbb"
+RENDER = """
+from hashlib import sha256
+from engine.areas.billing.invoice_pdf import render
+from tests.areas.billing.test_invoice_pdf import SCRIPTS, invoice
+print(sha256(render(invoice(SCRIPTS, lines=50))).hexdigest())
+"""
+SCRIPTS = "Łódź Αθήνα Москва 東京 カブシキ 서울 חברת دمة"
+
+
+def test_another_machine_makes_the_same_bytes() -> None:
+    """The environment, locale, time zone and hash seed change nothing, and neither does a version of zlib."""
+    elsewhere = {
+        "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Tokyo", "PYTHONHASHSEED": "7", "RL_useA85": "1", "RL_pdfComments": "1",
+        "RL_pageCompression": "1", "RL_ttfAsciiReadable": "1", "RL_canvas_basefontname": "Courier",
+    }  # fmt: skip
+
+    found = subprocess.run(
+        [sys.executable, "-c", RENDER], env=os.environ | elsewhere, check=True, capture_output=True, text=True
+    )
+
+    assert hashlib.sha256(invoice_pdf.render(invoice(SCRIPTS, lines=50))).hexdigest() == DIGEST
+    assert found.stdout.strip() == DIGEST
 
 
 def test_many_lines_go_on_further_pages() -> None:

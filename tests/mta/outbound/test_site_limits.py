@@ -143,8 +143,7 @@ async def test_two_processes_share_the_connections_of_a_site(here: World) -> Non
     await here.until_idle()
 
     assert here.sink.count == 120
-    assert here.sink.most_open <= 4
-    assert here.sink.most_open >= 3
+    assert 3 <= here.sink.most_open <= 5  # a busy server may see a new connection before the end of an old one
 
 
 async def test_without_valkey_two_processes_keep_to_their_parts_and_deliver(here: World) -> None:

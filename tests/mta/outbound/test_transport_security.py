@@ -1,11 +1,12 @@
 """Transport security end to end: what the engine does, shows and counts, by what domains publish and servers show."""
 
-import asyncio
 import hashlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -14,12 +15,14 @@ import pytest
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.postgres import open_pool
 from engine.store.resolver import Resolver
+from mta.outbound import deliver
 from mta.outbound.sites import connections
 from mta.outbound.tls.mta_sts_fetch import StsFetcher
 from mta.outbound.tls.report_counts import KEEP, TlsReportCounts, TlsSession
 from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 from ops.local.dns import DnsBehaviour
 from tests.harness.outbound import CountingSink, World
+from tests.harness.patience import PATIENCE_S
 from tests.harness.transport import Certified, PolicyHost, authority, forget_sessions, policy_host, self_signed
 
 LATER_S = (600.0,)  # a retry that no test waits for
@@ -258,8 +261,9 @@ async def test_the_policy_of_one_domain_says_nothing_about_anothers_connections(
 
 
 async def test_domains_with_equal_policies_on_one_server_share_its_connections(
-    here: World, policy: PolicyHost, root: Certified, tmp_path: Path
+    here: World, policy: PolicyHost, root: Certified, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(deliver, "IDLE_S", PATIENCE_S)  # a busy machine may pause for longer than a connection waits
     here.dns.set("second.test", "MX", [f"10 {MX}."])
     await here.pool.execute(
         "INSERT INTO sts_policies VALUES ('second.test', '1', $1, now(), now() + interval '1 day')",
@@ -398,14 +402,14 @@ async def test_the_waybill_says_why_mail_went_in_plaintext(here: World) -> None:
 async def test_a_server_with_broken_tls_is_asked_for_it_again_later(
     here: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(connections, "BROKEN_TLS_S", 0.5)
     here.domain(DOMAIN, SERVER)
     sink = await secured(here, self_signed(MX), tmp_path)
     sink.script("STARTTLS", raw=b"220 2.0.0 go\r\n", times=1)
     await here.live(messages_per_connection=1)
     for number in range(2):
         await here.until_step(await here.send(f"reader{number}@{DOMAIN}"), "delivered")
-    await asyncio.sleep(0.6)
+    later = time.monotonic() + connections.BROKEN_TLS_S
+    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: later))
     await here.until_step(await here.send(f"late@{DOMAIN}"), "delivered")
 
     assert [one.tls for one in sink.messages] == [None, None, "TLSv1.3"]

@@ -15,7 +15,7 @@ import pytest
 
 from engine.base import clock, transfer_rate
 from engine.base.settings import Settings
-from mta.smtp.server import aiosmtpd_session, proxy_protocol
+from mta.smtp.server import aiosmtpd_session, proxy_protocol, smtp_server
 from mta.submission.auth import BURST_S, FAILURES_PER_S
 from mta.submission.process import close_services
 from ops.local import certificate
@@ -209,6 +209,20 @@ async def test_a_long_session_ends_between_two_messages(
         assert (await client.reply()).startswith("250 ")
         assert (await client.reply()).startswith("421 4.3.2 ")
         assert await client.ended()
+
+
+async def test_a_drain_does_not_wait_for_handshakes(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smtp_server, "DRAIN_HANDSHAKE_S", 0.1)
+    async with relaying(settings, tmp_path) as relay:
+        silent = await Client.open(relay.tls_port)
+        relay.clients.append(silent)
+        await until_sessions(relay, 1)
+        async with asyncio.timeout(PATIENCE_S):
+            await relay.services.server.drain(10 * PATIENCE_S)
+            assert await silent.ended()
+        assert relay.services.server.sessions == 0
 
 
 async def test_slow_content_is_cut_off(

@@ -1,0 +1,1 @@
+"""Alerts: `/v1/alerts`."""

@@ -1,0 +1,245 @@
+"""`/v1/alerts`: rules, their test, and the alerts that have fired."""
+
+from typing import Any, Final, Literal, cast
+from uuid import UUID
+
+import orjson
+from msgspec import UNSET, structs
+
+from api.areas.alerts.schemas import (
+    AlertEventPage,
+    AlertEventRecord,
+    AlertRuleChange,
+    AlertRuleDefaults,
+    AlertRulePage,
+    AlertRuleRecord,
+    AlertRulesMade,
+    AlertsQuery,
+    AlertTestReply,
+    AlertVocabularyItem,
+    NewAlertRule,
+)
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.alerts import rules, service, store
+from engine.areas.alerts.rules import WHAT
+from engine.areas.alerts.types import TERMS, AlertEvent, AlertKind, AlertRule, AlertRuleFields
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, invalid
+from engine.flows.alerts import rule_actions
+
+READ, WRITE = ("alerts:read",), ("alerts:write",)
+_DIGITS: Final = 6  # of values
+
+
+async def create(call: Call) -> AlertRulesMade:
+    """Create a rule; without a body, the default rules of the kinds that have none."""
+    body: NewAlertRule = call.body
+    if call.body_bytes == 0:
+        made = await service.create_missing(call.services.pool, call.account_id, actor=call.actor)
+        return AlertRulesMade(data=[record(row) for row in made])
+    if body.kind is UNSET:
+        raise invalid("kind", f"`kind` is missing. Use one of {', '.join(AlertKind)}.")
+    if body.threshold is UNSET:
+        raise invalid("threshold", f"`threshold` is missing. The default of {body.kind} is {_default(body.kind):g}.")
+    row = await service.create(call.services.pool, call.account_id, body.kind, _fields(body), actor=call.actor)
+    return AlertRulesMade(**structs.asdict(record(row)))
+
+
+async def list_rules(call: Call) -> AlertRulePage:
+    """Return a page of the account's rules, and the vocabulary."""
+    query: AlertsQuery = call.query
+    before = cursor_id(ids.Kind.ALERT_RULE, query.before)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
+    data = [record(row) for row in rows[: query.limit]]
+    return AlertRulePage(data, data[-1].id if len(rows) > query.limit else None, VOCABULARY)
+
+
+async def change(call: Call) -> AlertRuleRecord:
+    """Change the given fields of a rule."""
+    body: AlertRuleChange = call.body
+    changed = {name: value for name, value in structs.asdict(body).items() if value is not UNSET}
+    row = await service.change(call.services.pool, call.account_id, _named(call), changed, actor=call.actor)
+    return record(row)
+
+
+async def delete(call: Call) -> None:
+    """Delete a rule; its alert events stay."""
+    await rule_actions.delete_rule(call.services.pool, call.account_id, _named(call), clock.now(), actor=call.actor)
+
+
+async def test(call: Call) -> AlertTestReply:
+    """Measure a rule now, and send a test notice on its channels."""
+    found = await rule_actions.send_test(
+        call.services.pool, call.settings, call.account_id, _named(call), clock.now(), actor=call.actor
+    )
+    value, threshold = found.reading.value, found.rule.threshold
+    return AlertTestReply(
+        rule_id=found.rule.public_id,
+        kind=found.rule.kind,
+        value=_rounded(value),
+        threshold=threshold,
+        reached=None if value is None else value >= threshold,
+        channels=_channels(found.channels),
+    )
+
+
+async def list_events(call: Call) -> AlertEventPage:
+    """Return a page of the account's alert events."""
+    query: AlertsQuery = call.query
+    before = cursor_id(ids.Kind.ALERT_EVENT, query.before)
+    rows = await store.EVENTS.fetch(call.services.pool, call.account_id, before, query.limit + 1)
+    data = [event_record(row) for row in rows[: query.limit]]
+    return AlertEventPage(data, data[-1].id if len(rows) > query.limit else None)
+
+
+def record(row: AlertRule) -> AlertRuleRecord:
+    """Return a rule as clients see it."""
+    return AlertRuleRecord(
+        id=row.public_id,
+        kind=row.kind,
+        threshold=row.threshold,
+        window_days=row.window_days,
+        cooldown_minutes=row.cooldown_minutes,
+        notify_email=row.notify_email,
+        notify_webhook=row.notify_webhook,
+        enabled=row.enabled,
+        state=cast("Literal['ok', 'firing', 'unknown']", row.state),
+        firing_since=None if row.firing_since is None else clock.iso(row.firing_since),
+        last_value=_rounded(row.last_value),
+        last_measured_at=None if row.last_measured_at is None else clock.iso(row.last_measured_at),
+        created_at=clock.iso(row.created_at),
+        updated_at=clock.iso(row.updated_at),
+    )
+
+
+def event_record(row: AlertEvent) -> AlertEventRecord:
+    """Return an alert event as clients see it."""
+    return AlertEventRecord(
+        id=row.public_id,
+        rule_id=ids.format_id(ids.Kind.ALERT_RULE, row.rule_id),
+        kind=row.kind,
+        value=round(row.value, _DIGITS),
+        threshold=row.threshold,
+        window_days=row.window_days,
+        channels=_channels(row.channels),
+        fired_at=clock.iso(row.fired_at),
+        ended_at=None if row.ended_at is None else clock.iso(row.ended_at),
+        detail=orjson.loads(row.detail),
+    )
+
+
+def _fields(body: NewAlertRule) -> AlertRuleFields:
+    """Return the fields of a new rule, with defaults for those left out."""
+    assert body.kind is not UNSET
+    given: dict[str, Any] = {
+        name: value
+        for name in AlertRuleFields.__struct_fields__
+        if (value := getattr(body, name)) is not None and value is not UNSET
+    }
+    return structs.replace(rules.defaults(body.kind), **given)
+
+
+def _default(kind: AlertKind) -> float:
+    return TERMS[kind].threshold
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, _DIGITS)
+
+
+def _channels(names: list[str]) -> list[Literal["email", "webhook"]]:
+    return cast("list[Literal['email', 'webhook']]", names)
+
+
+def _named(call: Call) -> UUID:
+    return path_id(ids.Kind.ALERT_RULE, call.path["id"], WHAT)
+
+
+def _vocabulary(kind: AlertKind) -> AlertVocabularyItem:
+    terms, fields = TERMS[kind], rules.defaults(kind)
+    chosen = AlertRuleDefaults(**(structs.asdict(fields) | {"window_days": terms.window_days}))
+    return AlertVocabularyItem(kind=kind.value, unit=terms.unit, defaults=chosen, maximum=terms.maximum)
+
+
+VOCABULARY: Final = [_vocabulary(kind) for kind in AlertKind]
+_ID: Final = "/v1/alerts/rules/{id}"
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/alerts/events",
+        tag="Alerts",
+        summary="List the alerts that have fired",
+        note="They stay as long as the account's records do, also when their rule is deleted.",
+        access=Access.KEY,
+        scopes=READ,
+        query=AlertsQuery,
+        reply=AlertEventPage,
+        handler=list_events,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/alerts/rules",
+        tag="Alerts",
+        summary="List alert rules with their state, and the kinds that there are",
+        access=Access.KEY,
+        scopes=READ,
+        query=AlertsQuery,
+        reply=AlertRulePage,
+        handler=list_rules,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/alerts/rules",
+        tag="Alerts",
+        summary="Create an alert rule, or without a body the default rules",
+        note="One rule per kind. It is measured every minute, fires at `threshold`, and ends after two measurements "
+        "below. Owners and admins get one mail for each firing, webhooks `alert.fired` and `alert.ended`. Without a "
+        "body the reply is `{data}` with the rules that were created.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=201,
+        request=NewAlertRule,
+        no_body_is_empty=True,
+        reply=AlertRulesMade,
+        refusals=(ErrorType.CONFLICT, ErrorType.NOT_FOUND, ErrorType.THRESHOLD_REFUSED),
+        handler=create,
+    ),
+    Operation(
+        method="PATCH",
+        path=_ID,
+        tag="Alerts",
+        summary="Change an alert rule",
+        note="An alert that is firing goes on firing: neither a change nor `enabled` off and on lets it fire anew.",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=AlertRuleChange,
+        reply=AlertRuleRecord,
+        refusals=(ErrorType.THRESHOLD_REFUSED,),
+        handler=change,
+    ),
+    Operation(
+        method="DELETE",
+        path=_ID,
+        tag="Alerts",
+        summary="Delete an alert rule; an alert that is firing ends",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=204,
+        handler=delete,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_ID}/test",
+        tag="Alerts",
+        summary="Measure an alert rule now and send a test notice on its channels",
+        note="The mail's subject begins with `[Test]`, the webhook post has `test` true in its detail. The rule's "
+        "state stays. Once a minute for each rule.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=202,
+        reply=AlertTestReply,
+        handler=test,
+    ),
+)

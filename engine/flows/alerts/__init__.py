@@ -1,0 +1,1 @@
+"""Measure alert rules over the areas that they watch, and tell people and webhooks."""
