@@ -32,18 +32,13 @@ _log = structlog.get_logger("blocklists")
 
 async def check_due(pool: asyncpg.Pool, settings: Settings) -> int:
     """Check every target that is due against all lists that can be trusted; return their number."""
-    done = 0
-    complete = True
+    done, complete = 0, True
     if settings.blocklist_ip_zones or settings.blocklist_domain_zones:
-        resolver = lookups.for_round(settings)
-        try:
-            complete = await _report_sources(pool, settings, resolver)
-            while checked := await _check_batch(pool, settings, resolver):
-                done += checked
-                if checked < MAX_CLAIMED:
-                    break
-        finally:
-            await resolver.close()
+        complete = await _report_sources(pool, settings)
+        while checked := await _check_batch(pool, settings):
+            done += checked
+            if checked < MAX_CLAIMED:
+                break
     await store.forget(pool, clock.now(), keep_addresses=not complete)
     return done
 
@@ -57,31 +52,32 @@ def lists_of(settings: Settings, families: Collection[ListFamily]) -> list[ListT
     return found
 
 
-async def _report_sources(pool: asyncpg.Pool, settings: Settings, resolver: Resolver) -> bool:
+async def _report_sources(pool: asyncpg.Pool, settings: Settings) -> bool:
     """Report the addresses that mail leaves from; return False if DNS did not tell all of them."""
     if not settings.blocklist_ip_zones:
         return True
     book = await sources_store.read(pool)
     pooled = {*book.warmups, *(member.ip for named in book.pools.values() for member in named.members)}
-    found = await public_sources(resolver, settings, pooled)
+    async with lookups.resolver_for_round(settings) as resolver:
+        found = await public_sources(resolver, settings, pooled)
     await store.report_addresses(pool, found.ips, measured_until(clock.now(), every_s=settings.blocklist_check_s))
     return found.complete
 
 
-async def _check_batch(pool: asyncpg.Pool, settings: Settings, resolver: Resolver) -> int:
+async def _check_batch(pool: asyncpg.Pool, settings: Settings) -> int:
     """Test the lists, then check at most MAX_CLAIMED due targets; return their number."""
     at = clock.now()
     lists = lists_of(settings, await store.due_families(pool, at))
     if not lists:
         return 0
-    trusted = await _tested(pool, settings, resolver, lists, at)
-    claimed = await store.claim(pool, trusted.keys(), at=at, limit=MAX_CLAIMED, until=at + CLAIMED_FOR)
-    questions = [(one.target, asked) for one in claimed for asked in trusted[_family(one)]]
-    verdicts = await lookups.ask(resolver, questions)
+    async with lookups.resolver_for_round(settings) as resolver:
+        trusted = await _tested(pool, settings, resolver, lists, at)
+        claimed = await store.claim(pool, trusted.keys(), at=at, limit=MAX_CLAIMED, until=at + CLAIMED_FOR)
+        questions = [(one.target, asked) for one in claimed for asked in trusted[_family(one)]]
+        verdicts = await lookups.ask(resolver, questions)
     now = clock.now()
     checked = _checked(claimed, verdicts, now, settings.blocklist_check_s)
-    changes = await store.save_checks(pool, checked, verdicts, now)
-    for one in changes:
+    for one in await store.save_checks(pool, checked, verdicts, now):
         _log.warning("blocklist " + one.change, kind=one.kind, target=one.target, list=one.zone)
     return len(claimed)
 
@@ -98,7 +94,7 @@ async def _tested(
         if found.trusted:
             trusted[one.family].append(one)
         else:
-            _log.info("blocklist not trusted", list=one.name, family=one.family.value, detail=found.detail)
+            _log.debug("blocklist not trusted", list=one.name, family=one.family.value, detail=found.detail)
     return trusted
 
 

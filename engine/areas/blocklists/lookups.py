@@ -1,9 +1,9 @@
 """Query DNS blocklists, many at once and within a bounded time. Nothing is cached between two rounds of checks."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Final, cast
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final
 
 from engine.areas.blocklists.rules import TEST_POINTS, ZoneJudgement, judge_zone, query_name, read_answer
 from engine.areas.blocklists.types import ListAnswer, ListToAsk, ListVerdict
@@ -20,15 +20,20 @@ Addresses = tuple[str, ...] | None  # A records, () if there are none; None if D
 
 
 class ListResolver(Resolver):
-    """A resolver for one round of checks; `close` it afterwards."""
+    """A resolver for one round of checks."""
 
     def __init__(self, servers: Sequence[HostPort]) -> None:
         super().__init__(servers, query_timeout_s=QUERY_S, budget_s=LOOKUP_S)
 
 
-def for_round(settings: Settings) -> ListResolver:
-    """Return a resolver with the configured servers and an empty cache."""
-    return cast("ListResolver", ListResolver.from_settings(settings))
+@asynccontextmanager
+async def resolver_for_round(settings: Settings) -> AsyncIterator[Resolver]:
+    """Provide a resolver with the configured servers and an empty cache."""
+    resolver = ListResolver.from_settings(settings)
+    try:
+        yield resolver
+    finally:
+        await resolver.close()
 
 
 async def judge(resolver: Resolver, lists: Sequence[ListToAsk]) -> dict[ListToAsk, ZoneJudgement]:

@@ -34,9 +34,7 @@ class SystemMailKind(StrEnum):
     PAYMENT_FAILED = "payment_failed"  # to owners and admins [account_name, plan, amount, ends_on]
     PLAN_CHANGED = "plan_changed"  # to owners and admins [account_name, before, after]
     ALERT_FIRED = "alert_fired"  # to owners and admins, see engine/areas/alerts/mail.py
-    BROADCAST_STOPPED = (
-        "broadcast_stopped"  # to owners and admins [account_name, name, why, settled, bounced, complained, id]
-    )
+    BROADCAST_STOPPED = "broadcast_stopped"  # to owners and admins [account_name, name, why, id, counts of outcomes]
     DAILY_LIMIT_REACHED = "daily_limit_reached"  # to owners and admins [account_name, used, limit, period, next_period]
     MONTHLY_LIMIT_NEAR = "monthly_limit_near"  # as the one above
     MONTHLY_LIMIT_REACHED = "monthly_limit_reached"  # as the one above
