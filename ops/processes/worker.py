@@ -367,7 +367,7 @@ JOBS = (
     Job("address checks", 20.0, _address_checks),
     Job("ended sessions", 300.0, _ended),
     Job("standings", 60.0, _standings),
-    Job("alerts", 5.0, _alerts, share=0.2),  # each rule every minute
+    Job("alerts", 5.0, _alerts, share=0.5),  # each rule every minute
     Job("ended holds", 5.0, _ended_holds),
     Job("erasures", 60.0, _erasures),
 )

@@ -19,14 +19,11 @@ _SUMMARY: Final = {
     AlertKind.BLOCKLIST: "Listed on blocklists ({value})",
 }
 _WHAT: Final = {
-    AlertKind.COMPLAINT_RATE: 'Recipients of the account "{account}" marked {complained} of {settled} delivered or'
-    " bounced messages as spam {window}.",
-    AlertKind.BOUNCE_RATE: '{bounced} of {settled} recipients of the account "{account}" bounced {window}.',
-    AlertKind.QUOTA_USAGE: 'The account "{account}" has sent {sent} of the {limit} emails that its limit allows in'
-    " {month}.",
-    AlertKind.DNS_DRIFT: 'DNS records of domains of the account "{account}" were correct and no longer are, by two'
-    " checks in a row.",
-    AlertKind.BLOCKLIST: 'Blocklists name domains of the account "{account}", or addresses that its mail is sent from.',
+    AlertKind.COMPLAINT_RATE: "{complained} of {settled} recipients marked messages as spam {window}.",
+    AlertKind.BOUNCE_RATE: "{bounced} of {settled} recipients bounced {window}.",
+    AlertKind.QUOTA_USAGE: "{sent} of the {limit} emails that the account may send in {month} are sent.",
+    AlertKind.DNS_DRIFT: "DNS records of domains were correct and no longer are, by two checks in a row.",
+    AlertKind.BLOCKLIST: "Blocklists name domains of the account, or addresses that its mail is sent from.",
 }
 _ADVICE: Final = {
     AlertKind.COMPLAINT_RATE: "Which stream or campaign went out last, and whether its recipients asked for it."
@@ -51,7 +48,7 @@ def values_of(event: AlertEvent, account: str, *, test: bool) -> dict[str, Any]:
     return {
         "account_name": account,
         "summary": f"[Test] {summary}" if test else summary,
-        "what": _what(kind, event, detail, account),
+        "what": _what(kind, event, detail),
         "since": "this is a test, nothing has fired" if test else f"{event.fired_at:%d %B %Y, %H:%M} UTC",
         "value": value,
         "limit": shown(kind, event.threshold),
@@ -69,11 +66,10 @@ def shown(kind: AlertKind, value: float) -> str:
     return f"{value:g} {unit.removesuffix('s') if value == 1 else unit}"
 
 
-def _what(kind: AlertKind, event: AlertEvent, detail: dict[str, Any], account: str) -> str:
-    hours = 24 * event.window_days
-    window = f"in the last {hours} hours" if event.window_days == 1 else f"in {event.window_days} days"
+def _what(kind: AlertKind, event: AlertEvent, detail: dict[str, Any]) -> str:
+    window = "in the last 24 hours" if event.window_days == 1 else f"in the last {event.window_days} days"
     known = {name: detail.get(name, "?") for name in ("settled", "bounced", "complained", "sent", "limit", "month")}
-    return _WHAT[kind].format(account=account, window=window, **known)
+    return _WHAT[kind].format(window=window, **known)
 
 
 def _facts(detail: dict[str, Any]) -> Iterator[str]:

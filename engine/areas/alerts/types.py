@@ -15,7 +15,7 @@ DEFAULT_COOLDOWN_MINUTES: Final = 1_440
 MAX_WINDOW_DAYS: Final = 30
 MIN_SETTLED: Final = 50  # recipients; a rate of fewer is not significant
 BELOW_TO_END: Final = 2  # measurements in a row
-DETAIL_PAGE: Final = 20  # domains, records and listings that the detail of an alert names
+MAX_NAMED: Final = 20  # domains, records and listings that the detail of an alert names
 
 
 class AlertKind(StrEnum):

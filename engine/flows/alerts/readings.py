@@ -12,7 +12,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from engine.areas.alerts import rules
-from engine.areas.alerts.types import DETAIL_PAGE, AlertKind, AlertReading, AlertRule, UnknownReason
+from engine.areas.alerts.types import MAX_NAMED, AlertKind, AlertReading, AlertRule, UnknownReason
 from engine.areas.blocklists import store as blocklists
 from engine.areas.blocklists.types import AccountListings, Listing
 from engine.areas.domains import drift, verification
@@ -64,7 +64,7 @@ async def with_records(
 ) -> dict[UUID, dict[str, Any]]:
     """Return the detail of each account; for drifted records their domains, names and values."""
     details = {account: readings[account].detail for account in accounts}
-    for row in await _DRIFTED.records(connection, list(accounts), DETAIL_PAGE):
+    for row in await _DRIFTED.records(connection, list(accounts), MAX_NAMED):
         domain = await domains.FIND.first(connection, row["account_id"], row["id"])
         if domain is not None:
             keys = await domains.PUBLISHED.fetch(connection, domain.id)
@@ -108,7 +108,7 @@ def _listed(found: AccountListings) -> AlertReading:
     if found.measured_state != "measured":
         return AlertReading(None, why=UnknownReason.NOT_MEASURED)
     lists = {one.zone for one in found.listings}
-    shown = found.listings[:DETAIL_PAGE]
+    shown = found.listings[:MAX_NAMED]
     detail = {"lists": sorted(lists), "listings": [_listing(one) for one in shown]}
     return AlertReading(float(len(lists)), _with_more(detail, len(found.listings) - len(shown)))
 
@@ -118,9 +118,9 @@ def _listing(one: Listing) -> dict[str, str]:
 
 
 def _with_domain(detail: dict[str, Any], domain: DomainRow, found: Sequence[CheckedRecord]) -> dict[str, Any]:
-    """Return the detail with the drifted records of another domain, DETAIL_PAGE records in all."""
+    """Return the detail with the drifted records of another domain, MAX_NAMED records in all."""
     listed = list(detail.get("domains", []))
-    room = DETAIL_PAGE - sum(len(one["records"]) for one in listed)
+    room = MAX_NAMED - sum(len(one["records"]) for one in listed)
     records = [_record(one) for one in found[: max(0, room)]]
     named = {"id": ids.format_id(ids.Kind.DOMAIN, domain.id), "name": domain.name, "records": records}
     return _with_more(detail | {"domains": [*listed, named]}, detail.get("more", 0) + len(found) - len(records))
