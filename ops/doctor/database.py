@@ -62,6 +62,7 @@ _FACTS = _SQL.rows("server_facts", _Facts)
 _DUE = _SQL.rows("due_facts", _Due)
 _SHARDS = _SQL.rows("shard_facts", _Shards)
 _DOMAINS = _SQL.rows("verified_domains", _Domain)
+_ANY_LINK = _SQL.command("any_unsubscribe_link")
 
 
 async def database(settings: Settings) -> list[DoctorFinding]:
@@ -79,7 +80,7 @@ async def database(settings: Settings) -> list[DoctorFinding]:
         found.append(await _run_check("migrations", lambda: _migrations(settings)))
         for check, check_one in (
             ("partitions", _partitions), ("queue", _queue), ("shards", _shards), ("signing keys", _signing),
-            ("system mail", _system_mail),
+            ("system mail", _system_mail), ("public URL", _public_url),
         ) if found[-1].ok else ():  # fmt: skip
             found.append(await _run_check(check, lambda check_one=check_one: check_one(connection, settings)))  # type: ignore[misc]
         return found
@@ -248,6 +249,22 @@ async def _system_mail(connection: asyncpg.Connection, settings: Settings) -> Do
         mend = f"Read {settings.state}/log/worker.log for the reason."
         return bad("system mail", f"{found}; {platform.waiting} wait, the oldest for {late_s:.0f} s", mend)
     return good("system mail", found)
+
+
+async def _public_url(connection: asyncpg.Connection, settings: Settings) -> DoctorFinding:
+    """Check that unsubscribe links lead to https in live mode: without it there is no one-click (RFC 8058 3.1)."""
+    url = settings.public_url
+    if settings.delivery == "local" or url.startswith("https://"):
+        return good("public URL", url)
+    if not (await _ANY_LINK.records(connection))[0]["any_link"]:
+        return good("public URL", f"{url}; no message has an unsubscribe link yet, which should be https")
+    mend = (
+        f"Set {variable('public_url')} to an https URL that leads to the API. Large providers demand one-click "
+        "unsubscribing of broadcasts."
+    )
+    return bad(
+        "public URL", f"{url}: messages have unsubscribe links, without one-click because this is not https", mend
+    )
 
 
 def _some(names: list[str]) -> str:

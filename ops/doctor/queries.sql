@@ -29,3 +29,7 @@ SELECT ($1::int - (SELECT count(*) FROM shard_owners o JOIN shard_members m ON m
 -- name: verified_domains
 -- The newest verified domains, at most $1.
 SELECT account_id, name FROM domains WHERE status = 'verified' ORDER BY id DESC LIMIT $1;
+
+-- name: any_unsubscribe_link
+-- Return whether any message was sent with an unsubscribe link of this installation.
+SELECT EXISTS (SELECT FROM unsubscribe_links) AS any_link;

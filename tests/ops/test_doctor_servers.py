@@ -53,6 +53,21 @@ async def test_a_database_as_it_should_be(given: dict[str, str], own_pool: async
     assert "postgresql.conf" in (found["durability"].mend or "")
 
 
+async def test_unsubscribe_links_need_https_in_live_mode(given: dict[str, str], own_pool: asyncpg.Pool) -> None:
+    live = given | {"WAYBILL_DELIVERY": "live", "WAYBILL_PUBLIC_URL": "http://mail.example.com"}
+    assert (await examined(live))["public URL"].ok
+
+    await own_pool.execute(
+        "INSERT INTO unsubscribe_links (id, account_id, address, created_at) VALUES ($1, $2, 'ann@x.test', now())",
+        ids.uuid7(), (await make_account(own_pool)).id,
+    )  # fmt: skip
+    found = (await examined(live))["public URL"]
+    assert not found.ok
+    assert "WAYBILL_PUBLIC_URL" in (found.mend or "")
+    assert (await examined(live | {"WAYBILL_PUBLIC_URL": "https://mail.example.com"}))["public URL"].ok
+    assert (await examined(given))["public URL"].ok
+
+
 async def test_a_database_that_is_away_is_found_quickly(given: dict[str, str], tmp_path: Path) -> None:
     began = time.monotonic()
     found = await examined(given | {"WAYBILL_DATABASE_URL": f"postgresql://postgres@127.0.0.1:{reserve_port()}/x"})
