@@ -14,6 +14,8 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 REQUESTS = Counter("waybill_http_requests", "Requests answered", ["operation", "status"])
 ACCEPTED = Counter("waybill_accepted", "Messages accepted")
+CODES_SENT = Counter("waybill_verification_codes", "One-time codes accepted for sending", ["sending"])
+CODES_CHECKED = Counter("waybill_verification_checks", "Guessed one-time codes, and confirmations by link", ["result"])
 REFUSED = Counter("waybill_refused", "Requests refused", ["type"])
 FLUSH_SIZE = Histogram("waybill_flush_items", "Items per group commit", ["flow"], buckets=_SIZES)
 FLUSH_SECONDS = Histogram("waybill_flush_seconds", "Time of a group commit", ["flow"], buckets=_SECONDS)

@@ -18,6 +18,7 @@ from engine.areas.verifications.types import VerificationStatus
 from engine.base import clock, ids
 from engine.base.plans import CAPS, Plan
 from engine.mail.read import bodies
+from engine.store import metrics
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.codes import check, code_of, mail_of, other_than, start, text_of, try_start
@@ -374,6 +375,22 @@ async def test_of_200_parallel_guesses_exactly_five_are_evaluated(
 
     results = await guesses(pool, account, made["id"], [wrong] * 200)
     assert sorted(evaluated(results)) == ["exhausted"] + ["pending"] * 4
+
+
+async def test_evaluated_guesses_are_counted_by_result(
+    api: Api, account: TestAccount, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "TALLY", metrics.Tally())
+    made = await start(api, account)
+    code = await code_of(pool, made["messageId"])
+    for guess in ([other_than(code)] * 2, [code], [code]):
+        await guesses(pool, account, made["id"], guess)
+    other = await start(api, account, "bob@people.test")
+    await guesses(pool, account, other["id"], [other_than(await code_of(pool, other["messageId"]))] * 6)
+
+    counts = metrics.TALLY._counts
+    found = {labels[0]: count for (counter, labels), count in counts.items() if counter is metrics.CODES_CHECKED}
+    assert found == {"approved": 1, "wrong": 6, "exhausted": 1}
 
 
 async def test_the_right_code_among_parallel_guesses_wins_at_most_once(

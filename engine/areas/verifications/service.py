@@ -13,6 +13,7 @@ from engine.areas.verifications import rules, store
 from engine.areas.verifications.rules import CodeKeys
 from engine.areas.verifications.types import ClaimedAttempt, LinkedRow, VerificationRow, VerificationStatus
 from engine.base.errors import not_found
+from engine.store import metrics
 from engine.store.queries import Conn, Source
 
 
@@ -38,8 +39,10 @@ async def check(
             status = _result(claimed, guess)
             if status is not VerificationStatus.PENDING:
                 await _finish(connection, account, verification, status)
-            return status, claimed.attempts_left
-    raise rules.terminal((await read(pool, account, verification)).status)
+    if claimed is None:
+        raise rules.terminal((await read(pool, account, verification)).status)
+    metrics.TALLY.add(metrics.CODES_CHECKED, "wrong" if status is VerificationStatus.PENDING else status.value)
+    return status, claimed.attempts_left
 
 
 async def cancel(pool: asyncpg.Pool, account: UUID, verification: UUID) -> VerificationRow:
@@ -70,8 +73,11 @@ async def approve_by_link(pool: asyncpg.Pool, keys: CodeKeys, token: str) -> Lin
         return None
     verification, row = known
     async with pool.acquire() as connection, connection.transaction():
-        for one in await store.APPROVE_BY_LINK.records(connection, verification, row.codes_sent):
+        approved = await store.APPROVE_BY_LINK.records(connection, verification, row.codes_sent)
+        for one in approved:
             await store.NOTE_APPROVED.execute(connection, one["account_id"], one["destination"])
+    if approved:
+        metrics.TALLY.add(metrics.CODES_CHECKED, "approved_by_link")
     return await store.READ_LINKED.first(pool, verification)
 
 

@@ -24,6 +24,7 @@ from engine.flows.codes.tied_rows import AnotherCode, FirstCode
 from engine.flows.codes.types import AlreadyStarted, ResendRequest, Started, StartRequest
 from engine.flows.sending.accept import Acceptor, Origin
 from engine.mail.address import BadAddress, Mailbox, bare_address, canonical
+from engine.store import metrics
 
 SOURCE: Final = "verification"
 LOGO_PATH: Final = "/verification-logos/"
@@ -66,6 +67,7 @@ class CodeSender:
             message = await self._accepted(_send_request(request, address, composed, row.expires_at), origin, first)
         except AlreadyStarted as earlier:
             return Started(await service.read(self._pool, account, earlier.verification), replayed=True)
+        metrics.TALLY.add(metrics.CODES_SENT, "first")
         return Started(structs.replace(row, message_id=message))
 
     async def resend(self, verification: UUID, request: ResendRequest, origin: Origin) -> VerificationRow:
@@ -87,6 +89,7 @@ class CodeSender:
         sent = known.codes_sent + 1
         composed = self._mail(code, verification, sent, known.expires_at, prelude, known.locale, link=known.has_link)
         await self._accepted(_resend_request(request, known, address, composed), origin, another)
+        metrics.TALLY.add(metrics.CODES_SENT, "another")
         return await service.read(self._pool, account, verification)
 
     async def _accepted(self, request: SendRequest, origin: Origin, tied: FirstCode | AnotherCode) -> UUID:
