@@ -14,6 +14,7 @@ from engine.base import clock, ids
 from engine.store.queries import Queries, Source, columns
 
 _SQL = Queries.beside(__file__, "queue.sql")
+BROADCAST_PRIORITY = 3  # mail_priority() in the database: the last one
 SEALED = "[[0, {"  # begins the recipients of a sealed row (engine.delivery.sealed_mail), as jsonb prints them
 
 
@@ -79,11 +80,17 @@ class Body(Struct, frozen=True):
 
 
 class DueKey(Struct, frozen=True):
-    """The key of a due row."""
+    """The key of a due row, and its priority."""
 
     message_id: UUID
     domain: str
     shard: int
+    priority: int = 1
+
+    @property
+    def key(self) -> tuple[UUID, str]:
+        """Return the primary key."""
+        return self.message_id, self.domain
 
 
 class Outline(Struct, frozen=True):

@@ -73,10 +73,10 @@ SELECT mime FROM message_bodies WHERE message_id = $1;
 -- were never tried or postponed are returned up to $4 before they fall due. The excluded messages are a hashed
 -- subquery, because a generic plan compares every row with every member of an array.
 WITH held AS MATERIALIZED (SELECT unnest($3::uuid[]) AS id)
-SELECT r.message_id, r.domain, r.shard
+SELECT r.message_id, r.domain, r.shard, r.priority
 FROM unnest($1::int[]) AS s (shard)
 CROSS JOIN LATERAL (
-    SELECT q.message_id, q.domain, q.shard FROM queue q
+    SELECT q.message_id, q.domain, q.shard, q.priority FROM queue q
     WHERE q.shard = s.shard AND q.due_at <= (SELECT clock_timestamp()) + $4::interval
       AND (q.due_at <= (SELECT clock_timestamp()) OR q.attempts = 0 AND q.waiting IS NULL)
       AND q.message_id NOT IN (SELECT id FROM held)

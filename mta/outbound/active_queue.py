@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from uuid import UUID
 
+from mta.outbound.broadcast_window import BroadcastWindow
 from mta.outbound.delivery import ActiveDelivery, HintEntry
 from mta.outbound.source_ips.unspent_quota import UnspentQuota
 
@@ -24,6 +25,7 @@ class ActiveQueue:
     def __init__(self, limit: int, unspent: UnspentQuota) -> None:
         self.limit = limit
         self.closed = False  # nothing new is taken
+        self.broadcasts = BroadcastWindow(max(1, int(FULL * limit)))
         self.refill = asyncio.Event()  # the fetch stage waits for it to ask for due rows
         self._refill_at = -1  # set `refill` once at most so many deliveries are left
         self._unspent = unspent
@@ -73,6 +75,7 @@ class ActiveQueue:
         self._by_shard[delivery.row.shard] += 1
         share = _share_of(delivery)
         self._by_domain[share] = self._by_domain.get(share, 0) + 1
+        self.broadcasts.taken(delivery)
 
     def has(self, delivery: ActiveDelivery) -> bool:
         """Return False once the delivery was settled, handed back, or taken away by a fence."""
@@ -92,6 +95,7 @@ class ActiveQueue:
             del self._deliveries[delivery.key]
             self._by_shard[delivery.row.shard] -= 1
             self._uncount(_share_of(delivery))
+            self.broadcasts.left(delivery)
             self.ask_for_refill()
         self._unspent.add(delivery)
         if delivery.entry is not None:
@@ -103,6 +107,7 @@ class ActiveQueue:
         self._deliveries.clear()
         self._by_shard.clear()
         self._by_domain.clear()
+        self.broadcasts.clear()
 
     def _uncount(self, share: Share) -> None:
         left = self._by_domain[share] - 1

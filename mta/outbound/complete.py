@@ -83,6 +83,7 @@ class CompleteStage:
         if not self._active.has(delivery) or delivery.settling:
             return  # fenced, so another process has it; or settled already
         delivery.settling = True
+        self._active.broadcasts.left(delivery)
         self._load.count(attempt.row.shard, attempt.row.domain)
         attempt = self._site_stats.saw(attempt)
         _tell(attempt)

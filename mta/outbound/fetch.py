@@ -2,7 +2,8 @@
 
 Due times find retries, and rows whose hint was lost. The active queue is bounded; the rest waits in Postgres. Where
 more is due than fits, accounts take turns, so that one with a hundred thousand rows in a shard delays no other; while
-the queue fills, fresh mail of an account that has its share of it waits until there is room again.
+the queue fills, fresh mail of an account that has its share of it waits until there is room again. Due rows of
+broadcasts are found here and loaded by `fetch_broadcasts`.
 """
 
 import asyncio
@@ -20,15 +21,18 @@ import structlog
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import Hint, HintReader, WokenShards
-from engine.delivery.queue import DueKey, Holder
+from engine.delivery.queue import BROADCAST_PRIORITY, DueKey, Holder
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.redis import RedisUnavailable
 from mta.outbound.active_queue import FULL, ActiveQueue, Key
+from mta.outbound.backlogs import DEEP_ROWS, depths_of, together
 from mta.outbound.delivery import HintEntries, HintEntry
+from mta.outbound.fetch_broadcasts import BroadcastLoader
 from mta.outbound.intake import RowIntake
 from mta.outbound.requeue import Requeuer
 from mta.outbound.row_moves import RowMoves
 from mta.outbound.shares import MAX_UNPROVEN, UNPROVEN, unproven_room, within_shares
+from mta.outbound.sites.fair_queue import LOWEST_EVERY
 from mta.outbound.sites.proven_domains import ProvenDomains
 from shards.ownership import ShardOwnership
 
@@ -44,8 +48,6 @@ MAX_HINTS = 8  # of a shard in one read
 PRESSED = 0.5  # of the active queue: above it, accounts are looked at before their mail is loaded
 REFILL = 0.5  # of the active queue: below it, due rows are asked for again at once
 LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between, those are dug into in turn
-DEEP_ROWS = 64  # of a domain at once, where its shard has a backlog: keeps its connection busy
-DEEP_KEYS = 512  # of such a shard at once; with mail for many domains, enough to find several for each
 LEFT_LONG_S = 30.0  # after which a hint that was read and not finished is read once more
 LEFT_EVERY_S = 30.0  # all shards are asked for such hints within this time, a part of them at a time
 LEFT_TURNS = 6
@@ -72,6 +74,7 @@ class FetchStage:
         ownership: ShardOwnership,
         intake: RowIntake,
         requeuer: Requeuer,
+        broadcasts: BroadcastLoader,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -83,6 +86,7 @@ class FetchStage:
         self._ownership = ownership
         self._intake = intake
         self._requeuer = requeuer
+        self._broadcasts = broadcasts
         self._ask_at = REFILL
         self._look_at = 0.0
         self._read_at = 0.0  # when hints were last read
@@ -92,6 +96,7 @@ class FetchStage:
         self._later: dict[tuple[int, UUID], HintEntry] = {}  # hinted mail for unproven domains, not loaded yet
         self._later_came = asyncio.Event()
         self._deep: dict[int, int] = {}  # shards with a backlog, the next to dig into first -> rows to look at then
+        self._has_backlog = False  # more mail is due than was taken, apart from broadcasts
         self._had: dict[int, int] = {}  # by shard with a backlog: rows found at its last turn
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
 
@@ -159,7 +164,7 @@ class FetchStage:
         entries = self._entries(hints)
         wanted = list(entries)
         self._read_count = len(wanted)
-        if self._deep or len(wanted) > FEW or len(self._active) + len(wanted) > PRESSED * self._active.limit:
+        if self._has_backlog or len(wanted) > FEW or len(self._active) + len(wanted) > PRESSED * self._active.limit:
             wanted = await self._within_shares(wanted, entries)
         await self._load(wanted, entries)
 
@@ -274,18 +279,23 @@ class FetchStage:
         room = min(self._active.room, int(FULL * limit) - len(self._active), max(1, limit // 4))
         if not owned or room <= 0:
             return
-        whole = self._active.whole()
-        keys: dict[tuple[UUID, str], None] = {}
+        whole = [*self._active.whole(), *[message for message, _ in self._broadcasts.ahead]]
+        keys: dict[Key, int] = {}
         if not self._deep or time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_EVERY_S
             keys = self._fresh(await self._look(owned, room, whole))
-        if self._deep and len(keys) < room:
+        if self._deep and len(keys) < room and (self._broadcasts.is_low or self._has_backlog or _others(keys)):
             keys |= self._fresh(await self._dig(owned, room - len(keys), whole))
-        taken, left = self._divided(list(keys), room)
+        others, bulk = _others(keys), _broadcasts(keys)
+        sure = room // LOWEST_EVERY  # as at a site: other mail goes first, but does not stop broadcasts
+        chosen, left = self._divided([*bulk[:sure], *others, *bulk[sure:]], room)
+        taken = _others({key: keys[key] for key in chosen})
+        self._broadcasts.offer(_broadcasts({key: keys[key] for key in chosen}), more=bool(self._deep))
         for start in range(0, len(taken), LOAD_ROWS):
             with self._row_moves.reading():
                 await self._intake.take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
-        more_behind = bool(self._deep) or len(keys) > len(taken) or bool(taken and self._ahead)
+        self._has_backlog = bool(self._deep and others)
+        more_behind = self._has_backlog or len(others) > len(taken) or bool(taken and self._ahead)
         self._ask_at = REFILL * (UNPROVEN if left else 1.0)
         self._note_more(behind=more_behind)
         if left:
@@ -305,9 +315,9 @@ class FetchStage:
         taken += unsure[: min(may_take, room - len(taken))]
         return taken, unsure[may_take : may_take + MAX_LEFT]
 
-    def _fresh(self, found: Iterable[DueKey]) -> dict[tuple[UUID, str], None]:
-        """Return the keys that are not in the active queue, each once."""
-        return {key: None for one in found if not self._active.known(key := (one.message_id, one.domain))}
+    def _fresh(self, found: Iterable[DueKey]) -> dict[Key, int]:
+        """Return the keys that are not in the active queue, each once, with their priorities."""
+        return {one.key: one.priority for one in found if not self._active.known(one.key)}
 
     async def _look(self, owned: Collection[int], room: int, but: list[UUID]) -> list[DueKey]:
         """Return what is due in shards that have little; of shards with a backlog, what is due to their accounts in
@@ -317,7 +327,7 @@ class FetchStage:
         full = {shard for shard, count in Counter(one.shard for one in found).items() if count >= each}
         if not full:
             return found
-        depths = _depths(found)
+        depths = depths_of(found)
         fresh = sorted(full - self._deep.keys(), key=lambda _: random.random())
         self._deep |= {shard: depths[shard] for shard in fresh}
         rest = [one for one in found if one.shard not in full]
@@ -344,7 +354,7 @@ class FetchStage:
     def _wait_for_turn(self, turn: Mapping[int, int], found: Collection[DueKey], taken: Collection[DueKey]) -> None:
         """Put shards that had their turn and may have more behind all others."""
         seen, used = Counter(one.shard for one in found), Counter(one.shard for one in taken)
-        depths = _depths(found)
+        depths = depths_of(found)
         for shard, depth in turn.items():
             self._deep.pop(shard, None)
             self._had.pop(shard, None)
@@ -366,7 +376,7 @@ class FetchStage:
                 self._reached.pop(shard, None)
         alone = {shard for shard in shards if walked[shard] == 1 and behind[shard] == queue.BEFORE_ALL}
         keys = [
-            DueKey(row.message_id, row.domain, row.shard)
+            DueKey(row.message_id, row.domain, row.shard, row.priority)
             for row in found
             if row.message_id and row.domain and row.shard not in alone
         ]
@@ -379,22 +389,10 @@ class FetchStage:
         self._active.refill_below(int(self._ask_at * self._active.limit) if behind else None)
 
 
-def together(found: Iterable[DueKey]) -> list[DueKey]:
-    """Return rows shard by shard and domain by domain, the domain with the oldest row first, at most `DEEP_ROWS` of
-    each: a busy domain delays others no longer than that. A single domain gets them all."""
-    domains: dict[tuple[int, str], list[DueKey]] = {}
-    for one in found:
-        domains.setdefault((one.shard, one.domain), []).append(one)
-    most = DEEP_ROWS if len(domains) > 1 else DEEP_KEYS
-    return [one for rows in domains.values() for one in rows[:most]]
+def _others(keys: Mapping[Key, int]) -> list[Key]:
+    """Return the keys of mail other than broadcasts."""
+    return [key for key, priority in keys.items() if priority < BROADCAST_PRIORITY]
 
 
-def _depths(found: Iterable[DueKey]) -> dict[int, int]:
-    """Return how many rows to look at in each shard next time, by the number of domains found. A look passes by what is
-    in memory already, so many rows of a single domain cost little more than few."""
-    domains: dict[int, set[str]] = {}
-    for one in found:
-        domains.setdefault(one.shard, set()).add(one.domain)
-    if len(domains) == 1 and all(len(names) == 1 for names in domains.values()):
-        return dict.fromkeys(domains, DEEP_KEYS)
-    return {shard: min(DEEP_KEYS, DEEP_ROWS * len(names)) for shard, names in domains.items()}
+def _broadcasts(keys: Mapping[Key, int]) -> list[Key]:
+    return [key for key, priority in keys.items() if priority >= BROADCAST_PRIORITY]

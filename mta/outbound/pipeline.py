@@ -28,6 +28,7 @@ from mta.outbound.deliver import WorkerTools
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.envelopes import EnvelopeBuilder
 from mta.outbound.fetch import FetchStage
+from mta.outbound.fetch_broadcasts import BroadcastLoader
 from mta.outbound.holds import OperatorHolds
 from mta.outbound.intake import RowIntake
 from mta.outbound.mx_routes import Router
@@ -121,9 +122,12 @@ class OutboundPipeline:
             simulator=domain_of(settings.mail_host), sealer=envelopes.sealer, active=active, ownership=ownership,
             row_moves=row_moves, suppression=suppression, holds=holds, routing=routing, tasks=tasks,
         )  # fmt: skip
+        self._broadcasts = BroadcastLoader(
+            pool=loading or pool, active=active, proven=proven, row_moves=row_moves, intake=intake
+        )
         self._fetcher = FetchStage(
             settings=settings, pool=loading or pool, reader=reader, woken=woken, active=active, proven=proven,
-            row_moves=row_moves, ownership=ownership, intake=intake, requeuer=requeuer,
+            row_moves=row_moves, ownership=ownership, intake=intake, requeuer=requeuer, broadcasts=self._broadcasts,
         )  # fmt: skip
         self.caches = (
             rules.cache, *sources.caches, holds.cache, site_stats.cache, self._resharder.cache
@@ -142,6 +146,7 @@ class OutboundPipeline:
             tasks.create_task(self._fetcher.follow_hints())
             tasks.create_task(self._fetcher.load_later())
             tasks.create_task(self._fetcher.follow_due_times())
+            tasks.create_task(self._broadcasts.run())
             tasks.create_task(self._fetcher.finish_left())
             tasks.create_task(self._resharder.run())
             tasks.create_task(self.load.run(self._pool, self._process, self._ownership))

@@ -17,7 +17,8 @@ from mta.outbound.sites.remote_hosts import HostHealth
 from mta.outbound.sites.slots import SlotClaim
 
 FOLDER = Path(__file__).resolve().parents[2] / "mta" / "outbound"
-STAGES = ("pipeline", "fetch", "intake", "route", "schedule", "deliver", "complete")  # from the top down
+# From the top down:
+STAGES = ("pipeline", "fetch", "fetch_broadcasts", "intake", "route", "schedule", "deliver", "complete")
 TIME_SOURCES = frozenset({"now", "clock"})
 FUNCTIONS = {
     ("StsFetcher", "may_dial"): "a pure judgement of addresses, which settings choose",

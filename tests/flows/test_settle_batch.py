@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
+from msgspec import structs
 
 from engine.base import clock
 from engine.base.settings import Settings
@@ -155,3 +156,20 @@ async def test_settling_without_a_lease_changes_nothing(door: Process, pool: asy
     with pytest.raises(Fenced):
         await settler.settle(attempt_at(row, DELIVERED))
     assert await status(pool, row.message_id) == "queued"
+
+
+async def test_no_outcome_of_other_mail_waits_for_those_of_a_broadcast(
+    door: Process, settler: Settler, pool: asyncpg.Pool
+) -> None:
+    sender, other = await make_account(pool), await make_account(pool)
+    copies = [structs.replace(await row_for(door, sender, f"ann{n}@people.test"), priority=3) for n in range(3)]
+    row = await row_for(door, other, "bob@people.test")
+
+    async with pool.acquire() as blocker, blocker.transaction():
+        await blocker.execute("SELECT 1 FROM account_heads WHERE account_id = $1 FOR UPDATE", sender.id)
+        waiting = [settler.settle(attempt_at(one, DELIVERED)) for one in copies]
+        assert await settler.settle(attempt_at(row, DELIVERED))
+        assert not any(one.done() for one in waiting)
+    assert await asyncio.gather(*waiting) == [True] * 3
+    await settler.idle()
+    assert settler.waiting == 0

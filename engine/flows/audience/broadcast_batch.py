@@ -15,7 +15,6 @@ import structlog
 from msgspec import Struct, structs
 
 from engine.areas.broadcasts import store
-from engine.areas.broadcasts.rules import MAX_BATCH
 from engine.areas.broadcasts.store import RecipientMark
 from engine.areas.broadcasts.types import BroadcastCopy, BroadcastSummary, RecipientState
 from engine.areas.emails import rules as email_rules
@@ -73,14 +72,18 @@ class WaitingRecipient(Struct, frozen=True):
 
 
 class BatchOutcome(Struct, frozen=True):
-    """The result of a batch. `refusal` concerns the whole broadcast; `is_stale`: it was paused, or another process
-    accepted some of the messages.
+    """The result of a batch of `composed` messages, and the times for composing and storing them.
+
+    `refusal` concerns the whole broadcast; `is_stale`: it was paused, or another process accepted some of the messages.
     """
 
     accepted: int
     at: datetime
     refusal: Refusal | None = None
     is_stale: bool = False
+    composed: int = 0
+    composed_s: float = 0.0
+    stored_s: float = 0.0
 
 
 _NEXT = _SQL.wide("next_recipients", is_opted_out=IS_OPTED_OUT)
@@ -129,17 +132,25 @@ class BroadcastSender:
         return [one for one, why in obstacles if why is None]
 
     async def send_batch(
-        self, row: BroadcastSummary, content: CompiledBroadcast, ready: Sequence[WaitingRecipient]
+        self, row: BroadcastSummary, content: CompiledBroadcast, ready: Sequence[WaitingRecipient], most: int
     ) -> tuple[BatchOutcome, list[WaitingRecipient]]:
-        """Accept the messages of the first recipients in one transaction; return the outcome and those left."""
-        size = max(1, min(MAX_BATCH, MAX_BATCH_BYTES // max(1, content.size_bytes)))
+        """Accept the messages of the first recipients, at most `most`, in one transaction; return the outcome and those
+        left.
+        """
+        began = time.monotonic()
+        size = max(1, min(most, MAX_BATCH_BYTES // max(1, content.size_bytes)))
         try:
             compose = await self.composer(row)
         except Refusal as refusal:
             return BatchOutcome(0, clock.now(), refusal), list(ready)
         messages, marks = await self._composed(row, content, ready[:size], compose)
         await mark(self._pool, marks)
-        return await self._accept(messages), list(ready[size:])
+        composed = time.monotonic()
+        outcome = await self._accept(messages)
+        outcome = structs.replace(
+            outcome, composed=len(messages), composed_s=composed - began, stored_s=time.monotonic() - composed
+        )
+        return outcome, list(ready[size:])
 
     async def _composed(
         self, row: BroadcastSummary, content: CompiledBroadcast, batch: Sequence[WaitingRecipient], compose: Composer

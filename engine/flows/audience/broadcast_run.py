@@ -1,8 +1,8 @@
 """Run broadcasts: workers claim those that are due, in turns, and accept their messages in batches.
 
 claimed for some seconds → started, or looked whether a pause has ended → up to 1,000 waiting recipients read → skipped
-ones marked → 100 messages rendered and accepted in one transaction → … → due again. Postgres holds all progress: the
-transaction that accepts a message marks its recipient. A worker that dies loses its claim, and another one goes on.
+ones marked → up to 100 messages rendered and accepted in one transaction → … → due again. Postgres holds all progress:
+the transaction that accepts a message marks its recipient. A worker that dies loses its claim, and another one goes on.
 """
 
 import asyncio
@@ -34,6 +34,7 @@ from engine.flows.audience.broadcast_batch import (
     skip_unrenderable,
 )
 from engine.flows.audience.broadcast_content import CompiledBroadcast
+from engine.flows.audience.broadcast_pace import BatchPace
 from engine.flows.audience.broadcast_start import may_start, start
 from engine.flows.sending.accept import Acceptor
 from engine.mail.unsubscribe_links import UnsubscribeLinks
@@ -58,6 +59,13 @@ class TurnEnd(Struct, frozen=True):
     waits_for: WaitReason | None = None
 
 
+class HeldBroadcast(Struct, frozen=True):
+    """Hold the compiled content of a broadcast, and the pace of its batches in this process."""
+
+    content: CompiledBroadcast
+    pace: BatchPace
+
+
 class BroadcastRunner:
     """Runs broadcasts for one process; opens its connections at the first one."""
 
@@ -66,7 +74,7 @@ class BroadcastRunner:
         self._settings = settings
         self._worker = uuid4().hex
         self._opened: _BroadcastConnections | None = None
-        self._compiled: OrderedDict[UUID, CompiledBroadcast] = OrderedDict()
+        self._held: OrderedDict[UUID, HeldBroadcast] = OrderedDict()
         self._warned = False
 
     async def run_due(self) -> None:
@@ -152,20 +160,20 @@ class BroadcastRunner:
         chunk = await next_recipients(self._pool, row.id, rules.chunk_size(row.per_minute))
         if not chunk:
             ended = await service.finish(self._pool, row.account_id, row.id)
-            self._compiled.pop(row.id, None)
+            self._held.pop(row.id, None)
             return TurnEnd(AGAIN) if ended is None else None
         try:
-            content = await self._content(row)
+            held = await self._broadcast(row)
         except Refusal as refusal:
             _log.error("broadcast without content", broadcast=row.public_id, error=refusal.message)
             await skip_unrenderable(self._pool, row.id, chunk)
             return TurnEnd()
-        return await self._send_chunk(row, content, chunk, sender)
+        return await self._send_chunk(row, held, chunk, sender)
 
     async def _send_chunk(
         self,
         row: BroadcastSummary,
-        content: CompiledBroadcast,
+        held: HeldBroadcast,
         chunk: Sequence[WaitingRecipient],
         sender: BroadcastSender,
     ) -> TurnEnd | None:
@@ -173,7 +181,7 @@ class BroadcastRunner:
         ready = await sender.skip_unreachable(row, chunk)
         accepted = 0
         while ready:
-            outcome, ready = await sender.send_batch(row, content, ready)
+            outcome, ready = await sender.send_batch(row, held.content, ready, held.pace.size)
             accepted += outcome.accepted
             if outcome.refusal is not None:
                 return await self._after_refusal(row, outcome)
@@ -183,6 +191,8 @@ class BroadcastRunner:
                 if not await store.keep_work(self._pool, row.id, self._worker, LEASE):
                     return None
                 kept_at = time.monotonic()
+            pause_s = held.pace.pause_after(outcome.composed, composed_s=outcome.composed_s, stored_s=outcome.stored_s)
+            await asyncio.sleep(pause_s)
         wait = rules.pace_wait(row.per_minute, accepted)
         return TurnEnd(wait, WaitReason.PACE if wait else None)
 
@@ -204,16 +214,17 @@ class BroadcastRunner:
         await service.hold(self._pool, row.account_id, row.id, why, at, jitter=_jitter())
         _log.info("broadcast paused", broadcast=row.public_id, because=why.value)
 
-    async def _content(self, row: BroadcastSummary) -> CompiledBroadcast:
-        """Return the compiled content, which never changes after `send`."""
-        held = self._compiled.get(row.id)
+    async def _broadcast(self, row: BroadcastSummary) -> HeldBroadcast:
+        """Return the compiled content, which never changes after `send`, with its pace."""
+        held = self._held.get(row.id)
         if held is None:
             whole = await service.read(self._pool, row.account_id, row.id)
-            held = await broadcast_checks.compiled(whole, await broadcast_checks.template_of(self._pool, whole))
-            self._compiled[row.id] = held
-        self._compiled.move_to_end(row.id)
-        if len(self._compiled) > MAX_HELD:
-            self._compiled.popitem(last=False)
+            content = await broadcast_checks.compiled(whole, await broadcast_checks.template_of(self._pool, whole))
+            held = HeldBroadcast(content, BatchPace())
+            self._held[row.id] = held
+        self._held.move_to_end(row.id)
+        if len(self._held) > MAX_HELD:
+            self._held.popitem(last=False)
         return held
 
 

@@ -17,6 +17,7 @@ import structlog
 from engine.areas.suppressions import store as suppressions
 from engine.base import clock, ids
 from engine.base.events import AccountEvent, Status
+from engine.delivery.queue import BROADCAST_PRIORITY
 from engine.flows.sending import settled_rows
 from engine.flows.sending.settled_rows import DeliveryAttempt, Result, SettlingPlan, plan
 from engine.ledger import heads, log, quota_usage
@@ -53,6 +54,9 @@ _REPLAN_S = 1.0  # see Settler._discard_plans; planning `settle` costs 2 ms
 # Each flush costs about 1 ms of CPU whatever its size, and locks account heads that acceptance waits for:
 # larger flushes are worth 30 ms more between a remote 250 and its commit. Measured: ops/decisions/0040 and 0047.
 MIN_INTERVAL_S = 0.03
+# Broadcasts have flushes of their own, so that no other outcome waits for them; smaller ones, because each locks the
+# head of an account whose other mail waits for it: ops/decisions/0061.
+MAX_BROADCASTS = 32
 
 
 class Settler:
@@ -68,8 +72,13 @@ class Settler:
         self._member = member
         self._on_flush = on_flush
         self._planned: dict[int, float] = {}  # by session, when it last discarded its plans
-        self._group: GroupCommit[DeliveryAttempt, bool] = GroupCommit(
+        self._group = self._new_group(128)
+        self._broadcasts = self._new_group(MAX_BROADCASTS)
+
+    def _new_group(self, most: int) -> GroupCommit[DeliveryAttempt, bool]:
+        return GroupCommit(
             self._flush,
+            max_items=most,
             max_waiting=1_000_000,
             min_interval_s=MIN_INTERVAL_S,
             bad_data=(BadData, ConstraintViolation),
@@ -78,15 +87,17 @@ class Settler:
     @property
     def waiting(self) -> int:
         """Return the number of attempts not yet in a transaction."""
-        return self._group.waiting
+        return self._group.waiting + self._broadcasts.waiting
 
     def settle(self, attempt: DeliveryAttempt) -> "asyncio.Future[bool]":
         """Return a future of True once committed, or False if another process settled the row; raises Fenced."""
-        return self._group.enqueue(attempt)
+        is_broadcast = attempt.row.priority >= BROADCAST_PRIORITY
+        return (self._broadcasts if is_broadcast else self._group).enqueue(attempt)
 
     async def idle(self) -> None:
         """Wait until all submitted attempts are committed."""
         await self._group.idle()
+        await self._broadcasts.idle()
 
     async def _flush(self, batch: Sequence[DeliveryAttempt]) -> list[bool | Exception]:
         """Settle a batch. Retries until Postgres is back, since the results exist only in memory."""

@@ -6,8 +6,8 @@ from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery.queue import DueKey, Row
 from engine.delivery.sites import RuleBook
+from mta.outbound.backlogs import DEEP_ROWS, together
 from mta.outbound.delivery import ActiveDelivery
-from mta.outbound.fetch import DEEP_ROWS, together
 from mta.outbound.sites import site as sites
 from mta.outbound.sites.pacer import Pacer
 from mta.outbound.sites.site import Site, SiteGroup
