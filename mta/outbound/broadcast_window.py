@@ -15,7 +15,7 @@ FIRST: Final = 16.0
 MIN_BESIDE: Final = 8.0  # deliveries, while other mail comes
 MIN_ALONE: Final = 64.0  # fills the pipe on busy processors too, when no other mail waits for the event loop
 BESIDE_S: Final = 3.0  # after other mail was taken
-LONG_TURN_S: Final = 0.003  # of ten: other mail is delivered within some 30 ms more
+LONG_TURN_S: Final = 0.003  # other mail waits for some ten of them
 SHRINK, GROW = 0.7, 1.1
 FULL_FROM: Final = 0.75  # of the window: below, more room would change nothing
 STUCK_S: Final = 1.0  # after which a delivery no longer counts: it waits for its server
@@ -78,7 +78,7 @@ class BroadcastWindow:
         return now - self._other_at < BESIDE_S
 
     def _working(self, now: float) -> int:
-        """Return how many deliveries are at work, after forgetting those that have been for long."""
+        """Forget the deliveries that wait for their servers; return how many are left."""
         while self._begun and now - (oldest := next(iter(self._begun))).taken_at > STUCK_S:
             del self._begun[oldest]
         return len(self._begun)

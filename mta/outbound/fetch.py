@@ -2,7 +2,8 @@
 
 Due times find retries, and rows whose hint was lost. The active queue is bounded; the rest waits in Postgres. Where
 more is due than fits, accounts take turns, so that one with a hundred thousand rows in a shard delays no other; while
-the queue fills, fresh mail of an account that has its share of it waits until there is room again.
+the queue fills, fresh mail of an account that has its share of it waits until there is room again. Due rows of
+broadcasts are found here and loaded by `fetch_broadcasts`.
 """
 
 import asyncio
@@ -286,7 +287,7 @@ class FetchStage:
         if self._deep and len(keys) < room and (self._broadcasts.is_low or self._has_backlog or _others(keys)):
             keys |= self._fresh(await self._dig(owned, room - len(keys), whole))
         others, bulk = _others(keys), _broadcasts(keys)
-        sure = room // LOWEST_EVERY  # as at a site: other mail goes first, but never all of the time
+        sure = room // LOWEST_EVERY  # as at a site: other mail goes first, but does not stop broadcasts
         chosen, left = self._divided([*bulk[:sure], *others, *bulk[sure:]], room)
         taken = _others({key: keys[key] for key in chosen})
         self._broadcasts.offer(_broadcasts({key: keys[key] for key in chosen}), more=bool(self._deep))

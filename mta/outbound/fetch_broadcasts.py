@@ -1,7 +1,7 @@
 """The part of the fetch stage that loads the mail of broadcasts: a few rows at a time, as the window has room.
 
 The fetch stage finds due rows of broadcasts beside all others and offers their keys. They wait here without content, so
-that a broadcast fills neither the active queue nor the event loop. Keys are only a memory aid: a lost one is still due.
+that a broadcast fills neither the active queue nor the event loop. A row whose key is forgotten is still due.
 """
 
 import asyncio
@@ -135,5 +135,5 @@ class BroadcastLoader:
         if not self._offered_at:
             self._came.clear()
         if self._more and len(self._offered_at) <= FEW_AHEAD:
-            self._more = False  # asked once; the next offer tells again
+            self._more = False  # until the next offer
             self._active.refill.set()

@@ -15,7 +15,6 @@ OWNERS = {
     "account_deletion": {"deletions", "erased_accounts"},
     "address_checks": {"address_check_reservations"},
     "alerts": {"alert_rules", "alert_events"},
-    "analytics": {"dmarc_reports", "dmarc_rows", "received_tls_reports", "received_tls_rows", "delivery_groups"},
     "analytics": {
         "dmarc_reports",
         "dmarc_rows",

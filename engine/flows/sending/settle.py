@@ -54,9 +54,10 @@ _REPLAN_S = 1.0  # see Settler._discard_plans; planning `settle` costs 2 ms
 # Each flush costs about 1 ms of CPU whatever its size, and locks account heads that acceptance waits for:
 # larger flushes are worth 30 ms more between a remote 250 and its commit. Measured: ops/decisions/0040 and 0047.
 MIN_INTERVAL_S = 0.03
-# Broadcasts have flushes of their own, so that no other outcome waits for them; smaller ones, because each locks the
-# head of an account whose other mail waits for it. A flush of 32 costs about 5 ms of PostgreSQL.
-MAX_BROADCASTS = 32
+# Broadcasts have flushes of their own, so that no other outcome waits for them; rarer and smaller ones, because each
+# locks the head of an account whose other mail and further broadcast mail wait for it: ops/decisions/0061.
+MAX_BROADCASTS = 64
+BROADCASTS_INTERVAL_S = 0.1
 
 
 class Settler:
@@ -72,15 +73,15 @@ class Settler:
         self._member = member
         self._on_flush = on_flush
         self._planned: dict[int, float] = {}  # by session, when it last discarded its plans
-        self._group = self._new_group(128)
-        self._broadcasts = self._new_group(MAX_BROADCASTS)
+        self._group = self._new_group(128, MIN_INTERVAL_S)
+        self._broadcasts = self._new_group(MAX_BROADCASTS, BROADCASTS_INTERVAL_S)
 
-    def _new_group(self, most: int) -> GroupCommit[DeliveryAttempt, bool]:
+    def _new_group(self, most: int, interval_s: float) -> GroupCommit[DeliveryAttempt, bool]:
         return GroupCommit(
             self._flush,
             max_items=most,
             max_waiting=1_000_000,
-            min_interval_s=MIN_INTERVAL_S,
+            min_interval_s=interval_s,
             bad_data=(BadData, ConstraintViolation),
         )
 
