@@ -108,10 +108,6 @@ RETURNING :charge_columns;
 -- Record that the provider took request $1.
 UPDATE renewal_charges SET due_at = NULL WHERE id = $1;
 
--- name: charge_put_off
--- Try request $1 again at $2.
-UPDATE renewal_charges SET due_at = $2 WHERE id = $1 AND due_at IS NOT NULL;
-
 -- name: charge_paid
 -- Record that the period of account $1 that begins at $2 is paid.
 UPDATE renewal_charges SET paid = true, due_at = NULL WHERE account_id = $1 AND period_start = $2;
