@@ -53,7 +53,7 @@ class YearEnd(Struct, frozen=True):
     chain_is_valid: bool
 
 
-class Delivery(Struct, frozen=True, order=True):
+class EventArrival(Struct, frozen=True, order=True):
     """An event's arrival, or a look of the worker where there is none."""
 
     at: datetime
@@ -66,7 +66,7 @@ async def play(pool: asyncpg.Pool, billing: Billing, seed: int) -> YearEnd:
     account = await _account(pool)
     checkout = await _checkout(pool, account)
     provider = Payprov("http://payprov.test", ("bench",))
-    agenda: list[Delivery] = []
+    agenda: list[EventArrival] = []
     for delivery in _deliveries(account, checkout, random.Random(seed)):
         heapq.heappush(agenda, delivery)
     while agenda:
@@ -91,19 +91,19 @@ async def play_all(pool: asyncpg.Pool, billing: Billing, seeds: Sequence[int], a
     return [task.result() for task in played]
 
 
-def _deliveries(account: UUID, checkout: UUID, rng: random.Random) -> Iterator[Delivery]:
+def _deliveries(account: UUID, checkout: UUID, rng: random.Random) -> Iterator[EventArrival]:
     number = 0
     for event in _events(account, checkout):
         delay = rng.uniform(0, MAX_DELAY_S)
         for _ in range(rng.randint(1, MAX_COPIES)):
             number += 1
-            yield Delivery(event.created_at + timedelta(seconds=delay), number, event)
+            yield EventArrival(event.created_at + timedelta(seconds=delay), number, event)
             delay = rng.uniform(0, MAX_COPY_DELAY_S)
     for place in range(PERIODS):
         end = period(START, BillingInterval.MONTH, place).end
         for look in (end, end + 2 * HOUR, end + 6 * DAY):
             number += 1
-            yield Delivery(look, number)
+            yield EventArrival(look, number)
 
 
 def _events(account: UUID, checkout: UUID) -> Iterator[ProviderEvent]:

@@ -10,7 +10,3 @@ FROM accounts a LEFT JOIN subscriptions s ON s.account_id = a.id WHERE a.id = $1
 -- Return the invoices and credit notes of account $1 by their periods and amounts.
 SELECT kind, status, period_start, period_end, subtotal, tax, total, plan FROM invoices
 WHERE account_id = $1 ORDER BY period_start, kind, total;
-
--- name: count_invoices
--- Count all invoices.
-SELECT count(*) AS invoices FROM invoices;

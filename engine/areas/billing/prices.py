@@ -93,6 +93,6 @@ def _currency(text: str, entry: str) -> str:
 
 def _amount(text: str, entry: str) -> int:
     digits = text.strip()
-    if not (digits.isascii() and digits.isdigit() and 0 < int(digits[:14]) <= MAX_AMOUNT):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 13 and 0 < int(digits) <= MAX_AMOUNT):
         raise BadPrices(f"`{text}` in `{entry}` is not an amount. Write minor units, such as 1900 for EUR 19.00.")
     return int(digits)

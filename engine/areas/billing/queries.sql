@@ -108,10 +108,6 @@ RETURNING :charge_columns;
 -- Record that the provider took request $1.
 UPDATE renewal_charges SET due_at = NULL WHERE id = $1;
 
--- name: charge_put_off
--- Try request $1 again at $2.
-UPDATE renewal_charges SET due_at = $2 WHERE id = $1 AND due_at IS NOT NULL;
-
 -- name: charge_paid
 -- Record that the period of account $1 that begins at $2 is paid.
 UPDATE renewal_charges SET paid = true, due_at = NULL WHERE account_id = $1 AND period_start = $2;
@@ -139,9 +135,9 @@ UPDATE provider_events SET effect = $3, waiting = $4::text::jsonb WHERE provider
 SELECT provider, event_id, waiting::text AS waiting FROM provider_events
 WHERE account_id = $1 AND waiting IS NOT NULL ORDER BY created_at, event_id;
 
--- name: canceled_since
--- Return a row if the subscription of account $1 was canceled at $2 or later.
-SELECT 1 FROM billing_events WHERE account_id = $1 AND type = 'subscription.canceled' AND occurred_at >= $2 LIMIT 1;
+-- name: happened_since
+-- Return a row if the billing history of account $1 has an event of type $2 from $3 or later.
+SELECT 1 FROM billing_events WHERE account_id = $1 AND type = $2 AND occurred_at >= $3 LIMIT 1;
 
 -- name: next_invoice_number
 -- Draw the next invoice number of year $1.

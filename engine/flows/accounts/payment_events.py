@@ -196,7 +196,8 @@ async def _payment_succeeded(held: LockedBilling, event: ProviderEvent, billing:
             transition = changes.keep_as_credit(held.subscription, charge.wanted, charge.credit)
     else:  # it came after the subscription had ended: a new one, without a renewal if its owner had canceled
         transition = changes.paid_checkout(None, charge.wanted, charge.credit, at)
-        if await store.CANCELED_SINCE.records(held.connection, held.account, charge.period_start):
+        canceled = HistoryType.CANCELED.value
+        if await store.HAPPENED_SINCE.records(held.connection, held.account, canceled, charge.period_start):
             transition = changes.then_canceled(transition)
     buyer = msgspec.json.decode(charge.buyer, type=BillingProfileRow)
     await subscriptions.write(

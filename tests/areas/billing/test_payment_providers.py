@@ -149,3 +149,10 @@ def test_a_wrong_signature_of_stripe_is_refused(provider: StripeProvider) -> Non
         provider.read_event(headers, body, clock.now())
     with pytest.raises(BadSignature):
         provider.read_event({}, body, clock.now())
+
+
+def test_a_signature_of_stripe_from_the_future_is_refused(provider: StripeProvider) -> None:
+    headers, body = signed(message("checkout.session.completed", session()))
+
+    with pytest.raises(BadSignature, match="future"):
+        provider.read_event(headers, body, clock.now() - timedelta(seconds=310))

@@ -110,18 +110,24 @@ class StripeProvider:
         self,
         headers: Mapping[str, str],
         body: bytes,
-        at: datetime,  # noqa: ARG002 - Stripe's library reads the clock itself
+        at: datetime,
     ) -> ProviderEvent:
-        """Verify the signature by Stripe's own library, then map the event."""
+        """Verify the signature by Stripe's own library, then map the event.
+
+        The library refuses old signatures alone; those of the future are refused here.
+        """
+        header = headers.get(HEADER, "")
         for secret in self._secrets:
             try:
                 text = body.decode("utf-8")
-                self._stripe.WebhookSignature.verify_header(text, headers.get(HEADER, ""), secret, TOLERANCE_S)
+                self._stripe.WebhookSignature.verify_header(text, header, secret, TOLERANCE_S)
                 break
             except (self._stripe.SignatureVerificationError, UnicodeDecodeError):
                 continue
         else:
             raise BadSignature("No signature of Stripe matches the body and the present time.")
+        if _signed_at(header) > at.timestamp() + TOLERANCE_S:
+            raise BadSignature(f"The signature is more than {TOLERANCE_S} seconds in the future.")
         return event_of(body)
 
     def _price(self, order: PaymentOrder) -> dict[str, Any]:
@@ -140,6 +146,11 @@ class StripeProvider:
             raise
         except self._stripe.StripeError as error:
             raise PaymentProviderUnavailable(f"{type(error).__name__}: {error.user_message or error}") from error
+
+
+def _signed_at(header: str) -> int:
+    """Return the time in a verified signature, Unix seconds, as Stripe's library reads it."""
+    return next(int(part.split("=")[1]) for part in header.split(",") if part.startswith("t="))
 
 
 def stripe_amount(amount: int, currency: str) -> int:

@@ -1,0 +1,3 @@
+-- name: count_invoices
+-- Count all invoices.
+SELECT count(*) AS invoices FROM invoices;
