@@ -38,6 +38,7 @@ from api.areas.inbound_domains import resources as inbound_domains
 from api.areas.inbound_messages import resources as inbound_messages
 from api.areas.inbound_routes import resources as inbound_routes
 from api.areas.leads import resources as leads
+from api.areas.messages import export as message_exports
 from api.areas.messages import resources as messages
 from api.areas.mta_sts import resources as mta_sts
 from api.areas.mta_sts.policy_host import TLS_ALLOWED_PATH, AcmeChallenge, PolicyHost, TlsAllowed
@@ -99,7 +100,8 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
-        emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
+        emails, messages, message_exports, tails, statistics, analytics, templates, streams, suppressions, domains,
+        webhooks,
         contacts, contact_files, lists, segments, broadcasts,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, address_checks,
         audit, api_keys, account, billing, auth, identity, email_verification, second_factor, passkeys,
