@@ -31,6 +31,7 @@ from api.areas.contacts import files as contact_files
 from api.areas.contacts import resources as contacts
 from api.areas.domains import resources as domains
 from api.areas.email_verification import resources as email_verification
+from api.areas.emails import resend
 from api.areas.emails import resources as emails
 from api.areas.identity import resources as identity
 from api.areas.inbound_addresses import resources as inbound_addresses
@@ -100,8 +101,8 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
-        emails, messages, message_exports, tails, statistics, analytics, templates, streams, suppressions, domains,
-        webhooks,
+        emails, resend, messages, message_exports, tails, statistics, analytics, templates, streams, suppressions,
+        domains, webhooks,
         contacts, contact_files, lists, segments, broadcasts,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, address_checks,
         audit, api_keys, account, billing, auth, identity, email_verification, second_factor, passkeys,

@@ -64,7 +64,7 @@ _SECURITY: dict[Access, list[dict[str, list[str]]]] = {
 def document(operations: Iterable[Operation], *, server: str, max_request_bytes: int = DEFAULT_REQUEST_BYTES) -> bytes:
     """Return the document as JSON. `max_request_bytes`: the limit of the settings for the largest requests."""
     listed = list(operations)
-    types = [part for one in listed for part in (one.request, one.query, one.reply) if part is not None]
+    types = [part for one in listed for part in (one.request, one.query, one.reply, *one.other_replies) if part]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
@@ -186,7 +186,10 @@ def _responses(one: Operation, by_type: dict[int, Any], limit: int) -> dict[str,
                 one.reply_type: {"schema": {"type": "string"}, "x-item-schema": by_type[id(one.reply)]}
             }
         elif one.reply is not None:
-            answer["content"] = {"application/json": {"schema": by_type[id(one.reply)]}}
+            replies = [by_type[id(kind)] for kind in (one.reply, *(one.other_replies if status in one.also else ()))]
+            answer["content"] = {
+                "application/json": {"schema": replies[0] if len(replies) == 1 else {"anyOf": replies}}
+            }
         elif one.reply_type != "application/json":
             answer["content"] = {one.reply_type: {}}
         if one.other_reply_types:

@@ -158,6 +158,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     lenient_query: bool = False  # unknown parameters are ignored: another service writes the query
     headers: tuple[HeaderField, ...] = ()
     reply: Any = None  # type of the response, or of each record of a stream
+    other_replies: tuple[Any, ...] = ()  # types of replies with the statuses `also`, besides `reply`
     reply_type: str = "application/json"
     other_reply_types: tuple[str, ...] = ()  # that the query can ask for
     deadline_s: float | None = None  # of the handler, not of its stream; None: the default of the method
