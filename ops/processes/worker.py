@@ -21,6 +21,7 @@ from engine.areas.analytics import delivery
 from engine.areas.billing.configuration import Billing, configured
 from engine.areas.contacts import jobs as contact_jobs
 from engine.areas.domains import jobs as domain_jobs
+from engine.areas.request_log import rules as request_log
 from engine.areas.statistics import jobs as figures
 from engine.areas.verifications import jobs as verification_jobs
 from engine.areas.webhooks import service as webhooks_service
@@ -189,6 +190,12 @@ async def _webhook_history(context: Context) -> None:
     await webhooks_service.forget_deleted(context.pool, clock.now())
 
 
+async def _request_log(context: Context) -> None:
+    """Drop the days of the request log that are over."""
+    async with context.pool.acquire() as connection:
+        await partitions.drop_before(connection, "api_requests", clock.now() - request_log.KEPT)
+
+
 async def _figures(context: Context) -> None:
     await figures.count_ahead(context.pool)
 
@@ -322,6 +329,7 @@ JOBS = (
     Job("domain keys", 600.0, _domain_keys),
     Job("releases", 1.0, _releases),
     Job("webhook history", 3600.0, _webhook_history),
+    Job("request log", 3600.0, _request_log),
     Job("figures", 15.0, _figures),
     Job("deliveries", 10.0, _deliveries, share=0.2),
     Job("purge", 3600.0, _purge),

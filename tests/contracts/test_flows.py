@@ -56,6 +56,7 @@ OWNERS = {
     "passkeys": {"passkeys", "passkey_challenges"},
     "people": {"users"},
     "reports": {"report_mails"},
+    "request_log": {"api_requests"},
     "second_factor": {"recovery_codes"},
     "sessions": {"sessions"},
     "statistics": {"account_days", "accepted_days", "simulated_days", "message_quarters", "outcome_quarters"},
