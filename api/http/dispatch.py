@@ -150,16 +150,21 @@ def _log_request(
     A stranger must not learn from exact times whether a key or an account is known.
     """
     caller, person = call.caller, call.signed_in
-    who: tuple[UUID, UUID | None, UUID | None]
-    if caller is not None:
-        who = (caller.account_id, caller.id, None)
-    elif person is not None:
-        who = (person.account_id, None, person.user_id)
-    else:
+    if caller is None and person is None:
         return
     response.set_header("Server-Timing", rate_limit_headers.server_timing(seconds))
     request = call.request
-    context.requests.record(*who, request.method, path, status, seconds, request.context.id, refused)
+    context.requests.record(
+        call.account_id,
+        None if caller is None else caller.id,
+        None if person is None else person.user_id,
+        request.method,
+        path,
+        status,
+        seconds,
+        request.context.id,
+        refused,
+    )
 
 
 async def _admit(context: DispatchContext, operation: Operation, call: Call, response: falcon.asgi.Response) -> None:

@@ -20,7 +20,7 @@ AskedTls = Annotated[
 ]
 
 
-class ResendRequest(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+class MessageResend(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """How to send a message again; the body may be left out."""
 
     idempotency_key: Annotated[
@@ -30,7 +30,7 @@ class ResendRequest(Struct, forbid_unknown_fields=True, rename="camel", kw_only=
     min_tls: AskedTls = None
 
 
-class BulkResendRequest(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+class BulkMessageResend(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """Messages to send again, each accepted or refused on its own."""
 
     ids: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(min_length=1, max_length=MAX_MESSAGES)]
@@ -66,7 +66,7 @@ class BulkResendReply(Struct):
 
 async def resend_one(call: Call) -> SendReply:
     """Send a message again; answer 202 for a new one, 200 for a replay of an idempotency key."""
-    body: ResendRequest = call.body
+    body: MessageResend = call.body
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
     (decision,) = await resend(
         call.services.pool,
@@ -82,7 +82,7 @@ async def resend_one(call: Call) -> SendReply:
 
 async def resend_many(call: Call) -> BulkResendReply:
     """Send up to 100 messages again, in one commit."""
-    body: BulkResendRequest = call.body
+    body: BulkMessageResend = call.body
     _check_once(body.ids)
     known = [_order(text, body) for text in body.ids]
     orders = [one for one in known if isinstance(one, ResendOrder)]
@@ -114,7 +114,7 @@ def _check_once(texts: list[str]) -> None:
             raise invalid(f"ids[{index}]", f"`ids` holds {text[:100]!r} twice. Give each message once.")
 
 
-def _order(text: str, body: BulkResendRequest) -> ResendOrder | Refusal:
+def _order(text: str, body: BulkMessageResend) -> ResendOrder | Refusal:
     try:
         message = ids.parse_id(ids.Kind.MESSAGE, text)
     except ids.WrongId:
@@ -150,7 +150,7 @@ OPERATIONS = (
         note=_NOTE,
         access=Access.KEY,
         scopes=("emails:send",),
-        request=ResendRequest,
+        request=MessageResend,
         no_body_is_empty=True,
         reply=SendReply,
         success=202,
@@ -167,7 +167,7 @@ OPERATIONS = (
         "`not_found`.",
         access=Access.KEY,
         scopes=("emails:send",),
-        request=BulkResendRequest,
+        request=BulkMessageResend,
         reply=BulkResendReply,
         handler=resend_many,
     ),

@@ -175,6 +175,7 @@ OPERATIONS = (
         access=Access.KEY,
         scopes=("emails:send",),
         request=BatchRequest,
+        request_parts=(SendRequest,),
         carries_messages=True,
         reply=BatchReply,
         handler=send_batch,

@@ -77,9 +77,9 @@ async def _by_entries(source: Source, account: UUID, wanted: MessageFilters, cou
     while len(found) < count:
         rows = await entries.records(source, account, wanted.low, high, wanted.indexed)
         messages = list(dict.fromkeys(row["message_id"] for row in rows))
-        if messages:
-            left = count - len(found)
-            found += await _LIST_AMONG.fetch(source, *_arguments(account, wanted, left), messages)
+        for some in (messages[:count], messages[count:]):  # without other filters the first are enough
+            if some and len(found) < count:
+                found += await _LIST_AMONG.fetch(source, *_arguments(account, wanted, count - len(found)), some)
         if len(rows) < ENTRIES:
             break
         high = messages[-1]

@@ -194,12 +194,14 @@ class Acceptor:
             prepared = await self._prepare_all(requests, origin)
         except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
-        keys = [(one.idempotency_key or "") if isinstance(one, SendRequest) else "" for one in requests]
-        decisions, replays = await self._decide_all(prepared, keys, origin)
-        for index, (request, key) in enumerate(zip(requests, keys, strict=True)):
-            if isinstance(prepared[index], Refusal) and isinstance(request, SendRequest) and key in replays:
-                decisions[index] = await _answered(replays[key], request)
-        return decisions
+        keys = [one.idempotency_key if isinstance(one, SendRequest) else None for one in requests]
+
+        async def digest_of(index: int) -> bytes:
+            request = requests[index]
+            assert isinstance(request, SendRequest)  # another has no key
+            return await run_sized(rules.composing_bytes(request), partial(rules.request_digest, request))
+
+        return await self._decide_all(prepared, keys, digest_of, origin)
 
     async def accept_composed(
         self, messages: Sequence[Prepared | Refusal], keys: Sequence[tuple[str | None, bytes]], origin: Origin
@@ -209,11 +211,11 @@ class Acceptor:
         `keys`: the idempotency key and the digest of each request. A Refusal stays in its place, unless its key was
         used before.
         """
-        decisions, replays = await self._decide_all(messages, [key or "" for key, _ in keys], origin)
-        for index, (key, digest) in enumerate(keys):
-            if isinstance(messages[index], Refusal) and key is not None and key in replays:
-                decisions[index] = replayed(*replays[key], digest)
-        return decisions
+
+        async def digest_of(index: int) -> bytes:
+            return keys[index][1]
+
+        return await self._decide_all(messages, [key for key, _ in keys], digest_of, origin)
 
     async def checked_facts(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> dict[str, Any]:
         """Return what composing a message of this domain and stream needs; raise a Refusal if the key or the account
@@ -225,22 +227,33 @@ class Acceptor:
             raise unavailable() from error
 
     async def _decide_all(
-        self, messages: Sequence[Prepared | Refusal], keys: Sequence[str], origin: Origin
-    ) -> tuple[list[Decision], dict[str, tuple[UUID, bytes]]]:
-        """Store what is prepared, in one transaction; return all decisions, and the messages known by these keys."""
+        self,
+        messages: Sequence[Prepared | Refusal],
+        keys: Sequence[str | None],
+        digest_of: Callable[[int], Awaitable[bytes]],
+        origin: Origin,
+    ) -> list[Decision]:
+        """Store what is prepared in one transaction; decide on all as if they had come one after the other.
+
+        `digest_of` returns the digest of the request at a place; it is asked of refused ones whose key was used before.
+        """
         stopped = [key for key, made in zip(keys, messages, strict=True) if isinstance(made, Refusal)]
         replays = await self._replays_of(origin, stopped)
         ready = [one for one in messages if isinstance(one, Prepared)]
         work = self._group.submit_set([Pending(one) for one in ready])
         results = iter(await self._committed(work, origin, sum([len(one.mime) for one in ready])))
         decisions: list[Decision] = []
-        for made in messages:
-            decision = _decision(next(results)) if isinstance(made, Prepared) else made
-            if isinstance(made, Prepared) and isinstance(decision, Accepted) and made.idempotency_key is not None:
-                message = ids.parse_id(ids.Kind.MESSAGE, decision.id)
-                replays.setdefault(made.idempotency_key, (message, made.request_digest))
-            decisions.append(decision)
-        return decisions, replays
+        for index, made in enumerate(messages):
+            if isinstance(made, Prepared):
+                decision = _decision(next(results))
+                if isinstance(decision, Accepted) and made.idempotency_key is not None:
+                    message = ids.parse_id(ids.Kind.MESSAGE, decision.id)
+                    replays.setdefault(made.idempotency_key, (message, made.request_digest))
+                decisions.append(decision)
+                continue
+            replay = replays.get(keys[index] or "")
+            decisions.append(made if replay is None else replayed(*replay, await digest_of(index)))
+        return decisions
 
     async def foresee(
         self, requests: Sequence[SendRequest | Refusal], origin: Origin
