@@ -34,7 +34,7 @@ _FILL = {
 async def ensure(connection: Conn, at: datetime, *, ahead: int = DEFAULT_WEEKS_AHEAD) -> list[str]:
     """Create the partitions from the week before `at` to `ahead` weeks after it; return the names of the new ones."""
     made = []
-    existing = {row["name"] for row in await connection.fetch(_EXISTING, [*TABLES, *DAY_TABLES])}
+    existing = {row["name"] for row in await connection.fetch(_EXISTING, list(TABLES))}
     known = {row["name"] for row in await connection.fetch(_PARTITIONED)}  # an older schema lacks some
     for step in range(-1, ahead + 1):
         monday = week_of(at) + step * WEEK
@@ -44,6 +44,14 @@ async def ensure(connection: Conn, at: datetime, *, ahead: int = DEFAULT_WEEKS_A
                 continue
             await _make(connection, table, monday)
             made.append(name)
+    return made
+
+
+async def ensure_days(connection: Conn, at: datetime) -> list[str]:
+    """Create the daily partitions from the day before `at` to `DAYS_AHEAD` after it; return their names."""
+    made = []
+    existing = {row["name"] for row in await connection.fetch(_EXISTING, list(DAY_TABLES))}
+    known = {row["name"] for row in await connection.fetch(_PARTITIONED)}  # an older schema lacks them
     today = at.astimezone(UTC).date()
     for day in (today + step * DAY for step in range(-1, DAYS_AHEAD + 1)):
         for table in (one for one in DAY_TABLES if one in known):

@@ -167,7 +167,7 @@ async def _log_ends(context: Context) -> None:
 async def _partitions(context: Context) -> None:
     async with context.pool.acquire() as connection:
         now = clock.now()
-        made = await partitions.ensure(connection, now)
+        made = await partitions.ensure(connection, now) + await partitions.ensure_days(connection, now)
         until = partitions.end_of(now, await partitions.weeks_ahead(connection, now))
         metrics.PARTITIONS_UNTIL.set(until.timestamp())
     if made:
