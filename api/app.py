@@ -32,6 +32,7 @@ from api.areas.contacts import files as contact_files
 from api.areas.contacts import resources as contacts
 from api.areas.domains import resources as domains
 from api.areas.email_verification import resources as email_verification
+from api.areas.emails import resend
 from api.areas.emails import resources as emails
 from api.areas.identity import resources as identity
 from api.areas.inbound_addresses import resources as inbound_addresses
@@ -39,10 +40,12 @@ from api.areas.inbound_domains import resources as inbound_domains
 from api.areas.inbound_messages import resources as inbound_messages
 from api.areas.inbound_routes import resources as inbound_routes
 from api.areas.leads import resources as leads
+from api.areas.messages import export as message_exports
 from api.areas.messages import resources as messages
 from api.areas.mta_sts import resources as mta_sts
 from api.areas.mta_sts.policy_host import TLS_ALLOWED_PATH, AcmeChallenge, PolicyHost, TlsAllowed
 from api.areas.passkeys import resources as passkeys
+from api.areas.request_log import resources as request_log
 from api.areas.second_factor import resources as second_factor
 from api.areas.statistics import resources as statistics
 from api.areas.streams import resources as streams
@@ -69,6 +72,7 @@ from engine.areas.audit.verifier import Verifier
 from engine.areas.billing.configuration import configured
 from engine.areas.identity.provider import IdentityProvider
 from engine.areas.mta_sts.rules import POLICY_PATH
+from engine.areas.request_log.recorder import RequestRecorder
 from engine.areas.sessions.session_auth import SessionAuth
 from engine.base import clock, logs
 from engine.base.errors import Refusal
@@ -100,11 +104,12 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
-        emails, messages, tails, statistics, analytics, templates, streams, suppressions, domains, webhooks,
+        emails, resend, messages, message_exports, tails, statistics, analytics, templates, streams, suppressions,
+        domains, webhooks,
         contacts, contact_files, lists, segments, broadcasts,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, address_checks,
         alerts, audit, api_keys, account, billing, auth, identity, email_verification, second_factor, passkeys,
-        sub_accounts, account_deletion, team, leads,
+        sub_accounts, account_deletion, team, leads, request_log,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())
 
@@ -191,6 +196,7 @@ class Lifespan:
             sessions=sessions,
             passwords=Passwords(),
             limits=RateLimiter(client),
+            requests=RequestRecorder(pool),
             hints=hints,
             tails=tails.open_hub(pool, keys, sessions, settings),
             verifier=Verifier(pool),
@@ -206,6 +212,7 @@ class Lifespan:
         self._tasks = [asyncio.create_task(stamps.run()), asyncio.create_task(_housekeeping(services))]
         self._tasks += [
             asyncio.create_task(services.tails.run()),
+            asyncio.create_task(services.requests.run()),
             asyncio.create_task(guard_listeners(settings.stream_write_s)),
         ]
         presence = ProcessRegistration(pool, kind="api", name="api", figures=lambda: ProcessLoad(rate=rate.of()))
@@ -226,6 +233,7 @@ class Lifespan:
         await services.verifier.close()
         await services.acceptor.drain()
         await services.keys.write_last_uses()
+        await services.requests.flush()
         await services.sessions.drain()
         services.passwords.close()
         if services.provider is not None:
@@ -261,6 +269,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
         limits=services.limits,
         memory=BodyMemory(services.settings),
         suspects={},
+        requests=services.requests,
         on_answer=_count,
     )
     by_path: dict[str, list[Operation]] = {}

@@ -13,10 +13,12 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from api.http import auth, body, decode, paths, stream
+from api.http import auth, body, decode, paths, rate_limit_headers, stream
 from api.http.operation import Access, Call, Operation, Raw, Streamed
 from api.http.services import ApiServices
 from engine.areas.api_keys import key_auth
+from engine.areas.request_log import rules as request_log
+from engine.areas.request_log.recorder import RequestRecorder
 from engine.areas.sessions.session_auth import Person, SessionAuth
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
@@ -67,6 +69,7 @@ class DispatchContext(Struct):
     limits: rate_limits.RateLimiter
     memory: body.BodyMemory
     suspects: "dict[str, SuspectAddress]"
+    requests: RequestRecorder
     on_answer: Callable[[str, int, str | None], None]  # operation id, status, refusal type
 
 
@@ -86,11 +89,14 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
 
     id_of_operation = operation.id
     limit = operation.body_limit(context.settings.max_request_bytes)
+    shown_path = operation.path if request_log.is_private(operation.path) else None
     deadline_s = operation.deadline_s or (READ_DEADLINE_S if operation.method == "GET" else WRITE_DEADLINE_S)
 
     async def respond(request: falcon.asgi.Request, response: falcon.asgi.Response, **path: str) -> None:
+        began = time.perf_counter()
         call = Call(request, context.services, context.settings, paths.parameters(path))
         refused: str | None = None
+        status = 500  # of an exception that nothing below expects
         try:
             await _admit(context, operation, call, response)
             body.check_size(call.request.content_length or 0, limit)
@@ -103,8 +109,9 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
                 await _receive(context, call, limit)
             answer = await _handled(context, operation, call, response, deadline_s)
             _answer(response, operation, call, answer)
+            status = call.status or operation.success
         except Refusal as refusal:
-            refused = refusal.kind.value
+            refused, status = refusal.kind.value, refusal.status
             _log.info("request refused", request=request.context.id, operation=id_of_operation, type=refused)
             refuse(response, refusal)
             for cookie in call.cookies:  # such as the one that deletes the cookie of an ended session
@@ -116,11 +123,13 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
                 operation=id_of_operation,
                 error=repr(error),
             )
-            refused = ErrorType.UNAVAILABLE.value
+            refused, status = ErrorType.UNAVAILABLE.value, 503
             refuse(response, unavailable())
         finally:
             if call.memory is not None:
                 call.memory.release()
+            seconds = time.perf_counter() - began
+            _log_request(context, call, response, shown_path or request.path, status, seconds, refused)
         context.on_answer(id_of_operation, int(str(response.status)[:3]), refused)
 
     return respond
@@ -137,6 +146,37 @@ async def _handled(
         if operation.raw_body and refusal.kind is ErrorType.UNAUTHORIZED:
             await _count_bad_credential(context, call, response)
         raise
+
+
+def _log_request(
+    context: DispatchContext,
+    call: Call,
+    response: falcon.asgi.Response,
+    path: str,
+    status: int,
+    seconds: float,
+    refused: str | None,
+) -> None:
+    """Add a request with a valid credential to the log of its account, and tell its caller how long it took.
+
+    A stranger must not learn from exact times whether a key or an account is known.
+    """
+    caller, person = call.caller, call.signed_in
+    if caller is None and person is None:
+        return
+    response.set_header("Server-Timing", rate_limit_headers.server_timing(seconds))
+    request = call.request
+    context.requests.record(
+        call.account_id,
+        None if caller is None else caller.id,
+        None if person is None else person.user_id,
+        request.method,
+        path,
+        status,
+        seconds,
+        request.context.id,
+        refused,
+    )
 
 
 async def _admit(context: DispatchContext, operation: Operation, call: Call, response: falcon.asgi.Response) -> None:
@@ -156,12 +196,12 @@ async def _admit(context: DispatchContext, operation: Operation, call: Call, res
             await _admit_person(context, operation, call, response, secret)
             return
     caller = await _calling_key(context, operation, call, response, header)
+    call.caller = caller
     rate = context.settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
     await _limit(context, f"key:{caller.key_id}", rate, response)
     if operation.access is Access.SESSION:
         raise auth.session_required()
     key_auth.check_scope(caller, operation.scopes)
-    call.caller = caller
 
 
 async def _calling_key(
@@ -189,13 +229,13 @@ async def _admit_person(
     if person is None:
         await _count_bad_credential(context, call, response)
         raise auth.sign_in_required() if operation.access is Access.SESSION else key_auth.unauthorized()
+    call.signed_in = person
     await _limit(context, f"usr:{person.user_id}", _person_rate(context.settings, person), response)
     if operation.needs_csrf:
         auth.check_csrf(person, call.request.get_header(auth.CSRF_HEADER))
     auth.check_role(person, operation.role)
     if operation.stops_suspended:
         auth.check_not_suspended(person)
-    call.signed_in = person
 
 
 def _person_rate(settings: Settings, person: Person) -> int:
@@ -238,9 +278,7 @@ def _lookups_used_up(context: DispatchContext, address: str) -> bool:
 
 async def _limit(context: DispatchContext, bucket: str, rate: float, response: falcon.asgi.Response) -> None:
     limited = await context.limits.check(bucket, rate)
-    response.set_header("RateLimit-Limit", str(limited.burst))
-    response.set_header("RateLimit-Remaining", str(limited.remaining))
-    response.set_header("RateLimit-Reset", str(limited.reset_s))
+    response.set_headers(rate_limit_headers.fields(bucket, limited))
     if not limited.allowed:
         raise rate_limits.refusal(limited)
 

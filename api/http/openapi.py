@@ -31,6 +31,15 @@ with ambiguous or broken framing gets such an error of type `invalid_request`, a
 without a path, an unknown method, an upgrade to a WebSocket, a malformed chunk, and a body that ends early. A body \
 whose declared size is above the limit is a 413 before the API reads any of it.
 
+**Rate limits.** Each API key has a limit, each signed-in person has one, and so has each network without a \
+credential. An answer to a counted request carries `RateLimit-Policy` (`"key";q=400;w=2`: 400 requests at once, \
+refilled within 2 seconds) and `RateLimit` (`"key";r=399;t=1`: 399 left, all of them again in 1 second), after \
+draft-ietf-httpapi-ratelimit-headers-10. `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` hold the \
+same numbers. An empty limit is a 429 `rate_limited` with `Retry-After`.
+
+**Times.** Answers to a valid key or session carry `Server-Timing: total;dur=4.2`: milliseconds from the request's \
+head to the answer's. `GET /v1/requests` lists them for seven days.
+
 **Responses without that object.** The HTTP server in front of the API answers some requests itself, with an empty \
 body, and closes the connection:
 - 400: a malformed request line or header line (a version of HTTP/1 other than 1.0 and 1.1, white space before a \
@@ -50,6 +59,16 @@ missing `Host`), equal `Content-Length` fields, and `Content-Length` together wi
 which the latter applies and the connection is closed afterwards. It ignores trailers and chunk extensions of less \
 than 16 KiB, and an `Expect` other than `100-continue`.
 """
+_ANSWER_HEADERS = {
+    name: {"$ref": f"#/components/headers/{name}"}
+    for name in ("RateLimit", "RateLimit-Policy", "Server-Timing", "X-Request-Id")
+}
+_HEADERS = {
+    "RateLimit": {"description": "What is left of the rate limit", "schema": {"type": "string"}},
+    "RateLimit-Policy": {"description": "The rate limit that counted the request", "schema": {"type": "string"}},
+    "Server-Timing": {"description": "Milliseconds until the answer", "schema": {"type": "string"}},
+    "X-Request-Id": {"description": "The request in logs and in `GET /v1/requests`", "schema": {"type": "string"}},
+}
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
 
 
@@ -64,7 +83,7 @@ _SECURITY: dict[Access, list[dict[str, list[str]]]] = {
 def document(operations: Iterable[Operation], *, server: str, max_request_bytes: int = DEFAULT_REQUEST_BYTES) -> bytes:
     """Return the document as JSON. `max_request_bytes`: the limit of the settings for the largest requests."""
     listed = list(operations)
-    types = [part for one in listed for part in (one.request, one.query, one.reply) if part is not None]
+    types = [part for one in listed for part in _types_of(one) if part is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
@@ -85,6 +104,7 @@ def document(operations: Iterable[Operation], *, server: str, max_request_bytes:
             "paths": paths,
             "components": {
                 "schemas": components,
+                "headers": _HEADERS,
                 "securitySchemes": {
                     "apiKey": {"type": "http", "scheme": "bearer", "bearerFormat": "svc_live_…"},
                     "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
@@ -92,6 +112,10 @@ def document(operations: Iterable[Operation], *, server: str, max_request_bytes:
             },
         }
     )
+
+
+def _types_of(one: Operation) -> tuple[Any, ...]:
+    return one.request, *one.request_parts, one.query, one.reply, *one.other_replies
 
 
 def _operation(
@@ -177,7 +201,7 @@ def _query_parameters(query: type[Struct], by_type: dict[int, Any], components: 
 def _responses(one: Operation, by_type: dict[int, Any], limit: int) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for status in (one.success, *one.also):
-        answer: dict[str, Any] = {"description": "Success", "headers": {"X-Request-Id": {"schema": {"type": "string"}}}}
+        answer: dict[str, Any] = {"description": "Success", "headers": _ANSWER_HEADERS}
         if one.reply is None and one.reply_type == "application/json" and status != 204:
             answer["content"] = {"application/json": {"schema": {"type": "object"}}}
         elif one.reply is not None and one.reply_type != "application/json":
@@ -186,7 +210,10 @@ def _responses(one: Operation, by_type: dict[int, Any], limit: int) -> dict[str,
                 one.reply_type: {"schema": {"type": "string"}, "x-item-schema": by_type[id(one.reply)]}
             }
         elif one.reply is not None:
-            answer["content"] = {"application/json": {"schema": by_type[id(one.reply)]}}
+            replies = [by_type[id(kind)] for kind in (one.reply, *(one.other_replies if status in one.also else ()))]
+            answer["content"] = {
+                "application/json": {"schema": replies[0] if len(replies) == 1 else {"anyOf": replies}}
+            }
         elif one.reply_type != "application/json":
             answer["content"] = {one.reply_type: {}}
         if one.other_reply_types:

@@ -151,6 +151,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()  # any one of them
     role: Role | None = None  # the lowest role of a signed-in person; None: any member
     request: Any = None  # Struct type of the body
+    request_parts: tuple[Any, ...] = ()  # types that its schema refers to, for the OpenAPI document
     max_body_bytes: int | None = None  # None: the largest body that the schema of `request` allows
     raw_body: bool = False  # the handler gets the octets of any media type, at most `max_body_bytes`: they are signed
     carries_messages: bool = False  # the body may have `max_request_bytes` of the settings
@@ -158,6 +159,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     lenient_query: bool = False  # unknown parameters are ignored: another service writes the query
     headers: tuple[HeaderField, ...] = ()
     reply: Any = None  # type of the response, or of each record of a stream
+    other_replies: tuple[Any, ...] = ()  # types of replies with the statuses `also`, besides `reply`
     reply_type: str = "application/json"
     other_reply_types: tuple[str, ...] = ()  # that the query can ask for
     deadline_s: float | None = None  # of the handler, not of its stream; None: the default of the method

@@ -7,6 +7,7 @@ from engine.areas.api_keys.key_auth import Keys
 from engine.areas.audit.verifier import Verifier
 from engine.areas.billing.configuration import Billing
 from engine.areas.identity.provider import IdentityProvider
+from engine.areas.request_log.recorder import RequestRecorder
 from engine.areas.sessions.session_auth import SessionAuth
 from engine.areas.tails.hub import Tails
 from engine.base.settings import Settings
@@ -29,6 +30,7 @@ class ApiServices(Struct):
     sessions: SessionAuth
     passwords: Passwords
     limits: RateLimiter
+    requests: RequestRecorder
     hints: Hints
     codes: CodeSender
     tails: Tails

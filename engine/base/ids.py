@@ -45,6 +45,7 @@ class Kind(StrEnum):
     PASSKEY = "pky"
     IDENTITY = "idn"
     LEAD = "lead"
+    REQUEST = "req"
 
 
 class WrongId(ValueError):  # noqa: N818 - named for what the caller gave

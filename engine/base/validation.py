@@ -106,8 +106,10 @@ def _wrapping(kind: inspect.Type, sentence: str) -> str:
     struct = _one_of(kind, inspect.StructType)
     if struct is None or "got `array`" not in sentence:
         return ""
-    lists = [field.encode_name for field in struct.fields if _one_of(field.type, inspect.ListType) is not None]
-    return f" that holds the list in `{lists[0]}`" if len(struct.fields) == 1 and lists else ""
+    needed = [field for field in struct.fields if field.required]
+    if len(needed) != 1 or _one_of(needed[0].type, inspect.ListType) is None:
+        return ""
+    return f" that holds the list in `{needed[0].encode_name}`"
 
 
 def _item(given: object, name: str) -> object:

@@ -16,6 +16,7 @@ from engine.store.queries import Conn, Queries, columns
 _SQL = Queries.beside(__file__, "quota_usage.sql")
 _DAY_COUNTS = _SQL.command("day_counts")
 _LEASE = _SQL.command("lease_ceiling")
+_LEFT = _SQL.command("left_of_ceiling")
 _ADD_LEASED = _SQL.command("add_leased")
 _COUNT_SIMULATED = _SQL.command("count_simulated")
 
@@ -73,6 +74,11 @@ class Ceiling:
     def room(self, day: date) -> int:
         """Return how many messages this process may accept on that day without another lease."""
         return self._left if self._day == day else 0
+
+    async def possible(self, connection: Conn, day: date) -> int:
+        """Return how many messages this process could accept on that day if it leased all that is left; lease none."""
+        rows = await _LEFT.records(connection, day, self._ceiling)
+        return self.room(day) + max(0, int(rows[0]["left_over"]))
 
     async def reserve(self, connection: Conn, day: date, need: int) -> None:
         """Lease more if the room is smaller than `need`, in a transaction of its own."""

@@ -20,6 +20,10 @@ WITH day AS (
 )
 SELECT n AS granted FROM take;
 
+-- name: left_of_ceiling
+-- Return how much of the ceiling $2 no process has leased on day $1.
+SELECT $2::bigint - coalesce((SELECT leased FROM platform_days WHERE day = $1), 0) AS left_over;
+
 -- name: add_leased
 -- Add $2 leased messages to day $1 (negative: returned).
 UPDATE platform_days SET leased = leased + $2 WHERE day = $1;

@@ -86,6 +86,7 @@ async def migrate(
         files = [one for one in read(folder) if only is None or one.number in only]
         applied = await _apply_missing(connection, files, report, max_wait_s)
         await partitions.ensure(connection, clock.now())
+        await partitions.ensure_days(connection, clock.now())
         return applied
     finally:
         await connection.close()

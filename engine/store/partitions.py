@@ -1,4 +1,4 @@
-"""Create and drop the weekly partitions of the large tables.
+"""Create and drop the weekly partitions of the large tables, and the daily ones of the request log.
 
 All are partitioned by a UUIDv7, so a week is a range of ids (engine.base.ids.floor_of). The worker creates them weeks
 ahead; if it has been down for that long, the first session that misses one creates it (engine.store.postgres).
@@ -14,9 +14,12 @@ from engine.store.queries import Conn
 TABLES = (
     "messages", "message_bodies", "recipients", "events", "webhook_attempts", "inbound_messages", "inbound_bytes",
 )  # fmt: skip
+DAY_TABLES = ("api_requests",)
+DAYS_AHEAD = 7
 DEFAULT_WEEKS_AHEAD = 5  # weeks: a month without a worker still finds its partition
 MIN_WEEKS_AHEAD = 4  # fewer means that the worker, which creates them hourly, has not run for over a week
 WEEK = timedelta(days=7)
+DAY = timedelta(days=1)
 _LOCK = 0x57617957  # "WayW": lock for creating partitions
 
 # Rows of messages and recipients are updated once or twice soon after their insert, a page in one transaction: with
@@ -44,6 +47,20 @@ async def ensure(connection: Conn, at: datetime, *, ahead: int = DEFAULT_WEEKS_A
     return made
 
 
+async def ensure_days(connection: Conn, at: datetime) -> list[str]:
+    """Create the daily partitions from the day before `at` to `DAYS_AHEAD` after it; return their names."""
+    made = []
+    existing = {row["name"] for row in await connection.fetch(_EXISTING, list(DAY_TABLES))}
+    known = {row["name"] for row in await connection.fetch(_PARTITIONED)}  # an older schema lacks them
+    today = at.astimezone(UTC).date()
+    for day in (today + step * DAY for step in range(-1, DAYS_AHEAD + 1)):
+        for table in (one for one in DAY_TABLES if one in known):
+            if (name := partition_name(table, day)) not in existing:
+                await _make(connection, table, day, width=DAY)
+                made.append(name)
+    return made
+
+
 async def make(connection: Conn, table: str, monday: date) -> None:
     """Create the partition of one week if it is missing."""
     if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition_name(table, monday)):
@@ -55,7 +72,8 @@ async def drop_before(connection: Conn, table: str, before: datetime) -> list[st
 
     Waits at most one second for users of the table; the next hourly run repeats a failed drop.
     """
-    last = partition_name(table, week_of(before) - WEEK)
+    is_daily = table in DAY_TABLES
+    last = partition_name(table, before.astimezone(UTC).date() - DAY if is_daily else week_of(before) - WEEK)
     existing = sorted(row["name"] for row in await connection.fetch(_EXISTING, [table]))
     dropped = [name for name in existing if name <= last]
     for name in dropped:
@@ -87,15 +105,15 @@ def end_of(at: datetime, ahead: int) -> datetime:
 
 def is_missing(error: asyncpg.exceptions.CheckViolationError) -> bool:
     """Return True if PostgreSQL found no partition for a row: the error then names a table and no constraint."""
-    return error.constraint_name is None and error.table_name in TABLES
+    return error.constraint_name is None and error.table_name in {*TABLES, *DAY_TABLES}
 
 
-async def _make(connection: Conn, table: str, monday: date) -> None:
+async def _make(connection: Conn, table: str, first: date, *, width: timedelta = WEEK) -> None:
     """Create a table and then attach it: this does not block readers and writers of the parent table, which `CREATE
     TABLE … PARTITION OF` would, with its exclusive lock.
     """
-    name = partition_name(table, monday)
-    low, high = bounds(monday)
+    name = partition_name(table, first)
+    low, high = bounds(first, width)
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = '5s'")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
@@ -115,15 +133,15 @@ def week_of(at: datetime) -> date:
     return day - timedelta(days=day.weekday())
 
 
-def partition_name(table: str, monday: date) -> str:
-    """Return the name of a partition, such as `messages_20261116`."""
-    return f"{table}_{monday:%Y%m%d}"
+def partition_name(table: str, first: date) -> str:
+    """Return the name of a partition by its first day, such as `messages_20261116`."""
+    return f"{table}_{first:%Y%m%d}"
 
 
-def bounds(monday: date) -> tuple[str, str]:
-    """Return the first id of the week and the first id of the next."""
-    start = datetime.combine(monday, datetime.min.time(), UTC)
-    low, high = (ids.floor_of(clock.milliseconds(at)) for at in (start, start + WEEK))
+def bounds(first: date, width: timedelta = WEEK) -> tuple[str, str]:
+    """Return the first id of the week or day that begins with `first`, and the first id of the next."""
+    start = datetime.combine(first, datetime.min.time(), UTC)
+    low, high = (ids.floor_of(clock.milliseconds(at)) for at in (start, start + width))
     return str(low), str(high)
 
 

@@ -211,6 +211,7 @@ class PartitionMaker:
             connection = await connect(self._url, name="partitions")
             try:
                 made = await partitions.ensure(connection, clock.now(), ahead=1)
+                made += await partitions.ensure_days(connection, clock.now())
             finally:
                 connection.terminate()
             self._made = True

@@ -22,6 +22,7 @@ from engine.areas.billing.configuration import Billing, configured
 from engine.areas.blocklists import jobs as blocklist_jobs
 from engine.areas.contacts import jobs as contact_jobs
 from engine.areas.domains import jobs as domain_jobs
+from engine.areas.request_log import rules as request_log
 from engine.areas.statistics import jobs as figures
 from engine.areas.verifications import jobs as verification_jobs
 from engine.areas.webhooks import service as webhooks_service
@@ -169,7 +170,7 @@ async def _log_ends(context: Context) -> None:
 async def _partitions(context: Context) -> None:
     async with context.pool.acquire() as connection:
         now = clock.now()
-        made = await partitions.ensure(connection, now)
+        made = await partitions.ensure(connection, now) + await partitions.ensure_days(connection, now)
         until = partitions.end_of(now, await partitions.weeks_ahead(connection, now))
         metrics.PARTITIONS_UNTIL.set(until.timestamp())
     if made:
@@ -190,6 +191,12 @@ async def _webhook_history(context: Context) -> None:
     async with context.pool.acquire() as connection:
         await partitions.drop_before(connection, "webhook_attempts", clock.now() - webhooks_service.KEPT)
     await webhooks_service.forget_deleted(context.pool, clock.now())
+
+
+async def _request_log(context: Context) -> None:
+    """Drop the days of the request log that are over."""
+    async with context.pool.acquire() as connection:
+        await partitions.drop_before(connection, "api_requests", clock.now() - request_log.KEPT)
 
 
 async def _figures(context: Context) -> None:
@@ -347,6 +354,7 @@ JOBS = (
     Job("domain keys", 600.0, _domain_keys),
     Job("releases", 1.0, _releases),
     Job("webhook history", 3600.0, _webhook_history),
+    Job("request log", 3600.0, _request_log),
     Job("figures", 15.0, _figures),
     Job("deliveries", 10.0, _deliveries, share=0.2),
     Job("purge", 3600.0, _purge),

@@ -65,6 +65,7 @@ OWNERS = {
     "passkeys": {"passkeys", "passkey_challenges"},
     "people": {"users"},
     "reports": {"report_mails"},
+    "request_log": {"api_requests"},
     "second_factor": {"recovery_codes"},
     "sessions": {"sessions"},
     "statistics": {

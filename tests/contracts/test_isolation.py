@@ -44,6 +44,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/v1/contacts/{id}"): {"name": "Mine now"},
     ("POST", "/v1/contacts/{id}/confirmation"): {"from": "a@x.test"},
     ("PATCH", "/v1/emails/{id}/schedule"): {"scheduledAt": "2026-11-20T08:00:00Z"},
+    ("PATCH", "/v1/api-keys/{id}"): {"name": "Mine now"},
     ("PATCH", "/v1/lists/{id}"): {"name": "Mine now"},
     ("POST", "/v1/lists/{id}/members"): {"contacts": ["con_00000000000000000000000000"]},
     ("PATCH", "/v1/segments/{id}"): {"name": "Mine now"},
@@ -62,8 +63,13 @@ BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/v1/inbound/routes/{id}"): {"enabled": False},
 }
 # What a parent's people may do with their sub-account's things, and why.
-MAY = {("DELETE", "/v1/api-keys/{id}"): "a sub-account has no people of its own: its parent's take its keys away"}
+MAY = {
+    ("DELETE", "/v1/api-keys/{id}"): "a sub-account has no people of its own: its parent's take its keys away",
+    ("PATCH", "/v1/api-keys/{id}"): "a sub-account has no people of its own: its parent's rename its keys",
+    ("POST", "/v1/api-keys/{id}/rotate"): "a sub-account has no people of its own: its parent's rotate its keys",
+}
 STREAMED = "/v1/messages/tail"
+ECHOED = "/v1/requests"  # shows the paths that the caller itself asked for; tests/areas/test_request_log.py tries it
 
 sent: Counter[str] = Counter()
 
@@ -190,7 +196,7 @@ WITH_IDS = [one for one in OPERATIONS if _PARAMETER.search(one.path) and one.acc
 LISTS = [
     one for one in OPERATIONS
     if one.method == "GET" and not _PARAMETER.search(one.path) and one.access in {Access.KEY, Access.SESSION}
-    and one.path != STREAMED
+    and one.path not in {STREAMED, ECHOED}
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from engine.areas.messages import store as messages
+from engine.areas.messages.types import MessageIndex
 from engine.base import clock
 from engine.delivery import queue
 from engine.flows.accounts import suspend
@@ -108,11 +109,12 @@ async def plan_of(connection: Conn, query: Query, arguments: str) -> set[str]:
     while nodes:
         node = nodes.pop()
         nodes += node.get("Plans", [])
-        for table in ("messages", "recipients"):
+        for table in ("messages", "recipients", "events"):
             if node.get("Relation Name") == this_week(table) and node["Node Type"] == "Seq Scan":
                 read.add(f"{table} *")
             if (index := node.get("Index Name", "")).startswith(this_week(table)):
                 read.add(f"{table} {index.removeprefix(this_week(table) + '_')}")
+        read |= {index for index in (node.get("Index Name", ""),) if index.startswith("broadcast_recipients")}
     return read
 
 
@@ -120,6 +122,16 @@ def this_week(table: str) -> str:
     return partitions.partition_name(table, partitions.week_of(clock.now()))
 
 
+# The filters with an index of their own: a value, and the index.
+INDEXED = {
+    MessageIndex.SOURCE: ("'smtp'", "messages account_key_id_idx1"),
+    MessageIndex.TEMPLATE: ("'order'", "messages account_key_id_idx"),
+    MessageIndex.RECIPIENT_DOMAIN: ("'people.test'", "recipients account_key_message_id_idx"),
+    MessageIndex.BROADCAST: (ACCOUNT, "broadcast_recipients_in_order"),
+    MessageIndex.SCOPE: ("'site'", "events account_key_message_id_idx"),
+}
+# What the filters of one message read that no filter of this list uses; a custom plan leaves them out.
+OTHER_FILTERS = {"broadcast_recipients_in_order", "broadcast_recipients_pkey", "events message_id_idx"}
 FILTERS = {
     "none": ("NULL", "NULL", "NULL", "NULL", "NULL", "NULL"),
     "status": ("'bounced'", "NULL", "NULL", "NULL", "NULL", "NULL"),
@@ -151,12 +163,21 @@ async def judge_lists(pool: asyncpg.Pool, mode: str, statistics: str) -> None:
         await connection.execute(f"SET plan_cache_mode = {mode}")
         low, high = f"'{UUID(int=0)}'", f"'{UUID(int=2**128 - 1)}'"
         for filters in FILTERS.values():
-            arguments = ", ".join([ACCOUNT, low, high, "26", *filters])
+            arguments = ", ".join([ACCOUNT, low, high, "26", *filters, *["NULL"] * len(INDEXED)])
             read = await plan_of(connection, messages._LIST, arguments)
-            assert read == {"messages account_id_id_idx", "recipients pkey"}, filters
+            assert read - OTHER_FILTERS == {"messages account_id_id_idx", "recipients pkey"}, filters
 
             for address in ("shared@people.test", "nobody@people.test"):
                 read = await plan_of(connection, messages._LIST_TO, f"{arguments}, '{address}'")
-                assert read == {"recipients account_id_lower_message_id_idx", "messages pkey", "recipients pkey"}, (
-                    filters
-                )
+                expected = {"recipients account_id_lower_message_id_idx", "messages pkey", "recipients pkey"}
+                assert read - OTHER_FILTERS == expected, filters
+
+        for index, (value, name) in INDEXED.items():
+            read = await plan_of(connection, messages._ENTRIES[index], f"{ACCOUNT}, {low}, {high}, {value}")
+            assert read == {name}, index
+        arguments = ", ".join(
+            [ACCOUNT, low, high, "26", *FILTERS["none"], *["NULL"] * len(INDEXED), f"ARRAY[{low}::uuid]"]
+        )
+        assert await plan_of(connection, messages._LIST_AMONG, arguments) - OTHER_FILTERS == {
+            "messages pkey", "recipients pkey",
+        }  # fmt: skip

@@ -22,9 +22,10 @@ from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase
 from tests.harness import logbook
 from tests.harness.accounts import make_account
-from tests.harness.api import Api, serving
+from tests.harness.api import Answer, Api, serving
 from tests.harness.everything import furnish
 from tests.harness.outbound import World, world
+from tests.harness.patience import PATIENCE_S
 from tests.harness.people import make_person, signed_in
 from tests.harness.sending import process
 
@@ -124,6 +125,14 @@ async def erased(pool: asyncpg.Pool) -> list[UUID]:
     return await erase.erase_due(pool, clock.now(), hold_known_s=0.05)
 
 
+async def logged(pool: asyncpg.Pool, answer: Answer) -> None:
+    """Wait until the request log holds this request, and so all that its process answered before."""
+    query = "SELECT count(*) FROM api_requests WHERE request_id = $1"
+    async with asyncio.timeout(PATIENCE_S):
+        while not await pool.fetchval(query, answer.headers["x-request-id"]):
+            await asyncio.sleep(0.05)
+
+
 async def exists(pool: asyncpg.Pool, account: UUID) -> bool:
     return bool(await pool.fetchval("SELECT count(*) FROM accounts WHERE id = $1", account))
 
@@ -136,10 +145,12 @@ async def test_nothing_is_left_of_an_erased_account_in_any_table(
     await own_pool.execute("DELETE FROM platform")
     await own_pool.execute("INSERT INTO platform (account_id) VALUES ($1)", platform.id)
     bystander = await furnish(own_api, own_pool, await make_account(own_pool), settings)
+    await logged(own_pool, await own_api.get("/v1/me", bystander.account.token))
     before = await holding(own_pool, bystander.needles)
     estate = await furnish(own_api, own_pool, await make_account(own_pool), settings)
     letter = await own_api.post("/v1/emails", platform.token, platform.email(to=[estate.owner.email]))
     assert letter.status == 202
+    await logged(own_pool, letter)
     filled = await holding(own_pool, estate.needles)
     assert set(filled) | set(NOBODYS) >= set(await tables(own_pool)) - {"deletions"}
     assert not set(filled) & (set(NOBODYS) - {"platform"}), "a table that holds accounts' things after all"

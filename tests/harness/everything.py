@@ -312,6 +312,10 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
                 "INSERT INTO received_tls_rows VALUES ($1, $2, '2026-01-01', 'sts', 'b.test', '', 1, 0)",
                 (account, domain),
             ),
+            (
+                "INSERT INTO api_requests VALUES ($1, $2, null, null, 'GET', '/v1/me', 200, 900, 'x', null)",
+                (ids.uuid7(), account),
+            ),
             ("INSERT INTO suspensions VALUES ($1, 'operator', 'test', now())", (account,)),
             ("INSERT INTO leads VALUES ($1, $2, null, 'x@people.test', null, 'Hello', now())", (ids.uuid7(), account)),
             (

@@ -3,16 +3,27 @@
 from datetime import datetime
 from typing import Any
 
-from api.areas.api_keys.schemas import ApiKey, ApiKeyPage, KeysQuery, MadeKey, NewKey
+from api.areas.api_keys.schemas import (
+    ApiKey,
+    ApiKeyPage,
+    KeyChange,
+    KeyRotation,
+    KeysQuery,
+    MadeKey,
+    NewKey,
+    RotatedKey,
+)
 from api.http import auth
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.account.store import AccountRow
 from engine.areas.api_keys import rules, store
+from engine.areas.sessions.session_auth import Person
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.roles import Role
 from engine.flows.accounts import api_keys as giving
+from engine.flows.accounts import key_changes
 from engine.flows.accounts.api_keys import KeyLimits
 
 
@@ -32,11 +43,7 @@ async def make_key(call: Call) -> MadeKey:
     """Create a key; only this reply contains its token."""
     body: NewKey = call.body
     person = call.person
-    if not person.row.email_verified:
-        raise Refusal(
-            ErrorType.EMAIL_UNVERIFIED,
-            "Confirm your address first, with the link mailed to you; POST /v1/auth/verify-email/send sends another.",
-        )
+    _check_confirmed(person)
     expires_at = rules.checked_expiry(body.expires_at, clock.now())
     account = person.account_id
     if body.sub_account_id is not None:
@@ -66,6 +73,37 @@ async def revoke_key(call: Call) -> None:
     await giving.revoke_key(call.services.pool, call.account_id, key, actor=call.actor)
 
 
+async def rename_key(call: Call) -> ApiKey:
+    """Give a key another name."""
+    body: KeyChange = call.body
+    key = path_id(ids.Kind.API_KEY, call.path["id"], "API key")
+    row = await key_changes.rename_key(call.services.pool, call.account_id, key, body.name, actor=call.actor)
+    return ApiKey(**_fields(row))
+
+
+async def rotate_key(call: Call) -> RotatedKey:
+    """Create the successor of a key; only this reply contains its token."""
+    body: KeyRotation = call.body
+    _check_confirmed(call.person)
+    rotated = await key_changes.rotate_key(
+        call.services.pool,
+        call.account_id,
+        path_id(ids.Kind.API_KEY, call.path["id"], "API key"),
+        overlap_hours=body.overlap_hours,
+        pepper=call.settings.key_pepper or "",
+        actor=call.actor,
+    )
+    return RotatedKey(token=rotated.new.token, replaces=ApiKey(**_fields(rotated.old)), **_fields(rotated.new.row))
+
+
+def _check_confirmed(person: Person) -> None:
+    if not person.row.email_verified:
+        raise Refusal(
+            ErrorType.EMAIL_UNVERIFIED,
+            "Confirm your address first, with the link mailed to you; POST /v1/auth/verify-email/send sends another.",
+        )
+
+
 async def _sub_account(call: Call, text: str) -> AccountRow:
     try:
         wanted = ids.parse_id(ids.Kind.ACCOUNT, text)
@@ -90,6 +128,7 @@ def _fields(row: store.KeyListRow) -> dict[str, Any]:
         "domains": row.domains,
         "streams": row.streams,
         "networks": row.networks,
+        "replaced_by": None if row.replaced_by is None else ids.format_id(ids.Kind.API_KEY, row.replaced_by),
     }
 
 
@@ -127,6 +166,34 @@ OPERATIONS = (
             ErrorType.INVALID_STATE,
         ),
         handler=make_key,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/api-keys/{id}",
+        tag="API keys",
+        summary="Rename an API key",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        request=KeyChange,
+        reply=ApiKey,
+        handler=rename_key,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/api-keys/{id}/rotate",
+        tag="API keys",
+        summary="Replace an API key by a new one, with an overlap; the new token is shown only once",
+        note="The new key has the name, scopes, limits and expiry of the old one, which stays valid for `overlapHours` "
+        "and then expires; it can be revoked before. At the plan's number of keys a rotation is still possible: so a "
+        "key has one successor, and that is rotated only after the old key has ended (409 `invalid_state`).",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        request=KeyRotation,
+        no_body_is_empty=True,
+        reply=RotatedKey,
+        success=201,
+        refusals=(ErrorType.EMAIL_UNVERIFIED, ErrorType.INVALID_STATE),
+        handler=rotate_key,
     ),
     Operation(
         method="DELETE",

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.api_keys.rules import MAX_NAME, MAX_NAMED
+from engine.areas.api_keys.rules import DEFAULT_OVERLAP_HOURS, MAX_NAME, MAX_NAMED, MAX_OVERLAP_HOURS
 
 SubAccount = Annotated[
     str, Meta(max_length=100, description="Lists the keys of this sub-account, for admins of its parent")
@@ -63,12 +63,33 @@ class ApiKey(Struct, rename="camel", kw_only=True):
     domains: list[str] | None
     streams: list[str] | None
     networks: list[str] | None
+    replaced_by: Annotated[str | None, Meta(description="The key that a rotation made of this one")]
+
+
+class KeyChange(Struct, forbid_unknown_fields=True):
+    """The changes of an API key: its name."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+
+
+class KeyRotation(Struct, rename="camel", forbid_unknown_fields=True):
+    """How to rotate an API key; the body may be left out."""
+
+    overlap_hours: Annotated[
+        int, Meta(ge=0, le=MAX_OVERLAP_HOURS, description="For so long the old key stays valid beside the new one")
+    ] = DEFAULT_OVERLAP_HOURS
 
 
 class MadeKey(ApiKey, rename="camel", kw_only=True):
     """A new API key. `token` is the bearer token; it is never shown again."""
 
     token: str
+
+
+class RotatedKey(MadeKey, rename="camel", kw_only=True):
+    """The new key of a rotation, and the key that it replaces, whose `expiresAt` ends the overlap."""
+
+    replaces: ApiKey
 
 
 class ApiKeyPage(Struct, rename="camel"):

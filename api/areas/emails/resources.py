@@ -1,14 +1,20 @@
 """`POST /v1/emails`, `POST /v1/emails/batch`, and changing or cancelling a scheduled message."""
 
 import asyncio
+from typing import Any
 
 import msgspec
+from msgspec import UNSET, structs
 
+from api.areas.emails.dry_run import dry_run_reply, foreseen
 from api.areas.emails.schemas import (
     BatchItem,
     BatchReply,
     BatchRequest,
     CancelReply,
+    DryRunReply,
+    EmailRequest,
+    ForeseenMessage,
     RescheduleReply,
     RescheduleRequest,
     SendReply,
@@ -27,9 +33,23 @@ from engine.flows.sending.reschedule import reschedule
 _ITEM = msgspec.json.Decoder(SendRequest)
 
 
-async def send(call: Call) -> SendReply:
-    """Accept one email; answer 202 for a new one, 200 for a replay of an idempotency key."""
-    accepted = await call.services.acceptor.accept(call.body, _origin(call))
+async def send(call: Call) -> SendReply | DryRunReply:
+    """Accept one email; answer 202 for a new one, 200 for a replay of an idempotency key and for a dry run."""
+    body: EmailRequest = call.body
+    is_dry: bool | None = None
+    if body.dry_run is not None:  # no part of the message: a send that follows with the same key has the same content
+        is_dry, body = body.dry_run, structs.replace(body, dry_run=None)
+    if is_dry:
+        call.status = 200
+        (found,) = await foreseen(call, [body], _origin(call))
+        if isinstance(found, Refusal):
+            raise found
+        return dry_run_reply(*found)
+    return send_reply(call, await call.services.acceptor.accept(body, _origin(call)))
+
+
+def send_reply(call: Call, accepted: Accepted) -> SendReply:
+    """Return the reply of a send; a replay of an idempotency key gets the status 200."""
     reply = SendReply(accepted.id, accepted.status)
     if accepted.status == "duplicate":
         call.status = 200
@@ -46,11 +66,17 @@ async def send_batch(call: Call) -> BatchReply:
         requests = await asyncio.to_thread(_decoded, items)
     else:
         requests = _decoded(items)
-    decisions = await call.services.acceptor.accept_batch(requests, _origin(call))
-    data = [_item(index, decision) for index, decision in enumerate(decisions)]
+    if body.dry_run:
+        data = [_foreseen_item(index, one) for index, one in enumerate(await foreseen(call, requests, _origin(call)))]
+    else:
+        decisions = await call.services.acceptor.accept_batch(requests, _origin(call))
+        data = [_item(index, decision) for index, decision in enumerate(decisions)]
     refused = sum(1 for one in data if one.status == "refused")
     duplicates = sum(1 for one in data if one.status == "duplicate")
-    return BatchReply(data, len(data) - refused - duplicates, duplicates, refused)
+    reply = BatchReply(data=data, accepted=len(data) - refused - duplicates, duplicates=duplicates, refused=refused)
+    if body.dry_run:
+        reply.dry_run = True
+    return reply
 
 
 async def cancel(call: Call) -> CancelReply:
@@ -87,17 +113,32 @@ def _decoded(items: list[msgspec.Raw]) -> list[SendRequest | Refusal]:
 
 def _item(index: int, decision: Accepted | Refusal) -> BatchItem:
     if isinstance(decision, Refusal):
-        error = decision.envelope()["error"]
-        if decision.retry_after_s is not None:
-            error["retryAfter"] = decision.retry_after_s
-        return BatchItem(index=index, status="refused", error=error)
+        return BatchItem(index=index, status="refused", error=refused_item(decision))
     item = BatchItem(index=index, id=decision.id, status=decision.status)
     if decision.body_differs:
         item.body_differs = True
     return item
 
 
-_SEND_REFUSALS = (
+def _foreseen_item(index: int, found: tuple[Accepted, ForeseenMessage] | Refusal) -> BatchItem:
+    if isinstance(found, Refusal):
+        return _item(index, found)
+    item = _item(index, found[0])
+    if item.status != "duplicate":
+        item.id = UNSET  # no message has it
+    item.message = found[1]
+    return item
+
+
+def refused_item(refusal: Refusal) -> dict[str, Any]:
+    """Return the `error` of one entry among several, with what a single answer would say in `Retry-After`."""
+    error = refusal.envelope()["error"]
+    if refusal.retry_after_s is not None:
+        error["retryAfter"] = refusal.retry_after_s
+    return error
+
+
+SEND_REFUSALS = (
     ErrorType.DOMAIN_NOT_VERIFIED,
     ErrorType.PLAN_LIMIT_REACHED,
     ErrorType.INVALID_ADDRESS,
@@ -117,12 +158,13 @@ OPERATIONS = (
         summary="Send an email, now or at its time",
         access=Access.KEY,
         scopes=("emails:send",),
-        request=SendRequest,
+        request=EmailRequest,
         carries_messages=True,
         reply=SendReply,
+        other_replies=(DryRunReply,),
         success=202,
         also=(200,),
-        refusals=_SEND_REFUSALS,
+        refusals=SEND_REFUSALS,
         handler=send,
     ),
     Operation(
@@ -133,6 +175,7 @@ OPERATIONS = (
         access=Access.KEY,
         scopes=("emails:send",),
         request=BatchRequest,
+        request_parts=(SendRequest,),
         carries_messages=True,
         reply=BatchReply,
         handler=send_batch,

@@ -16,6 +16,33 @@ MAX_MESSAGES = 100
 # Each message is decoded by itself, so that an invalid one fails alone; the OpenAPI document shows its type.
 Undecoded = Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/SendRequest"})]
 
+# The error that a single request would have got, of one entry among several.
+ItemError = Annotated[
+    dict[str, Any],
+    Meta(
+        extra_json_schema={
+            "required": ["type", "message"],
+            "properties": {
+                "type": {"type": "string"},
+                "message": {"type": "string"},
+                "retryAfter": {
+                    "type": "integer",
+                    "description": "Seconds to wait, if a single send would have got the header `Retry-After`",
+                },
+            },
+        }
+    ),
+]
+
+
+class ForeseenFile(Struct):
+    """An attachment of a message that would be sent."""
+
+    filename: str
+    content_type: str
+    size_bytes: int
+    sha256: str
+
 
 class SendReply(Struct, rename="camel"):
     """The result of a send. `bodyDiffers`: the `idempotencyKey` was used before, with another request."""
@@ -25,10 +52,76 @@ class SendReply(Struct, rename="camel"):
     body_differs: bool | UnsetType = UNSET
 
 
-class BatchRequest(Struct, forbid_unknown_fields=True):
+class EmailRequest(SendRequest, frozen=True, kw_only=True, rename={"dry_run": "dryRun"}):
+    """An email to send, or to check and compose only."""
+
+    dry_run: Annotated[
+        bool | None,
+        Meta(
+            description="True: make every check and compose the message, then answer 200 with what would happen, or "
+            "with the error of the send. Nothing is stored, counted or sent"
+        ),
+    ] = None
+
+
+class BatchRequest(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """Messages to send; each is accepted or refused on its own."""
 
     messages: Annotated[list[Undecoded], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    dry_run: Annotated[
+        bool | None,
+        Meta(
+            description="True: check and compose all messages, and answer with what would happen to each, as if they "
+            "came one after the other. Nothing is stored, counted or sent"
+        ),
+    ] = None
+
+
+class ForeseenMessage(
+    Struct,
+    rename={
+        "from_": "from",
+        "reply_to": "replyTo",
+        "template_version": "templateVersion",
+        "scheduled_at": "scheduledAt",
+        "deliver_by": "deliverBy",
+        "size_bytes": "sizeBytes",
+    },
+    kw_only=True,
+):
+    """The message as it would be sent, in the fields of `GET /v1/messages/{id}`. `sizeBytes` excludes the DKIM
+    signature; `attachments` have no ids.
+    """
+
+    from_: Annotated[str, Meta(description="As written in the request")]
+    to: list[str]
+    cc: list[str]
+    bcc: list[str]
+    reply_to: str | None
+    subject: str
+    text: str | None
+    html: str | None
+    stream: str
+    template: str | None
+    template_version: int | None
+    tags: list[str]
+    metadata: dict[str, str]
+    scheduled_at: str | None
+    deliver_by: str | None
+    size_bytes: int
+    attachments: list[ForeseenFile]
+
+
+class DryRunReply(Struct, rename="camel", kw_only=True):
+    """What a send would do. `status` and `bodyDiffers` are those of the send's reply; `id` is given for a duplicate
+    only: the message that was accepted with the key before.
+    """
+
+    dry_run: Literal[True] = True
+    status: Literal["queued", "scheduled", "duplicate"]
+    id: str | UnsetType = UNSET
+    body_differs: bool | UnsetType = UNSET
+    message: ForeseenMessage
 
 
 class BatchItem(Struct, rename="camel", kw_only=True):
@@ -38,26 +131,16 @@ class BatchItem(Struct, rename="camel", kw_only=True):
     id: str | UnsetType = UNSET
     status: Literal["queued", "scheduled", "duplicate", "refused"]
     body_differs: bool | UnsetType = UNSET
-    error: Annotated[
-        dict[str, Any],
-        Meta(
-            extra_json_schema={
-                "required": ["type", "message"],
-                "properties": {
-                    "type": {"type": "string"},
-                    "message": {"type": "string"},
-                    "retryAfter": {
-                        "type": "integer",
-                        "description": "Seconds to wait, if a single send would have got the header `Retry-After`",
-                    },
-                },
-            }
-        ),
-    ] | UnsetType = UNSET  # fmt: skip
+    message: Annotated[ForeseenMessage | UnsetType, Meta(description="Given with `dryRun`")] = UNSET
+    error: ItemError | UnsetType = UNSET
 
 
-class BatchReply(Struct):
-    """The result of a batch: an entry for each message, in the order of the request, and the count of each result."""
+class BatchReply(Struct, rename="camel", kw_only=True):
+    """The result of a batch: an entry for each message, in the order of the request, and the count of each result.
+    `dryRun`: nothing was stored or sent, and entries that would be accepted have no `id`.
+    """
+
+    dry_run: bool | UnsetType = UNSET
 
     data: list[BatchItem]
     accepted: int

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import datetime
 from typing import Any, Literal, cast
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct, structs
@@ -11,6 +12,7 @@ from api.areas.messages.schemas import (
     Attachment,
     Message,
     MessageDetail,
+    MessageFilterQuery,
     MessagePage,
     MessagesQuery,
     Recipient,
@@ -20,9 +22,9 @@ from api.http.dispatch import cursor_id, path_id
 from api.http.download import download
 from api.http.operation import Access, Call, Operation, Raw
 from engine.areas.messages import rules, store
-from engine.areas.messages.types import MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
+from engine.areas.messages.types import MessageFilters, MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
 from engine.base import clock, ids
-from engine.base.errors import not_found, unavailable
+from engine.base.errors import ErrorType, not_found, unavailable
 from engine.base.events import Status
 from engine.mail.file_names import content_disposition
 from engine.mail.read import Bodies, UnreadableMail, bodies
@@ -46,18 +48,7 @@ _PAYLOAD = msgspec.json.Decoder(_Payload)
 async def list_messages(call: Call) -> MessagePage:
     """Return a page of the account's messages."""
     query: MessagesQuery = call.query
-    wanted = rules.filters(
-        before=cursor_id(ids.Kind.MESSAGE, query.before),
-        status=query.status,
-        to=query.to,
-        search=query.search,
-        domain=query.domain,
-        stream=query.stream,
-        tags=query.tag,
-        metadata=query.metadata,
-        since=query.from_,
-        until=query.until,
-    )
+    wanted = filters_of(query, before=cursor_id(ids.Kind.MESSAGE, query.before))
     try:
         page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
     except TimeoutError:
@@ -131,6 +122,27 @@ async def read_raw(call: Call) -> Raw:
             ("Content-Security-Policy", "sandbox; default-src 'none'"),
             ("Cache-Control", "private, no-store"),
         ),
+    )
+
+
+def filters_of(query: MessageFilterQuery, *, before: UUID | None) -> MessageFilters:
+    """Return the filters of a list or an export; raise the 400 that names the invalid parameter."""
+    return rules.filters(
+        before=before,
+        status=query.status,
+        to=query.to,
+        search=query.search,
+        domain=query.domain,
+        stream=query.stream,
+        tags=query.tag,
+        metadata=query.metadata,
+        since=query.from_,
+        until=query.until,
+        source=query.source,
+        template=query.template,
+        recipient_domain=query.recipient_domain,
+        broadcast=query.broadcast,
+        scope=query.scope,
     )
 
 
@@ -212,6 +224,7 @@ OPERATIONS = (
         scopes=("messages:read",),
         query=MessagesQuery,
         reply=MessagePage,
+        refusals=(ErrorType.NOT_FOUND,),
         handler=list_messages,
     ),
     Operation(

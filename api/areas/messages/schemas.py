@@ -8,19 +8,24 @@ from engine.areas.emails.types import Slug, Tag
 from engine.base.events import Status
 
 MAX_TAGS = 10  # of one message
+MessageSource = Literal["api", "smtp", "broadcast", "verification", "forward"]
+BounceScope = Literal["recipient", "message", "site", "session"]
 
 _MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
 
 
-class MessagesQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
-    """The query of `GET /v1/messages`: newest first; every given filter must match."""
+class MessageFilterQuery(
+    Struct, forbid_unknown_fields=True, rename={"from_": "from", "recipient_domain": "recipientDomain"}, kw_only=True
+):
+    """The filters of lists of messages; every given filter must match."""
 
-    limit: Annotated[int, Meta(ge=1, le=100)] = 25
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
     status: Status | None = None
     to: Annotated[
         str,
         Meta(min_length=3, max_length=320, description="Any recipient", extra_json_schema={"format": "email"}),
+    ] | None = None  # fmt: skip
+    recipient_domain: Annotated[
+        str, Meta(min_length=1, max_length=253, description="The domain of any recipient", examples=["example.com"])
     ] | None = None  # fmt: skip
     search: Annotated[
         str, Meta(min_length=1, max_length=200, description="Anywhere in the subject, the sender or a recipient")
@@ -29,10 +34,29 @@ class MessagesQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}
     stream: Slug | None = None
     tag: Annotated[list[Tag], Meta(max_length=MAX_TAGS, description="Repeatable; all must be on the message")] = []
     metadata: Annotated[str, Meta(max_length=577, description="`name:value`")] | None = None
+    source: Annotated[MessageSource, Meta(description="How the message was sent")] | None = None
+    template: Annotated[Slug, Meta(description="The template that it was made from, in any version")] | None = None
+    broadcast: Annotated[
+        str, Meta(max_length=100, description="The broadcast that it is a copy of; an unknown one is a 404")
+    ] | None = None  # fmt: skip
+    scope: Annotated[
+        BounceScope,
+        Meta(
+            description="A recipient bounced for a reason of this scope: the `recipient` (an unknown mailbox), the "
+            "`message` (its content or size), the `site` (a policy or block of the mail servers) or the `session`"
+        ),
+    ] | None = None  # fmt: skip
     from_: (
         Annotated[str, _MOMENT, Meta(description="Created at this time or later: ISO 8601, UTC, with `Z`")] | None
     ) = None
     until: Annotated[str, _MOMENT, Meta(description="Created before this time: ISO 8601, UTC, with `Z`")] | None = None
+
+
+class MessagesQuery(MessageFilterQuery, forbid_unknown_fields=True, kw_only=True):
+    """The query of `GET /v1/messages`: newest first; every given filter must match."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 25
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
 
 
 class Attachment(Struct):
@@ -65,7 +89,7 @@ class Message(Struct, rename={
 
     id: str
     status: Status
-    source: Literal["api", "smtp", "broadcast", "verification", "forward"]
+    source: MessageSource
     from_: str
     to: list[str]
     cc: list[str]

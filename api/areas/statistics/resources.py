@@ -24,9 +24,16 @@ from engine.mail.address import BadAddress, domain_name
 
 
 async def read_message_stats(call: Call) -> MessageStats:
-    """Return the number of messages by local day and status."""
+    """Return the number of messages by local day or hour, and status."""
     query: StatsQuery = call.query
-    wanted = rules.local_days(rules.zone_of(query.tz), clock.now(), query.days)
+    wanted = rules.period(
+        rules.zone_of(query.tz),
+        clock.now(),
+        query.bucket,
+        days=query.days,
+        since=None if query.from_ is None else rules.quarter_hour("from", query.from_),
+        until=None if query.until is None else rules.quarter_hour("until", query.until),
+    )
     domain = None if query.domain is None else _domain(query.domain)
     counts = await store.by_day(call.services.pool, call.account_id, wanted, domain=domain)
     totals = Counts()
@@ -35,7 +42,8 @@ async def read_message_stats(call: Call) -> MessageStats:
     return MessageStats(
         tz=query.tz,
         domain=domain,
-        days=query.days,
+        bucket=query.bucket,
+        days=len({day.date for day in wanted.days}),
         from_=clock.iso(wanted.days[0].starts_at),
         until=clock.iso(wanted.ends_at),
         data=[
@@ -109,7 +117,7 @@ OPERATIONS = (
         method="GET",
         path="/v1/stats/messages",
         tag="Messages",
-        summary="Count messages by day and status",
+        summary="Count messages by day or hour, and status",
         access=Access.KEY,
         scopes=("messages:read",),
         query=StatsQuery,

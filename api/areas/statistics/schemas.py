@@ -5,14 +5,29 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from engine.areas.statistics.rules import ZONE_PATTERN
+from engine.areas.statistics.types import Bucket
 
 Rate = Annotated[float, Meta(ge=0, le=1, description="A share of the settled messages; null if none is settled")]
 
 
-class StatsQuery(Struct, forbid_unknown_fields=True):
+_QUARTER = Meta(max_length=40, examples=["2026-11-20T08:15:00Z"], extra_json_schema={"format": "date-time"})
+
+
+class StatsQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}):
     """The query of `GET /v1/stats/messages`."""
 
-    days: Annotated[int, Meta(ge=1, le=365, description="Calendar days, today included")] = 30
+    days: Annotated[
+        int, Meta(ge=1, le=365, description="Calendar days, today included; default: 30, or 1 by the hour")
+    ] | None = None  # fmt: skip
+    bucket: Annotated[Bucket, Meta(description="A row for each day or for each hour of the period")] = Bucket.DAY
+    from_: Annotated[
+        str,
+        _QUARTER,
+        Meta(description="Created at this time or later, on a quarter hour; instead of `days`. ISO 8601, UTC, `Z`"),
+    ] | None = None  # fmt: skip
+    until: Annotated[
+        str, _QUARTER, Meta(description="Created before this time, on a quarter hour: ISO 8601, UTC, with `Z`")
+    ] | None = None  # fmt: skip
     domain: Annotated[str, Meta(min_length=1, max_length=253, description="The sending domain")] | None = None
     tz: Annotated[
         str,
@@ -51,21 +66,22 @@ class Figures(Struct, rename="camel", kw_only=True):
 
 
 class DayFigures(Figures, rename="camel", kw_only=True):
-    """The messages created on one calendar day of the time zone; the day began at `startsAt`."""
+    """The messages created on one calendar day of the time zone, or in one hour of it, which began at `startsAt`."""
 
     date: str
     starts_at: str
 
 
 class MessageStats(Struct, rename="camel", kw_only=True):
-    """Messages by the day of their creation, oldest day first, and in total.
+    """Messages by the day or hour of their creation, oldest first, and in total.
 
     `from` and `until` bound the period as the same parameters of `GET /v1/messages` do.
     """
 
     tz: str
     domain: str | None
-    days: int
+    bucket: Bucket
+    days: Annotated[int, Meta(description="The calendar days that the period touches")]
     from_: str
     until: str
     data: list[DayFigures]

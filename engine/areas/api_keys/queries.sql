@@ -4,9 +4,13 @@ SELECT k.id, k.key_id, k.account_id, k.digest, k.scopes, k.expires_at, k.revoked
        k.domains, k.streams, k.networks
 FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.key_id = $1;
 
+-- fragment: key_columns
+-- Columns of `api_keys` in the order of KeyListRow.
+id, key_id, name, scopes, created_at, expires_at, last_used_at, revoked_at, domains, streams, networks, replaced_by
+
 -- name: list_keys
 -- List keys of account $1 with ids below $2 (null: from the newest), newest first, at most $3.
-SELECT id, key_id, name, scopes, created_at, expires_at, last_used_at, revoked_at, domains, streams, networks
+SELECT :key_columns
 FROM api_keys WHERE account_id = $1 AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3;
 
 -- name: insert_key
@@ -27,6 +31,23 @@ WHERE k.id = $1 AND (k.account_id = $2 OR a.parent_id = $2);
 -- name: revoke_key
 -- Revoke key $2 of account $1; returns no row if it was revoked before.
 UPDATE api_keys SET revoked_at = now() WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL RETURNING name;
+
+-- name: lock_key
+-- Lock and return key $2 of account $1.
+SELECT :key_columns FROM api_keys WHERE account_id = $1 AND id = $2 FOR UPDATE;
+
+-- name: rename_key
+-- Name key $2 of account $1 $3.
+UPDATE api_keys SET name = $3 WHERE account_id = $1 AND id = $2 RETURNING :key_columns;
+
+-- name: replace_key
+-- Replace key $2 of account $1 by key $3: it expires at $4.
+UPDATE api_keys SET replaced_by = $3, expires_at = $4 WHERE account_id = $1 AND id = $2 RETURNING :key_columns;
+
+-- name: live_predecessor
+-- Return the key that key $2 of account $1 replaces, if it still authenticates at $3.
+SELECT id FROM api_keys
+WHERE account_id = $1 AND replaced_by = $2 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $3);
 
 -- name: touch_keys
 -- Set the last uses of the keys with public parts $1 to times $2.

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ PREFIX = "svc_live_"
 ID_LENGTH, SECRET_LENGTH = 12, 32
 MAX_NAME = 120
 MAX_NAMED = 50  # max. domains, streams or networks of one key
+DEFAULT_OVERLAP_HOURS, MAX_OVERLAP_HOURS = 24, 168  # for which a rotated key and its successor both authenticate
 _FORM = re.compile(rf"{PREFIX}([0-9A-Za-z]{{{ID_LENGTH}}})([0-9A-Za-z]{{{SECRET_LENGTH}}})", re.ASCII)
 
 Network = IPv4Network | IPv6Network
@@ -139,6 +140,12 @@ def checked_expiry(text: str | None, at: datetime) -> datetime | None:
     if ends <= at:
         raise invalid("expiresAt", f"`expiresAt` is {text}, which is in the past. Give a later time or leave it out.")
     return ends
+
+
+def end_of_overlap(expires_at: datetime | None, at: datetime, hours: int) -> datetime:
+    """Return when a key that is rotated at `at` expires: after the overlap, or at its own expiry if that is earlier."""
+    end = at + timedelta(hours=hours)
+    return end if expires_at is None else min(end, expires_at)
 
 
 def _unknown(scope: str) -> Refusal:

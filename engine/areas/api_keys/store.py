@@ -41,6 +41,7 @@ class KeyListRow(Struct):
     domains: list[str] | None
     streams: list[str] | None
     networks: list[str] | None
+    replaced_by: UUID | None = None  # the key that a rotation made of it
 
 
 FIND = _SQL.rows("find_key", ApiKeyRow)
@@ -49,6 +50,10 @@ INSERT = _SQL.command("insert_key")
 LIMIT = _SQL.command("limit_key")
 HOLDER = _SQL.command("holder_of")
 REVOKE = _SQL.command("revoke_key")
+LOCK = _SQL.rows("lock_key", KeyListRow)
+RENAME = _SQL.rows("rename_key", KeyListRow)
+REPLACE = _SQL.rows("replace_key", KeyListRow)
+LIVE_PREDECESSOR = _SQL.command("live_predecessor")
 TOUCH = _SQL.command("touch_keys")
 COUNT_LIVE = _SQL.command("count_live_keys")
 

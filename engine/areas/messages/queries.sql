@@ -3,15 +3,11 @@
 m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version, m.tags, m.metadata,
 m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, m.resent_from
 
--- name: list_messages
--- List messages of account $1 with $2 <= id < $3, newest first, at most $4. Null disables each of the other filters:
--- status $5, sending domain $6, stream $7, tags $8 (JSON, all of them), metadata $9 (JSON, any of them), patterns $10
--- (any of them, in the subject, the sender or a recipient).
-WITH page AS (
-    SELECT :message_columns
-    FROM messages m
-    WHERE m.account_id = $1 AND m.id >= $2 AND m.id < $3
-      AND ($5::text IS NULL OR m.status = $5)
+-- fragment: message_filters
+-- Conditions on `messages m` of account $1. Null disables each: status $5, sending domain $6, stream $7, tags $8 (JSON,
+-- all of them), metadata $9 (JSON, any of them), patterns $10 (any of them, in the subject, the sender or a recipient),
+-- source $11, template $12, domain of any recipient $13, broadcast $14, scope of any bounce $15.
+($5::text IS NULL OR m.status = $5)
       AND ($6::text IS NULL OR m.from_domain = $6)
       AND ($7::text IS NULL OR m.stream = $7)
       AND ($8::jsonb IS NULL OR m.tags @> $8)
@@ -19,44 +15,106 @@ WITH page AS (
       AND ($10::text[] IS NULL OR m.subject ILIKE ANY($10) OR m.sender ILIKE ANY($10) OR EXISTS (
           SELECT 1 FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
           WHERE r.account_id = $1 AND (r.address ILIKE ANY($10) OR r.name ILIKE ANY($10))))
-    ORDER BY m.id DESC
-    LIMIT $4
-)
+      AND ($11::text IS NULL OR m.source = $11)
+      AND ($12::text IS NULL OR m.template = $12)
+      AND ($13::text IS NULL OR EXISTS (
+          SELECT 1 FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
+          WHERE r.account_id = $1 AND domain_of(r.address) = $13))
+      AND ($14::uuid IS NULL OR EXISTS (
+          SELECT 1 FROM broadcast_recipients b WHERE (b.broadcast_id, b.message_id) = ($14, m.id)))
+      AND ($15::text IS NULL OR EXISTS (
+          SELECT 1 FROM (SELECT * FROM events WHERE message_id = m.id OFFSET 0) e
+          WHERE e.account_id = $1 AND e.type = 'bounced' AND bounce_scope(e.payload) = $15))
+
+-- fragment: shown_page
+-- The messages of `page` with their recipients, newest first.
 SELECT page.*, ARRAY(
     SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
     FROM (SELECT * FROM recipients WHERE message_id = page.id OFFSET 0) r
     WHERE r.account_id = $1 ORDER BY r.n) AS recipients
-FROM page ORDER BY page.id DESC;
+FROM page ORDER BY page.id DESC
+
+-- name: list_messages
+-- List messages of account $1 with $2 <= id < $3 and `message_filters`, newest first, at most $4.
+WITH page AS (
+    SELECT :message_columns
+    FROM messages m
+    WHERE m.account_id = $1 AND m.id >= $2 AND m.id < $3
+      AND :message_filters
+    ORDER BY m.id DESC
+    LIMIT $4
+)
+:shown_page;
 
 -- name: list_messages_to
--- The same for messages to address $11 (case-insensitive), through the index on addresses. The inner ORDER BY makes a
+-- The same for messages to address $16 (case-insensitive), through the index on addresses. The inner ORDER BY makes a
 -- page of an address with a million messages join only one page of them. The row comparison and the subqueries keep the
 -- planner on this index, even if the address is very common.
 WITH page AS (
     SELECT :message_columns
     FROM (SELECT message_id FROM recipients
-          WHERE account_id = $1 AND lower(address) = (SELECT lower($11))
-            AND (account_id, lower(address), message_id) >= ($1, (SELECT lower($11)), $2)
-            AND (account_id, lower(address), message_id) < ($1, (SELECT lower($11)), $3)
-          ORDER BY message_id DESC OFFSET 0) addressed
-    CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = addressed.message_id OFFSET 0) m
+          WHERE account_id = $1 AND lower(address) = (SELECT lower($16))
+            AND (account_id, lower(address), message_id) >= ($1, (SELECT lower($16)), $2)
+            AND (account_id, lower(address), message_id) < ($1, (SELECT lower($16)), $3)
+          ORDER BY message_id DESC OFFSET 0) found
+    CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = found.message_id OFFSET 0) m
     WHERE m.account_id = $1
-      AND ($5::text IS NULL OR m.status = $5)
-      AND ($6::text IS NULL OR m.from_domain = $6)
-      AND ($7::text IS NULL OR m.stream = $7)
-      AND ($8::jsonb IS NULL OR m.tags @> $8)
-      AND ($9::text[] IS NULL OR m.metadata @> ANY ($9::text[]::jsonb[]))
-      AND ($10::text[] IS NULL OR m.subject ILIKE ANY($10) OR m.sender ILIKE ANY($10) OR EXISTS (
-          SELECT 1 FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
-          WHERE r.account_id = $1 AND (r.address ILIKE ANY($10) OR r.name ILIKE ANY($10))))
-    ORDER BY addressed.message_id DESC
+      AND :message_filters
+    ORDER BY found.message_id DESC
     LIMIT $4
 )
-SELECT page.*, ARRAY(
-    SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
-    FROM (SELECT * FROM recipients WHERE message_id = page.id OFFSET 0) r
-    WHERE r.account_id = $1 ORDER BY r.n) AS recipients
-FROM page ORDER BY page.id DESC;
+:shown_page;
+
+-- name: list_messages_among
+-- The same for those of the messages $16.
+WITH page AS (
+    SELECT :message_columns
+    FROM unnest($16::uuid[]) AS found (message_id)
+    CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = found.message_id OFFSET 0) m
+    WHERE m.account_id = $1 AND m.id >= $2 AND m.id < $3
+      AND :message_filters
+    ORDER BY m.id DESC
+    LIMIT $4
+)
+:shown_page;
+
+-- name: entries_to_domain
+-- Return the newest 500 index entries of messages of account $1 with $2 <= id < $3 with a recipient at domain $4; one entry for each such recipient. They may include others,
+-- because numbers of names collide.
+SELECT message_id AS message_id FROM recipients
+WHERE account_key(account_id, domain_of(address)) = account_key($1, $4::text) AND message_id >= $2 AND message_id < $3
+ORDER BY message_id DESC LIMIT 500;
+
+-- name: entries_of_template
+-- Return the newest 500 index entries of messages of account $1 with $2 <= id < $3 made from template $4. They may include others,
+-- because numbers of names collide.
+SELECT id AS message_id FROM messages
+WHERE account_key(account_id, template) = account_key($1, $4::text) AND id >= $2 AND id < $3 AND template IS NOT NULL
+ORDER BY id DESC LIMIT 500;
+
+-- name: entries_from_source
+-- Return the newest 500 index entries of messages of account $1 with $2 <= id < $3 with source $4, which is not `api`. They may include others,
+-- because numbers of names collide.
+SELECT id AS message_id FROM messages
+WHERE account_key(account_id, source) = account_key($1, $4::text) AND id >= $2 AND id < $3 AND source <> 'api'
+ORDER BY id DESC LIMIT 500;
+
+-- name: entries_of_broadcast
+-- Return the newest 500 index entries of messages of account $1 with $2 <= id < $3 of broadcast $4, which account $1 must own.
+SELECT message_id AS message_id FROM broadcast_recipients
+WHERE $1::uuid IS NOT NULL AND broadcast_id = $4 AND message_id >= $2 AND message_id < $3 AND message_id IS NOT NULL
+ORDER BY message_id DESC LIMIT 500;
+
+-- name: entries_bounced
+-- Return the newest 500 index entries of messages of account $1 with $2 <= id < $3 with a bounce of scope $4; one entry for each bounced recipient. They may include others,
+-- because numbers of names collide.
+SELECT message_id AS message_id FROM events
+WHERE account_key(account_id, bounce_scope(payload)) = account_key($1, $4::text) AND message_id >= $2 AND message_id < $3 AND type = 'bounced'
+ORDER BY message_id DESC LIMIT 500;
+
+-- name: owns_broadcast
+-- Return a row if broadcast $2 belongs to account $1.
+SELECT id FROM broadcasts WHERE account_id = $1 AND id = $2;
 
 -- name: read_message
 -- Read message $2 of account $1 with its recipients and its waybill, by seq. Its events have ids >= $3, which prunes

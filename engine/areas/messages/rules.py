@@ -34,6 +34,11 @@ def filters(
     metadata: str | None,
     since: str | None,
     until: str | None,
+    source: str | None = None,
+    template: str | None = None,
+    recipient_domain: str | None = None,
+    broadcast: str | None = None,
+    scope: str | None = None,
 ) -> MessageFilters:
     """Return the filters of a list request; raise the 400 that names the invalid parameter."""
     for name, text in (("search", search), ("metadata", metadata), *(("tag", tag) for tag in tags)):
@@ -46,10 +51,15 @@ def filters(
         status=status,
         to=None if to is None else _address(to),
         search=None if search is None else patterns(search),
-        domain=None if domain is None else _domain(domain),
+        domain=None if domain is None else _domain("domain", domain),
         stream=stream,
         tags=orjson.dumps(list(tags)).decode() if tags else None,
         metadata=None if metadata is None else _entries(metadata),
+        source=source,
+        template=template,
+        recipient_domain=None if recipient_domain is None else _domain("recipientDomain", recipient_domain),
+        broadcast=None if broadcast is None else _broadcast(broadcast),
+        scope=scope,
     )
 
 
@@ -116,11 +126,18 @@ def _address(text: str) -> str:
     return mailbox.address
 
 
-def _domain(text: str) -> str:
+def _domain(name: str, text: str) -> str:
     try:
         return domain_name(text)
     except BadAddress as error:
-        raise invalid("domain", f"`domain` is not a domain name: {error}") from None
+        raise invalid(name, f"`{name}` is not a domain name: {error}") from None
+
+
+def _broadcast(text: str) -> UUID:
+    try:
+        return ids.parse_id(ids.Kind.BROADCAST, text)
+    except ids.WrongId as error:
+        raise invalid("broadcast", f"`broadcast` is not the id of a broadcast: {error}.") from None
 
 
 def _entries(text: str) -> list[str]:

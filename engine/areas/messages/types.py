@@ -2,12 +2,32 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from enum import Enum
+from typing import Any, Final
 from uuid import UUID
 
 from msgspec import Struct
 
 Fields = Sequence[Any]  # one nested record, in the order of its Struct's fields
+MOST_COMMON_SOURCE: Final = "api"  # has no index of its own
+
+
+class MessageIndex(Enum):
+    """Name what a list of messages can be read by, in the order of time."""
+
+    TIME = "all messages of the account"
+    ADDRESS = "recipient"
+    RECIPIENT_DOMAIN = "domain of a recipient"
+    TEMPLATE = "template"
+    SOURCE = "source other than the most common one"
+    BROADCAST = "broadcast"
+    SCOPE = "scope of a bounce"
+
+
+_NAMES: Final = {  # of the filters that an index serves whole
+    MessageIndex.RECIPIENT_DOMAIN: "recipientDomain", MessageIndex.TEMPLATE: "template",
+    MessageIndex.SOURCE: "source", MessageIndex.BROADCAST: "broadcast",
+}  # fmt: skip
 
 
 class MessageRow(Struct):
@@ -93,11 +113,43 @@ class MessageFilters(Struct, frozen=True, kw_only=True):
     stream: str | None = None
     tags: str | None = None  # JSON array; the message must have all of them
     metadata: list[str] | None = None  # JSON objects, any of which may match
+    source: str | None = None
+    template: str | None = None
+    recipient_domain: str | None = None
+    broadcast: UUID | None = None
+    scope: str | None = None  # of a bounce of any recipient
+
+    @property
+    def index(self) -> MessageIndex:
+        """Return the index to read the list from: that of the given filter which usually leaves the fewest messages."""
+        given = {
+            MessageIndex.ADDRESS: self.to is not None,
+            MessageIndex.SCOPE: self.scope is not None,
+            MessageIndex.BROADCAST: self.broadcast is not None,
+            MessageIndex.TEMPLATE: self.template is not None,
+            MessageIndex.RECIPIENT_DOMAIN: self.recipient_domain is not None,
+            MessageIndex.SOURCE: self.source not in {None, MOST_COMMON_SOURCE},
+        }
+        return next((index for index, is_given in given.items() if is_given), MessageIndex.TIME)
+
+    @property
+    def indexed(self) -> str | UUID | None:
+        """Return the value of the filter that `index` serves."""
+        values: dict[MessageIndex, str | UUID | None] = {
+            MessageIndex.ADDRESS: self.to, MessageIndex.SCOPE: self.scope, MessageIndex.BROADCAST: self.broadcast,
+            MessageIndex.TEMPLATE: self.template, MessageIndex.RECIPIENT_DOMAIN: self.recipient_domain,
+            MessageIndex.SOURCE: self.source,
+        }  # fmt: skip
+        return values.get(self.index)
 
     @property
     def scans(self) -> str | None:
         """Name the filter that may skip any number of messages that do not match, or None."""
-        names = {"status": self.status, "domain": self.domain, "stream": self.stream}
+        names = {
+            "status": self.status, "domain": self.domain, "stream": self.stream, "source": self.source,
+            "recipientDomain": self.recipient_domain, "template": self.template, "broadcast": self.broadcast,
+        }  # fmt: skip
+        names.pop(_NAMES.get(self.index, ""), None)
         return self.unindexed or next((name for name, value in names.items() if value is not None), None)
 
     @property

@@ -6,11 +6,13 @@ from functools import cache
 from importlib import resources
 from zoneinfo import ZoneInfo
 
-from engine.areas.statistics.types import Counts, Day, Days
+from engine.areas.statistics.types import Bucket, Counts, Day, Days
 from engine.base import clock
 from engine.base.errors import Refusal, invalid
 
 QUARTER = timedelta(minutes=15)  # since 1972, every zone's offset is a multiple of it
+DEFAULT_DAYS, MAX_DAYS = 30, 366
+MAX_HOUR_DAYS = 31  # of hours: as many rows as two years of days
 KEPT_DAYS = 400  # a little longer than the longest series of the API
 MONTHS = 13  # the current one and a year back
 ZONE_PATTERN = r"^[A-Za-z0-9_+/-]{1,64}$"
@@ -38,6 +40,54 @@ def local_days(zone: ZoneInfo, at: datetime, count: int) -> Days:
     starts = [datetime.combine(one, time(), zone).astimezone(UTC) for one in dates]
     days = [Day(one, start) for one, start in zip(dates[:-1], starts[:-1], strict=True)]
     return Days(days, starts[-1])
+
+
+def period(
+    zone: ZoneInfo, at: datetime, bucket: Bucket, *, days: int | None, since: datetime | None, until: datetime | None
+) -> Days:
+    """Return the local days or hours from `since` to before `until`, the first and last cut to these times.
+
+    Without `since`, they begin with the day that makes `days`, the last of which contains `at`; by default 30 days, or
+    one day of hours. Without `until`, they end with that day. Raises the 400 for an empty or too long period.
+    """
+    if since is not None and days is not None:
+        raise invalid("days", "`days` can't be combined with `from`. Remove one of the two.")
+    whole = local_days(zone, at, days or (DEFAULT_DAYS if bucket is Bucket.DAY else 1))
+    start, end = since or whole.days[0].starts_at, until or whole.ends_at
+    if start >= end:
+        raise invalid("until", "`until` must be later than the beginning of the period.")
+    longest = timedelta(days=MAX_DAYS if bucket is Bucket.DAY else MAX_HOUR_DAYS)
+    if end - start > longest + timedelta(hours=1) or at - start > timedelta(days=MAX_DAYS):
+        raise invalid(
+            "from" if since is not None else "days",
+            f"By the {bucket.value}, a period has at most {longest.days} days and begins at most {MAX_DAYS} days ago.",
+        )
+    starts = [start]
+    while (following := _next_start(zone, starts[-1], bucket)) < end:
+        starts.append(following)
+    return Days([Day(one.astimezone(zone).date(), one) for one in starts], end)
+
+
+def quarter_hour(name: str, text: str) -> datetime:
+    """Return a time on a quarter hour from the parameter `name`; raise the 400 for any other text."""
+    try:
+        found = clock.parse_iso(text)
+    except ValueError:
+        found = None
+    if found is None or not text.endswith("Z") or (found - _EPOCH) % QUARTER:
+        raise invalid(name, f"`{name}` must be a UTC time on a quarter hour, such as 2026-11-20T08:15:00Z.")
+    return found
+
+
+def _next_start(zone: ZoneInfo, start: datetime, bucket: Bucket) -> datetime:
+    """Return the start of the day or hour after the one that contains `start`."""
+    local = start.astimezone(zone)
+    if bucket is Bucket.DAY:
+        return datetime.combine(local.date() + timedelta(days=1), time(), zone).astimezone(UTC)
+    following = (start + timedelta(hours=1)).astimezone(zone)
+    begun = timedelta(minutes=following.minute, seconds=following.second, microseconds=following.microsecond)
+    aligned = following.astimezone(UTC) - begun
+    return aligned if aligned > start else start + timedelta(hours=1)
 
 
 def quarter_of(at: datetime) -> int:

@@ -1,19 +1,27 @@
 """Define counts of messages by day and usage by month."""
 
 from datetime import date, datetime
+from enum import StrEnum
 
 from msgspec import Struct
 
 
+class Bucket(StrEnum):
+    """Name the parts of a period that messages are counted by."""
+
+    DAY = "day"
+    HOUR = "hour"
+
+
 class Day(Struct, frozen=True):
-    """Hold a calendar day of a zone and its start (aware, UTC)."""
+    """Hold a calendar day of a zone and its start, or that of an hour in it (aware, UTC)."""
 
     date: date
     starts_at: datetime
 
 
 class Days(Struct, frozen=True):
-    """Hold consecutive calendar days, oldest first, and the end of the last one."""
+    """Hold consecutive calendar days or hours, oldest first, and the end of the last one."""
 
     days: list[Day]
     ends_at: datetime

@@ -91,9 +91,9 @@ async def create_api_key(
         )
         if asked != KeyLimits():
             await store.LIMIT.execute(connection, key, names, slugs, networks)
-        await record_event(connection, account, AccountEvent.API_KEY_CREATED, _event_detail(row), actor=actor)
+        await record_event(connection, account, AccountEvent.API_KEY_CREATED, created_detail(row), actor=actor)
         if notify is not None:
-            await _notify_owners(connection, notify, account, row)
+            await notify_owners(connection, notify, account, row)
         await caches.bump(connection, "keys")
     return CreatedApiKey(fresh.token, row)
 
@@ -155,7 +155,7 @@ async def _check_places(connection: Conn, account: UUID, names: Iterable[str], s
             raise invalid("streams", f"There is no stream named {slug!r} on this account.")
 
 
-def _event_detail(row: KeyListRow) -> dict[str, object]:
+def created_detail(row: KeyListRow) -> dict[str, object]:
     """Return the event's detail: the key's permissions, not its secret."""
     detail: dict[str, object] = {
         "id": ids.format_id(ids.Kind.API_KEY, row.id), "name": row.name, "scopes": row.scopes
@@ -166,7 +166,7 @@ def _event_detail(row: KeyListRow) -> dict[str, object]:
     return detail | {name: value for name, value in limits.items() if value is not None}
 
 
-async def _notify_owners(connection: Conn, notify: UUID, account: UUID, row: KeyListRow) -> None:
+async def notify_owners(connection: Conn, notify: UUID, account: UUID, row: KeyListRow) -> None:
     """Mail the owners about a new key, since an intruder in an administrator's session would create one first."""
     held = await accounts.READ.first(connection, account)
     at = clock.now()

@@ -123,6 +123,11 @@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM delivery_groups WHERE account_id = $1 L
 DELETE FROM delivery_weeks
 WHERE ctid = ANY (ARRAY(SELECT ctid FROM delivery_weeks WHERE account_id = $1 LIMIT $2 / 10));
 
+-- name: erase_requests
+-- Delete the next $2 requests of account $1 from the request log.
+DELETE FROM api_requests WHERE id = ANY (ARRAY(SELECT id FROM api_requests WHERE account_id = $1 LIMIT $2))
+  AND account_id = $1;
+
 -- name: erase_members
 -- Delete the next $2 memberships of contacts of account $1.
 DELETE FROM contact_list_members WHERE (list_id, contact_id) IN (
@@ -243,6 +248,7 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1
     OR EXISTS (SELECT 1 FROM dmarc_rows WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM delivery_groups WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM delivery_weeks WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM api_requests WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM contacts WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM broadcasts b JOIN broadcast_recipients r ON r.broadcast_id = b.id WHERE b.account_id = $1)
     OR EXISTS (SELECT 1 FROM accounts WHERE parent_id = $1) AS something;

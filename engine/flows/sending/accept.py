@@ -103,6 +103,11 @@ class Acceptor:
         self._splits = Splits(pool)
 
     @property
+    def max_request_bytes(self) -> int:
+        """Return the limit of all messages of one request together, composed."""
+        return self._settings.max_request_bytes
+
+    @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
         """Return the caches that the process must keep current (engine.store.caches.Stamps)."""
         return self.domains, self.streams, self.templates.latest, self._splits.cache
@@ -187,19 +192,58 @@ class Acceptor:
         """
         try:
             prepared = await self._prepare_all(requests, origin)
-            stopped = [
-                one.idempotency_key
-                for one, made in zip(requests, prepared, strict=True)
-                if isinstance(made, Refusal) and isinstance(one, SendRequest)
-            ]
-            replays = await self._replays_of(origin, stopped)
         except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
-        ready = [one for one in prepared if isinstance(one, Prepared)]
+        keys = [one.idempotency_key if isinstance(one, SendRequest) else None for one in requests]
+
+        async def digest_of(index: int) -> bytes:
+            request = requests[index]
+            assert isinstance(request, SendRequest)  # another has no key
+            return await run_sized(rules.composing_bytes(request), partial(rules.request_digest, request))
+
+        return await self._decide_all(prepared, keys, digest_of, origin)
+
+    async def accept_composed(
+        self, messages: Sequence[Prepared | Refusal], keys: Sequence[tuple[str | None, bytes]], origin: Origin
+    ) -> list[Decision]:
+        """Accept messages that their caller composed with `checked_facts`, as `accept_batch` does.
+
+        `keys`: the idempotency key and the digest of each request. A Refusal stays in its place, unless its key was
+        used before.
+        """
+
+        async def digest_of(index: int) -> bytes:
+            return keys[index][1]
+
+        return await self._decide_all(messages, [key for key, _ in keys], digest_of, origin)
+
+    async def checked_facts(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> dict[str, Any]:
+        """Return what composing a message of this domain and stream needs; raise a Refusal if the key or the account
+        forbids them.
+        """
+        try:
+            return self._facts(origin, await self._checked_origin(origin, domain, stream, reread), clock.now())
+        except DatabaseUnavailable as error:
+            raise unavailable() from error
+
+    async def _decide_all(
+        self,
+        messages: Sequence[Prepared | Refusal],
+        keys: Sequence[str | None],
+        digest_of: Callable[[int], Awaitable[bytes]],
+        origin: Origin,
+    ) -> list[Decision]:
+        """Store what is prepared in one transaction; decide on all as if they had come one after the other.
+
+        `digest_of` returns the digest of the request at a place; it is asked of refused ones whose key was used before.
+        """
+        stopped = [key for key, made in zip(keys, messages, strict=True) if isinstance(made, Refusal)]
+        replays = await self._replays_of(origin, stopped)
+        ready = [one for one in messages if isinstance(one, Prepared)]
         work = self._group.submit_set([Pending(one) for one in ready])
         results = iter(await self._committed(work, origin, sum([len(one.mime) for one in ready])))
         decisions: list[Decision] = []
-        for request, made in zip(requests, prepared, strict=True):
+        for index, made in enumerate(messages):
             if isinstance(made, Prepared):
                 decision = _decision(next(results))
                 if isinstance(decision, Accepted) and made.idempotency_key is not None:
@@ -207,12 +251,26 @@ class Acceptor:
                     replays.setdefault(made.idempotency_key, (message, made.request_digest))
                 decisions.append(decision)
                 continue
-            replay = replays.get(request.idempotency_key or "") if isinstance(request, SendRequest) else None
-            if replay is None or not isinstance(request, SendRequest):
-                decisions.append(made)
-            else:
-                decisions.append(await _answered(replay, request))
+            replay = replays.get(keys[index] or "")
+            decisions.append(made if replay is None else replayed(*replay, await digest_of(index)))
         return decisions
+
+    async def foresee(
+        self, requests: Sequence[SendRequest | Refusal], origin: Origin
+    ) -> list[tuple[Decision, Prepared | None]]:
+        """Return the decision of each request as `accept_batch` would make it, with the composed message; store, count
+        and send nothing.
+
+        Raises `unavailable` if the database is away.
+        """
+        try:
+            prepared = await self._prepare_all(requests, origin)
+            pending = [Pending(one) for one in prepared if isinstance(one, Prepared)]
+            async with self._pool.acquire() as connection:
+                results = iter(await self._storer.foresee(connection, pending, clock.now()))
+        except (DatabaseUnavailable, OSError) as error:
+            raise unavailable() from error
+        return [(_decision(next(results)), made) if isinstance(made, Prepared) else (made, None) for made in prepared]
 
     async def drain(self) -> None:
         """Wait for the flushes in flight and return the unused part of the ceiling's lease."""
@@ -235,7 +293,7 @@ class Acceptor:
         if content.template is not None:
             size_bytes += len(content.text or "") + len(content.html or "")
         facts = self._facts(origin, host, at) | auto_unsubscribe.facts(request, origin.account_id, self._links)
-        return await _run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, **facts))
+        return await run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, **facts))
 
     async def _prepare_submitted(self, submitted: Submitted, origin: Origin) -> Prepared:
         host = await self._checked_origin(origin, submitted.sender.domain, submitted.stream, set())
@@ -243,7 +301,7 @@ class Acceptor:
         give_up_s = self._settings.give_up_s
         timing = rules.timing_of(submitted.scheduled_at, submitted.deliver_by, at, give_up_s=give_up_s)
         facts = self._facts(origin, host, at)
-        return await _run_sized(submitted.size_bytes, partial(prepare_submitted, submitted, timing, **facts))
+        return await run_sized(submitted.size_bytes, partial(prepare_submitted, submitted, timing, **facts))
 
     async def _prepare_all(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Prepared | Refusal]:
         """Compose or refuse each message, within a total size: templates make large messages of small requests."""
@@ -263,8 +321,8 @@ class Acceptor:
             except Refusal as refusal:
                 prepared.append(refusal)
                 continue
-            if composed + len(message.mime) > self._settings.max_request_bytes:
-                prepared.append(_batch_too_large(self._settings.max_request_bytes))
+            if composed + len(message.mime) > self.max_request_bytes:
+                prepared.append(batch_too_large(self.max_request_bytes))
                 continue
             composed += len(message.mime)
             prepared.append(message)
@@ -415,10 +473,10 @@ async def _fits_cached(
 
 async def _answered(replay: tuple[UUID, bytes], request: SendRequest) -> Accepted:
     work = partial(rules.request_digest, request)
-    return replayed(*replay, await _run_sized(rules.composing_bytes(request), work))
+    return replayed(*replay, await run_sized(rules.composing_bytes(request), work))
 
 
-async def _run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
+async def run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
     """Run `work`, in a thread if its `size_bytes` would block the event loop for long."""
     return await asyncio.to_thread(work) if size_bytes > LARGE_REQUEST_BYTES else work()
 
@@ -442,7 +500,8 @@ def _unstorable() -> Refusal:
     return Refusal(ErrorType.INVALID_REQUEST, "The message contains a value that cannot be stored.")
 
 
-def _batch_too_large(limit: int) -> Refusal:
+def batch_too_large(limit: int) -> Refusal:
+    """Return the 413 of a message that takes its request over the limit of all its messages."""
     return Refusal(
         ErrorType.PAYLOAD_TOO_LARGE,
         f"The composed messages of this batch exceed {limit} bytes in total. Send this message in another request.",

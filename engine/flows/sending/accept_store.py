@@ -119,6 +119,16 @@ class Storer:
         await _mark_suppressed(connection, batch)
         return await self._store_locked(connection, batch, at, split)
 
+    async def foresee(self, connection: Conn, batch: Sequence[Pending], at: datetime) -> list[Accepted | Exception]:
+        """Decide a batch as `store` would, from one snapshot; lock, count and write nothing."""
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            await _mark_suppressed(connection, batch)
+            held = await _read_heads(connection, {item.message.account_id for item in batch})
+            await quota_usage.advance_all(connection, held, at.date())
+            room = await self._ceiling.possible(connection, at.date())
+            replays = await _load_replays(connection, batch)
+        return self._decide(batch, held, replays, at, room=room).decisions
+
     async def store_tied(
         self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
     ) -> BatchResult:
@@ -254,10 +264,14 @@ class Storer:
         at: datetime,
         *,
         taken: int = 0,
+        room: int | None = None,
     ) -> BatchResult:
-        """Decide the messages in order, counting them on the heads; `taken` were accepted before them."""
+        """Decide the messages in order, counting them on the heads; `taken` were accepted before them.
+
+        `room`: of the platform's ceiling; None for what this process has leased.
+        """
         result = BatchResult()
-        room = self._ceiling.room(at.date()) - taken
+        room = (self._ceiling.room(at.date()) if room is None else room) - taken
         for item in batch:
             message = item.message
             head = held.get(message.account_id)
@@ -393,6 +407,17 @@ async def _write_extras(connection: Conn, stored: Iterable[Prepared]) -> None:
             found.setdefault(type(extra), []).append(extra)
     for kind, rows in found.items():
         await kind.write(connection, rows)
+
+
+async def _read_heads(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, AccountHead]:
+    """Return the heads of these accounts and of their parents as last committed, without locks."""
+    found: dict[UUID, AccountHead] = {}
+    for account in accounts:
+        one: UUID | None = account
+        while one is not None and one not in found and (head := await heads.read(connection, one)) is not None:
+            found[one] = head
+            one = head.parent_id
+    return found
 
 
 def _keys(batch: Iterable[Pending]) -> list[tuple[UUID, str]]:

@@ -1,0 +1,71 @@
+"""`dryRun`: what a send would do, without doing it."""
+
+import asyncio
+from collections.abc import Sequence
+
+from api.areas.emails.schemas import DryRunReply, ForeseenFile, ForeseenMessage
+from api.http.operation import Call
+from engine.areas.emails.types import Accepted, Prepared, SendRequest
+from engine.areas.messages.rules import written
+from engine.base import clock
+from engine.base.errors import Refusal
+from engine.flows.sending.accept import LARGE_REQUEST_BYTES, Origin
+from engine.mail.read import Bodies, UnreadableMail, bodies
+
+
+async def foreseen(
+    call: Call, requests: Sequence[SendRequest | Refusal], origin: Origin
+) -> list[tuple[Accepted, ForeseenMessage] | Refusal]:
+    """Return for each request the reply that its send would get, with the message, or the refusal."""
+    found: list[tuple[Accepted, ForeseenMessage] | Refusal] = []
+    for decision, made in await call.services.acceptor.foresee(requests, origin):
+        if isinstance(decision, Refusal) or made is None:
+            assert isinstance(decision, Refusal)
+            found.append(decision)
+        elif len(made.mime) > LARGE_REQUEST_BYTES:
+            found.append((decision, await asyncio.to_thread(_message, made)))
+        else:
+            found.append((decision, _message(made)))
+    return found
+
+
+def dry_run_reply(accepted: Accepted, message: ForeseenMessage) -> DryRunReply:
+    """Return the reply of one send."""
+    reply = DryRunReply(status=accepted.status, message=message)
+    if accepted.status == "duplicate":
+        reply.id = accepted.id
+        if accepted.body_differs:
+            reply.body_differs = True
+    return reply
+
+
+def _message(made: Prepared) -> ForeseenMessage:
+    try:
+        shown = bodies(made.mime)
+    except UnreadableMail:
+        shown = Bodies(None, None)
+    to, cc, bcc = (
+        [written(one.mailbox.name, one.mailbox.address) for one in made.recipients if one.kind == kind]
+        for kind in ("to", "cc", "bcc")
+    )
+    return ForeseenMessage(
+        from_=made.sender,
+        to=to,
+        cc=cc,
+        bcc=bcc,
+        reply_to=made.reply_to,
+        subject=made.subject,
+        text=shown.text,
+        html=shown.html,
+        stream=made.stream,
+        template=made.template,
+        template_version=made.template_version,
+        tags=made.tags,
+        metadata=made.metadata,
+        scheduled_at=None if made.scheduled_at is None else clock.iso(made.scheduled_at),
+        deliver_by=None if made.deliver_by is None else clock.iso(made.deliver_by),
+        size_bytes=len(made.mime),
+        attachments=[
+            ForeseenFile(one.filename, one.content_type, one.size_bytes, one.sha256) for one in made.attachments
+        ],
+    )

@@ -1,0 +1,1 @@
+"""The requests of an account to the API."""

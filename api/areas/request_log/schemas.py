@@ -1,0 +1,58 @@
+"""Requests and replies of the request log."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from engine.base.errors import ErrorType
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+_MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
+
+
+class RequestsQuery(
+    Struct, forbid_unknown_fields=True, rename={"from_": "from", "error_type": "errorType"}, kw_only=True
+):
+    """The query of `GET /v1/requests`: newest first; every given filter must match."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 50
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
+    status: Annotated[
+        str,
+        Meta(
+            pattern=r"^([1-5]xx|[1-5][0-9][0-9])$", max_length=3, description="A status, or a class of them",
+            examples=["4xx"],
+        ),
+    ] | None = None  # fmt: skip
+    key: Annotated[str, Meta(max_length=100, description="The id of the API key")] | None = None
+    method: Method | None = None
+    path: Annotated[
+        str, Meta(min_length=1, max_length=300, description="The beginning of the path", examples=["/v1/emails"])
+    ] | None = None  # fmt: skip
+    error_type: Annotated[ErrorType, Meta(description="The `type` of the error in the answer")] | None = None
+    from_: (
+        Annotated[str, _MOMENT, Meta(description="Answered at this time or later: ISO 8601, UTC, with `Z`")] | None
+    ) = None
+    until: Annotated[str, _MOMENT, Meta(description="Answered before this time: ISO 8601, UTC, with `Z`")] | None = None
+
+
+class LoggedRequest(Struct, rename="camel", kw_only=True):
+    """A request that the API answered. `createdAt` is the time of the answer, `ms` the time until its head."""
+
+    id: str
+    created_at: str
+    method: str
+    path: Annotated[str, Meta(description="Without the query; an address or token in it is shown as its parameter")]
+    status: int
+    ms: float
+    key_id: Annotated[str | None, Meta(description="The API key; null for a signed-in person")]
+    user_id: Annotated[str | None, Meta(description="The signed-in person; null for an API key")]
+    request_id: Annotated[str, Meta(description="`X-Request-Id` of the answer")]
+    error_type: str | None
+
+
+class RequestPage(Struct, rename="camel"):
+    """Requests, newest first. `nextCursor` is null on the last page."""
+
+    data: list[LoggedRequest]
+    next_cursor: str | None

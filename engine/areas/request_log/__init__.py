@@ -1,0 +1,1 @@
+"""Record the requests of an account to the API, and list them."""
