@@ -27,6 +27,19 @@ class UnpackError(ValueError):
     """The content can't be unpacked, or exceeds a limit; the message says why."""
 
 
+class UnpackBudget:
+    """The octets that the attachments of one mail may still unpack to, together."""
+
+    def __init__(self, octets: int = MAX_UNPACKED) -> None:
+        self._left = octets
+
+    def take(self, octets: int) -> None:
+        """Subtract unpacked octets. Raises UnpackError when too few are left."""
+        self._left -= octets
+        if self._left < 0:
+            raise UnpackError(f"The report unpacks to more than {MAX_UNPACKED} octets.")
+
+
 class _Member(NamedTuple):
     """A file in a zip archive, with the offset of its packed content; `size` is None if the header lacks it."""
 
@@ -36,15 +49,16 @@ class _Member(NamedTuple):
     size: int | None
 
 
-def unpacked(content: bytes) -> Iterator[bytes]:
-    """Yield the unpacked content in pieces of at most PIECE octets. Raises UnpackError, perhaps after some pieces."""
+def unpacked(content: bytes, budget: UnpackBudget | None = None) -> Iterator[bytes]:
+    """Yield the unpacked content in pieces of at most PIECE octets. Raises UnpackError, perhaps after some pieces.
+
+    Contents of one mail share a `budget`; without it, the content has one of its own.
+    """
     if len(content) > MAX_PACKED:
         raise UnpackError(f"The report has {len(content)} octets; at most {MAX_PACKED} are allowed.")
-    total = 0
+    budget = budget or UnpackBudget()
     for piece in _pieces(content):
-        total += len(piece)
-        if total > MAX_UNPACKED:
-            raise UnpackError(f"The report unpacks to more than {MAX_UNPACKED} octets.")
+        budget.take(len(piece))
         yield piece
 
 

@@ -21,6 +21,7 @@ from engine.areas.reports.types import ReportPurpose
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.flows.receiving import read_reports
+from engine.mail.unpack import MAX_UNPACKED, UnpackBudget, UnpackError, unpacked
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
 from tests.harness.report_mails import add, mail, stored
@@ -342,3 +343,13 @@ async def test_a_removed_domains_reports_are_ignored(pool: asyncpg.Pool, setting
     await pool.execute("UPDATE domains SET deleted_at = now() WHERE account_id = $1", account.id)
 
     assert await come(pool, settings, account, attached(dmarc_xml(account.domain))) == [("ignored", "no_domain")]
+
+
+def test_attachments_of_one_mail_share_the_limit_on_unpacked_octets() -> None:
+    half = gzip.compress(bytes(MAX_UNPACKED // 2 + 1))
+    budget = UnpackBudget()
+    assert sum(map(len, unpacked(half, budget))) == MAX_UNPACKED // 2 + 1
+    with pytest.raises(UnpackError, match="unpacks to more than"):
+        list(unpacked(half, budget))
+    with pytest.raises(UnpackError, match="unpacks to more than"):
+        next(unpacked(b"<feedback>", budget))

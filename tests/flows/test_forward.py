@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import dkim as dkimpy
+import msgspec
 import orjson
 import pytest
 from msgspec import structs
@@ -24,6 +25,7 @@ from engine.mail import arc_seal
 from engine.mail import dkim as own_dkim
 from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts, results_text
 from engine.mail.received import summarise
+from engine.mail.received_warnings import infected
 from ops.processes import worker
 from tests.conftest import NewDatabase
 from tests.flows.test_late_bounce import token
@@ -215,6 +217,19 @@ async def test_infected_mail_is_never_forwarded_not_even_by_a_replay(here: World
     address, _ = await forwarded_to(here)
     raw = received_mail.mail(files=[("a.txt", "text/plain", b"x")])
     await received(here, address, raw=raw, scan=scanned(1, scan=AttachmentScan.INFECTED))
+    assert await kept(here, forwarder) == "infected"
+
+    with pytest.raises(Exception, match="can't be forwarded"):
+        await replay(here.pool, here.account.id, (await only(here))["id"])
+
+
+async def test_mail_infected_outside_any_attachment_is_not_forwarded(here: World, forwarder: Forwarder) -> None:
+    address, _ = await forwarded_to(here)
+    await received(here, address)
+    warnings = msgspec.json.encode([infected("Eicar-Test-Signature")]).decode()
+    await here.pool.execute(
+        "UPDATE inbound_messages SET warnings = $2::jsonb WHERE account_id = $1", here.account.id, warnings
+    )
     assert await kept(here, forwarder) == "infected"
 
     with pytest.raises(Exception, match="can't be forwarded"):

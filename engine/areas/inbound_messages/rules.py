@@ -131,17 +131,24 @@ def check_raw(files: Collection[ReceivedFile], warnings: str, *, scanner_require
 
     `warnings`: the stored ones, as JSON.
     """
-    if any(warning.code == "infected" for warning in _WARNINGS.decode(warnings)):
+    if is_infected((), warnings):
         raise infected("The message contains malicious code, so it can't be downloaded.")
     for file in files:
         check_download(file, scanner_required=scanner_required)
 
 
-def check_forwardable(files: Collection[ReceivedFile]) -> None:
-    """Raise the 422 for a message with an infected attachment, which is never forwarded."""
-    for file in files:
-        if file.scan == "infected":
-            raise infected(f"The message contains {file.signature or 'malicious code'}, so it can't be forwarded.")
+def check_forwardable(files: Collection[ReceivedFile], warnings: str) -> None:
+    """Raise the 422 for an infected message, which is never forwarded. `warnings`: the stored ones, as JSON."""
+    if is_infected(files, warnings):
+        found = next((file.signature for file in files if file.scan == "infected"), None)
+        raise infected(f"The message contains {found or 'malicious code'}, so it can't be forwarded.")
+
+
+def is_infected(files: Collection[ReceivedFile], warnings: str) -> bool:
+    """Return True if an attachment is infected, or the message itself, such as in its text (a warning says so)."""
+    return any(file.scan == "infected" for file in files) or any(
+        warning.code == "infected" for warning in _WARNINGS.decode(warnings)
+    )
 
 
 def infected(sentence: str) -> Refusal:

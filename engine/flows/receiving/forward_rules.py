@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from engine.areas.emails.types import Prepared, PreparedRecipient, StoredAttachment
 from engine.areas.inbound_addresses.rules import CATCH_ALL
-from engine.areas.inbound_messages.rules import files_of
+from engine.areas.inbound_messages.rules import files_of, is_infected
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.flows.sending.accepted_rows import FORWARDED
@@ -59,6 +59,7 @@ class ForwardFacts(Struct, frozen=True):
     subject: str
     authentication: str
     attachments: str
+    warnings: str
     is_spam: bool
     size_bytes: int
     raw_id: UUID
@@ -70,7 +71,7 @@ def refusal_before(facts: ForwardFacts, mail_host: str, *, allowed: bool, reques
 
     `allowed`: the address still belongs to the account or its team. `requested`: a replay, which forwards spam too.
     """
-    if any(file.scan == "infected" for file in files_of(facts.attachments)):
+    if is_infected(files_of(facts.attachments), facts.warnings):
         return ForwardError.INFECTED
     if facts.account_status != "active":
         return ForwardError.ACCOUNT_SUSPENDED

@@ -53,7 +53,7 @@ async def replay(
         if decision is None or decision.action is RouteAction.MAILBOX or row.event_id is None or row.event_seq is None:
             raise _nowhere(row.address)
         if decision.forward_to is not None:
-            rules.check_forwardable(rules.files_of(row.attachments))
+            rules.check_forwardable(rules.files_of(row.attachments), row.warnings)
         await _queue(connection, account, message, row.event_id, row.event_seq, decision)
         detail = _detail(message, row.address, decision) | ({} if actor is None else {"actor": actor})
         entry = log.Entry(account, AccountEvent.INBOUND_MESSAGE_REPLAYED, log.detail_text(detail), clock.now())

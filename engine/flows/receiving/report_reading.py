@@ -18,7 +18,7 @@ from engine.mail.feedback_reports import FeedbackReport, read_feedback_report
 from engine.mail.report_parts import report_parts
 from engine.mail.return_path import ReturnPathOrigin
 from engine.mail.tls_reports import BadTlsReport, TlsReport, read_tls_report
-from engine.mail.unpack import UnpackError, unpacked
+from engine.mail.unpack import UnpackBudget, UnpackError, unpacked
 from engine.mail.unsubscribe_links import LOCAL_PREFIX
 
 _NO_EFFECT = {
@@ -106,15 +106,18 @@ def _at_return_path(report: DueReport, raw: bytes, origin: ReturnPathOrigin) -> 
 
 
 def _about_domain(report: DueReport, raw: bytes, kind: DomainReportKind, domain: UUID) -> ReadReport:
-    """Return the first attachment that is such a report; some reporters attach a text for people before it."""
-    reason = "The mail has no attachment and no text."
+    """Return the first attachment that is such a report; some reporters attach a text for people before it.
+
+    The address is public in DNS, so the attachments share one budget: many that unpack to much cost no more than one.
+    """
+    reason, budget = "The mail has no attachment and no text.", UnpackBudget()
     for content in _contents(raw):
         try:
             said: DmarcReport | TlsReport
             if kind == "dmarc":
-                said = read_dmarc_report(unpacked(content))
+                said = read_dmarc_report(unpacked(content, budget))
             else:
-                said = read_tls_report(b"".join(unpacked(content)))
+                said = read_tls_report(b"".join(unpacked(content, budget)))
         except (BadReport, BadTlsReport, UnpackError) as error:
             reason = str(error)
             continue
