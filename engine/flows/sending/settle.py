@@ -56,7 +56,7 @@ _REPLAN_S = 1.0  # see Settler._discard_plans; planning `settle` costs 2 ms
 MIN_INTERVAL_S = 0.03
 # Broadcasts have flushes of their own, so that no other outcome waits for them; rarer and smaller ones, because each
 # locks the head of an account whose other mail and further broadcast mail wait for it: ops/decisions/0061.
-MAX_BROADCASTS = 64
+MAX_BROADCASTS = 32
 BROADCASTS_INTERVAL_S = 0.1
 
 
