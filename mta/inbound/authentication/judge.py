@@ -15,10 +15,11 @@ from engine.mail.authentication_results import AuthenticationVerdict, Authentica
 from engine.mail.canonicalization import HeaderTooLarge, SignedMessage
 from engine.store import large_mail
 from engine.store.deadlines import within
+from engine.store.resolver import ascii_domain
 from mta.inbound.authentication import arc, author, dkim, dmarc, spf
 from mta.inbound.authentication.arc import ArcResult
 from mta.inbound.authentication.author import NoAuthorDomain
-from mta.inbound.authentication.dkim import DkimResult
+from mta.inbound.authentication.dkim import DkimResult, DkimSignature
 from mta.inbound.authentication.dmarc import AuthenticatedDomains, DmarcResult, is_within
 from mta.inbound.authentication.dns import AuthenticationDns, printable
 from mta.inbound.authentication.spf import SpfClient, SpfResult
@@ -91,6 +92,7 @@ class _MessageCheck:
         self._at = at
         self._message: SignedMessage | None = None
         self._author: str | NoAuthorDomain = NoAuthorDomain("the header can't be read")
+        self._signatures: list[DkimSignature | DkimResult] = []
 
     async def prepare(self) -> None:
         """Split the header into fields and find the author domain; a failure leaves both unset."""
@@ -112,22 +114,26 @@ class _MessageCheck:
     def spf_failed(self, detail: str) -> SpfResult:
         """Return the result of an evaluation that did not end."""
         domain = self._envelope.mail_from.rpartition("@")[2] or self._envelope.helo
-        return SpfResult("temperror", printable(domain), detail)
+        return SpfResult("temperror", printable(ascii_domain(domain) or domain), detail)
 
     async def dkim(self) -> list[DkimResult]:
         """Verify the DKIM signatures."""
         message = self._message
         if message is None:
             return [DkimResult("permerror", "", "the header can't be read")]
-        found = dkim.signatures(message)
+        found = self._signatures = dkim.signatures(message)
         if not found:
             return []
         keys = await dkim.fetch_keys(self._dns, found)
         return await self._computed(lambda: dkim.verify_all(message, found, keys, at=self._at))
 
     def dkim_failed(self, detail: str) -> list[DkimResult]:
-        """Return the results of a verification that did not end."""
-        return [DkimResult("temperror", "", detail)]
+        """Return the results of a verification that did not end, one per signature: DMARC needs their domains."""
+        failed = [
+            one if isinstance(one, DkimResult) else DkimResult("temperror", one.domain, detail)
+            for one in self._signatures
+        ]
+        return failed or [DkimResult("temperror", "", detail)]
 
     async def arc(self) -> ArcResult:
         """Verify the ARC chain."""
@@ -151,7 +157,7 @@ class _MessageCheck:
         passed = AuthenticatedDomains(
             sender.domain if sender.result == "pass" else None,
             tuple([one.domain for one in signatures if one.result == "pass"]),
-            sender.result == "temperror" or any(one.result == "temperror" for one in signatures),
+            tuple([one.domain for one in (sender, *signatures) if one.result == "temperror"]),
         )
         return await dmarc.evaluate(self._dns, self._author, passed)
 

@@ -108,6 +108,15 @@ async def test_a_passing_signature_is_enough_while_spf_is_unknown(zone: Responde
     assert words(verdicts) == ("temperror", "pass", "pass", "none")
 
 
+async def test_a_forger_with_broken_dns_of_his_own_fails_dmarc(zone: Responder, resolver: Resolver) -> None:
+    zone.behave_under("evil.test", DnsBehaviour(drop=True))
+    envelope = MessageOrigin("192.0.2.99", "mx.evil.test", "a@evil.test", "mx.us.test")
+
+    verdicts = await authenticate(MAIL, envelope, resolver, at=NOW, max_seconds=1.0)
+
+    assert (verdicts.spf.result, verdicts.dmarc.result, verdicts.dmarc_policy) == ("temperror", "fail", "reject")
+
+
 async def test_an_unreachable_dns_server_is_a_temporary_error() -> None:
     resolver = Resolver((HostPort("127.0.0.1", 1),), query_timeout_s=0.2, budget_s=0.2)
 
