@@ -117,6 +117,18 @@ async def test_a_forger_with_broken_dns_of_his_own_fails_dmarc(zone: Responder, 
     assert (verdicts.spf.result, verdicts.dmarc.result, verdicts.dmarc_policy) == ("temperror", "fail", "reject")
 
 
+async def test_a_silent_key_server_of_one_signer_leaves_the_other_signatures(
+    zone: Responder, resolver: Resolver
+) -> None:
+    zone.behave_under("relay.test", DnsBehaviour(drop=True))
+    mime = sign(MAIL, (RELAY,), at=NOW) + signed()
+
+    verdicts = await authenticate(mime, STRANGER, resolver, at=NOW, max_seconds=2.0)
+
+    assert words(verdicts) == ("none", "pass", "pass", "none")
+    assert "relay.test temperror" in (verdicts.dkim.detail or "")
+
+
 async def test_an_unreachable_dns_server_is_a_temporary_error() -> None:
     resolver = Resolver((HostPort("127.0.0.1", 1),), query_timeout_s=0.2, budget_s=0.2)
 
