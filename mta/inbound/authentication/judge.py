@@ -158,10 +158,13 @@ class _MessageCheck:
         """Evaluate DMARC from the results of SPF and DKIM."""
         if isinstance(self._author, NoAuthorDomain):
             return DmarcResult("permerror", "", printable(self._author.detail))
+        failed = [one.domain for one in signatures if one.result == "temperror"]
+        if sender.result == "temperror":
+            failed.append(sender.domain)
         passed = AuthenticatedDomains(
             sender.domain if sender.result == "pass" else None,
             tuple([one.domain for one in signatures if one.result == "pass"]),
-            tuple([one.domain for one in (sender, *signatures) if one.result == "temperror"]),
+            tuple(failed),
         )
         return await dmarc.evaluate(self._dns, self._author, passed)
 
