@@ -14,13 +14,15 @@ SPF: Final = {"fail": 3.0, "softfail": 1.5, "permerror": 1.0, "none": 0.5, "neut
 DKIM: Final = {"fail": 1.0, "permerror": 1.0, "policy": 0.5, "none": 0.5}
 DMARC_FAIL: Final = {"reject": 4.0, "quarantine": 3.0, "none": 1.5, "": 1.5}  # by the policy of the author's domain
 DMARC_PASS: Final = -1.0
+# From is unreadable or has several authors, by which a forger could evade any policy (DMARC permerror). Less than 4,
+# so that a misleading name, which mostly comes with it, does not make the sum 6.
+NO_SINGLE_AUTHOR: Final = 3.5
 NO_FROM: Final = 3.0
-SEVERAL_FROM: Final = 2.0
 MISLEADING_NAME: Final = 2.0  # a display name that contains an address of another domain
 NO_DATE: Final = 0.5
 NO_MESSAGE_ID: Final = 0.5
 _WARNINGS: Final = {
-    "from_missing": NO_FROM, "several_from": SEVERAL_FROM, "misleading_name": MISLEADING_NAME, "date_missing": NO_DATE,
+    "from_missing": NO_FROM, "misleading_name": MISLEADING_NAME, "date_missing": NO_DATE,
 }  # fmt: skip
 
 
@@ -36,6 +38,8 @@ def _points(verdicts: AuthenticationVerdicts, mail: ReceivedSummary) -> Iterator
         yield DMARC_FAIL[verdicts.dmarc_policy]
     elif verdicts.dmarc.result == "pass":
         yield DMARC_PASS
+    elif verdicts.dmarc.result == "permerror" and mail.sender is not None:
+        yield NO_SINGLE_AUTHOR
     for warning in mail.warnings:
         yield _WARNINGS.get(warning.code, 0.0)
     if mail.header_message_id is None:

@@ -237,6 +237,8 @@ def verdicts(spf: str, dkim: str, dmarc: str, policy: Any = "") -> Authenticatio
         (("fail", "none", "fail", "none"), False),  # forwarded without a signature; its domain asks for nothing
         (("fail", "none", "fail", "reject"), True),
         (("fail", "fail", "fail", "quarantine"), True),
+        (("fail", "none", "permerror"), True),  # its author can't be told
+        (("pass", "pass", "permerror"), False),
         (("temperror", "temperror", "temperror"), False),
     ],
 )
