@@ -252,12 +252,13 @@ async def test_spam_is_forwarded_only_when_a_person_asks(here: World, forwarder:
     assert await here.pool.fetchval("SELECT count(*) FROM messages WHERE source = 'forward'") == 2
 
 
-async def test_mail_in_the_services_name_needs_dmarc(here: World, forwarder: Forwarder) -> None:
+@pytest.mark.parametrize(("author", "dmarc"), [("Support <help@{}>", "fail"), ("Ann <ann@evil.test>", "permerror")])
+async def test_mail_that_may_be_in_the_services_name_needs_dmarc(
+    here: World, forwarder: Forwarder, author: str, dmarc: str
+) -> None:
     address, _ = await forwarded_to(here)
-    raw = received_mail.mail(From=f"Support <help@{here.settings.mail_host}>")
-    octets_verdicts = structs.replace(
-        received_mail.PASSED, dmarc=AuthenticationVerdict("fail", here.settings.mail_host)
-    )
+    raw = received_mail.mail(From=author.format(here.settings.mail_host))
+    octets_verdicts = structs.replace(received_mail.PASSED, dmarc=AuthenticationVerdict(dmarc, here.settings.mail_host))
     await Receiver(here.pool, here.settings).receive(
         received_mail.envelope(address.recipient()), raw, summarise(raw), octets_verdicts, scanned()
     )

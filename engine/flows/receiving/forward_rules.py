@@ -38,7 +38,7 @@ class ForwardError(StrEnum):
     INFECTED = "infected"
     SPAM = "spam"
     LOOP = "loop"
-    FORGED_SENDER = "forged_sender"  # in the service's own name, and not authenticated
+    FORGED_SENDER = "forged_sender"  # perhaps in the service's own name, and not authenticated
     ADDRESS_NOT_ALLOWED = "address_not_allowed"  # no longer of the team, nor under a domain of the account
     ACCOUNT_SUSPENDED = "account_suspended"
     FAILED = "failed"  # not accepted after MAX_ATTEMPTS
@@ -79,7 +79,9 @@ def refusal_before(facts: ForwardFacts, mail_host: str, *, allowed: bool, reques
         return ForwardError.ADDRESS_NOT_ALLOWED
     if facts.is_spam and not requested:
         return ForwardError.SPAM
-    if _names_service(facts.sender_address, mail_host) and _verdicts(facts).dmarc.result != "pass":
+    dmarc = _verdicts(facts).dmarc.result
+    # permerror: no single author. Of two From fields, the next server may take the one that names the service.
+    if dmarc == "permerror" or (_names_service(facts.sender_address, mail_host) and dmarc != "pass"):
         return ForwardError.FORGED_SENDER
     return None
 
