@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from engine.mail.canonicalization import SignedMessage, relaxed_field, without_signature
 from engine.mail.tag_list import BadTagList, base64_value, parse_tags, without_blanks
+from engine.store.deadlines import within
 from engine.store.resolver import ascii_domain
 from mta.inbound.authentication import public_keys
 from mta.inbound.authentication.dns import AuthenticationDns, is_domain, printable
@@ -66,14 +67,23 @@ def signatures(message: SignedMessage) -> list[DkimSignature | DkimResult]:
 
 
 async def fetch_keys(
-    dns: AuthenticationDns, found: Sequence[DkimSignature | DkimResult]
+    dns: AuthenticationDns, found: Sequence[DkimSignature | DkimResult], *, max_seconds: float
 ) -> dict[str, VerificationKey | UnusableKey]:
-    """Fetch the keys of all signatures concurrently, by name."""
+    """Fetch the keys of all signatures concurrently, by name; one that takes longer than `max_seconds` is unusable."""
     names = list(dict.fromkeys(one.key_name for one in found if isinstance(one, DkimSignature)))
     if len(names) == 1:
-        return {names[0]: await public_keys.fetch(dns, names[0])}
-    keys = await asyncio.gather(*[public_keys.fetch(dns, name) for name in names])
+        return {names[0]: await _fetched(dns, names[0], max_seconds)}
+    keys = await asyncio.gather(*[_fetched(dns, name, max_seconds) for name in names])
     return dict(zip(names, keys, strict=True))
+
+
+async def _fetched(dns: AuthenticationDns, name: str, max_seconds: float) -> VerificationKey | UnusableKey:
+    """Fetch one key within its own time: a silent server of one signer must not cost the other signatures theirs."""
+    try:
+        with within(max_seconds):
+            return await public_keys.fetch(dns, name)
+    except TimeoutError:
+        return UnusableKey(f"no answer for {name} within {max_seconds:g} s", temporary=True)
 
 
 def verify_all(

@@ -31,11 +31,11 @@ class DmarcResult(Struct, frozen=True):
 
 
 class AuthenticatedDomains(Struct, frozen=True):
-    """The domains that passed; `unknown` if a temporary failure of SPF or DKIM hides whether others would."""
+    """The domains that passed, and in `failed` those whose check failed temporarily; "" for an unknown one."""
 
     spf: str | None
     dkim: tuple[str, ...]
-    unknown: bool = False
+    failed: tuple[str, ...] = ()
 
 
 class DmarcStep(Struct, frozen=True):
@@ -88,7 +88,8 @@ async def _evaluated(dns: AuthenticationDns, author: str, passed: AuthenticatedD
     aligned = await _aligned(dns, author, organization, source.record, passed)
     if aligned is not None:
         return DmarcResult("pass", author, f"aligned with {aligned}")
-    if passed.unknown:
+    # Only a domain that could align matters: a forger can make the checks of his own domain fail temporarily.
+    if any(not domain or is_within(domain, organization) for domain in passed.failed):
         return DmarcResult("temperror", author, "SPF or DKIM failed temporarily")
     policy = await _requested(dns, author, source)
     return DmarcResult("fail", author, f"no aligned domain passed; {source.domain} asks for {policy}", policy)

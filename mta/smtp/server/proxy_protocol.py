@@ -52,7 +52,7 @@ def _version_1(octets: bytes) -> ProxyHeader | None:
         raise BadProxyHeader("the PROXY line's addresses are of another family")
     if len(ports) != 2 or max(ports) > 65_535:
         raise BadProxyHeader("the PROXY line's ports are malformed")
-    return ProxyHeader(client, end + 2)
+    return ProxyHeader(_unmapped(client), end + 2)
 
 
 def _version_2(octets: bytes) -> ProxyHeader | None:
@@ -69,7 +69,16 @@ def _version_2(octets: bytes) -> ProxyHeader | None:
     if family == 0x11 and length >= 16 + 12:
         return ProxyHeader(IPv4Address(octets[16:20]), length)
     if family == 0x21 and length >= 16 + 36:
-        return ProxyHeader(IPv6Address(octets[16:32]), length)
+        return ProxyHeader(_unmapped(IPv6Address(octets[16:32])), length)
     if family == 0x00:
         return ProxyHeader(None, length)
     raise BadProxyHeader("the PROXY header is of another family")
+
+
+def _unmapped(client: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """Return IPv4 for an IPv4-mapped address, which a balancer that listens on IPv6 for both families passes on.
+
+    All of them share one /64: unchanged, they would count as a single client.
+    """
+    mapped = client.ipv4_mapped if isinstance(client, IPv6Address) else None
+    return mapped or client

@@ -283,6 +283,7 @@ V6 = ip_address("2001:db8::7").packed + ip_address("2001:db8::1").packed + b"\x9
     [
         (b"PROXY TCP4 192.0.2.7 198.51.100.1 40000 587\r\n", "192.0.2.7"),
         (b"PROXY TCP6 2001:db8::7 2001:db8::1 40000 587\r\n", "2001:db8::7"),
+        (b"PROXY TCP6 ::ffff:192.0.2.7 ::ffff:198.51.100.1 40000 25\r\n", "192.0.2.7"),
         (b"PROXY UNKNOWN\r\n", None),
         (b"PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n", None),
         (version_2(0x21, 0x11, V4), "192.0.2.7"),

@@ -157,12 +157,23 @@ async def test_a_dns_failure_is_a_temporary_error(zone: Responder, resolver: Res
     assert (await evaluated(resolver, "shop.test")).result == "temperror"
 
 
-async def test_an_unknown_result_of_spf_or_dkim_is_no_failure(zone: Responder, resolver: Resolver) -> None:
+@pytest.mark.parametrize("failed", ["", "shop.test", "mail.shop.test"])
+async def test_a_temporary_failure_of_a_domain_that_could_align_is_no_failure(
+    zone: Responder, resolver: Resolver, failed: str
+) -> None:
     publish(zone, shop_test="p=reject")
 
-    found = await dmarc.evaluate(resolver, "shop.test", AuthenticatedDomains(None, (), unknown=True))
+    found = await dmarc.evaluate(resolver, "shop.test", AuthenticatedDomains(None, (), (failed,)))
 
     assert (found.result, found.policy) == ("temperror", "")
+
+
+async def test_a_forger_cannot_hide_a_failure_behind_his_own_broken_domain(zone: Responder, resolver: Resolver) -> None:
+    publish(zone, shop_test="p=reject")
+
+    found = await dmarc.evaluate(resolver, "shop.test", AuthenticatedDomains(None, (), ("evil.test", "evilshop.test")))
+
+    assert (found.result, found.policy) == ("fail", "reject")
 
 
 def test_a_walk_skips_to_the_last_seven_labels() -> None:

@@ -108,6 +108,27 @@ async def test_a_passing_signature_is_enough_while_spf_is_unknown(zone: Responde
     assert words(verdicts) == ("temperror", "pass", "pass", "none")
 
 
+async def test_a_forger_with_broken_dns_of_his_own_fails_dmarc(zone: Responder, resolver: Resolver) -> None:
+    zone.behave_under("evil.test", DnsBehaviour(drop=True))
+    envelope = MessageOrigin("192.0.2.99", "mx.evil.test", "a@evil.test", "mx.us.test")
+
+    verdicts = await authenticate(MAIL, envelope, resolver, at=NOW, max_seconds=1.0)
+
+    assert (verdicts.spf.result, verdicts.dmarc.result, verdicts.dmarc_policy) == ("temperror", "fail", "reject")
+
+
+async def test_a_silent_key_server_of_one_signer_leaves_the_other_signatures(
+    zone: Responder, resolver: Resolver
+) -> None:
+    zone.behave_under("relay.test", DnsBehaviour(drop=True))
+    mime = sign(MAIL, (RELAY,), at=NOW) + signed()
+
+    verdicts = await authenticate(mime, STRANGER, resolver, at=NOW, max_seconds=2.0)
+
+    assert words(verdicts) == ("none", "pass", "pass", "none")
+    assert "relay.test temperror" in (verdicts.dkim.detail or "")
+
+
 async def test_an_unreachable_dns_server_is_a_temporary_error() -> None:
     resolver = Resolver((HostPort("127.0.0.1", 1),), query_timeout_s=0.2, budget_s=0.2)
 
