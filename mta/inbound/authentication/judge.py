@@ -158,10 +158,11 @@ class _MessageCheck:
         """Evaluate DMARC from the results of SPF and DKIM."""
         if isinstance(self._author, NoAuthorDomain):
             return DmarcResult("permerror", "", printable(self._author.detail))
+        checks: tuple[SpfResult | DkimResult, ...] = (sender, *signatures)
         passed = AuthenticatedDomains(
             sender.domain if sender.result == "pass" else None,
             tuple([one.domain for one in signatures if one.result == "pass"]),
-            tuple([one.domain for one in (sender, *signatures) if one.result == "temperror"]),
+            tuple([one.domain for one in checks if one.result == "temperror"]),
         )
         return await dmarc.evaluate(self._dns, self._author, passed)
 
