@@ -52,11 +52,6 @@ class SmtpBuffer:
         """Add octets from the client."""
         self._octets += data
 
-    def clear(self) -> None:
-        """Discard all octets: before TLS, they may have been injected (RFC 3207 6)."""
-        self._octets.clear()
-        self._searched = self._discarded = self.discarded_line = 0
-
     def take_line(self, max_octets: Callable[[bytes], int]) -> ReceivedLine | None:
         """Remove and return the next line, or return None while it is incomplete.
 
@@ -102,8 +97,11 @@ class SmtpBuffer:
         return found + 2
 
     def discard_content(self) -> None:
-        """Forget the content that arrived, except for octets that may begin its end."""
-        count = max(0, len(self._octets) - len(CONTENT_END) + 1)
+        """Forget the content that arrived, except for its end, or octets that may begin it."""
+        if not self._discarded and self._octets.startswith(_DOT_LINE):
+            return
+        found = self._octets.find(CONTENT_END, self._searched)  # arrived, and not looked for yet
+        count = found if found >= 0 else max(0, len(self._octets) - len(CONTENT_END) + 1)
         del self._octets[:count]
         self._discarded += count
         self._searched = 0

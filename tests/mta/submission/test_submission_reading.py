@@ -24,7 +24,7 @@ from mta.smtp.server.reader import (
     SmtpReader,
 )
 from mta.submission import replies
-from tests.harness.patience import until
+from tests.harness.patience import PATIENCE_S, until
 
 UNHURRIED = settings(deadline=None, database=None)
 pieces = st.sampled_from([b"\r", b"\n", b"\r\n", b".", b"..", b"a", b"\r\n.\r\n", b"\0", b"\r\n.", b".\r\n"])
@@ -141,6 +141,22 @@ async def test_content_that_arrives_gives_way_to_an_account_that_holds_less() ->
     reader.feed(b"y" * 50 + CONTENT_END, wire)
     found = await reading
     assert (found.dropped, found.octets, found.size, pool.held) == (ContentDropped.MEMORY, b"", 952, 200)
+
+
+async def test_content_that_gives_way_just_when_its_end_arrives_still_ends() -> None:
+    pool = memory(1_000)
+    reader, wire = fed([], end=False)
+    reading = asyncio.create_task(reader.content(10_000, pool.open("large"), lambda _size: None))
+    reader.feed(b"x" * 900, wire)
+    while pool.held < 900:
+        await asyncio.sleep(0)
+
+    reader.feed(b"y" * 50 + CONTENT_END + b"QUIT\r\n", wire)
+    pool.open("small").take(200)
+
+    found = await asyncio.wait_for(reading, PATIENCE_S)
+    assert (found.dropped, found.size, pool.held) == (ContentDropped.MEMORY, 952, 200)
+    assert (await reader.line(commands.max_line_octets)).octets == b"QUIT"
 
 
 async def test_a_client_that_leaves_gets_no_content() -> None:
