@@ -52,6 +52,11 @@ class SmtpBuffer:
         """Add octets from the client."""
         self._octets += data
 
+    def clear(self) -> None:
+        """Discard all octets: before TLS, they may have been injected (RFC 3207 6)."""
+        self._octets.clear()
+        self._searched = self._discarded = self.discarded_line = 0
+
     def take_line(self, max_octets: Callable[[bytes], int]) -> ReceivedLine | None:
         """Remove and return the next line, or return None while it is incomplete.
 
