@@ -61,10 +61,10 @@ async def ensure_days(connection: Conn, at: datetime) -> list[str]:
     return made
 
 
-async def make(connection: Conn, table: str, monday: date) -> None:
-    """Create the partition of one week if it is missing."""
-    if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition_name(table, monday)):
-        await _make(connection, table, monday)
+async def make(connection: Conn, table: str, first: date) -> None:
+    """Create the partition of the week, or of the day of a daily table, that begins at `first`, if it is missing."""
+    if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition_name(table, first)):
+        await _make(connection, table, first, width=DAY if table in DAY_TABLES else WEEK)
 
 
 async def drop_before(connection: Conn, table: str, before: datetime) -> list[str]:

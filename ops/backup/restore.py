@@ -138,7 +138,7 @@ async def _migrated(database_url: str, only: frozenset[int] | None = None) -> li
 async def _fill(connection: asyncpg.Connection, folder: Path, part: BackupPart, say: Say) -> None:
     """Copy one table into the database and read it back; raises BackupError if either differs from the manifest."""
     if part.parent is not None:
-        await partitions.make(connection, part.parent, _monday(part))
+        await partitions.make(connection, part.parent, _first_day(part))
     elif part.table in SEEDED:
         await connection.execute(f"DELETE FROM {quoted(part.table)}")  # noqa: S608 - quoted
     given, kept = RowSum(), RowSum()
@@ -169,13 +169,14 @@ async def _pieces(path: Path, rows: RowSum, name: str, say: Say) -> AsyncIterato
             yield piece
 
 
-def _monday(part: BackupPart) -> date:
+def _first_day(part: BackupPart) -> date:
     text = part.table.rpartition("_")[2]
     with suppress(ValueError):
         found = datetime.strptime(text, "%Y%m%d").date()  # noqa: DTZ007 - a day has no zone
-        if part.parent in partitions.TABLES and part.table == partitions.partition_name(part.parent, found):
+        known = part.parent in {*partitions.TABLES, *partitions.DAY_TABLES}
+        if known and part.parent is not None and part.table == partitions.partition_name(part.parent, found):
             return found
-    raise BackupError(f"{part.table} is no week of {part.parent}")
+    raise BackupError(f"{part.table} is no partition of {part.parent}")
 
 
 async def _replay(connection: asyncpg.Connection) -> tuple[int, list[_Broken]]:

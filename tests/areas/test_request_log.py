@@ -92,6 +92,21 @@ async def test_addresses_in_paths_are_not_recorded(api: Api, account: TestAccoun
     assert row["path"] == "/v1/suppressions/{address}"
 
 
+async def test_what_cannot_be_stored_keeps_nothing_else_out_of_the_log(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    log = RequestRecorder(pool)
+    for path, seconds in (("/a\x00b", 0.1), ("/\ud800", 0.1), ("/long", 1e6), ("/good", 0.1)):
+        log.record(account.id, None, None, "GET", path, 200, seconds, "r", None)
+    await log.flush()
+    log.record(account.id, None, None, "GET", "/bad", 200, 0.1, "\x00", None)
+    await log.flush()
+    log.record(account.id, None, None, "GET", "/last", 200, 0.1, "r", None)
+    await log.flush()
+
+    assert set(await paths(api, account)) == {"/a\ufffdb", "/?", "/long", "/good", "/last"}
+
+
 async def test_filters_hold_together_and_pages_follow_their_cursor(
     api: Api, pool: asyncpg.Pool, account: TestAccount
 ) -> None:

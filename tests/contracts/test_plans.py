@@ -122,6 +122,7 @@ def this_week(table: str) -> str:
     return partitions.partition_name(table, partitions.week_of(clock.now()))
 
 
+NO_OTHERS = "ARRAY[NULL, NULL, NULL, NULL, NULL]::text[]"  # source, template, recipient domain, broadcast, scope
 # The filters with an index of their own: a value, and the index.
 INDEXED = {
     MessageIndex.SOURCE: ("'smtp'", "messages account_key_id_idx1"),
@@ -163,7 +164,7 @@ async def judge_lists(pool: asyncpg.Pool, mode: str, statistics: str) -> None:
         await connection.execute(f"SET plan_cache_mode = {mode}")
         low, high = f"'{UUID(int=0)}'", f"'{UUID(int=2**128 - 1)}'"
         for filters in FILTERS.values():
-            arguments = ", ".join([ACCOUNT, low, high, "26", *filters, *["NULL"] * len(INDEXED)])
+            arguments = ", ".join([ACCOUNT, low, high, "26", *filters, NO_OTHERS])
             read = await plan_of(connection, messages._LIST, arguments)
             assert read - OTHER_FILTERS == {"messages account_id_id_idx", "recipients pkey"}, filters
 
@@ -175,9 +176,7 @@ async def judge_lists(pool: asyncpg.Pool, mode: str, statistics: str) -> None:
         for index, (value, name) in INDEXED.items():
             read = await plan_of(connection, messages._ENTRIES[index], f"{ACCOUNT}, {low}, {high}, {value}")
             assert read == {name}, index
-        arguments = ", ".join(
-            [ACCOUNT, low, high, "26", *FILTERS["none"], *["NULL"] * len(INDEXED), f"ARRAY[{low}::uuid]"]
-        )
+        arguments = ", ".join([ACCOUNT, low, high, "26", *FILTERS["none"], NO_OTHERS, f"ARRAY[{low}::uuid]"])
         assert await plan_of(connection, messages._LIST_AMONG, arguments) - OTHER_FILTERS == {
             "messages pkey", "recipients pkey",
         }  # fmt: skip

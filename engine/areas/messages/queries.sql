@@ -6,7 +6,7 @@ m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, m.resent_from
 -- fragment: message_filters
 -- Conditions on `messages m` of account $1. Null disables each: status $5, sending domain $6, stream $7, tags $8 (JSON,
 -- all of them), metadata $9 (JSON, any of them), patterns $10 (any of them, in the subject, the sender or a recipient),
--- source $11, template $12, domain of any recipient $13, broadcast $14, scope of any bounce $15.
+-- and in $11 by place: 1 source, 2 template, 3 domain of any recipient, 4 broadcast, 5 scope of any bounce.
 ($5::text IS NULL OR m.status = $5)
       AND ($6::text IS NULL OR m.from_domain = $6)
       AND ($7::text IS NULL OR m.stream = $7)
@@ -15,16 +15,16 @@ m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, m.resent_from
       AND ($10::text[] IS NULL OR m.subject ILIKE ANY($10) OR m.sender ILIKE ANY($10) OR EXISTS (
           SELECT 1 FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
           WHERE r.account_id = $1 AND (r.address ILIKE ANY($10) OR r.name ILIKE ANY($10))))
-      AND ($11::text IS NULL OR m.source = $11)
-      AND ($12::text IS NULL OR m.template = $12)
-      AND ($13::text IS NULL OR EXISTS (
+      AND (($11::text[])[1] IS NULL OR m.source = ($11::text[])[1])
+      AND (($11::text[])[2] IS NULL OR m.template = ($11::text[])[2])
+      AND (($11::text[])[3] IS NULL OR EXISTS (
           SELECT 1 FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
-          WHERE r.account_id = $1 AND domain_of(r.address) = $13))
-      AND ($14::uuid IS NULL OR EXISTS (
-          SELECT 1 FROM broadcast_recipients b WHERE (b.broadcast_id, b.message_id) = ($14, m.id)))
-      AND ($15::text IS NULL OR EXISTS (
+          WHERE r.account_id = $1 AND domain_of(r.address) = ($11::text[])[3]))
+      AND (($11::text[])[4] IS NULL OR EXISTS (
+          SELECT 1 FROM broadcast_recipients b WHERE (b.broadcast_id, b.message_id) = (($11::text[])[4]::uuid, m.id)))
+      AND (($11::text[])[5] IS NULL OR EXISTS (
           SELECT 1 FROM (SELECT * FROM events WHERE message_id = m.id OFFSET 0) e
-          WHERE e.account_id = $1 AND e.type = 'bounced' AND bounce_scope(e.payload) = $15))
+          WHERE e.account_id = $1 AND e.type = 'bounced' AND bounce_scope(e.payload) = ($11::text[])[5]))
 
 -- fragment: shown_page
 -- The messages of `page` with their recipients, newest first.
@@ -47,15 +47,15 @@ WITH page AS (
 :shown_page;
 
 -- name: list_messages_to
--- The same for messages to address $16 (case-insensitive), through the index on addresses. The inner ORDER BY makes a
+-- The same for messages to address $12 (case-insensitive), through the index on addresses. The inner ORDER BY makes a
 -- page of an address with a million messages join only one page of them. The row comparison and the subqueries keep the
 -- planner on this index, even if the address is very common.
 WITH page AS (
     SELECT :message_columns
     FROM (SELECT message_id FROM recipients
-          WHERE account_id = $1 AND lower(address) = (SELECT lower($16))
-            AND (account_id, lower(address), message_id) >= ($1, (SELECT lower($16)), $2)
-            AND (account_id, lower(address), message_id) < ($1, (SELECT lower($16)), $3)
+          WHERE account_id = $1 AND lower(address) = (SELECT lower($12))
+            AND (account_id, lower(address), message_id) >= ($1, (SELECT lower($12)), $2)
+            AND (account_id, lower(address), message_id) < ($1, (SELECT lower($12)), $3)
           ORDER BY message_id DESC OFFSET 0) found
     CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = found.message_id OFFSET 0) m
     WHERE m.account_id = $1
@@ -66,10 +66,10 @@ WITH page AS (
 :shown_page;
 
 -- name: list_messages_among
--- The same for those of the messages $16.
+-- The same for those of the messages $12.
 WITH page AS (
     SELECT :message_columns
-    FROM unnest($16::uuid[]) AS found (message_id)
+    FROM unnest($12::uuid[]) AS found (message_id)
     CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = found.message_id OFFSET 0) m
     WHERE m.account_id = $1 AND m.id >= $2 AND m.id < $3
       AND :message_filters

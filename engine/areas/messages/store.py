@@ -87,10 +87,11 @@ async def _by_entries(source: Source, account: UUID, wanted: MessageFilters, cou
 
 
 def _arguments(account: UUID, wanted: MessageFilters, count: int) -> tuple[object, ...]:
+    broadcast = None if wanted.broadcast is None else str(wanted.broadcast)
+    others = [wanted.source, wanted.template, wanted.recipient_domain, broadcast, wanted.scope]
     return (
         account, wanted.low, wanted.high, count, wanted.status, wanted.domain, wanted.stream, wanted.tags,
-        wanted.metadata, wanted.search, wanted.source, wanted.template, wanted.recipient_domain, wanted.broadcast,
-        wanted.scope,
+        wanted.metadata, wanted.search, others,
     )  # fmt: skip
 
 

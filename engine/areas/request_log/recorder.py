@@ -13,7 +13,7 @@ import structlog
 
 from engine.areas.request_log import rules, store
 from engine.base import ids
-from engine.store.database_errors import DatabaseError
+from engine.store.database_errors import BadData, DatabaseError
 
 FLUSH_S: Final = 1.0
 BATCH: Final = 1_000  # rows of one statement: encoding them takes about 2 ms
@@ -52,8 +52,8 @@ class RequestRecorder:
         self._counts[account] = count + 1
         self._rows.append(
             (
-                ids.uuid7(), account, key, person, method, path[: rules.MAX_PATH], status, int(seconds * 1e6),
-                request_id, error_type,
+                ids.uuid7(), account, key, person, method, rules.stored_path(path), status,
+                min(int(seconds * 1e6), rules.MAX_MICROSECONDS), request_id, error_type,
             )
         )  # fmt: skip
 
@@ -69,12 +69,15 @@ class RequestRecorder:
         for start in range(0, len(rows), BATCH):
             try:
                 await store.insert(self._pool, rows[start : start + BATCH])
+            except BadData as error:  # a row that PostgreSQL never takes must not keep the next ones out
+                self.dropped += len(rows[start : start + BATCH])
+                _log.error("requests left out of the request log: a value can't be stored", error=repr(error))
             except (DatabaseError, OSError) as error:
                 self._keep(rows[start:])
                 _log.warning("request log not written", error=repr(error), rows=len(self._rows))
                 break
         if self.dropped:
-            _log.warning("requests left out of the request log: its buffer was full", count=self.dropped)
+            _log.warning("requests left out of the request log", count=self.dropped)
             self.dropped = 0
 
     def _keep(self, rows: list[tuple[Any, ...]]) -> None:

@@ -13,6 +13,7 @@ from engine.base.list_filters import LAST_ID, first_id, without_nul
 KEPT: Final = timedelta(days=7)
 MAX_PATH: Final = 300  # characters kept
 MAX_REQUEST_ID: Final = 64
+MAX_MICROSECONDS: Final = 2**31 - 1  # 36 minutes, the largest integer of the column
 # Path parameters that name a person or open something; the log shows their name instead.
 PRIVATE_PARAMETERS: Final = frozenset({"address", "email", "token"})
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
@@ -21,6 +22,14 @@ _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 def is_private(template: str) -> bool:
     """Return True if paths of this form hold a parameter that the log must not keep."""
     return not PRIVATE_PARAMETERS.isdisjoint(_PARAMETER.findall(template))
+
+
+def stored_path(path: str) -> str:
+    """Return a path as the log keeps it: cut to MAX_PATH, with U+FFFD for what PostgreSQL cannot store as text."""
+    path = path[:MAX_PATH]
+    if path.isprintable():  # true of nearly every path, and the fastest test
+        return path
+    return path.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 def filters(

@@ -158,13 +158,11 @@ class _MessageCheck:
         """Evaluate DMARC from the results of SPF and DKIM."""
         if isinstance(self._author, NoAuthorDomain):
             return DmarcResult("permerror", "", printable(self._author.detail))
-        failed = [one.domain for one in signatures if one.result == "temperror"]
-        if sender.result == "temperror":
-            failed.append(sender.domain)
+        checks: tuple[SpfResult | DkimResult, ...] = (sender, *signatures)
         passed = AuthenticatedDomains(
             sender.domain if sender.result == "pass" else None,
             tuple([one.domain for one in signatures if one.result == "pass"]),
-            tuple(failed),
+            tuple([one.domain for one in checks if one.result == "temperror"]),
         )
         return await dmarc.evaluate(self._dns, self._author, passed)
 
