@@ -7,6 +7,7 @@ with `{}` once its connections are open, and each order with a LoadResult.
 import array
 import asyncio
 import math
+import resource
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,6 +33,8 @@ class LoadClient(Protocol):
 
 async def serve(target_type: type[Target], prepare: Callable[[Target], Awaitable[OrderHandler]]) -> None:
     """Prepare for the target, then carry out orders until standard input ends."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # 1,024 by default, fewer than a bench's idle sessions
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=MAX_ORDER)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
