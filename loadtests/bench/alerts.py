@@ -4,8 +4,6 @@ The rules are of all kinds alike, on accounts with outcomes in every quarter of 
 The bench measures them itself, as a worker does: its own CPU and that of PostgreSQL count.
 """
 
-import asyncio
-import json
 import os
 import time
 from datetime import datetime, timedelta
@@ -13,7 +11,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from rich.console import Console
 
 from engine.areas.alerts.types import MAX_WINDOW_DAYS, AlertKind
 from engine.areas.statistics.rules import quarter_of
@@ -22,7 +19,7 @@ from engine.flows.accounts.suspend import WINDOW
 from engine.flows.alerts.measure import measure_due
 from engine.store.queries import Queries
 from loadtests.bench import measure, report
-from loadtests.bench.run_control import FAILURES, machine_lock
+from loadtests.bench.one_result import run_measurement
 from loadtests.bench.service import BenchService, own_service
 
 ROUNDS: Final = 5
@@ -40,19 +37,7 @@ _VACUUM = _SQL.command("vacuum_rules")
 
 def run(*, rules: int, as_json: bool) -> int:
     """Measure and print; return exit status 0 if every round measured all rules within the mark."""
-    progress = report.Progress()
-    try:
-        with machine_lock(progress.say):
-            result = asyncio.run(_measure(rules, progress))
-    except FAILURES as error:
-        progress.fail(str(error) or type(error).__name__)
-        return 1
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        for name, value in result.items():
-            Console(highlight=False).print(f"{name}: {value}", soft_wrap=True)
-    return 0 if result["checked"] else 1
+    return run_measurement(lambda progress: _measure(rules, progress), as_json=as_json)
 
 
 async def _measure(rules: int, progress: report.Progress) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from rich.console import Console
 
 from engine.areas.broadcasts import store
 from engine.base import ids, settings
@@ -22,7 +21,8 @@ from engine.base.plans import Plan
 from engine.store.queries import Queries
 from loadtests.bench import report
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget, times_of
-from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
+from loadtests.bench.one_result import run_measurement
+from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import CAP, SENDER, BenchAccess, BenchService, own_service
 from ops import admin
 
@@ -58,19 +58,7 @@ class Sender(msgspec.Struct):
 
 def run(*, contacts: int, as_json: bool) -> int:
     """Measure and print; return exit status 0 if each contact got one message and the marks were met."""
-    progress = report.Progress()
-    try:
-        with machine_lock(progress.say):
-            result = asyncio.run(_measure(contacts, progress))
-    except FAILURES as error:
-        progress.fail(str(error) or type(error).__name__)
-        return 1
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        for name, value in result.items():
-            Console(highlight=False).print(f"{name}: {value}", soft_wrap=True)
-    return 0 if result["checked"] else 1
+    return run_measurement(lambda progress: _measure(contacts, progress), as_json=as_json)
 
 
 async def _measure(contacts: int, progress: report.Progress) -> dict[str, Any]:

@@ -5,14 +5,12 @@ without bounces, sends of the account whose mail bounces, and sends of another a
 """
 
 import asyncio
-import json
 import os
 import statistics
 import time
 from typing import Any, Final
 
 import msgspec
-from rich.console import Console
 
 from engine.base import settings
 from engine.base.plans import Plan
@@ -20,8 +18,9 @@ from engine.mail.return_path import key_of, return_path
 from engine.store.queries import Queries
 from loadtests.bench import figures, measure, report
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadResult, LoadTarget, times_of
+from loadtests.bench.one_result import run_measurement
 from loadtests.bench.reports_load import BouncedDelivery, ReportsTarget
-from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
+from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import CAP, SENDER, BenchService, own_service
 from ops import admin
 
@@ -41,19 +40,9 @@ _BOUNCED = _SQL.command("bounced")
 
 def run(*, rate: float, runs: int, as_json: bool) -> int:
     """Measure and print; return exit status 0 when all was accepted, every bounce counted, and the mark was met."""
-    progress = report.Progress()
-    try:
-        with machine_lock(progress.say):
-            result = asyncio.run(ReportsBench(rate=rate, runs=runs, progress=progress).measure())
-    except FAILURES as error:
-        progress.fail(str(error) or type(error).__name__)
-        return 1
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        for name, value in result.items():
-            Console(highlight=False).print(f"{name}: {value}", soft_wrap=True)
-    return 0 if result["checked"] else 1
+    return run_measurement(
+        lambda progress: ReportsBench(rate=rate, runs=runs, progress=progress).measure(), as_json=as_json
+    )
 
 
 class ReportsBench(msgspec.Struct, kw_only=True):

@@ -4,22 +4,20 @@ Each link belongs to a person of its own, so that every post locks the same acco
 posts to the same links again, which changes nothing.
 """
 
-import asyncio
-import json
 import os
 from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from rich.console import Console
 
 from engine.base import ids, settings
 from engine.mail import unsubscribe_token
 from engine.store.queries import Queries
 from loadtests.bench import figures, measure, report
 from loadtests.bench.load import LoadOrder, LoadProcess, LoadResult, times_of
-from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
+from loadtests.bench.one_result import run_measurement
+from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import BenchService, own_service
 from loadtests.bench.unsubscribe_load import UnsubscribeTarget
 
@@ -37,19 +35,7 @@ _OPTED_OUT = _SQL.command("opted_out")
 
 def run(*, rate: float, as_json: bool) -> int:
     """Measure and print; return exit status 0 when each person is suppressed once and the mark was met."""
-    progress = report.Progress()
-    try:
-        with machine_lock(progress.say):
-            result = asyncio.run(_measure(rate, progress))
-    except FAILURES as error:
-        progress.fail(str(error) or type(error).__name__)
-        return 1
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        for name, value in result.items():
-            Console(highlight=False).print(f"{name}: {value}", soft_wrap=True)
-    return 0 if result["checked"] else 1
+    return run_measurement(lambda progress: _measure(rate, progress), as_json=as_json)
 
 
 async def _measure(rate: float, progress: report.Progress) -> dict[str, Any]:

@@ -24,7 +24,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class Told(NamedTuple):
-    """What a history of measurements tells: at which of them alerts begin, are told, and end."""
+    """List the places in a row of measurements at which alerts begin, are told, and end."""
 
     begins: list[int]
     notices: list[int]

@@ -113,8 +113,9 @@ class ForeseenMessage(
 
 
 class DryRunReply(Struct, rename="camel", kw_only=True):
-    """What a send would do. `status` and `bodyDiffers` are those of the send's reply; `id` is given for a duplicate
-    only: the message that was accepted with the key before.
+    """Answer a send with `dryRun`: the reply that the same send without it would get, and the composed message.
+
+    `id` is present for a duplicate only: the message that was accepted with the same idempotency key before.
     """
 
     dry_run: Literal[True] = True

@@ -147,7 +147,7 @@ class AlertEvent(Struct, frozen=True):
 
 
 class FiringState(Struct, frozen=True):
-    """What the state machine of a rule remembers.
+    """Keep what the state machine of one alert rule remembers between measurements.
 
     `below` counts measurements in a row below the threshold, `notified` says whether the notice of the present firing
     went out, `noticed_at` when the last notice did, of whatever firing.

@@ -12,7 +12,7 @@ MeasuredState = Literal["measured", "unknown"]
 
 
 class ListFamily(StrEnum):
-    """What a list is asked about; each family has test points of its own."""
+    """Name the kind of target that a blocklist is asked about; each has test entries of its own (RFC 5782, 5)."""
 
     IPV4 = "ipv4"
     IPV6 = "ipv6"
