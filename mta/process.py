@@ -21,6 +21,7 @@ import uvloop
 from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, WakeListener, WokenShards
+from engine.delivery.mx_routes import Router
 from engine.flows.sending.settle import DeliveryAttempt, Settler
 from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
@@ -33,7 +34,6 @@ from engine.store.redis import RedisClient
 from engine.store.resolver import Resolver
 from mta.outbound import poison_guard
 from mta.outbound.envelopes import EnvelopeBuilder
-from mta.outbound.mx_routes import Router
 from mta.outbound.pipeline import OutboundPipeline
 from mta.outbound.poison_guard import PoisonGuard
 from mta.outbound.source_ips.addresses import check_sources

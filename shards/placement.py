@@ -12,6 +12,7 @@ import msgspec
 import orjson
 from msgspec import Struct
 
+from engine.base.process_names import node_of
 from engine.delivery.splits import SplitAuthor
 from engine.store.caches import Cache, bump
 from engine.store.queries import Conn, Queries, Source
@@ -110,17 +111,6 @@ async def read(source: Source) -> PlacementRules:
         return PlacementRules(tuple(pins), tuple(policies))
     loads = msgspec.json.decode(row.loads, type=dict[int, float], strict=False)
     return PlacementRules(tuple(pins), tuple(policies), ShardLoadPlan(loads, row.whose, row.why, row.changed_at))
-
-
-def node_of(name: str) -> str:
-    """Return the host part of a member's name."""
-    return name.partition(":")[0]
-
-
-def label_of(name: str) -> str:
-    """Return a member's name without the folder in its middle: `host:mta-1`."""
-    parts = name.split(":")
-    return name if len(parts) < 3 else f"{parts[0]}:{parts[-1]}"
 
 
 def weights_of(members: Iterable[MemberRow], rules: PlacementRules) -> dict[str, float]:

@@ -102,9 +102,10 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
         """Return the HTTP status of this error type."""
         return REGISTRY[self.kind].status
 
-    def envelope(self) -> dict[str, dict[str, object]]:
-        """Return the error body of the HTTP response."""
-        return {"error": {"type": self.kind.value, "message": self.message, **self.fields}}
+    def envelope(self, docs: str = "") -> dict[str, dict[str, object]]:
+        """Return the error body of the HTTP response; `docs` is the address of the page that explains the errors."""
+        link = {"docs": f"{docs}#{self.kind.value}"} if docs else {}
+        return {"error": {"type": self.kind.value, "message": self.message, **link, **self.fields}}
 
 
 class NoRoom(Refusal):

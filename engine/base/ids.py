@@ -46,6 +46,7 @@ class Kind(StrEnum):
     IDENTITY = "idn"
     LEAD = "lead"
     REQUEST = "req"
+    ERASURE = "ers"
 
 
 class WrongId(ValueError):  # noqa: N818 - named for what the caller gave

@@ -31,8 +31,8 @@ FIELDS: Final = {
         "platform_daily_ceiling",
     ),
     "Sign-up and sign-in": (
-        "signup", "signup_challenge", "idp_issuer", "idp_client_id", "idp_client_secret", "idp_name", "idp_scopes",
-        "idp_app_redirects", "allow_private_idp", "passkey_rp_id",
+        "signup", "signup_challenge", "operators", "idp_issuer", "idp_client_id", "idp_client_secret", "idp_name",
+        "idp_scopes", "idp_app_redirects", "allow_private_idp", "passkey_rp_id",
     ),
     "DNS": (
         "dns_servers", "dnssec_trusted", "domain_check_s", "cloudflare_url", "blocklist_ip_zones",

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from engine.delivery.sites import NamedRule, RuleBook, SiteRule, rule_from_json
 from engine.store.caches import Cache, bump
-from engine.store.queries import Queries, Source, columns
+from engine.store.queries import Conn, Queries, Source, columns
 
 KIND = "sites"
 _SQL = Queries.beside(__file__, "sites_store.sql")
@@ -82,28 +82,26 @@ async def rows(source: Source) -> list[RuleRow]:
     return await _RULES.fetch(source)
 
 
-async def change(pool: asyncpg.Pool, name: str, fields: dict[str, object], why: str | None) -> SiteRule:
-    """Set some fields of a name's rule (None removes a field) and return the whole rule.
+async def change(connection: Conn, name: str, fields: dict[str, object], why: str | None) -> SiteRule:
+    """Set some fields of a name's rule (None removes a field) in the caller's transaction; return the whole rule.
 
     Raises msgspec.ValidationError if a value is out of bounds; then nothing is changed.
     """
-    async with pool.acquire() as connection, connection.transaction():
-        row = await _RULE.first(connection, name)
-        known = {} if row is None else msgspec.json.decode(row.rule)
-        wanted = {field: value for field, value in (known | fields).items() if value is not None}
-        rule = msgspec.convert(wanted, SiteRule)
-        reason = why if why is not None else "" if row is None else row.why
-        await _WRITE.execute(connection, name, msgspec.json.encode(rule).decode(), reason)
-        await bump(connection, KIND)
+    row = await _RULE.first(connection, name)
+    known = {} if row is None else msgspec.json.decode(row.rule)
+    wanted = {field: value for field, value in (known | fields).items() if value is not None}
+    rule = msgspec.convert(wanted, SiteRule)
+    reason = why if why is not None else "" if row is None else row.why
+    await _WRITE.execute(connection, name, msgspec.json.encode(rule).decode(), reason)
+    await bump(connection, KIND)
     return rule
 
 
-async def reset(pool: asyncpg.Pool, name: str) -> bool:
-    """Delete a name's rule; return False if there was none."""
-    async with pool.acquire() as connection, connection.transaction():
-        gone = await _DELETE.records(connection, name)
-        if gone:
-            await bump(connection, KIND)
+async def reset(connection: Conn, name: str) -> bool:
+    """Delete a name's rule in the caller's transaction; return False if there was none."""
+    gone = await _DELETE.records(connection, name)
+    if gone:
+        await bump(connection, KIND)
     return bool(gone)
 
 

@@ -40,6 +40,11 @@ def return_path(key: bytes, message_id: UUID, place: int, domain: str) -> str:
     return f"{_PREFIX}{base32(number, _LENGTH)}@{domain}"
 
 
+def beginning_of(message_id: UUID) -> str:
+    """Return the characters with which all return paths of a message begin: 125 of the 128 bits of its id."""
+    return _PREFIX + base32(message_id.int << 72, _LENGTH)[:25]
+
+
 def origin(key: bytes, address: str) -> ReturnPathOrigin | None:
     """Return the origin of a return path of this installation; None for any other address, including forged ones."""
     local = address.rpartition("@")[0].lower()

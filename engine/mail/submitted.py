@@ -1,4 +1,4 @@
-"""Check and complete a message that a client of SMTP submission composed.
+"""Check and complete a message that a client composed, for SMTP submission and for `POST /v1/emails/raw`.
 
 The message stays as the client wrote it, except that `Bcc`, `Return-Path` and the service's own `X-Waybill-*` fields
 are removed, and missing mandatory fields are prepended.
@@ -64,8 +64,8 @@ class Option(Struct, frozen=True):
 class Mail(Struct, frozen=True):
     """A submitted message after checking.
 
-    `kept` is the message without the removed fields; `header` holds its remaining fields in order. `smtputf8` is True
-    if the header contains non-ASCII characters.
+    `kept` is the message without the removed fields; `header` holds its remaining fields in order, `blind` the removed
+    Bcc fields. `smtputf8` is True if the header contains non-ASCII characters.
     """
 
     kept: bytes
@@ -73,6 +73,7 @@ class Mail(Struct, frozen=True):
     sender: Mailbox
     options: list[Option]
     smtputf8: bool
+    blind: list[Field] = []
 
     def value(self, name: bytes) -> bytes | None:
         """Return the raw value of a field that may occur once, by its lower-case name."""
@@ -85,6 +86,14 @@ class Mail(Struct, frozen=True):
         """Return the value as readable text."""
         found = self.value(name)
         return None if found is None else text_of(found)
+
+    def recipient_entries(self) -> Iterator[tuple[str, str]]:
+        """Yield the entries of To, Cc and Bcc as they are written, each with the name of its field."""
+        listed = [field for name in (b"to", b"cc") for field in self.header if field.name == name]
+        for field in (*listed, *self.blind):
+            text = field.value.replace(b"\r\n", b"").decode("utf-8", "replace")
+            for entry in entries(text):
+                yield field.name.decode().title(), entry
 
     def mailboxes(self, name: bytes) -> Iterator[Mailbox]:
         """Yield the mailboxes of To or Cc; entries that can't be parsed are skipped."""
@@ -135,7 +144,13 @@ def read(octets: bytes, *, smtputf8: bool) -> Mail:
         for field in removed
         if field.name.startswith(OPTION)
     ]
-    return Mail(kept, kept_fields, _sender(header), options, not in_ascii)
+    blind = [field for field in removed if field.name == b"bcc"]
+    return Mail(kept, kept_fields, _sender(header), options, not in_ascii, blind)
+
+
+def with_crlf(octets: bytes) -> bytes:
+    """Return the message with CRLF lines if all its lines end in LF alone; any other message as it is."""
+    return octets if b"\r" in octets else octets.replace(b"\n", b"\r\n")
 
 
 def complete(

@@ -2,8 +2,10 @@
 
 `{{name}}` inserts a value, escaped in HTML and unchanged in text and subject; `{{{name}}}` always unchanged.
 `{{#name}}…{{/name}}` shows its content if the value is a non-empty string, `{{^name}}…{{/name}}` if it is not; `{{! …
-}}` is a comment. A section tag or comment alone on a line removes the line, as in Mustache. Values are flat strings and
-inserted once: tags in a value are not interpreted. Partials, loops, lambdas and other delimiters are not supported.
+}}` is a comment. A section tag or comment alone on a line removes the line, as in Mustache. Values are inserted once:
+tags in a value are not interpreted. Partials, lambdas and other delimiters are not supported. `render` takes flat
+strings; `engine.mail.template_data` renders the same programs with lists and objects, where `{{.}}` is the item of a
+section.
 """
 
 import re
@@ -16,6 +18,7 @@ MAX_TAGS = 5_000  # of one part
 MAX_DEPTH = 32  # sections inside each other
 MAX_RENDERED = 5_000_000  # characters of one part, as many as a send without template may have
 MAX_NAME = 64
+ITEM = "."  # the name of the item of the innermost section
 
 _OPEN, _CLOSE = "{{", "}}"
 _name = re.compile(rf"\w[\w.-]{{0,{MAX_NAME - 1}}}").fullmatch
@@ -218,7 +221,10 @@ class _Compiler:
         if sigil == "!":
             return
         name = inside.strip()
-        if not is_name(name):
+        if name == ITEM and sigil in {"", "{"}:
+            if not self._sections:
+                raise self._fault(place, "{{.}} is the item of a section and can't be used outside of one")
+        elif not is_name(name):
             raise self._fault(place, _bad_name(name))
         self._flush()
         if sigil == "/":

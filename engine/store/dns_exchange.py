@@ -16,7 +16,7 @@ from engine.base.settings import HostPort
 from engine.store import dns_wire
 from engine.store.dns_wire import EDNS_PAYLOAD, PlainAnswer, SentQuestion
 
-RecordType = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR"]
+RecordType = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR", "NS"]
 
 
 # dnspython takes 37 µs per record, and a packet over TCP can hold 5,000 of them: the owner of a domain could block the

@@ -40,10 +40,14 @@ _log = structlog.get_logger("web")
 
 
 class HttpReply(Struct, frozen=True):
-    """A response: its status and the beginning of its body, not decompressed."""
+    """A response: its status and the beginning of its body, not decompressed.
+
+    `headers` are lines of `Name: value`, as many as the caller asked for.
+    """
 
     status: int
     body: bytes
+    headers: str = ""
 
 
 class HttpFailure(Struct, frozen=True):
@@ -82,10 +86,18 @@ class HttpClient:
         return cls(resolver, may_dial=any_address if every else is_public)
 
     async def post(
-        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], *, timeout_s: float, max_bytes: int
+        self,
+        url: yarl.URL,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        max_bytes: int,
+        max_header_chars: int = 0,
     ) -> HttpReply | HttpFailure:
         """Send one POST and read at most `max_bytes` of the response; `timeout_s` covers DNS to the last byte.
 
+        The reply holds the first `max_header_chars` characters of the response's header lines.
         A pooled connection that the server has closed is replaced by a new one within the same time limit.
         """
         head: list[int] = []
@@ -95,7 +107,7 @@ class HttpClient:
                     dialled: list[bool] = []
                     _dialled.set(dialled)
                     try:
-                        return await self._exchange(url, body, headers, max_bytes, head)
+                        return await self._exchange(url, body, headers, max_bytes, max_header_chars, head)
                     except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                         if dialled or isinstance(error, aiohttp.ClientConnectorError):
                             raise
@@ -116,7 +128,13 @@ class HttpClient:
             await session.close()
 
     async def _exchange(
-        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], max_bytes: int, head: list[int]
+        self,
+        url: yarl.URL,
+        body: bytes,
+        headers: Mapping[str, str],
+        max_bytes: int,
+        max_header_chars: int,
+        head: list[int],
     ) -> HttpReply:
         response = await self._open().request("POST", url, data=body, headers=headers, allow_redirects=False)
         head.append(response.status)
@@ -126,7 +144,7 @@ class HttpClient:
             content = b""
         finally:
             response.close() if not response.content.at_eof() else response.release()
-        return HttpReply(response.status, content)
+        return HttpReply(response.status, content, _header_lines(response.raw_headers, max_header_chars))
 
     def _open(self) -> aiohttp.ClientSession:
         now = asyncio.get_running_loop().time()
@@ -229,6 +247,18 @@ def resolver_for(settings: Settings) -> Resolver:
     if settings.dns_servers and not (settings.delivery == "local" and settings.dns_servers == own):
         return Resolver(settings.dns_servers)
     return Resolver(system_servers())
+
+
+def _header_lines(raw: Iterable[tuple[bytes, bytes]], max_chars: int) -> str:
+    """Return whole lines of `Name: value` with at most `max_chars` characters, invalid UTF-8 replaced."""
+    lines: list[str] = []
+    for name, value in raw if max_chars else ():
+        line = f"{name.decode('utf-8', 'replace')}: {value.decode('utf-8', 'replace')}"
+        max_chars -= len(line) + 1
+        if max_chars < -1:
+            break
+        lines.append(line)
+    return "\n".join(lines)
 
 
 async def _beginning(stream: aiohttp.StreamReader, max_bytes: int) -> bytes:

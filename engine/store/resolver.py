@@ -20,6 +20,7 @@ import dns.rdatatype
 import dns.resolver
 import idna
 from dns.rdtypes.ANY.MX import MX
+from dns.rdtypes.ANY.NS import NS
 from dns.rdtypes.ANY.TLSA import TLSA
 from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
@@ -168,6 +169,9 @@ class Resolver:
         self._txt: SingleFlightCache[str, Answered[bytes]] = SingleFlightCache(
             self._look_up_txt, capacity, clock, _has_failed
         )
+        self._ns: SingleFlightCache[str, Answered[str]] = SingleFlightCache(
+            self._look_up_ns, capacity, clock, _has_failed
+        )
         self._tlsa: SingleFlightCache[str, Answered[Tlsa]] = SingleFlightCache(
             self._look_up_tlsa, capacity, clock, _has_failed
         )
@@ -199,6 +203,10 @@ class Resolver:
         """Return the reverse names of an address (PTR, RFC 1035 3.5), with their final dots."""
         return await self._text.get((ip_address(ip).reverse_pointer, "PTR"))
 
+    async def ns(self, name: str) -> "Answered[str]":
+        """Return the name servers of `name` in lower case, without final dots."""
+        return await self._ns.get(_normal(name))
+
     async def txt(self, name: str) -> "Answered[bytes]":
         """Return the TXT records of `name`, the strings of each joined (RFC 7208 3.3)."""
         return await self._txt.get(_normal(name))
@@ -209,7 +217,7 @@ class Resolver:
 
     async def close(self) -> None:
         """Cancel the running look-ups."""
-        for cache in (self._mx, self._text, self._txt, self._tlsa):
+        for cache in (self._mx, self._text, self._ns, self._txt, self._tlsa):
             await cache.close()
 
     async def _look_up_mx(self, name: str) -> "Answered[Mx]":
@@ -222,6 +230,13 @@ class Resolver:
 
     async def _look_up_text(self, key: tuple[str, RecordType]) -> "Answered[str]":
         return await self._look_up(key[0], key[1], RecordReader(str, str))
+
+    async def _look_up_ns(self, name: str) -> "Answered[str]":
+        def read(rdata: object) -> str:
+            assert isinstance(rdata, NS)
+            return _text(rdata.target)
+
+        return await self._look_up(name, "NS", RecordReader(read))
 
     async def _look_up_txt(self, name: str) -> "Answered[bytes]":
         def read(rdata: object) -> bytes:

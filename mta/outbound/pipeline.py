@@ -15,6 +15,7 @@ import structlog
 
 from engine.base.settings import Settings
 from engine.delivery.hints import HintReader, WokenShards
+from engine.delivery.mx_routes import Router
 from engine.delivery.sites_store import SiteRules
 from engine.flows.sending.settle import DeliveryAttempt
 from engine.mail.simulator import domain_of
@@ -31,7 +32,6 @@ from mta.outbound.fetch import FetchStage
 from mta.outbound.fetch_broadcasts import BroadcastLoader
 from mta.outbound.holds import OperatorHolds
 from mta.outbound.intake import RowIntake
-from mta.outbound.mx_routes import Router
 from mta.outbound.requeue import Requeuer
 from mta.outbound.resharding import Resharder
 from mta.outbound.route import RouteStage

@@ -10,6 +10,8 @@ import msgspec
 import structlog
 
 from engine.base.settings import Settings
+from engine.delivery.mx_routes import Router
+from engine.delivery.routes import Route, Unroutable
 from engine.mail.simulator import SimulatedOutcome, simulated_outcome
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import ActiveQueue
@@ -18,8 +20,6 @@ from mta.outbound.complete import CompleteStage
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.envelopes import EnvelopeBuilder
 from mta.outbound.holds import OperatorHolds
-from mta.outbound.mx_routes import Router
-from mta.outbound.routes import Route, Unroutable
 from mta.outbound.schedule import ScheduleStage
 from mta.outbound.sites.connections import SiteConnections
 from mta.outbound.sites.proven_domains import ProvenDomains

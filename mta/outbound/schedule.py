@@ -16,6 +16,7 @@ import structlog
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery import sites_store
+from engine.delivery.routes import Route
 from engine.delivery.sites_store import SiteRules
 from engine.delivery.sources import next_midnight
 from engine.delivery.sources_store import WAITING
@@ -27,7 +28,6 @@ from mta.outbound.complete import CompleteStage
 from mta.outbound.deliver import DeliveryWorker, WorkerTools
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.requeue import Requeuer
-from mta.outbound.routes import Route
 from mta.outbound.sites.connections import SiteConnections
 from mta.outbound.sites.pacer import Pacer
 from mta.outbound.sites.site import Site, SiteGroup, hosts_of, state_of

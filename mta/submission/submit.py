@@ -3,7 +3,6 @@
 The reply follows the commit: a 250 means that the message is stored and queued, as a 202 of the API does.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,11 +10,10 @@ import structlog
 from msgspec import Struct
 
 from engine.areas.api_keys.key_auth import Caller
-from engine.areas.emails import submitted
-from engine.areas.emails.submitted import Submitted
-from engine.areas.emails.types import Accepted, SendRequest
+from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal, invalid, unavailable
-from engine.flows.sending.accept import LARGE_REQUEST_BYTES, Acceptor, Origin
+from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.submit import accept_message, read_message
 from engine.mail.address import Mailbox
 from engine.mail.submitted import Unsendable
 from engine.store import metrics
@@ -65,7 +63,7 @@ class Submitter:
         return f"250 2.0.0 {accepted.status} as {accepted.id}"
 
     async def _accept(self, caller: Caller, envelope: SubmittedEnvelope, content: bytes) -> Accepted:
-        read = await self._read(envelope, content)
+        read = await read_message(content, envelope.recipients, smtputf8=envelope.smtputf8, host=self._host)
         if envelope.overflowed and read.idempotency_key is not None:
             # The other recipients would arrive with the same key, and count as a replay of this message.
             raise invalid(
@@ -73,17 +71,7 @@ class Submitter:
                 "A message with X-Waybill-Idempotency-Key can't be split into several transactions: name all its "
                 "recipients in one, or leave out the key.",
             )
-        origin = Origin(caller.account_id, SOURCE, caller.reach)
-        if isinstance(read, SendRequest):
-            return await self._acceptor.accept(read, origin)
-        return await self._acceptor.accept_submitted(read, origin)
-
-    async def _read(self, envelope: SubmittedEnvelope, content: bytes) -> Submitted | SendRequest:
-        if len(content) <= LARGE_REQUEST_BYTES:
-            return submitted.read(content, envelope.recipients, smtputf8=envelope.smtputf8, host=self._host)
-        return await asyncio.to_thread(
-            submitted.read, content, envelope.recipients, smtputf8=envelope.smtputf8, host=self._host
-        )
+        return await accept_message(self._acceptor, read, Origin(caller.account_id, SOURCE, caller.reach))
 
 
 def _refused(kind: ErrorType, caller: Caller, reply: str) -> str:

@@ -15,10 +15,6 @@ FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id
 LEFT JOIN kept_retentions k ON k.account_id = a.id AND k.until > now()
 WHERE a.id = $1;
 
--- name: list_accounts
--- List accounts, newest first, at most $1.
-SELECT id, name, plan, status, parent_id, daily_cap, monthly_cap, retention_days, created_at FROM accounts ORDER BY id DESC LIMIT $1;
-
 -- name: count_used
 -- Count the resources of account $1 that its plan limits; $2 is the first day of the month.
 SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL

@@ -45,7 +45,6 @@ class Used(Struct):
 
 
 READ = _SQL.rows("read_account", AccountRow)
-LIST = _SQL.rows("list_accounts", AccountRow)
 USED = _SQL.rows("count_used", Used)
 RENAME = _SQL.command("rename_account")
 AGREE_RETENTION = _SQL.command("agree_retention")

@@ -33,7 +33,8 @@ FROM account_heads h LEFT JOIN delivery_counts c ON c.account_id = h.account_id 
 -- Return the events about deliveries of account $1 after seq $2 up to seq $3, none with an id below $4. Payloads are left
 -- out or cut where they are not needed whole; the recipient stands at their beginning.
 SELECT seq, type, message_id, occurred_at,
-       CASE type WHEN 'accepted' THEN '' WHEN 'bounced' THEN payload ELSE left(payload, 1000) END AS payload
+       CASE type WHEN 'accepted' THEN '' WHEN 'bounced' THEN coalesce(payload, '') ELSE left(coalesce(payload, ''), 1000) END
+           AS payload
 FROM events
 WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND id >= $4 AND message_id IS NOT NULL
   AND type IN ('accepted', 'delivered', 'bounced', 'failed', 'complained')
@@ -56,7 +57,7 @@ WHERE message_id = ANY ($1::uuid[]) AND message_id BETWEEN $2 AND $3 GROUP BY me
 
 -- name: history_of
 -- Return the outcomes of messages $1 in order. Their events have ids from $2 on.
-SELECT seq, type, message_id, occurred_at, payload FROM events
+SELECT seq, type, message_id, occurred_at, coalesce(payload, '') AS payload FROM events
 WHERE message_id = ANY ($1::uuid[]) AND id >= $2 AND type IN ('delivered', 'bounced', 'complained') ORDER BY seq;
 
 -- name: times_of

@@ -37,6 +37,7 @@ class Caller(Struct, frozen=True):
     plan: str
     id: UUID
     reach: KeyRestrictions | None = None  # restrictions in addition to the scopes
+    origins: frozenset[str] | None = None  # of web pages that may read with this key
 
 
 class KnownKey(Struct, frozen=True):
@@ -45,6 +46,7 @@ class KnownKey(Struct, frozen=True):
     row: ApiKeyRow
     scopes: frozenset[str]
     reach: KeyRestrictions | None
+    origins: frozenset[str] | None
 
     def good(self, at: datetime) -> bool:
         """Return True if the key authenticates at `at`."""
@@ -78,7 +80,7 @@ class Keys:
             raise unauthorized()
         row = known.row
         self._used[row.key_id] = at
-        return Caller(row.account_id, row.key_id, known.scopes, row.plan, row.id, known.reach)
+        return Caller(row.account_id, row.key_id, known.scopes, row.plan, row.id, known.reach, known.origins)
 
     async def write_last_uses(self) -> None:
         """Store the last uses of keys; after a failure, the next use of a key stores it."""
@@ -94,7 +96,9 @@ class Keys:
         row = await store.FIND.first(self._pool, key_id)
         if row is None:
             return None
-        return KnownKey(row, frozenset(row.scopes), KeyRestrictions.of(row.domains, row.streams, row.networks))
+        reach = KeyRestrictions.of(row.domains, row.streams, row.networks)
+        origins = None if row.allowed_origins is None else frozenset(row.allowed_origins)
+        return KnownKey(row, frozenset(row.scopes), reach, origins)
 
 
 def unauthorized() -> Refusal:

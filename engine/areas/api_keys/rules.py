@@ -16,8 +16,14 @@ PREFIX = "svc_live_"
 ID_LENGTH, SECRET_LENGTH = 12, 32
 MAX_NAME = 120
 MAX_NAMED = 50  # max. domains, streams or networks of one key
+MAX_ORIGINS, MAX_ORIGIN = 10, 300  # of one key; characters of one
 DEFAULT_OVERLAP_HOURS, MAX_OVERLAP_HOURS = 24, 168  # for which a rotated key and its successor both authenticate
 _FORM = re.compile(rf"{PREFIX}([0-9A-Za-z]{{{ID_LENGTH}}})([0-9A-Za-z]{{{SECRET_LENGTH}}})", re.ASCII)
+
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+# The form in which browsers send origins (RFC 6454 6.2): lower case, A-labels, no default port.
+_ORIGIN = re.compile(rf"(?:https://{_LABEL}(?:\.{_LABEL})*|http://localhost)(?::([1-9][0-9]{{0,4}}))?", re.ASCII)
+_DEFAULT_PORTS = {"https": "443", "http": "80"}
 
 Network = IPv4Network | IPv6Network
 
@@ -121,6 +127,26 @@ def checked_networks(texts: Iterable[str]) -> list[str]:
                 "networks", f"{shown!r} is not a network. Use the form 203.0.113.0/24 or 2001:db8::/32, or an address."
             ) from None
     return [str(one) for one in sorted(found, key=lambda one: (one.version, one.network_address, one.prefixlen))]
+
+
+def checked_origins(texts: Iterable[str], scopes: Iterable[str]) -> list[str]:
+    """Return the origins sorted without duplicates; raise the 400 for one that no browser sends, and for a key that may
+    do more than read: its secret stands in the source of a page.
+    """
+    for scope in scopes:
+        if not scope.endswith(":read"):
+            raise invalid(
+                "allowedOrigins", f"`allowedOrigins` is for keys that only read; this one has {scope}. Remove it."
+            )
+    for text in texts:
+        match = _ORIGIN.fullmatch(text)
+        if match is None or match[1] == _DEFAULT_PORTS[text.partition(":")[0]]:
+            raise invalid(
+                "allowedOrigins",
+                f"{text[:100]!r} is not an origin as browsers send it. Use the form https://app.example.com or "
+                "http://localhost:3000: lower case, without a path, without the default port.",
+            )
+    return sorted(set(texts))
 
 
 def _unmapped(network: Network) -> Network:

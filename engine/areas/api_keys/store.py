@@ -25,6 +25,7 @@ class ApiKeyRow(Struct, frozen=True):
     domains: list[str] | None
     streams: list[str] | None
     networks: list[str] | None
+    allowed_origins: list[str] | None
 
 
 class KeyListRow(Struct):
@@ -41,6 +42,7 @@ class KeyListRow(Struct):
     domains: list[str] | None
     streams: list[str] | None
     networks: list[str] | None
+    allowed_origins: list[str] | None
     replaced_by: UUID | None = None  # the key that a rotation made of it
 
 

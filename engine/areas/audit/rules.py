@@ -1,10 +1,13 @@
 """Describe breaks of the log's hash chain and parse parameters of audit requests. Pure."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from engine.areas.audit.types import ChainBreak, CheckedPage, ExportRow, Range
+import orjson
+
+from engine.areas.audit.types import ChainBreak, CheckedPage, ExportRow, NamedRow, Range
 from engine.base import clock, ids
 from engine.base.errors import invalid
 
@@ -18,6 +21,7 @@ _CHANGED: Final = (
     "columns contradict its payload."
 )
 _HEAD: Final = "The hash of the last event differs from the one in the head of the log."
+_UNNAMED: Final = "The event has no payload, and no `erasure.completed` event names it."
 _STRAY: Final = "The event is outside the range of the log."
 
 
@@ -48,9 +52,23 @@ def misnamed(page: CheckedPage) -> ChainBreak | None:
 
 def is_misnamed(row: ExportRow) -> bool:
     """Return True if column and payload of the event name different messages."""
-    return row.message_id is not None and row.payload.split('"', 8)[7] != ids.format_id(
-        ids.Kind.MESSAGE, row.message_id
-    )
+    if row.message_id is None or row.payload is None:
+        return False
+    return row.payload.split('"', 8)[7] != ids.format_id(ids.Kind.MESSAGE, row.message_id)
+
+
+def named(rows: Iterable[NamedRow]) -> set[int]:
+    """Return the numbers of the events that erasures name."""
+    found: set[int] = set()
+    for row in rows:
+        for first, last in orjson.loads(row.entries or "[]"):
+            found.update(range(first, last + 1))
+    return found
+
+
+def unnamed(seq: int | None) -> ChainBreak | None:
+    """Return the break at an event without payload that no erasure names."""
+    return None if seq is None else ChainBreak(seq, _UNNAMED)
 
 
 def earliest(*breaks: ChainBreak | None) -> ChainBreak | None:

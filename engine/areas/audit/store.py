@@ -20,6 +20,7 @@ from engine.areas.audit.types import (
     HashRow,
     ListRow,
     LogHead,
+    NamedRow,
     Position,
     Range,
     ReachedRow,
@@ -39,6 +40,7 @@ _CHECK = _SQL.rows("check_page", CheckedPage)
 _EXPORT = _SQL.rows("export_page", ExportRow)
 _LIST = _SQL.rows("list_page", ListRow)
 _HASHES = _SQL.rows("hashes_at", HashRow)
+_NAMED = _SQL.rows("named_erased", NamedRow)
 _REACHED = _SQL.rows("reached", ReachedRow)
 
 
@@ -81,11 +83,11 @@ async def verify(source: Source, account: UUID) -> ChainVerdict:
     as_of = clock.now()
     ends = await head(source, account)
     at = Position(ends.purged_through_seq, LAST_ID, ends.purged_hash)
-    events = 0
+    events, erased, known = 0, 0, ErasedEntries(source, account)
     while True:  # until a page is empty: the last number of a page may occur twice
         found = await _CHECK.first(source, account, at.seq, at.id, min(ends.seq, at.seq + CHECKED), at.hash)
         assert found is not None
-        broken = _broken(found, at, ends)
+        broken = rules.earliest(_broken(found, at, ends), rules.unnamed(await known.first_unnamed(found.erased)))
         if broken is not None:
             moved = await _moved_start(source, account, at)
             if moved is None:
@@ -96,9 +98,26 @@ async def verify(source: Source, account: UUID) -> ChainVerdict:
             break
         else:
             events += found.events
+            erased += len(found.erased)
             at = Position(found.last_seq, found.last_id, found.last_hash)
     broken = broken or rules.end_of(ends.seq, ends.hash, at.seq, at.hash)
-    return ChainVerdict(rules.earliest(broken, rules.stray(ends.stray)), events, ends, as_of)
+    return ChainVerdict(rules.earliest(broken, rules.stray(ends.stray)), events, ends, as_of, erased)
+
+
+class ErasedEntries:
+    """Hold the numbers of the events that erasures name, for one verification; read when first needed."""
+
+    def __init__(self, source: Source, account: UUID) -> None:
+        self._source = source
+        self._account = account
+        self._named: set[int] = set()
+
+    async def first_unnamed(self, seqs: list[int]) -> int | None:
+        """Return the first of these events without payload that no erasure names, reading again for new erasures."""
+        if self._named.issuperset(seqs):
+            return None
+        self._named = rules.named(await _NAMED.fetch(self._source, self._account))
+        return min((seq for seq in seqs if seq not in self._named), default=None)
 
 
 class Export:
@@ -112,6 +131,7 @@ class Export:
         self.head = ends
         self.events = 0
         self.broken: ChainBreak | None = None
+        self._erased = ErasedEntries(source, account)
 
     async def pages(self) -> AsyncGenerator[list[ExportRow], None]:
         """Yield pages of events in the requested time range, oldest first; memory holds one page."""
@@ -134,6 +154,9 @@ class Export:
                 continue
             for row in rows:
                 self._judge(row)
+            self._note(
+                rules.unnamed(await self._erased.first_unnamed([row.seq for row in rows if row.payload is None]))
+            )
             inside = [row for row in rows if row.inside]
             self.events += len(inside)
             yield inside

@@ -30,6 +30,7 @@ class CheckedPage(Struct, frozen=True):
     messages: list[UUID]  # pairs of the column and the payload, with the first seq of each pair
     payload_messages: list[str]
     places: list[int]
+    erased: list[int]  # events without payload
 
 
 class ListRow(Struct, frozen=True):
@@ -39,7 +40,7 @@ class ListRow(Struct, frozen=True):
     id: UUID
     type: str
     occurred_at: str
-    payload: str
+    payload: str | None  # null after an erasure
     hash: bytes
 
 
@@ -51,12 +52,18 @@ class ExportRow(Struct, frozen=True):
     type: str
     message_id: UUID | None
     occurred_at: str
-    payload: str
+    payload: str | None  # null after an erasure
     hash: bytes
     before: int
     previous: bytes | None
     sound: bool
     inside: bool
+
+
+class NamedRow(Struct, frozen=True):
+    """Hold the ranges of erased events that one event names, as JSON; null if it names none."""
+
+    entries: str | None
 
 
 class HashRow(Struct, frozen=True):
@@ -95,6 +102,7 @@ class ChainVerdict(Struct, frozen=True):
     events: int
     head: LogHead
     as_of: datetime
+    erased: int = 0  # of them, entries without payload
 
 
 class Range(Struct, frozen=True):

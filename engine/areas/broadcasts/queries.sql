@@ -190,8 +190,9 @@ FROM sums WHERE p.broadcast_id = sums.broadcast_id;
 SELECT 1 AS found FROM broadcast_recipients WHERE broadcast_id = $1 AND state = 'waiting' LIMIT 1;
 
 -- name: list_reviews
--- List the broadcasts that wait for review, the oldest first.
-SELECT :summary_columns FROM broadcasts b WHERE b.status = 'in_review' ORDER BY b.id;
+-- List at most $2 broadcasts that wait for review, the oldest first, after broadcast $1 (null: from the oldest).
+SELECT :summary_columns FROM broadcasts b WHERE b.status = 'in_review' AND ($1::uuid IS NULL OR b.id > $1)
+ORDER BY b.id LIMIT $2;
 
 -- name: forget_recipients
 -- Delete at most $2 recipients of broadcasts that ended before $1; returns how many. Their counts stay.

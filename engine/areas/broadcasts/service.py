@@ -92,7 +92,7 @@ async def delete(
         await record(connection, row, AccountEvent.BROADCAST_DELETED, actor)
 
 
-async def approve(pool: asyncpg.Pool, broadcast: UUID, at: datetime) -> Broadcast:
+async def approve(pool: asyncpg.Pool, broadcast: UUID, at: datetime, *, actor: str = OPERATOR) -> Broadcast:
     """Let a reviewed broadcast go out, now or at its time; its account needs no other. Raises the 404, the 409."""
     async with pool.acquire() as connection, connection.transaction():
         account = await _account_of(connection, broadcast)
@@ -101,16 +101,16 @@ async def approve(pool: asyncpg.Pool, broadcast: UUID, at: datetime) -> Broadcas
         later = row.scheduled_at is not None and row.scheduled_at > at
         status = BroadcastStatus.SCHEDULED if later else BroadcastStatus.SENDING
         await store.move(connection, broadcast, status, look_at=row.scheduled_at if later else at)
-        await record(connection, row, AccountEvent.BROADCAST_APPROVED, OPERATOR)
+        await record(connection, row, AccountEvent.BROADCAST_APPROVED, actor)
     return await read(pool, row.account_id, broadcast)
 
 
-async def reject(pool: asyncpg.Pool, broadcast: UUID, note: str) -> Broadcast:
+async def reject(pool: asyncpg.Pool, broadcast: UUID, note: str, *, actor: str = OPERATOR) -> Broadcast:
     """Cancel a reviewed broadcast; its author reads the note. Raises the 404, the 409."""
     async with pool.acquire() as connection, connection.transaction():
         row = await _reviewed(connection, await _account_of(connection, broadcast), broadcast)
         await store.move(connection, broadcast, BroadcastStatus.CANCELED, note=note)
-        await record(connection, row, AccountEvent.BROADCAST_REJECTED, OPERATOR, note=note)
+        await record(connection, row, AccountEvent.BROADCAST_REJECTED, actor, note=note)
     return await read(pool, row.account_id, broadcast)
 
 

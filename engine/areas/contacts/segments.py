@@ -123,7 +123,18 @@ async def count(source: Source, account: UUID, row: SegmentRow) -> int | None:
     """Count the contacts of a segment now; None if that takes longer than store.COUNT_TIMEOUT_S, or if other searches
     leave no place: an error would look as if a create or change had failed.
     """
-    audience = store.audience_of_segment(account, filter_of(row))
+    return await _count(source, account, filter_of(row))
+
+
+async def count_matching(pool: asyncpg.Pool, account: UUID, filter_: object) -> int | None:
+    """Count the contacts that a filter selects now, as `count` does; refuse a filter as `create` does."""
+    parsed = segment_rules.parse(filter_)
+    await lists_store.check_known(pool, account, segment_rules.lists_of(parsed))
+    return await _count(pool, account, parsed)
+
+
+async def _count(source: Source, account: UUID, filter_: SegmentFilter) -> int | None:
+    audience = store.audience_of_segment(account, filter_)
     try:
         async with SEARCHES.of(account):
             return await store.count_audience(source, audience)

@@ -12,6 +12,7 @@ from hashlib import blake2b, sha256
 from typing import Any, TypeVar
 from uuid import UUID
 
+import msgspec
 from msgspec import structs
 
 from engine.areas.emails.types import (
@@ -204,7 +205,12 @@ def content_of(request: SendRequest) -> Content:
 def check_shape(request: SendRequest) -> None:
     """Check which fields may be combined, and limits that the types can't express; raise the 400."""
     if request.template is None:
-        for field, value in (("templateVersion", request.template_version), ("variables", request.variables)):
+        given = (
+            ("templateVersion", request.template_version),
+            ("variables", request.variables),
+            ("data", request.data),
+        )
+        for field, value in given:
             if value:
                 raise invalid(field, f"`{field}` needs a `template`. Name a template or remove `{field}`.")
         if request.text is None and request.html is None:
@@ -362,6 +368,7 @@ _MEANT: dict[str, object] = {
 }  # fmt: skip
 
 
+_DATA_ENCODER = msgspec.json.Encoder(order="deterministic")  # the order of members has no meaning
 _EMPTY_IS_ABSENT = frozenset({"reply_to", "list_unsubscribe", "variables"})
 
 # Fields of the first version, which every stored digest covers whether or not they are given. A later field counts only
@@ -382,12 +389,21 @@ def request_digest(request: SendRequest) -> bytes:
     for field, default in zip(request.__struct_fields__, _defaults(type(request)), strict=True):
         value = getattr(request, field)
         if field not in _FIRST_FIELDS:
-            value = min_tls_to_store(value) if field == "min_tls" else value
+            value = _later_field(field, value)
             if value is None or value == default:
                 continue
         hashed.update(repr(_canonical(field, value)).encode("utf-8", "surrogatepass"))
         hashed.update(b"\0")
     return hashed.digest()
+
+
+def _later_field(field: str, value: Any) -> Any:
+    """Return one value for all ways to write a field that the first version did not have; None if absent."""
+    if field == "min_tls":
+        return min_tls_to_store(value)
+    if field == "data":
+        return _DATA_ENCODER.encode(value) if value else None
+    return value
 
 
 def _canonical(field: str, value: Any) -> object:

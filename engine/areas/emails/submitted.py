@@ -1,20 +1,21 @@
-"""Turn a message submitted over SMTP, with its envelope, into a message to store.
+"""Turn a message that its client composed, with its envelope, into a message to store.
 
-The counterpart of `rules.prepare` for submission. `X-Waybill-*` headers carry the other fields of a send request and
-have the same types and limits.
+The counterpart of `rules.prepare` for SMTP submission and for `POST /v1/emails/raw`. `X-Waybill-*` headers carry the
+other fields of a send request and have the same types and limits.
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from hashlib import blake2b, sha256
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 from msgspec import Struct, structs
 
 from engine.areas.emails import rules
+from engine.areas.emails.submitted_options import header_of, options_of
 from engine.areas.emails.types import (
     MAX_ATTACHMENTS,
     MAX_RECIPIENTS,
@@ -27,20 +28,19 @@ from engine.areas.emails.types import (
 )
 from engine.base import ids, validation
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.base.suggest import hint
 from engine.mail import submitted as mail
-from engine.mail.address import Mailbox, canonical
+from engine.mail.address import BadAddress, Mailbox, canonical
 from engine.mail.attachments import blocked_extension
 from engine.mail.feedback_headers import feedback_field
-from engine.mail.fields import text_of
+from engine.mail.fields import mailbox, text_of
 from engine.mail.headers import date_field
 from engine.mail.read import File, UnreadableMail, bodies, files
 from engine.mail.seven_bit import to_seven_bit
-from engine.mail.submitted import MAX_SUBJECT, Mail, Option
+from engine.mail.submitted import MAX_SUBJECT, Mail
 
 STREAM: Final = "transactional"
+SUBMISSION, UTF8_SUBMISSION = "ESMTPSA", "UTF8SMTPSA"  # RFC 3848, RFC 6531 4.3: with TLS and AUTH
 MAX_NAME, MAX_TYPE = 255, 200  # stored characters of an attachment's name and type
-_TYPES: Final = get_type_hints(SendRequest, include_extras=True)
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
@@ -55,6 +55,7 @@ class Submitted(Struct, frozen=True, kw_only=True):
     mail: Mail
     size_bytes: int  # of the message as the client wrote it, before 8-bit parts were encoded
     host: str  # our name in the trace field
+    protocol: str  # by which the message came, in the trace field
     stream: str = STREAM
     tags: list[str] = []
     metadata: dict[str, str] = {}
@@ -65,15 +66,18 @@ class Submitted(Struct, frozen=True, kw_only=True):
     request_digest: bytes = b""  # as `rules.request_digest`: of the message and its recipients; b"" without a key
 
 
-def read(octets: bytes, recipients: Sequence[Mailbox], *, smtputf8: bool, host: str) -> Submitted | SendRequest:
+def read(
+    octets: bytes, recipients: Sequence[Mailbox] | None, *, smtputf8: bool, host: str, protocol: str | None = None
+) -> Submitted | SendRequest:
     """Read a submitted message and its options; return a SendRequest if `X-Waybill-Template` names a template.
 
-    Raises Unsendable for octets that are no message, and the Refusal of the first rule that the message breaks. Large
-    messages take milliseconds: call it outside the event loop.
+    `recipients`: None for those that To, Cc and Bcc name. `protocol`: None for SMTP submission. Raises Unsendable for
+    octets that are no message, and the Refusal of the first rule that the message breaks. Large messages take
+    milliseconds: call it outside the event loop.
     """
     found = mail.read(octets, smtputf8=smtputf8)
-    given = _options(found.options)
-    addressed = _addressed(found, recipients)
+    given = options_of(found.options)
+    addressed = _addressed(found, _named_in_header(found) if recipients is None else recipients)
     try:
         if "template" in given:
             return _request(found, given, addressed)
@@ -83,8 +87,8 @@ def read(octets: bytes, recipients: Sequence[Mailbox], *, smtputf8: bool, host: 
     for name in ("template_version", "variables"):
         if name in given:
             raise invalid(
-                _header_of(name),
-                f"`{_header_of(name)}` needs `X-Waybill-Template`. Add that header or remove this one.",
+                header_of(name),
+                f"`{header_of(name)}` needs `X-Waybill-Template`. Add that header or remove this one.",
             )
     digest = _digest(found, addressed) if "idempotency_key" in given else b""
     return Submitted(
@@ -94,6 +98,7 @@ def read(octets: bytes, recipients: Sequence[Mailbox], *, smtputf8: bool, host: 
         mail=found if found.smtputf8 else structs.replace(found, kept=to_seven_bit(found.kept)),
         size_bytes=len(found.kept),
         host=host,
+        protocol=protocol or (UTF8_SUBMISSION if found.smtputf8 else SUBMISSION),
         request_digest=digest,
         **given,
     )
@@ -125,7 +130,7 @@ def prepare(
         found,
         message_id=f"{ids.encode(message_id)}@{found.sender.domain}",
         at=timing.scheduled_at or at,
-        received=_trace(submitted.host, public_id, at, smtputf8=found.smtputf8),
+        received=_trace(submitted, public_id, at),
         feedback=""
         if feedback_key is None
         else feedback_field(feedback_key, account_id, "", submitted.stream, found.sender.domain),
@@ -159,124 +164,39 @@ def prepare(
     )
 
 
-def _trace(host: str, public_id: str, at: datetime, *, smtputf8: bool) -> str:
+def _trace(submitted: Submitted, public_id: str, at: datetime) -> str:
     """Return our Received field (RFC 5321 4.4), which also lets loop detection count this hop.
 
     It omits the client's address, to keep the sender's network private.
     """
-    protocol = "UTF8SMTPSA" if smtputf8 else "ESMTPSA"  # RFC 3848, RFC 6531 4.3: with TLS and AUTH
-    return f"Received: by {host} with {protocol} id {public_id};\r\n{date_field(at).removeprefix('Date:')}"
-
-
-# -- options ---------------------------------------------------------------------------------------
-
-
-def _one(name: str, texts: list[str]) -> object:
-    if len(texts) > 1:
-        raise invalid(name, f"`{name}` appears {len(texts)} times. Give it once.")
-    return texts[0]
-
-
-def _several(_name: str, texts: list[str]) -> object:
-    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
-
-
-def _number(name: str, texts: list[str]) -> object:
-    text = str(_one(name, texts))
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise invalid(name, f"`{name}` is {text!r}; it must be a whole number.")
-    return int(text)
-
-
-def _pairs(name: str, texts: list[str]) -> object:
-    """Parse fields of the form `name=value`, or JSON objects."""
-    found: dict[str, object] = {}
-    for text in texts:
-        if text.startswith("{"):
-            pairs = _object(name, text)
-        else:
-            key, equals, value = text.partition("=")
-            if not equals:
-                raise invalid(name, f"`{name}` is neither name=value nor a JSON object of strings.")
-            pairs = {key.strip(): value.strip()}
-        for key, given in pairs.items():
-            if key in found:
-                raise invalid(name, f"`{name}` has the key {key!r} twice. Give it once.")
-            found[key] = given
-    return found
-
-
-def _objects(name: str, texts: list[str]) -> object:
-    return _object(name, str(_one(name, texts)))
-
-
-def _object(name: str, text: str) -> Mapping[str, object]:
-    try:
-        found = msgspec.json.decode(text.encode(), type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise invalid(name, f"`{name}` is not a JSON object of strings.") from error
-    return found
-
-
-_READERS: Final[dict[str, tuple[str, Callable[[str, list[str]], object]]]] = {
-    "x-waybill-stream": ("stream", _one),
-    "x-waybill-tag": ("tags", _several),
-    "x-waybill-metadata": ("metadata", _pairs),
-    "x-waybill-idempotency-key": ("idempotency_key", _one),
-    "x-waybill-scheduled-at": ("scheduled_at", _one),
-    "x-waybill-deliver-by": ("deliver_by", _one),
-    "x-waybill-min-tls": ("min_tls", _one),
-    "x-waybill-template": ("template", _one),
-    "x-waybill-template-version": ("template_version", _number),
-    "x-waybill-variables": ("variables", _objects),
-}
-_FOLDED_JSON: Final = frozenset({"metadata", "variables"})
-
-
-def _options(options: Sequence[Option]) -> dict[str, Any]:
-    """Return the SendRequest fields set by `X-Waybill-*` headers, by their names in `SendRequest`."""
-    texts: dict[str, list[str]] = {}
-    names: dict[str, str] = {}
-    for option in options:
-        folded = option.name.lower()
-        if folded not in _READERS:
-            meant = hint(folded, (name.title() for name in _READERS))
-            raise invalid(option.name, f"Unknown header `{option.name}`; the message was not sent.{meant}")
-        names.setdefault(folded, option.name)
-        texts.setdefault(folded, []).append(option.text)
-    found: dict[str, Any] = {}
-    for folded, listed in texts.items():
-        field, reader = _READERS[folded]
-        name = names[folded]
-        value = reader(name, listed)
-        try:
-            found[field] = msgspec.convert(value, _TYPES[field])
-        except msgspec.ValidationError as error:
-            fault = validation.fault_of(error, _TYPES[field], value)
-            place = f"`{fault.path}` in `{name}`" if fault.path else f"`{name}`"
-            raise invalid(name, f"{place} {fault.words}.") from None
-    if len(found.get("metadata", ())) > rules.MAX_METADATA:
-        raise invalid(
-            "X-Waybill-Metadata",
-            f"The message has {len(found['metadata'])} metadata entries; at most {rules.MAX_METADATA} are allowed.",
-        )
-    if "\0" in "".join(_strings(found)):
-        raise invalid("X-Waybill-Metadata", "The metadata contains NUL (U+0000). Remove it.")
-    return found
-
-
-def _strings(found: Mapping[str, Any]) -> Iterator[str]:
-    for field in _FOLDED_JSON:
-        for name, value in (found.get(field) or {}).items():
-            yield name
-            yield value
-
-
-def _header_of(field: str) -> str:
-    return next(name for name, (given, _) in _READERS.items() if given == field).title()
+    source = f"by {submitted.host} with {submitted.protocol} id {public_id}"
+    return f"Received: {source};\r\n{date_field(at).removeprefix('Date:')}"
 
 
 # -- recipients and attachments ----------------------------------------------------------------------
+
+
+def _named_in_header(found: Mail) -> list[Mailbox]:
+    """Return the mailboxes of To, Cc and Bcc; raise the refusal of an entry that is none, and of a header without any.
+
+    Other than `Mail.mailboxes` it skips nothing: a recipient must not be lost.
+    """
+    named: list[Mailbox] = []
+    for field, entry in found.recipient_entries():
+        if len(named) == rules.MAX_ENTRIES:
+            raise invalid(field, f"The message has more than {rules.MAX_ENTRIES} entries in To, Cc and Bcc.")
+        try:
+            named.append(mailbox(entry))
+        except BadAddress as error:
+            raise Refusal(
+                ErrorType.INVALID_ADDRESS,
+                f"`{field}` holds {entry[:320]!r}, which is not an email address: {error}",
+                address=entry[:320],
+                field=field,
+            ) from error
+    if not named:
+        raise invalid("To", "The message names no recipient in To, Cc or Bcc. Add one, or name the `recipient` apart.")
+    return named
 
 
 def _addressed(found: Mail, recipients: Sequence[Mailbox]) -> list[PreparedRecipient]:

@@ -1,11 +1,12 @@
 """Define the send request of the contract, and the message that acceptance builds from it."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from msgspec import Meta, Struct
 
+from engine.base.errors import ErrorType
 from engine.base.extra_rows import ExtraRow
 from engine.mail.address import Mailbox
 
@@ -14,11 +15,25 @@ MAX_RECIPIENTS = 50
 IDEMPOTENCY_DAYS = 30  # after this, the same idempotencyKey starts a new message
 MAX_ATTACHMENTS = 100
 MAX_CONTENT = 13_981_016  # base64 characters of one attachment: 10 MiB
+MAX_TAG = 64
 MAX_HEADER_NAME, MAX_HEADER_VALUE = 200, 2_000
+
+# Refusals of a single send, beside those of every request.
+SEND_REFUSALS = (
+    ErrorType.DOMAIN_NOT_VERIFIED,
+    ErrorType.PLAN_LIMIT_REACHED,
+    ErrorType.INVALID_ADDRESS,
+    ErrorType.SUPPRESSED,
+    ErrorType.ATTACHMENT_BLOCKED,
+    ErrorType.TEMPLATE_ERROR,
+    ErrorType.DAILY_LIMIT_REACHED,
+    ErrorType.MONTHLY_LIMIT_REACHED,
+    ErrorType.PLATFORM_PAUSED,
+)
 
 AddressText = Annotated[str, Meta(min_length=3, max_length=320)]
 Slug = Annotated[str, Meta(min_length=1, max_length=64, pattern=SLUG)]
-Tag = Annotated[str, Meta(min_length=1, max_length=64)]
+Tag = Annotated[str, Meta(min_length=1, max_length=MAX_TAG)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 MinTls = Literal["none", "opportunistic", "verified"]
 Moment = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
@@ -77,6 +92,15 @@ class SendRequest(
     variables: Annotated[
         dict[Name, Annotated[str, Meta(max_length=5000)]] | None,
         Meta(description="Values for the template. Names that it does not declare are ignored"),
+    ] = None
+    data: Annotated[
+        dict[str, Any] | None,
+        Meta(
+            description="Nested values for the template beside `variables`: lists and objects for sections, numbers "
+            "and booleans. A name is given in one of the two. At most 64 KiB as JSON, 8 levels, and 1,000 items in a "
+            "list",
+            examples=[{"items": [{"name": "Lamp", "price": 19.5}]}],
+        ),
     ] = None
     tags: Annotated[list[Tag], Meta(max_length=10)] | None = None
     metadata: dict[Name, Annotated[str, Meta(max_length=512)]] | None = None

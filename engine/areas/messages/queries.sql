@@ -123,7 +123,7 @@ SELECT :message_columns, ARRAY(
     SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
     FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
     WHERE r.account_id = $1 ORDER BY r.n) AS recipients, ARRAY(
-    SELECT ROW(e.id, e.seq, e.type, e.occurred_at, e.payload)
+    SELECT ROW(e.id, e.seq, e.type, e.occurred_at, readable_payload(e.type, e.payload))
     FROM (SELECT * FROM events WHERE message_id = m.id AND id >= $3 OFFSET 0) e
     WHERE e.account_id = $1 ORDER BY e.seq) AS waybill
 FROM messages m WHERE m.account_id = $1 AND m.id = $2;

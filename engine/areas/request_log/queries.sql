@@ -11,12 +11,13 @@ id, key_id, user_id, method, path, status, microseconds, request_id, error_type
 
 -- fragment: wanted
 -- Requests of account $1 with $2 <= id < $3 and a status from $5 to $6. Null disables each of the other filters: key $7,
--- method $8, beginning of the path $9, error type $10.
+-- method $8, beginning of the path $9, error type $10, by a key (true) or by a person (false) $11.
 account_id = $1 AND id >= $2 AND id < $3 AND status >= $5 AND status <= $6
   AND ($7::uuid IS NULL OR key_id = $7)
   AND ($8::text IS NULL OR method = $8)
   AND ($9::text IS NULL OR starts_with(path, $9))
   AND ($10::text IS NULL OR error_type = $10)
+  AND ($11::boolean IS NULL OR (key_id IS NOT NULL) = $11)
 
 -- name: list_requests
 -- List requests, newest first, at most $4.

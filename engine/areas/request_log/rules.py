@@ -41,6 +41,7 @@ def filters(
     method: str | None,
     path: str | None,
     error_type: str | None,
+    by: str | None,
     since: str | None,
     until: str | None,
 ) -> RequestFilters:
@@ -58,6 +59,7 @@ def filters(
         method=method,
         path=path,
         error_type=error_type,
+        by_key=None if by is None else by == "key",
     )
 
 

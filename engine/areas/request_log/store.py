@@ -31,5 +31,5 @@ async def page(source: Source, account: UUID, wanted: RequestFilters, *, limit: 
     async with permit, asyncio.timeout(LIST_TIMEOUT_S):
         return await query.fetch(
             source, account, wanted.low, wanted.high, limit, wanted.first_status, wanted.last_status, wanted.key,
-            wanted.method, wanted.path, wanted.error_type,
+            wanted.method, wanted.path, wanted.error_type, wanted.by_key,
         )  # fmt: skip

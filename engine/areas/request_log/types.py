@@ -30,6 +30,7 @@ class RequestFilters(Struct, frozen=True, kw_only=True):
     method: str | None = None
     path: str | None = None  # its beginning
     error_type: str | None = None
+    by_key: bool | None = None  # False: by a signed-in person
 
     @property
     def only_failed(self) -> bool:
@@ -41,6 +42,6 @@ class RequestFilters(Struct, frozen=True, kw_only=True):
         """Name the filter that may skip any number of requests that do not match, or None."""
         names = {
             "errorType": self.error_type, "status": self.first_status or None, "path": self.path, "key": self.key,
-            "method": self.method,
+            "method": self.method, "by": self.by_key,
         }  # fmt: skip
         return next((name for name, value in names.items() if value is not None), None)

@@ -37,6 +37,11 @@ class Person(Struct, frozen=True):
         """Return True if the account is suspended; its people may then only read and revoke access."""
         return self.row.account_status == "suspended"
 
+    @property
+    def used_second_factor(self) -> bool:
+        """Return True if the session was opened with a passkey, or with a code beside a password or identity."""
+        return self.row.method == "passkey" or "+" in self.row.method
+
 
 class SessionAuth:
     """Authenticate sessions; hold the pending writes of last uses."""

@@ -16,6 +16,7 @@ class SessionRow(Struct, frozen=True):
     id: UUID
     user_id: UUID
     account_id: UUID
+    method: str
     created_at: datetime
     used_at: datetime
     role: str

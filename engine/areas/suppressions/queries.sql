@@ -1,8 +1,13 @@
 -- name: find_suppressed
--- Find the suppressed ones among the pairs of accounts $1 and canonical addresses $2.
+-- Find the suppressed ones among the pairs of accounts $1 and canonical addresses $2, erased addresses by their digests.
 SELECT s.account_id, s.address, s.reason
 FROM unnest($1::uuid[], $2::text[]) AS n (account_id, address)
-JOIN suppressions s ON s.account_id = n.account_id AND s.address = n.address;
+JOIN suppressions s ON s.account_id = n.account_id AND s.address = n.address
+UNION ALL
+SELECT n.account_id, n.address, e.reason
+FROM unnest($1::uuid[], $2::text[]) AS n (account_id, address)
+CROSS JOIN LATERAL (SELECT key FROM erasure_keys WHERE account_id = n.account_id OFFSET 0) k
+JOIN erased_suppressions e ON e.account_id = n.account_id AND e.digest = address_digest(k.key, n.address);
 
 -- name: add_suppressions
 -- Suppress addresses $2 of accounts $1 for reasons $3, caused by messages $4 with details $5. The stronger of two
@@ -33,9 +38,15 @@ ORDER BY created_at DESC, address DESC
 LIMIT $4;
 
 -- name: read_suppressions
--- Read the suppressions of account $1 among the canonical addresses $2.
+-- Read the suppressions of account $1 among the canonical addresses $2, erased addresses by their digests.
 SELECT address, reason, detail, message_id, created_at
-FROM suppressions WHERE account_id = $1 AND address = ANY ($2::text[]);
+FROM suppressions WHERE account_id = $1 AND address = ANY ($2::text[])
+UNION ALL
+SELECT n.address, e.reason, NULL, NULL, e.created_at
+FROM unnest($2::text[]) AS n (address)
+CROSS JOIN LATERAL (SELECT key FROM erasure_keys WHERE account_id = $1 OFFSET 0) k
+JOIN erased_suppressions e ON e.account_id = $1 AND e.digest = address_digest(k.key, n.address)
+WHERE NOT EXISTS (SELECT FROM suppressions s WHERE s.account_id = $1 AND s.address = n.address);
 
 -- name: put_suppressions
 -- Suppress addresses $2 of account $1 for reasons $3 since $4. A stored row keeps its time and loses the message and
@@ -45,5 +56,9 @@ SELECT $1, n.address, n.reason, $4 FROM unnest($2::text[], $3::text[]) AS n (add
 ON CONFLICT (account_id, address) DO UPDATE SET reason = excluded.reason, message_id = NULL, detail = NULL;
 
 -- name: delete_suppression
--- Delete the suppression of address $2 of account $1.
+-- Delete the suppression of address $2 of account $1, and its digest after an erasure.
+WITH digest AS (
+    DELETE FROM erased_suppressions e USING erasure_keys k
+    WHERE k.account_id = $1 AND e.account_id = $1 AND e.digest = address_digest(k.key, $2)
+)
 DELETE FROM suppressions WHERE account_id = $1 AND address = $2;

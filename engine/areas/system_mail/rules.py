@@ -23,7 +23,7 @@ LADDER = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 5, 15, 30, 60,
 MAX_AGE = timedelta(hours=24)  # mail not sent within a day is dropped
 MAX_VALUE = 5_000  # characters of one value
 MAX_NAME = 80  # characters of a user-defined name, which may appear in subjects
-NAMES = frozenset({"account_name", "inviter", "key_name", "name", "company"})
+NAMES = frozenset({"account_name", "inviter", "key_name", "name", "company", "former", "owner"})
 _WIDTH = 76
 _LINK = re.compile(r"\[([^\]]+)\]\((\{\{\w+\}\})\)")
 _TAG = re.compile(r"^\{\{[#^/]\w+\}\}$", re.MULTILINE)

@@ -15,6 +15,7 @@ class SystemMailKind(StrEnum):
     EMAIL_CHANGED = "email_changed"  # to the old address [new_email]
     INVITE = "invite"  # a link with the mail's token [account_name, inviter, role]
     MEMBER_REMOVED = "member_removed"  # [account_name]
+    OWNERSHIP_TRANSFERRED = "ownership_transferred"  # to both [account_name, former, owner]
     SECOND_FACTOR_ENABLED = "second_factor_enabled"
     SECOND_FACTOR_DISABLED = "second_factor_disabled"
     RECOVERY_CODE_USED = "recovery_code_used"  # [left]

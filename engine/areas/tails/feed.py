@@ -1,4 +1,4 @@
-"""Read one account's log for all tails of this process, so that each page is read and encoded once.
+"""Read one account's log for all tails of one view in this process, so that each page is read and encoded once.
 
 The window holds consecutive events that some tail has not read yet. A tail at its end loads the next page, and other
 tails at the same position wait for that page. A tail that has fallen behind the window reads its own pages. No tail has
@@ -9,29 +9,76 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import asyncpg
 
 from engine.areas.tails import rules, store
-from engine.areas.tails.types import Event, ShownEvent
+from engine.areas.tails.types import Event, PullRow, ShownEvent
 from engine.base import ids
+from engine.store.queries import Source
 
 WINDOW_EVENTS, WINDOW_BYTES = 400, 256 * 1024
 READ_S: Final = 10.0
 
 Encode = Callable[[Event], bytes]
+EncodeRow = Callable[[PullRow], bytes]
+
+
+class LogView(Protocol):
+    """Read a page of a log and encode its events as one kind of tail shows them."""
+
+    async def read(
+        self, source: Source, account: UUID, after: int, through: int, since: UUID
+    ) -> tuple[list[ShownEvent], UUID] | None:
+        """Return up to a page of consecutive events and the id of the last; None if there are none."""
+
+
+class MessageView:
+    """Show message events with fields of their messages; events of the account have an empty chunk."""
+
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+
+    async def read(
+        self, source: Source, account: UUID, after: int, through: int, since: UUID
+    ) -> tuple[list[ShownEvent], UUID] | None:
+        """Return up to a page of consecutive events and the id of the last; None if there are none."""
+        page = await store.page(source, account, after, through, since)
+        return None if page is None else (list(self._shown(page.places, page.events)), page.last_id)
+
+    def _shown(self, places: Iterable[int], events: Iterable[Event | None]) -> Iterable[ShownEvent]:
+        for place, event in zip(places, events, strict=True):
+            if event is None:
+                yield ShownEvent(place, "", b"")
+            else:
+                tags = frozenset(event.tags)
+                yield ShownEvent(place, event.type, self._encode(event), event.status, event.stream, tags)
+
+
+class EventView:
+    """Show every event of the log as `GET /v1/events` does."""
+
+    def __init__(self, encode: EncodeRow) -> None:
+        self._encode = encode
+
+    async def read(
+        self, source: Source, account: UUID, after: int, through: int, since: UUID
+    ) -> tuple[list[ShownEvent], UUID] | None:
+        """Return up to a page of consecutive events and the id of the last; None if there are none."""
+        rows = await store.log_page(source, account, after, through, since)
+        return ([ShownEvent(row.seq, row.type, self._encode(row)) for row in rows], rows[-1].id) if rows else None
 
 
 class Feed:
-    """Hold the window of one account's log while any tail of it is open."""
+    """Hold the window of one account's log in one view while any such tail of it is open."""
 
-    def __init__(self, pool: asyncpg.Pool, account: UUID, encode: Encode, gate: asyncio.Semaphore) -> None:
+    def __init__(self, pool: asyncpg.Pool, account: UUID, view: LogView, gate: asyncio.Semaphore) -> None:
         self.account = account
+        self.view = view
         self.head = 0  # the last known seq
         self._pool = pool
-        self._encode = encode
         self._gate = gate
         self._window: deque[ShownEvent] = deque()
         self._bytes = 0
@@ -83,17 +130,7 @@ class Feed:
     ) -> tuple[list[ShownEvent], UUID] | None:
         async with self._gate, asyncio.timeout(READ_S):
             last = self.head if through is None else through
-            page = await store.page(self._pool, self.account, place, last, since)
-        if page is None:
-            return None
-        return list(self._shown(page.places, page.events)), page.last_id
-
-    def _shown(self, places: Iterable[int], events: Iterable[Event | None]) -> Iterable[ShownEvent]:
-        for place, event in zip(places, events, strict=True):
-            if event is None:
-                yield ShownEvent(place, None, None, frozenset(), b"")
-            else:
-                yield ShownEvent(place, event.status, event.stream, frozenset(event.tags), self._encode(event))
+            return await self.view.read(self._pool, self.account, place, last, since)
 
     def _from(self, place: int) -> list[ShownEvent]:
         """Return up to a page of the window after seq `place`."""

@@ -15,9 +15,9 @@ import structlog
 from prometheus_client import Gauge
 
 from engine.areas.tails import store
-from engine.areas.tails.feed import Encode, Feed
+from engine.areas.tails.feed import Feed, LogView
 from engine.areas.tails.store import TailSlot
-from engine.areas.tails.types import Ending, EndsRow, ShownEvent, TailFilters, TailReader, TailStart
+from engine.areas.tails.types import Ending, EndsRow, Filters, ShownEvent, TailReader, TailStart
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.store.database_errors import DatabaseError, DatabaseUnavailable
@@ -39,7 +39,7 @@ _log = structlog.get_logger("tails")
 class Tail:
     """Follow one account's log for one reader. `at` is the seq up to which the reader has got all its events."""
 
-    def __init__(self, hub: "Tails", feed: Feed, place: TailSlot, reader: TailReader, wanted: TailFilters) -> None:
+    def __init__(self, hub: "Tails", feed: Feed, place: TailSlot, reader: TailReader, wanted: Filters) -> None:
         self.at = 0
         self.first = 1
         self.feed = feed
@@ -103,26 +103,27 @@ class Tails:
         pool: asyncpg.Pool,
         settings: Settings,
         *,
-        encode: Encode,
         still_allowed: Callable[[Collection[TailReader]], Awaitable[Collection[TailReader]]],
     ) -> None:
         self._pool = pool
         self._settings = settings
-        self._encode = encode
         self._still_allowed = still_allowed
         self._gate = asyncio.Semaphore(READS_AT_ONCE)
         self._query_timeout_s = max(
             1.0, settings.tail_lease_s / 3
         )  # per query: no lease may expire because of a query that hangs
-        self._feeds: dict[UUID, tuple[Feed, set[Tail]]] = {}
+        self._feeds: dict[tuple[UUID, LogView], tuple[Feed, set[Tail]]] = {}
         self._tails: set[Tail] = set()
         self._any = asyncio.Event()
         self._stopping = asyncio.Event()
 
     # -- tails ---------------------------------------------------------------------------------
 
-    async def open(self, reader: TailReader, wanted: TailFilters, start: TailStart) -> Tail:
-        """Open a tail at `start`; raise the 429 above the account's limit, the 503 if this process is full."""
+    async def open(self, reader: TailReader, view: LogView, wanted: Filters, start: TailStart) -> Tail:
+        """Open a tail of a log in a view at `start`.
+
+        Raises the 429 above the account's limit, which counts the tails of all views, the 503 if this process is full.
+        """
         if self._stopping.is_set() or len(self._tails) >= self._settings.tails_per_worker:
             raise Refusal(
                 ErrorType.UNAVAILABLE,
@@ -131,7 +132,8 @@ class Tails:
             )
         account = reader.account_id
         place = await store.claim(self._pool, account, self._settings.tail_lease_s)
-        feed, tails = self._feeds.setdefault(account, (Feed(self._pool, account, self._encode, self._gate), set()))
+        fresh = Feed(self._pool, account, view, self._gate)
+        feed, tails = self._feeds.setdefault((account, view), (fresh, set()))
         tail = Tail(self, feed, place, reader, wanted)
         tails.add(tail)
         self._tails.add(tail)
@@ -152,10 +154,11 @@ class Tails:
             return
         self._tails.remove(tail)
         TAILS_OPEN.dec()
-        _, tails = self._feeds[tail.feed.account]
+        key = (tail.feed.account, tail.feed.view)
+        _, tails = self._feeds[key]
         tails.remove(tail)
         if not tails:
-            del self._feeds[tail.feed.account]
+            del self._feeds[key]
         try:
             await store.release(self._pool, tail.place)
         except DatabaseUnavailable as error:
@@ -169,9 +172,9 @@ class Tails:
 
     def slowest(self, feed: Feed) -> int:
         """Return the smallest seq that the tails of a feed have reached."""
-        return min(tail.at for tail in self._feeds[feed.account][1])
+        return min(tail.at for tail in self._feeds[feed.account, feed.view][1])
 
-    async def _begin(self, tail: Tail, wanted: TailFilters, start: TailStart) -> None:
+    async def _begin(self, tail: Tail, wanted: Filters, start: TailStart) -> None:
         ends = await store.end(self._pool, tail.feed.account)
         tail.feed.head = max(tail.feed.head, ends.seq)
         tail.first = ends.purged_through_seq + 1
@@ -180,7 +183,7 @@ class Tails:
         else:
             tail.at = await self._look_back(tail.feed, wanted, ends, start.replay)
 
-    async def _look_back(self, feed: Feed, wanted: TailFilters, ends: EndsRow, count: int) -> int:
+    async def _look_back(self, feed: Feed, wanted: Filters, ends: EndsRow, count: int) -> int:
         """Return the seq before the last `count` matching events, or as far back as the search may go."""
         through = ends.seq
         for _ in range(LOOK_BACK if count else 0):
@@ -221,10 +224,12 @@ class Tails:
     async def _poll(self) -> bool:
         """Wake the tails whose log has grown; return True if any has."""
         grown = False
-        for row in await store.ends(self._pool, self._feeds.keys()):
-            feed, tails = self._feeds.get(row.account_id, (None, ()))
-            if feed is not None and row.seq > feed.head:
-                feed.head = row.seq
+        ends = await store.ends(self._pool, {account for account, _ in self._feeds})
+        known = {row.account_id: row.seq for row in ends}
+        for feed, tails in self._feeds.values():
+            seq = known.get(feed.account, 0)
+            if seq > feed.head:
+                feed.head = seq
                 grown = True
                 for tail in tails:
                     tail.wake()

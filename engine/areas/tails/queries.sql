@@ -36,7 +36,8 @@ SELECT account_id, seq, purged_through_seq FROM account_heads WHERE account_id =
 -- name: tail_page
 -- Read the next hundred events of account $1 after seq $2, up to seq $3, with fields of their messages; $4 bounds the ids
 -- from below, to prune old partitions. Verifications show no recipients. LIMIT 1 keeps the planner at one look-up per event.
-SELECT e.id, e.seq, e.type, iso(e.occurred_at) AS created_at, e.message_id, e.payload, m.recipient_count, m.sender, m.subject,
+SELECT e.id, e.seq, e.type, iso(e.occurred_at) AS created_at, e.message_id,
+       readable_payload(e.type, e.payload) AS payload, m.recipient_count, m.sender, m.subject,
        m.stream, m.tags, ARRAY(
     SELECT ROW(r.name, r.address) FROM recipients r
     WHERE r.message_id = e.message_id AND r.account_id = $1 AND r.kind = 'to' AND m.source <> 'verification'
@@ -52,6 +53,14 @@ LEFT JOIN LATERAL (
 ) m ON true
 ORDER BY e.seq;
 
+-- name: log_page
+-- Read the next hundred events of account $1 after seq $2, up to seq $3; $4 bounds the ids from below, to prune old
+-- partitions.
+SELECT id, seq, type, coalesce(iso(occurred_at), occurred_at::text) AS created_at, message_id,
+       readable_payload(type, payload) AS payload FROM events
+WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND id >= $4
+ORDER BY seq LIMIT 100;
+
 -- name: read_steps
 -- Read the events of messages $2 of account $1 up to seq $3, in order, without payloads that do not change the status;
 -- ids >= $4.
@@ -62,6 +71,7 @@ ORDER BY seq;
 
 -- name: pull_page
 -- Read events of account $1 after seq $2 up to seq $3, oldest first, at most $4, of the types $5 (null: all).
-SELECT id, seq, type, coalesce(iso(occurred_at), occurred_at::text) AS created_at, message_id, payload FROM events
+SELECT id, seq, type, coalesce(iso(occurred_at), occurred_at::text) AS created_at, message_id,
+       readable_payload(type, payload) AS payload FROM events
 WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND ($5::text[] IS NULL OR type = ANY($5))
 ORDER BY seq LIMIT $4;

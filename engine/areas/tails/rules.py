@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Raw, Struct
 
-from engine.areas.tails.types import Event, StepRow, TailRow
+from engine.areas.tails.types import Event, EventFilters, StepRow, TailRow
 from engine.base import ids
 from engine.base.events import SETTLED, EventType, Status, status_of_message
 
@@ -161,6 +161,12 @@ def _step_of(payload: str | None) -> _Step:
 def bound(made_at_ms: int) -> UUID:
     """Return an id below those of all events written after this time (Unix ms), with allowance for clock skew."""
     return ids.floor_of(made_at_ms - SKEW // timedelta(milliseconds=1))
+
+
+def event_filters(names: Iterable[str]) -> EventFilters:
+    """Return the filters for these types and, with a full stop at the end, beginnings of types."""
+    prefixes = tuple(name for name in names if name.endswith("."))
+    return EventFilters(frozenset(names).difference(prefixes), prefixes)
 
 
 def checked_types(names: list[str]) -> list[str] | None:

@@ -26,6 +26,7 @@ _ENDS = _SQL.rows("read_ends", EndsRow)
 _PAGE = _SQL.rows("tail_page", TailRow)
 _STEPS = _SQL.rows("read_steps", StepRow)
 _PULL = _SQL.rows("pull_page", PullRow)
+_LOG = _SQL.rows("log_page", PullRow)
 
 
 class TailSlot(Struct, frozen=True):
@@ -122,6 +123,15 @@ async def page(source: Source, account: UUID, after: int, through: int, since: U
         oldest = min(ids.milliseconds_of(message) for message in messages)
         steps = await _STEPS.fetch(source, account, messages, rows[-1].seq, rules.bound(oldest))
     return LogPage([row.seq for row in rows], list(rules.events(rows, steps)), rows[-1].id)
+
+
+async def log_page(source: Source, account: UUID, after: int, through: int, since: UUID = FIRST) -> list[PullRow]:
+    """Return up to PAGE events of all types, without fields of messages; the arguments are those of `page`."""
+    through = min(through, after + PAGE)
+    rows = await _LOG.fetch(source, account, after, through, since)
+    if since != FIRST and [row.seq for row in rows] != list(range(after + 1, through + 1)):
+        rows = await _LOG.fetch(source, account, after, through, FIRST)
+    return rows
 
 
 async def pull(source: Source, account: UUID, *, after: int, limit: int, types: list[str] | None) -> PullPage:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from msgspec import Raw, Struct
@@ -108,14 +108,22 @@ class Event(Struct, frozen=True):
 class ShownEvent(Struct, frozen=True):
     """Hold one encoded event with the fields that filters use.
 
-    An empty chunk is an event of the account, which tails skip.
+    An empty chunk is an event of the account, which tails of messages skip.
     """
 
     seq: int
-    status: Status | None
-    stream: str | None
-    tags: frozenset[str]
+    type: str
     chunk: bytes
+    status: Status | None = None
+    stream: str | None = None
+    tags: frozenset[str] = frozenset()
+
+
+class Filters(Protocol):
+    """Choose the events that one tail shows."""
+
+    def takes(self, event: ShownEvent) -> bool:
+        """Return True if the event matches."""
 
 
 class TailFilters(Struct, frozen=True, kw_only=True):
@@ -133,6 +141,17 @@ class TailFilters(Struct, frozen=True, kw_only=True):
             and (self.stream is None or event.stream == self.stream)
             and self.tags <= event.tags
         )
+
+
+class EventFilters(Struct, frozen=True):
+    """Hold the event types that a tail of the whole log shows, and beginnings of types; without both it shows all."""
+
+    types: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+
+    def takes(self, event: ShownEvent) -> bool:
+        """Return True if the type is one of them, or begins with a prefix."""
+        return not (self.types or self.prefixes) or event.type in self.types or event.type.startswith(self.prefixes)
 
 
 class TailStart(Struct, frozen=True, kw_only=True):

@@ -35,6 +35,11 @@ SELECT count(*) AS owners FROM members WHERE account_id = $1 AND role = 'owner';
 INSERT INTO members (account_id, user_id, role, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
 RETURNING user_id;
 
+-- name: memberships_below
+-- List the sub-accounts of account $1 that person $2 belongs to, with the role there, in the order of locks.
+SELECT m.account_id, m.role FROM members m JOIN accounts a ON a.id = m.account_id
+WHERE a.parent_id = $1 AND m.user_id = $2 ORDER BY m.account_id;
+
 -- name: set_role
 -- Set role $3 of member $2 of account $1.
 UPDATE members SET role = $3 WHERE account_id = $1 AND user_id = $2;
@@ -56,6 +61,16 @@ WHERE account_id = $1 AND expires_at > $2 ORDER BY id DESC LIMIT $3;
 -- name: replace_invite
 -- Delete the invitation of address $2 to account $1, pending or expired.
 DELETE FROM invites WHERE account_id = $1 AND email = $2 RETURNING id;
+
+-- name: read_invite
+-- Read invitation $2 to account $1 if it is pending at $3.
+SELECT id, email, role, invited_by, created_at, expires_at FROM invites
+WHERE account_id = $1 AND id = $2 AND expires_at > $3;
+
+-- name: renew_invite
+-- Give invitation $2 to account $1, pending at $3, token digest $4, valid until $5, by person $6.
+UPDATE invites SET digest = $4, expires_at = $5, invited_by = $6
+WHERE account_id = $1 AND id = $2 AND expires_at > $3 RETURNING id;
 
 -- name: insert_invite
 -- Insert invitation $1 to account $2 of address $3 as $4 with token digest $5, by person $6, at $7, valid until $8.

@@ -31,6 +31,21 @@ def check_removal(actor: Role, current: Role) -> None:
         raise Refusal(ErrorType.FORBIDDEN, "Only an owner can remove an owner. Ask an owner of the account.")
 
 
+def check_transfer(actor: Role) -> None:
+    """Raise the 403 unless the actor is an owner now."""
+    if actor is not Role.OWNER:
+        raise Refusal(ErrorType.FORBIDDEN, "Only an owner can transfer the account. Ask an owner of the account.")
+
+
+def check_new_owner(current: Role) -> None:
+    """Raise the 409 if the person is an owner already; the caller is one too."""
+    if current is Role.OWNER:
+        raise Refusal(
+            ErrorType.CONFLICT,
+            "This person is an owner already. Transfer the account to an admin or member, or change your own role.",
+        )
+
+
 def check_owner_left(current: Role, owners: int) -> None:
     """Raise the 409 if the last owner would lose that role.
 

@@ -23,13 +23,14 @@ WHERE t.account_id = $1 AND t.slug = $2 AND t.deleted_at IS NULL;
 
 -- name: list_templates
 -- List templates of account $1, newest first, at most $2, after the one with slug $3 (null: from the newest), which may
--- be a deleted one.
+-- be a deleted one; only those with the text $4 (null: all) in slug, name or subject, in any case.
 SELECT t.slug, t.name, t.version, v.subject, t.created_at, t.updated_at
 FROM templates t
 JOIN template_versions v ON v.account_id = t.account_id AND v.slug = t.slug AND v.version = t.version
 WHERE t.account_id = $1 AND t.deleted_at IS NULL
   AND ($3::text IS NULL OR (t.created_at, t.slug) < (
       SELECT c.created_at, c.slug FROM templates c WHERE c.account_id = $1 AND c.slug = $3))
+  AND ($4::text IS NULL OR strpos(lower(concat_ws(E'\n', t.slug, t.name, v.subject)), lower($4)) > 0)
 ORDER BY t.created_at DESC, t.slug DESC
 LIMIT $2;
 

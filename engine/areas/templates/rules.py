@@ -1,6 +1,7 @@
 """Check template content, list warnings about it, and render versions. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -19,14 +20,17 @@ from engine.areas.templates.types import (
 )
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.mail import template, unsubscribe_links
-from engine.mail.template import BadTemplate, CompiledTemplate, Program, TooLong
+from engine.mail import template, template_data, unsubscribe_links
+from engine.mail.template import BadTemplate, CompiledTemplate, Program, TemplatePart, TooLong
+from engine.mail.template_data import TooManySteps, Unprintable, WrongData
 
 RESERVED = frozenset({"preview"})  # taken by the path `/v1/templates/preview`
 LARGE_CHARS = 50_000  # compiling more takes over 1 ms and runs outside the event loop
 _RANDOM_CHARS = 8  # random characters of a generated id
 _FRAME_BYTES, _STEP_BYTES = 2_000, 150  # memory of a compiled version, and of each step, without their text
+_MAX_PLACE = 200  # characters of a place in nested data, in errors
 _BREAKERS = ("\r", "\n", "\0")
+_NEVER_DECLARED = frozenset({template.ITEM, unsubscribe_links.NAME})
 _VARIABLES = msgspec.json.Decoder(tuple[Variable, ...])
 _ENCODER = msgspec.json.Encoder()
 
@@ -76,25 +80,54 @@ def prepared(compiled: CompiledTemplate, variables: Sequence[Variable], *, slug:
     )
 
 
+def check_data(data: Mapping[str, Any], values: Mapping[str, str], *, field: str = "variables") -> None:
+    """Raise the 400 for nested data that breaks a limit, or that gives a name of `values` (the request's `field`).
+
+    Data within the limits takes up to 10 ms.
+    """
+    try:
+        template_data.check_data(data)
+    except WrongData as error:
+        place = f"data.{error.path}" if error.path else "data"
+        shown = place if len(place) <= _MAX_PLACE else place[:_MAX_PLACE] + "…"
+        raise invalid(shown, f"`{shown}` {error.problem}.") from None
+    for name in values:
+        if name in data or template_data.look_up(name, (), {}, data) is not None:
+            raise invalid(f"data.{name}", f"{name!r} is in `{field}` and in `data`. Give it in one of the two.")
+
+
 def render(
-    version: Version, values: Mapping[str, str], *, field: str = "variables", subject: str | None = None
+    version: Version,
+    values: Mapping[str, str],
+    *,
+    field: str = "variables",
+    subject: str | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> Rendered:
     """Render the version with `values`; `field` names them in a 400, `subject` replaces the version's subject.
 
-    Values override defaults; a name with neither renders as an empty string, and unused names are ignored.
+    Values and checked nested `data` override defaults; a name with none of them renders as an empty string, and unused
+    names are ignored.
 
     Raises `template_error` if required names are missing (it lists all) or the result is too long, and the 400 for a
     value with NUL or with a line break in the subject.
     """
-    missing = [name for name in version.required if name not in values]
+    missing = [name for name in version.required if name not in values and not _has(data, name)]
     if missing:
         raise refusal(version, f"The template needs values for: {', '.join(missing)}. Add them to `{field}`.", missing)
     given = {**version.defaults, **values} if version.defaults else values
     compiled = version.template
+    if data and version.defaults:
+        given = {name: value for name, value in given.items() if name in values or not _has(data, name)}
     try:
-        line = (_rendered(compiled.subject, given) or "") if subject is None else subject
-        text, html = _rendered(compiled.text, given), _rendered(compiled.html, given)
-    except TooLong as error:
+        line = (_rendered(compiled.subject, given, data) or "") if subject is None else subject
+        text = _rendered(compiled.text, given, data)
+        html = _rendered(compiled.html, given, data)
+    except (TooLong, TooManySteps) as error:
+        raise refusal(version, f"The template can't be rendered with these values: {error}.") from None
+    except Unprintable as error:
+        if error.part is TemplatePart.SUBJECT and error.name in given:
+            _check_subject(given[error.name], compiled.subject, given, field)
         raise refusal(version, f"The template can't be rendered with these values: {error}.") from None
     if any(part is not None and "\0" in part for part in (line, text, html)):
         name = next(name for name in compiled.names if "\0" in given.get(name, ""))  # templates themselves hold none
@@ -106,6 +139,28 @@ def render(
                 version, f"With these values the subject has {len(line)} characters; at most {MAX_SUBJECT} are allowed."
             )
     return Rendered(line, text, html)
+
+
+def render_checked(
+    version: Version,
+    values: Mapping[str, str],
+    data: Mapping[str, Any] | None,
+    *,
+    field: str = "variables",
+    subject: str | None = None,
+) -> Rendered:
+    """Check nested data from a request and render the version with it; call it outside the event loop."""
+    if data:
+        check_data(data, values, field=field)
+    return render(version, values, field=field, subject=subject, data=data)
+
+
+def warnings_with(checked: CheckedContent, data: Mapping[str, Any] | None) -> list[Notice]:
+    """Return the warnings without those of undeclared names that `data` gives somewhere."""
+    if not data:
+        return list(checked.warnings)
+    known = template_data.names_in(data)
+    return [one for one in checked.warnings if one.code != "undeclared_variable" or one.variable not in known]
 
 
 def check_sendable(version: Version) -> None:
@@ -206,12 +261,13 @@ def _notices(content: TemplateContent, compiled: CompiledTemplate) -> Iterator[N
     used = compiled.names
     declared = {one.name for one in content.variables}
     for name in used:
-        if name not in declared and name != unsubscribe_links.NAME:
+        covered = name in declared or name.partition(".")[0] in declared
+        if not covered and name not in _NEVER_DECLARED:
             yield Notice(
                 "undeclared_variable", f"{name!r} is used but not declared; without a value it is empty.", name
             )
     for one in content.variables:
-        if one.name not in used:
+        if one.name not in used and not any(name.startswith(f"{one.name}.") for name in used):
             yield Notice("unused_variable", f"{one.name!r} is declared but not used.", one.name)
         if one.required and one.default is not None:
             yield Notice(
@@ -258,8 +314,17 @@ def _check_subject(line: str, program: Program | None, given: Mapping[str, str],
     )
 
 
-def _rendered(program: Program | None, values: Mapping[str, str]) -> str | None:
-    return None if program is None else template.render(program, values)
+def _rendered(program: Program | None, values: Mapping[str, str], data: Mapping[str, Any] | None) -> str | None:
+    if program is None:
+        return None
+    if data or template.ITEM in program.names:
+        return template_data.render_data(program, values, data or {})
+    return template.render(program, values)
+
+
+def _has(data: Mapping[str, Any] | None, name: str) -> bool:
+    """Return True if the nested data gives this name, which may be a path; null counts as not given."""
+    return data is not None and template_data.look_up(name, (), {}, data) is not None
 
 
 def _breaks(text: str) -> bool:

@@ -13,7 +13,7 @@ import asyncpg
 from msgspec import UNSET, Struct, UnsetType
 
 from engine.areas.templates import rules, store
-from engine.areas.templates.types import CheckedContent, TemplateContent, Variable
+from engine.areas.templates.types import MAX_LABEL, CheckedContent, TemplateContent, Variable
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
@@ -29,6 +29,7 @@ from engine.store.queries import Conn
 _TRIES = 10  # retries of a change, if another process changed the same template in between
 _CHANGES = ConcurrencyLimiter("changes of one template", at_once=64, each=1)
 _CHANGES_WAIT_S = 10.0
+_COPIED = " (copy)"
 
 Value = TypeVar("Value")
 
@@ -97,22 +98,52 @@ async def create(
     return OpenedTemplate(chosen, name, version, at, at, checked)
 
 
-async def change(
-    pool: asyncpg.Pool, account: UUID, slug: str, wanted: TemplateEdit, *, actor: str | None = None
+async def duplicate(
+    pool: asyncpg.Pool, account: UUID, slug: str, *, copy: str | None, name: str | None, actor: str | None = None
 ) -> OpenedTemplate:
-    """Change the template and return it; publish a new version only if its content differs."""
+    """Create a template `copy` with the latest content of `slug`; raise what `create` raises.
+
+    Without `name` the copy is named after the original.
+    """
+    original = await read(pool, account, slug)
+    if name is None:
+        name = f"{(original.name or slug)[: MAX_LABEL - len(_COPIED)]}{_COPIED}"
+    return await create(pool, account, slug=copy, name=name, content=original.checked.content, actor=actor)
+
+
+async def change(
+    pool: asyncpg.Pool,
+    account: UUID,
+    slug: str,
+    wanted: TemplateEdit,
+    *,
+    if_version: int | None = None,
+    actor: str | None = None,
+) -> OpenedTemplate:
+    """Change the template and return it; publish a new version only if its content differs.
+
+    Raises the 409 if `if_version` is given and is not the latest version.
+    """
     if wanted.name is not UNSET:
         _check_name(wanted.name)
     async with _CHANGES.of((account, slug), wait_s=_CHANGES_WAIT_S):
-        return await _changed_in_turn(pool, account, slug, wanted, actor)
+        return await _changed_in_turn(pool, account, slug, wanted, if_version, actor)
 
 
 async def _changed_in_turn(
-    pool: asyncpg.Pool, account: UUID, slug: str, wanted: TemplateEdit, actor: str | None
+    pool: asyncpg.Pool, account: UUID, slug: str, wanted: TemplateEdit, if_version: int | None, actor: str | None
 ) -> OpenedTemplate:
     """Retry until no other process changes the template between the read and the write."""
     for _ in range(_TRIES):
         before = await read(pool, account, slug)
+        if if_version not in {None, before.version}:
+            raise Refusal(
+                ErrorType.CONFLICT,
+                f"The template {slug!r} has version {before.version} by now; the change was made from version "
+                f"{if_version}. Read it and make the change again.",
+                id=slug,
+                version=before.version,
+            )
         content = _changed(before.checked.content, wanted)
         name = _or(wanted.name, before.name)
         publishes = content != before.checked.content

@@ -60,9 +60,11 @@ async def load_row(source: Source, account_id: UUID, slug: str, version: int | N
     return await _LOAD.first(source, account_id, slug, version)
 
 
-async def page(source: Source, account: UUID, *, limit: int, before: str | None) -> TemplateRows:
-    """Return at most `limit` templates, newest first, older than the one with slug `before`."""
-    rows = await _LIST.fetch(source, account, limit + 1, before)
+async def page(
+    source: Source, account: UUID, *, limit: int, before: str | None, search: str | None = None
+) -> TemplateRows:
+    """Return at most `limit` templates with the text `search`, newest first, older than the one with slug `before`."""
+    rows = await _LIST.fetch(source, account, limit + 1, before, search)
     return TemplateRows(rows[:limit], len(rows) > limit)
 
 

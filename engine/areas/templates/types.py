@@ -14,6 +14,7 @@ MAX_CONTENT = 1_000_000
 MAX_VARIABLES = 200
 MAX_VALUE = 5000  # characters, as in a send
 MAX_DESCRIPTION = 500
+MAX_LABEL = 120  # characters of a name
 
 
 class Variable(Struct, frozen=True):

@@ -3,6 +3,7 @@
 import base64
 import hmac
 import re
+import secrets
 from datetime import timedelta
 from enum import StrEnum
 from hashlib import sha256
@@ -21,12 +22,14 @@ class Purpose(StrEnum):
     VERIFY_EMAIL = "verify_email"
     RESET_PASSWORD = "reset_password"  # noqa: S105 - a purpose
     CHANGE_EMAIL = "change_email"
+    SIGN_IN = "sign_in"
 
 
 LIFETIME: dict[Purpose, timedelta] = {
     Purpose.VERIFY_EMAIL: timedelta(hours=48),
     Purpose.RESET_PASSWORD: timedelta(hours=1),
     Purpose.CHANGE_EMAIL: timedelta(hours=24),
+    Purpose.SIGN_IN: timedelta(hours=1),
 }
 
 
@@ -36,6 +39,11 @@ def token_of(pepper: str, mail: UUID) -> str:
     It is derived from the mail's id: a retry sends the same token, and no table stores it.
     """
     return base64.urlsafe_b64encode(hmac.digest(derived(pepper, "mailed tokens"), mail.bytes, sha256))[:43].decode()
+
+
+def random_token() -> str:
+    """Return a random token, for a link that is shown instead of mailed."""
+    return secrets.token_urlsafe(32)
 
 
 def digest_of(token: str) -> bytes:

@@ -1,7 +1,7 @@
 """Read and write single-use tokens, in the transaction of the action that they confirm."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from msgspec import Struct
@@ -28,10 +28,20 @@ FORGET = _SQL.command("forget_tokens")
 
 
 async def issue(
-    connection: Conn, token: str, purpose: Purpose, user: UUID, *, at: datetime, detail: str | None = None
+    connection: Conn,
+    token: str,
+    purpose: Purpose,
+    user: UUID,
+    *,
+    at: datetime,
+    detail: str | None = None,
+    lifetime: timedelta | None = None,
 ) -> None:
-    """Store a token for the lifetime of its purpose from `at` on; earlier ones of that purpose become invalid."""
-    await _ISSUE.execute(connection, rules.digest_of(token), purpose.value, user, detail, at, at + LIFETIME[purpose])
+    """Store a token from `at` on, by default for the lifetime of its purpose; earlier ones of that purpose become
+    invalid.
+    """
+    until = at + (lifetime or LIFETIME[purpose])
+    await _ISSUE.execute(connection, rules.digest_of(token), purpose.value, user, detail, at, until)
 
 
 async def holder(source: Source, token: str, purpose: Purpose, at: datetime) -> UUID:

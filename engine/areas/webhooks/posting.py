@@ -57,12 +57,21 @@ class PostVerdict(Struct, frozen=True):
     status: int | None
     answer: str | None
     error: str | None
+    answer_headers: str | None = None
+
+
+class SentPost(Struct, frozen=True):
+    """Hold what differs between the requests of one delivery: the URL and the signatures. None: nothing was sent."""
+
+    url: str | None = None
+    signature: str | None = None
+    signature_previous: str | None = None
 
 
 class EventBodies(Protocol):
     """Completes the payloads of events that do not hold all that is posted."""
 
-    async def completed(self, post: Claimed, payload: str) -> str:
+    async def completed(self, account: UUID, payload: str) -> str:
         """Return the payload to post."""
         ...
 
@@ -246,34 +255,35 @@ class Poster:
         if post.url is None or post.payload is None:
             self._enqueue(_ended(post, started_at))
             return
+        sent = SentPost()
         try:
-            verdict = judged(await self._post(post, started_at))
+            answer, sent = await self._post(post, started_at)
+            verdict = judged(answer)
         except Exception:  # noqa: BLE001 - process loop: record it, or it would be retried forever
             _log.exception("post failed", webhook=str(post.webhook_id), event=str(post.event_id))
             verdict = PostVerdict(delivered=False, status=None, answer=None, error="the post could not be made")
         now = clock_s()
         endpoint.answered(delivered=verdict.delivered, took_s=now - began, now=now)
         milliseconds = round((now - began) * 1000)
-        self._enqueue(recorded(post, verdict, started_at, milliseconds, self._ladder, jitter=self._rng()))
+        self._enqueue(recorded(post, verdict, started_at, milliseconds, self._ladder, jitter=self._rng(), sent=sent))
         if self._shares.ended(endpoint, now):
             self._wake.set()
 
-    async def _post(self, post: Claimed, at: datetime) -> HttpReply | HttpFailure:
+    async def _post(self, post: Claimed, at: datetime) -> tuple[HttpReply | HttpFailure, SentPost]:
         assert post.url is not None
         assert post.payload is not None
         assert post.occurred_at is not None
         assert post.sealed_secret is not None
         payload = post.payload
         if self._received_bodies is not None and payload.startswith(rules.RECEIVED):
-            payload = await self._received_bodies.completed(post, payload)
+            payload = await self._received_bodies.completed(post.account_id, payload)
         body = rules.body(post.event_id, post.seq, post.occurred_at, payload)
         try:
             secret = self._secret(post.webhook_id, post.sealed_secret)
             previous = None if post.sealed_previous is None else self._secret(post.webhook_id, post.sealed_previous)
         except Unsealable:
-            return HttpFailure(
-                "sign", "the signing secret can't be unsealed: WAYBILL_KEY_PEPPER has changed since it was stored"
-            )
+            why = "the signing secret can't be unsealed: WAYBILL_KEY_PEPPER has changed since it was stored"
+            return HttpFailure("sign", why), SentPost()
         headers = rules.headers(
             body,
             event_id=post.event_id,
@@ -285,8 +295,17 @@ class Poster:
         try:
             url = _url(post.url)
         except ValueError:
-            return HttpFailure("url", "the URL is invalid; change the endpoint's URL")
-        return await self._client.post(url, body, headers, timeout_s=self._timeout_s, max_bytes=rules.MAX_ANSWER_BYTES)
+            return HttpFailure("url", "the URL is invalid; change the endpoint's URL"), SentPost()
+        sent = SentPost(post.url, headers[rules.SIGNATURE], headers.get(rules.SIGNATURE_PREVIOUS))
+        answer = await self._client.post(
+            url,
+            body,
+            headers,
+            timeout_s=self._timeout_s,
+            max_bytes=rules.MAX_ANSWER_BYTES,
+            max_header_chars=rules.MAX_ANSWER_HEADERS,
+        )
+        return answer, sent
 
     def _secret(self, webhook: UUID, sealed: bytes) -> str:
         secret = self._secrets.get((webhook, sealed))
@@ -310,7 +329,9 @@ class Poster:
             except BadData:
                 if len(batch) > 1 or batch[0].answer is None:
                     raise
-                batch = [structs.replace(batch[0], answer=None, error="the answer can't be stored")]
+                batch = [
+                    structs.replace(batch[0], answer=None, answer_headers=None, error="the answer can't be stored")
+                ]
             except DatabaseUnavailable as error:
                 _log.warning("database unavailable, posts not recorded yet", error=repr(error), posts=len(batch))
                 await asyncio.sleep(DATABASE_RETRY_S)
@@ -326,20 +347,28 @@ def judged(answer: HttpReply | HttpFailure) -> PostVerdict:
     """Return the meaning of an answer: any 2xx delivers, anything else is a failure with its reason. Pure."""
     if isinstance(answer, HttpFailure):
         return PostVerdict(delivered=False, status=answer.status, answer=None, error=answer.text)
-    text = rules.shown(answer.body)
+    text, headers = rules.shown(answer.body), answer.headers.replace("\0", "\ufffd")
     if 200 <= answer.status < 300:
-        return PostVerdict(delivered=True, status=answer.status, answer=text, error=None)
+        return PostVerdict(delivered=True, status=answer.status, answer=text, error=None, answer_headers=headers)
     reason = f"answered {answer.status}"
     if 300 <= answer.status < 400:
         reason += ": redirects are not followed"
-    return PostVerdict(delivered=False, status=answer.status, answer=text, error=reason)
+    return PostVerdict(delivered=False, status=answer.status, answer=text, error=reason, answer_headers=headers)
 
 
 def recorded(
-    post: Claimed, verdict: PostVerdict, started_at: datetime, milliseconds: int, ladder: Ladder, *, jitter: float
+    post: Claimed,
+    verdict: PostVerdict,
+    started_at: datetime,
+    milliseconds: int,
+    ladder: Ladder,
+    *,
+    jitter: float,
+    sent: SentPost | None = None,
 ) -> Recorded:
     """Return the record of one attempt. Pure except for its new id."""
     made = post.attempt - post.ladder_from
+    request = sent or SentPost()
     wait_s = None if verdict.delivered else rules.wait_after(verdict.status, made, ladder, jitter=jitter)
     return Recorded(
         post=post,
@@ -351,6 +380,10 @@ def recorded(
         answer=verdict.answer,
         error=verdict.error,
         wait_s=wait_s,
+        url=request.url,
+        signature=request.signature,
+        signature_previous=request.signature_previous,
+        answer_headers=verdict.answer_headers,
     )
 
 

@@ -1,7 +1,7 @@
 -- name: insert_webhook
--- Insert endpoint $1 of account $2: URL $3, event types $4, sealed secret $5.
-INSERT INTO webhooks (id, account_id, url, event_types, sealed_secret, created_at)
-VALUES ($1, $2, $3, $4, $5, clock_timestamp());
+-- Insert endpoint $1 of account $2: URL $3, event types $4, sealed secret $5, description $6.
+INSERT INTO webhooks (id, account_id, url, event_types, sealed_secret, description, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp());
 
 -- name: count_webhooks
 -- Count the endpoints of account $1.
@@ -9,22 +9,23 @@ SELECT count(*) AS live FROM webhooks WHERE account_id = $1 AND status <> 'delet
 
 -- name: list_webhooks
 -- List endpoints of account $1 with ids below $2 (null: from the newest), newest first, at most $3.
-SELECT id, url, event_types, status, created_at FROM webhooks
+SELECT id, url, event_types, status, description, created_at FROM webhooks
 WHERE account_id = $1 AND status <> 'deleted' AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3;
 
 -- name: read_webhook
 -- Read endpoint $2 of account $1.
-SELECT id, url, event_types, status, created_at FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
+SELECT id, url, event_types, status, description, created_at FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
 
 -- name: read_secret
 -- Read the sealed secret of endpoint $2 of account $1.
 SELECT sealed_secret FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
 
 -- name: change_webhook
--- Change endpoint $2 of account $1: URL $3, event types $4, status $5; null keeps a value.
-UPDATE webhooks SET url = coalesce($3, url), event_types = coalesce($4, event_types), status = coalesce($5, status)
+-- Change endpoint $2 of account $1: URL $3, event types $4, status $5, description $6; null keeps a value.
+UPDATE webhooks SET url = coalesce($3, url), event_types = coalesce($4, event_types), status = coalesce($5, status),
+    description = coalesce($6, description)
 WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
-RETURNING id, url, event_types, status, created_at;
+RETURNING id, url, event_types, status, description, created_at;
 
 -- name: rotate_secret
 -- Set the secret of endpoint $2 of account $1 to $3; the previous one signs as well until $4.
@@ -70,27 +71,59 @@ ON CONFLICT (webhook_id, event_id) DO UPDATE
 SET due_at = CASE WHEN q.leased_until > now() THEN q.due_at ELSE least(q.due_at, now()) END
 RETURNING webhook_id;
 
--- name: list_deliveries
--- List deliveries of endpoint $1 of account $2 with event ids below $3, newest first, at most $4.
+-- name: delivery_candidates
+-- List deliveries of endpoint $1 of account $2 with event ids below $3 and not below $4, newest first, at most $5, with
+-- their state and event type.
 WITH known AS (
     (SELECT DISTINCT ON (event_id) event_id, seq FROM webhook_attempts
-     WHERE webhook_id = $1 AND event_id < $3 ORDER BY event_id DESC LIMIT $4)
+     WHERE webhook_id = $1 AND event_id < $3 AND event_id >= $4 ORDER BY event_id DESC LIMIT $5)
     UNION
-    (SELECT event_id, seq FROM webhook_queue WHERE webhook_id = $1 AND event_id < $3 ORDER BY event_id DESC LIMIT $4)
+    (SELECT event_id, seq FROM webhook_queue WHERE webhook_id = $1 AND event_id < $3 AND event_id >= $4
+     ORDER BY event_id DESC LIMIT $5)
 ), page AS (
-    SELECT event_id, seq FROM known ORDER BY event_id DESC LIMIT $4
+    SELECT event_id, seq FROM known ORDER BY event_id DESC LIMIT $5
 )
+SELECT page.event_id, page.seq, CASE
+    WHEN EXISTS (SELECT FROM webhook_queue q WHERE q.webhook_id = $1 AND q.event_id = page.event_id) THEN 'pending'
+    WHEN (SELECT a.delivered FROM webhook_attempts a WHERE a.webhook_id = $1 AND a.event_id = page.event_id
+          ORDER BY a.attempt DESC, a.id DESC LIMIT 1) THEN 'delivered'
+    ELSE 'failed' END AS state,
+    (SELECT o.type FROM events o WHERE o.account_id = $2 AND o.seq = page.seq AND o.id = page.event_id LIMIT 1) AS type
+FROM page ORDER BY page.event_id DESC;
+
+-- name: list_deliveries
+-- List the deliveries of events $3 (seqs $4) to endpoint $1 of account $2, newest first.
 SELECT page.event_id, q.due_at, e.type, e.occurred_at, (
     SELECT a.answer FROM webhook_attempts a WHERE a.webhook_id = $1 AND a.event_id = page.event_id
     ORDER BY a.attempt DESC, a.id DESC LIMIT 1) AS answer, ARRAY(
     SELECT ROW(a.attempt, a.started_at, a.milliseconds, a.delivered, a.status_code, a.error)
     FROM webhook_attempts a WHERE a.webhook_id = $1 AND a.event_id = page.event_id ORDER BY a.attempt, a.id) AS attempts
-FROM page
+FROM unnest($3::uuid[], $4::bigint[]) AS page (event_id, seq)
 LEFT JOIN webhook_queue q ON q.webhook_id = $1 AND q.event_id = page.event_id
 LEFT JOIN LATERAL (
     SELECT o.type, o.occurred_at FROM events o
     WHERE o.account_id = $2 AND o.seq = page.seq AND o.id = page.event_id LIMIT 1) e ON true
 ORDER BY page.event_id DESC;
+
+-- name: list_exchanges
+-- List requests and answers of the attempts to deliver event $2 to endpoint $1, in order.
+SELECT attempt, url, signature, signature_previous, status_code, answer_headers, answer FROM webhook_attempts
+WHERE webhook_id = $1 AND event_id = $2 ORDER BY attempt, id;
+
+-- name: read_event
+-- Read event $2 (seq $3) of account $1, from which its body is made.
+SELECT seq, occurred_at, readable_payload(type, payload) AS payload FROM events
+WHERE account_id = $1 AND seq = $3 AND id = $2 LIMIT 1;
+
+-- name: replay_many
+-- Queue events $3 (seqs $4) of account $2 again for its endpoint $1, each with a new retry schedule. Leaves out those that
+-- are queued already.
+INSERT INTO webhook_queue (webhook_id, event_id, account_id, seq, due_at, attempts, ladder_from)
+SELECT $1, n.event_id, $2, n.seq, now(), coalesce(had.attempts, 0), coalesce(had.attempts, 0)
+FROM unnest($3::uuid[], $4::bigint[]) AS n (event_id, seq) CROSS JOIN LATERAL (
+    SELECT max(a.attempt) AS attempts FROM webhook_attempts a WHERE a.webhook_id = $1 AND a.event_id = n.event_id) had
+ON CONFLICT (webhook_id, event_id) DO NOTHING
+RETURNING event_id;
 
 -- name: due_webhooks
 -- List endpoints with due posts and the earliest due time: one index step per endpoint with posts. Returns none while an
@@ -133,14 +166,10 @@ LEFT JOIN LATERAL (
 ORDER BY t.webhook_id, t.seq;
 
 -- name: record_posts
--- Record attempts at claimed posts: endpoints $1, events $2, attempts at the claim $3, seconds to wait $4 (null: the
--- delivery ends), ids of the attempts $5, seqs $6, starts $7, milliseconds $8, delivered $9, statuses $10, answers $11,
--- errors $12. Skips rows whose attempt count has changed since the claim.
+-- Record attempts at claimed posts. `wait_s` null ends the delivery. Skips rows whose attempt count has changed since the
+-- claim.
 WITH n AS MATERIALIZED (
-    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::float8[], $5::uuid[], $6::bigint[], $7::timestamptz[],
-                         $8::int[], $9::boolean[], $10::smallint[], $11::text[], $12::text[])
-         AS n (webhook_id, event_id, attempts, wait_s, id, seq, started_at, milliseconds, delivered, status_code,
-               answer, error)
+    SELECT * FROM :recorded
 ), gone AS (
     DELETE FROM webhook_queue q USING n
     WHERE n.wait_s IS NULL AND q.webhook_id = n.webhook_id AND q.event_id = n.event_id AND q.attempts = n.attempts
@@ -153,9 +182,10 @@ WITH n AS MATERIALIZED (
     RETURNING n.id
 )
 INSERT INTO webhook_attempts (id, webhook_id, event_id, seq, attempt, started_at, milliseconds, delivered, status_code,
-                              answer, error)
+                              answer, error, url, signature, signature_previous, answer_headers)
 SELECT n.id, n.webhook_id, n.event_id, n.seq, CASE WHEN n.milliseconds IS NULL THEN n.attempts ELSE n.attempts + 1 END,
-       n.started_at, n.milliseconds, n.delivered, n.status_code, n.answer, n.error
+       n.started_at, n.milliseconds, n.delivered, n.status_code, n.answer, n.error, n.url, n.signature,
+       n.signature_previous, n.answer_headers
 FROM n JOIN (SELECT id FROM gone UNION ALL SELECT id FROM later) moved ON moved.id = n.id
 RETURNING id;
 

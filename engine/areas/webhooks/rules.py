@@ -17,20 +17,25 @@ from engine.base import clock, ids, secrets, server_url
 from engine.base.errors import Refusal, invalid
 from engine.base.events import AccountEvent, EventType
 from engine.base.suggest import hint
+from engine.base.text import checked_line
 from engine.delivery.ladder import Ladder
 
 MAX_URL, MAX_TYPES, MAX_TYPE = 2_000, 20, 100  # characters, names, characters of a name
 MAX_ANSWER_BYTES = 4_096
+MAX_ANSWER_HEADERS = 1_024  # characters
+MAX_DESCRIPTION = 200
 EVENT_TYPES = frozenset(EventType) | {
     AccountEvent.INBOUND_RECEIVED, AccountEvent.ALERT_ENDED, AccountEvent.ALERT_FIRED,
     AccountEvent.DOMAIN_VERIFIED, AccountEvent.DOMAIN_FAILED, AccountEvent.SUPPRESSION_ADDED, AccountEvent.WEBHOOK_TEST,
-    AccountEvent.CONTACT_UNSUBSCRIBED,
+    AccountEvent.CONTACT_UNSUBSCRIBED, AccountEvent.BROADCAST_FINISHED, AccountEvent.BROADCAST_PAUSED,
+    AccountEvent.VERIFICATION_FINISHED,
 }  # fmt: skip
 RECEIVED = f'{{"type":"{AccountEvent.INBOUND_RECEIVED}",'  # how the payloads of received messages begin
 SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, not a secret
 SECRET_LENGTH = 32
 PREVIOUS_HOURS = 24  # after a rotation, how long the previous secret signs as well
 USER_AGENT = "Service-Webhooks/1.0"
+SIGNATURE, SIGNATURE_PREVIOUS = "Service-Signature", "Service-Signature-Previous"
 GONE = frozenset({404, 410})  # statuses that end a delivery without retry
 
 # The documented waits are minimums: jitter, which spreads the retries after an outage, adds at most 5%.
@@ -135,6 +140,11 @@ def checked_types(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
+def checked_description(text: str) -> str:
+    """Return the description without surrounding blanks; raise the 400 unless it is empty or one short line."""
+    return checked_line(text, "description", MAX_DESCRIPTION) if text.strip() else ""
+
+
 def unmatched(names: Sequence[str]) -> dict[str, str]:
     """Return a warning for each name that is no event type of this version."""
     return {
@@ -175,16 +185,31 @@ def headers(
     content: bytes, *, event_id: UUID, attempt: int, secret: str, previous: str | None, at_s: int
 ) -> dict[str, str]:
     """Return the headers of a post; `previous` is the secret before the last rotation while it still signs."""
-    found = {
+    found = _fixed_headers(event_id, attempt) | {SIGNATURE: signature(secret, content, at_s)}
+    if previous is not None:
+        found[SIGNATURE_PREVIOUS] = signature(previous, content, at_s)
+    return found
+
+
+def sent_headers(
+    content: bytes | None, *, url: str, event_id: UUID, attempt: int, signed: str, signed_before: str | None
+) -> dict[str, str]:
+    """Return the headers of a post that was made, with its stored signatures."""
+    found = {"Host": target(url).raw_authority, **_fixed_headers(event_id, attempt), SIGNATURE: signed}
+    if signed_before is not None:
+        found[SIGNATURE_PREVIOUS] = signed_before
+    if content is not None:
+        found["content-length"] = str(len(content))
+    return found
+
+
+def _fixed_headers(event_id: UUID, attempt: int) -> dict[str, str]:
+    return {
         "content-type": "application/json",
         "user-agent": USER_AGENT,
-        "Service-Signature": signature(secret, content, at_s),
         "Service-Delivery-Id": ids.format_id(ids.Kind.EVENT, event_id),
         "Service-Attempt": str(attempt),
     }
-    if previous is not None:
-        found["Service-Signature-Previous"] = signature(previous, content, at_s)
-    return found
 
 
 @lru_cache(maxsize=8)

@@ -34,6 +34,7 @@ class NewEndpoint(Struct, frozen=True):
     url: str
     event_types: list[str]
     status: str
+    description: str
     secret: str
 
 
@@ -50,11 +51,18 @@ def secret_key(pepper: str) -> bytes:
 
 
 async def create(
-    pool: asyncpg.Pool, account: UUID, *, url: str, event_types: Sequence[str], pepper: str, actor: str | None = None
+    pool: asyncpg.Pool,
+    account: UUID,
+    *,
+    url: str,
+    event_types: Sequence[str],
+    pepper: str,
+    description: str = "",
+    actor: str | None = None,
 ) -> NewEndpoint:
     """Create an active endpoint; raise the 400 for an unusable URL and the 403 above the plan's limit."""
     checked, wanted = rules.checked_url(url), rules.checked_types(event_types)
-    secret = rules.new_secret()
+    secret, described = rules.new_secret(), rules.checked_description(description)
     async with pool.acquire() as connection, connection.transaction():
         plan = await locked_plan(connection, account)
         limit, used = CAPS[plan].webhooks, await store.count(connection, account)
@@ -62,11 +70,11 @@ async def create(
             raise limit_reached("webhooks", "webhook endpoints", limit, used)
         webhook = await new_id(connection)
         sealed = secrets.seal(secret_key(pepper), secret.encode(), webhook.bytes)
-        await store.INSERT.execute(connection, webhook, account, checked, wanted, sealed)
+        await store.INSERT.execute(connection, webhook, account, checked, wanted, sealed, described)
         await _record(
             connection, account, AccountEvent.WEBHOOK_CREATED, webhook, actor, url=checked, event_types=wanted
         )
-    return NewEndpoint(webhook, checked, wanted, "active", secret)
+    return NewEndpoint(webhook, checked, wanted, "active", described, secret)
 
 
 async def change(
@@ -77,15 +85,17 @@ async def change(
     url: str | None,
     event_types: Sequence[str] | None,
     status: str | None,
+    description: str | None = None,
     actor: str | None = None,
 ) -> EndpointRow:
     """Change the values that are not None and return the endpoint; queued posts go to the new URL."""
     checked = None if url is None else rules.checked_url(url)
     wanted = None if event_types is None else rules.checked_types(event_types)
-    given = {"url": checked, "event_types": wanted, "status": status}
+    described = None if description is None else rules.checked_description(description)
+    given = {"url": checked, "event_types": wanted, "status": status, "description": described}
     changed = {name: value for name, value in given.items() if value is not None}
     async with pool.acquire() as connection, connection.transaction():
-        row = await store.CHANGE.first(connection, account, webhook, checked, wanted, status)
+        row = await store.CHANGE.first(connection, account, webhook, checked, wanted, status, described)
         if row is None:
             raise not_found("webhook endpoint")
         if changed:

@@ -2,12 +2,44 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from uuid import UUID
 
-from engine.areas.webhooks.types import Claimed, DeliveryRow, DueRow, EndpointRow, Recorded, SecretRow
+from engine.areas.webhooks.types import (
+    CandidateRow,
+    Claimed,
+    DeliveryRow,
+    DueRow,
+    EndpointRow,
+    ExchangeRow,
+    Recorded,
+    SecretRow,
+    StoredEventRow,
+)
 from engine.base import ids
 from engine.store.queries import Conn, Queries, Source, columns
+from engine.store.row_sets import Column, RowSet
 
+RECORDED = RowSet(
+    "recorded",
+    Recorded,
+    Column("webhook_id", "uuid", attrgetter("post.webhook_id")),
+    Column("event_id", "uuid", attrgetter("post.event_id")),
+    Column("attempts", "integer", attrgetter("post.attempts")),
+    Column("wait_s", "float8"),
+    Column("id"),
+    Column("seq", "bigint", attrgetter("post.seq")),
+    Column("started_at"),
+    Column("milliseconds", "integer"),
+    Column("delivered"),
+    Column("status_code", "smallint"),
+    Column("answer"),
+    Column("error"),
+    Column("url"),
+    Column("signature"),
+    Column("signature_previous"),
+    Column("answer_headers"),
+)
 _SQL = Queries.beside(__file__)
 INSERT = _SQL.command("insert_webhook")
 LIST = _SQL.rows("list_webhooks", EndpointRow)
@@ -18,16 +50,20 @@ ROTATE = _SQL.command("rotate_secret")
 DELETE = _SQL.command("delete_webhook")
 FORGET_DELETED = _SQL.command("forget_deleted")
 QUEUE_ONE = _SQL.command("queue_one")
+EXCHANGES = _SQL.rows("list_exchanges", ExchangeRow)
+EVENT = _SQL.rows("read_event", StoredEventRow)
 DUE = _SQL.rows("due_webhooks", DueRow)
 _COUNT = _SQL.command("count_webhooks")
 _REPLAY = _SQL.command("replay")
+_REPLAY_MANY = _SQL.command("replay_many")
+_CANDIDATES = _SQL.rows("delivery_candidates", CandidateRow)
 _DELIVERIES = _SQL.rows("list_deliveries", DeliveryRow)
 _CLAIM = _SQL.rows("claim", Claimed)
-_RECORD = _SQL.command("record_posts")
+_RECORD = _SQL.wide("record_posts", RECORDED)
 _RELEASE = _SQL.command("release")
 _GIVE_UP = _SQL.command("give_up")
 
-_LAST = UUID(int=(1 << 128) - 1)
+_FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
 
 
 async def count(connection: Conn, account: UUID) -> int:
@@ -35,11 +71,31 @@ async def count(connection: Conn, account: UUID) -> int:
     return int((await _COUNT.records(connection, account))[0]["live"])
 
 
-async def deliveries(
-    source: Source, account: UUID, webhook: UUID, *, before: UUID | None, limit: int
-) -> list[DeliveryRow]:
-    """List deliveries of an endpoint, newest event first, including those without an attempt yet."""
-    return await _DELIVERIES.fetch(source, webhook, account, before or _LAST, limit)
+async def candidates(
+    source: Source, account: UUID, webhook: UUID, *, before: UUID | None, since: UUID | None = None, limit: int
+) -> list[CandidateRow]:
+    """List deliveries of an endpoint, newest event first, including those without an attempt yet.
+
+    Event ids are below `before` and not below `since`.
+    """
+    return await _CANDIDATES.fetch(source, webhook, account, before or _LAST, since or _FIRST, limit)
+
+
+async def deliveries(source: Source, account: UUID, webhook: UUID, found: Sequence[CandidateRow]) -> list[DeliveryRow]:
+    """Read the given deliveries of an endpoint with their attempts, newest event first."""
+    if not found:
+        return []
+    return await _DELIVERIES.fetch(
+        source, webhook, account, [one.event_id for one in found], [one.seq for one in found]
+    )
+
+
+async def replay_many(connection: Source, account: UUID, webhook: UUID, found: Sequence[CandidateRow]) -> int:
+    """Queue the given deliveries again; return the number of those that were not queued already."""
+    if not found:
+        return 0
+    events, seqs = [one.event_id for one in found], [one.seq for one in found]
+    return len(await _REPLAY_MANY.records(connection, webhook, account, events, seqs))
 
 
 async def replay(connection: Source, account: UUID, event: UUID, webhook: UUID | None) -> list[UUID]:
@@ -54,14 +110,7 @@ async def claim(source: Source, rooms: Mapping[UUID, int], lease_s: float) -> li
 
 async def record(connection: Source, posts: Sequence[Recorded]) -> set[UUID]:
     """Record attempts at claimed posts in one statement; return the ids of those whose queue row had not changed."""
-    rows = [
-        (
-            one.post.webhook_id, one.post.event_id, one.post.attempts, one.wait_s, one.id, one.post.seq, one.started_at,
-            one.milliseconds, one.delivered, one.status_code, one.answer, one.error,
-        )
-        for one in posts
-    ]  # fmt: skip
-    return {row["id"] for row in await _RECORD.records(connection, *columns(rows, 12))}
+    return {row["id"] for row in await _RECORD.run(connection, RECORDED.of(posts))}
 
 
 async def release(source: Source, posts: Sequence[Claimed]) -> None:

@@ -16,6 +16,7 @@ class EndpointRow(Struct, frozen=True):
     url: str
     event_types: list[str]
     status: str
+    description: str
     created_at: datetime
 
 
@@ -37,6 +38,35 @@ class DeliveryRow(Struct, frozen=True):
     occurred_at: datetime | None
     answer: str | None  # to the last attempt
     attempts: list[Fields]  # of AttemptRow, in their order
+
+
+class CandidateRow(Struct, frozen=True):
+    """Hold a delivery of an endpoint with what filters compare. `type` is None if the event was purged."""
+
+    event_id: UUID
+    seq: int
+    state: str
+    type: str | None
+
+
+class ExchangeRow(Struct, frozen=True):
+    """Hold the request and the answer of one attempt; None where it was made before these were stored."""
+
+    attempt: int
+    url: str | None
+    signature: str | None
+    signature_previous: str | None
+    status_code: int | None
+    answer_headers: str | None
+    answer: str | None
+
+
+class StoredEventRow(Struct, frozen=True):
+    """Hold the event of a delivery, from which its body is made."""
+
+    seq: int
+    occurred_at: datetime
+    payload: str
 
 
 class AttemptRow(Struct, frozen=True):
@@ -93,3 +123,7 @@ class Recorded(Struct, frozen=True):
     answer: str | None
     error: str | None
     wait_s: float | None
+    url: str | None = None
+    signature: str | None = None
+    signature_previous: str | None = None
+    answer_headers: str | None = None

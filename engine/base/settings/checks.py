@@ -58,6 +58,7 @@ def check(settings: Settings) -> None:
     _check_incoming_mail(settings)
     _check_names(settings)
     _check_identity_provider(settings)
+    _check_operators(settings)
     _check_passkeys(settings)
     if settings.key_pepper is not None and len(settings.key_pepper) < MIN_PEPPER:
         raise BadSetting(f"{variable('key_pepper')} must have at least {MIN_PEPPER} characters, all of them random")
@@ -135,6 +136,15 @@ def _check_names(settings: Settings) -> None:
             f"{variable('tls_report_from')} is {settings.tls_report_from!r}; it must be an address such as "
             "tls-reports@example.com"
         )
+
+
+def _check_operators(settings: Settings) -> None:
+    for address in settings.operators:
+        if not _ADDRESS.fullmatch(address):
+            raise BadSetting(
+                f"{variable('operators')} names {address!r}; give the email addresses that the operators sign in with,"
+                " such as ann@example.com,bob@example.com"
+            )
 
 
 def _check_passkeys(settings: Settings) -> None:

@@ -55,6 +55,7 @@ class KeyLimits(Struct, frozen=True):
     domains: list[str] | None = None
     streams: list[str] | None = None
     networks: list[str] | None = None
+    allowed_origins: list[str] | None = None
 
 
 async def create_api_key(
@@ -78,6 +79,7 @@ async def create_api_key(
     wanted = rules.checked_scopes(scopes)
     asked = limits or KeyLimits()
     networks = None if asked.networks is None else rules.checked_networks(asked.networks)
+    origins = None if asked.allowed_origins is None else rules.checked_origins(asked.allowed_origins, wanted)
     names = None if asked.domains is None else _names(asked.domains)
     slugs = None if asked.streams is None else sorted(set(asked.streams))
     fresh = rules.new_key()
@@ -86,11 +88,10 @@ async def create_api_key(
         await _check_places(connection, account, names or (), slugs or ())
         digest, key = secrets.digest(pepper, fresh.secret), await new_id(connection)
         made = await store.INSERT.records(connection, key, fresh.key_id, account, title, digest, wanted, expires_at)
-        row = KeyListRow(
-            key, fresh.key_id, title, wanted, made[0]["created_at"], expires_at, None, None, names, slugs, networks
-        )
+        limited = (names, slugs, networks, origins)
+        row = KeyListRow(key, fresh.key_id, title, wanted, made[0]["created_at"], expires_at, None, None, *limited)
         if asked != KeyLimits():
-            await store.LIMIT.execute(connection, key, names, slugs, networks)
+            await store.LIMIT.execute(connection, key, *limited)
         await record_event(connection, account, AccountEvent.API_KEY_CREATED, created_detail(row), actor=actor)
         if notify is not None:
             await notify_owners(connection, notify, account, row)
@@ -162,7 +163,7 @@ def created_detail(row: KeyListRow) -> dict[str, object]:
     }  # fmt: skip
     if row.expires_at is not None:
         detail["expires_at"] = clock.iso(row.expires_at)
-    limits = {"domains": row.domains, "streams": row.streams, "networks": row.networks}
+    limits = {name: getattr(row, name) for name in ("domains", "streams", "networks", "allowed_origins")}
     return detail | {name: value for name, value in limits.items() if value is not None}
 
 

@@ -100,9 +100,9 @@ async def _insert_successor(connection: Conn, holder: UUID, row: KeyListRow, pep
     made = await store.INSERT.records(
         connection, key, fresh.key_id, holder, row.name, digest, row.scopes, row.expires_at
     )
-    if row.domains is not None or row.streams is not None or row.networks is not None:
-        await store.LIMIT.execute(connection, key, row.domains, row.streams, row.networks)
-    limits = (row.domains, row.streams, row.networks)
+    limits = (row.domains, row.streams, row.networks, row.allowed_origins)
+    if any(one is not None for one in limits):
+        await store.LIMIT.execute(connection, key, *limits)
     return CreatedApiKey(
         fresh.token,
         KeyListRow(key, fresh.key_id, row.name, row.scopes, made[0]["created_at"], row.expires_at, None, None, *limits),

@@ -86,7 +86,7 @@ WITH due AS MATERIALIZED (
     SELECT due.account_id, floor(extract(epoch FROM e.occurred_at) / 900)::integer AS quarter, e.type,
            e.type = 'bounced' AND position('"late":true' IN e.payload) > 0 AS late  -- settled when it was delivered
     FROM due CROSS JOIN LATERAL (
-        SELECT type, occurred_at, payload, message_id FROM events
+        SELECT type, occurred_at, coalesce(payload, '') AS payload, message_id FROM events
         WHERE account_id = due.account_id AND seq > due.after AND seq <= due.upto AND id >= $3
         LIMIT due.upto - due.after
     ) e

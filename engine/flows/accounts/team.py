@@ -9,7 +9,7 @@ from typing import Protocol
 from uuid import UUID
 
 import asyncpg
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.areas.account import store as accounts
 from engine.areas.people import store as people
@@ -26,6 +26,7 @@ from engine.base.events import AccountEvent
 from engine.base.plans import CAPS, Plan
 from engine.base.roles import Role
 from engine.base.settings import Settings
+from engine.flows.accounts.sub_account_members import hold_below, part_below
 from engine.flows.people.log_in import too_many
 from engine.flows.people.open_session import NewSession, renew_session
 from engine.ledger.events import record_event
@@ -82,7 +83,7 @@ async def invite(services: InvitationServices, person: Person, email: str, role:
         at = await new_time(connection)
         invite_id = ids.uuid7_at(at)
         row = InviteRow(invite_id, address, role.value, person.user_id, at, at + rules.INVITE_LIFETIME)
-        rules.check_invite(await _acting(connection, person), role)
+        rules.check_invite(await acting_role(connection, person), role)
         await _refuse_member(connection, account, address)
         replaced = await store.REPLACE_INVITE.records(connection, account, address)
         await check_seats(connection, account, plan, at)
@@ -100,12 +101,44 @@ async def invite(services: InvitationServices, person: Person, email: str, role:
     return row
 
 
+async def resend_invite(services: InvitationServices, person: Person, invite_id: UUID) -> InviteRow:
+    """Mail a pending invitation again with a new link, valid for another week; the earlier link becomes invalid.
+
+    Raises 404 unless it is a pending one of the account, 403 for an owner's role unless an owner asks, 429 for too many
+    invitations.
+    """
+    account, mail = person.account_id, ids.uuid7()
+    token = token_of(services.settings.key_pepper or "", mail)
+    pending = await store.READ_INVITE.first(services.pool, account, invite_id, clock.now())
+    if pending is None:
+        raise not_found("invitation")
+    rules.check_invite(person.role, Role(pending.role))
+    await _slow_down(services.limits, account, pending.email)
+    async with services.pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, person.user_id)  # lock people before heads
+        await locked_plan(connection, account)
+        rules.check_invite(await acting_role(connection, person), Role(pending.role))
+        at = clock.now()
+        row = structs.replace(pending, invited_by=person.user_id, expires_at=at + rules.INVITE_LIFETIME)
+        if not await store.RENEW_INVITE.records(
+            connection, account, invite_id, at, digest_of(token), row.expires_at, person.user_id
+        ):  # accepted or revoked meanwhile
+            raise not_found("invitation")
+        detail = {"id": _ivt(invite_id), "role": row.role}
+        await record_event(connection, account, AccountEvent.MEMBER_INVITE_RESENT, detail, actor=_usr(person.user_id))
+        await enqueue(
+            connection, SystemMailKind.INVITE, row.email, at=at, mail=mail, account_name=person.row.account_name,
+            inviter=person.row.shown_name, role=row.role,
+        )  # fmt: skip
+    return row
+
+
 async def revoke_invite(pool: asyncpg.Pool, person: Person, invite_id: UUID) -> None:
     """Revoke an invitation; raises 404 unless it is a pending one of the account."""
     account = person.account_id
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
-        await _acting(connection, person)
+        await acting_role(connection, person)
         if not await store.REMOVE_INVITE.records(connection, account, invite_id, clock.now()):
             raise not_found("invitation")
         detail = {"id": _ivt(invite_id)}
@@ -122,10 +155,11 @@ async def change_role(
     account, renewed = person.account_id, None
     async with pool.acquire() as connection, connection.transaction():
         await store.hold(connection, account, user)
+        await hold_below(connection, account, user)
         await locked_plan(connection, account)
-        member = await _member(connection, account, user)
+        member = await read_member(connection, account, user)
         standing = Role(member.role)
-        rules.check_change(await _acting(connection, person), standing, role)
+        rules.check_change(await acting_role(connection, person), standing, role)
         if standing is not role:
             rules.check_owner_left(standing, await store.owners(connection, account))
             await store.SET_ROLE.execute(connection, account, user, role.value)
@@ -133,9 +167,11 @@ async def change_role(
             await record_event(
                 connection, account, AccountEvent.MEMBER_ROLE_CHANGED, detail, actor=_usr(person.user_id)
             )
+            if not role.includes(Role.ADMIN):
+                await part_below(connection, account, user, actor=_usr(person.user_id))
             if user == person.user_id:
                 renewed = await renew_session(connection, pepper, person.session_id, account)
-        changed = await _member(connection, account, user)
+        changed = await read_member(connection, account, user)
     return changed, renewed
 
 
@@ -146,9 +182,10 @@ async def remove(pool: asyncpg.Pool, person: Person, user: UUID) -> None:
     """
     async with pool.acquire() as connection, connection.transaction():
         await store.hold(connection, person.account_id, user)
+        await hold_below(connection, person.account_id, user)
         await locked_plan(connection, person.account_id)
-        member = await _member(connection, person.account_id, user)
-        rules.check_removal(await _acting(connection, person), Role(member.role))
+        member = await read_member(connection, person.account_id, user)
+        rules.check_removal(await acting_role(connection, person), Role(member.role))
         await _part(connection, person, member)
         if user != person.user_id:
             name = person.row.account_name
@@ -159,8 +196,9 @@ async def leave(pool: asyncpg.Pool, person: Person) -> None:
     """Remove the caller from the account, whatever their role; raises 409 for the last owner."""
     async with pool.acquire() as connection, connection.transaction():
         await store.hold(connection, person.account_id, person.user_id)
+        await hold_below(connection, person.account_id, person.user_id)
         await locked_plan(connection, person.account_id)
-        await _part(connection, person, await _member(connection, person.account_id, person.user_id))
+        await _part(connection, person, await read_member(connection, person.account_id, person.user_id))
 
 
 async def check_seats(connection: Conn, account: UUID, plan: Plan, at: datetime, *, invited: bool = True) -> None:
@@ -183,11 +221,12 @@ async def _part(connection: Conn, person: Person, member: TeamMemberRow) -> None
     account = person.account_id
     rules.check_owner_left(Role(member.role), await store.owners(connection, account))
     await store.REMOVE_MEMBER.execute(connection, account, member.user_id)
+    await part_below(connection, account, member.user_id, actor=_usr(person.user_id))
     detail = {"id": _usr(member.user_id), "role": member.role}
     await record_event(connection, account, AccountEvent.MEMBER_REMOVED, detail, actor=_usr(person.user_id))
 
 
-async def _acting(connection: Conn, person: Person) -> Role:
+async def acting_role(connection: Conn, person: Person) -> Role:
     """Return the caller's present role, which may have changed since the request arrived."""
     standing = await store.MEMBER.first(connection, person.account_id, person.user_id)
     if standing is None:
@@ -201,7 +240,7 @@ async def _acting(connection: Conn, person: Person) -> Role:
     return role
 
 
-async def _member(connection: Conn, account: UUID, user: UUID) -> TeamMemberRow:
+async def read_member(connection: Conn, account: UUID, user: UUID) -> TeamMemberRow:
     member = await store.MEMBER.first(connection, account, user)
     if member is None:
         raise not_found("member")

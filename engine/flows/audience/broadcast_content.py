@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from engine.areas.broadcasts.types import Broadcast
 from engine.areas.emails.types import AttachmentIn, Content, SendRequest
+from engine.areas.team.recipients import TEST_PREFIX
 from engine.areas.templates import rules as template_rules
 from engine.areas.templates.types import TemplateContent, Version, VersionRow
 from engine.mail.unsubscribe_links import (
@@ -25,8 +26,6 @@ from engine.mail.unsubscribe_links import (
     footed_text,
     language_of,
 )
-
-TEST_PREFIX: Final = "[Test] "
 
 _ATTACHMENTS = msgspec.json.Decoder(list[AttachmentIn])
 _VALUES: Final = {True: "true", False: "", None: ""}

@@ -40,7 +40,7 @@ RETURNING o.broadcast_id;
 -- name: opt_outs
 -- Return the events of people who left or came back through a link in the log of account $1 after seq $2 up to seq $3,
 -- none with an id below $4.
-SELECT type, payload FROM events
+SELECT type, readable_payload(type, payload) AS payload FROM events
 WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND id >= $4
   AND type IN ('contact.unsubscribed', 'contact.resubscribed');
 

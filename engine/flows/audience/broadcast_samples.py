@@ -15,14 +15,14 @@ from engine.areas.broadcasts.types import Broadcast
 from engine.areas.contacts import store as contacts
 from engine.areas.emails import rules as email_rules
 from engine.areas.emails.types import Accepted, Content, Prepared, SendRequest
-from engine.areas.team import store as team
+from engine.areas.team import recipients as team_recipients
 from engine.base import ids
-from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.errors import Refusal, not_found
 from engine.flows.audience import broadcast_audience, broadcast_checks, broadcast_content
 from engine.flows.audience.broadcast_content import CompiledBroadcast, MergeContact
 from engine.flows.sending.accept import Acceptor, Composer, Origin
 from engine.flows.sending.admission import Decision
-from engine.mail.address import BadAddress, Mailbox, canonical, parse_mailbox
+from engine.mail.address import Mailbox, canonical
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 
 
@@ -65,8 +65,7 @@ async def send_test(
 
     Raises the 400 for an address of somebody else, and the refusals of a send that concern all addresses.
     """
-    mailboxes = [_mailbox(text, index) for index, text in enumerate(to)]
-    await _check_team(pool, row.account_id, mailboxes)
+    mailboxes = await team_recipients.checked(pool, row.account_id, to)
     template = await broadcast_checks.check(
         pool, acceptor, row, origin, await broadcast_checks.plan_of(pool, row.account_id), sending=True
     )
@@ -93,23 +92,6 @@ def _test_message(
     link = links.of(ids.uuid7())  # not stored, so its use has no effect
     content = broadcast_content.for_test(broadcast_content.rendered(broadcast, values, link))
     return compose(broadcast_content.request_to(broadcast, values, content, link), content, None, message)
-
-
-def _mailbox(text: str, index: int) -> Mailbox:
-    try:
-        return parse_mailbox(text)
-    except BadAddress as error:
-        field = f"to[{index}]"
-        raise Refusal(
-            ErrorType.INVALID_ADDRESS, f"`{field}` is not an email address: {error}", address=text, field=field
-        ) from None
-
-
-async def _check_team(pool: asyncpg.Pool, account: UUID, mailboxes: Sequence[Mailbox]) -> None:
-    """Raise the 400 for the first address that belongs to nobody on the account's team."""
-    for one in mailboxes:
-        if not await team.WITH_ADDRESS.records(pool, account, canonical(one.address)):
-            raise invalid("to", f"{one.address} is not the address of a person on this account's team.")
 
 
 async def _contacts(pool: asyncpg.Pool, account: UUID, mailboxes: Sequence[Mailbox]) -> dict[str, MergeContact]:

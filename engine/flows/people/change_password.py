@@ -40,7 +40,7 @@ async def change_password(services: PeopleServices, caller: Person, current: str
         if locked is None or locked.password_hash != person.password_hash:  # changed since it was checked
             raise wrong()
         await people.SET_PASSWORD.execute(connection, person.id, hashed, at)
-        await tokens.burn_all(connection, person.id, [Purpose.RESET_PASSWORD, Purpose.CHANGE_EMAIL])
+        await tokens.burn_all(connection, person.id, [Purpose.RESET_PASSWORD, Purpose.CHANGE_EMAIL, Purpose.SIGN_IN])
         await end_others(connection, person.id, caller.session_id)
         made = await renew_session(connection, pepper, caller.session_id, caller.account_id)
         await enqueue(connection, SystemMailKind.PASSWORD_CHANGED, locked.email, at=at)

@@ -31,9 +31,8 @@ from engine.flows.people.second_factor import proven as proven_by
 from engine.flows.people.services import IdentityServices
 
 CALLBACK = "/v1/auth/idp/callback"
-SIGN_IN_PAGE = (
-    "/sign-in"  # of the console: reads `ticket`, `error` and `returnTo` out of the fragment, which stays there
-)
+HOME_PAGE = "/console/"
+SIGN_IN_PAGE = "/console/sign-in"  # reads `ticket`, `error` and `returnTo` out of the fragment
 METHOD = "identity"
 UNAVAILABLE_S = 30
 
@@ -267,7 +266,7 @@ async def _landed(services: IdentityServices, waiting: PendingSignIn, proven: Pr
         ticket = await _hand_out(services, SignInStep.TICKET, done, browser=waiting.browser)
         return SignInRedirect(_page(services.settings, ticket=ticket, returnTo=waiting.return_to))
     session = await _finish(services, done, METHOD, device)
-    return SignInRedirect(_home(services.settings) + (waiting.return_to or "/"), session)
+    return SignInRedirect(_home(services.settings) + (waiting.return_to or HOME_PAGE), session)
 
 
 async def _finish(services: IdentityServices, done: PendingSignIn, method: str, device: Device) -> NewSession:

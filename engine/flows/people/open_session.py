@@ -1,8 +1,8 @@
 """Open, renew and end sessions, after any way of proving who a person is.
 
-Each function is one transaction. The caller has verified password, passkey or identity, and the second factor if there
-is one. Lock order: the person first, then memberships, sessions and account heads, so that transactions on the same
-person cannot deadlock.
+Each function that takes a pool is one transaction. The caller has verified password, passkey or identity, and the
+second factor if there is one. Lock order: the person first, then memberships, sessions and account heads, so that
+transactions on the same person cannot deadlock.
 """
 
 import os
@@ -57,34 +57,48 @@ async def open_session(
     `proven` is the person as their password was checked; raises Outdated if password or second factor have changed
     since. Every change of these locks the person and ends existing sessions, so no session survives one.
     """
-    at = clock.now()
     async with pool.acquire() as connection, connection.transaction():
-        now = await people.LOCK.first(connection, user)
-        if proven is not None and (
-            now is None or (now.password_hash, now.has_totp) != (proven.password_hash, proven.has_totp)
-        ):
-            raise Outdated
-        if now is None:
-            raise _nowhere()
-        memberships = await people.MEMBERSHIPS.fetch(connection, user)
-        chosen = next((one for one in memberships if account in (None, one.account_id)), None)
-        if chosen is None:
-            raise _nowhere()
-        made = _fresh(pepper, ids.uuid7(), chosen.account_id)
-        digest = rules.digest_of(pepper, made.secret)
-        try:
-            await store.INSERT.execute(
-                connection, made.id, digest, user, chosen.account_id, method, device.address, device.agent, at,
-                at + rules.ABSOLUTE,
-            )  # fmt: skip
-        except ForeignKeyViolation:  # removed from the account since the read above
-            raise _nowhere() from None
-        await people.SIGNED_IN_TO.execute(connection, user, chosen.account_id)
-        person = ids.format_id(ids.Kind.USER, user)
-        await record_event(
-            connection, chosen.account_id, AccountEvent.MEMBER_SIGNED_IN,
-            {"id": person, "session": ids.format_id(ids.Kind.SESSION, made.id), "method": method}, actor=person,
+        return await open_in(connection, pepper, user, method=method, device=device, account=account, proven=proven)
+
+
+async def open_in(
+    connection: Conn,
+    pepper: str,
+    user: UUID,
+    *,
+    method: str,
+    device: Device,
+    account: UUID | None = None,
+    proven: PersonRow | None = None,
+) -> NewSession:
+    """Sign a person in as `open_session` does, in the caller's transaction, which must not hold an account head yet."""
+    at = clock.now()
+    now = await people.LOCK.first(connection, user)
+    if proven is not None and (
+        now is None or (now.password_hash, now.has_totp) != (proven.password_hash, proven.has_totp)
+    ):
+        raise Outdated
+    if now is None:
+        raise _nowhere()
+    memberships = await people.MEMBERSHIPS.fetch(connection, user)
+    chosen = next((one for one in memberships if account in (None, one.account_id)), None)
+    if chosen is None:
+        raise _nowhere()
+    made = _fresh(pepper, ids.uuid7(), chosen.account_id)
+    digest = rules.digest_of(pepper, made.secret)
+    try:
+        await store.INSERT.execute(
+            connection, made.id, digest, user, chosen.account_id, method, device.address, device.agent, at,
+            at + rules.ABSOLUTE,
         )  # fmt: skip
+    except ForeignKeyViolation:  # removed from the account since the read above
+        raise _nowhere() from None
+    await people.SIGNED_IN_TO.execute(connection, user, chosen.account_id)
+    person = ids.format_id(ids.Kind.USER, user)
+    await record_event(
+        connection, chosen.account_id, AccountEvent.MEMBER_SIGNED_IN,
+        {"id": person, "session": ids.format_id(ids.Kind.SESSION, made.id), "method": method}, actor=person,
+    )  # fmt: skip
     return made
 
 

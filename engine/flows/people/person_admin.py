@@ -10,6 +10,8 @@ from engine.areas.people.store import Membership, PersonRow
 from engine.areas.second_factor import store as factors
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import SystemMailKind
+from engine.areas.tokens import store as tokens
+from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.base.events import AccountEvent
 from engine.flows.people.open_session import end_others
@@ -49,10 +51,11 @@ async def drop_second_factor(pool: asyncpg.Pool, person: PersonRow) -> bool:
 
 
 async def sign_out(pool: asyncpg.Pool, person: PersonRow) -> int:
-    """End all sessions of the person; return how many."""
+    """End all sessions of the person and invalidate their sign-in link; return the number of sessions."""
     async with pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.id)
         ended = (await end_others(connection, person.id, None)).total()
+        await tokens.burn_all(connection, person.id, [Purpose.SIGN_IN])
         await _tell(connection, person, AccountEvent.MEMBER_SIGNED_OUT, {"sessions": ended})
     return ended
 

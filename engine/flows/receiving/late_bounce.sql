@@ -12,7 +12,7 @@ ORDER BY message_id, n FOR NO KEY UPDATE;
 -- name: deliveries_of
 -- Return when messages $1 were delivered to which recipients. No event of theirs has an id below $2.
 SELECT message_id, occurred_at, payload FROM events
-WHERE message_id = ANY ($1::uuid[]) AND id >= $2 AND type = 'delivered';
+WHERE message_id = ANY ($1::uuid[]) AND id >= $2 AND type = 'delivered' AND payload IS NOT NULL;
 
 -- name: write_bounces
 -- Write a batch of bounces under the locks of its heads and recipients: recipients, messages whose present status is among

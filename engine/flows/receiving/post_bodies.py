@@ -6,6 +6,7 @@ posts the same, until the message is deleted.
 
 import asyncio
 from typing import Any, Final
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -15,7 +16,6 @@ from msgspec import Struct
 from engine.areas.inbound_messages import store
 from engine.areas.inbound_messages.bodies import ReceivedBodies, bodies_of
 from engine.areas.inbound_routes.types import IncludedBody
-from engine.areas.webhooks.types import Claimed
 from engine.base import ids
 
 MAX_BYTES: Final = 256 * 1024  # of all included bodies, as JSON; larger ones are fetched by id
@@ -42,10 +42,10 @@ class PostBodies:
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
 
-    async def completed(self, post: Claimed, payload: str) -> str:
+    async def completed(self, account: UUID, payload: str) -> str:
         """Return the payload with the bodies that the route of its message includes. Raises DatabaseUnavailable."""
         message = ids.parse_id(ids.Kind.RECEIVED, _PAYLOAD.decode(payload).detail.inbound_message_id)
-        row = await store.read(self._pool, post.account_id, message, domains=None)
+        row = await store.read(self._pool, account, message, domains=None)
         wanted = [] if row is None else [IncludedBody(name) for name in orjson.loads(row.include)]
         if row is None or not wanted:
             return payload

@@ -91,8 +91,8 @@ async def erase_due(
     time until every process knows of a change and has put aside what it had in memory.
     """
     gone: list[UUID] = []
-    async with _alone(pool) as alone:
-        if not alone:
+    async with alone(pool, _LOCK) as is_alone:
+        if not is_alone:
             return gone
         pace = ErasurePace(time.monotonic() + budget_s, hold_known_s)
         for due in await store.DUE.fetch(pool, at, MAX_DUE):
@@ -248,10 +248,10 @@ async def _pause(pace: ErasurePace) -> None:
 
 
 @asynccontextmanager
-async def _alone(pool: asyncpg.Pool) -> AsyncIterator[bool]:
-    """Hold the lock that allows one erasing process, if it is free; the lock ends with its session."""
+async def alone(pool: asyncpg.Pool, lock: int) -> AsyncIterator[bool]:
+    """Hold the lock that allows one process at a time, if it is free; the lock ends with its session."""
     async with pool.acquire() as connection:
-        (row,) = await _TRY_LOCK.records(connection, _LOCK)
+        (row,) = await _TRY_LOCK.records(connection, lock)
         if not row["held"]:
             yield False
             return
@@ -259,7 +259,7 @@ async def _alone(pool: asyncpg.Pool) -> AsyncIterator[bool]:
             yield True
         finally:
             if not connection.is_closed():
-                await _UNLOCK.records(connection, _LOCK)
+                await _UNLOCK.records(connection, lock)
 
 
 def _public(account: UUID) -> str:

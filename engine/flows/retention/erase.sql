@@ -229,6 +229,9 @@ WITH template AS (DELETE FROM templates WHERE account_id = $1),
      dmarc_report AS (DELETE FROM dmarc_reports WHERE account_id = $1),
      tls_report AS (DELETE FROM received_tls_reports WHERE account_id = $1),
      tls_row AS (DELETE FROM received_tls_rows WHERE account_id = $1),
+     erasure AS (DELETE FROM erasures WHERE account_id = $1),
+     erasure_key AS (DELETE FROM erasure_keys WHERE account_id = $1),
+     erased_suppression AS (DELETE FROM erased_suppressions WHERE account_id = $1),
      held AS (DELETE FROM holds WHERE kind = 'account' AND target = $2)
 DELETE FROM account_records WHERE account_id = $1;
 

@@ -36,7 +36,15 @@ from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.delivery.splits import Splits
 from engine.flows.sending import accepted_rows, auto_unsubscribe
-from engine.flows.sending.accept_store import BatchResult, OutcomeUnknown, Storer, goes_now, is_stored, replays_of
+from engine.flows.sending.accept_store import (
+    BatchResult,
+    OutcomeUnknown,
+    Storer,
+    goes_now,
+    is_stored,
+    left_out,
+    replays_of,
+)
 from engine.flows.sending.admission import Decision, Pending, TiedRows, replayed
 from engine.ledger.quota_usage import Ceiling
 from engine.mail import unsubscribe_links
@@ -203,6 +211,23 @@ class Acceptor:
 
         return await self._decide_all(prepared, keys, digest_of, origin)
 
+    async def accept_whole(self, requests: Sequence[SendRequest], origin: Origin) -> list[Decision]:
+        """Accept several messages in one transaction, or none of them if one is refused; return after its commit.
+
+        Returns one decision per request, in order: all accepted, or those at fault with their refusals and the others
+        with a `conflict`. Raises `unavailable` if none could be stored.
+        """
+        try:
+            prepared = await self._prepare_all(requests, origin)
+        except (DatabaseUnavailable, OSError) as error:
+            raise unavailable() from error
+        ready = [one for one in prepared if isinstance(one, Prepared)]
+        if len(ready) < len(prepared):
+            return [one if isinstance(one, Refusal) else left_out() for one in prepared]
+        whole = ids.uuid7()
+        work = self._group.submit_set([Pending(one, whole=whole) for one in ready])
+        return list(map(_decision, await self._committed(work, origin, sum([len(one.mime) for one in ready]))))
+
     async def accept_composed(
         self, messages: Sequence[Prepared | Refusal], keys: Sequence[tuple[str | None, bytes]], origin: Origin
     ) -> list[Decision]:
@@ -264,12 +289,22 @@ class Acceptor:
         Raises `unavailable` if the database is away.
         """
         try:
-            prepared = await self._prepare_all(requests, origin)
-            pending = [Pending(one) for one in prepared if isinstance(one, Prepared)]
-            async with self._pool.acquire() as connection:
-                results = iter(await self._storer.foresee(connection, pending, clock.now()))
+            return await self._foreseen(await self._prepare_all(requests, origin))
         except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
+
+    async def foresee_submitted(self, submitted: Submitted, origin: Origin) -> tuple[Decision, Prepared | None]:
+        """Return the decision of a message that its client composed, as `foresee` does."""
+        try:
+            (found,) = await self._foreseen([await self._prepare_submitted(submitted, origin)])
+        except (DatabaseUnavailable, OSError) as error:
+            raise unavailable() from error
+        return found
+
+    async def _foreseen(self, prepared: Sequence[Prepared | Refusal]) -> list[tuple[Decision, Prepared | None]]:
+        pending = [Pending(one) for one in prepared if isinstance(one, Prepared)]
+        async with self._pool.acquire() as connection:
+            results = iter(await self._storer.foresee(connection, pending, clock.now()))
         return [(_decision(next(results)), made) if isinstance(made, Prepared) else (made, None) for made in prepared]
 
     async def drain(self) -> None:
@@ -358,7 +393,11 @@ class Acceptor:
         values = request.variables or {}
         if request.list_unsubscribe == rules.AUTO_UNSUBSCRIBE:
             values = {**values, unsubscribe_links.NAME: unsubscribe_links.PLACEHOLDER}
-        rendered = template_rules.render(version, values, subject=request.subject)
+        if request.data:
+            render = partial(template_rules.render_checked, version, values, request.data, subject=request.subject)
+            rendered = await asyncio.to_thread(render)  # lists can take tens of milliseconds
+        else:
+            rendered = template_rules.render(version, values, subject=request.subject)
         return Content(rendered.subject, rendered.text, rendered.html, version.slug, version.version)
 
     def _facts(self, origin: Origin, host: str | None, at: datetime, message_id: UUID | None = None) -> dict[str, Any]:
@@ -417,7 +456,12 @@ class Acceptor:
         started = asyncio.get_running_loop().time()
         at = clock.now()
         split = await self._splits.now()
-        result = await self._store(store, batch, at, split)
+        try:
+            result = await self._store(store, batch, at, split)
+        except BadData as error:
+            if batch[0].whole is None or any(item.whole != batch[0].whole for item in batch):
+                raise  # the messages are stored apart from one another then
+            return [error] * len(batch)
         fresh = [message for message in result.stored if goes_now(message)]
         self._ceiling.take(at.date(), len(fresh))
         # Copies of broadcasts are due at once and found by that, so that no hint of other mail waits behind theirs.

@@ -21,6 +21,10 @@ WITH held AS MATERIALIZED (
       AND NOT EXISTS (SELECT 1 FROM :unsuppressed
                       JOIN suppressions s
                         ON s.account_id = unsuppressed.account_id AND s.address = unsuppressed.address)
+      AND NOT EXISTS (SELECT 1 FROM :unsuppressed
+                      JOIN erasure_keys k ON k.account_id = unsuppressed.account_id
+                      JOIN erased_suppressions e
+                        ON e.account_id = k.account_id AND e.digest = address_digest(k.key, unsuppressed.address))
       AND NOT EXISTS (SELECT 1 FROM :unused
                       JOIN idempotency i ON i.account_id = unused.account_id AND i.key = unused.key)
 ), stored_message AS (

@@ -7,7 +7,8 @@ Otherwise nothing is stored and the batch takes the locks: look up suppressions,
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import date, datetime, timedelta
-from operator import itemgetter
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from uuid import UUID
 
 from msgspec import Struct
@@ -111,7 +112,8 @@ class Storer:
 
         Raises OutcomeUnknown if the connection failed at a moment that leaves open whether the batch is stored.
         """
-        # Simulated messages, copies of broadcasts and extra rows need more statements in the same transaction.
+        # Simulated messages, copies of broadcasts and extra rows need more statements in the same transaction, and
+        # whole sets are undone on locked heads.
         if not any(map(self._needs_locks, batch)) and self._backoff.may_try():
             result = await self._store_on_cached_heads(connection, batch, at, split)
             if result is not None:
@@ -211,7 +213,7 @@ class Storer:
                 await _claim_copies(connection, batch)
                 locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
                 await quota_usage.advance_all(connection, locked, at.date())
-                result = self._decide(batch, locked, await _load_replays(connection, batch), at)
+                result = self._decide_sets(batch, locked, await _load_replays(connection, batch), at)
                 if not await self._insert(connection, result, locked, split):
                     raise RuntimeError("a head changed under its lock")
                 await quota_usage.count_simulated(connection, self._simulated(batch, result, at.date()))
@@ -233,7 +235,7 @@ class Storer:
 
     def _needs_locks(self, item: Pending) -> bool:
         message = item.message
-        return bool(message.extras) or message.copy is not None or self._is_simulated(item)
+        return bool(message.extras) or message.copy is not None or item.whole is not None or self._is_simulated(item)
 
     def _is_simulated(self, item: Pending) -> bool:
         """Return True if the message is sent now and only to the simulator's recipients."""
@@ -255,6 +257,23 @@ class Storer:
                 held[one] = copy(head)
                 one = head.parent_id if one is account else None
         return held
+
+    def _decide_sets(
+        self, batch: Sequence[Pending], held: dict[UUID, AccountHead], replays: Replays, at: datetime
+    ) -> BatchResult:
+        """Decide as `_decide` does; of a whole set with a refusal, accept no message and count none."""
+        result = BatchResult()
+        for whole, items in groupby(batch, attrgetter("whole")):
+            chosen = list(items)
+            before = {} if whole is None else {account: copy(head) for account, head in held.items()}
+            made = self._decide(chosen, held, replays, at, taken=len(result.stored))
+            if whole is not None and any(isinstance(one, Exception) for one in made.decisions):
+                held |= before
+                made = _undone(made, replays)
+            result.decisions += made.decisions
+            result.entries += made.entries
+            result.stored += made.stored
+        return result
 
     def _decide(
         self,
@@ -431,7 +450,8 @@ def _keys(batch: Iterable[Pending]) -> list[tuple[UUID, str]]:
 async def _claim_copies(connection: Conn, batch: Sequence[Pending]) -> None:
     """Lock the recipients of the batch's copies of broadcasts, before the heads, and note which of them still wait.
 
-    So a broadcast has one message for each contact, whatever process dies when, and a pause holds at its commit.
+    So a broadcast has one message for each contact, whatever process dies when, and a pause holds at its commit. A copy
+    that is twice in the batch, as two tasks of the process worked on one broadcast, is claimed for the first only.
     """
     copies = [BroadcastCopy(*item.message.copy) for item in batch if item.message.copy is not None]
     if not copies:
@@ -439,6 +459,8 @@ async def _claim_copies(connection: Conn, batch: Sequence[Pending]) -> None:
     claimed = await broadcasts.claim_copies(connection, copies)
     for item in batch:
         item.is_claimed = item.message.copy in claimed
+        if item.is_claimed and item.message.copy is not None:
+            claimed.remove(BroadcastCopy(*item.message.copy))
 
 
 async def _mark_copies(connection: Conn, batch: Sequence[Pending], result: BatchResult) -> None:
@@ -453,6 +475,29 @@ async def _mark_copies(connection: Conn, batch: Sequence[Pending], result: Batch
         elif is_suppressed(decision):
             marks.append(RecipientMark(copy, RecipientState.SUPPRESSED))
     await broadcasts.mark_copies(connection, marks)
+
+
+def _undone(made: BatchResult, replays: Replays) -> BatchResult:
+    """Return the result of a whole set of which no message is accepted; the refused ones keep their reasons.
+
+    Removes the set's idempotency keys from `replays`. Events about suppressed recipients stay.
+    """
+    for message in made.stored:
+        if message.idempotency_key is not None:
+            del replays[message.account_id, message.idempotency_key]
+    accepted = {message.id for message in made.stored}
+    return BatchResult(
+        [one if isinstance(one, Exception) else left_out() for one in made.decisions],
+        [],
+        [entry for entry in made.entries if entry.message_id not in accepted],
+    )
+
+
+def left_out() -> Refusal:
+    """Return the refusal of a message whose batch is sent as a whole or not at all."""
+    return Refusal(
+        ErrorType.CONFLICT, "This message was not sent, because another one of its batch was refused. Correct that one."
+    )
 
 
 def is_suppressed(decision: Accepted | Exception) -> bool:

@@ -41,6 +41,7 @@ class Pending(Struct):
     suppressed: tuple[str, str] | None = None  # (address, reason)
     tied: TiedRows | None = None
     is_claimed: bool = False  # a copy of a broadcast whose recipient this transaction has locked
+    whole: UUID | None = None  # shared by messages that are accepted together or not at all
 
 
 Decision = Accepted | Refusal

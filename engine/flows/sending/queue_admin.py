@@ -1,7 +1,8 @@
 """The operator's changes to the queue: suspend, resume, flush and bounce, by domain, account, message or site.
 
-Used by `ops queue`. Each works through the queue in small transactions, oldest message first, while mail flows, and
-records its effect on each waybill. An interrupted command can be repeated. Released rows fall due spread over time.
+`queue_commands` offers them to `ops` and the operator's API. Each works through the queue in small transactions,
+oldest message first, while mail flows, and records its effect on each waybill. An interrupted command can be repeated.
+Released rows fall due spread over time.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from engine.flows.sending import postpone, settle
 from engine.flows.sending.settle import DeliveryAttempt, Result
 from engine.ledger import heads
 from engine.ledger.events import record_event
+from engine.ledger.platform_log import OPERATOR, record_platform_change
 from engine.mail.address import domain_name
 from engine.store import caches
 from engine.store.database_clock import DatabaseClock
@@ -35,7 +37,6 @@ MIN_RELEASED_PER_S = 200.0  # rows
 MAX_RELEASE_S = 600.0  # for all rows of a command
 HOLD_KNOWN_S = 1.5  # until every process knows a new hold and has put aside what it had in memory
 BOUNCE_HOLD = timedelta(hours=1)  # how long the hold of a bounce may outlast a command that died
-OPERATOR = "operator"  # the actor in the account's log
 EXPIRED = "the message's `deliverBy` passed while the operator held the message"
 
 _SQL = Queries.beside(__file__, "queue_admin.sql")
@@ -71,13 +72,46 @@ def queue_target(kind: HoldKind, target: str, site_domains: Sequence[str] = ()) 
             return QueueTarget(kind, target.lower(), domains=None if everywhere else tuple(site_domains))
 
 
-async def suspend(pool: asyncpg.Pool, on: QueueTarget, *, reason: str, until: datetime | None = None) -> int:
+async def suspend(
+    pool: asyncpg.Pool, on: QueueTarget, *, reason: str, until: datetime | None = None, actor: str = OPERATOR
+) -> int:
     """Hold deliveries until `until`, or until `resume`; return how many due rows are newly held.
 
     Rows that fall due later, and new mail, are held when they fall due. An existing hold gets the new reason and end.
     Raises ValueError for an empty or long reason, 404 for an unknown account.
     """
-    laid = await _put_hold(pool, on, reason, until)
+    return await hold_due_rows(pool, on, await put_hold(pool, on, reason=reason, until=until, actor=actor))
+
+
+async def resume(pool: asyncpg.Pool, on: QueueTarget, *, note: str | None = None, actor: str = OPERATOR) -> int | None:
+    """End the hold on a target; return how many rows are released, spread over time, or None if there is no hold."""
+    ended = await end_hold(pool, on, note=note, actor=actor)
+    return None if ended is None else await release_rows(pool, ended, note=note)
+
+
+async def put_hold(
+    pool: asyncpg.Pool, on: QueueTarget, *, reason: str, until: datetime | None = None, actor: str = OPERATOR
+) -> Hold:
+    """Put a target under a hold, which every process knows within a second; raises as `suspend` does."""
+    words = checked_reason(reason)
+    if until is not None and until <= clock.now():
+        raise ValueError("the hold's end must be in the future")
+    async with pool.acquire() as connection, connection.transaction():
+        await _check_account(connection, on)
+        laid = await _lay(connection, on, words, until)  # before any head is locked, as in `postpone.hold_rows`
+        detail = {"reason": words, "until": None if until is None else clock.iso(until)}
+        if on.account is None:
+            await record_platform_change(connection, "suspend_queue", _named(on) | detail, actor=actor)
+        else:
+            await record_event(connection, on.account, AccountEvent.DELIVERY_SUSPENDED, detail, actor=actor)
+    return laid
+
+
+async def hold_due_rows(pool: asyncpg.Pool, on: QueueTarget, laid: Hold) -> int:
+    """Put the due rows of a target under its hold; return how many are newly held.
+
+    The mta processes do the same with each row that falls due.
+    """
     await _finish_ended(pool)
     time = await DatabaseClock.read(pool)
     soon = time.now() + timedelta(seconds=60)
@@ -89,42 +123,52 @@ async def suspend(pool: asyncpg.Pool, on: QueueTarget, *, reason: str, until: da
     return await _each(pool, on, put)
 
 
-async def resume(pool: asyncpg.Pool, on: QueueTarget, *, note: str | None = None) -> int | None:
-    """End the hold on a target; return how many rows are released, spread over time, or None if there is no hold."""
+async def end_hold(
+    pool: asyncpg.Pool, on: QueueTarget, *, note: str | None = None, actor: str = OPERATOR
+) -> Hold | None:
+    """End the hold on a target and return it, or None if there is none. Its rows are left to `release_rows`."""
     async with pool.acquire() as connection, connection.transaction():
         ended = await holds.END.first(connection, on.kind.value, on.target)
         if ended is None:
             return None
+        detail = {"reason": note or ended.reason}
+        if on.account is None:
+            await record_platform_change(connection, "resume_queue", _named(on) | detail, actor=actor)
+        else:
+            await record_event(connection, on.account, AccountEvent.DELIVERY_RESUMED, detail, actor=actor)
         await caches.bump(connection, holds.KIND)
-        if on.account is not None:
-            await record_event(
-                connection,
-                on.account,
-                AccountEvent.DELIVERY_RESUMED,
-                {"reason": note or ended.reason},
-                actor=OPERATOR,
-            )
+    return ended
+
+
+async def release_rows(pool: asyncpg.Pool, ended: Hold, *, note: str | None = None) -> int:
+    """Release the rows of an ended hold, spread over time; return how many."""
     return await _finish_ended(pool, note=note, of=ended.id)
 
 
-async def flush(pool: asyncpg.Pool, on: QueueTarget, *, note: str | None = None) -> int:
+async def flush(pool: asyncpg.Pool, on: QueueTarget, *, note: str | None = None, actor: str = OPERATOR) -> int:
     """Make deliveries that wait for a retry due now, spread over time, except held ones; return the number of rows."""
+    await _record(pool, "flush_queue", on, {"note": note}, actor)
     last = ids.floor_of(clock.milliseconds(clock.now()) + 1)
     total = await _count(pool, on, None, last)
     return await _bring_forward(pool, on, None, total, last, {"reason": "operator_flush", "note": note})
 
 
-async def bounce(pool: asyncpg.Pool, on: QueueTarget, *, reason: str, hold_known_s: float = HOLD_KNOWN_S) -> int:
+async def bounce(
+    pool: asyncpg.Pool, on: QueueTarget, *, reason: str, hold_known_s: float = HOLD_KNOWN_S, actor: str = OPERATOR
+) -> int:
     """Fail the unsettled recipients with the operator's reason; return the number of rows.
 
     Their addresses are not suppressed, and the account's bounces do not count them. Meanwhile the target is held, so
     that no process starts a delivery; a message in transmission at that moment may still arrive.
     """
+    words = checked_reason(reason)
+    await _record(pool, "bounce_queue", on, {"reason": words}, actor)
     last = ids.floor_of(clock.milliseconds(clock.now()) + 1)  # later messages are not affected
     existing = {(one.kind, one.target) for one in await holds.IN_FORCE.fetch(pool)}
     temporary = (on.kind.value, on.target) not in existing
     if temporary:
-        await _put_hold(pool, on, reason, clock.now() + BOUNCE_HOLD, quiet=True)
+        async with pool.acquire() as connection, connection.transaction():
+            await _lay(connection, on, words, clock.now() + BOUNCE_HOLD)
     try:
         await asyncio.sleep(hold_known_s)
         return await _each(pool, on, _failing(_bounced(reason)), last=last)
@@ -134,6 +178,25 @@ async def bounce(pool: asyncpg.Pool, on: QueueTarget, *, reason: str, hold_known
                 await holds.END.execute(connection, on.kind.value, on.target)
                 await caches.bump(connection, holds.KIND)
             await _finish_ended(pool)
+
+
+async def withdraw(
+    pool: asyncpg.Pool, messages: Sequence[UUID], *, reason: str, hold_known_s: float = HOLD_KNOWN_S
+) -> int:
+    """Fail the unsettled recipients of messages for `reason`, as `bounce` does; return the number of rows."""
+    targets = [QueueTarget(HoldKind.MESSAGE, ids.format_id(ids.Kind.MESSAGE, one), message=one) for one in messages]
+    async with pool.acquire() as connection, connection.transaction():
+        for on in targets:
+            await _lay(connection, on, reason, clock.now() + BOUNCE_HOLD)
+    try:
+        await asyncio.sleep(hold_known_s)
+        return sum([await _each(pool, on, _failing(lambda _: reason)) for on in targets])
+    finally:
+        async with pool.acquire() as connection, connection.transaction():
+            for on in targets:
+                await holds.END.execute(connection, on.kind.value, on.target)
+            await caches.bump(connection, holds.KIND)
+        await _finish_ended(pool)
 
 
 async def finish(pool: asyncpg.Pool) -> None:
@@ -152,25 +215,35 @@ async def holds_in_force(pool: asyncpg.Pool) -> list[Hold]:
 # -- holds ----------------------------------------------------------------------------------------
 
 
-async def _put_hold(
-    pool: asyncpg.Pool, on: QueueTarget, reason: str, until: datetime | None, *, quiet: bool = False
-) -> Hold:
-    words = " ".join(reason.split())
+async def _lay(connection: Conn, on: QueueTarget, reason: str, until: datetime | None) -> Hold:
+    laid = await holds.PUT.first(connection, ids.uuid7(), on.kind.value, on.target, reason, until)
+    assert laid is not None
+    await caches.bump(connection, holds.KIND)
+    return laid
+
+
+async def _record(pool: asyncpg.Pool, action: str, on: QueueTarget, detail: dict[str, object], actor: str) -> None:
+    """Record a change before it is made, as its transactions are many. Raises 404 for an unknown account."""
+    async with pool.acquire() as connection, connection.transaction():
+        await _check_account(connection, on)
+        await record_platform_change(connection, action, _named(on) | detail, actor=actor)
+
+
+async def _check_account(connection: Conn, on: QueueTarget) -> None:
+    if on.account is not None and await accounts.READ.first(connection, on.account) is None:
+        raise not_found("account")
+
+
+def _named(on: QueueTarget) -> dict[str, object]:
+    return {"kind": on.kind.value, "target": on.target}
+
+
+def checked_reason(text: str) -> str:
+    """Return the reason as one line of printable characters; raises ValueError."""
+    words = " ".join(text.split())
     if not 1 <= len(words) <= holds.MAX_REASON or not words.isprintable():
         raise ValueError(f"the reason must have 1 to {holds.MAX_REASON} printable characters; the waybill shows it")
-    if until is not None and until <= clock.now():
-        raise ValueError("the hold's end must be in the future")
-    async with pool.acquire() as connection, connection.transaction():
-        if on.account is not None and await accounts.READ.first(connection, on.account) is None:
-            raise not_found("account")
-        laid = await holds.PUT.first(connection, ids.uuid7(), on.kind.value, on.target, words, until)
-        assert laid is not None
-        await caches.bump(connection, holds.KIND)
-        if on.account is not None and not quiet:
-            end = None if until is None else clock.iso(until)
-            detail = {"reason": words, "until": end}
-            await record_event(connection, on.account, AccountEvent.DELIVERY_SUSPENDED, detail, actor=OPERATOR)
-    return laid
+    return words
 
 
 async def _finish_ended(pool: asyncpg.Pool, *, note: str | None = None, of: UUID | None = None) -> int:

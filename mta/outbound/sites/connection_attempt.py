@@ -3,8 +3,8 @@
 import msgspec
 from msgspec import Struct
 
+from engine.delivery.routes import Route
 from engine.mail.replies import Answer, Break, BreakKind, Phase
-from mta.outbound.routes import Route
 from mta.outbound.source_ips.addresses import SourceAddress
 from mta.outbound.tls.policy import TlsDemand
 from mta.outbound.tls.report_counts import TlsSession

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from engine.base import clock
 from engine.base.settings import Settings
+from engine.delivery.routes import MailHost, Route, preferring
 from engine.delivery.sites import Family
 from engine.mail.replies import Answer, Break, BreakKind, Phase
 from engine.store import metrics
-from mta.outbound.routes import MailHost, Route, preferring
 from mta.outbound.sites.connection_attempt import ConnectionAttempt, FailedConnection, OpenedConnection
 from mta.outbound.sites.pipelining import BrokenPipelining
 from mta.outbound.sites.remote_hosts import HostKey, HostRest, RemoteHosts

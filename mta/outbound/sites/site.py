@@ -14,10 +14,10 @@ import msgspec
 
 from engine.base import clock
 from engine.delivery.outcome import classify
+from engine.delivery.routes import Route
 from engine.mail.replies import Answer, Break, BreakKind, Reply
 from engine.store.deadlines import within
 from mta.outbound.delivery import ActiveDelivery
-from mta.outbound.routes import Route
 from mta.outbound.sites.fair_queue import FairQueue
 from mta.outbound.sites.pacer import Pacer, PacerNote
 from mta.outbound.source_ips.addresses import SourceAddress

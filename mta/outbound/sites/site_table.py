@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from engine.base.settings import Settings
+from engine.delivery.routes import Route
 from engine.delivery.sites import Limits, RuleBook
 from engine.delivery.sources import source_key
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.delivery import ActiveDelivery
-from mta.outbound.routes import Route
 from mta.outbound.sites.pacer import Pacer
 from mta.outbound.sites.site import Site, SiteGroup
 from mta.outbound.source_ips.addresses import SourceAddress

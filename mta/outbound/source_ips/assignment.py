@@ -19,11 +19,11 @@ from msgspec import Struct
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery import sources_store
+from engine.delivery.routes import Route, preferring
 from engine.delivery.sites import Family
 from engine.delivery.sources import Pool, PoolMember, SourceBook, ordered
 from engine.delivery.sources_store import MailKind, SourceBooks, Taken
 from mta.outbound.delivery import ActiveDelivery
-from mta.outbound.routes import Route, preferring
 from mta.outbound.source_ips.addresses import SourceAddress, sources_of
 from mta.outbound.source_ips.health import SourceHealth
 from mta.outbound.source_ips.unspent_quota import UnspentQuota

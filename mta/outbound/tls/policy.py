@@ -14,6 +14,7 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
+from engine.delivery.routes import Route
 from engine.store.resolver import (
     FAILURE_TTL_S,
     MAX_TTL_S,
@@ -27,7 +28,6 @@ from engine.store.resolver import (
     ascii_domain,
 )
 from engine.store.single_flight import SingleFlightCache
-from mta.outbound.routes import Route
 from mta.outbound.tls.mta_sts import StsMode, StsPolicy
 from mta.outbound.tls.mta_sts_cache import EffectivePolicy, StsPolicies
 from mta.outbound.tls.report_counts import PolicyType

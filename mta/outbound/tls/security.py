@@ -9,9 +9,9 @@ import structlog
 
 from engine.base import clock
 from engine.base.settings import Settings
+from engine.delivery.routes import Route
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.resolver import Resolver, ascii_domain
-from mta.outbound.routes import Route
 from mta.outbound.tls.mta_sts_cache import PolicyFetcher, StsPolicies
 from mta.outbound.tls.policy import WITHOUT, MinTls, TlsPolicies, TlsPolicy
 from mta.outbound.tls.report_counts import TlsReportCounts, TlsSession

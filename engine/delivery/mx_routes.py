@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from hashlib import blake2b
 from ipaddress import ip_address
 from typing import TypeVar
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
+from engine.delivery.routes import MailHost, Route, Unroutable
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 from engine.mail.simulator import domain_of
 from engine.store.deadlines import within
@@ -30,7 +31,6 @@ from engine.store.resolver import (
     ascii_domain,
 )
 from engine.store.single_flight import SingleFlightCache
-from mta.outbound.routes import MailHost, Route, Unroutable
 
 MAX_HOSTS = 10  # of a thousand MX records ten suffice; Postfix smtp_mx_address_limit is 5
 MAX_ADDRESSES = 8  # per host and family
@@ -233,6 +233,19 @@ def _simulator(mail_host: str, port: int) -> Route:
     """Return the route to the built-in simulator; its domain is a separate site with its own window."""
     name = domain_of(mail_host)
     return Route(name, (MailHost(name, (LOOPBACK,)),), port, built_in=True)
+
+
+@contextlib.asynccontextmanager
+async def opened_router(settings: Settings, resolver: Resolver | None = None) -> AsyncIterator[Router]:
+    """Open a router to look up routes only, with `resolver` or with a resolver of its own, and close it."""
+    asked = resolver or Resolver.from_settings(settings)
+    router = Router.from_settings(settings, asked)
+    try:
+        yield router
+    finally:
+        await router.close()
+        if resolver is None:
+            await asked.close()
 
 
 def own_names(settings: Settings) -> frozenset[str]:
