@@ -7,8 +7,7 @@ import asyncio
 import functools
 import gc
 import os
-import shutil
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -27,23 +26,28 @@ from api.areas.auth import resources as auth
 from api.areas.billing import payprov_simulator
 from api.areas.billing import resources as billing
 from api.areas.broadcasts import resources as broadcasts
+from api.areas.compat import resources as compat
 from api.areas.contacts import confirmation_page, lists, segments
 from api.areas.contacts import files as contact_files
 from api.areas.contacts import resources as contacts
 from api.areas.domains import resources as domains
 from api.areas.email_verification import resources as email_verification
-from api.areas.emails import resend
+from api.areas.emails import raw, resend
 from api.areas.emails import resources as emails
+from api.areas.erasures import resources as erasures
 from api.areas.identity import resources as identity
 from api.areas.inbound_addresses import resources as inbound_addresses
 from api.areas.inbound_domains import resources as inbound_domains
 from api.areas.inbound_messages import resources as inbound_messages
 from api.areas.inbound_routes import resources as inbound_routes
+from api.areas.instance import resources as instance
 from api.areas.leads import resources as leads
+from api.areas.local_sink import resources as local_sink
 from api.areas.messages import export as message_exports
 from api.areas.messages import resources as messages
 from api.areas.mta_sts import resources as mta_sts
 from api.areas.mta_sts.policy_host import TLS_ALLOWED_PATH, AcmeChallenge, PolicyHost, TlsAllowed
+from api.areas.operator import resources as operator
 from api.areas.passkeys import resources as passkeys
 from api.areas.request_log import resources as request_log
 from api.areas.second_factor import resources as second_factor
@@ -58,15 +62,19 @@ from api.areas.unsubscribes import resources as unsubscribes
 from api.areas.verifications import resources as verifications
 from api.areas.verifications.link import ConfirmationLink
 from api.areas.verifications.public import LogoFile
+from api.areas.webhooks import deliveries as webhook_deliveries
+from api.areas.webhooks import event_schemas
 from api.areas.webhooks import resources as webhooks
-from api.console import pages
-from api.http import dispatch, framing, graceful_shutdown, openapi, paths
+from api.console import assets
+from api.docs import resources as docs
+from api.http import dispatch, framing, graceful_shutdown, openapi, paths, readiness
 from api.http.body import BodyMemory
 from api.http.decode import set_query_aside
 from api.http.forwarded import with_client
 from api.http.operation import Access, Call, Operation, Raw
 from api.http.services import ApiServices
 from api.http.stream import guard_listeners, open_connection
+from api.sdk import resources as sdk
 from engine.areas.api_keys.key_auth import TOUCH_S, Keys
 from engine.areas.audit.verifier import Verifier
 from engine.areas.billing.configuration import configured
@@ -74,27 +82,22 @@ from engine.areas.identity.provider import IdentityProvider
 from engine.areas.mta_sts.rules import POLICY_PATH
 from engine.areas.request_log.recorder import RequestRecorder
 from engine.areas.sessions.session_auth import SessionAuth
-from engine.base import clock, logs
+from engine.base import logs
 from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
-from engine.delivery import queue
+from engine.base.version import version
 from engine.delivery.hints import Hints
 from engine.flows.codes.send import LINK_PATH, LOGO_PATH, CodeSender
 from engine.flows.receiving.certificates import CHALLENGE_PATH
 from engine.flows.sending.accept import Acceptor
-from engine.store import metrics, partitions
+from engine.store import metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
-from engine.store.database_errors import DatabaseUnavailable
 from engine.store.passwords import Passwords
 from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
 from engine.store.resolver import Resolver
-
-OVERDUE_S = 120.0  # a queue row overdue for longer means that no mta process delivers its shard
-CHECK_S = 2.0
-MIN_DISK_BYTES = 512 * 1024 * 1024
 
 _log = structlog.get_logger("api")
 
@@ -104,12 +107,12 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
-        emails, resend, messages, message_exports, tails, statistics, analytics, templates, streams, suppressions,
-        domains, webhooks,
+        emails, raw, resend, compat, messages, message_exports, tails, statistics, analytics, templates, streams,
+        suppressions, domains, webhooks, webhook_deliveries,
         contacts, contact_files, lists, segments, broadcasts,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, address_checks,
         alerts, audit, api_keys, account, billing, auth, identity, email_verification, second_factor, passkeys,
-        sub_accounts, account_deletion, team, leads, request_log,
+        sub_accounts, account_deletion, erasures, team, leads, request_log, instance, local_sink, operator,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())
 
@@ -119,7 +122,7 @@ def create_app(settings: Settings | None = None) -> App:
     known = settings or load(os.environ).settings
     lifespan = Lifespan(known)
     app: App = ApiApp(known)
-    app.add_middleware(dispatch.RequestId(over_tls=known.public_url.startswith("https://")))
+    app.add_middleware(dispatch.RequestId(known.public_url))
     app.add_middleware(lifespan)
     lifespan.app = app
     app.add_error_handler(falcon.HTTPError, dispatch.on_http_error)
@@ -136,6 +139,7 @@ class ApiApp(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
         self._write_s = settings.stream_write_s
         self._max_request_bytes = settings.max_request_bytes
         self._proxies = settings.http_proxy_networks
+        self._docs = dispatch.errors_page(settings.public_url)
 
     async def __call__(  # type: ignore[override]  # as in Falcon: its ASGI App overrides its WSGI App
         self, scope: Any, receive: Any, send: Any
@@ -152,7 +156,7 @@ class ApiApp(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
             framing.check(scope, self._max_request_bytes)
             paths.make_routable(scope)
         except Refusal as refusal:
-            await framing.answer(refusal, receive, send)
+            await framing.answer(refusal, receive, send, self._docs)
             return
         set_query_aside(scope)
         connection = open_connection(scope, receive, send, self._write_s)
@@ -277,7 +281,11 @@ def _add_routes(app: App, services: ApiServices) -> None:
         by_path.setdefault(operation.path, []).append(operation)
     for path, operations in by_path.items():
         app.add_route(path, dispatch.RoutedOperation(context, operations))
-    pages.add_routes(app)
+    for alias, path in compat.ALIASES.items():
+        app.add_route(alias, dispatch.RoutedOperation(context, by_path[path]))
+    assets.add_routes(app, services.settings.public_url)
+    docs.add_routes(app, functools.partial(_document_of, services.settings), services.settings.public_url)
+    sdk.add_routes(app, functools.partial(_document_of, services.settings), version(), services.settings.public_url)
     payprov_simulator.add_routes(app, services)
     app.add_route(LINK_PATH + "{token}", ConfirmationLink(services, _count))
     app.add_route(LOGO_PATH + "{token}", LogoFile(services.pool))
@@ -287,7 +295,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
     app.add_route(confirmation_page.PATH, confirmation_page.ConfirmationResource(services, _count))
     app.add_route(unsubscribes.PATH, unsubscribes.UnsubscribeResource(services, _count))
     app.add_route("/healthz", Health())
-    app.add_route("/readyz", Readiness(services))
+    app.add_route("/readyz", ReadinessEndpoint(services))
 
 
 def _count(operation: str, status: int, refused: str | None) -> None:
@@ -299,7 +307,7 @@ def _count(operation: str, status: int, refused: str | None) -> None:
 
 def _description() -> Operation:
     async def describe(call: Call) -> Raw:
-        return Raw(_document(call.settings.public_url, call.settings.max_request_bytes), "application/json")
+        return Raw(_document_of(call.settings), "application/json")
 
     return Operation(
         method="GET",
@@ -311,9 +319,20 @@ def _description() -> Operation:
     )
 
 
+def client_document(settings: Settings) -> bytes:
+    """Return the OpenAPI document, from which the clients are made."""
+    return _document_of(settings)
+
+
+def _document_of(settings: Settings) -> bytes:
+    return _document(settings.public_url, settings.max_request_bytes)
+
+
 @functools.lru_cache(maxsize=1)
 def _document(server: str, max_request_bytes: int) -> bytes:
-    return openapi.document(all_operations(), server=server, max_request_bytes=max_request_bytes)
+    return openapi.document(
+        all_operations(), server=server, max_request_bytes=max_request_bytes, webhooks=event_schemas.webhooks()
+    )
 
 
 class Health:
@@ -326,87 +345,16 @@ class Health:
     on_head = on_get  # many load balancers and monitors send HEAD
 
 
-class Readiness:
+class ReadinessEndpoint:
     """`/readyz`: the state of every dependency; 503 when mail can't be accepted."""
 
     def __init__(self, services: ApiServices) -> None:
         self._services = services
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002
-        """Answer 200 with all checks, or 503 if a check that acceptance needs has failed.
-
-        Redis and partitions only warn: without Redis mail is found by its due time, and a writer makes a missing
-        partition.
-        """
-        named = {
-            "postgres": self._postgres(),
-            "redis": self._redis(),
-            "queue": self._queue(),
-            "partitions": self._partitions(),
-            "disk": asyncio.to_thread(self._disk),
-        }
-        found = await asyncio.gather(*map(_bounded, named.values()))
-        checks = dict(zip(named, found, strict=True))
-        needed = ("postgres", "disk")
-        ready = all(checks[name]["ok"] for name in needed)
-        response.status = falcon.HTTP_200 if ready else falcon.HTTP_503
-        response.media = {"status": "ready" if ready else "unready", "checks": checks}
+        """Answer 200 with all checks, or 503 if a check that acceptance needs has failed."""
+        found = await readiness.check(self._services)
+        response.status = falcon.HTTP_200 if found.is_ready else falcon.HTTP_503
+        response.media = {"status": found.status, "checks": found.checks}
 
     on_head = on_get
-
-    async def _postgres(self) -> dict[str, object]:
-        try:
-            await self._services.pool.fetchval("SELECT 1")
-        except DatabaseUnavailable as error:
-            return {"ok": False, "detail": _short(error)}
-        return {"ok": True}
-
-    async def _redis(self) -> dict[str, object]:
-        try:
-            await self._services.redis.ping()
-        except redis_store.RedisUnavailable as error:
-            return {
-                "ok": False,
-                "detail": _short(error),
-                "effect": "mail is accepted, and delivered seconds later than usual",
-            }
-        return {"ok": True}
-
-    async def _queue(self) -> dict[str, object]:
-        try:
-            oldest = await queue.oldest_due(self._services.pool, self._services.settings.shards)
-        except DatabaseUnavailable as error:
-            return {"ok": False, "detail": _short(error)}
-        overdue = 0.0 if oldest is None else max(0.0, (clock.now() - oldest).total_seconds())
-        return {"ok": overdue < OVERDUE_S, "oldestDueSeconds": round(overdue, 1)}
-
-    async def _partitions(self) -> dict[str, object]:
-        try:
-            async with self._services.pool.acquire() as connection:
-                ahead = await partitions.weeks_ahead(connection, clock.now())
-        except DatabaseUnavailable as error:
-            return {"ok": False, "detail": _short(error)}
-        if ahead >= partitions.MIN_WEEKS_AHEAD:
-            return {"ok": True, "weeksAhead": ahead}
-        effect = "the first write of a week without partitions creates them; check why the worker does not"
-        return {"ok": False, "weeksAhead": ahead, "effect": effect}
-
-    def _disk(self) -> dict[str, object]:
-        folder = self._services.settings.state
-        if not folder.exists():
-            return {"ok": True, "detail": "no state folder on this host"}
-        free = shutil.disk_usage(folder).free
-        return {"ok": free > MIN_DISK_BYTES, "freeBytes": free}
-
-
-async def _bounded(check: Awaitable[dict[str, object]]) -> dict[str, object]:
-    """Return the check's result, or a failure if it takes longer than `CHECK_S`."""
-    try:
-        async with asyncio.timeout(CHECK_S):
-            return await check
-    except TimeoutError:
-        return {"ok": False, "detail": f"no answer within {CHECK_S:g} s"}
-
-
-def _short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:200]

@@ -1,1 +1,1 @@
-"""The pages that links in system mail lead to, served beside the API."""
+"""Serve the web console, its modules and styles, and the frame that shows the HTML of a mail."""

@@ -7,8 +7,10 @@ import falcon.asgi
 from engine.areas.api_keys import rules
 from engine.areas.sessions.rules import COOKIE, Device
 from engine.areas.sessions.session_auth import Person
+from engine.base import operators
 from engine.base.errors import ErrorType, Refusal
 from engine.base.roles import Role
+from engine.base.settings import Settings, variable
 
 CSRF_HEADER = "X-CSRF-Token"
 
@@ -47,6 +49,29 @@ def check_role(person: Person, role: Role | None) -> None:
     """Raise 403 `forbidden` unless the person has `role` or a higher one."""
     if role is not None and not person.role.includes(role):
         raise Refusal(ErrorType.FORBIDDEN, f"This needs the role {role.value} or higher; yours is {person.role.value}.")
+
+
+def is_operator(settings: Settings, person: Person) -> bool:
+    """Return True if the signed-in person is an operator of the installation."""
+    return operators.is_operator(settings, person.row.email, is_verified=person.row.email_verified)
+
+
+def check_operator(settings: Settings, person: Person) -> None:
+    """Raise 404 unless the person is an operator, and in live mode 403 if the session has no second factor.
+
+    The 404 is the same for all others and all paths: it does not tell who is an operator, nor what exists.
+    """
+    if not is_operator(settings, person):
+        raise Refusal(
+            ErrorType.NOT_FOUND,
+            "There is no such endpoint for this session. Operators of the installation are the people whose verified "
+            f"addresses {variable('operators')} lists.",
+        )
+    if settings.delivery == "live" and not person.used_second_factor:
+        raise Refusal(
+            ErrorType.FORBIDDEN,
+            "Operators need a second factor. Set up an authenticator app or a passkey, then sign in again with it.",
+        )
 
 
 def check_not_suspended(person: Person) -> None:

@@ -1,6 +1,6 @@
 """Decode bodies and query strings to typed Structs, or raise a 400 that names the field at fault."""
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from typing import Any, get_args, get_origin
 from urllib.parse import parse_qsl
@@ -15,14 +15,16 @@ from engine.base.suggest import MAX_NAME, hint
 
 MAX_PARAMETERS = 100  # of a query string, which has up to 64 KB
 _QUERY = "waybill.query"
+JSON_TYPES = ("application/json", "text/json")
 LARGE_BYTES = 1024 * 1024  # decoding more takes over a millisecond: off the event loop
 
 
-def check_media_type(request: falcon.asgi.Request) -> None:
-    """Raise 415 unless the body is plain JSON; an absent Content-Type counts as JSON."""
+def check_media_type(request: falcon.asgi.Request, types: Sequence[str] = JSON_TYPES) -> None:
+    """Raise 415 unless the body is plain and of one of `types`; an absent Content-Type counts as the first."""
     declared = request.content_type
-    if declared and declared.partition(";")[0].strip().lower() not in {"application/json", "text/json"}:
-        raise Refusal(ErrorType.UNSUPPORTED_MEDIA_TYPE, "Send the body as application/json.")
+    if declared and declared.partition(";")[0].strip().lower() not in types:
+        wanted = types[0] if types is JSON_TYPES else " or ".join(types)
+        raise Refusal(ErrorType.UNSUPPORTED_MEDIA_TYPE, f"Send the body as {wanted}.")
     if (request.get_header("Content-Encoding") or "identity").strip().lower() != "identity":
         raise Refusal(ErrorType.UNSUPPORTED_MEDIA_TYPE, "Send the body as it is, without Content-Encoding.")
 
@@ -110,10 +112,12 @@ def _parameters(shape: type[Struct] | None) -> Mapping[str, bool]:
     """Return the parameter names, each with True if it may be repeated."""
     if shape is None:
         return {}
-    return {
-        field.encode_name: any(get_origin(part) is list for part in (field.type, *get_args(field.type)))
-        for field in msgspec.structs.fields(shape)
-    }
+    return {field.encode_name: _is_list(field.type) for field in msgspec.structs.fields(shape)}
+
+
+def _is_list(kind: Any) -> bool:
+    """Return True for a list, also for one that is optional or annotated."""
+    return get_origin(kind) is list or any(map(_is_list, get_args(kind)))
 
 
 def _plain(body: bytes | msgspec.Raw, error: msgspec.ValidationError) -> object:

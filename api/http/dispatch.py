@@ -13,7 +13,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from api.http import auth, body, decode, paths, rate_limit_headers, stream
+from api.http import auth, body, cross_origin, decode, paths, rate_limit_headers, stream
 from api.http.operation import Access, Call, Operation, Raw, Streamed
 from api.http.services import ApiServices
 from engine.areas.api_keys import key_auth
@@ -77,11 +77,17 @@ class RoutedOperation:
     """The Falcon resource of one path: a responder for each of its operations."""
 
     def __init__(self, context: DispatchContext, operations: Iterable[Operation]) -> None:
+        self._methods: set[str] = set()
         for operation in operations:
+            self._methods |= {operation.method, "HEAD"} if operation.takes_head else {operation.method}
             responder = _responder(context, operation)
             setattr(self, f"on_{operation.method.lower()}", responder)
             if operation.takes_head:
                 self.on_head = responder  # the server leaves the body out
+
+    async def on_options(self, request: falcon.asgi.Request, response: falcon.asgi.Response, **_: str) -> None:
+        """Answer the path's methods, and preflights of browsers."""
+        cross_origin.answer_options(request, response, self._methods)
 
 
 def _responder(context: DispatchContext, operation: Operation) -> Responder:
@@ -103,7 +109,9 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
             call.query = decode.decode_query(request, operation.query, lenient=operation.lenient_query)
             if decoder is not None:
                 await _read(context, operation, call, decoder, limit)
-            elif operation.raw_body:
+            elif operation.raw_body or operation.body_types:
+                if operation.body_types:
+                    decode.check_media_type(call.request, operation.body_types)
                 call.body = await _receive(context, call, limit)
             elif _has_body(call.request):
                 await _receive(context, call, limit)
@@ -111,9 +119,9 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
             _answer(response, operation, call, answer)
             status = call.status or operation.success
         except Refusal as refusal:
-            refused, status = refusal.kind.value, refusal.status
+            refused = refusal.kind.value
             _log.info("request refused", request=request.context.id, operation=id_of_operation, type=refused)
-            refuse(response, refusal)
+            status = _refuse(response, operation, call, refusal)
             for cookie in call.cookies:  # such as the one that deletes the cookie of an ended session
                 response.append_header("Set-Cookie", cookie)
         except (DatabaseUnavailable, OSError) as error:
@@ -123,8 +131,8 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
                 operation=id_of_operation,
                 error=repr(error),
             )
-            refused, status = ErrorType.UNAVAILABLE.value, 503
-            refuse(response, unavailable())
+            refused = ErrorType.UNAVAILABLE.value
+            status = _refuse(response, operation, call, unavailable())
         finally:
             if call.memory is not None:
                 call.memory.release()
@@ -189,7 +197,7 @@ async def _admit(context: DispatchContext, operation: Operation, call: Call, res
         if not operation.raw_body:
             await _limit(context, _address(call), context.settings.unauthenticated_rate, response)
         return
-    header = call.request.get_header("Authorization")
+    header = _given_key(operation, call)
     if header is None and operation.access is not Access.PLATFORM_KEY:
         secret = auth.session_secret(call.request)
         if secret is not None or operation.access is Access.SESSION:
@@ -197,11 +205,22 @@ async def _admit(context: DispatchContext, operation: Operation, call: Call, res
             return
     caller = await _calling_key(context, operation, call, response, header)
     call.caller = caller
+    if caller.origins is not None:
+        cross_origin.allow(call.request, response, caller.origins)
     rate = context.settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
     await _limit(context, f"key:{caller.key_id}", rate, response)
     if operation.access is Access.SESSION:
         raise auth.session_required()
     key_auth.check_scope(caller, operation.scopes)
+
+
+def _given_key(operation: Operation, call: Call) -> str | None:
+    """Return the value of Authorization, or one made of the operation's own header for keys."""
+    if operation.key_header is not None:
+        token = call.request.get_header(operation.key_header)
+        if token is not None:
+            return f"Bearer {token}"
+    return call.request.get_header("Authorization")
 
 
 async def _calling_key(
@@ -231,6 +250,8 @@ async def _admit_person(
         raise auth.sign_in_required() if operation.access is Access.SESSION else key_auth.unauthorized()
     call.signed_in = person
     await _limit(context, f"usr:{person.user_id}", _person_rate(context.settings, person), response)
+    if operation.for_operator:
+        auth.check_operator(context.settings, person)
     if operation.needs_csrf:
         auth.check_csrf(person, call.request.get_header(auth.CSRF_HEADER))
     auth.check_role(person, operation.role)
@@ -345,10 +366,22 @@ def _answer(
     response.content_type = _JSON
 
 
-def refuse(response: falcon.asgi.Response, refusal: Refusal) -> None:
-    """Write the error object of a refusal into the response."""
+def _refuse(response: falcon.asgi.Response, operation: Operation, call: Call, refusal: Refusal) -> int:
+    """Write a refusal in the form of the operation; return its HTTP status."""
+    refuse(call.request, response, refusal)
+    if operation.errors is None:
+        return refusal.status
+    own = refusal.envelope(call.request.context.docs)["error"]
+    status, body = operation.errors.write(refusal, own, bool(_given_key(operation, call)))
+    response.status = falcon.code_to_http_status(status)
+    response.data = _ENCODER.encode(body)
+    return status
+
+
+def refuse(request: falcon.asgi.Request, response: falcon.asgi.Response, refusal: Refusal) -> None:
+    """Write the error object of a refusal into the response, with a link to its explanation."""
     response.status = falcon.code_to_http_status(refusal.status)
-    response.data = _ENCODER.encode(refusal.envelope())
+    response.data = _ENCODER.encode(refusal.envelope(request.context.docs))
     response.content_type = _JSON
     if refusal.retry_after_s is not None:
         response.set_header("Retry-After", str(refusal.retry_after_s))
@@ -356,20 +389,27 @@ def refuse(response: falcon.asgi.Response, refusal: Refusal) -> None:
         response.set_header("WWW-Authenticate", "Bearer")
 
 
+def errors_page(public_url: str) -> str:
+    """Return the address of the page that explains every error type, with an anchor each."""
+    return f"{public_url.rstrip('/')}/docs/errors"
+
+
 class RequestId:
     """Falcon middleware: set the request id and the security headers of every response.
 
-    A valid id of the client is kept. `over_tls`: the public URL is https, so browsers are told to insist on it (HSTS).
+    A valid id of the client is kept. If the public URL is https, browsers are told to insist on it (HSTS).
     """
 
-    def __init__(self, *, over_tls: bool) -> None:
-        self._headers = [*SECURITY_HEADERS, *([_HSTS] if over_tls else [])]
+    def __init__(self, public_url: str) -> None:
+        self._headers = [*SECURITY_HEADERS, *([_HSTS] if public_url.startswith("https://") else [])]
+        self._docs = errors_page(public_url)
 
     async def process_request(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
         """Set the headers before routing, so that a 404 has them too."""
         given = request.get_header(REQUEST_ID)
         name = given if given and _GIVEN_ID.fullmatch(given) else ids.encode(ids.uuid7())
         request.context.id = name
+        request.context.docs = self._docs
         response.set_header(REQUEST_ID, name)
         response.set_headers(self._headers)
 
@@ -383,7 +423,7 @@ async def on_http_error(
     """Answer an error of Falcon itself (routing, transport) with the API's error object."""
     metrics.TALLY.add(metrics.REQUESTS, "unrouted", str(error.status)[:3])
     allowed = dict(error.headers or {}) if not isinstance(error.headers, list) else dict(error.headers)
-    refuse(response, _translated(error, request.method, allowed.get("Allow", "")))
+    refuse(request, response, _translated(error, request.method, allowed.get("Allow", "")))
     if "Allow" in allowed:
         response.set_header("Allow", allowed["Allow"])
 

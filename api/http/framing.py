@@ -79,8 +79,10 @@ def _check_body(seen: Mapping[bytes, bytes], max_body_bytes: int) -> None:
         )
 
 
-async def answer(refusal: Refusal, receive: Receive, send: Send) -> None:
+async def answer(refusal: Refusal, receive: Receive, send: Send, docs: str) -> None:
     """Send the error envelope for a request whose body is not wanted, and close the connection.
+
+    `docs` is the address of the page that explains the errors.
 
     The answer leaves at once, except for its last octet. What the client still writes is read and dropped for a moment
     before that one follows: the server closes behind it, and a connection that is closed with unread octets is reset,
@@ -89,7 +91,7 @@ async def answer(refusal: Refusal, receive: Receive, send: Send) -> None:
     request = ids.encode(ids.uuid7())
     metrics.TALLY.add(metrics.REQUESTS, "unrouted", str(refusal.status))
     _log.info("request refused", request=request, operation="unrouted", type=refusal.kind.value)
-    body = msgspec.json.encode(refusal.envelope())
+    body = msgspec.json.encode(refusal.envelope(docs))
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),

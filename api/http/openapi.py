@@ -1,17 +1,18 @@
 """Generate the OpenAPI 3.1 document from the operations."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 import orjson
 from msgspec import Struct
 
+from api.http import path_texts, property_texts
 from api.http.auth import CSRF_HEADER
 from api.http.operation import Access, Operation
 from engine.areas.sessions.rules import COOKIE
-from engine.base.errors import REGISTRY, ErrorType
+from engine.base.errors import REGISTRY, ErrorType, Refusal
 from engine.base.settings import Settings
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
@@ -25,11 +26,14 @@ header `Idempotency-Key`; use the body field `idempotencyKey`.
 **Paths.** The API splits a path at its slashes, then decodes each segment once. Percent-encode each parameter as a \
 whole: `/` as `%2F` and `%` as `%25`. `+` stands for itself. A path that is not percent-encoded UTF-8 is a 404.
 
-**Errors.** Every error of the API has a JSON body with an object `error`, which holds `type` and `message`. A request \
-with ambiguous or broken framing gets such an error of type `invalid_request`, and the API closes its connection: \
-`Host` missing in HTTP/1.1, malformed or repeated, a `Transfer-Encoding` other than `chunked` alone, a request target \
-without a path, an unknown method, an upgrade to a WebSocket, a malformed chunk, and a body that ends early. A body \
-whose declared size is above the limit is a 413 before the API reads any of it.
+**Errors.** Every error of the API has a JSON body with an object `error`, which holds `type`, `message` and `docs`. \
+A request with ambiguous or broken framing gets such an error of type `invalid_request`, and the API closes its \
+connection: `Host` missing in HTTP/1.1, malformed or repeated, a `Transfer-Encoding` other than `chunked` alone, \
+a request target without a path, an unknown method, an upgrade to a WebSocket, a malformed chunk, and a body that ends \
+early. A body whose declared size is above the limit is a 413 before the API reads any of it.
+
+**Sessions.** The console and other pages of this origin may use the cookie of a signed-in person in place of a key. \
+Every change then needs the header `X-CSRF-Token` with the `csrfToken` of `GET /v1/auth/me`; a key needs none.
 
 **Rate limits.** Each API key has a limit, each signed-in person has one, and so has each network without a \
 credential. An answer to a counted request carries `RateLimit-Policy` (`"key";q=400;w=2`: 400 requests at once, \
@@ -39,6 +43,11 @@ same numbers. An empty limit is a 429 `rate_limited` with `Retry-After`.
 
 **Times.** Answers to a valid key or session carry `Server-Timing: total;dur=4.2`: milliseconds from the request's \
 head to the answer's. `GET /v1/requests` lists them for seven days.
+
+**Browsers.** A page of another origin may read the API with a key that lists the origin in `allowedOrigins` (keys \
+with read scopes alone). Every path answers a preflight of a GET or HEAD request with the headers `Authorization` and \
+`Last-Event-ID`; the answer itself has `Access-Control-Allow-Origin` only for an origin of its key. Cookies are never \
+allowed across origins.
 
 **Responses without that object.** The HTTP server in front of the API answers some requests itself, with an empty \
 body, and closes the connection:
@@ -80,12 +89,22 @@ _SECURITY: dict[Access, list[dict[str, list[str]]]] = {
 }
 
 
-def document(operations: Iterable[Operation], *, server: str, max_request_bytes: int = DEFAULT_REQUEST_BYTES) -> bytes:
-    """Return the document as JSON. `max_request_bytes`: the limit of the settings for the largest requests."""
+def document(
+    operations: Iterable[Operation],
+    *,
+    server: str,
+    max_request_bytes: int = DEFAULT_REQUEST_BYTES,
+    webhooks: Mapping[str, Any] | None = None,
+) -> bytes:
+    """Return the document as JSON. `max_request_bytes`: the limit of the settings for the largest requests.
+
+    `webhooks`: the posts of the service by event type.
+    """
     listed = list(operations)
     types = [part for one in listed for part in _types_of(one) if part is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
+    property_texts.describe(components)
     paths: dict[str, dict[str, Any]] = {}
     for one in listed:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, by_type, components, max_request_bytes)
@@ -102,6 +121,7 @@ def document(operations: Iterable[Operation], *, server: str, max_request_bytes:
             "servers": [{"url": server}],
             "tags": [{"name": tag} for tag in sorted({one.tag for one in listed})],
             "paths": paths,
+            "webhooks": webhooks or {},
             "components": {
                 "schemas": components,
                 "headers": _HEADERS,
@@ -115,7 +135,8 @@ def document(operations: Iterable[Operation], *, server: str, max_request_bytes:
 
 
 def _types_of(one: Operation) -> tuple[Any, ...]:
-    return one.request, *one.request_parts, one.query, one.reply, *one.other_replies
+    errors = None if one.errors is None else one.errors.body
+    return one.request, *one.request_parts, one.query, one.reply, *one.other_replies, errors
 
 
 def _operation(
@@ -134,7 +155,13 @@ def _operation(
     if description:
         described["description"] = description
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            **path_texts.text_of(one.path, name),
+            "schema": {"type": "string"},
+        }
         for name in _PARAMETER.findall(one.path)
     ]
     if one.query is not None:
@@ -167,6 +194,12 @@ def _operation(
             "required": not one.no_body_is_empty,
             "content": {"application/json": {"schema": by_type[id(one.request)]}},
         }
+    elif one.body_types:
+        described["requestBody"] = {
+            "description": f"At most {limit} bytes.",
+            "required": True,
+            "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in one.body_types},
+        }
     elif one.raw_body:
         described["requestBody"] = {
             "description": f"At most {limit} bytes; a signature covers them as they are.",
@@ -179,6 +212,8 @@ def _operation(
 def _needs(one: Operation) -> str:
     scopes = " or ".join(f"`{scope}`" for scope in one.scopes)
     words = [f"Scope: {scopes}"] if scopes else []
+    if one.for_operator:
+        words.append("For operators of the installation; a 404 for others")
     if one.role is not None:
         words.append(f"Role: `{one.role.value}` or higher")
     return ". ".join(words)
@@ -220,8 +255,9 @@ def _responses(one: Operation, by_type: dict[int, Any], limit: int) -> dict[str,
             answer["content"] |= {kind: {"schema": {"type": "string"}} for kind in one.other_reply_types}
         answers[str(status)] = answer
     by_status: dict[int, list[ErrorType]] = {}
-    for kind in one.all_refusals():
-        by_status.setdefault(REGISTRY[kind].status, []).append(kind)
+    for status, kind in _statuses(one):
+        by_status.setdefault(status, []).append(kind)
+    form = {"$ref": "#/components/schemas/Error"} if one.errors is None else by_type[id(one.errors.body)]
     for status, kinds in sorted(by_status.items()):
         answers[str(status)] = {
             **({"headers": _RETRY_AFTER} if status in {429, 503} else {}),
@@ -230,7 +266,7 @@ def _responses(one: Operation, by_type: dict[int, Any], limit: int) -> dict[str,
                 "application/json": {
                     "schema": {
                         "allOf": [
-                            {"$ref": "#/components/schemas/Error"},
+                            form,
                             {"properties": {"error": {"properties": {"type": {"enum": [k.value for k in kinds]}}}}},
                         ]
                     }
@@ -240,10 +276,22 @@ def _responses(one: Operation, by_type: dict[int, Any], limit: int) -> dict[str,
     return answers
 
 
+def _statuses(one: Operation) -> Iterable[tuple[int, ErrorType]]:
+    """Yield the statuses of an operation's refusals, each with the type of the refusal."""
+    for kind in one.all_refusals():
+        if one.errors is None:
+            yield REGISTRY[kind].status, kind
+        else:
+            written = [one.errors.write(Refusal(kind, "", field=field), {}, sent)[0] for field, sent in _CASES]
+            yield from ((status, kind) for status in sorted(set(written)))
+
+
 def _bound_of(kinds: Iterable[ErrorType], limit: int) -> str:
     return f": a body of more than {limit} bytes" if ErrorType.PAYLOAD_TOO_LARGE in kinds else ""
 
 
+# A field of the body and a credential, as far as the statuses of another service depend on them.
+_CASES = (("to", True), ("to", False), ("body", True))
 _ERROR_FIELDS = sorted({field for entry in REGISTRY.values() for field in entry.fields})
 
 
@@ -259,10 +307,23 @@ def _error_schema() -> dict[str, Any]:
         "properties": {
             "error": {
                 "type": "object",
+                "description": "What is wrong, for programs and people",
                 "required": ["type", "message"],
                 "properties": {
-                    "type": {"type": "string", "enum": [kind.value for kind in ErrorType]},
-                    "message": {"type": "string"},
+                    "type": {
+                        "type": "string",
+                        "enum": [kind.value for kind in ErrorType],
+                        "description": "The stable name of the error, for programs",
+                    },
+                    "message": {
+                        "type": "string",
+                        "description": "What is wrong and what to do, for people; it may change",
+                    },
+                    "docs": {
+                        "type": "string",
+                        "format": "uri",
+                        "description": "The explanation of the type in the documentation of this installation",
+                    },
                     **{field: {"description": _field_description(field)} for field in _ERROR_FIELDS},
                 },
                 "additionalProperties": True,

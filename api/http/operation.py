@@ -18,7 +18,7 @@ from engine.areas.api_keys.key_auth import Caller
 from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.sessions.session_auth import Person
 from engine.base import ids
-from engine.base.errors import ErrorType
+from engine.base.errors import ErrorType, Refusal
 from engine.base.memory_pool import Reservation
 from engine.base.roles import Role
 from engine.base.settings import Settings
@@ -133,6 +133,14 @@ class HeaderField(Struct, frozen=True):
     pattern: str
 
 
+class ErrorForm(Struct, frozen=True):
+    """How an operation writes its refusals if it stands in for another service."""
+
+    body: Any  # Struct type of the bodies, for the OpenAPI document
+    # Return status and body from the refusal, the `error` of this API, and whether the request has a key.
+    write: Callable[[Refusal, dict[str, Any], bool], tuple[int, Struct]]
+
+
 Handler = Callable[[Call], Awaitable[Struct | Raw | Streamed | None]]
 
 
@@ -150,10 +158,12 @@ class Operation(Struct, frozen=True, kw_only=True):
     also: tuple[int, ...] = ()  # other success statuses with the same reply
     scopes: tuple[str, ...] = ()  # any one of them
     role: Role | None = None  # the lowest role of a signed-in person; None: any member
+    for_operator: bool = False  # only for operators of the installation; to others it is unknown
     request: Any = None  # Struct type of the body
     request_parts: tuple[Any, ...] = ()  # types that its schema refers to, for the OpenAPI document
     max_body_bytes: int | None = None  # None: the largest body that the schema of `request` allows
     raw_body: bool = False  # the handler gets the octets of any media type, at most `max_body_bytes`: they are signed
+    body_types: tuple[str, ...] = ()  # the handler gets the octets of a body of one of these media types
     carries_messages: bool = False  # the body may have `max_request_bytes` of the settings
     query: type[Struct] | None = None
     lenient_query: bool = False  # unknown parameters are ignored: another service writes the query
@@ -164,6 +174,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     other_reply_types: tuple[str, ...] = ()  # that the query can ask for
     deadline_s: float | None = None  # of the handler, not of its stream; None: the default of the method
     refusals: tuple[ErrorType, ...] = ()  # beyond those of every such operation
+    errors: ErrorForm | None = None  # None: the `error` object of this API
+    key_header: str | None = None  # a header that may hold the API key in place of Authorization
     no_body_is_empty: bool = False
     open_to_suspended: bool = False  # allowed to persons of a suspended account, as it only revokes access
 
@@ -195,10 +207,10 @@ class Operation(Struct, frozen=True, kw_only=True):
         """Return the largest body in octets, at most `max_request_bytes`."""
         if self.raw_body:
             return min(max_request_bytes, self.max_body_bytes or body_limits.NO_BODY_BYTES)
-        if self.request is None:
-            return body_limits.NO_BODY_BYTES
         if self.carries_messages:
             return max_request_bytes
+        if self.request is None:
+            return body_limits.NO_BODY_BYTES
         return min(max_request_bytes, self.max_body_bytes or body_limits.bytes_needed(self.request))
 
     def all_refusals(self) -> tuple[ErrorType, ...]:
@@ -214,8 +226,8 @@ class Operation(Struct, frozen=True, kw_only=True):
             own |= {ErrorType.CSRF_FAILED}
             if self.stops_suspended:
                 own |= {ErrorType.ACCOUNT_SUSPENDED}
-        if self.request is not None:
+        if self.request is not None or self.body_types:
             own.add(ErrorType.UNSUPPORTED_MEDIA_TYPE)
-        if "{" in self.path:
+        if "{" in self.path or self.for_operator:
             own.add(ErrorType.NOT_FOUND)
         return tuple(kind for kind in ErrorType if kind in own)

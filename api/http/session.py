@@ -33,11 +33,15 @@ class AccountShown(Struct, rename="camel"):
 
 
 class Session(Struct, rename="camel"):
-    """A session, whose cookie the response sets; send `csrfToken` in the header `X-CSRF-Token` with every change."""
+    """A session, whose cookie the response sets; send `csrfToken` in the header `X-CSRF-Token` with every change.
+
+    `operator`: the person may call the operations under `/v1/operator/`.
+    """
 
     csrf_token: str
     user: PersonShown
     account: AccountShown
+    operator: bool
 
 
 async def session_reply(call: Call, made: NewSession) -> Session:
@@ -46,7 +50,7 @@ async def session_reply(call: Call, made: NewSession) -> Session:
     if person is None:  # the session was ended since it was created
         raise auth.sign_in_required()
     call.cookies = (*call.cookies, session_cookie(call.settings, made.secret))
-    return Session(made.csrf, person_of(person), account_of(person))
+    return Session(made.csrf, person_of(person), account_of(person), auth.is_operator(call.settings, person))
 
 
 def renew_session(call: Call, made: NewSession) -> None:

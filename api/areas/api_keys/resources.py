@@ -60,7 +60,7 @@ async def make_key(call: Call) -> MadeKey:
         scopes=body.scopes,
         pepper=call.settings.key_pepper or "",
         expires_at=expires_at,
-        limits=KeyLimits(body.domains, body.streams, body.networks),
+        limits=KeyLimits(body.domains, body.streams, body.networks, body.allowed_origins),
         actor=call.actor,
         notify=person.account_id,
     )
@@ -128,6 +128,7 @@ def _fields(row: store.KeyListRow) -> dict[str, Any]:
         "domains": row.domains,
         "streams": row.streams,
         "networks": row.networks,
+        "allowed_origins": row.allowed_origins,
         "replaced_by": None if row.replaced_by is None else ids.format_id(ids.Kind.API_KEY, row.replaced_by),
     }
 

@@ -4,7 +4,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.api_keys.rules import DEFAULT_OVERLAP_HOURS, MAX_NAME, MAX_NAMED, MAX_OVERLAP_HOURS
+from engine.areas.api_keys.rules import (
+    DEFAULT_OVERLAP_HOURS,
+    MAX_NAME,
+    MAX_NAMED,
+    MAX_ORIGIN,
+    MAX_ORIGINS,
+    MAX_OVERLAP_HOURS,
+)
 
 SubAccount = Annotated[
     str, Meta(max_length=100, description="Lists the keys of this sub-account, for admins of its parent")
@@ -24,7 +31,8 @@ class NewKey(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
 
     `expiresAt`: ISO 8601, the time from which the key is invalid. `subAccountId`: the sub-account that gets the key.
     `domains`, `streams`: the account's domains and streams that the key may send from and on; `networks`: the networks
-    that it may be used from, in CIDR notation. An omitted list does not limit the key.
+    that it may be used from, in CIDR notation. An omitted list does not limit the key. `allowedOrigins`: the origins of
+    web pages that may read with this key; without it, browsers keep its answers from pages of other origins.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
@@ -41,6 +49,18 @@ class NewKey(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
     ) = None
     networks: (
         Annotated[list[Annotated[str, Meta(min_length=1, max_length=64)]], Meta(min_length=1, max_length=MAX_NAMED)]
+        | None
+    ) = None
+    allowed_origins: (
+        Annotated[
+            list[Annotated[str, Meta(min_length=1, max_length=MAX_ORIGIN)]],
+            Meta(
+                min_length=1,
+                max_length=MAX_ORIGINS,
+                description="For keys with read scopes alone: `https://app.example.com`, or `http://localhost:3000`",
+                examples=[["https://app.example.com"]],
+            ),
+        ]
         | None
     ) = None
 
@@ -63,6 +83,13 @@ class ApiKey(Struct, rename="camel", kw_only=True):
     domains: list[str] | None
     streams: list[str] | None
     networks: list[str] | None
+    allowed_origins: Annotated[
+        list[str] | None,
+        Meta(
+            description="The origins of web pages that may read with this key, null for none",
+            examples=[["https://app.example.com"]],
+        ),
+    ]
     replaced_by: Annotated[str | None, Meta(description="The key that a rotation made of this one")]
 
 

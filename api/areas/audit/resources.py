@@ -72,6 +72,7 @@ async def verify(call: Call) -> AuditVerdict:
         *_narrow(verdict),
         purged_through_seq=verdict.head.purged_through_seq,
         events=verdict.events,
+        erased_entries=verdict.erased,
         head=_head(verdict.head),
         as_of=clock.iso(verdict.as_of),
     )

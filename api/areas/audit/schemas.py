@@ -44,7 +44,9 @@ class AuditEvent(Struct, rename="camel"):
     id: str
     type: str
     occurred_at: str
-    payload: Annotated[str, Meta(description="JSON text with `type`, `messageId` and `detail`")]
+    payload: Annotated[
+        str | None, Meta(description="JSON text with `type`, `messageId` and `detail`; null after an erasure")
+    ]
     hash: Digest
     prev_hash: Annotated[
         Digest | None, Meta(description="Hash of the previous event; null if a break in the log removed it")
@@ -96,7 +98,7 @@ class ExportedEvent(Struct, rename="camel", tag_field="record", tag="event", kw_
     id: str
     type: str
     occurred_at: str
-    payload: str
+    payload: Annotated[str | None, Meta(description="Null after an erasure: this hash can't be recomputed")]
     hash: Digest
     prev_hash: Digest | None
 
@@ -126,5 +128,8 @@ class AuditVerdict(Intact, rename="camel", kw_only=True):
 
     purged_through_seq: int
     events: Annotated[int, Meta(description="Number of verified events, up to the first mismatch")]
+    erased_entries: Annotated[
+        int, Meta(description="Of these, entries whose payload an erasure removed: only their links are verified")
+    ]
     head: HeadOfLog
     as_of: str

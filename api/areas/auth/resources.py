@@ -2,6 +2,7 @@
 
 from api.areas.auth.schemas import (
     Challenge,
+    FollowLink,
     LogIn,
     OneSession,
     SessionList,
@@ -20,7 +21,7 @@ from engine.areas.people import store as people
 from engine.areas.sessions import rules, store
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
-from engine.flows.people import log_in, open_session, sign_up
+from engine.flows.people import log_in, open_session, sign_in_link, sign_up
 
 MAX_SESSIONS = 200  # listed; only a script that signs in opens more
 
@@ -56,6 +57,13 @@ async def post_login(call: Call) -> Session:
     return await session_reply(call, made)
 
 
+async def post_link(call: Call) -> Session:
+    """Open a session for the token of a sign-in link."""
+    body: FollowLink = call.body
+    made = await sign_in_link.follow_link(call.services, body.token, body.code, auth.device(call.request))
+    return await session_reply(call, made)
+
+
 async def post_logout(call: Call) -> None:
     """End the session of the cookie, if it has one, and delete the cookie."""
     secret = auth.session_secret(call.request)
@@ -82,6 +90,7 @@ async def get_state(call: Call) -> SignInState:
             account_shown(ids.format_id(ids.Kind.ACCOUNT, one.account_id), one.name, one.role, one.plan, one.status)
             for one in memberships
         ],
+        operator=auth.is_operator(call.settings, person),
     )
 
 
@@ -175,6 +184,17 @@ OPERATIONS = (
             ErrorType.FORBIDDEN,
         ),
         handler=post_login,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/link",
+        tag="Auth",
+        summary="Sign in with a link from the operator",
+        access=Access.NONE,
+        request=FollowLink,
+        reply=Session,
+        refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.TOTP_REQUIRED, ErrorType.FORBIDDEN),
+        handler=post_link,
     ),
     Operation(
         method="POST",

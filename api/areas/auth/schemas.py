@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from api.http.session import AccountShown, PersonShown
 from engine.areas.people.rules import MAX_EMAIL, MAX_PASSWORD, MIN_PASSWORD
+from engine.areas.tokens.rules import MAX_LENGTH
 
 Email = Annotated[str, Meta(min_length=1, max_length=MAX_EMAIL)]
 Password = Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)]
@@ -68,14 +69,28 @@ class LogIn(Struct, rename="camel", forbid_unknown_fields=True):
     code: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
 
 
+class FollowLink(Struct, forbid_unknown_fields=True):
+    """The token in the fragment of a sign-in link, for `POST /v1/auth/link`; it works once.
+
+    `code` is as for `POST /v1/auth/login`; a missing or wrong one leaves the link valid.
+    """
+
+    token: Annotated[str, Meta(min_length=1, max_length=MAX_LENGTH)]
+    code: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
+
+
 class SignInState(Struct, rename="camel"):
-    """The sign-in state, with the session's CSRF token and the accounts that the person may switch to."""
+    """The sign-in state, with the session's CSRF token and the accounts that the person may switch to.
+
+    `operator`: the person may call the operations under `/v1/operator/`.
+    """
 
     signed_in: bool
     csrf_token: str | None = None
     user: PersonShown | None = None
     account: AccountShown | None = None
     accounts: list[AccountShown] = []
+    operator: bool = False
 
 
 class OneSession(Struct, rename="camel"):

@@ -94,7 +94,13 @@ class SimulatedCheckout:
         }
         effect = await _report(self._services, "checkout.failed" if declined else "checkout.succeeded", data)
         words = "The payment was declined." if declined else "The payment was made."
-        _show(response, 200, words, f"<p>Effect: {html.escape(effect)}. You can close this page.</p>")
+        _show(
+            response,
+            200,
+            words,
+            f"<p>Effect: {html.escape(effect)}. You can close this page, or go back to "
+            '<a href="../console/billing">billing</a>.</p>',
+        )
 
     async def _order(self, request: falcon.asgi.Request) -> dict[str, str] | None:
         """Return the order in the query, None unless it is signed and still known."""

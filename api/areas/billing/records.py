@@ -10,13 +10,18 @@ from api.areas.billing.schemas import (
     Invoice,
     InvoiceLineOut,
     PendingPlan,
+    PlanCapOut,
     PlanOffer,
+    PlanOverview,
+    PlanPriceShown,
 )
+from engine.areas.account import rules as account_rules
 from engine.areas.billing.prices import PriceList
 from engine.areas.billing.rows import BillingProfileRow, CheckoutRow, InvoiceRow
 from engine.areas.billing.types import InvoiceLine, PlanSubscription, SubscriptionStatus
 from engine.base import clock, ids
 from engine.base.ids import Kind
+from engine.base.plans import CAPS, Plan
 from engine.flows.accounts.checkout import OpenedCheckout
 from engine.ledger.billing_history import BillingEventRow
 
@@ -114,6 +119,25 @@ def invoice_of(row: InvoiceRow) -> Invoice:
 def event_of(row: BillingEventRow, previous: bytes) -> BillingEvent:
     """Return an event of the history; `previous` is the hash of the event before it."""
     return BillingEvent(row.seq, row.type, clock.iso(row.occurred_at), row.payload, row.hash.hex(), previous.hex())
+
+
+def plan_of(plan: Plan, held: str, prices: PriceList) -> PlanOverview:
+    """Return a plan with its limits and prices; `held` is the plan of the account."""
+    caps = CAPS[plan]
+    return PlanOverview(
+        plan=plan.value,
+        current=plan.value == held,
+        monthly_limit=caps.monthly_emails,
+        requests_per_second=caps.requests_per_second,
+        retention_days=caps.retention_days,
+        schedule_days=caps.schedule_days,
+        analytics_days=caps.analytics_days,
+        limits=[
+            PlanCapOut(cap.resource, cap.limit)
+            for cap in account_rules.caps(plan, monthly_limit=caps.monthly_emails, below=False)
+        ],
+        prices=[PlanPriceShown(one.interval, one.currency, one.amount) for one in prices.prices if one.plan == plan],
+    )
 
 
 def _pending(held: PlanSubscription) -> PendingPlan | None:

@@ -19,6 +19,7 @@ from api.areas.billing.schemas import (
     InvoicePage,
     InvoicesQuery,
     NewCheckout,
+    PlanList,
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation, Raw
@@ -26,6 +27,7 @@ from engine.areas.billing import store
 from engine.areas.billing.rows import BillingProfileRow
 from engine.base import ids
 from engine.base.errors import ErrorType, invalid, not_found
+from engine.base.plans import Plan
 from engine.base.roles import Role
 from engine.flows.accounts import checkout, invoices, subscriptions
 from engine.ledger import billing_history
@@ -51,6 +53,14 @@ async def read(call: Call) -> BillingState:
         await store.PROFILE.first(pool, account),
         billing.prices,
     )
+
+
+async def list_plans(call: Call) -> PlanList:
+    """Return all plans with their limits and prices."""
+    found = await store.ACCOUNT.first(call.services.pool, call.account_id)
+    if found is None:
+        raise not_found("account")
+    return PlanList([records.plan_of(plan, found.plan, call.services.billing.prices) for plan in Plan])
 
 
 async def open_checkout(call: Call) -> Checkout:
@@ -170,6 +180,12 @@ def _read(**fields: Any) -> Operation:
 
 OPERATIONS = (
     _read(path="/v1/billing", summary="Read the subscription", reply=BillingState, handler=read),
+    _read(
+        path="/v1/billing/plans",
+        summary="List the plans with their limits and prices",
+        reply=PlanList,
+        handler=list_plans,
+    ),
     _read(
         path="/v1/billing/history",
         summary="List the billing history, oldest first, with the verification of its hash chain",

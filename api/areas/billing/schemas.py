@@ -96,6 +96,41 @@ class BillingState(Struct, rename="camel", kw_only=True):
     prices: Annotated[list[PlanOffer], Meta(description="Plans for sale; empty if this installation sells none")]
 
 
+class PlanCapOut(Struct):
+    """A limit of a plan; `resource` is the name that `plan_limit_reached` errors give, `limit` null is unlimited."""
+
+    resource: str
+    limit: int | None
+
+
+class PlanPriceShown(Struct, rename="camel"):
+    """A price of a plan for one period, without tax."""
+
+    interval: str
+    currency: Currency
+    amount: Amount
+
+
+class PlanOverview(Struct, rename="camel", kw_only=True):
+    """A plan with its limits and, where it is for sale, its prices. `current`: the account has this plan."""
+
+    plan: str
+    current: bool
+    monthly_limit: Annotated[int, Meta(description="Messages per calendar month (UTC)")]
+    requests_per_second: int
+    retention_days: int
+    schedule_days: int
+    analytics_days: int
+    limits: list[PlanCapOut]
+    prices: list[PlanPriceShown]
+
+
+class PlanList(Struct):
+    """The plans, the smallest first."""
+
+    data: list[PlanOverview]
+
+
 class BillingHistoryQuery(Struct, forbid_unknown_fields=True):
     """The query of the history: oldest first."""
 

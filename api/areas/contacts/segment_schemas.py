@@ -41,6 +41,18 @@ class SegmentChange(Struct, forbid_unknown_fields=True, kw_only=True):
     description: Description | UnsetType | None = UNSET
 
 
+class MatchingIn(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A filter to try, for `POST /v1/segments/count`."""
+
+    filter: Filter
+
+
+class MatchingReply(Struct):
+    """The number of contacts that match a filter now; null if counting takes too long."""
+
+    contacts: int | None
+
+
 class SegmentsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """The query of a page, newest first."""
 

@@ -7,6 +7,8 @@ import msgspec
 
 from api.areas.contacts.segment_schemas import (
     CountedSegment,
+    MatchingIn,
+    MatchingReply,
     NewSegment,
     Segment,
     SegmentChange,
@@ -52,6 +54,12 @@ async def list_segments(call: Call) -> SegmentPage:
 async def read(call: Call) -> CountedSegment:
     """Return one segment."""
     return await _counted(call, await segments.read(call.services.pool, call.account_id, _named(call)))
+
+
+async def count_matching(call: Call) -> MatchingReply:
+    """Count the contacts that a filter selects; nothing is stored."""
+    body: MatchingIn = call.body
+    return MatchingReply(await segments.count_matching(call.services.pool, call.account_id, body.filter))
 
 
 async def change(call: Call) -> CountedSegment:
@@ -119,6 +127,19 @@ OPERATIONS = (
         reply=CountedSegment,
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
         handler=create,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/segments/count",
+        tag="Contacts",
+        summary="Count the contacts that a filter selects, before it is stored",
+        access=Access.KEY,
+        scopes=READ,
+        request=MatchingIn,
+        max_body_bytes=MAX_SEGMENT_BYTES,
+        reply=MatchingReply,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=count_matching,
     ),
     Operation(
         method="GET",

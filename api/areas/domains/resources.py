@@ -10,6 +10,7 @@ from api.areas.domains.schemas import (
     Domain,
     DomainChange,
     DomainPage,
+    DomainSetup,
     DomainsQuery,
     NewDomain,
     Publication,
@@ -22,6 +23,7 @@ from api.areas.domains.schemas import (
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.domains import rules, store
+from engine.areas.domains.dns_hosts import dns_host
 from engine.areas.domains.key_rotation import rotate_keys
 from engine.areas.domains.publish_dns import forget_token, publish_dns
 from engine.areas.domains.service import add_domain, change_domain
@@ -64,9 +66,10 @@ async def list_domains(call: Call) -> DomainPage:
     return DomainPage(data, data[-1].id if len(rows) > query.limit else None)
 
 
-async def read_domain(call: Call) -> Domain:
-    """Return one domain."""
-    return Domain(**await _with_keys(call, await _found(call)))
+async def read_domain(call: Call) -> DomainSetup:
+    """Return one domain, with the host of its DNS."""
+    row = await _found(call)
+    return DomainSetup(**await _with_keys(call, row), dns_host=await dns_host(call.services.resolver, row.name))
 
 
 async def verify_domain(call: Call) -> CheckedDomain:
@@ -200,7 +203,7 @@ OPERATIONS = (
     ),
     Operation(
         method="GET", path="/v1/domains/{id}", tag="Domains", summary="Read a sending domain", access=Access.KEY,
-        scopes=_READ, reply=Domain, handler=read_domain,
+        scopes=_READ, reply=DomainSetup, handler=read_domain,
     ),
     Operation(
         method="PATCH", path="/v1/domains/{id}", tag="Domains", summary="Change a sending domain", access=Access.KEY,
@@ -214,7 +217,7 @@ OPERATIONS = (
     Operation(
         method="GET", path="/v1/domains/{id}/setup", tag="Domains",
         summary="Read the DNS records to publish, as the last check found them", access=Access.KEY, scopes=_READ,
-        reply=Domain, handler=read_domain,
+        reply=DomainSetup, handler=read_domain,
     ),
     Operation(
         method="POST", path="/v1/domains/{id}/verify", tag="Domains", summary="Look up the DNS records now",

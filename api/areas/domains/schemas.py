@@ -108,6 +108,18 @@ class Domain(Struct, rename="camel", kw_only=True):
     ]
 
 
+class DomainSetup(Domain, kw_only=True):
+    """A domain with the company that hosts its DNS."""
+
+    dns_host: Annotated[
+        str | None,
+        Meta(
+            description="By the name servers of its zone; null if they are unknown or DNS gave no answer",
+            examples=["Cloudflare"],
+        ),
+    ]
+
+
 class CheckedDomain(Domain, kw_only=True):
     """A domain right after a check; `notice` says why the check could not decide everything."""
 

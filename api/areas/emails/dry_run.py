@@ -17,16 +17,17 @@ async def foreseen(
     call: Call, requests: Sequence[SendRequest | Refusal], origin: Origin
 ) -> list[tuple[Accepted, ForeseenMessage] | Refusal]:
     """Return for each request the reply that its send would get, with the message, or the refusal."""
-    found: list[tuple[Accepted, ForeseenMessage] | Refusal] = []
-    for decision, made in await call.services.acceptor.foresee(requests, origin):
-        if isinstance(decision, Refusal) or made is None:
-            assert isinstance(decision, Refusal)
-            found.append(decision)
-        elif len(made.mime) > LARGE_REQUEST_BYTES:
-            found.append((decision, await asyncio.to_thread(_message, made)))
-        else:
-            found.append((decision, _message(made)))
-    return found
+    return [await shown(*found) for found in await call.services.acceptor.foresee(requests, origin)]
+
+
+async def shown(decision: Accepted | Refusal, made: Prepared | None) -> tuple[Accepted, ForeseenMessage] | Refusal:
+    """Return what a dry run shows of a decision: the reply of the send with the message, or the refusal."""
+    if isinstance(decision, Refusal) or made is None:
+        assert isinstance(decision, Refusal)
+        return decision
+    if len(made.mime) > LARGE_REQUEST_BYTES:
+        return decision, await asyncio.to_thread(_message, made)
+    return decision, _message(made)
 
 
 def dry_run_reply(accepted: Accepted, message: ForeseenMessage) -> DryRunReply:

@@ -4,11 +4,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from api.areas.emails.resources import SEND_REFUSALS, refused_item, send_reply
+from api.areas.emails.resources import refused_item, send_reply
 from api.areas.emails.schemas import MAX_MESSAGES, ItemError, SendReply
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
-from engine.areas.emails.types import IDEMPOTENCY_DAYS, Accepted, MinTls
+from engine.areas.emails.types import IDEMPOTENCY_DAYS, SEND_REFUSALS, Accepted, MinTls
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.flows.sending.accept import Origin

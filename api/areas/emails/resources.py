@@ -23,7 +23,7 @@ from api.areas.emails.schemas import (
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
-from engine.areas.emails.types import Accepted
+from engine.areas.emails.types import SEND_REFUSALS, Accepted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.flows.sending.accept import Origin
@@ -137,18 +137,6 @@ def refused_item(refusal: Refusal) -> dict[str, Any]:
         error["retryAfter"] = refusal.retry_after_s
     return error
 
-
-SEND_REFUSALS = (
-    ErrorType.DOMAIN_NOT_VERIFIED,
-    ErrorType.PLAN_LIMIT_REACHED,
-    ErrorType.INVALID_ADDRESS,
-    ErrorType.SUPPRESSED,
-    ErrorType.ATTACHMENT_BLOCKED,
-    ErrorType.TEMPLATE_ERROR,
-    ErrorType.DAILY_LIMIT_REACHED,
-    ErrorType.MONTHLY_LIMIT_REACHED,
-    ErrorType.PLATFORM_PAUSED,
-)
 
 OPERATIONS = (
     Operation(

@@ -22,6 +22,7 @@ async def list_requests(call: Call) -> RequestPage:
         method=query.method,
         path=query.path,
         error_type=query.error_type,
+        by=query.by,
         since=query.from_,
         until=query.until,
     )

@@ -25,6 +25,9 @@ class RequestsQuery(
         ),
     ] | None = None  # fmt: skip
     key: Annotated[str, Meta(max_length=100, description="The id of the API key")] | None = None
+    by: (
+        Annotated[Literal["key", "person"], Meta(description="Sent with an API key, or by a signed-in person")] | None
+    ) = None
     method: Method | None = None
     path: Annotated[
         str, Meta(min_length=1, max_length=300, description="The beginning of the path", examples=["/v1/emails"])

@@ -11,7 +11,7 @@ from engine.areas.sub_accounts.store import SubAccountRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.base.roles import Role
-from engine.flows.accounts import sub_accounts
+from engine.flows.accounts import sub_account_members, sub_accounts
 from engine.flows.accounts.sub_accounts import SubAccountPatch
 
 
@@ -54,6 +54,11 @@ async def change_sub_account(call: Call) -> SubAccount:
 async def delete_sub_account(call: Call) -> None:
     """Stop a sub-account now and erase it 14 days later."""
     await sub_accounts.delete_sub_account(call.services.pool, call.account_id, _id(call), actor=call.actor)
+
+
+async def join_sub_account(call: Call) -> None:
+    """Add the caller to a sub-account as admin."""
+    await sub_account_members.join(call.services.pool, call.person, _id(call))
 
 
 def _id(call: Call) -> UUID:
@@ -133,5 +138,20 @@ OPERATIONS = (
         success=204,
         refusals=(ErrorType.INVALID_STATE,),
         handler=delete_sub_account,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sub-accounts/{id}/join",
+        tag="Sub-accounts",
+        summary="Become an admin of a sub-account",
+        note=(
+            "Afterwards `POST /v1/auth/switch` works with its id. The membership takes a seat of the sub-account, and "
+            "ends with the role of admin on the account above. Repeating it changes nothing."
+        ),
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        success=204,
+        refusals=(ErrorType.PLAN_LIMIT_REACHED,),
+        handler=join_sub_account,
     ),
 )

@@ -7,11 +7,13 @@ from typing import Final
 
 import msgspec
 
-from api.areas.tails.schemas import TailBye, TailHeartbeat, TailMessage, TailReady
+from api.areas.tails.schemas import PulledEvent, TailBye, TailHeartbeat, TailMessage, TailReady
 from api.http import sse
 from engine.areas.messages.rules import written
+from engine.areas.tails import rules
+from engine.areas.tails.feed import EventView, MessageView
 from engine.areas.tails.hub import Tail
-from engine.areas.tails.types import Ending, Event
+from engine.areas.tails.types import Ending, Event, PullRow
 from engine.base import clock, ids
 from engine.base.events import EventType
 from engine.base.settings import Settings
@@ -19,7 +21,7 @@ from engine.base.settings import Settings
 RETRY_MS: Final = (1_000, 3_000)  # drawn at random, so that the readers of a crashed worker do not reconnect at once
 _ENCODER = msgspec.json.Encoder()
 _MESSAGES: Final = {
-    Ending.IDLE: "There was no message event for a long time. Connect again to continue.",
+    Ending.IDLE: "There was no event for a long time. Connect again to continue.",
     Ending.SHUTDOWN: "The server is being restarted. Connect again to continue.",
     Ending.UNAUTHORIZED: "The API key no longer authenticates, or the session has ended.",
     Ending.TOO_SLOW: "The client did not read the stream fast enough. Connect again to continue after the last event.",
@@ -44,6 +46,27 @@ def encode(event: Event) -> bytes:
         detail=event.detail,
     )
     return sse.event("message", _ENCODER.encode(data), seq=event.seq)
+
+
+def pulled(row: PullRow) -> PulledEvent:
+    """Return one event of the log as `GET /v1/events` shows it."""
+    return PulledEvent(
+        ids.format_id(ids.Kind.EVENT, row.id),
+        row.seq,
+        row.type,
+        row.created_at,
+        None if row.message_id is None else ids.format_id(ids.Kind.MESSAGE, row.message_id),
+        rules.detail_of(row.payload),
+    )
+
+
+def encode_row(row: PullRow) -> bytes:
+    """Return the `event` event of one event of the log; made once and shared by all tails."""
+    return sse.event("event", _ENCODER.encode(pulled(row)), seq=row.seq)
+
+
+MESSAGES: Final = MessageView(encode)
+EVENTS: Final = EventView(encode_row)
 
 
 def bye(reason: Ending, seq: int | None = None) -> bytes:

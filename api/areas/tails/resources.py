@@ -1,25 +1,35 @@
-"""`GET /v1/messages/tail`, the live tail, and `GET /v1/events`, which pulls the events that webhooks push."""
+"""Live tails of message events and of the whole account log, and `GET /v1/events`, which pulls what webhooks push."""
 
 import re
 from collections.abc import Collection
 from typing import Any, Final
 
 from api.areas.tails import follow
-from api.areas.tails.schemas import MAX_SEQ, EventPage, PulledEvent, PullQuery, TailMessage, TailQuery
+from api.areas.tails.schemas import (
+    MAX_SEQ,
+    EventPage,
+    EventTailQuery,
+    PulledEvent,
+    PullQuery,
+    TailMessage,
+    TailQuery,
+)
 from api.http import sse
 from api.http.operation import Access, Call, HeaderField, Operation, Streamed
 from engine.areas.api_keys.key_auth import Keys
 from engine.areas.sessions.session_auth import SessionAuth
 from engine.areas.tails import rules, store
+from engine.areas.tails.feed import LogView
 from engine.areas.tails.hub import Tails
-from engine.areas.tails.types import Ending, TailFilters, TailReader, TailStart
-from engine.base import clock, ids
+from engine.areas.tails.types import Ending, Filters, TailFilters, TailReader, TailStart
+from engine.base import clock
 from engine.base.errors import ErrorType, invalid
 from engine.base.settings import Settings
 
 SCOPE: Final = "messages:read"
 LAST_EVENT_ID: Final = "Last-Event-ID"
 _SEQ: Final = "[0-9]{1,19}"
+LAST_SEEN: Final = HeaderField(LAST_EVENT_ID, "The id of the last event received: everything behind it is shown", _SEQ)
 _is_seq = re.compile(_SEQ, re.ASCII).fullmatch
 
 
@@ -33,7 +43,7 @@ def open_hub(pool: Any, keys: Keys, sessions: SessionAuth, settings: Settings) -
         living = await sessions.living(asked) if asked else {}
         return good | {one for one in readers if one.session_id and living.get(one.session_id) == one.account_id}
 
-    return Tails(pool, settings, encode=follow.encode, still_allowed=still_valid)
+    return Tails(pool, settings, still_allowed=still_valid)
 
 
 async def _holds(keys: Keys, key_id: str) -> bool:
@@ -45,10 +55,20 @@ async def tail(call: Call) -> Streamed:
     """Stream the account's message events from where the reader stopped, or from the latest ones."""
     query: TailQuery = call.query
     wanted = TailFilters(status=query.status, stream=query.stream, tags=frozenset(query.tag))
-    after = _last_event_id(call)
-    start = TailStart(after=query.after if after is None else after, replay=query.replay)
+    return await _follow(call, follow.MESSAGES, wanted, query.after, query.replay)
+
+
+async def tail_events(call: Call) -> Streamed:
+    """Stream all events of the account log, or those of some types, from where the reader stopped."""
+    query: EventTailQuery = call.query
+    return await _follow(call, follow.EVENTS, rules.event_filters(query.type), query.after, query.replay)
+
+
+async def _follow(call: Call, view: LogView, wanted: Filters, after: int | None, replay: int) -> Streamed:
+    stopped = _last_event_id(call)
+    start = TailStart(after=after if stopped is None else stopped, replay=replay)
     tails: Tails = call.services.tails
-    opened = await tails.open(_reader(call), wanted, start)
+    opened = await tails.open(_reader(call), view, wanted, start)
     return Streamed(
         follow.Followed(opened, call.settings), sse.CONTENT_TYPE, sse.HEADERS, final_piece=follow.bye(Ending.TOO_SLOW)
     )
@@ -71,17 +91,7 @@ async def pull(call: Call) -> EventPage:
         limit=query.limit,
         types=rules.checked_types(query.type),
     )
-    data = [
-        PulledEvent(
-            ids.format_id(ids.Kind.EVENT, row.id),
-            row.seq,
-            row.type,
-            row.created_at,
-            None if row.message_id is None else ids.format_id(ids.Kind.MESSAGE, row.message_id),
-            rules.detail_of(row.payload),
-        )
-        for row in found.rows
-    ]
+    data = [follow.pulled(row) for row in found.rows]
     return EventPage(data, str(found.after), found.has_more, found.purged_through)
 
 
@@ -107,11 +117,25 @@ OPERATIONS = (
         access=Access.KEY,
         scopes=(SCOPE,),
         query=TailQuery,
-        headers=(HeaderField(LAST_EVENT_ID, "The id of the last event received: everything behind it is shown", _SEQ),),
+        headers=(LAST_SEEN,),
         reply=TailMessage,
         reply_type=sse.CONTENT_TYPE,
         refusals=(ErrorType.TOO_MANY_STREAMS,),
         handler=tail,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/events/tail",
+        tag="Messages",
+        summary="Follow the account log live, as Server-Sent Events",
+        access=Access.KEY,
+        scopes=(SCOPE,),
+        query=EventTailQuery,
+        headers=(LAST_SEEN,),
+        reply=PulledEvent,
+        reply_type=sse.CONTENT_TYPE,
+        refusals=(ErrorType.TOO_MANY_STREAMS,),
+        handler=tail_events,
     ),
     Operation(
         method="GET",

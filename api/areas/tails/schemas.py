@@ -12,6 +12,10 @@ MAX_TAGS = 10  # of one message
 MAX_SEQ = 2**63 - 1
 
 Seq = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
+Replay = Annotated[
+    int, Meta(ge=0, le=100, description="The number of latest events to begin with; not together with `after`")
+]
+After = Annotated[Seq | None, Meta(description="A `seq`: the stream begins with all matching events after it")]
 Detail = Annotated[Raw, Meta(extra_json_schema={"type": "object"}, description="The shape depends on the type")]
 
 
@@ -21,12 +25,22 @@ class TailQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     status: Annotated[Status | None, Meta(description="Of the message, as the event left it")] = None
     stream: Slug | None = None
     tag: Annotated[list[Tag], Meta(max_length=MAX_TAGS, description="Repeatable; all must be on the message")] = []
-    replay: Annotated[
-        int, Meta(ge=0, le=100, description="The number of latest events to begin with; not together with `after`")
-    ] = 20  # fmt: skip
-    after: Annotated[Seq | None, Meta(description="A `seq`: the stream begins with all matching events after it")] = (
-        None
-    )
+    replay: Replay = 20
+    after: After = None
+
+
+class EventTailQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The query of `GET /v1/events/tail`."""
+
+    type: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=64)]],
+        Meta(
+            max_length=20,
+            description="Repeatable; one of them must match: a type, or the beginning of types, such as `domain.`",
+        ),
+    ] = []  # fmt: skip
+    replay: Replay = 20
+    after: After = None
 
 
 class TailMessage(Struct, rename={"created_at": "createdAt", "message_id": "messageId", "from_": "from"}, kw_only=True):

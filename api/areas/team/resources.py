@@ -1,6 +1,16 @@
 """`/v1/team`: the members of the account, invitations and roles."""
 
-from api.areas.team.schemas import Acceptance, Invite, Member, NewInvite, RoleChange, Seats, Team
+from api.areas.team.schemas import (
+    Acceptance,
+    Invite,
+    Member,
+    NewInvite,
+    Owners,
+    OwnershipTransfer,
+    RoleChange,
+    Seats,
+    Team,
+)
 from api.http import auth
 from api.http.cookies import no_session
 from api.http.dispatch import path_id
@@ -8,9 +18,9 @@ from api.http.operation import Access, Call, Operation
 from api.http.session import renew_session
 from engine.areas.team.types import InviteRow, TeamMemberRow
 from engine.base import clock, ids
-from engine.base.errors import ErrorType
+from engine.base.errors import ErrorType, invalid
 from engine.base.roles import Role
-from engine.flows.accounts import join_team, team
+from engine.flows.accounts import join_team, team, transfer_ownership
 
 
 async def read_team(call: Call) -> Team:
@@ -27,6 +37,12 @@ async def invite(call: Call) -> Invite:
     """Invite a person by mail."""
     body: NewInvite = call.body
     return _invite(await team.invite(call.services, call.person, body.email, body.role))
+
+
+async def resend_invite(call: Call) -> Invite:
+    """Mail a pending invitation again, with a new link."""
+    wanted = path_id(ids.Kind.INVITE, call.path["id"], "invitation")
+    return _invite(await team.resend_invite(call.services, call.person, wanted))
 
 
 async def revoke_invite(call: Call) -> None:
@@ -51,6 +67,18 @@ async def change_role(call: Call) -> Member:
     if made is not None:
         renew_session(call, made)
     return _member(changed)
+
+
+async def transfer(call: Call) -> Owners:
+    """Make another member the owner in the caller's place."""
+    body: OwnershipTransfer = call.body
+    try:
+        user = ids.parse_id(ids.Kind.USER, body.member_id)
+    except ids.WrongId as error:
+        raise invalid("memberId", f"`memberId` is not the id of a member: {error}.") from None
+    done = await transfer_ownership.transfer_ownership(call.services, call.person, user, body.password)
+    renew_session(call, done.session)
+    return Owners(_member(done.owner), _member(done.former))
 
 
 async def remove(call: Call) -> None:
@@ -116,6 +144,16 @@ OPERATIONS = (
         handler=invite,
     ),
     Operation(
+        method="POST",
+        path="/v1/team/invites/{id}/resend",
+        tag="Team",
+        summary="Mail an invitation again, with a new link",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        reply=Invite,
+        handler=resend_invite,
+    ),
+    Operation(
         method="DELETE",
         path="/v1/team/invites/{id}",
         tag="Team",
@@ -166,6 +204,18 @@ OPERATIONS = (
         open_to_suspended=True,
         refusals=(ErrorType.CONFLICT,),
         handler=remove,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/team/transfer",
+        tag="Team",
+        summary="Transfer the account to another member",
+        access=Access.SESSION,
+        role=Role.OWNER,
+        request=OwnershipTransfer,
+        reply=Owners,
+        refusals=(ErrorType.CONFLICT, ErrorType.INVALID_CREDENTIALS, ErrorType.NOT_FOUND),
+        handler=transfer,
     ),
     Operation(
         method="POST",

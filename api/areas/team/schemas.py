@@ -67,6 +67,24 @@ class RoleChange(Struct, forbid_unknown_fields=True):
     role: Role
 
 
+class OwnershipTransfer(Struct, forbid_unknown_fields=True, rename="camel"):
+    """The member who becomes the owner, for `POST /v1/team/transfer`.
+
+    `password` is your current one; a sign-in within the last ten minutes makes it unnecessary. You become an admin,
+    which renews the session as a change of your own role does.
+    """
+
+    member_id: Annotated[str, Meta(max_length=100)]
+    password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)] | None = None
+
+
+class Owners(Struct):
+    """The owner after a transfer, and the former one, now an admin."""
+
+    owner: Member
+    former: Member
+
+
 class Acceptance(Struct, forbid_unknown_fields=True):
     """The token of an invitation, for `POST /v1/team/invites/accept`, with the password of the person.
 

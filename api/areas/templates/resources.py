@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec import UNSET
 
@@ -9,11 +10,15 @@ from api.areas.templates.schemas import (
     Preview,
     PreviewIn,
     Template,
+    TemplateCopyIn,
     TemplateIn,
     TemplatePage,
     TemplatePatch,
     TemplateRow,
     TemplatesQuery,
+    TemplateTestIn,
+    TemplateTestItem,
+    TemplateTestReply,
     TemplateVersion,
     TemplateVersionPage,
     UnsavedPreviewIn,
@@ -26,8 +31,12 @@ from engine.areas.templates import service as templates_service
 from engine.areas.templates.service import OpenedTemplate, TemplateEdit
 from engine.areas.templates.types import CheckedContent, TemplateContent, Variable, Version, VersionRow
 from engine.base import clock
-from engine.base.errors import ErrorType, invalid, not_found
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.slugs import is_slug
+from engine.flows.sending import template_test
+from engine.flows.sending.accept import Origin
+from engine.flows.sending.admission import Decision
+from engine.flows.sending.template_test import TemplateTest
 
 # Two texts of a million characters, as common encoders write them: UTF-8, or escapes for other scripts than Latin.
 MAX_TEMPLATE_BYTES = 16 * 1024 * 1024
@@ -42,7 +51,7 @@ async def list_templates(call: Call) -> TemplatePage:
         known = is_slug(query.before) and await store.READ_SLUG.first(pool, call.account_id, query.before)
         if not known:
             raise invalid("before", "`before` must be the `nextCursor` of an earlier page.")
-    page = await store.page(pool, call.account_id, limit=query.limit, before=query.before)
+    page = await store.page(pool, call.account_id, limit=query.limit, before=query.before, search=query.search)
     data = [
         TemplateRow(
             id=row.slug,
@@ -82,8 +91,37 @@ async def change_template(call: Call) -> Template:
         text=body.text,
         variables=UNSET if body.variables is UNSET else _declared(body.variables),
     )
-    opened = await templates_service.change(call.services.pool, call.account_id, _slug(call), wanted, actor=call.actor)
+    opened = await templates_service.change(
+        call.services.pool, call.account_id, _slug(call), wanted, if_version=body.if_version, actor=call.actor
+    )
     return _template(opened)
+
+
+async def duplicate_template(call: Call) -> Template:
+    """Publish the latest version of a template as version 1 of a new one."""
+    body: TemplateCopyIn | None = call.body
+    wanted = TemplateCopyIn() if body is None else body
+    opened = await templates_service.duplicate(
+        call.services.pool, call.account_id, _slug(call), copy=wanted.id, name=wanted.name, actor=call.actor
+    )
+    return _template(opened)
+
+
+async def send_test(call: Call) -> TemplateTestReply:
+    """Mail a template to people of the team."""
+    body: TemplateTestIn = call.body
+    test = TemplateTest(
+        slug=_slug(call),
+        version=body.version,
+        sender=body.from_,
+        to=body.to,
+        values=body.variables or {},
+        data=body.data,
+        stream=body.stream,
+    )
+    origin = Origin(call.account_id, "api", call.reach)
+    decisions = await template_test.send(call.services.pool, call.services.acceptor, test, origin)
+    return TemplateTestReply([_tested(*one) for one in zip(body.to, decisions, strict=True)])
 
 
 async def delete_template(call: Call) -> None:
@@ -117,9 +155,9 @@ async def preview_template(call: Call) -> Preview:
         checked = rules.inspected(content)
         version = rules.prepared(checked.template, content.variables, slug=slug, version=row.version)
         rules.check_sendable(version)
-        return _preview(checked, version, body.variables or {}, field="variables")
+        return _preview(checked, version, body.variables or {}, body.data, field="variables")
 
-    return await _run_preview(content, preview)
+    return await _run_preview(content, body.data, preview)
 
 
 async def preview_unsaved(call: Call) -> Preview:
@@ -129,24 +167,29 @@ async def preview_unsaved(call: Call) -> Preview:
 
     def preview() -> Preview:
         checked = rules.checked(content)
-        return _preview(checked, rules.prepared(checked.template, content.variables), body.values or {}, field="values")
+        version = rules.prepared(checked.template, content.variables)
+        return _preview(checked, version, body.values or {}, body.data, field="values")
 
-    return await _run_preview(content, preview)
-
-
-async def _run_preview(content: TemplateContent, preview: Callable[[], Preview]) -> Preview:
-    return await asyncio.to_thread(preview) if rules.is_large(content) else preview()
+    return await _run_preview(content, body.data, preview)
 
 
-def _preview(checked: CheckedContent, version: Version, values: Mapping[str, str], *, field: str) -> Preview:
-    rendered = rules.render(version, values, field=field)
+async def _run_preview(
+    content: TemplateContent, data: Mapping[str, Any] | None, preview: Callable[[], Preview]
+) -> Preview:
+    return await asyncio.to_thread(preview) if data or rules.is_large(content) else preview()
+
+
+def _preview(
+    checked: CheckedContent, version: Version, values: Mapping[str, str], data: Mapping[str, Any] | None, *, field: str
+) -> Preview:
+    rendered = rules.render_checked(version, values, data, field=field)
     return Preview(
         template=version.slug or None,
         version=version.version or None,
         subject=rendered.subject,
         html=rendered.html,
         text=rendered.text,
-        warnings=list(checked.warnings),
+        warnings=rules.warnings_with(checked, data),
     )
 
 
@@ -181,6 +224,15 @@ def _template(opened: OpenedTemplate) -> Template:
         created_at=clock.iso(opened.created_at),
         updated_at=clock.iso(opened.updated_at),
     )
+
+
+def _tested(to: str, decision: Decision) -> TemplateTestItem:
+    if not isinstance(decision, Refusal):
+        return TemplateTestItem(to, decision.id, "queued")
+    error = decision.envelope()["error"]
+    if decision.retry_after_s is not None:
+        error["retryAfter"] = decision.retry_after_s
+    return TemplateTestItem(to, None, "refused", error)
 
 
 def _version(row: VersionRow) -> TemplateVersion:
@@ -256,6 +308,7 @@ OPERATIONS = (
         request=TemplatePatch,
         max_body_bytes=MAX_TEMPLATE_BYTES,
         reply=Template,
+        refusals=(ErrorType.CONFLICT,),
         handler=change_template,
     ),
     Operation(
@@ -293,4 +346,36 @@ OPERATIONS = (
         no_body_is_empty=True,
         handler=preview_template,
     ),
-)
+    Operation(
+        method="POST",
+        path="/v1/templates/{id}/duplicate",
+        tag="Templates",
+        summary="Publish the latest version of a template as a new template",
+        access=Access.KEY,
+        scopes=_WRITES,
+        request=TemplateCopyIn,
+        reply=Template,
+        success=201,
+        refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
+        no_body_is_empty=True,
+        handler=duplicate_template,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/templates/{id}/test",
+        tag="Templates",
+        summary="Mail a template to up to 5 people of the account's team",
+        note="The subject begins with `[Test]`, and each message counts as a send.",
+        access=Access.KEY,
+        scopes=("emails:send",),
+        success=202,
+        request=TemplateTestIn,
+        max_body_bytes=MAX_VALUES_BYTES,
+        reply=TemplateTestReply,
+        refusals=(
+            ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.INVALID_ADDRESS, ErrorType.SUPPRESSED, ErrorType.TEMPLATE_ERROR,
+            ErrorType.DAILY_LIMIT_REACHED, ErrorType.MONTHLY_LIMIT_REACHED, ErrorType.PLATFORM_PAUSED,
+        ),
+        handler=send_test,
+    ),
+)  # fmt: skip

@@ -1,13 +1,15 @@
 """Requests and replies of templates."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.emails.types import Slug
+from engine.areas.broadcasts.types import MAX_TEST_ADDRESSES
+from engine.areas.emails.types import AddressText, Slug
 from engine.areas.templates.types import (
     MAX_CONTENT,
     MAX_DESCRIPTION,
+    MAX_LABEL,
     MAX_SUBJECT,
     MAX_VALUE,
     MAX_VARIABLES,
@@ -15,8 +17,6 @@ from engine.areas.templates.types import (
     Variable,
 )
 from engine.mail.template import MAX_NAME
-
-MAX_LABEL = 120
 
 Label = Annotated[str, Meta(max_length=MAX_LABEL)]
 Subject = Annotated[
@@ -31,12 +31,23 @@ Html = Annotated[
     Meta(
         max_length=MAX_CONTENT,
         description="`{{name}}` is the escaped value, `{{{name}}}` the value as it is. `{{#name}}…{{/name}}` is shown "
-        "if the value is a non-empty string, `{{^name}}…{{/name}}` if it is empty; `{{! … }}` is a comment",
+        "if the value is a non-empty string, `{{^name}}…{{/name}}` if it is empty; `{{! … }}` is a comment. With the "
+        "`data` of a send, `{{a.b}}` is a member of an object, and a section repeats for each item of a list (`{{.}}` "
+        "is the item) or enters an object",
     ),
 ]
 Text = Annotated[str, Meta(max_length=MAX_CONTENT, description="Like `html`, but no value is escaped")]
 Number = Annotated[int, Meta(ge=1)]
 Values = dict[Annotated[str, Meta(min_length=1, max_length=MAX_NAME)], Annotated[str, Meta(max_length=MAX_VALUE)]]
+
+Data = Annotated[
+    dict[str, Any],
+    Meta(
+        description="Nested values beside the flat ones, as in a send: lists and objects for sections, numbers and "
+        "booleans",
+        examples=[{"items": [{"name": "Lamp", "price": 19.5}]}],
+    ),
+]
 
 
 class VariableIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -70,6 +81,9 @@ class TemplatesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
     before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
+    search: (
+        Annotated[str, Meta(max_length=100, description="Text in the id, the name or the subject, in any case")] | None
+    ) = None
 
 
 class VersionsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -96,7 +110,9 @@ class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     variables: Variables | None = None
 
 
-class TemplatePatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TemplatePatch(
+    Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"if_version": "ifVersion"}
+):  # fmt: skip
     """The fields to change: an omitted field stays, null clears it. Changed content becomes the next version."""
 
     name: Label | UnsetType | None = UNSET
@@ -104,6 +120,48 @@ class TemplatePatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     html: Html | UnsetType | None = UNSET
     text: Text | UnsetType | None = UNSET
     variables: Variables | UnsetType | None = UNSET
+    if_version: Annotated[
+        Number | None,
+        Meta(description="The version that the change was made from: 409 if another one is the latest by now"),
+    ] = None
+
+
+class TemplateCopyIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The `id` and `name` of the copy; without a `name` it gets that of the original with "(copy)" behind it, and
+    without an `id` one from its name.
+    """
+
+    id: Slug | None = None
+    name: Label | None = None
+
+
+class TemplateTestIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"from_": "from"}):
+    """Request to mail a template to these addresses; without `version` its latest version."""
+
+    from_: AddressText
+    to: Annotated[
+        list[AddressText],
+        Meta(min_length=1, max_length=MAX_TEST_ADDRESSES, description="Addresses of people on the account's team"),
+    ]
+    version: Number | None = None
+    variables: Values | None = None
+    data: Data | None = None
+    stream: Annotated[Slug | None, Meta(description="Default: transactional")] = None
+
+
+class TemplateTestItem(Struct):
+    """The result for one address of a test: the message's `id`, or the `error` that a single send would return."""
+
+    to: str
+    id: str | None
+    status: Literal["queued", "refused"]
+    error: dict[str, Any] | UnsetType = UNSET
+
+
+class TemplateTestReply(Struct):
+    """The results of a test, in the order of the request."""
+
+    data: list[TemplateTestItem]
 
 
 class Template(Struct, rename="camel", kw_only=True):
@@ -162,6 +220,7 @@ class PreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     version: Number | None = None
     variables: Values | None = None
+    data: Data | None = None
 
 
 class UnsavedPreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -172,6 +231,7 @@ class UnsavedPreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     text: Text | None = None
     variables: Variables | None = None
     values: Values | None = None
+    data: Data | None = None
 
 
 class Preview(Struct, kw_only=True):

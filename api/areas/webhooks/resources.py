@@ -1,18 +1,13 @@
-"""Webhook endpoints: creating, listing, changing, removing and testing them; their deliveries, and replays."""
+"""Webhook endpoints: creating, listing, changing, removing and testing them."""
 
-from datetime import UTC, datetime
 from typing import Literal, cast
 from uuid import UUID
 
 from msgspec import UNSET
 
 from api.areas.webhooks.schemas import (
-    Attempt,
-    Delivery,
-    DeliveryPage,
     NewWebhook,
     Queued,
-    ReplayRequest,
     SecretMade,
     Warned,
     Webhook,
@@ -25,9 +20,9 @@ from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.webhooks import rules, store
 from engine.areas.webhooks import service as webhooks_service
-from engine.areas.webhooks.types import AttemptRow, DeliveryRow, EndpointRow
+from engine.areas.webhooks.types import EndpointRow
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, invalid, not_found
+from engine.base.errors import ErrorType, not_found
 
 WHAT = "webhook endpoint"
 READ, WRITE = ("webhooks:read",), ("webhooks:write",)
@@ -41,10 +36,12 @@ async def create(call: Call) -> WebhookMade:
         call.account_id,
         url=body.url,
         event_types=body.event_types or [],
+        description=body.description,
         pepper=_pepper(call),
         actor=call.actor,
     )
-    return WebhookMade(_public(made.id), made.url, made.event_types, "active", made.secret, _warnings(made.event_types))
+    warnings = _warnings(made.event_types)
+    return WebhookMade(_public(made.id), made.url, made.event_types, "active", made.description, made.secret, warnings)
 
 
 async def list_webhooks(call: Call) -> WebhookPage:
@@ -74,6 +71,7 @@ async def change(call: Call) -> Webhook:
         url=None if body.url is UNSET else body.url,
         event_types=None if body.event_types is UNSET else body.event_types,
         status=None if body.status is UNSET else body.status,
+        description=None if body.description is UNSET else body.description,
         actor=call.actor,
     )
     return _webhook(row)
@@ -101,35 +99,6 @@ async def try_out(call: Call) -> Queued:
     return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(webhook)])
 
 
-async def list_deliveries(call: Call) -> DeliveryPage:
-    """Return a page of an endpoint's deliveries, finished and pending."""
-    query: WebhooksQuery = call.query
-    webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
-    before = cursor_id(ids.Kind.EVENT, query.before)
-    if await store.READ.first(call.services.pool, call.account_id, webhook) is None:
-        raise not_found(WHAT)
-    rows = await store.deliveries(call.services.pool, call.account_id, webhook, before=before, limit=query.limit + 1)
-    data = [_delivery(row) for row in rows[: query.limit]]
-    return DeliveryPage(data, data[-1].id if len(rows) > query.limit else None)
-
-
-async def replay(call: Call) -> Queued:
-    """Post an event again under the same delivery id."""
-    body: ReplayRequest = call.body
-    event = path_id(ids.Kind.EVENT, call.path["id"], "webhook delivery")
-    found = await webhooks_service.replay(call.services.pool, call.account_id, event, _wanted(body))
-    return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(one) for one in found])
-
-
-def _wanted(body: ReplayRequest) -> UUID | None:
-    if body.webhook_id is None:
-        return None
-    try:
-        return ids.parse_id(ids.Kind.WEBHOOK, body.webhook_id)
-    except ids.WrongId as error:
-        raise invalid("webhookId", f"`webhookId` is not the id of a webhook endpoint: {error}.") from None
-
-
 def _pepper(call: Call) -> str:
     pepper = call.settings.key_pepper
     if pepper is None:
@@ -144,36 +113,11 @@ def _public(webhook: UUID) -> str:
 def _webhook(row: EndpointRow) -> Webhook:
     status = cast("Literal['active', 'disabled']", row.status)
     made_at, warnings = clock.iso(row.created_at), _warnings(row.event_types)
-    return Webhook(_public(row.id), row.url, row.event_types, status, made_at, warnings)
+    return Webhook(_public(row.id), row.url, row.event_types, status, row.description, made_at, warnings)
 
 
 def _warnings(names: list[str]) -> list[Warned]:
     return [Warned(f"eventTypes[{names.index(name)}]", text) for name, text in rules.unmatched(names).items()]
-
-
-def _delivery(row: DeliveryRow) -> Delivery:
-    attempts = [AttemptRow(*fields) for fields in row.attempts]
-    last = attempts[-1] if attempts else None
-    state: Literal["pending", "delivered", "failed"] = "pending"
-    if row.due_at is None:
-        state = "delivered" if last is not None and last.delivered else "failed"
-    made = row.occurred_at or datetime.fromtimestamp(ids.milliseconds_of(row.event_id) / 1000, UTC)
-    return Delivery(
-        id=ids.format_id(ids.Kind.EVENT, row.event_id),
-        type=row.type,
-        created_at=clock.iso(made),
-        state=state,
-        attempt=0 if last is None else last.attempt,
-        status_code=None if last is None else last.status_code,
-        milliseconds=None if last is None else last.milliseconds,
-        answer=row.answer,
-        error=None if last is None else last.error,
-        next_attempt_at=None if row.due_at is None else clock.iso(row.due_at),
-        attempts=[
-            Attempt(one.attempt, clock.iso(one.started_at), one.status_code, one.milliseconds, one.error)
-            for one in attempts
-        ],
-    )
 
 
 OPERATIONS = (
@@ -252,32 +196,5 @@ OPERATIONS = (
         reply=Queued,
         success=202,
         handler=try_out,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/webhooks/{id}/deliveries",
-        tag="Webhooks",
-        summary="List the deliveries of a webhook endpoint",
-        note="Deliveries are listed by the time of their event, newest first. A delivery appears when its event is "
-        "stored, so a new one may appear below another that was listed before. To miss no event, follow "
-        "`GET /v1/events?after=`: the log has no gaps.",
-        access=Access.KEY,
-        scopes=READ,
-        query=WebhooksQuery,
-        reply=DeliveryPage,
-        handler=list_deliveries,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/webhooks/deliveries/{id}/replay",
-        tag="Webhooks",
-        summary="Post an event again",
-        access=Access.KEY,
-        scopes=WRITE,
-        request=ReplayRequest,
-        reply=Queued,
-        success=202,
-        no_body_is_empty=True,
-        handler=replay,
     ),
 )

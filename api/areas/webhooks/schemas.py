@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.webhooks.rules import MAX_TYPE, MAX_TYPES, MAX_URL
+from engine.areas.webhooks.deliveries import MAX_REPLAYED, DeliveryState
+from engine.areas.webhooks.rules import MAX_DESCRIPTION, MAX_TYPE, MAX_TYPES, MAX_URL
 
 Url = Annotated[
     str,
@@ -21,6 +22,11 @@ EventTypes = Annotated[
     Meta(max_length=MAX_TYPES, description="Empty: every type. An unknown name is stored, but never matches."),
 ]
 Standing = Literal["active", "disabled"]
+Description = Annotated[str, Meta(max_length=MAX_DESCRIPTION, description="A note for people; usually empty")]
+EventId = Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")]
+_MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
+Since = Annotated[str, _MOMENT, Meta(description="Events of this time or later: ISO 8601, UTC, with `Z`")]
+Until = Annotated[str, _MOMENT, Meta(description="Events before this time: ISO 8601, UTC, with `Z`")]
 
 
 class NewWebhook(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -28,6 +34,7 @@ class NewWebhook(Struct, rename="camel", forbid_unknown_fields=True, kw_only=Tru
 
     url: Url
     event_types: EventTypes | None = None
+    description: Description = ""
 
 
 class WebhookChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -36,6 +43,7 @@ class WebhookChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=
     url: Url | UnsetType = UNSET
     event_types: EventTypes | UnsetType = UNSET
     status: Standing | UnsetType = UNSET
+    description: Description | UnsetType = UNSET
 
 
 class ReplayRequest(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -49,6 +57,28 @@ class WebhooksQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
     before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
+
+
+class DeliveriesQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
+    """The query of a page of deliveries, newest event first; every given filter must match."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 50
+    before: EventId | None = None
+    state: DeliveryState | None = None
+    type: TypeName | None = None
+    from_: Since | None = None
+    until: Until | None = None
+
+
+class ReplayWindow(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
+    """The deliveries to post again: by default those that failed, of any type and time."""
+
+    state: Annotated[Literal["delivered", "failed"], Meta(description="Their present state")] = "failed"
+    type: TypeName | None = None
+    from_: Since | None = None
+    until: Until | None = None
+    before: EventId | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_REPLAYED)] = MAX_REPLAYED
 
 
 class Warned(Struct, rename="camel"):
@@ -68,6 +98,7 @@ class Webhook(Struct, rename="camel"):
     url: str
     event_types: list[str]
     status: Standing
+    description: str
     created_at: str
     warnings: Warnings
 
@@ -79,6 +110,7 @@ class WebhookMade(Struct, rename="camel"):
     url: str
     event_types: list[str]
     status: Standing
+    description: str
     signing_secret: str
     warnings: Warnings
 
@@ -127,7 +159,7 @@ class Delivery(Struct, rename="camel", kw_only=True):
     id: str
     type: str | None
     created_at: str
-    state: Literal["pending", "delivered", "failed"]
+    state: DeliveryState
     attempt: int
     status_code: int | None
     milliseconds: int | None
@@ -135,6 +167,43 @@ class Delivery(Struct, rename="camel", kw_only=True):
     error: str | None
     next_attempt_at: str | None
     attempts: list[Attempt]
+
+
+class Header(Struct):
+    """One header of a request or answer."""
+
+    name: str
+    value: str
+
+
+class PostExchange(Struct, rename="camel"):
+    """The request and the answer of one attempt.
+
+    `url` and `requestHeaders` are null if nothing was sent or the attempt is older than this record. The fields of the
+    answer are null if none came.
+    """
+
+    attempt: int
+    url: str | None
+    request_headers: list[Header] | None
+    status_code: int | None
+    answer_headers: list[Header] | None
+    answer: str | None
+
+
+class ExactDelivery(Struct, rename="camel", kw_only=True):
+    """A delivery, the body of its posts (null when the event is no longer kept), and every exchange in order."""
+
+    delivery: Delivery
+    body: str | None
+    exchanges: list[PostExchange]
+
+
+class WindowReplayed(Struct, rename="camel"):
+    """The number of deliveries queued, and `before` of the call for those that are left; null: none."""
+
+    queued: int
+    next_cursor: str | None
 
 
 class DeliveryPage(Struct, rename="camel"):

@@ -1,0 +1,1 @@
+"""Endpoints that take the requests of other sending services, for people who switch."""

@@ -1,0 +1,110 @@
+"""`POST /v1/emails/raw`: send a message that its client composed, as SMTP submission takes it."""
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from api.areas.emails.dry_run import dry_run_reply, shown
+from api.areas.emails.resources import send_reply
+from api.areas.emails.schemas import DryRunReply, SendReply
+from api.http.operation import Access, Call, Operation
+from engine.areas.emails import rules
+from engine.areas.emails.types import MAX_RECIPIENTS, SEND_REFUSALS, AddressText
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.flows.sending.accept import Origin
+from engine.flows.sending.submit import accept_message, foresee_message, read_file
+from engine.mail.address import BadAddress, Mailbox, parse_mailbox
+from engine.mail.submitted import Flaw, Unsendable
+
+GLOBAL: Final = "message/global"  # RFC 6532 3.7: the header may hold UTF-8
+BODY_TYPES: Final = ("message/rfc822", GLOBAL, "application/octet-stream")
+PROTOCOL: Final = "HTTP"  # in the Received field
+
+
+class RawQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """The query of `POST /v1/emails/raw`."""
+
+    recipient: Annotated[
+        list[AddressText] | None,
+        Meta(
+            description=f"A recipient of the envelope; repeat it for each, up to {MAX_RECIPIENTS}. Default: the "
+            "addresses in To, Cc and Bcc",
+            examples=[["ann@example.net"]],
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool | None,
+        Meta(description="True: check the message and answer with what would happen; send nothing", examples=[True]),
+    ] = None
+
+
+async def send_raw(call: Call) -> SendReply | DryRunReply:
+    """Accept a composed message; answer 202 for a new one, 200 for a replay of an idempotency key and for a dry run."""
+    query: RawQuery = call.query
+    if len(call.body) > call.settings.max_message_bytes:
+        raise rules.too_large(call.settings.max_message_bytes)
+    recipients = None if query.recipient is None else [_mailbox(text) for text in query.recipient]
+    is_global = (call.request.content_type or "").partition(";")[0].strip().lower() == GLOBAL
+    try:
+        message = await read_file(
+            call.body, recipients, smtputf8=is_global, host=call.settings.mail_host, protocol=PROTOCOL
+        )
+    except Unsendable as error:
+        raise invalid("body", _sentence(error)) from error
+    origin = Origin(call.account_id, "api", call.reach)
+    if not query.dry_run:
+        return send_reply(call, await accept_message(call.services.acceptor, message, origin))
+    call.status = 200
+    found = await shown(*await foresee_message(call.services.acceptor, message, origin))
+    if isinstance(found, Refusal):
+        raise found
+    return dry_run_reply(*found)
+
+
+def _mailbox(text: str) -> Mailbox:
+    try:
+        return parse_mailbox(text)
+    except BadAddress as error:
+        raise Refusal(
+            ErrorType.INVALID_ADDRESS,
+            f"`recipient` is not an email address: {error}",
+            address=text,
+            field="recipient",
+        ) from error
+
+
+def _sentence(error: Unsendable) -> str:
+    if error.flaw is Flaw.CHARSET:
+        return f"{error} Over HTTP, the Content-Type {GLOBAL} announces a header in UTF-8."
+    return str(error)
+
+
+_NOTE: Final = (
+    "The body is the message itself (RFC 5322), at most 40 MiB, with lines that end in CRLF, or all in LF. It is sent "
+    "as it is: `Bcc` and `X-Waybill-*` fields are removed, `Date` and `Message-ID` are added where they are missing, a "
+    "`Received` field is added, and 8-bit parts are encoded. The fields `X-Waybill-Stream`, `-Tag`, `-Metadata`, "
+    "`-Idempotency-Key`, `-Scheduled-At`, `-Deliver-By`, `-Min-Tls`, `-Template`, `-Template-Version` and `-Variables` "
+    "of the message stand for those of `POST /v1/emails`, as they do over SMTP. Recipients named only by `recipient` "
+    "count as bcc. `From` must hold one address of a verified domain. Send a header in UTF-8 as `message/global`."
+)
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/emails/raw",
+        tag="Emails",
+        summary="Send a MIME message that you composed",
+        note=_NOTE,
+        access=Access.KEY,
+        scopes=("emails:send",),
+        body_types=BODY_TYPES,
+        carries_messages=True,
+        query=RawQuery,
+        reply=SendReply,
+        other_replies=(DryRunReply,),
+        success=202,
+        also=(200,),
+        refusals=SEND_REFUSALS,
+        handler=send_raw,
+    ),
+)

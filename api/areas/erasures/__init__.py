@@ -1,0 +1,1 @@
+"""Erase the data of one recipient."""

@@ -1,0 +1,96 @@
+"""`/v1/erasures`: request the erasure of one recipient, and read its receipt."""
+
+from typing import Literal, cast
+
+import orjson
+
+from api.areas.erasures.schemas import Erasure, ErasureIn, ErasurePage, ErasuresQuery
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.erasures import rules, service, store
+from engine.areas.erasures.types import ErasureRow
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, not_found
+from engine.base.list_filters import LAST_ID
+from engine.base.roles import Role
+
+WHAT = "erasure"
+
+
+async def request(call: Call) -> Erasure:
+    """Queue the erasure; an address whose erasure is not completed gets the same receipt."""
+    body: ErasureIn = call.body
+    address = rules.address_of(body.address)
+    return _shown(await service.request(call.services.pool, call.account_id, address, actor=call.actor))
+
+
+async def list_erasures(call: Call) -> ErasurePage:
+    """Return a page of the account's erasures."""
+    query: ErasuresQuery = call.query
+    before = cursor_id(ids.Kind.ERASURE, query.before) or LAST_ID
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
+    data = [_shown(row) for row in rows[: query.limit]]
+    return ErasurePage(data, data[-1].id if len(rows) > query.limit else None)
+
+
+async def read(call: Call) -> Erasure:
+    """Return one receipt."""
+    row = await store.READ.first(call.services.pool, call.account_id, path_id(ids.Kind.ERASURE, call.path["id"], WHAT))
+    if row is None:
+        raise not_found(WHAT)
+    return _shown(row)
+
+
+def _shown(row: ErasureRow) -> Erasure:
+    return Erasure(
+        id=ids.format_id(ids.Kind.ERASURE, row.id),
+        state=cast("Literal['queued', 'running', 'completed']", row.state),
+        counts=orjson.loads(row.counts),
+        requested_at=clock.iso(row.requested_at),
+        started_at=None if row.started_at is None else clock.iso(row.started_at),
+        finished_at=None if row.finished_at is None else clock.iso(row.finished_at),
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/erasures",
+        tag="Account",
+        summary="Erase the data of one recipient from the account",
+        note="Erases content and address of messages to the address, received mail from or to it, the contact, copies "
+        "of broadcasts, codes, links and log entries. A suppression stays as a keyed digest: mail to the address "
+        "is still refused. Unsent messages to the address are canceled, those with other recipients too. Erased log "
+        "entries keep `seq`, `occurredAt`, `hash`, `prevHash` and `messageId`.",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        request=ErasureIn,
+        reply=Erasure,
+        success=202,
+        refusals=(ErrorType.INVALID_ADDRESS, ErrorType.INVALID_STATE),
+        open_to_suspended=True,
+        handler=request,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/erasures",
+        tag="Account",
+        summary="List erasures, newest first",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        query=ErasuresQuery,
+        reply=ErasurePage,
+        handler=list_erasures,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/erasures/{id}",
+        tag="Account",
+        summary="Read the receipt of an erasure",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        reply=Erasure,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=read,
+    ),
+)

@@ -1,0 +1,1 @@
+"""The mail in the local sink."""

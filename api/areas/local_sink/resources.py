@@ -1,0 +1,149 @@
+"""`/v1/local/sink`: the mail that the local sink received for the account; in local mode only."""
+
+import asyncio
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from api.areas.local_sink.schemas import (
+    SinkAttachment,
+    SinkEnvelope,
+    SinkHeaderField,
+    SinkMailDetail,
+    SinkMailList,
+    SinkMailRow,
+    SinkQuery,
+    SinkWarning,
+)
+from api.http.operation import Access, Call, Operation, Raw
+from engine.areas.local_sink import service
+from engine.areas.local_sink.types import SinkFilters, SinkMail
+from engine.base import ids
+from engine.base.errors import ErrorType, invalid
+from engine.mail.file_names import content_disposition
+from engine.mail.received import read_received
+from engine.mail.received_header import field_text, read_header
+from engine.store.concurrency_limiter import LARGE_MESSAGES
+from engine.store.sink_folder import position_of
+
+SCOPE: Final = "messages:read"
+MAIL: Final = "message/rfc822"
+HEADER_BYTES: Final = 32 * 1024  # of a mail that are read for its subject
+_ENCODER = msgspec.json.Encoder()
+
+
+async def list_mails(call: Call) -> SinkMailList:
+    """Return a page of the account's mails in the sink."""
+    query: SinkQuery = call.query
+    found = await service.page(call.services.pool, call.settings, call.account_id, _filters(query), limit=query.limit)
+    heads = await service.beginnings(call.settings, found.mails, HEADER_BYTES)
+    data = [SinkMailRow(**_fields(mail, head)) for mail, head in zip(found.mails, heads, strict=True)]
+    return SinkMailList(data, found.cursor, found.cursor is not None)
+
+
+async def read_mail(call: Call) -> Raw:
+    """Return one mail with its content, read outside the event loop."""
+    mail = await _one(call)
+    async with LARGE_MESSAGES.of(call.account_id):
+        mime = await service.content(call.settings, mail)
+        return Raw(await asyncio.to_thread(lambda: _ENCODER.encode(_detail(mail, mime))), "application/json")
+
+
+async def read_raw(call: Call) -> Raw:
+    """Return a mail as the sink received it."""
+    mail = await _one(call)
+    async with LARGE_MESSAGES.of(call.account_id):
+        mime = await service.content(call.settings, mail)
+    return Raw(
+        mime,
+        MAIL,
+        (
+            ("Content-Disposition", content_disposition(f"{mail.entry.id}.eml")),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Content-Security-Policy", "sandbox; default-src 'none'"),
+            ("Cache-Control", "private, no-store"),
+        ),
+    )
+
+
+async def _one(call: Call) -> SinkMail:
+    return await service.one(call.services.pool, call.settings, call.account_id, call.path["id"])
+
+
+def _filters(query: SinkQuery) -> SinkFilters:
+    before = None if query.before is None else position_of(query.before)
+    if query.before is not None and before is None:
+        raise invalid("before", "`before` is not the `nextCursor` of a page of this list.")
+    recipient = None if query.recipient is None else query.recipient.lower()
+    return SinkFilters(before=before, message_id=_message(query.message), recipient=recipient)
+
+
+def _message(text: str | None) -> UUID | None:
+    try:
+        return None if text is None else ids.parse_id(ids.Kind.MESSAGE, text)
+    except ids.WrongId as error:
+        raise invalid("message", f"`message` is not the id of a message: {error}.") from None
+
+
+def _fields(mail: SinkMail, head: bytes) -> dict[str, Any]:
+    entry = mail.entry
+    return {
+        "id": entry.id,
+        "message_id": ids.format_id(ids.Kind.MESSAGE, mail.message_id),
+        "received_at": entry.at,
+        "subject": field_text(read_header(head).first(b"subject") or b"")[0] if head else None,
+        "envelope": SinkEnvelope(entry.sender, list(entry.recipients), entry.helo, entry.tls, entry.port or None),
+        "size_bytes": entry.size,
+    }
+
+
+def _detail(mail: SinkMail, mime: bytes) -> SinkMailDetail:
+    read = read_received(mime)
+    return SinkMailDetail(
+        **_fields(mail, mime[:HEADER_BYTES]),
+        headers=[SinkHeaderField(field.name, field.value) for field in read.headers],
+        text=read.text,
+        html=read.html,
+        attachments=[
+            SinkAttachment(one.filename, one.content_type, one.size_bytes, one.sha256, one.cid)
+            for one in read.attachments
+        ],
+        warnings=[SinkWarning(one.code, one.text) for one in read.warnings],
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/local/sink",
+        tag="Messages",
+        summary="List the mail that the local sink received, in local mode",
+        access=Access.KEY,
+        scopes=(SCOPE,),
+        query=SinkQuery,
+        reply=SinkMailList,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=list_mails,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/local/sink/{id}",
+        tag="Messages",
+        summary="Read a mail in the local sink",
+        access=Access.KEY,
+        scopes=(SCOPE,),
+        reply=SinkMailDetail,
+        handler=read_mail,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/local/sink/{id}/raw",
+        tag="Messages",
+        summary="Download a mail in the local sink",
+        access=Access.KEY,
+        scopes=(SCOPE,),
+        reply_type=MAIL,
+        handler=read_raw,
+    ),
+)

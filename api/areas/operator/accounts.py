@@ -1,0 +1,93 @@
+"""`/v1/operator/accounts`: search accounts, suspend and resume them, set their plans."""
+
+from typing import Final
+from uuid import UUID
+
+from api.areas.operator.operation import CONFLICTS, actor_of, operation, refusing
+from api.areas.operator.schemas import AccountAgreement, AccountPlan, AccountsQuery, AccountSuspension
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Call
+from engine.base import ids
+from engine.base.text import checked_line
+from engine.flows.accounts import account_admin, plan_admin
+from engine.flows.accounts.account_admin import ListedAccountPage, OperatorAccount
+from engine.flows.accounts.suspend import checked_reason
+
+_ID: Final = "/accounts/{id}"
+_LOGGED: Final = "The account's log names the operator."
+
+
+async def search(call: Call) -> ListedAccountPage:
+    """Return a page of accounts."""
+    query: AccountsQuery = call.query
+    text = None if query.search is None else checked_line(query.search, "search", 254)
+    before = cursor_id(ids.Kind.ACCOUNT, query.before)
+    return await account_admin.search(
+        call.services.pool, text=text, status=query.status, before=before, limit=query.limit
+    )
+
+
+async def show(call: Call) -> OperatorAccount:
+    """Return one account, or the remains of an erased one."""
+    return await account_admin.show(call.services.pool, _account(call))
+
+
+async def suspend(call: Call) -> OperatorAccount:
+    """Suspend an account and its sub-accounts."""
+    body: AccountSuspension = call.body
+    account = _account(call)
+    with refusing("reason"):
+        reason = checked_reason(body.reason)
+    return await account_admin.suspend(call.services.pool, account, reason=reason, actor=actor_of(call))
+
+
+async def resume(call: Call) -> OperatorAccount:
+    """End the suspensions by the automatic rule and by the operator."""
+    return await account_admin.resume(call.services.pool, _account(call), actor=actor_of(call))
+
+
+async def set_plan(call: Call) -> OperatorAccount:
+    """Set the plan of an account that has no subscription."""
+    body: AccountPlan = call.body
+    account = _account(call)
+    await plan_admin.set_plan(call.services.pool, account, body.plan, actor=actor_of(call))
+    return await account_admin.show(call.services.pool, account)
+
+
+async def agree(call: Call) -> OperatorAccount:
+    """Give an account a plan that is billed elsewhere, or end that."""
+    body: AccountAgreement = call.body
+    account, services = _account(call), call.services
+    await plan_admin.agree(services.pool, services.billing, account, body.plan, actor=actor_of(call))
+    return await account_admin.show(services.pool, account)
+
+
+def _account(call: Call) -> UUID:
+    return path_id(ids.Kind.ACCOUNT, call.path["id"], "account")
+
+
+OPERATIONS = (
+    operation(
+        "GET", "/accounts", "Search accounts, or list the newest", search, ListedAccountPage, query=AccountsQuery,
+    ),
+    operation("GET", _ID, "Show an account, or what remains of an erased one", show, OperatorAccount),
+    operation(
+        "POST", f"{_ID}/suspend", "Suspend an account and its sub-accounts", suspend, OperatorAccount,
+        request=AccountSuspension, refusals=CONFLICTS,
+        note=f"Keys stop working, queued mail is held, members can only read. {_LOGGED}",
+    ),
+    operation(
+        "POST", f"{_ID}/resume", "Resume a suspended account and deliver its held mail", resume, OperatorAccount,
+        note=f"Its bounces and complaints up to now no longer count. {_LOGGED}",
+    ),
+    operation(
+        "POST", f"{_ID}/plan", "Set the plan of an account that has no subscription", set_plan, OperatorAccount,
+        request=AccountPlan, refusals=CONFLICTS,
+        note=f"Its limits hold at once; nothing is deleted. A 409 while a subscription exists. {_LOGGED}",
+    ),
+    operation(
+        "POST", f"{_ID}/agreement", "Give an account a plan that is billed outside of Waybill, or end that", agree,
+        OperatorAccount, request=AccountAgreement, refusals=CONFLICTS,
+        note=f"It replaces any subscription; without an agreement its end is a 409. {_LOGGED}",
+    ),
+)  # fmt: skip

@@ -1,0 +1,11 @@
+"""`/v1/operator`: all operations of the operator's part."""
+
+from api.areas.operator import accounts, queue, reviews, shards, sites
+
+OPERATIONS = (
+    *shards.OPERATIONS,
+    *queue.OPERATIONS,
+    *sites.OPERATIONS,
+    *accounts.OPERATIONS,
+    *reviews.OPERATIONS,
+)

@@ -1,0 +1,62 @@
+"""`/v1/operator/reviews`: the first broadcast of an account to more than 1,000 people waits for the operator."""
+
+from typing import Final
+from uuid import UUID
+
+from api.areas.operator.operation import CONFLICTS, actor_of, operation
+from api.areas.operator.schemas import ReviewRejection, ReviewsQuery
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Call
+from engine.areas.broadcasts.rules import WHAT
+from engine.base import ids
+from engine.flows.audience import review_admin
+from engine.flows.audience.review_admin import BroadcastReview, ReviewedBroadcast, ReviewPage
+
+_ID: Final = "/reviews/{id}"
+
+
+async def list_reviews(call: Call) -> ReviewPage:
+    """Return a page of the broadcasts that wait for review."""
+    query: ReviewsQuery = call.query
+    after = cursor_id(ids.Kind.BROADCAST, query.after)
+    return await review_admin.waiting(call.services.pool, after=after, limit=query.limit)
+
+
+async def show(call: Call) -> BroadcastReview:
+    """Return a broadcast with its content and the figures of its account."""
+    return await review_admin.show(call.services.pool, _broadcast(call))
+
+
+async def approve(call: Call) -> ReviewedBroadcast:
+    """Let a broadcast go out."""
+    return await review_admin.approve(call.services.pool, _broadcast(call), actor=actor_of(call))
+
+
+async def reject(call: Call) -> ReviewedBroadcast:
+    """Cancel a broadcast with a note for its author."""
+    body: ReviewRejection = call.body
+    return await review_admin.reject(call.services.pool, _broadcast(call), body.note, actor=actor_of(call))
+
+
+def _broadcast(call: Call) -> UUID:
+    return path_id(ids.Kind.BROADCAST, call.path["id"], WHAT)
+
+
+OPERATIONS = (
+    operation(
+        "GET", "/reviews", "List the broadcasts that wait for review", list_reviews, ReviewPage, query=ReviewsQuery,
+        deadline_s=30.0,
+    ),
+    operation(
+        "GET", _ID, "Show a broadcast: its content, the figures of its account, the consents of its recipients", show,
+        BroadcastReview,
+    ),
+    operation(
+        "POST", f"{_ID}/approve", "Let a broadcast go out, now or at its time", approve, ReviewedBroadcast,
+        refusals=CONFLICTS, note="Its account needs no other review. A 409 if it does not wait for review.",
+    ),
+    operation(
+        "POST", f"{_ID}/reject", "Cancel a broadcast that waits for review", reject, ReviewedBroadcast,
+        request=ReviewRejection, refusals=CONFLICTS, note="Its author reads the note.",
+    ),
+)  # fmt: skip

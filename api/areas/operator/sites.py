@@ -1,0 +1,77 @@
+"""`/v1/operator/sites`: limits of destinations, and their state in the mta processes."""
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, structs
+
+from api.areas.operator.operation import actor_of, line, operation, refusing
+from api.areas.operator.schemas import SiteRuleChange, SiteRuleRecord, SiteRuleReply
+from api.http.operation import Call
+from engine.base.errors import invalid
+from engine.delivery.sites import checked_name
+from engine.flows.sending import site_admin
+from engine.flows.sending.site_admin import SiteLimits, SiteList
+from shards.admin import MAX_WHY
+
+DEADLINE_S: Final = 30.0  # with the look-up of a name in DNS
+_NAME: Final = "/sites/{name}"
+
+
+async def list_sites(call: Call) -> SiteList:
+    """Return all rules, and the sites whose state changed in the last hour."""
+    return await site_admin.listing(call.services.pool)
+
+
+async def show(call: Call) -> SiteLimits:
+    """Return the limits of a domain, host or site, and its state in each mta process."""
+    return await site_admin.show(call.services.pool, call.settings, _named(call), call.services.resolver)
+
+
+async def change(call: Call) -> SiteRuleReply:
+    """Set or remove limits of a name's rule."""
+    body: SiteRuleChange = call.body
+    fields: dict[str, object] = {
+        name: msgspec.to_builtins(value)
+        for name, value in structs.asdict(body).items()
+        if name != "why" and value is not UNSET
+    }
+    why = None if body.why is UNSET else line(body.why, "why", MAX_WHY)
+    if not fields and why is None:
+        raise invalid("body", "There is nothing to change: give at least one limit, or `why`.")
+    name = _named(call)
+    with refusing("body"):
+        done = await site_admin.change(
+            call.services.pool, call.settings, name, fields, why, resolver=call.services.resolver,
+            actor=actor_of(call),
+        )  # fmt: skip
+    return SiteRuleReply(name=done.name, rule=SiteRuleRecord(**msgspec.to_builtins(done.rule)))
+
+
+async def reset(call: Call) -> None:
+    """Remove the operator's rule for a name."""
+    resolver, actor = call.services.resolver, actor_of(call)
+    await site_admin.reset(call.services.pool, call.settings, _named(call), resolver=resolver, actor=actor)
+
+
+def _named(call: Call) -> str:
+    with refusing("name"):
+        return checked_name(call.path["name"])
+
+
+OPERATIONS = (
+    operation("GET", "/sites", "List the limits of destinations, and the sites with mail", list_sites, SiteList),
+    operation(
+        "GET", _NAME, "Show the limits of a domain, host or site and their origin", show, SiteLimits,
+        deadline_s=DEADLINE_S,
+    ),
+    operation(
+        "PATCH", _NAME, "Change the limits of a mail host, all hosts below a name, a domain's servers, or `*`", change,
+        SiteRuleReply, request=SiteRuleChange, deadline_s=DEADLINE_S,
+        note="In force within a second. The platform account's log names the operator.",
+    ),
+    operation(
+        "DELETE", _NAME, "Remove the operator's rule for a name, so that shipped rules and settings apply again", reset,
+        None, success=204, deadline_s=DEADLINE_S,
+    ),
+)  # fmt: skip

@@ -1,0 +1,215 @@
+"""Serve the web console: its start page for every path below `/console`, its modules and styles, and the mail frame;
+`/` redirects to it.
+
+The links in the service's own mails lead to the start page too (`/verify-email` and others).
+
+The files are read, joined, hashed and compressed once, when the process starts. Their address holds the hash of all of
+them, so that browsers may keep them for ever. The console calls the public API only.
+"""
+
+import gzip
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import falcon
+import falcon.asgi
+from msgspec import Struct
+
+from api.console.modules import JOINED, joined
+from engine.flows.accounts.system_mail import FORGOT_PATH, PATHS
+
+FILES: Final = Path(__file__).parent / "files"
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:;"
+    " frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none';"
+    " require-trusted-types-for 'script'; trusted-types 'none'"
+)
+# The frame shows the HTML of a mail. Its sandbox gives it an origin of its own: it can't read the console or cookies.
+FRAME_POLICY: Final = (
+    "sandbox allow-scripts; default-src 'none'; script-src {origin}; style-src 'unsafe-inline'; img-src data:;"
+    " form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
+)
+# As above, and pictures of other hosts: only for a mail whose reader asked for them.
+REMOTE_FRAME_POLICY: Final = FRAME_POLICY.replace("img-src data:", "img-src data: https:")
+_MEDIA: Final = {
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+FILES_PATH: Final = "/console-files"
+FRAME_PATH: Final = "/console-frame"
+REMOTE_FRAME_PATH: Final = "/console-frame/remote-images"
+_FOREVER: Final = "public, max-age=31536000, immutable"
+_CHANGED: Final = "no-cache"
+_SHARED_HEADERS: Final = {
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Vary": "Accept-Encoding",
+}
+
+
+class ConsoleFile(Struct, frozen=True):
+    """The octets of one file as served, plain and compressed."""
+
+    plain: bytes
+    packed: bytes
+    media: str
+
+    @classmethod
+    def of(cls, content: bytes, suffix: str) -> "ConsoleFile":
+        """Return the file with its compressed form; `mtime` 0 keeps the octets the same in every process."""
+        return cls(content, gzip.compress(content, 9, mtime=0), _MEDIA[suffix])
+
+
+class ConsoleFiles(Struct, frozen=True):
+    """All files of the console by their path below `/console-files/<version>/`; `version` is the hash of all."""
+
+    version: str
+    by_path: dict[str, ConsoleFile]
+    first: tuple[str, ...]  # the modules that the start page loads before it can show anything
+
+
+@cache
+def files() -> ConsoleFiles:
+    """Read the console's files, and join those of the vendored libraries that always load together."""
+    vendor = FILES / "vendor"
+    sources = {name: (vendor / name).read_text("utf-8") for name in JOINED.values()}
+    found = {"vendor/preact.mjs": ConsoleFile.of(joined(sources).encode(), ".mjs")}
+    plot = (vendor / "uPlot.iife.min.js").read_bytes() + b"\nexport default uPlot;\n"
+    found["vendor/uplot.mjs"] = ConsoleFile.of(plot, ".mjs")
+    found["vendor/uplot.css"] = ConsoleFile.of((vendor / "uPlot.min.css").read_bytes(), ".css")
+    for path in sorted((FILES / "app").rglob("*")):
+        if path.is_file() and path.suffix in _MEDIA:
+            name = path.relative_to(FILES).as_posix()
+            found[name] = ConsoleFile.of(path.read_bytes(), path.suffix)
+    digest = hashlib.sha256()
+    for name, file in sorted(found.items()):
+        digest.update(f"{name}\0{len(file.plain)}\0".encode() + file.plain)
+    core = tuple(name for name in sorted(found) if name.startswith("app/core/"))
+    return ConsoleFiles(digest.hexdigest()[:16], found, ("vendor/preact.mjs", *core))
+
+
+def prefix(public_url: str) -> str:
+    """Return the path of the public URL without a final slash: empty unless the service is published below a path."""
+    return urlsplit(public_url).path.rstrip("/")
+
+
+class StartPage:
+    """`/console`, every path below it, and the links in mails: the same small page, whose script shows what the path
+    names.
+    """
+
+    def __init__(self, public_url: str) -> None:
+        known = files()
+        base = f"{prefix(public_url)}{FILES_PATH}/{known.version}"
+        preloads = "".join(f'<link rel="modulepreload" href="{base}/{name}">\n' for name in known.first)
+        page = (FILES / "console.html").read_text("utf-8").replace("{{base}}", base).replace("{{preloads}}", preloads)
+        self._file = ConsoleFile.of(page.encode(), ".html")
+
+    async def on_get(
+        self,
+        request: falcon.asgi.Request,
+        response: falcon.asgi.Response,
+        path: str = "",  # noqa: ARG002 - Falcon passes it
+    ) -> None:
+        """Answer with the start page."""
+        _answer(request, response, self._file, _CHANGED)
+        response.set_header("Content-Security-Policy", POLICY)
+        response.set_header("X-Frame-Options", "DENY")
+
+    async def on_head(self, request: falcon.asgi.Request, response: falcon.asgi.Response, path: str = "") -> None:
+        """Answer with the headers alone."""
+        await self.on_get(request, response, path)
+
+
+class Root:
+    """`/`: people who open the bare address want the console."""
+
+    def __init__(self, public_url: str) -> None:
+        self._console = f"{prefix(public_url)}/console/"
+
+    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002 - Falcon passes it
+        """Redirect to the console."""
+        response.status = falcon.HTTP_302
+        response.set_header("Location", self._console)
+        response.set_header("Cache-Control", _CHANGED)
+
+    async def on_head(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
+        """Redirect to the console."""
+        await self.on_get(request, response)
+
+
+class ModuleFile:
+    """`/console-files/<version>/…`: a module or style. An old version gets the current file, not to be kept."""
+
+    async def on_get(
+        self, request: falcon.asgi.Request, response: falcon.asgi.Response, version: str, path: str
+    ) -> None:
+        """Answer with the file; 404 for an unknown path."""
+        known = files()
+        file = known.by_path.get(path)
+        if file is None:
+            raise falcon.HTTPNotFound
+        _answer(request, response, file, _FOREVER if version == known.version else _CHANGED)
+        response.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+
+
+class MailFrame:
+    """`/console-frame`: an empty page in a sandbox, which draws the HTML that the console posts to it."""
+
+    def __init__(self, public_url: str, policy: str) -> None:
+        parts = urlsplit(public_url)
+        base = f"{prefix(public_url)}{FILES_PATH}/{files().version}"
+        page = (FILES / "frame.html").read_text("utf-8").replace("{{base}}", base)
+        self._file = ConsoleFile.of(page.encode(), ".html")
+        self._policy = policy
+        self._fallback = f"{parts.scheme}://{parts.netloc}"
+
+    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
+        """Answer with the frame's page; 'self' means nothing in a sandbox, so the policy names the origin."""
+        _answer(request, response, self._file, _CHANGED)
+        origin = _origin(request) or self._fallback
+        response.set_header("Content-Security-Policy", self._policy.format(origin=origin))
+        response.set_header("X-Frame-Options", "SAMEORIGIN")
+
+
+def _origin(request: falcon.asgi.Request) -> str | None:
+    """Return the origin that the browser asked, if its Host header is a plain name or address with a port."""
+    host = request.get_header("Host") or ""
+    if not host or not all(char.isascii() and (char.isalnum() or char in ".-:[]") for char in host):
+        return None
+    scheme = request.get_header("X-Forwarded-Proto") or request.scheme
+    return f"{'https' if scheme == 'https' else 'http'}://{host}"
+
+
+def _answer(request: falcon.asgi.Request, response: falcon.asgi.Response, file: ConsoleFile, keep: str) -> None:
+    response.content_type = file.media
+    response.set_headers(_SHARED_HEADERS)
+    response.set_header("Cache-Control", keep)
+    if "gzip" in (request.get_header("Accept-Encoding") or ""):
+        response.set_header("Content-Encoding", "gzip")
+        response.data = file.packed
+    else:
+        response.data = file.plain
+
+
+def add_routes(app: "falcon.asgi.App[Any, Any]", public_url: str) -> None:
+    """Add the console to the application."""
+    start = StartPage(public_url)
+    app.add_route("/", Root(public_url))
+    app.add_route("/console", start)
+    app.add_route("/console/{path:path}", start)
+    for path in (
+        *PATHS.values(),
+        FORGOT_PATH,
+    ):  # links in mails: the token is in the fragment, which stays in the browser
+        app.add_route(path, start)
+    app.add_route(FRAME_PATH, MailFrame(public_url, FRAME_POLICY))
+    app.add_route(REMOTE_FRAME_PATH, MailFrame(public_url, REMOTE_FRAME_POLICY))
+    app.add_route(FILES_PATH + "/{version}/{path:path}", ModuleFile())

@@ -1,0 +1,46 @@
+// The sandboxed page that draws the HTML of a mail. It has an origin of its own, no cookies, and no access to the
+// console; its policy runs no script but this one and loads nothing from other hosts unless the reader asked for it.
+"use strict";
+
+const remoteAllowed = location.pathname.endsWith("/remote-images");
+
+// Links are reported to the console, which shows the address before it opens anything.
+document.addEventListener("click", (event) => {
+  const link = event.target instanceof Element && event.target.closest("a[*|href], area[href]"); // in SVG the attribute is xlink:href
+  if (!link) return;
+  event.preventDefault();
+  parent.postMessage({ kind: "link", href: link.getAttribute("href") ?? link.getAttributeNS("http://www.w3.org/1999/xlink", "href"), text: link.textContent.trim().slice(0, 200) }, "*");
+});
+document.addEventListener("submit", (event) => event.preventDefault());
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") parent.postMessage({ kind: "escape" }, "*");
+});
+
+addEventListener("message", (event) => {
+  if (event.source !== parent || typeof event.data?.html !== "string") return;
+  const { html, dark } = event.data;
+  document.documentElement.style.colorScheme = dark ? "dark" : "light";
+  const parsed = document.createElement("template");
+  parsed.innerHTML = html; // scripts inserted this way never run, and the policy forbids inline handlers
+  for (const element of parsed.content.querySelectorAll("base, meta")) element.remove(); // a refresh would empty the frame
+  if (!remoteAllowed) dropRemote(parsed.content);
+  document.body.replaceChildren(parsed.content);
+  report();
+  new ResizeObserver(report).observe(document.body);
+});
+
+// The policy refuses what is of other hosts; without the attributes the browser does not even try, nor warn.
+const REMOTE = ["src", "srcset", "background", "poster"];
+function dropRemote(content) {
+  for (const element of content.querySelectorAll(REMOTE.map((name) => `[${name}]`).join())) {
+    for (const name of REMOTE) {
+      if (element.hasAttribute(name) && !/^data:image\//i.test(element.getAttribute(name).trim())) element.removeAttribute(name);
+    }
+  }
+}
+
+function report() {
+  parent.postMessage({ kind: "height", height: Math.ceil(document.documentElement.scrollHeight) }, "*");
+}
+
+parent.postMessage({ kind: "ready" }, "*");

@@ -1,0 +1,91 @@
+// The account: name, plan and limits, usage by month, whether its log is intact, deletion.
+import { call, refreshSession, saveFile, useAction, useCall, whyNot } from "../core/api.js";
+import { location, setQuery } from "../core/router.js";
+import { Button, Card, Chip, CopyLine, ErrorNote, Facts, fieldError, Figures, Form, Notice, PageHead, SelectField, Skeleton, TextField, Time, toast } from "../core/ui.js";
+import { html, number, percent, plural, useState } from "../core/view.js";
+import { AccountDeletion } from "../parts/account_deletion.js";
+import { CapMeter, resourceName } from "../parts/caps.js";
+import { Erasures } from "../parts/erasures.js";
+
+/** The page of the account. */
+export function Account() {
+  const me = useCall("GET /v1/me", {}, { pollMs: true });
+  const { data } = me;
+  const plan = data && html`<${Chip} tone="accent">${data.plan}<//>${data.status !== "active" && html`<${Chip}>${data.status}<//>`}`;
+  return html`<${PageHead} title="Account" lead="Name, plan, limits and the log of the account that you work in." chip=${plan} />
+    <div class="stack">
+      ${me.error && html`<${ErrorNote} error=${me.error} retry=${me.reload} />`}
+      ${data ? html`<div class="columns"><${Name} key=${data.id} me=${data} /><${Sending} me=${data} /></div><${Limits} me=${data} />` : !me.error && html`<div class="card card-body"><${Skeleton} lines=${8} /></div>`}
+      <${Usage} /><${LogCheck} /><${Erasures} /><${AccountDeletion} />
+    </div>`;
+}
+
+function Name({ me }) {
+  const [name, setName] = useState(me.name);
+  const [rename, { busy, error }] = useAction(async () => {
+    const fresh = await call("PATCH /v1/account", { body: { name } });
+    setName(fresh.name);
+    await refreshSession();
+    toast("Account renamed");
+  });
+  const why = whyNot("admin") ?? undefined;
+  return html`<${Card} title="Name"><div class="stack"><${Form} onSubmit=${() => !why && rename()}>
+      <${TextField} label="Name of the account" hint=${why ?? "People see it in mails of the service and in the account switcher."} required maxlength="120" readonly=${Boolean(why)} value=${name} onValue=${setName} error=${fieldError(error, "name")} />
+      <${ErrorNote} error=${error} fields=${["name"]} />
+      <div class="form-actions"><${Button} type="submit" why=${why} busy=${busy} disabled=${name === me.name}>Rename<//></div><//>
+    <${Facts} items=${[["Id", html`<${CopyLine} text=${me.id} />`], me.parentId && ["Parent account", html`<${CopyLine} text=${me.parentId} />`], ["Open since", html`<${Time} at=${me.createdAt} />`]]} /></div><//>`;
+}
+
+function Sending({ me }) {
+  const { sending } = me;
+  return html`<${Card} title="Sending"><div class="stack">
+    <${CapMeter} label="Messages today" used=${sending.sentToday} limit=${sending.dailyLimit} note="A day is a UTC day. New accounts start with a small daily limit, which grows with good delivery." />
+    <${CapMeter} label="Messages this month" used=${sending.sentThisMonth} limit=${sending.monthlyLimit} note=${`${number(sending.remainingThisMonth)} left until the first of next month, UTC.`} />
+    <${Facts} items=${[["Warm-up step", String(sending.warmupTier)], ["Requests", `${number(me.requestsPerSecond)} a second for each API key`]]} />
+  </div><//>`;
+}
+
+function Limits({ me }) {
+  const periods = [["Messages and log kept", plural(me.retentionDays, "day")], ["Scheduling ahead", plural(me.scheduleDays, "day")], ["Delivery analytics", plural(me.analyticsDays, "day")]];
+  return html`<${Card} title="Limits of the plan" actions=${!me.parentId && html`<${Button} to="/billing">Compare plans<//>`}><div class="stack">
+    <div class="caps">${me.limits.map((cap) => html`<${CapMeter} key=${cap.resource} label=${resourceName(cap.resource)} used=${cap.used} limit=${cap.limit} />`)}</div>
+    <${Facts} items=${periods} /></div><//>`;
+}
+
+const MONTHS = 12;
+
+/** Return the last months as [["2026-11", "November 2026"], …]. */
+function months(now = new Date()) {
+  const names = new Intl.DateTimeFormat("en-GB", { month: "long", year: "numeric", timeZone: "UTC" });
+  return Array.from({ length: MONTHS }, (_, back) => {
+    const first = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - back, 1));
+    return [first.toISOString().slice(0, 7), names.format(first)];
+  });
+}
+
+function Usage() {
+  const all = months();
+  const month = location.value.query.get("month") ?? all[0][0];
+  const { data, error, reload } = useCall("GET /v1/usage", { query: { month } });
+  const choose = (value) => setQuery({ month: value === all[0][0] ? null : value });
+  const share = (count) => (data.accepted ? percent(count / data.accepted) : undefined);
+  const save = () => {
+    const lines = data.data.map((day) => [day.date, day.accepted, day.delivered, day.bounced, day.complained, day.failed].join(","));
+    saveFile(new Blob([["date,accepted,delivered,bounced,complained,failed", ...lines, ""].join("\r\n")], { type: "text/csv" }), `usage-${data.month}.csv`);
+  };
+  const actions = html`<${SelectField} label="Month" hideLabel value=${month} options=${all} onValue=${choose} /><${Button} icon="download" disabled=${!data} onClick=${save}>Save as CSV<//>`;
+  return html`<${Card} title="Usage" actions=${actions}>
+    ${error && html`<${ErrorNote} error=${error} retry=${reload} />`}
+    ${data ? html`<${Figures} items=${[["Accepted", number(data.accepted)], ["Delivered", number(data.delivered), share(data.delivered)], ["Bounced", number(data.bounced), share(data.bounced)], ["Complained", number(data.complained), share(data.complained)], ["Failed", number(data.failed), share(data.failed)]]} />` : !error && html`<${Skeleton} lines=${2} />`}
+  <//>`;
+}
+
+function LogCheck() {
+  const [verdict, setVerdict] = useState(null);
+  const [check, { busy, error }] = useAction(async () => setVerdict({ ...(await call("GET /v1/account/verify")), at: new Date().toISOString() }));
+  return html`<${Card} title="Account log" actions=${html`<${Button} to="/audit">Show the log<//>`}><div class="stack">
+    <p>Each entry of the log holds the hash of the one before: a change or a gap breaks the chain.</p>
+    <div role="status">${verdict && (verdict.intact ? html`<${Notice} tone="good" title="The log is intact.">Every entry fits the one before. Checked <${Time} at=${verdict.at} />.<//>` : html`<${Notice} tone="bad" title=${`The log is broken at entry ${verdict.brokenAt}.`}>${verdict.problem}<//>`)}</div>
+    <${ErrorNote} error=${error} />
+    <div class="row"><${Button} icon="shield-check" busy=${busy} onClick=${check}>Check the log<//></div></div><//>`;
+}

@@ -1,0 +1,148 @@
+// Alerts: rules, whether they fire, and the history of firings.
+import { call, useAction, useCall, usePages } from "../core/api.js";
+import { location, setQuery } from "../core/router.js";
+import { Button, Card, CheckField, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, fieldError, Form, Menu, Meter, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
+import { Table } from "../core/table.js";
+import { duration, html, number, percent, plural, useState } from "../core/view.js";
+
+const TEXTS = {
+  bounce_rate: ["Bounce rate", "Share of recipients that bounced for good. Mailbox providers limit senders above a few per cent."],
+  complaint_rate: ["Complaint rate", "Share of recipients who reported spam. Gmail and Yahoo block senders above 0.3%."],
+  quota_usage: ["Use of the monthly limit", "Share of this month's messages that is used."],
+  dns_drift: ["Changed DNS records", "Records of your domains that were found before and are missing or wrong now."],
+  blocklist: ["Blocklists", "Blocklists that list an address or a domain that your mail uses."],
+};
+export const ruleName = (kind) => TEXTS[kind]?.[0] ?? kind;
+const TABS = [["rules", "Rules"], ["history", "History"]];
+
+/** Return a value of a rule with its unit: 0.3%, 2 records. */
+export function ruleValue(value, unit) {
+  if (value === null || value === undefined) return "–";
+  if (unit === "fraction") return percent(value, value < 0.01 ? 2 : 1);
+  return plural(value, unit === "lists" ? "list" : "record");
+}
+
+export function Alerts() {
+  const rules = useCall("GET /v1/alerts/rules", {}, { pollMs: true });
+  const tab = location.value.query.get("tab") ?? "rules";
+  const units = Object.fromEntries((rules.data?.vocabulary ?? []).map((one) => [one.kind, one]));
+  return html`<${PageHead} title="Alerts" lead="Rules are measured every minute. Owners and admins get one mail for each firing, webhooks get alert.fired and alert.ended." actions=${rules.data && html`<${Missing} rules=${rules} />`} />
+    <${Tabs} label="Alerts" items=${TABS} current=${tab} onSelect=${(key) => setQuery({ tab: key === "rules" ? null : key })} />
+    ${tab === "rules" ? html`<${Rules} rules=${rules} units=${units} />` : html`<${History} units=${units} />`}`;
+}
+
+/** The button that creates the default rules which the account lacks. */
+function Missing({ rules }) {
+  const lacking = rules.data.vocabulary.filter((one) => !rules.data.data.some((rule) => rule.kind === one.kind));
+  const [create, { busy, error }] = useAction(() => call("POST /v1/alerts/rules"));
+  const run = async () => {
+    const made = await create();
+    if (made === undefined) return;
+    toast(`${plural(made.data.length, "rule")} created`);
+    rules.reload();
+  };
+  if (lacking.length === 0) return null;
+  return html`<div class="stack-tight"><${Button} kind="primary" icon="plus" role="member" busy=${busy} onClick=${run}>Create the default rules<//><${ErrorNote} error=${error} /></div>`;
+}
+
+function Rules({ rules, units }) {
+  const [editing, setEditing] = useState(null);
+  const [removing, setRemoving] = useState(null);
+  const [testing, setTesting] = useState(null);
+  if (rules.error && !rules.data) return html`<${ErrorNote} error=${rules.error} retry=${rules.reload} />`;
+  if (!rules.data) return html`<${Skeleton} />`;
+  if (rules.data.data.length === 0) {
+    return html`<div class="card"><${Empty} icon="bell" title="No alert rules" action=${html`<${Missing} rules=${rules} />`} curl=${`curl -X POST ${window.location.origin}/v1/alerts/rules -H "Authorization: Bearer $KEY"`}>Rules tell you before a mailbox provider does: rising bounces or complaints, a limit nearly used up, a record that changed, a blocklist.<//></div>`;
+  }
+  const done = () => {
+    setEditing(null);
+    setRemoving(null);
+    rules.reload();
+  };
+  return html`<div class="columns">${rules.data.data.map((rule) => html`<${Rule} key=${rule.id} rule=${rule} unit=${units[rule.kind]?.unit} onEdit=${() => setEditing(rule)} onRemove=${() => setRemoving(rule)} onTest=${() => setTesting(rule)} onDone=${rules.reload} />`)}</div>
+    ${editing && html`<${EditRule} rule=${editing} vocabulary=${units[editing.kind]} onClose=${done} />`}
+    ${testing && html`<${TestRule} rule=${testing} unit=${units[testing.kind]?.unit} onClose=${() => setTesting(null)} />`}
+    ${removing && html`<${Confirm} title=${`Delete the rule “${ruleName(removing.kind)}”?`} confirm="Delete rule" action=${() => call("DELETE /v1/alerts/rules/{id}", { path: { id: removing.id } })} onClose=${done}>Nothing warns you of this any more. The history of its firings stays.<//>`}`;
+}
+
+function Rule({ rule, unit, onEdit, onRemove, onTest, onDone }) {
+  const [title, text] = TEXTS[rule.kind] ?? [rule.kind, ""];
+  const [enable] = useAction((enabled) => call("PATCH /v1/alerts/rules/{id}", { path: { id: rule.id }, body: { enabled } }));
+  const flip = async () => {
+    if ((await enable(!rule.enabled)) === undefined) return;
+    toast(rule.enabled ? `“${title}” is off` : `“${title}” is on`);
+    onDone();
+  };
+  const items = [
+    { text: "Edit", icon: "pencil", onSelect: onEdit },
+    { text: "Send a test notice", icon: "send", onSelect: onTest },
+    { text: rule.enabled ? "Switch off" : "Switch on", icon: rule.enabled ? "pause" : "play", onSelect: flip },
+    { text: "Delete", icon: "trash-2", danger: true, onSelect: onRemove },
+  ];
+  const chip = !rule.enabled ? html`<${Chip} tone="">off<//>` : !rule.lastMeasuredAt ? html`<${Chip} tone="">not measured yet<//>` : rule.state === "unknown" ? html`<${Chip} tone="">${unit === "fraction" ? "not enough mail" : "not measured yet"}<//>` : html`<${Chip}>${rule.state}<//>`;
+  return html`<${Card} title=${title} actions=${html`${chip}<${Menu} label=${`Actions of ${title}`} items=${items} />`}>
+    <div class="stack-tight"><p class="soft">${text}</p>
+      ${rule.lastValue !== null && html`<${Meter} label=${`${title}: value against threshold`} value=${rule.lastValue} max=${rule.threshold} />`}
+      <${Facts} items=${[["Now", ruleValue(rule.lastValue, unit)], ["Fires at", ruleValue(rule.threshold, unit)], unit === "fraction" && rule.kind !== "quota_usage" && ["Period", rule.windowDays === 1 ? "24 hours" : plural(rule.windowDays, "day")], ["Notices", `${[rule.notifyEmail && "mail", rule.notifyWebhook && "webhook"].filter(Boolean).join(" and ") || "none"}, at most one in ${duration(rule.cooldownMinutes * 60_000)}`], rule.firingSince && ["Firing since", html`<${Time} at=${rule.firingSince} />`], rule.lastMeasuredAt && ["Measured", html`<${Time} at=${rule.lastMeasuredAt} relative />`]]} />
+    </div>
+  <//>`;
+}
+
+function EditRule({ rule, vocabulary, onClose }) {
+  const fraction = vocabulary.unit === "fraction";
+  const scale = fraction ? 100 : 1;
+  const [threshold, setThreshold] = useState(String(Number((rule.threshold * scale).toFixed(4))));
+  const [windowDays, setWindowDays] = useState(String(rule.windowDays ?? 1));
+  const [cooldown, setCooldown] = useState(String(rule.cooldownMinutes));
+  const [mail, setMail] = useState(rule.notifyEmail);
+  const [hook, setHook] = useState(rule.notifyWebhook);
+  const rate = fraction && rule.kind !== "quota_usage";
+  const [save, { busy, error }] = useAction(() => call("PATCH /v1/alerts/rules/{id}", { path: { id: rule.id }, body: { threshold: Number((Number(threshold) / scale).toFixed(6)), ...(rate && { windowDays: Number(windowDays) }), cooldownMinutes: Number(cooldown), notifyEmail: mail, notifyWebhook: hook } }));
+  const submit = async () => {
+    if ((await save()) === undefined) return;
+    toast(`“${ruleName(rule.kind)}” saved`);
+    onClose();
+  };
+  const days = Array.from({ length: 30 }, (_, at) => [String(at + 1), at === 0 ? "24 hours" : `${at + 1} days`]);
+  return html`<${Dialog} title=${`Edit “${ruleName(rule.kind)}”`} onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Save<//>`}>
+    <${Form} onSubmit=${submit}>
+      <${TextField} label=${fraction ? "Fires at (per cent)" : `Fires at (${vocabulary.unit})`} type="number" min="0" step="any" required value=${threshold} onValue=${setThreshold} hint=${`At most ${ruleValue(vocabulary.maximum, vocabulary.unit)}; the default is ${ruleValue(vocabulary.defaults.threshold, vocabulary.unit)}.`} error=${fieldError(error, "threshold")} />
+      ${rate && html`<${SelectField} label="Period" value=${windowDays} onValue=${setWindowDays} options=${days} />`}
+      <${TextField} label="Minutes between two notices" type="number" min="5" max="43200" required value=${cooldown} onValue=${setCooldown} error=${fieldError(error, "cooldownMinutes")} />
+      <${CheckField} label="Mail to owners and admins" checked=${mail} onChecked=${setMail} />
+      <${CheckField} label="Webhooks" hint="Posts alert.fired and alert.ended to endpoints that receive them." checked=${hook} onChecked=${setHook} />
+      <${ErrorNote} error=${error} fields=${["threshold", "cooldownMinutes"]} />
+    <//>
+  <//>`;
+}
+
+function TestRule({ rule, unit, onClose }) {
+  const [run, { busy, error }] = useAction(() => call("POST /v1/alerts/rules/{id}/test", { path: { id: rule.id } }));
+  const [reply, setReply] = useState(null);
+  const send = async () => setReply((await run()) ?? null);
+  return html`<${Dialog} title=${`Test “${ruleName(rule.kind)}”`} onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Close<//>${!reply && html`<${Button} kind="primary" busy=${busy} onClick=${send}>Send the test notice<//>`}`}>
+    ${reply ? html`<${Notice} tone="good">Sent by ${reply.channels.map((one) => (one === "email" ? "mail" : one)).join(" and ") || "no channel: all are off"}. The value now is ${ruleValue(reply.value, unit)}, the threshold ${ruleValue(reply.threshold, unit)}.<//>` : html`<p>Measures the rule now and sends a notice marked as a test over its channels. Its state does not change.</p>`}
+    <${ErrorNote} error=${error} />
+  <//>`;
+}
+
+function History({ units }) {
+  const state = usePages("GET /v1/alerts/events", {}, { pollMs: true });
+  const columns = [
+    { title: "Alert", cell: (row) => html`<span class="strong">${ruleName(row.kind)}</span>` },
+    { title: "Value", end: true, cell: (row) => ruleValue(row.value, units[row.kind]?.unit) },
+    { title: "Threshold", end: true, cell: (row) => ruleValue(row.threshold, units[row.kind]?.unit) },
+    { title: "Fired", cell: (row) => html`<${Time} at=${row.firedAt} />` },
+    { title: "Ended", cell: (row) => (row.endedAt ? html`<${Time} at=${row.endedAt} />` : html`<${Chip}>firing<//>`) },
+    { title: "Detail", cell: (row) => html`<${Detail} detail=${row.detail} />` },
+  ];
+  return html`<${Table} label="History of alerts" columns=${columns} state=${state} empty=${html`<${Empty} icon="bell" title="No alert has fired">Firings are kept here with the value that was measured.<//>`} />`;
+}
+
+/** The facts of a firing: names with their values, lists joined. */
+function Detail({ detail }) {
+  const entries = Object.entries(detail ?? {});
+  if (entries.length === 0) return html`<span class="soft">–</span>`;
+  const text = (value) => (Array.isArray(value) ? value.map(text).join("; ") : value !== null && typeof value === "object" ? Object.values(value).map(text).join(" ") : typeof value === "number" ? number(value) : String(value));
+  return html`<ul class="small">${entries.map(([name, value]) => html`<li class="wrap"><span class="soft">${name.replaceAll("_", " ")}: </span>${text(value)}</li>`)}</ul>`;
+}

@@ -1,0 +1,150 @@
+// The editor of a broadcast's draft: audience, sender, content with a live preview for one contact, stream and pace.
+import { call, session, useAction, useCall } from "../core/api.js";
+import { go, guardLeaving, location } from "../core/router.js";
+import { Button, ErrorNote, fieldError, Form, Notice, PageHead, Segments, SelectField, Skeleton, TextField, toast } from "../core/ui.js";
+import { html, plural, useEffect, useState } from "../core/view.js";
+import { Editor } from "../parts/editor.js";
+import { Rendered, useRendered } from "../parts/live_preview.js";
+import { usedNames } from "../parts/template_samples.js";
+import { useVerifiedDomains } from "../parts/sender_field.js";
+
+const EMPTY = { name: "", from: "", replyTo: "", audience: "", stream: "", template: "", subject: "", html: "", text: "", perMinute: "" };
+const FIELDS = ["name", "list", "segment", "from", "replyTo", "stream", "perMinute", "template", "subject", "html", "text"];
+const UNSUBSCRIBE = "unsubscribe_url";
+
+/** The page of draft `id`, or of a new broadcast; `?copy=` names a broadcast to begin from, `?list=` or `?segment=` its audience. */
+export function BroadcastEditor({ id = null }) {
+  const given = location.peek().query;
+  const source = id ?? given.get("copy");
+  const state = useCall("GET /v1/broadcasts/{id}", { path: { id: source } }, { skip: !source });
+  const back = id ? [`/broadcasts/${id}`, "Broadcast"] : ["/broadcasts", "Broadcasts"];
+  const title = id ? "Edit broadcast" : "New broadcast";
+  if (source && !state.data) return html`<${PageHead} title=${title} back=${back} />${state.error ? html`<${ErrorNote} error=${state.error} retry=${state.reload} />` : html`<${Skeleton} lines=${8} />`}`;
+  if (id && state.data.status !== "draft") return html`<${PageHead} title=${title} back=${back} /><${Notice} tone="warn" action=${html`<${Button} to="/broadcasts/new" query=${{ copy: id }}>Copy to a new draft<//>`}>It is ${state.data.status.replaceAll("_", " ")}: only a draft can be changed.<//>`;
+  const audience = given.get("list") ? `list ${given.get("list")}` : given.get("segment") ? `segment ${given.get("segment")}` : "";
+  const start = state.data ? fieldsOf(state.data) : { ...EMPTY, audience };
+  if (!id && state.data) start.name = `${start.name} (copy)`.slice(0, 120);
+  return html`<${DraftForm} key=${id ?? "new"} id=${id} start=${start} head=${{ title, back }} lostFiles=${id ? 0 : state.data?.attachments.length ?? 0} />`;
+}
+
+function fieldsOf(saved) {
+  const audience = saved.list ? `list ${saved.list}` : saved.segment ? `segment ${saved.segment}` : "";
+  return { ...EMPTY, ...Object.fromEntries(Object.keys(EMPTY).map((name) => [name, saved[name] ?? ""])), audience, perMinute: saved.perMinute ? String(saved.perMinute) : "" };
+}
+
+/** Return the request of a draft; a field that was emptied is null. */
+function requestOf(draft, kind) {
+  const [audience, which] = draft.audience.split(" ");
+  const template = kind === "template";
+  return {
+    name: draft.name,
+    from: draft.from,
+    list: audience === "list" ? which : null,
+    segment: audience === "segment" ? which : null,
+    ...(draft.stream && { stream: draft.stream }),
+    replyTo: draft.replyTo || null,
+    template: template ? draft.template || null : null,
+    subject: draft.subject || null,
+    html: template ? null : draft.html || null,
+    text: template ? null : draft.text || null,
+    perMinute: draft.perMinute ? Number(draft.perMinute) : null,
+  };
+}
+
+function DraftForm({ id, start, head, lostFiles }) {
+  const [draft, setDraft] = useState(start);
+  const [kind, setKind] = useState(start.template ? "template" : "written");
+  const set = (changes) => setDraft((old) => ({ ...old, ...changes }));
+  const domains = useVerifiedDomains();
+  useEffect(() => { if (!draft.from && domains?.length) set({ from: `${session.value.account.name} <news@${domains[0]}>` }); }, [domains?.join()]);
+  const changed = JSON.stringify({ ...draft, from: "" }) !== JSON.stringify({ ...start, from: "" });
+  useEffect(() => (changed ? guardLeaving("The broadcast has unsaved changes. Leave the page and lose them?") : undefined), [changed]);
+  const [save, { busy, error }] = useAction(() => (id ? call("PATCH /v1/broadcasts/{id}", { path: { id }, body: requestOf(draft, kind) }) : call("POST /v1/broadcasts", { body: requestOf(draft, kind) })));
+  const submit = async () => {
+    const reply = await save();
+    if (!reply) return;
+    guardLeaving("")();
+    toast("Draft saved");
+    go(`/broadcasts/${reply.id}`, { replace: !id });
+  };
+  const problem = (field) => fieldError(error, field);
+  return html`<${PageHead} ...${head} lead="Saved as a draft. Nothing is sent before you say so on the next page." actions=${html`<${Button} kind="primary" role="member" busy=${busy} onClick=${submit}>Save the draft<//>`} />
+    <div class="template-columns"><${Form} onSubmit=${submit}>
+      ${domains?.length === 0 && html`<${Notice} tone="warn" title="No domain is verified." action=${html`<${Button} to="/domains">Set up a domain<//>`}>A broadcast needs a sender at a verified domain.<//>`}
+      ${lostFiles > 0 && html`<${Notice} tone="warn">The attachments of the original are not copied.<//>`}
+      <${ErrorNote} error=${error} fields=${FIELDS} />
+      <${TextField} label="Name" required maxlength="120" value=${draft.name} onValue=${(name) => set({ name })} error=${problem("name")} hint="Only your team sees it." />
+      <${AudienceField} value=${draft.audience} onValue=${(audience) => set({ audience })} error=${problem("list") ?? problem("segment")} />
+      <${TextField} label="From" required value=${draft.from} onValue=${(from) => set({ from })} error=${problem("from")} hint="A name and an address at a verified domain." />
+      <div class="row"><${Segments} label="Content" options=${[["written", "Write it"], ["template", "From a template"]]} value=${kind} onValue=${setKind} /></div>
+      ${kind === "template" && html`<${TemplateField} value=${draft.template} onValue=${(template) => set({ template })} error=${problem("template")} />`}
+      <${TextField} label="Subject" maxlength="998" value=${draft.subject} onValue=${(subject) => set({ subject })} error=${problem("subject")} hint=${kind === "template" ? "Empty: the subject of the template." : "{{name}} and every field of a contact can be used."} />
+      ${kind === "written" && html`<${Editor} label="HTML" value=${draft.html} onValue=${(value) => set({ html: value })} error=${problem("html")} line=${problem("html") && error.details.line} rows=${16} hint="{{name}}, {{email}} and every field of a contact; {{unsubscribe_url}} places the link, else a footer is added." /><${Editor} label="Text" language="text" value=${draft.text} onValue=${(text) => set({ text })} error=${problem("text")} line=${problem("text") && error.details.line} rows=${8} />`}
+      <details open=${Boolean(draft.replyTo || draft.stream || draft.perMinute) || FIELDS.slice(4, 7).some(problem)}><summary>More: replies, stream, pace</summary><div class="stack details-body">
+        <${TextField} label="Reply to" value=${draft.replyTo} onValue=${(replyTo) => set({ replyTo })} error=${problem("replyTo")} />
+        <${StreamField} value=${draft.stream} onValue=${(stream) => set({ stream })} error=${problem("stream")} />
+        <${TextField} label="Messages per minute" type="number" min="1" max="1000000" value=${draft.perMinute} onValue=${(perMinute) => set({ perMinute })} error=${problem("perMinute")} hint="Empty: as fast as the receiving servers take them. A pace spreads the visits to your site." />
+      </div></details>
+      <div class="form-actions"><${Button} kind="primary" type="submit" role="member" busy=${busy}>Save the draft<//></div>
+    <//>
+    <${ContactPreview} draft=${draft} kind=${kind} /></div>`;
+}
+
+/** The choice of a list or a segment, with how many contacts it has now. */
+function AudienceField({ value, onValue, error }) {
+  const lists = useCall("GET /v1/lists", { query: { limit: 100 } });
+  const segments = useCall("GET /v1/segments", { query: { limit: 100 } });
+  const [kind, id] = value.split(" ");
+  const segment = useCall("GET /v1/segments/{id}", { path: { id }, quiet: true }, { skip: kind !== "segment" });
+  const counted = (one) => (one.contacts == null ? "" : `: ${plural(one.contacts, "contact")}`);
+  const options = [["", "Choose a list or a segment"], ...(lists.data?.data ?? []).map((one) => [`list ${one.id}`, `List ${one.name}${counted(one)}`]), ...(segments.data?.data ?? []).map((one) => [`segment ${one.id}`, `Segment ${one.name}${counted(one)}`])];
+  if (value && !options.some(([one]) => one === value)) options.push([value, id]);
+  if (lists.data && segments.data && options.length === 1) return html`<${Notice} tone="warn" action=${html`<${Button} to="/lists">Create a list<//>`}>There is no list and no segment yet: a broadcast goes to one of them.<//>`;
+  const count = kind === "segment" ? segment.data?.contacts : null;
+  return html`<${SelectField} label="Audience" required value=${value} onValue=${onValue} options=${options} error=${error} hint=${`${count == null ? "" : `Now ${plural(count, "contact")}. `}Contacts in it when the broadcast starts get it; suppressed, unconfirmed and unsubscribed addresses are skipped.`} />`;
+}
+
+function TemplateField({ value, onValue, error }) {
+  const templates = useCall("GET /v1/templates", { query: { limit: 100 } });
+  const options = [["", "Choose a template"], ...(templates.data?.data ?? []).map((one) => [one.id, one.name ?? one.id])];
+  if (value && !options.some(([one]) => one === value)) options.push([value, value]);
+  return html`<${SelectField} label="Template" value=${value} onValue=${onValue} error=${error} options=${options} hint="The version that is the latest when you send is used for all." />`;
+}
+
+function StreamField({ value, onValue, error }) {
+  const streams = useCall("GET /v1/streams", { query: { limit: 100 } });
+  const all = streams.data?.data ?? [];
+  const usable = all.length > 1 ? all.filter((one) => one.deletable) : all;
+  return html`<${SelectField} label="Stream" value=${value} onValue=${onValue} error=${error} options=${[["", "The default, announcements"], ...usable.map((one) => [one.id, one.name])]} hint="Not the transactional one: people who unsubscribe still get receipts." />`;
+}
+
+/** The draft as one contact would get it, while it is written. */
+function ContactPreview({ draft, kind }) {
+  const [contact, setContact] = useState("");
+  const [audience, which] = draft.audience.split(" ");
+  const contacts = useCall("GET /v1/contacts", { query: { limit: 20, list: audience === "list" ? which : null }, quiet: true });
+  const template = useCall("GET /v1/templates/{id}", { path: { id: draft.template }, quiet: true }, { skip: kind !== "template" || !draft.template });
+  const people = contacts.data?.data ?? [];
+  const one = people.find((person) => person.id === contact) ?? people[0] ?? { email: "ann@example.com", name: "Ann", fields: {} };
+  const stored = kind === "template" ? template.data ?? {} : draft;
+  const content = { subject: draft.subject || stored.subject || "", html: stored.html ?? "", text: stored.text ?? "", variables: (stored.variables ?? []).map((variable) => ({ ...variable, required: false })) };
+  const state = useRendered(content, valuesOf(one, usedNames(content)));
+  const missing = usedNames(content).filter((name) => !["email", "name", UNSUBSCRIBE].includes(name) && !(name in (one.fields ?? {})));
+  const notes = [missing.length > 0 && { tone: "warn", text: `${one.email} has no ${missing.join(", ")}: it is empty there, or its default.` }, !usedNames(content).includes(UNSUBSCRIBE) && { tone: "soft", text: "A footer with the unsubscribe link is added below, because the content has no {{unsubscribe_url}}." }].filter(Boolean);
+  return html`<div class="stack">
+    ${people.length > 0 && html`<${SelectField} label="Preview for" value=${one.id} onValue=${setContact} options=${people.map((person) => [person.id, person.email])} />`}
+    <${Rendered} state=${shownState(state)} title="Preview of the broadcast" notes=${notes} />
+  </div>`;
+}
+
+/** Take out the notes that hold for templates alone: merge fields need no declaration. */
+function shownState({ reply, error }) {
+  return { error, reply: reply && { ...reply, warnings: reply.warnings.filter((one) => one.code !== "undeclared_variable") } };
+}
+
+/** Return the values of a contact for the names that the content uses, as the service prints them. */
+function valuesOf(contact, names) {
+  const all = { ...contact.fields, email: contact.email, name: contact.name ?? "", [UNSUBSCRIBE]: "https://example.com/unsubscribe" };
+  const printed = (value) => (value === true ? "true" : value === false || value == null ? "" : String(value).slice(0, 5000));
+  return Object.fromEntries(names.filter((name) => name in all).map((name) => [name, printed(all[name])]));
+}

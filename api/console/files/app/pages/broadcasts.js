@@ -1,0 +1,161 @@
+// Broadcasts: the list, and one with its progress and controls. The editor is in broadcast_editor.js.
+import { call, useAction, useCall, usePages } from "../core/api.js";
+import { go, href } from "../core/router.js";
+import { Button, Card, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, Figures, Menu, Notice, PageHead, SelectField, Skeleton, Time, toast } from "../core/ui.js";
+import { isDark } from "../core/shell.js";
+import { Table } from "../core/table.js";
+import { duration, html, number, percent, plural, useEffect, useState } from "../core/view.js";
+import { SendDialog } from "../parts/broadcast_send.js";
+import { Preview } from "../parts/preview.js";
+import { ProgressBar } from "../parts/progress_bar.js";
+import { TestDialog } from "../parts/test_dialog.js";
+
+const RUNNING = new Set(["sending", "paused"]);
+const WATCH_MS = 3000; // between two looks at a broadcast that is sending
+const OPEN = new Set(["scheduled", "in_review", "sending", "paused"]);
+const PAUSES = {
+  user: "A person or key of the account paused it. Nothing is accepted until it is resumed.",
+  daily_limit: "The account's limit of the day is used up. It goes on by itself after midnight UTC.",
+  monthly_limit: "The account's limit of the month is used up. It goes on on the 1st, or with a larger plan.",
+  suspended: "The account is suspended. It goes on by itself once the suspension ends.",
+  domain: "The sender's domain is not verified any more. Repair its DNS records: it goes on by itself once they are found.",
+  stream: "Its stream was deleted. Create a stream with the same id, and it goes on by itself; or cancel it.",
+};
+const STOPS = {
+  bounce_rate: "After at least 200 outcomes, more than 10% of the messages bounced. To protect your reputation it was stopped for good. Check where the addresses come from.",
+  complaint_rate: "After at least 200 outcomes, more than 0.3% of the recipients reported spam. To protect your reputation it was stopped for good. Check that they asked for this mail.",
+};
+const WAITS = { pace: "It waits for its own pace (messages per minute).", platform_paused: "The service has paused broadcasts for now." };
+const SKIPS = { suppressed: "suppressed", removed: "deleted or off the list before their turn", template_error: "lack a value that the content requires", unconfirmed: "have not confirmed their address", unsubscribed: "opted out of the list" };
+
+export function Broadcasts() {
+  const state = usePages("GET /v1/broadcasts", {}, { pollMs: true });
+  const create = html`<${Button} kind="primary" icon="plus" role="member" to="/broadcasts/new">New broadcast<//>`;
+  const columns = [
+    { title: "Name", cell: (row) => row.name },
+    { title: "Status", cell: (row) => html`<${Chip}>${row.status}<//>${RUNNING.has(row.status) ? html`<${RowProgress} key=${row.id} id=${row.id} />` : ""}` },
+    { title: "Subject", cell: (row) => html`<span class="wrap">${row.subject ?? (row.template ? `from the template ${row.template}` : "–")}</span>` },
+    { title: "Sends", cell: (row) => (row.startedAt || row.scheduledAt ? html`<${Time} at=${row.startedAt ?? row.scheduledAt} />` : html`<span class="soft">not scheduled</span>`) },
+    { title: "Changed", cell: (row) => html`<${Time} at=${row.updatedAt} relative />` },
+  ];
+  return html`<${PageHead} title="Broadcasts" lead="One message to everybody on a list or in a segment. Other mail of the account goes first, always." actions=${create} />
+    <${Table} label="Broadcasts" columns=${columns} state=${state} rowTo=${(row) => `/broadcasts/${row.id}`} empty=${html`<${Empty} icon="megaphone" title="No broadcasts" action=${create} curl=${`curl ${window.location.origin}/v1/broadcasts -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\\n  -d '{"name": "News", "list": "lst_…", "from": "news@example.com", "subject": "News", "text": "Hello {{name}}"}'`}>Write to a list of contacts once: each gets a copy with an unsubscribe link that works with one click.<//>`} />`;
+}
+
+/** How far a running broadcast of the list is. */
+function RowProgress({ id }) {
+  const { data } = useCall("GET /v1/broadcasts/{id}", { path: { id }, quiet: true }, { pollMs: true });
+  if (!data) return null;
+  const done = data.counts.accepted + data.counts.skipped;
+  return html`<div class="row-progress"><${ProgressBar} label=${`Progress of ${data.name}`} value=${done} max=${data.counts.recipients} /><span class="soft small numeric">${number(done)} of ${number(data.counts.recipients)}</span></div>`;
+}
+
+export function Broadcast({ id }) {
+  const [pollMs, setPollMs] = useState(true);
+  const state = useCall("GET /v1/broadcasts/{id}", { path: { id } }, { pollMs });
+  useEffect(() => setPollMs(state.data?.status === "sending" ? WATCH_MS : true), [state.data?.status]);
+  const [dialog, setDialog] = useState(null);
+  const back = ["/broadcasts", "Broadcasts"];
+  const one = state.data;
+  if (!one && state.error) return html`<${PageHead} title="Broadcast" back=${back} /><${ErrorNote} error=${state.error} retry=${state.reload} />`;
+  if (!one) return html`<${PageHead} title="Broadcast" back=${back} /><${Skeleton} lines=${8} />`;
+  const close = (changed) => {
+    setDialog(null);
+    if (changed) state.reload();
+  };
+  return html`<${PageHead} title=${one.name} back=${back} chip=${html`<${Chip}>${one.status}<//>`} actions=${html`<${Controls} broadcast=${one} onDialog=${setDialog} onChange=${state.reload} />`} />
+    <div class="stack"><${ErrorNote} error=${state.error} /><${Situation} broadcast=${one} />
+      ${one.status !== "draft" && html`<${Progress} broadcast=${one} />`}
+      <div class="columns"><${Settings} broadcast=${one} /><${Sample} id=${id} broadcast=${one} /></div></div>
+    ${dialog === "send" && html`<${SendDialog} broadcast=${one} onClose=${close} />`}
+    ${dialog === "test" && html`<${TestDialog} title=${`Send a test of ${one.name}`} send=${({ to }) => call("POST /v1/broadcasts/{id}/test", { path: { id }, body: { to } })} onClose=${() => close(false)}><p class="soft">The unsubscribe link in a test has no effect. A person who is a contact too gets the values of that contact.</p><//>`}
+    ${dialog === "cancel" && html`<${Confirm} title=${one.counts.waiting && one.startedAt ? `Cancel ${one.name} for ${plural(one.counts.waiting, "person", "people")}?` : `Cancel the broadcast ${one.name}?`} confirm="Cancel broadcast" action=${() => call("POST /v1/broadcasts/{id}/cancel", { path: { id } })} onClose=${close}>Messages already accepted are delivered. Nobody else gets it, and it can't be resumed.<//>`}
+    ${dialog === "delete" && html`<${Confirm} title=${`Delete the broadcast ${one.name}?`} confirm="Delete broadcast" action=${() => call("DELETE /v1/broadcasts/{id}", { path: { id } })} onClose=${(done) => { setDialog(null); if (done) { toast("Broadcast deleted"); go("/broadcasts"); } }}>Its content is deleted with it.<//>`}`;
+}
+
+function Controls({ broadcast, onDialog, onChange }) {
+  const { id, status } = broadcast;
+  const [pause, pausing] = useAction(() => call("POST /v1/broadcasts/{id}/pause", { path: { id } }));
+  const [resume, resuming] = useAction(() => call("POST /v1/broadcasts/{id}/resume", { path: { id } }));
+  const run = (action, text) => async () => {
+    if ((await action()) === undefined) return;
+    toast(text);
+    onChange();
+  };
+  const items = [
+    OPEN.has(status) && { text: "Cancel", icon: "circle-x", danger: true, onSelect: () => onDialog("cancel") },
+    { text: "Copy to a new draft", icon: "copy", to: "/broadcasts/new", query: { copy: id } },
+    !RUNNING.has(status) && broadcast.counts.accepted === 0 && { text: "Delete", icon: "trash-2", danger: true, onSelect: () => onDialog("delete") },
+    broadcast.counts.accepted > 0 && { text: "Its messages", icon: "send", to: "/messages", query: { broadcast: id } },
+  ].filter(Boolean);
+  const editable = ["draft", "scheduled"].includes(status);
+  return html`${status === "draft" && html`<${Button} icon="pencil" role="member" to=${`/broadcasts/${id}/edit`}>Edit<//>`}${editable && html`<${Button} icon="mail" role="member" onClick=${() => onDialog("test")}>Send a test<//><${Button} kind="primary" icon="send" role="member" onClick=${() => onDialog("send")}>${status === "draft" ? "Send or schedule" : "Change the time"}<//>`}
+    ${status === "sending" && html`<${Button} icon="pause" role="member" busy=${pausing.busy} onClick=${run(pause, "Paused")}>Pause<//>`}
+    ${status === "paused" && html`<${Button} kind="primary" icon="play" role="member" busy=${resuming.busy} onClick=${run(resume, "Resumed")}>Resume<//>`}
+    <${Menu} label="More" kind="plain" items=${items} />
+    ${(pausing.error || resuming.error) && html`<${Dialog} title="Not changed" onClose=${() => { pausing.clear(); resuming.clear(); }}><${ErrorNote} error=${pausing.error ?? resuming.error} /><//>`}`;
+}
+
+/** Why it waits, pauses or stopped, and what goes on by itself. */
+function Situation({ broadcast }) {
+  const { status, pausedBecause, stoppedBecause, waitsFor, reviewNote, resumesAt, scheduledAt } = broadcast;
+  const at = resumesAt && html` It resumes <${Time} at=${resumesAt} />.`;
+  if (status === "in_review") return html`<${Notice} tone="warn" title="Waits for review.">The operator of this service reviews the first broadcast to more than 1,000 people in 24 hours. It starts by itself when it is approved; a refusal cancels it, with a note.<//>`;
+  if (status === "paused") return html`<${Notice} tone="warn" title="Paused.">${PAUSES[pausedBecause] ?? ""}${at}<//>`;
+  if (status === "stopped") return html`<${Notice} tone="bad" title="Stopped.">${STOPS[stoppedBecause] ?? ""}<//>`;
+  if (status === "canceled") return reviewNote ? html`<${Notice} tone="bad" title="The review rejected it:">${reviewNote}<//>` : html`<${Notice}>It was canceled.<//>`;
+  if (status === "scheduled") return html`<${Notice} title="Scheduled.">It starts <${Time} at=${scheduledAt} />. Contacts on the list at that time get it.<//>`;
+  if (status === "sending" && waitsFor) return html`<${Notice} title="Sending.">${WAITS[waitsFor] ?? ""}${at}<//>`;
+  return null;
+}
+
+function Progress({ broadcast }) {
+  const { counts, skipped } = broadcast;
+  const done = counts.accepted + counts.skipped;
+  const reached = counts.delivered + counts.bounced + counts.failed + counts.rejected + counts.complained;
+  const onWay = Math.max(0, counts.accepted - reached);
+  const left = Object.entries(skipped).filter(([, count]) => count > 0);
+  const actions = counts.accepted > 0 && html`<${Button} icon="send" to="/messages" query=${{ broadcast: broadcast.id }}>Its messages<//>`;
+  return html`<${Card} title="Progress" actions=${actions}><div class="stack">
+    <div><div class="row-wide small"><span>${number(done)} of ${number(counts.recipients)} recipients</span><span class="soft">${plural(counts.waiting ?? 0, "recipient")} waiting<${Rate} broadcast=${broadcast} /></span></div><${ProgressBar} label="Progress" value=${done} max=${counts.recipients} /></div>
+    <${Figures} items=${[["Accepted", number(counts.accepted), onWay ? `${number(onWay)} on their way` : null], ["Delivered", number(counts.delivered), reached ? percent(counts.delivered / reached) : null], ["Bounced", number(counts.bounced), reached ? percent(counts.bounced / reached) : null], ["Complaints", number(counts.complained), reached ? percent(counts.complained / reached, 2) : null], ["Failed", number(counts.failed + counts.rejected)], ["Unsubscribed", number(counts.unsubscribed)]]} />
+    ${left.length > 0 && html`<p class="small soft">${plural(counts.skipped, "recipient")} got no message: ${left.map(([why, count]) => `${number(count)} ${SKIPS[why] ?? why.replaceAll("_", " ")}`).join(", ")}.</p>`}
+  </div><//>`;
+}
+
+/** How fast a broadcast that is sending has gone since its start, and how long the rest takes at that rate. */
+function Rate({ broadcast }) {
+  const { counts, startedAt, status } = broadcast;
+  const passedMs = Date.now() - Date.parse(startedAt);
+  if (status !== "sending" || !startedAt || !counts.accepted || passedMs < 5000) return "";
+  const perMinute = (counts.accepted / passedMs) * 60_000;
+  const rest = counts.waiting ? `, about ${duration((counts.waiting / perMinute) * 60_000)} left` : "";
+  return `, ${number(Math.max(1, Math.round(perMinute)))} a minute since the start${rest}`;
+}
+
+function Settings({ broadcast }) {
+  const one = broadcast;
+  return html`<${Card} title="Settings"><${Facts} items=${[["From", html`<span class="wrap">${one.from}</span>`], one.replyTo && ["Reply to", one.replyTo], ["Audience", html`<${Audience} broadcast=${one} />`], ["Stream", one.stream], one.template && ["Template", html`<a href=${href(`/templates/${one.template}`)}>${one.template}</a>${one.templateVersion ? ` version ${one.templateVersion}` : ", the latest version when it is sent"}`], one.perMinute && ["Pace", `at most ${number(one.perMinute)} a minute`], one.attachments.length > 0 && ["Attachments", one.attachments.map((file) => file.filename).join(", ")], broadcast.subject && ["Subject", html`<span class="wrap">${one.subject}</span>`], ["Created", html`<${Time} at=${one.createdAt} />`], one.startedAt && ["Started", html`<${Time} at=${one.startedAt} />`], one.finishedAt && ["Finished", html`<${Time} at=${one.finishedAt} />`]]} /><//>`;
+}
+
+function Audience({ broadcast }) {
+  const list = useCall("GET /v1/lists/{id}", { path: { id: broadcast.list }, quiet: true }, { skip: !broadcast.list });
+  const segment = useCall("GET /v1/segments/{id}", { path: { id: broadcast.segment }, quiet: true }, { skip: !broadcast.segment });
+  const found = list.data ?? segment.data;
+  if (broadcast.list === null && broadcast.segment === null) return html`<span class="soft">deleted</span>`;
+  const to = broadcast.list ? `/lists/${broadcast.list}` : `/segments/${broadcast.segment}`;
+  return html`<a href=${href(to)}>${found?.name ?? broadcast.list ?? broadcast.segment}</a>${found?.contacts != null ? `, ${plural(found.contacts, "contact")}` : ""}`;
+}
+
+/** The message as one contact gets it. */
+function Sample({ id, broadcast }) {
+  const [contact, setContact] = useState("");
+  const state = useCall("GET /v1/broadcasts/{id}/preview", { path: { id }, query: { contact } });
+  const contacts = useCall("GET /v1/contacts", { query: { limit: 20, list: broadcast.list }, quiet: true });
+  const options = [["", "Nobody in particular (fields are empty)"], ...(contacts.data?.data ?? []).map((one) => [one.id, one.email])];
+  return html`<${Card} title="As a contact gets it"><div class="stack">
+    <${SelectField} label="Contact" value=${contact} onValue=${setContact} options=${options} />
+    <${ErrorNote} error=${state.error} retry=${state.reload} />
+    ${state.data ? html`<p class="strong wrap">${state.data.subject}</p><${Preview} html=${state.data.html} text=${state.data.text} dark=${isDark()} title="The broadcast for one contact" />` : !state.error && html`<${Skeleton} lines=${6} />`}
+  </div><//>`;
+}

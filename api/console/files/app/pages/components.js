@@ -1,0 +1,51 @@
+// Every component of the console in its states: for people who work on it.
+import { ApiError } from "../core/api.js";
+import { Button, Card, CheckField, Chip, Code, Confirm, CopyLine, Dialog, Empty, ErrorNote, Facts, Figures, Form, Icon, Menu, Meter, Notice, PageHead, SearchField, SecretDialog, Segments, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
+import ICONS from "../core/icons.js";
+import { Lazy } from "../core/shell.js";
+import { Table } from "../core/table.js";
+import { html, number, useState } from "../core/view.js";
+
+const loadPlot = () => import("../parts/plot.js");
+const WORDS = ["delivered", "bounced", "deferred", "queued", "canceled", "verified", "in_review", "firing"];
+const ROWS = [{ id: "msg_1", subject: "Receipt", status: "delivered", octets: 12_345 }, { id: "msg_2", subject: "A subject that is rather long, as subjects of mails tend to be when people write them", status: "bounced", octets: 987 }];
+const COLUMNS = [{ title: "Subject", cell: (row) => row.subject }, { title: "Status", cell: (row) => html`<${Chip}>${row.status}<//>` }, { title: "Octets", end: true, cell: (row) => number(row.octets) }];
+const REFUSED = new ApiError({ type: "daily_limit_reached", message: "100 messages were sent today, the limit of the plan Free. Send again after midnight UTC, or upgrade.", status: 429, retryAfterS: 3600, requestId: "01jx0000000000000000000000" });
+const DAYS = Array.from({ length: 14 }, (_, at) => `2026-11-${String(at + 1).padStart(2, "0")}`);
+
+export function Components() {
+  const [open, setOpen] = useState(null);
+  const [text, setText] = useState("");
+  const [tab, setTab] = useState("one");
+  const [chosen, setChosen] = useState(new Set());
+  const close = () => setOpen(null);
+  const empty = { rows: [], loading: false, error: null };
+  return html`<${PageHead} title="Components" lead="Every part that pages are made of, in its states." actions=${html`<${Button}>Action<//><${Button} kind="primary" icon="plus">Main action<//>`} />
+  <div class="stack">
+    <${Card} title="Buttons"><div class="row"><${Button} kind="primary">Primary<//><${Button}>Plain<//><${Button} kind="quiet">Quiet<//><${Button} danger>Danger<//><${Button} kind="primary" danger>Delete<//><${Button} icon="copy" label="Copy" /><${Button} busy>Busy<//><${Button} why="Only the owner can do this.">Not allowed<//><${Menu} label="More" items=${[{ text: "Edit", icon: "pencil", onSelect: () => toast("Edited") }, { text: "Delete", icon: "trash-2", danger: true, onSelect: () => setOpen("confirm") }]} /></div><//>
+    <${Card} title="Fields"><${Form} onSubmit=${() => toast("Sent")}>
+      <${TextField} label="Text" value=${text} onValue=${setText} hint="A hint below the field." />
+      <${TextField} label="Text with an error" value="ann@" onValue=${setText} error="“ann@” is not an address. Write it as name@domain." />
+      <${TextField} label="Several lines" rows=${3} value=${text} onValue=${setText} />
+      <${SelectField} label="Choice" value="b" onValue=${setText} options=${[["a", "First"], ["b", "Second"]]} />
+      <${CheckField} label="Checkbox" hint="With a hint." checked onChecked=${() => {}} />
+      <${SearchField} label="Search things" value=${text} onValue=${setText} />
+      <${Segments} label="Segments" options=${[["a", "Plot"], ["b", "Table"]]} value="a" onValue=${() => {}} />
+    <//><//>
+    <${Card} title="Chips and times"><div class="row">${WORDS.map((word) => html`<${Chip} key=${word}>${word}<//>`)}<${Chip} tone="accent" onRemove=${() => {}} removeLabel="Remove the filter">tag: receipt<//><${Time} at="2026-11-23T10:00:00.000Z" /><${Time} at=${new Date(Date.now() - 240_000).toISOString()} relative /></div><//>
+    <${Card} title="Notices"><div class="stack"><${Notice} title="Information.">It says what is so.<//><${Notice} tone="good">It worked.<//><${Notice} tone="warn">Something needs attention.<//><${ErrorNote} error=${REFUSED} retry=${() => {}} /></div><//>
+    <${Card} title="Facts, figures, code"><div class="stack"><${Facts} items=${[["Id", html`<${CopyLine} text="msg_01jx0000000000000000000000" />`], ["Status", html`<${Chip}>delivered<//>`]]} /><${Figures} items=${[["Messages", "12.3K", "7 days: +4%"], ["Delivered", "99.1%"], ["Median", "46 ms"]]} /><${Meter} label="Use" value=${83} max=${100} /><${Code} text=${'curl https://mail.example/v1/me -H "Authorization: Bearer $KEY"'} /></div><//>
+    <${Card} title="Tabs"><${Tabs} label="Example" items=${[["one", "Waybill"], ["two", "Preview"], ["three", "Source"]]} current=${tab} onSelect=${setTab} /><${Skeleton} /><//>
+    <section class="stack"><h2>Tables</h2>
+      <${Table} label="Rows" columns=${COLUMNS} state=${{ rows: ROWS, loading: false, error: null, next: () => {} }} rowTo=${(row) => `/messages/${row.id}`} selection=${{ chosen, onChange: setChosen }} />
+      <${Table} label="No rows" columns=${COLUMNS} state=${empty} empty=${html`<${Empty} icon="inbox" title="Nothing here yet" action=${html`<${Button} kind="primary">Begin<//>`} curl="curl …">A sentence that teaches what this is for.<//>`} />
+      <${Table} label="Failed" columns=${COLUMNS} state=${{ ...empty, error: REFUSED, reload: () => {} }} />
+    </section>
+    <${Card} title="Plot"><${Lazy} load=${loadPlot} name="Plot" label="Messages by day" times=${DAYS} series=${[{ label: "Delivered", colour: "good", values: DAYS.map((_, at) => 100 + at * at) }, { label: "Bounced", colour: "bad", values: DAYS.map((_, at) => at) }]} /><//>
+    <${Card} title="Dialogs"><div class="row"><${Button} onClick=${() => setOpen("dialog")}>Dialog<//><${Button} onClick=${() => setOpen("confirm")}>Confirm<//><${Button} onClick=${() => setOpen("secret")}>Secret<//><${Button} onClick=${() => toast("Saved")}>Toast<//></div><//>
+    <${Card} title="Icons"><ul class="row">${Object.keys(ICONS).map((name) => html`<li title=${name} key=${name}><${Icon} name=${name} size=${20} /></li>`)}</ul><//>
+  </div>
+  ${open === "dialog" && html`<${Dialog} title="A dialog" onClose=${close} foot=${html`<${Button} onClick=${close}>Cancel<//><${Button} kind="primary" onClick=${close}>Save<//>`}><p>Content.</p><//>`}
+  ${open === "confirm" && html`<${Confirm} title="Delete the domain hello.test?" typed="hello.test" confirm="Delete domain" action=${async () => {}} onClose=${close}>Mail from it is refused at once.<//>`}
+  ${open === "secret" && html`<${SecretDialog} title="Your new key" secret="svc_live_…" onClose=${close} />`}`;
+}

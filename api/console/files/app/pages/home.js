@@ -1,0 +1,132 @@
+// The first page: first steps until mail flows, then figures, limits, alerts and what needs attention.
+import { call, useAction, useCall } from "../core/api.js";
+import { go, href } from "../core/router.js";
+import { Lazy } from "../core/shell.js";
+import { Button, Card, Chip, ErrorNote, Figures, Icon, Meter, Notice, PageHead, Skeleton, Time, toast } from "../core/ui.js";
+import { html, number, percent, shortNumber, useState, undirected } from "../core/view.js";
+import { session } from "../core/api.js";
+
+const DAYS = 30;
+const loadPlot = () => import("../parts/plot.js");
+
+export function Home({ service }) {
+  const domains = useCall("GET /v1/domains", { query: { limit: 20 } }, { pollMs: true });
+  const keys = useCall("GET /v1/api-keys", { query: { limit: 1 } });
+  const newest = useCall("GET /v1/messages", { query: { limit: 8 } }, { pollMs: 5000 });
+  const known = domains.data && keys.data && newest.data;
+  const sent = newest.data?.data.length > 0;
+  const error = domains.error ?? keys.error ?? newest.error;
+  return html`<${PageHead} title="Home" lead=${`${session.value.account.name}: mail of the last ${DAYS} days, limits, and what needs attention.`} actions=${html`<${Button} kind="primary" icon="send" to="/messages/new">Send a message<//>`} />
+    <div class="stack">
+      <${ErrorNote} error=${error} retry=${() => { domains.reload(); keys.reload(); newest.reload(); }} />
+      ${!known && !error && html`<${Skeleton} lines=${6} />`}
+      ${known && html`<${FirstSteps} domains=${domains.data.data} keys=${keys.data.data} messages=${newest.data.data} local=${service.local} onSent=${newest.reload} />`}
+      ${known && html`<${Attention} domains=${domains.data.data} />`}
+      ${sent && html`<${Figures30} />`}
+      <div class="columns">
+        ${sent && html`<${Newest} rows=${newest.data.data} />`}
+        <${Limits} />
+      </div>
+    </div>`;
+}
+
+/** The steps until mail flows; nothing once all are done. */
+function FirstSteps({ domains, keys, messages, local, onSent }) {
+  const verified = domains.find((one) => one.status === "verified");
+  const delivered = messages.find((one) => one.status === "delivered");
+  const steps = [
+    { done: Boolean(verified), title: "Verify a domain", text: verified ? `${verified.name} is verified: you can send from any address at it.` : "Publish the records that prove the domain is yours. Mail is signed with its key.", action: (kind) => html`<${Button} kind=${kind} to="/domains" icon="globe">Set up a domain<//>` },
+    { done: messages.length > 0, title: "Send a first message", text: "To a test recipient that accepts everything, or to your own address.", action: verified && ((kind) => html`<${TestMessage} kind=${kind} domain=${verified.name} onSent=${onSent} />`) },
+    { done: Boolean(delivered), title: "Watch its waybill", text: "Every step is recorded: accepted, each attempt with the server's reply, delivered.", action: messages[0] && ((kind) => html`<${Button} kind=${kind} to=${`/messages/${messages[0].id}`} icon="route">Open the waybill<//>`) },
+    { done: keys.length > 0, title: "Create an API key", text: "Your application sends with a key, over HTTP or SMTP.", action: (kind) => html`<${Button} kind=${kind} to="/api-keys" icon="key">Create a key<//>` },
+  ];
+  if (steps.every((step) => step.done)) return null;
+  const next = steps.findIndex((step) => !step.done);
+  return html`<${Card} title="First steps" actions=${html`<span class="soft small">${steps.filter((step) => step.done).length} of ${steps.length} done</span>`}>
+    <ol class="stack">${steps.map((step, at) => html`<li class="step" key=${step.title}>
+      <span class=${step.done ? "good" : "soft"}><${Icon} name=${step.done ? "circle-check" : "circle"} size=${20} /><span class="visually-hidden">${step.done ? "Done" : "To do"}: </span></span>
+      <div class="grow"><h3>${step.title}</h3><p class="soft">${step.text}</p></div>
+      ${!step.done && step.action && html`<div>${step.action(at === next ? "primary" : "plain")}</div>`}
+    </li>`)}</ol>
+    ${local && html`<p class="small soft step-note">Local mode: no mail leaves this machine. <a href=${href("/sink")}>The local sink</a> shows what was delivered.</p>`}
+  <//>`;
+}
+
+/** Sends one message to a recipient that accepts everything, and opens its waybill. */
+function TestMessage({ kind, domain, onSent }) {
+  const [send, { busy, error }] = useAction(() =>
+    call("POST /v1/emails", { body: { from: `hello@${domain}`, to: [session.value.user.email], subject: "Your first message", text: "It works. This message was sent from the console.", tags: ["first-steps"] } }),
+  );
+  const run = async () => {
+    const reply = await send();
+    if (!reply) return;
+    toast("The message was accepted");
+    onSent();
+    go(`/messages/${reply.id}`);
+  };
+  return html`<div class="stack-tight"><${Button} kind=${kind} icon="send" busy=${busy} role="member" onClick=${run}>Send it to ${session.value.user.email}<//><${ErrorNote} error=${error} /></div>`;
+}
+
+/** Domains that stopped verifying, disabled webhooks, broadcasts that wait, alerts that fire. */
+function Attention({ domains }) {
+  const hooks = useCall("GET /v1/webhooks", { query: { limit: 100 } }, { pollMs: 60_000 });
+  const rules = useCall("GET /v1/alerts/rules", {}, { pollMs: 60_000 });
+  const broadcasts = useCall("GET /v1/broadcasts", { query: { limit: 20 } }, { pollMs: 60_000 });
+  const items = [
+    ...domains.filter((one) => one.status === "failed").map((one) => [`/domains/${one.id}`, `${one.name} is no longer verified: mail from it is refused.`]),
+    ...(hooks.data?.data ?? []).filter((one) => one.status === "disabled" || one.disabledAt).map((one) => [`/webhooks/${one.id}`, `The webhook ${one.url} is disabled.`]),
+    ...(rules.data?.data ?? []).filter((one) => one.state === "firing").map((one) => ["/alerts", `Alert: ${one.kind.replaceAll("_", " ")} is at or above its threshold.`]),
+    ...(broadcasts.data?.data ?? []).filter((one) => ["paused", "stopped", "in_review"].includes(one.status)).map((one) => [`/broadcasts/${one.id}`, `The broadcast ${one.name} is ${one.status.replaceAll("_", " ")}.`]),
+  ];
+  if (items.length === 0) return null;
+  return html`<${Notice} tone="warn" title="Needs attention"><ul>${items.map(([to, text]) => html`<li><a href=${href(to)}>${text}</a></li>`)}</ul><//>`;
+}
+
+function Figures30() {
+  const stats = useCall("GET /v1/stats/messages", { query: { days: DAYS, tz: Intl.DateTimeFormat().resolvedOptions().timeZone } }, { pollMs: 30_000 });
+  if (stats.error) return html`<${ErrorNote} error=${stats.error} retry=${stats.reload} />`;
+  if (!stats.data) return html`<${Skeleton} />`;
+  const rows = stats.data.data;
+  const sum = (part, name) => part.reduce((all, row) => all + row[name], 0);
+  const settled = sum(rows, "settled");
+  const week = rows.slice(-7);
+  const before = rows.slice(-14, -7);
+  const items = [
+    ["Messages", shortNumber(sum(rows, "total")), compared(sum(week, "total"), sum(before, "total"))],
+    ["Delivered", shortNumber(sum(rows, "delivered")), settled ? `${percent(sum(rows, "delivered") / settled)} of what is settled` : "nothing settled yet"],
+    ["Bounced", shortNumber(sum(rows, "bounced")), settled ? percent(sum(rows, "bounced") / settled, 2) : null],
+    ["Complaints", shortNumber(sum(rows, "complained")), settled ? percent(sum(rows, "complained") / settled, 2) : null],
+  ];
+  const series = [["Delivered", "good", "delivered"], ["Bounced", "bad", "bounced"], ["Complained", "warn", "complained"]].map(([label, colour, name]) => ({ label, colour, values: rows.map((row) => row[name]) }));
+  return html`<${Card} title=${`Last ${DAYS} days`}><div class="stack"><${Figures} items=${items} /><${Lazy} load=${loadPlot} name="Plot" label="Messages by day" times=${rows.map((row) => row.date)} series=${series} /></div><//>`;
+}
+
+function compared(now, before) {
+  if (before === 0) return now ? "all in the last 7 days" : null;
+  const change = (now - before) / before;
+  return `7 days: ${change >= 0 ? "+" : "−"}${Math.abs(change * 100).toFixed(0)}% on the week before`;
+}
+
+function Newest({ rows }) {
+  return html`<${Card} flush title="Newest messages" actions=${html`<a href=${href("/messages")}>All messages</a>`}>
+    <ul>${rows.map((row) => html`<li class="home-line" key=${row.id}><a class="grow cut" href=${href(`/messages/${row.id}`)}>${undirected(row.subject) || "(no subject)"}</a><${Chip}>${row.status}<//><${Time} at=${row.createdAt} relative /></li>`)}</ul>
+  <//>`;
+}
+
+const NAMES = { daily: "Today", monthly: "This month" };
+
+function Limits() {
+  const me = useCall("GET /v1/me", {}, { pollMs: 30_000 });
+  const [all, setAll] = useState(false);
+  if (me.error) return html`<${ErrorNote} error=${me.error} retry=${me.reload} />`;
+  if (!me.data) return html`<${Card} title="Limits"><${Skeleton} /><//>`;
+  const { sending, limits, plan } = me.data;
+  const meters = [
+    [NAMES.daily, sending.sentToday, sending.dailyLimit],
+    [NAMES.monthly, sending.sentThisMonth, sending.monthlyLimit],
+    ...limits.filter((one) => one.limit !== null && (all || (one.limit > 1 && one.used / one.limit >= 0.5))).map((one) => [one.resource.replaceAll("_", " "), one.used, one.limit]),
+  ];
+  return html`<${Card} title=${`Limits of the ${plan} plan`} actions=${html`<button type="button" class="link-button small" onClick=${() => setAll(!all)}>${all ? "Show fewer" : "Show all"}</button>`}>
+    <div class="stack-tight">${meters.map(([name, used, limit]) => html`<div key=${name}><div class="row-wide small"><span class="capital">${name}</span><span class="numeric soft">${number(used)} of ${number(limit)}</span></div><${Meter} label=${name} value=${used} max=${limit} /></div>`)}</div>
+  <//>`;
+}

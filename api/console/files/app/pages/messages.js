@@ -1,0 +1,171 @@
+// Messages: the list with filters, live rows, export and sending again.
+import { call, download, useAction, useCall } from "../core/api.js";
+import { location, setQuery } from "../core/router.js";
+import { Button, Chip, Dialog, Empty, ErrorNote, Menu, PageHead, SelectField, Skeleton, toast } from "../core/ui.js";
+import { classes, html, number, percent, plural, shortNumber, useCallback, useMemo, useRef, useState } from "../core/view.js";
+import { liveMode } from "../parts/live.js";
+import { apiQuery, chipsOf, FILTERS, filtersOf, RANGES } from "../parts/message_filters.js";
+import { useMessageRows } from "../parts/message_rows.js";
+import { MessageSearch } from "../parts/message_search.js";
+import { VirtualRows } from "../parts/virtual_rows.js";
+
+const TOP_PX = 160; // scrolled less, the list counts as at its top
+const MAX_RESEND = 100; // of one request
+
+const COLUMNS = [
+  { key: "status", title: "Status", width: "104px", cell: (row) => html`<${Chip}>${row.status}<//>` },
+  { key: "to", title: "Recipient", width: "minmax(11rem, 1.6fr)", cell: (row) => (row.more ? html`<span class="names"><span class="cut">${row.to}</span><span class="soft">+${row.more}</span></span>` : row.to || html`<span class="soft">Address not kept</span>`) },
+  { key: "subject", title: "Subject", width: "minmax(10rem, 2fr)", cell: (row) => html`${row.subject || html`<em>No subject</em>`}${row.reason && html`<span class="soft small">${`  ${row.reason}`}</span>`}` },
+  { key: "tags", title: "Tags", width: "minmax(5rem, 0.6fr)", cell: (row) => row.tags?.join(", ") ?? "" },
+  { key: "at", title: "Accepted", width: "7.5rem", end: true, time: (row) => row.at },
+];
+
+export function Messages() {
+  const { query } = location.value;
+  const text = query.toString();
+  const filters = useMemo(() => filtersOf(query), [text]);
+  const wanted = useMemo(() => apiQuery(query), [text]);
+  const [paused, setPaused] = useState(false);
+  const [chosen, setChosen] = useState(new Set());
+  const [resending, setResending] = useState(null);
+  const list = useRef(null);
+  const atTop = useCallback(() => !list.current || list.current.getBoundingClientRect().top > -TOP_PX, []);
+  const state = useMessageRows({ query: wanted, filters, paused, atTop });
+  const filtered = chipsOf(filters).length > 0 || Boolean(query.get("range"));
+  const showNew = () => {
+    state.showPending();
+    if (!atTop()) list.current.scrollIntoView({ block: "start", behavior: "instant" });
+  };
+  const actions = html`<${ExportMenu} wanted=${wanted} /><${Button} kind="primary" icon="send" to="/messages/new" role="member">Send a message<//>`;
+  return html`<${PageHead} title="Messages" actions=${actions} />
+    <${Strip} wanted=${wanted} filters=${filters} />
+    <div class="toolbar">
+      <${MessageSearch} search=${filters.search ?? ""} />
+      <${SelectField} label="Status" hideLabel value=${filters.status ?? ""} onValue=${(value) => setQuery({ status: value })} options=${[["", "Any status"], ...FILTERS[0].values.map((one) => [one, one])]} />
+      <${SelectField} label="Time" hideLabel value=${query.get("range") ?? ""} onValue=${(value) => setQuery({ range: value, from: null, until: null })} options=${RANGES} />
+      <span class="grow"></span><${LiveButton} paused=${paused} onPaused=${setPaused} state=${state} />
+    </div>
+    <${Chips} filters=${filters} custom=${query.get("range") === "custom"} query=${query} />
+    ${chosen.size > 0 && html`<div class="toolbar selection-bar" role="region" aria-label="Selected messages"><span>${plural(chosen.size, "message")} selected</span><${Button} icon="rotate-ccw" role="member" onClick=${() => setResending([...chosen])}>Send again<//><${Button} kind="quiet" onClick=${() => setChosen(new Set())}>Clear selection<//></div>`}
+    <div class="message-list" ref=${list}>
+      <div class="new-rows" role="status">${(state.pending > 0 || state.overflow) && html`<${Button} kind="primary" icon="arrow-up" onClick=${showNew}>${state.overflow ? "Many new messages" : `${number(state.pending)} new`}<//>`}</div>
+      <${Rows} state=${state} filtered=${filtered} selection=${{ chosen, onChange: setChosen }} />
+    </div>
+    ${resending && html`<${Resend} ids=${resending} onClose=${(done) => { setResending(null); if (done) setChosen(new Set()); }} />`}`;
+}
+
+function Rows({ state, filtered, selection }) {
+  const { rows, loading, error, reload } = state;
+  if (error && rows.length === 0) return html`<div class="card card-body"><${ErrorNote} error=${error} retry=${reload} /></div>`;
+  if (rows.length === 0) return html`<div class="card">${loading ? html`<div class="card-body"><${Skeleton} lines=${8} /></div>` : filtered ? html`<${NoMatch} />` : html`<${NoMessages} />`}</div>`;
+  return html`<div class="card"><${VirtualRows} label="Messages" rows=${rows} columns=${COLUMNS} linkKey="to" rowTo=${(row) => `/messages/${row.id}`} more=${state.more} loading=${loading || Boolean(error)} onMore=${state.next} selection=${selection} />
+    ${error && html`<div class="card-body"><${ErrorNote} error=${error} retry=${state.next} /></div>`}
+    <div class="table-foot"><span>${number(rows.length)}${state.more ? " shown, older ones load while you scroll" : rows.length === 1 ? " message" : " messages"}</span>${state.more && html`<${Button} busy=${loading} onClick=${state.next}>Show more<//>`}</div></div>`;
+}
+
+function NoMatch() {
+  const clear = () => setQuery(Object.fromEntries([...FILTERS.map((one) => [one.name, null]), ["range", null], ["from", null], ["until", null]]));
+  return html`<${Empty} icon="search" title="No message matches" action=${html`<${Button} onClick=${clear}>Clear all filters<//>`}>Messages appear here as soon as one fits the filters. Take one filter away, or choose a longer time.<//>`;
+}
+
+function NoMessages() {
+  const curl = `curl ${window.location.origin}/v1/emails \\
+  -H "Authorization: Bearer $KEY" \\
+  -H "Content-Type: application/json" \\
+  -d '{"from": "you@your-domain.example", "to": ["ann@example.com"], "subject": "Hello", "text": "It works."}'`;
+  return html`<${Empty} icon="send" title="No messages yet" curl=${curl} action=${html`<${Button} kind="primary" to="/messages/new">Send a message<//>`}>Each message that you send by API or SMTP is listed here with its status, and opens to its waybill: every attempt, the server's answers and the times.<//>`;
+}
+
+function Chips({ filters, custom, query }) {
+  const chips = chipsOf(filters);
+  const remove = ({ name, value }) => setQuery({ [name]: Array.isArray(filters[name]) ? filters[name].filter((one) => one !== value) : null });
+  if (!chips.length && !custom) return null;
+  return html`<div class="toolbar">
+    ${chips.map((one) => html`<${Chip} key=${one.name + one.value} tone="accent" onRemove=${() => remove(one)} removeLabel=${`Remove the filter ${one.text}`}><span>${one.text}</span><//>`)}
+    ${custom && html`<${CustomRange} query=${query} />`}
+    ${chips.length > 1 && html`<${Button} kind="quiet" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((one) => [one.name, null])))}>Clear filters<//>`}
+  </div>`;
+}
+
+function CustomRange({ query }) {
+  const local = (iso) => (iso ? new Date(Date.parse(iso) - new Date(iso).getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : "");
+  const input = (name, label) => html`<label class="range small">${label}<input class="input" type="datetime-local" value=${local(query.get(name))} onChange=${(event) => setQuery({ [name]: event.currentTarget.value ? new Date(event.currentTarget.value).toISOString() : null })} /></label>`;
+  return html`${input("from", "From")}${input("until", "Until")}`;
+}
+
+const MODES = {
+  off: ["", "Live updates are off"],
+  connecting: ["warn", "Connecting"],
+  live: ["good", "Live"],
+  polling: ["warn", "Every 5 s"],
+  offline: ["bad", "Offline"],
+};
+const MODE_HINTS = { polling: "The account has as many live connections as it may have, so new events are fetched every 5 seconds.", offline: "The service can't be reached. The page goes on where it was as soon as it answers.", live: "New messages and changes of status appear as they happen." };
+
+function LiveButton({ paused, onPaused }) {
+  const [tone, text] = MODES[liveMode.value];
+  return html`<span class="row" title=${MODE_HINTS[liveMode.value]}><span class=${classes("live-dot", paused ? "" : tone)} aria-hidden="true"></span><span class="small soft" role="status">${paused ? "Paused" : text}</span>
+    <${Button} icon=${paused ? "play" : "pause"} label=${paused ? "Go on with live rows" : "Pause live rows"} onClick=${() => onPaused(!paused)} /></span>`;
+}
+
+/** Messages by status in the last 24 hours, as links to the filter. */
+function Strip({ filters }) {
+  const { data } = useCall("GET /v1/stats/messages", { query: { bucket: "hour", from: quarterBefore(24), domain: filters.domain } }, { pollMs: true });
+  const totals = data?.totals;
+  const part = (status, label, tone, note) => html`<button type="button" class=${classes("figure", filters.status === status && "chosen")} aria-pressed=${filters.status === status ? "true" : "false"} onClick=${() => setQuery({ status: filters.status === status ? null : status })}><span class="label">${label}</span><span class=${classes("value", totals?.[status] > 0 && tone)}>${totals ? shortNumber(totals[status]) : "–"}</span><span class="soft small">${note ?? "\u00a0"}</span></button>`;
+  return html`<section class="figures message-strip" aria-label="Messages of the last 24 hours">
+    <div class="figure"><div class="label">Last 24 hours</div><div class="value">${totals ? shortNumber(totals.total) : "–"}</div><div class="soft small">messages</div></div>
+    ${part("delivered", "Delivered", "good", totals?.settled ? percent(totals.deliveryRate) : null)}
+    ${part("sending", "Sending", "")}
+    ${part("bounced", "Bounced", "bad", totals?.settled ? percent(totals.bounceRate) : null)}
+    ${part("complained", "Complained", "bad", totals?.settled ? percent(totals.complaintRate, 2) : null)}
+    ${part("failed", "Failed", "bad")}
+  </section>`;
+}
+
+function quarterBefore(hours) {
+  const quarter = 900_000;
+  return new Date(Math.floor(Date.now() / quarter) * quarter - hours * 3_600_000).toISOString();
+}
+
+function ExportMenu({ wanted }) {
+  const [save, { busy }] = useAction(async (format) => {
+    try {
+      await download("GET /v1/messages/export", { query: { ...wanted, format } }, `messages.${format}`);
+    } catch (error) {
+      if (!error.type) throw error;
+      toast(`The export failed: ${error.message}`, { tone: "bad" });
+    }
+  });
+  const items = [{ text: "CSV, for spreadsheets", icon: "download", onSelect: () => save("csv") }, { text: "NDJSON, one message a line", icon: "download", onSelect: () => save("ndjson") }];
+  return html`<${Menu} label="Export these messages" kind="plain" text=${busy ? "Exporting" : "Export"} items=${items} />`;
+}
+
+/** Send messages again, 100 a request, and list those that were refused. */
+function Resend({ ids, onClose }) {
+  const [outcome, setOutcome] = useState(null);
+  const send = async () => {
+    const found = { accepted: 0, duplicates: 0, refused: [] };
+    for (let at = 0; at < ids.length; at += MAX_RESEND) {
+      const reply = await call("POST /v1/messages/resend", { body: { ids: ids.slice(at, at + MAX_RESEND) } });
+      found.accepted += reply.accepted;
+      found.refused.push(...reply.data.filter((one) => one.status === "refused"));
+    }
+    if (found.refused.length === 0) {
+      toast(`${plural(found.accepted, "message")} sent again`);
+      onClose(true);
+    } else setOutcome(found);
+  };
+  const [run, { busy, error }] = useAction(send);
+  if (outcome) {
+    return html`<${Dialog} title="Some messages were not sent again" onClose=${() => onClose(true)} foot=${html`<${Button} kind="primary" onClick=${() => onClose(true)}>Close<//>`}>
+      <p>${plural(outcome.accepted, "message")} sent again, ${number(outcome.refused.length)} refused.</p>
+      <ul class="stack-tight">${outcome.refused.slice(0, 50).map((one) => html`<li key=${one.index}><code>${one.resentFrom}</code><div class="soft">${one.error.message}</div></li>`)}</ul>
+    <//>`;
+  }
+  const foot = html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${run}>Send again<//>`;
+  return html`<${Dialog} title=${`Send ${plural(ids.length, "message")} again?`} onClose=${() => onClose(false)} foot=${foot}>
+    <p>Each is sent as a new message to the same recipients, is checked anew and counts in the allowance. Messages that still wait or are being sent are refused.</p>
+    <${ErrorNote} error=${error} />
+  <//>`;
+}

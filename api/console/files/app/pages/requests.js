@@ -1,0 +1,100 @@
+// API requests: what keys and persons asked of the API in the last seven days, and what was refused.
+import { useCall, usePages } from "../core/api.js";
+import { location, setQuery } from "../core/router.js";
+import { Button, Chip, Code, CopyLine, Dialog, Empty, Facts, PageHead, SearchField, Segments, SelectField, Time } from "../core/ui.js";
+import { Table } from "../core/table.js";
+import { duration, html } from "../core/view.js";
+
+const CLASSES = [["", "All"], ["2xx", "Done"], ["4xx", "Refused"], ["5xx", "Failed"]];
+const METHODS = [["", "Any method"], ...["GET", "POST", "PATCH", "PUT", "DELETE", "HEAD"].map((one) => [one, one])];
+const NAMES = ["status", "method", "path", "key", "errorType"];
+const ASKERS = [["", "Any API key"], ["person", "Signed-in persons"], ["all", "Keys and persons"]];
+const RANGE_MS = { "1h": 3_600_000, "24h": 86_400_000 };
+
+const toneOf = (status) => (status >= 500 ? "bad" : status >= 400 ? "warn" : "good");
+
+const COLUMNS = [
+  { key: "request", title: "Request", cell: (row) => html`<span class="mono"><span class="soft">${row.method}</span> ${row.path}</span>` },
+  { key: "status", title: "Status", cell: (row) => html`<${Chip} tone=${toneOf(row.status)}>${String(row.status)}<//>` },
+  { key: "error", title: "Error", cell: (row) => (row.errorType ? html`<code>${row.errorType}</code>` : html`<span class="soft">–</span>`) },
+  { key: "ms", title: "Time", end: true, cell: (row) => duration(row.ms) },
+  { key: "by", title: "Asked by", cell: (row) => html`<${Asker} row=${row} />` },
+  { key: "at", title: "Answered", end: true, cell: (row) => html`<${Time} relative at=${row.createdAt} />` },
+];
+
+const people = new Map(); // id -> name of keys and persons, of the present account
+
+function Asker({ row }) {
+  const id = row.keyId ?? row.userId;
+  return html`<span title=${id}>${people.get(id) ?? (row.keyId ? "API key" : "Person")}</span>`;
+}
+
+/** The page of the request log. */
+export function Requests() {
+  const { query } = location.value;
+  const filters = Object.fromEntries(NAMES.map((name) => [name, query.get(name)]));
+  const by = query.get("by");
+  const range = RANGE_MS[query.get("range")];
+  const minute = Math.floor(Date.now() / 60_000) * 60_000;
+  const state = usePages("GET /v1/requests", { query: { ...filters, by: filters.key || by === "all" ? null : by || "key", from: range ? new Date(minute - range).toISOString() : null } }, { pollMs: true });
+  const keys = useNames();
+  const opened = state.rows.find((row) => row.id === query.get("request"));
+  const filtered = NAMES.some((name) => filters[name]) || range || by;
+  return html`<${PageHead} title="API requests" lead="Every request of this account in the last seven days, refused ones too, without query strings, headers and bodies. The requests of this console are those of signed-in persons." />
+    <div class="toolbar">
+      <${Segments} label="Outcome" options=${CLASSES} value=${filters.status ?? ""} onValue=${(value) => setQuery({ status: value, errorType: null })} />
+      <${SearchField} label="Beginning of the path" value=${filters.path} onValue=${(value) => setQuery({ path: value.trim() || null })} />
+      <${SelectField} label="Method" hideLabel value=${filters.method} onValue=${(value) => setQuery({ method: value })} options=${METHODS} />
+      <${SelectField} label="Asked by" hideLabel value=${filters.key ?? by} onValue=${(value) => setQuery(value.startsWith("key_") ? { key: value, by: null } : { key: null, by: value })} options=${[...ASKERS, ...keys]} />
+      <${SelectField} label="Period" hideLabel value=${query.get("range") ?? ""} onValue=${(value) => setQuery({ range: value })} options=${[["", "Last 7 days"], ["24h", "Last 24 hours"], ["1h", "Last hour"]]} />
+    </div>
+    ${filters.errorType && html`<div class="toolbar"><${Chip} tone="accent" onRemove=${() => setQuery({ errorType: null })} removeLabel=${`Remove the filter ${filters.errorType}`}><span>error: ${filters.errorType}</span><//></div>`}
+    <${Table} label="API requests" columns=${COLUMNS} state=${state} rowTo=${() => "/requests"} onRowOpen=${(row, event) => { event.preventDefault(); setQuery({ request: row.id }); }} empty=${filtered ? html`<${NoMatch} />` : html`<${NoRequests} />`} />
+    ${opened && html`<${RequestDialog} row=${opened} onClose=${() => setQuery({ request: null })} />`}`;
+}
+
+/** Read the names of keys and persons; returns the keys as options of a selection. */
+function useNames() {
+  const { data: keys } = useCall("GET /v1/api-keys", { query: { limit: 100 }, quiet: true });
+  const { data: team } = useCall("GET /v1/team", { quiet: true });
+  for (const key of keys?.data ?? []) people.set(key.id, key.name);
+  for (const member of team?.members ?? []) people.set(member.id ?? member.userId, member.name ?? member.email);
+  return (keys?.data ?? []).map((key) => [key.id, key.name]);
+}
+
+function NoMatch() {
+  const clear = html`<${Button} onClick=${() => setQuery({ ...Object.fromEntries(NAMES.map((name) => [name, null])), range: null, by: null })}>Clear all filters<//>`;
+  return html`<${Empty} icon="search" title="No request matches" action=${clear}>A request is listed about a second after its answer.<//>`;
+}
+
+function NoRequests() {
+  const curl = `curl ${window.location.origin}/v1/me \\\n  -H "Authorization: Bearer $KEY"`;
+  return html`<${Empty} icon="activity" title="No requests yet" curl=${curl} action=${html`<${Button} kind="primary" to="/api-keys">Create a key<//>`}>Requests to the API are listed here about a second after their answer: method, path, status, time, and why a refused one was refused.<//>`;
+}
+
+const ADVICE = {
+  401: "The key or session was not accepted: check that the key is complete and has not been revoked.",
+  403: "The key or role may not do this: compare the key's scopes with what the operation needs.",
+  404: "The path or the thing that it names does not exist in this account.",
+  409: "The thing is in a state that does not allow this.",
+  413: "The body is larger than allowed.",
+  422: "An address, attachment or template was refused; the answer names it.",
+  429: "A limit was reached: wait for the time in Retry-After, then repeat.",
+};
+
+function RequestDialog({ row, onClose }) {
+  const advice = ADVICE[row.status] ?? (row.status >= 500 ? "The service failed. Repeat the request; quote the request id to the operator if it fails again." : row.status === 400 ? "A field of the request is wrong; the answer names it in error.field." : null);
+  const facts = [
+    ["Status", html`<${Chip} tone=${toneOf(row.status)}>${String(row.status)}<//>`],
+    ["Error", row.errorType && html`<button type="button" class="link-button" onClick=${() => setQuery({ errorType: row.errorType, request: null })}><code>${row.errorType}</code></button>`],
+    ["What to do", advice],
+    ["Answered", html`<${Time} at=${row.createdAt} />`],
+    ["Time until the answer began", duration(row.ms)],
+    ["Asked by", html`<${Asker} row=${row} /> <${CopyLine} text=${row.keyId ?? row.userId ?? ""} />`],
+    ["Request id", html`<${CopyLine} text=${row.requestId} />`],
+  ];
+  return html`<${Dialog} title="API request" onClose=${onClose}>
+    <${Code} text=${`${row.method} ${row.path}`} label="Request" /><${Facts} items=${facts} />
+    <p class="soft small">The request id is the header X-Request-Id of the answer. It also stands in the error and in the logs of the service.</p>
+  <//>`;
+}

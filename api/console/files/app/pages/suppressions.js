@@ -1,0 +1,101 @@
+// Suppressions: addresses that the account does not send to, with their causes.
+import { call, download, usePages, useAction } from "../core/api.js";
+import { href, location, setQuery } from "../core/router.js";
+import { breakable, Button, Confirm, CopyButton, Dialog, Empty, ErrorNote, fieldError, Form, Menu, Notice, PageHead, SearchField, SelectField, TextField, Time, toast } from "../core/ui.js";
+import { Table } from "../core/table.js";
+import { html, useState } from "../core/view.js";
+import { ReasonChip } from "../parts/reason_chip.js";
+import { SuppressionFile } from "../parts/suppression_file.js";
+
+const FILTER = [["", "All reasons"], ["bounce", "Bounce"], ["complaint", "Complaint"], ["unsubscribe", "Unsubscribe"], ["manual", "Manual"]];
+const COMPLAINT = "The person reported your mail as spam. Mailbox providers block senders who write to them again, so the suppression stays.";
+
+export function Suppressions() {
+  const { query } = location.value;
+  const filters = { search: query.get("search"), reason: query.get("reason") };
+  const state = usePages("GET /v1/suppressions", { query: filters }, { pollMs: true });
+  const [open, setOpen] = useState(null); // "add", "file", or a row to lift
+  const filtered = Boolean(filters.search || filters.reason);
+  const close = (done) => {
+    setOpen(null);
+    if (done) state.reload();
+  };
+  const actions = html`<${Menu} label="Export" text="Export" kind="plain" items=${[["csv", "CSV"], ["ndjson", "JSON, one object a line"]].map(([format, text]) => ({ text, icon: "download", onSelect: () => save(format, filters.reason) }))} />
+    <${Button} icon="upload" role="member" onClick=${() => setOpen("file")}>Import file<//><${Button} kind="primary" icon="plus" role="member" onClick=${() => setOpen("add")}>Suppress address<//>`;
+  return html`<${PageHead} title="Suppressions" lead="Addresses that the account does not send to. Bounces, complaints and unsubscriptions are added automatically." actions=${actions} />
+    <div class="toolbar"><${SearchField} label="Search addresses" value=${filters.search} onValue=${(search) => setQuery({ search })} />
+      <div class="toolbar-select"><${SelectField} label="Reason" hideLabel value=${filters.reason} options=${FILTER} onValue=${(reason) => setQuery({ reason })} /></div></div>
+    <${Table} label="Suppressions" columns=${columns(setOpen)} state=${state} rowKey=${(row) => row.address} empty=${filtered ? html`<${NoMatch} />` : html`<${NoSuppressions} onAdd=${() => setOpen("add")} />`} />
+    ${open === "add" && html`<${AddSuppression} onClose=${close} />`}
+    ${open === "file" && html`<${SuppressionFile} onClose=${close} />`}
+    ${open?.address && html`<${LiftSuppression} row=${open} onClose=${close} />`}`;
+}
+
+async function save(format, reason) {
+  try {
+    await download("GET /v1/suppressions/export", { query: { format, reason } }, `suppressions.${format}`);
+  } catch (error) {
+    if (!error.type) throw error;
+    toast(error.message, { tone: "bad" });
+  }
+}
+
+const columns = (onLift) => [
+  { title: "Address", cell: (row) => html`<span class="copy-line"><span class="strong wrap address">${breakable(row.address)}</span><${CopyButton} text=${row.address} label=${`Copy ${row.address}`} /></span>` },
+  { title: "Reason", cell: (row) => html`<${ReasonChip} reason=${row.reason} />` },
+  { title: "Cause", cell: (row) => html`<${Cause} row=${row} />` },
+  { title: "Added", cell: (row) => html`<${Time} at=${row.createdAt} />` },
+  { title: "Actions", hideTitle: true, end: true, cell: (row) => html`<${Menu} label=${`Actions of ${row.address}`} items=${[
+    { text: "Messages to this address", icon: "send", to: "/messages", query: { recipient: row.address } },
+    { text: "Lift suppression", icon: "trash-2", danger: true, why: row.reason === "complaint" ? COMPLAINT : null, onSelect: () => onLift(row) },
+  ]} />` },
+];
+
+function Cause({ row }) {
+  const link = row.messageId && html`<a href=${href(`/messages/${row.messageId}`)}>Message</a>`;
+  if (!row.detail && !link) return html`<span class="soft">–</span>`;
+  return html`<span class="wrap small">${row.detail}${row.detail && link ? " · " : ""}${link}</span>`;
+}
+
+function NoMatch() {
+  return html`<${Empty} icon="search" title="No suppression matches" action=${html`<${Button} onClick=${() => setQuery({ search: null, reason: null })}>Clear filters<//>`}>The account may send to every address that is not listed.<//>`;
+}
+
+function NoSuppressions({ onAdd }) {
+  const curl = `curl ${window.location.origin}/v1/suppressions -H "Authorization: Bearer $KEY" \\\n  -H "Content-Type: application/json" -d '{"address": "ann@example.com", "reason": "unsubscribe"}'`;
+  return html`<${Empty} icon="ban" title="No address is suppressed" action=${html`<${Button} kind="primary" icon="plus" role="member" onClick=${onAdd}>Suppress address<//>`} curl=${curl}>Addresses that bounce for good, complain or unsubscribe appear here. Import the opt-outs of your former service before you send.<//>`;
+}
+
+function AddSuppression({ onClose }) {
+  const [address, setAddress] = useState("");
+  const [reason, setReason] = useState("manual");
+  const [add, { busy, error }] = useAction(() => call("POST /v1/suppressions", { body: { address: address.trim(), reason } }));
+  const submit = async () => {
+    const made = await add();
+    if (made === undefined) return;
+    toast(made.reason === reason ? `${made.address} is suppressed` : `${made.address} stays suppressed: ${made.reason} is the stronger reason`);
+    onClose(true);
+  };
+  return html`<${Dialog} title="Suppress address" onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Suppress<//>`}>
+    <${Form} onSubmit=${submit}>
+      <${TextField} label="Address" type="email" required autofocus value=${address} onValue=${setAddress} error=${fieldError(error, "address")} />
+      <${SelectField} label="Reason" value=${reason} onValue=${setReason} options=${[["manual", "Manual: block all mail"], ["unsubscribe", "Unsubscribe: block all but transactional mail"]]} hint="A stronger reason that the address already has stays." />
+      <${ErrorNote} error=${error} fields=${["address"]} />
+    <//><//>`;
+}
+
+const LIFTED = {
+  bounce: "The next message to it is sent. If the mailbox still does not exist, it bounces again, and bounces lower the reputation of your domain.",
+  unsubscribe: "The person asked for no such mail. Lift this only if the person asked you to; else expect a complaint.",
+  manual: "The next message to it is sent.",
+};
+
+/** The question before a suppression is lifted, with the consequences of its reason. */
+function LiftSuppression({ row, onClose }) {
+  const done = (ok) => {
+    if (ok) toast(`${row.address} may get mail again`);
+    onClose(ok);
+  };
+  return html`<${Confirm} title=${`Lift the suppression of ${row.address}?`} confirm="Lift suppression" action=${() => call("DELETE /v1/suppressions/{address}", { path: { address: row.address } })} onClose=${done}>
+    ${row.reason === "complaint" ? html`<${Notice} tone="warn">${COMPLAINT}<//>` : LIFTED[row.reason]}<//>`;
+}

@@ -1,0 +1,55 @@
+// Webhooks: endpoints, and the workbench of one endpoint.
+import { usePages } from "../core/api.js";
+import { go } from "../core/router.js";
+import { Button, Chip, Empty, Menu, PageHead, SecretDialog, Time } from "../core/ui.js";
+import { Table } from "../core/table.js";
+import { html, useState } from "../core/view.js";
+import { shellWord } from "../parts/snippets.js";
+import { SignatureChecker } from "../parts/signature_checker.js";
+import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton, typesInWords } from "../parts/webhook_form.js";
+
+export { Webhook } from "../parts/webhook_workbench.js";
+
+export function Webhooks() {
+  const state = usePages("GET /v1/webhooks", {}, { pollMs: true });
+  const [open, setOpen] = useState(null); // {kind, row}
+  const [made, setMade] = useState(null);
+  const close = (changed) => {
+    setOpen(null);
+    if (changed) state.reload({ keep: true });
+  };
+  const created = (reply) => {
+    setOpen(null);
+    if (reply) setMade(reply);
+  };
+  const add = html`<${Button} kind="primary" icon="plus" role="member" onClick=${() => setOpen({ kind: "new" })}>Add endpoint<//>`;
+  const { origin } = window.location;
+  const curl = `curl ${origin}/v1/webhooks \\\n  -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\\n  -d ${shellWord('{"url": "https://example.com/hooks", "eventTypes": ["delivered", "bounced"]}')}`;
+  const empty = html`<${Empty} icon="webhook" title="No webhook endpoints" action=${add} curl=${curl}>The service posts events to a URL of yours as they happen: deliveries, bounces, complaints, received mail. Each post is signed and repeated until your server answers with 2xx.<//>`;
+  return html`<${PageHead} title="Webhooks" lead="Events are posted to your endpoints within seconds, signed, and repeated for days while an endpoint does not answer." actions=${html`<${Button} icon="shield-check" onClick=${() => setOpen({ kind: "check" })}>Check a signature<//>${add}`} />
+    <${Table} label="Webhook endpoints" columns=${columns(setOpen)} state=${state} rowTo=${(row) => `/webhooks/${row.id}`} empty=${empty} />
+    ${open?.kind === "new" && html`<${EndpointForm} onClose=${created} />`}
+    ${open?.kind === "edit" && html`<${EndpointForm} row=${open.row} onClose=${close} />`}
+    ${open?.kind === "rotate" && html`<${RotateSecret} row=${open.row} onClose=${() => close(false)} />`}
+    ${open?.kind === "delete" && html`<${DeleteEndpoint} row=${open.row} onClose=${close} />`}
+    ${open?.kind === "check" && html`<${SignatureChecker} onClose=${() => close(false)} />`}
+    ${made && html`<${SecretDialog} title="Signing secret" secret=${made.signingSecret} onClose=${() => { setMade(null); go(`/webhooks/${made.id}`); }}>
+      <p>Your program checks <code>Service-Signature</code> with it: all characters of the secret, <code>whsec_</code> included, are the key. If it gets lost, rotate it.</p><//>`}`;
+}
+
+function columns(setOpen) {
+  const items = (row) => [
+    { text: "Edit", icon: "pencil", onSelect: () => setOpen({ kind: "edit", row }) },
+    { text: "Rotate the secret", icon: "rotate-ccw", onSelect: () => setOpen({ kind: "rotate", row }) },
+    { text: "Delete", icon: "trash-2", danger: true, onSelect: () => setOpen({ kind: "delete", row }) },
+  ];
+  return [
+    { title: "URL", cell: (row) => html`<span class="wrap">${row.url}</span>` },
+    { title: "Description", cell: (row) => (row.description ? html`<span class="wrap">${row.description}</span>` : html`<span class="soft">–</span>`) },
+    { title: "Events", cell: (row) => html`<span title=${row.eventTypes.join(", ")}>${typesInWords(row.eventTypes)}</span>` },
+    { title: "State", cell: (row) => html`<${Chip}>${row.status}<//>` },
+    { title: "Created", cell: (row) => html`<${Time} at=${row.createdAt} relative />` },
+    { title: "Test", hideTitle: true, button: true, end: true, cell: (row) => html`<${TestButton} row=${row} />` },
+    { title: "Actions", hideTitle: true, end: true, cell: (row) => html`<${Menu} label=${`Actions of ${row.url}`} items=${items(row)} />` },
+  ];
+}

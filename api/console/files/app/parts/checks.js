@@ -1,0 +1,38 @@
+// What to look at before a message is sent. Pure functions over the reply of a dry run.
+
+const CLIPPED_BYTES = 102 * 1024; // Gmail cuts HTML longer than 102 KB (support.google.com/mail, "Message clipped")
+const LARGE_BYTES = 10 * 1000 * 1000; // many servers refuse more than 10 to 25 MB
+const LINK = /<a\b[^>]*?\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))[^>]*>/gi;
+const MAX_LINKS = 500;
+
+/** Return findings [{tone, text}] on a message {subject, html, text, sizeBytes, to, …}: tone bad, warn or good. */
+export function findings(message) {
+  const found = [];
+  const html = message.html ?? "";
+  const htmlBytes = new TextEncoder().encode(html).length;
+  if (!message.subject.trim()) found.push(["warn", "The subject is empty."]);
+  if (/^(re|fwd?):/i.test(message.subject)) found.push(["warn", "The subject begins like a reply or a forward, which spam filters take for deception."]);
+  if (/{{|}}/.test(message.subject + html + (message.text ?? ""))) found.push(["warn", "The content still contains {{ or }}: a variable may be missing."]);
+  if (html && !message.text) found.push(["warn", "There is no plain text part: some readers and filters expect one."]);
+  if (htmlBytes > CLIPPED_BYTES) found.push(["bad", `The HTML has ${Math.round(htmlBytes / 1024)} KB: Gmail shows the first 102 KB and hides the rest, with the unsubscribe link.`]);
+  if (message.sizeBytes > LARGE_BYTES) found.push(["warn", `The message has ${(message.sizeBytes / 1e6).toFixed(1)} MB: many servers refuse more than 10 to 25 MB.`]);
+  found.push(...linkFindings(html));
+  if (/<img\b(?![^>]*\balt=)/i.test(html)) found.push(["warn", "A picture has no alternative text (alt)."]);
+  if (/<script\b|<form\b|<iframe\b/i.test(html)) found.push(["warn", "Scripts, forms and frames do not work in mail; readers remove them."]);
+  if (found.length === 0) found.push(["good", "Nothing to mend: size, links, text part and subject are fine."]);
+  return found.map(([tone, text]) => ({ tone, text }));
+}
+
+function linkFindings(html) {
+  const found = [];
+  const targets = [...html.matchAll(LINK)].slice(0, MAX_LINKS).map((match) => (match[1] ?? match[2] ?? match[3] ?? "").trim());
+  const empty = targets.filter((target) => target === "" || target === "#").length;
+  const plain = targets.filter((target) => /^http:\/\//i.test(target)).length;
+  const odd = targets.filter((target) => target && target !== "#" && !/^(https?:|mailto:|tel:|#|{{)/i.test(target)).length;
+  const local = targets.filter((target) => /^https?:\/\/(localhost|127\.|10\.|192\.168\.|\[::1\])/i.test(target)).length;
+  if (empty) found.push(["warn", `${empty} of ${targets.length} links lead nowhere.`]);
+  if (plain) found.push(["warn", `${plain} of ${targets.length} links are not encrypted (http).`]);
+  if (odd) found.push(["bad", `${odd} of ${targets.length} links are no web or mail addresses; a link in mail needs its full address.`]);
+  if (local) found.push(["bad", `${local} of ${targets.length} links lead to a machine that readers can't reach.`]);
+  return found;
+}

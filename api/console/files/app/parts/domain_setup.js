@@ -1,0 +1,173 @@
+// The set-up of one domain: its records, the checks, the keys, the settings.
+import { call, session, useAction, useCall, useInterval } from "../core/api.js";
+import { go } from "../core/router.js";
+import { Button, Card, Chip, Confirm, CopyLine, Dialog, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, Skeleton, TextField, Time, toast } from "../core/ui.js";
+import { duration, html, useEffect, useRef, useState } from "../core/view.js";
+import { CloudflareDialog } from "./domain_cloudflare.js";
+import { DmarcAdvice, RecordList, ZoneChoice } from "./domain_records.js";
+
+const FIRST_WAIT_MS = 10_000;
+const MAX_WAIT_MS = 300_000;
+
+/** The page of one domain. */
+export function Domain({ id, service }) {
+  const state = useCall("GET /v1/domains/{id}/setup", { path: { id } });
+  const [fresh, setFresh] = useState(null); // the reply of the newest check or change
+  const domain = fresh ?? state.data;
+  if (!domain) return html`<${PageHead} title="Domain" back=${["/domains", "Domains"]} />${state.error ? html`<${ErrorNote} error=${state.error} retry=${state.reload} />` : html`<${Skeleton} lines=${8} />`}`;
+  const dnsHost = domain.dnsHost ?? state.data?.dnsHost ?? null;
+  return html`<${DomainView} domain=${domain} dnsHost=${dnsHost} local=${Boolean(service?.local)} onChange=${setFresh} />`;
+}
+
+function DomainView({ domain, dnsHost, local, onChange }) {
+  const [open, setOpen] = useState(null);
+  const [form, setForm] = useState("full");
+  const checks = useChecks(domain, onChange);
+  const groups = grouped(domain.records);
+  const close = () => setOpen(null);
+  const items = [
+    { text: "Rotate the signing keys", icon: "rotate-ccw", why: checks.why, onSelect: () => setOpen("rotate") },
+    { text: "Change the return path", icon: "settings", why: checks.why, onSelect: () => setOpen("settings") },
+    { text: "Delete domain", icon: "trash-2", danger: true, why: checks.why, onSelect: () => setOpen("delete") },
+  ];
+  const actions = html`<${Button} icon="refresh-cw" role="member" busy=${checks.busy} onClick=${checks.now}>Check now<//><${Menu} label="More actions" items=${items} />`;
+  return html`<${PageHead} title=${domain.name} back=${["/domains", "Domains"]} chip=${html`<${Chip}>${domain.status}<//>`} actions=${actions} />
+    <div class="stack">
+      <${Standing} domain=${domain} checks=${checks} local=${local} />
+      <${ErrorNote} error=${checks.error} retry=${checks.now} />
+      <div class="toolbar">
+        <${ZoneChoice} domain=${domain.name} dnsHost=${dnsHost} value=${form} onValue=${setForm} />
+        ${(dnsHost === null || dnsHost === "Cloudflare") && html`<${Button} kind=${dnsHost ? "primary" : "plain"} icon="plug" role="member" onClick=${() => setOpen("cloudflare")}>Publish through Cloudflare<//>`}
+      </div>
+      ${groups.map(([title, why, records]) => html`<${Card} key=${title} title=${title}><p class="soft">${why}</p><${RecordList} records=${records} domain=${domain.name} zone=${form} /><//>`)}
+      <${Signing} signing=${domain.signing} domain=${domain} />
+      <${OperatorRecords} records=${domain.operatorRecords} domain=${domain.name} />
+    </div>
+    ${open === "cloudflare" && html`<${CloudflareDialog} domain=${domain} onClose=${() => { close(); checks.now(); }} />`}
+    ${open === "rotate" && html`<${Rotate} domain=${domain} onClose=${(reply) => { close(); if (reply) onChange(reply); }} />`}
+    ${open === "settings" && html`<${Settings} domain=${domain} onClose=${(reply) => { close(); if (reply) onChange(reply); }} />`}
+    ${open === "delete" && html`<${Confirm} title=${`Delete the domain ${domain.name}?`} typed=${domain.name} confirm="Delete domain" action=${() => call("DELETE /v1/domains/{id}", { path: { id: domain.id } })}
+      onClose=${(done) => { close(); if (done) { toast(`Domain ${domain.name} deleted`); go("/domains"); } }}>Mail from its addresses is refused at once. Messages accepted before are still delivered: keep the records until then. Keys that are limited to this domain stay, but can't send.<//>`}`;
+}
+
+/**
+ * Check the records now and again while the page is open: {now, busy, error, nextAt, done, why}. The wait begins at 10 s
+ * and doubles to 5 minutes; nothing is checked while the page is hidden, or once every record is found.
+ */
+function useChecks(domain, onChange) {
+  const [check, { busy, error }] = useAction(() => call("POST /v1/domains/{id}/verify", { path: { id: domain.id }, quiet: false }));
+  const wait = useRef(FIRST_WAIT_MS);
+  const [nextAt, setNextAt] = useState(null);
+  const why = session.value?.account.status === "suspended" ? "The account is suspended: it can be read, but not changed." : null;
+  const done = domain.records.filter((one) => one.required).every((one) => one.status === "ok") && domain.status === "verified" && !domain.signing.next;
+  const run = async () => {
+    const reply = await check();
+    if (reply) onChange(reply);
+  };
+  const now = () => {
+    wait.current = FIRST_WAIT_MS;
+    setNextAt(null);
+    return run();
+  };
+  useEffect(() => {
+    if (done || why || busy) return;
+    setNextAt(Date.now() + wait.current);
+    wait.current = Math.min(MAX_WAIT_MS, wait.current * 2);
+  }, [done, why, busy]);
+  useInterval(() => {
+    if (!done && !why && !busy && nextAt !== null && Date.now() >= nextAt) run();
+  }, done || why ? false : 1000);
+  return { now, busy, error, nextAt: done || why ? null : nextAt, done, why };
+}
+
+/** The state of the domain in a sentence, and when it is checked again. */
+function Standing({ domain, checks, local }) {
+  const required = domain.records.filter((one) => one.required);
+  const left = required.filter((one) => one.status !== "ok").length;
+  const sentence = {
+    verified: ["good", "The domain can send.", "Its signing key is published. The service checks the records daily."],
+    pending: ["info", "Not yet.", `Publish the ${required.length === 1 ? "required record" : `${required.length} required records`} below; the domain can then send. DNS may take from minutes to hours to show a change.`],
+    failed: ["bad", "The domain can't send.", "Its required record was published before and is gone or wrong now. Publish it again."],
+  }[domain.status];
+  return html`<${Notice} tone=${sentence[0]} title=${sentence[1]}>${sentence[2]}${" "}
+    <span class="soft">Last check: <${Time} at=${domain.lastCheckedAt} relative />.</span>${" "}
+    ${checks.busy ? html`<span role="status" class="soft">Checking.</span>` : checks.nextAt !== null && html`<${Countdown} until=${checks.nextAt} left=${left} />`}
+    ${domain.notice && html`<div>${domain.notice}</div>`}
+    ${local && html`<div class="note">This service runs in local mode: its own name server answers as if every record were published, so a domain can send at once, and all mail stays on this machine.</div>`}
+  <//>`;
+}
+
+function Countdown({ until }) {
+  const [now, setNow] = useState(Date.now());
+  useInterval(() => setNow(Date.now()), 1000);
+  return html`<span class="soft numeric">Next check by itself in ${duration(Math.max(0, Math.ceil((until - now) / 1000)) * 1000)}.</span>`;
+}
+
+const GROUPS = [
+  ["Signing", ["dkim"], "Receivers verify the signature of each message with this key (DKIM). The required record is all that a domain needs to send."],
+  ["Return path", ["return_path"], "Bounces come back through your domain, so that SPF passes for it and not only for the service."],
+  ["Policy and reports", ["dmarc"], "DMARC tells receivers what to do with mail that pretends to be from you, and where to report."],
+  ["Receiving", ["inbound", "mta_sts", "tls_rpt"], "Only if you want to receive mail for this domain here."],
+];
+
+function grouped(records) {
+  return GROUPS.map(([title, purposes, why]) => [title, why, records.filter((one) => purposes.includes(one.purpose))]).filter(([, , found]) => found.length);
+}
+
+function Signing({ signing, domain }) {
+  return html`<${Card} title="Signing keys">
+    <${Facts} items=${[
+      ["Signs now", signing.selector ? html`<code>${signing.selector}</code>` : html`<span class="soft">none: no record was found yet</span>`],
+      signing.next && ["Signs next", html`<code>${signing.next}</code> as soon as a check finds its record`],
+      signing.retiring && ["Retired", html`<code>${signing.retiring}</code>; keep its record until <${Time} at=${signing.retiresAt} />`],
+      ["Return path", html`<span class="mono">${domain.returnPath.host}</span> <${Chip}>${domain.returnPath.status}<//>`],
+      ["Added", html`<${Time} at=${domain.createdAt} />`],
+      ["Verified", domain.verifiedAt && html`<${Time} at=${domain.verifiedAt} />`],
+      ["Id", html`<${CopyLine} text=${domain.id} />`],
+    ]} />
+    <${DmarcAdvice} domain=${domain} />
+  <//>`;
+}
+
+function OperatorRecords({ records, domain }) {
+  if (!records.length) return null;
+  return html`<details class="card card-body"><summary>Records that the operator of this service publishes (${records.length})</summary>
+    <p class="soft note">You need not publish these. They are shown so that you can see the whole path of a bounce.</p>
+    <${RecordList} records=${records} domain=${domain} zone="full" /></details>`;
+}
+
+function Rotate({ domain, onClose }) {
+  const [rotate, { busy, error }] = useAction(() => call("POST /v1/domains/{id}/rotate", { path: { id: domain.id } }));
+  const submit = async () => {
+    const reply = await rotate();
+    if (reply === undefined) return;
+    toast(reply.signing.next ? "Rotation begun: publish the record of the next key" : "The next key signs now");
+    onClose(reply);
+  };
+  return html`<${Dialog} title=${`Rotate the signing keys of ${domain.name}`} onClose=${() => onClose(null)} foot=${html`<${Button} onClick=${() => onClose(null)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Rotate keys<//>`}>
+    <ol class="numbered">
+      <li>The key of the other selector becomes the next one. If its record is published already, it signs at once.</li>
+      <li>Else you publish its record; until a check finds it, the present key goes on signing. No message is unsigned in between.</li>
+      <li>The former key stays valid for mail in transit: keep its record until the time that this page then shows.</li>
+    </ol>
+    <${ErrorNote} error=${error} />
+  <//>`;
+}
+
+function Settings({ domain, onClose }) {
+  const [label, setLabel] = useState(domain.returnPath.label);
+  const [save, { busy, error }] = useAction(() => call("PATCH /v1/domains/{id}", { path: { id: domain.id }, body: { returnPathLabel: label.trim() } }));
+  const submit = async () => {
+    const reply = await save();
+    if (reply !== undefined) {
+      toast("Return path changed");
+      onClose(reply);
+    }
+  };
+  return html`<${Dialog} title=${`Return path of ${domain.name}`} onClose=${() => onClose(null)} foot=${html`<${Button} onClick=${() => onClose(null)}>Cancel<//><${Button} kind="primary" busy=${busy} disabled=${label.trim() === domain.returnPath.label} onClick=${submit}>Save<//>`}>
+    <${Form} onSubmit=${submit}>
+      <${TextField} label="Label" required value=${label} onValue=${setLabel} error=${fieldError(error, "returnPathLabel")} hint=${`Bounces go to ${label.trim() || "…"}.${domain.name}. Until the record of the new name is found, mail has the service's own return path.`} />
+      <${ErrorNote} error=${error} fields=${["returnPathLabel"]} />
+    <//>
+  <//>`;
+}

@@ -1,0 +1,90 @@
+// The form that creates an API key.
+import { call, useAction, useCall } from "../core/api.js";
+import { Button, CheckField, Dialog, ErrorNote, fieldError, Form, Segments, SelectField, TextField } from "../core/ui.js";
+import { html, useState } from "../core/view.js";
+import { PRESETS, presetOf, SCOPE_AREAS } from "./scopes.js";
+
+const EXPIRIES = [["", "Never"], ["7", "In 7 days"], ["30", "In 30 days"], ["90", "In 90 days"], ["365", "In a year"], ["own", "At a date"]];
+const DAY_MS = 86_400_000;
+
+/** The dialog "Create key"; `onClose` gets the reply with the token, or null. */
+export function NewKey({ onClose }) {
+  const [name, setName] = useState("");
+  const [scopes, setScopes] = useState(["emails:send"]);
+  const [own, setOwn] = useState(false);
+  const [limits, setLimits] = useState({ domains: [], streams: [], networks: "" });
+  const [origins, setOrigins] = useState("");
+  const [expiry, setExpiry] = useState({ days: "", date: "" });
+  const onlyReads = scopes.length > 0 && scopes.every((scope) => scope.endsWith(":read"));
+  const [create, { busy, error }] = useAction(() => call("POST /v1/api-keys", { body: bodyOf(name, scopes, { ...limits, allowedOrigins: onlyReads ? origins : "" }, expiry) }));
+  const submit = async () => {
+    const made = await create();
+    if (made !== undefined) onClose(made);
+  };
+  const preset = own ? "own" : presetOf(scopes);
+  const choose = (key) => {
+    setOwn(key === "own");
+    const found = PRESETS.find(([one]) => one === key);
+    if (found) setScopes(found[2]);
+  };
+  const fields = ["name", "scopes", "domains", "streams", "networks", "allowedOrigins", "expiresAt"];
+  return html`<${Dialog} title="Create an API key" wide onClose=${() => onClose(null)} foot=${html`<${Button} onClick=${() => onClose(null)}>Cancel<//><${Button} kind="primary" role="admin" busy=${busy} disabled=${scopes.length === 0} onClick=${submit}>Create key<//>`}>
+    <${Form} onSubmit=${submit}>
+      <${TextField} label="Name" required autofocus maxlength="120" placeholder="Shop, production" value=${name} onValue=${setName} error=${fieldError(error, "name")} hint="Of the program that will use it." />
+      <fieldset><legend>It may</legend>
+        <${Segments} label="Preset of scopes" options=${[...PRESETS.map(([key, text]) => [key, text]), ["own", "Chosen scopes"]]} value=${preset} onValue=${choose} />
+        ${fieldError(error, "scopes") && html`<span class="bad small">${fieldError(error, "scopes")}</span>`}
+      </fieldset>
+    <//>
+    ${preset === "own" && html`<${ScopeChoice} scopes=${scopes} onScopes=${setScopes} />`}
+    <${Limits} limits=${limits} onLimits=${setLimits} error=${error} />
+    <${Form} onSubmit=${submit}>
+      ${onlyReads && html`<${TextField} label="Web pages that may read with it" rows=${2} mono value=${origins} onValue=${setOrigins} error=${fieldError(error, "allowedOrigins")} hint="Origins such as https://app.example.com or http://localhost:3000, one a line. Visitors of these pages can see the key. Empty: none." />`}
+      <${SelectField} label="Expires" value=${expiry.days} onValue=${(days) => setExpiry({ ...expiry, days })} options=${EXPIRIES} error=${expiry.days === "own" ? null : fieldError(error, "expiresAt")} />
+      ${expiry.days === "own" && html`<${TextField} label="Date and time, in your zone" type="datetime-local" required value=${expiry.date} onValue=${(date) => setExpiry({ ...expiry, date })} error=${fieldError(error, "expiresAt")} />`}
+      <${ErrorNote} error=${error} fields=${fields} />
+    <//>
+  <//>`;
+}
+
+function bodyOf(name, scopes, limits, expiry) {
+  const networks = wordsOf(limits.networks);
+  const allowedOrigins = wordsOf(limits.allowedOrigins);
+  return {
+    name,
+    scopes,
+    ...(limits.domains.length && { domains: limits.domains }),
+    ...(limits.streams.length && { streams: limits.streams }),
+    ...(networks.length && { networks }),
+    ...(allowedOrigins.length && { allowedOrigins }),
+    ...expiresAt(expiry),
+  };
+}
+
+const wordsOf = (text) => text.split(/[\s,]+/).filter(Boolean);
+
+function expiresAt({ days, date }) {
+  if (days === "own") return date ? { expiresAt: new Date(date).toISOString() } : {};
+  return days ? { expiresAt: new Date(Date.now() + Number(days) * DAY_MS).toISOString() } : {};
+}
+
+function ScopeChoice({ scopes, onScopes }) {
+  const chosen = new Set(scopes);
+  const set = (scope, on) => onScopes(on ? [...scopes, scope] : scopes.filter((one) => one !== scope));
+  return html`<div class="choices">${SCOPE_AREAS.map(([area, all]) => html`<fieldset key=${area}><legend>${area}</legend>
+    ${all.map(([scope, sentence]) => html`<${CheckField} key=${scope} label=${html`<code>${scope}</code>`} hint=${sentence} checked=${chosen.has(scope)} onChecked=${(on) => set(scope, on)} />`)}</fieldset>`)}</div>`;
+}
+
+/** Limits besides scopes: domains, streams, networks. */
+function Limits({ limits, onLimits, error }) {
+  const domains = useCall("GET /v1/domains", { query: { limit: 100 } });
+  const streams = useCall("GET /v1/streams", { query: { limit: 100 } });
+  const toggle = (field, value, on) => onLimits({ ...limits, [field]: on ? [...limits[field], value] : limits[field].filter((one) => one !== value) });
+  const boxes = (field, values) => values.map(([value, text]) => html`<${CheckField} key=${value} label=${text} checked=${limits[field].includes(value)} onChecked=${(on) => toggle(field, value, on)} />`);
+  const refused = ["domains", "streams", "networks"].some((field) => fieldError(error, field));
+  return html`<details open=${refused || undefined}><summary>Limit it to domains, streams or networks</summary><div class="choices note">
+    <fieldset><legend>Domains</legend>${boxes("domains", (domains.data?.data ?? []).map((one) => [one.name, one.name]))}<span class="soft small">None chosen: all, future ones too.</span>${fieldError(error, "domains") && html`<span class="bad small">${fieldError(error, "domains")}</span>`}</fieldset>
+    <fieldset><legend>Streams</legend>${boxes("streams", (streams.data?.data ?? []).map((one) => [one.id, one.name]))}<span class="soft small">None chosen: all, future ones too.</span>${fieldError(error, "streams") && html`<span class="bad small">${fieldError(error, "streams")}</span>`}</fieldset>
+    <${TextField} label="Networks" rows=${3} mono value=${limits.networks} onValue=${(networks) => onLimits({ ...limits, networks })} error=${fieldError(error, "networks")} hint="From which it may be used: 203.0.113.0/24 or 2001:db8::/32, one a line. Empty: from anywhere." />
+  </div></details>`;
+}

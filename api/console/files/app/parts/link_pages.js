@@ -1,0 +1,86 @@
+// The pages behind the links in mails: each takes the token out of the address and sends it after a press of its button.
+import { call, refreshSession, session, useAction } from "../core/api.js";
+import { Button, ErrorNote, fieldError, Form, TextField } from "../core/ui.js";
+import { html, useState } from "../core/view.js";
+import { DoneNote, IncompleteLink, linkToken, OutsideLink, OutsidePage, PasswordField } from "./outside_page.js";
+
+/** A page with one button that spends the token of its link; `send` makes the call. */
+function LinkPage({ title, lead, doneTitle, done, button, send, again, fields = [], children }) {
+  const token = linkToken();
+  const [finished, setFinished] = useState(false);
+  const [run, { busy, error }] = useAction(async () => {
+    await send(token);
+    await refreshSession();
+    setFinished(true);
+  });
+  if (finished) return html`<${OutsidePage} title=${doneTitle}><${DoneNote}>${done}<//><//>`;
+  if (!token) return html`<${OutsidePage} title=${title} foot=${again}><${IncompleteLink} /><//>`;
+  return html`<${OutsidePage} title=${title} lead=${lead} foot=${again}><${Form} onSubmit=${run}>
+    ${children?.(error)}
+    <${ErrorNote} error=${error} fields=${fields} />
+    <${Button} kind="primary" type="submit" busy=${busy}>${button}<//>
+  <//><//>`;
+}
+
+const NEW_LINK = html`The link was used, or has expired? <${OutsideLink} to="/forgot-password">Ask for a new one<//>`;
+
+/** Confirms that a mail arrived at the person's address. */
+export function VerifyEmail() {
+  return html`<${LinkPage} title="Confirm your address" lead="Press the button to confirm that you received this mail." button="Confirm my address"
+    send=${(token) => call("POST /v1/auth/verify-email", { body: { token }, quiet: true })}
+    doneTitle="Your address is confirmed" done="You can create API keys and send mail now."
+    again="The link works for 48 hours. Sign in to have a new one sent." />`;
+}
+
+/** Confirms the new address of a person. */
+export function ConfirmEmail() {
+  return html`<${LinkPage} title="Confirm your new address" lead="From then on you sign in with this address, and your other sessions end." button="Use this address"
+    send=${(token) => call("POST /v1/auth/email/change/confirm", { body: { token }, quiet: true })}
+    doneTitle="Your address is changed" done="Sign in with it from now on. A notice was sent to the old address."
+    again="The link works for 24 hours. Ask for a new one in your profile." />`;
+}
+
+/** Sets a new password by a link. */
+export function ResetPassword() {
+  const [password, setPassword] = useState("");
+  return html`<${LinkPage} title="Set a new password" lead="This ends all your sessions. From then on, sign in with the new password." button="Set the password" fields=${["password"]}
+    send=${(token) => call("POST /v1/auth/password/reset", { body: { token, password }, quiet: true })}
+    doneTitle="Your password is set" done="All your sessions have ended. Sign in with the new password." again=${NEW_LINK}>
+    ${(error) => html`<${PasswordField} label="New password" fresh autofocus value=${password} onValue=${setPassword} error=${fieldError(error, "password")} />`}
+  <//>`;
+}
+
+/** Accepts an invitation to an account. */
+export function AcceptInvite() {
+  const [password, setPassword] = useState("");
+  const lead = "Enter the password that you sign in with. If you are new here, choose one.";
+  return html`<${LinkPage} title="Accept the invitation" lead=${lead} button="Accept" fields=${["password"]}
+    send=${(token) => call("POST /v1/team/invites/accept", { body: { token, password }, quiet: true })}
+    doneTitle="You are a member of the account" done=${session.value ? "Switch to it at the top of the navigation." : "Sign in with your address and this password."}
+    again=${html`You have forgotten your password? <${OutsideLink} to="/forgot-password">Set a new one first<//>`}>
+    ${(error) => html`<${PasswordField} hint="A new password has at least 10 characters and is hard to guess, such as a few uncommon words." autofocus value=${password} onValue=${setPassword} error=${fieldError(error, "password")} />`}
+  <//>`;
+}
+
+/** Asks for a link to set a new password. */
+export function ForgotPassword() {
+  const [email, setEmail] = useState(session.peek()?.user.email ?? "");
+  const [sent, setSent] = useState(false);
+  const [ask, { busy, error }] = useAction(async () => {
+    await call("POST /v1/auth/password/forgot", { body: { email }, quiet: true });
+    setSent(true);
+  });
+  const foot = html`<${OutsideLink} to="/sign-in">Back to the sign-in<//>`;
+  if (sent) {
+    return html`<${OutsidePage} title="Check your mailbox" foot=${foot}>
+      <p role="status">If <strong class="wrap">${email}</strong> has a sign-in here, a link was sent to it. The link works for an hour.</p>
+      <p class="soft small">Nothing arrives? Look into the spam folder, and check the address.</p>
+      <${Button} onClick=${() => setSent(false)}>Use another address<//><//>`;
+  }
+  return html`<${OutsidePage} title="Forgot your password?" lead="Enter the address that you sign in with. We send it a link to set a new password." foot=${foot}>
+    <${Form} onSubmit=${ask}>
+      <${TextField} label="Address" type="email" autocomplete="username" required maxlength="320" autofocus value=${email} onValue=${setEmail} error=${fieldError(error, "email")} />
+      <${ErrorNote} error=${error} fields=${["email"]} />
+      <${Button} kind="primary" type="submit" busy=${busy}>Send the link<//>
+    <//><//>`;
+}

@@ -1,0 +1,43 @@
+// The verdicts on a received mail as chips, each with what it says and means.
+import { Chip } from "../core/ui.js";
+import { html } from "../core/view.js";
+
+const MEANING = {
+  spf: "May this server send for the envelope's domain?",
+  dkim: "Is a signature of the message valid?",
+  dmarc: "Does SPF or DKIM speak for the domain that From shows?",
+  arc: "Do forwarders vouch for the message as it was before them?",
+};
+const TONE = { pass: "good", fail: "bad", softfail: "warn", permerror: "warn", temperror: "warn", policy: "warn" };
+
+/** Chips of SPF, DKIM, DMARC, ARC, spam and scan; each opens into its explanation. */
+export function VerdictList({ mail }) {
+  const verdicts = Object.entries(MEANING).map(([name, text]) => {
+    const { result, domain, detail } = mail.authentication[name];
+    return { name: name.toUpperCase(), result, tone: TONE[result] ?? "", text: `${text} ${sentenceOf(detail)}${domain ? ` Domain: ${domain}.` : ""}` };
+  });
+  const all = [...verdicts, spamOf(mail), scanOf(mail)].filter(Boolean);
+  return html`<details class="verdicts"><summary aria-label="Verdicts, with explanations"><span class="row">${all.map((one) => html`<span key=${one.name} title=${one.text}><${Chip} tone=${one.tone}>${`${one.name} ${one.result}`}<//></span>`)}</span></summary>
+    <dl class="facts">${all.map((one) => html`<dt>${one.name}</dt><dd>${one.text}</dd>`)}</dl></details>`;
+}
+
+const sentenceOf = (text) => (text ? `Answer: ${text.replace(/\.$/, "")}.` : "");
+
+function spamOf(mail) {
+  const score = mail.spamScore === null ? "There is no score." : `The score is ${mail.spamScore}; from ${mail.spamThreshold} on it counts as spam.`;
+  const by = mail.spamOverride === null ? "" : " A person or a key of the account decided otherwise; the score stays.";
+  return { name: "Spam", result: mail.spam ? "yes" : "no", tone: mail.spam ? "warn" : "good", text: score + by };
+}
+
+function scanOf(mail) {
+  if (mail.attachments.length === 0) return null;
+  const states = mail.attachments.map((one) => one.scan);
+  const worst = ["infected", "failed", "unscanned", "clean"].find((one) => states.includes(one));
+  const texts = {
+    infected: "A virus scanner found something. Infected attachments can't be downloaded.",
+    failed: "The virus scanner could not read an attachment, such as an archive with a password.",
+    unscanned: "No virus scanner is set up on this service, so attachments are not scanned.",
+    clean: "A virus scanner found nothing in the attachments.",
+  };
+  return { name: "Scan", result: worst, tone: { infected: "bad", failed: "warn", unscanned: "", clean: "good" }[worst], text: texts[worst] };
+}

@@ -1,0 +1,49 @@
+// The settings for sending by SMTP and HTTP, with code for the reader's own domain.
+import { BASE, useCall } from "../core/api.js";
+import { location, setQuery } from "../core/router.js";
+import { Button, Card, Code, CopyLine, Facts, Notice, PageHead, Tabs } from "../core/ui.js";
+import { html } from "../core/view.js";
+import { httpSamples, smtpSamples } from "./send_samples.js";
+
+// Until the service has told its own.
+const USUAL = { host: window.location.hostname, starttlsPort: 2587, tlsPort: 2465 };
+
+/** The page /smtp. */
+export function SmtpSettings({ service }) {
+  const domains = useCall("GET /v1/domains", { query: { limit: 100 } });
+  const verified = (domains.data?.data ?? []).find((one) => one.status === "verified");
+  const from = `hello@${verified?.name ?? "example.com"}`;
+  const at = service?.submission ?? null;
+  const origin = window.location.origin + BASE.slice(0, -1);
+  return html`<${PageHead} title="Settings for sending" lead="Send by SMTP from programs that know only mail, by HTTP from all others. Both take the same API key." back=${["/api-keys", "API keys"]} actions=${html`<${Button} kind="primary" icon="key" to="/api-keys">API keys<//>`} />
+    <div class="stack sending-facts">
+      ${domains.data && !verified && html`<${Notice} tone="warn" action=${html`<${Button} to="/domains">Domains<//>`}>No domain of the account can send yet; the samples use example.com.<//>`}
+      <${Card} title="SMTP">${at === null && service?.submission === null ? html`<p>This service accepts no mail by SMTP: its operator has not set it up. Send by HTTP instead.</p>` : html`<${Smtp} at=${{ ...(at ?? USUAL), from, to: recipient(service), local: Boolean(service?.local) }} />`}<//>
+      <${Card} title="HTTP">
+        <${Facts} items=${[["Address", html`<${CopyLine} text=${`${origin}/v1/emails`} />`], ["Authorization", html`<code>Bearer</code> and the API key`]]} />
+        <${Samples} name="http" label="HTTP samples" samples=${httpSamples({ origin, from, to: recipient(service) })} />
+      <//>
+    </div>`;
+}
+
+const recipient = (service) => `delivered@simulator.${service?.mailHost ?? "waybill.test"}`;
+
+function Smtp({ at }) {
+  return html`<${Facts} items=${[
+      ["Server", html`<${CopyLine} text=${at.host} />`],
+      ["Port with STARTTLS", html`<${CopyLine} text=${String(at.starttlsPort)} label="Copy the port with STARTTLS" />`],
+      ["Port with TLS", html`<${CopyLine} text=${String(at.tlsPort)} label="Copy the port with TLS" />`],
+      ["User name", html`<${CopyLine} text="apikey" />`],
+      ["Password", html`the API key itself, with the scope <code>emails:send</code>`],
+      ["Encryption", at.local ? "TLS 1.2 or later is required. In local mode the certificate is self-signed: clients must not check it." : "TLS 1.2 or later is required; there is no unencrypted sign-in."],
+    ]} />
+    <${Samples} name="smtp" label="SMTP samples" samples=${smtpSamples(at)} />`;
+}
+
+/** Tabs of code; the chosen one is in the address. */
+function Samples({ name, label, samples }) {
+  const chosen = location.value.query.get(name) ?? samples[0][0];
+  const [, title, text] = samples.find(([key]) => key === chosen) ?? samples[0];
+  return html`<div class="sending-samples"><${Tabs} label=${label} items=${samples.map(([key, text]) => [key, text])} current=${chosen} onSelect=${(key) => setQuery({ [name]: key === samples[0][0] ? null : key })} />
+    <${Code} text=${text} label=${`Sample for ${title}`} /></div>`;
+}

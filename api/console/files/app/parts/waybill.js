@@ -1,0 +1,65 @@
+// The waybill of a message as a timeline: each event, each attempt with its SMTP conversation, what it means.
+import { breakable, Chip, Icon, Time } from "../core/ui.js";
+import { classes, dateTime, duration, html, useState } from "../core/view.js";
+import { attemptMs, eventTitle, explained, stepName, whose } from "./explain.js";
+
+const ICONS = { accepted: "check", queued: "clock", attempted: "server", delivered: "circle-check", deferred: "clock", bounced: "circle-x", complained: "triangle-alert", failed: "circle-x", rejected: "ban", suppressed: "ban", scheduled: "calendar", schedule_canceled: "x", schedule_failed: "circle-x" };
+const TONES = { delivered: "good", deferred: "warn", bounced: "bad", failed: "bad", rejected: "bad", complained: "bad", schedule_failed: "bad", suppressed: "warn" };
+// Shown in their own places, or of no use to a reader.
+const PLACED = new Set(["recipient", "scope", "class", "smtp_code", "enhanced_code", "diagnostic", "mx", "tls", "attempt", "conversation", "iana_class", "to_domain", "next_attempt_at", "plaintext", "simulated", "suppressed", "late"]);
+
+/** All events in order; `only` limits them to one recipient (address) and its domain. */
+export function Waybill({ events, only = null }) {
+  const shown = only ? events.filter((one) => concerns(one, only)) : events;
+  return html`<ol class="waybill">${shown.map((event, at) => html`<${Entry} key=${event.id} event=${event} before=${shown[at - 1]} />`)}</ol>`;
+}
+
+function concerns({ detail }, address) {
+  if (detail.recipient) return detail.recipient === address;
+  const domain = address.slice(address.lastIndexOf("@") + 1).toLowerCase();
+  return !detail.to_domain || detail.to_domain === domain || !detail.attempt;
+}
+
+function Entry({ event, before }) {
+  const { type, detail, createdAt } = event;
+  const { who, what, next } = explained(event);
+  const since = before ? Date.parse(createdAt) - Date.parse(before.createdAt) : null;
+  return html`<li class=${classes("waybill-entry", TONES[type])}>
+    <span class="waybill-mark"><${Icon} name=${ICONS[type] ?? "info"} size=${14} /></span>
+    <div class="grow stack-tight">
+      <div class="row-wide"><h2>${eventTitle(type)}${detail.attempt && type === "attempted" ? ` ${detail.attempt}` : ""}${place(type, detail)}</h2>
+        <span class="soft small"><${Time} at=${createdAt} />${since !== null && since >= 0 ? ` · +${duration(since)}` : ""} · <span title="Number in the account log">#${event.seq}</span></span></div>
+      ${what && html`<p>${what}${whose(who) && html` <${Chip} tone=${who === "us" ? "warn" : ""}>${whose(who)}<//>`}${detail.simulated && html` <${Chip} tone="">simulated<//>`}</p>`}
+      ${next && html`<p class="soft">${next}</p>`}
+      ${detail.diagnostic && html`<p class="reply"><code>${detail.diagnostic}</code></p>`}
+      ${detail.next_attempt_at && html`<p class="soft small">Next attempt: ${dateTime(detail.next_attempt_at)}</p>`}
+      ${detail.suppressed === true && html`<p class="soft small">The address is suppressed from now on.</p>`}
+      ${type === "attempted" && html`<${Attempt} detail=${detail} />`}
+      <${Rest} detail=${detail} />
+    </div>
+  </li>`;
+}
+
+function place(type, detail) {
+  if (type === "attempted") return html` <span class="soft">at ${detail.mx ?? detail.to_domain}</span>`;
+  return detail.recipient ? html` <span class="soft wrap">${breakable(detail.recipient)}</span>` : null;
+}
+
+/** One attempt: TLS in a line, and the conversation step by step, folded until asked for. */
+function Attempt({ detail }) {
+  const [open, setOpen] = useState(false);
+  const steps = detail.conversation ?? [];
+  const tls = detail.tls ? `${detail.tls.version}, ${detail.tls.cipher}, certificate ${detail.tls.certificate}` : detail.plaintext ? `not encrypted: ${detail.plaintext}` : null;
+  return html`${tls && html`<p class="small soft encryption"><${Icon} name="lock" size=${12} /><span class="wrap">${tls}</span></p>`}
+    ${steps.length > 0 && html`<div><button type="button" class="link-button small" aria-expanded=${open ? "true" : "false"} onClick=${() => setOpen(!open)}>${open ? "Hide" : "Show"} the SMTP conversation (${steps.length} steps, ${duration(attemptMs(steps))})</button></div>`}
+    ${open && html`<div class="table-frame"><table class="table conversation"><thead><tr><th scope="col">Step</th><th scope="col">Server</th><th scope="col" class="end">Time</th></tr></thead>
+      <tbody>${steps.map((step) => html`<tr><td>${stepName(step.step)}</td><td class="wrap"><code>${step.reply ?? step.to ?? [step.version, step.cipher, step.certificate].filter(Boolean).join(", ")}</code></td><td class="end">${duration(step.ms)}</td></tr>`)}</tbody></table></div>`}`;
+}
+
+/** Fields of the detail that have no place of their own, so that nothing recorded is hidden. */
+function Rest({ detail }) {
+  const entries = Object.entries(detail).filter(([name, value]) => !PLACED.has(name) && value !== null && value !== "");
+  if (entries.length === 0) return null;
+  const text = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
+  return html`<dl class="waybill-rest small">${entries.map(([name, value]) => html`<div><dt>${name.replaceAll("_", " ")}</dt><dd class="wrap">${text(value)}</dd></div>`)}</dl>`;
+}
