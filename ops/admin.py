@@ -36,7 +36,7 @@ API_TIMEOUT_S = 30
 MAX_NAME = 120
 
 
-class ApiError(RuntimeError):
+class ApiCallError(RuntimeError):
     """The API answered with an error; `answer` is the decoded body."""
 
     def __init__(self, status: int, answer: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ async def show_platform(pool: asyncpg.Pool, settings: Settings) -> dict[str, Any
 
 
 def call_api(base_url: str, method: str, path: str, key: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Make one request to the public API; raises ApiError for an error reply, OSError without a reply."""
+    """Make one request to the public API; raises ApiCallError for an error reply, OSError without a reply."""
     request = urllib.request.Request(  # noqa: S310 - the operator's own server
         base_url + path,
         method=method,
@@ -159,7 +159,7 @@ def call_api(base_url: str, method: str, path: str, key: str, body: dict[str, An
             answer_body = dict(json.load(error))
         except ValueError:
             answer_body = {}
-        raise ApiError(error.code, answer_body) from error
+        raise ApiCallError(error.code, answer_body) from error
 
 
 def _shown(checks: Sequence[CheckedRecord]) -> list[dict[str, Any]]:

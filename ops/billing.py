@@ -1,6 +1,5 @@
 """Implementation of `ops account plan|agreement|billing|invoice`, also for operators who bill elsewhere."""
 
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -10,50 +9,26 @@ import asyncpg
 from engine.areas.billing import store
 from engine.areas.billing.configuration import configured
 from engine.areas.billing.money import formatted
-from engine.areas.billing.periods import BillingInterval
 from engine.areas.billing.rows import InvoiceRow
-from engine.areas.billing.types import HistoryEntry, HistoryType, PlanSubscription, SubscriptionStatus, Transition
+from engine.areas.billing.types import PlanSubscription, SubscriptionStatus
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import not_found
 from engine.base.plans import Plan
 from engine.base.settings import Settings
-from engine.flows.accounts import invoices, subscriptions
-from engine.flows.accounts.change_plan import change_plan
+from engine.flows.accounts import invoices, plan_admin
 from engine.ledger import billing_history
-
-ACTOR = "operator"
-_NO_CURRENCY = "XXX"  # ISO 4217: no currency; the operator's own books have the price
 
 
 async def set_plan(pool: asyncpg.Pool, *, account: str, plan: Plan) -> dict[str, Any]:
     """Set the plan of an account that does not pay here. Raises Refusal: 404, or 409 while a subscription exists."""
-    account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
-    at = clock.now()
-    async with subscriptions.locked(pool, account_id) as held:
-        if held.subscription is not None:
-            raise Refusal(
-                ErrorType.INVALID_STATE,
-                f"The account's plan follows its subscription ({held.subscription.status.value}). End that first: "
-                "`ops account agreement --end` for an agreement; a paid one is canceled by the account's owner.",
-            )
-        changed = await change_plan(held.connection, account_id, plan, at, actor=ACTOR)
-    return {"accountId": account, "plan": plan.value, "before": held.plan.value, "changed": changed}
+    done = await plan_admin.set_plan(pool, ids.parse_id(ids.Kind.ACCOUNT, account), plan)
+    return {"accountId": account, "plan": done.plan.value, "before": done.before.value, "changed": done.changed}
 
 
 async def agree(pool: asyncpg.Pool, settings: Settings, *, account: str, plan: Plan | None) -> dict[str, Any]:
     """Give an account a plan that the operator bills, in place of any subscription; None ends the agreement."""
-    account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
-    at = clock.now()
-    async with subscriptions.locked(pool, account_id) as held:
-        before = held.subscription
-        if plan is None and (before is None or before.status is not SubscriptionStatus.AGREEMENT):
-            raise Refusal(ErrorType.INVALID_STATE, "The account has no agreement.")
-        agreed = None if plan is None else _agreement(plan, at)
-        kind = HistoryType.ENDED if agreed is None else HistoryType.CHANGED
-        facts: dict[str, object] = {"agreement": True, "plan": Plan.FREE.value if plan is None else plan.value}
-        transition = Transition(agreed, (HistoryEntry(kind, facts),))
-        await subscriptions.write(held, transition, at, billing=configured(settings), actor=ACTOR)
-    return {"accountId": account, "plan": transition.plan.value, "agreement": agreed is not None}
+    now = await plan_admin.agree(pool, configured(settings), ids.parse_id(ids.Kind.ACCOUNT, account), plan)
+    return {"accountId": account, "plan": now.value, "agreement": plan is not None}
 
 
 async def shown(pool: asyncpg.Pool, *, account: str) -> dict[str, Any]:
@@ -84,17 +59,6 @@ async def invoice(pool: asyncpg.Pool, *, name: str, out: Path | None) -> dict[st
     target = out or Path(f"{row.number}.pdf")
     target.write_bytes(await invoices.pdf(pool, row))
     return _line(row) | {"accountId": ids.format_id(ids.Kind.ACCOUNT, row.account_id), "file": str(target)}
-
-
-def _agreement(plan: Plan, at: datetime) -> PlanSubscription:
-    return PlanSubscription(
-        plan=plan,
-        status=SubscriptionStatus.AGREEMENT,
-        interval=BillingInterval.MONTH,
-        currency=_NO_CURRENCY,
-        amount=0,
-        anchor=at,
-    )
 
 
 def _invoice_id(name: str) -> UUID | None:

@@ -21,7 +21,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Self
 
-from ops import interpreter
+from ops import chromium, interpreter
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "ops" / "lock"
@@ -68,7 +68,9 @@ def enter(words: list[str]) -> int | None:
 
 
 def _lock_for(words: list[str]) -> str:
-    """Return the lock that a command needs; listing load tests needs no packages of its own."""
+    """Return the lock that a command needs; tests of the console need a browser, listing load tests nothing."""
+    if words[:1] == ["test"] and chromium.find(os.environ):
+        return "browser"
     if words[:1] == ["loadtest"] and {"list", "-h", "--help"} & set(words):
         return "run"
     return _LOCK_OF.get("".join(words[:1]), "run")

@@ -8,18 +8,13 @@ import asyncpg
 import msgspec
 from msgspec import Struct
 
-from engine.areas.broadcasts import service, store
-from engine.areas.broadcasts.rules import WHAT
-from engine.areas.broadcasts.types import Broadcast, BroadcastStatus, BroadcastSummary, PauseReason, WaitReason
+from engine.areas.broadcasts.types import BroadcastStatus, PauseReason, WaitReason
 from engine.base import clock, ids
-from engine.base.errors import not_found
-from engine.base.text import checked_line
-from engine.flows.audience import broadcast_audience, broadcast_checks
+from engine.flows.audience import review_admin
 from engine.store.queries import Queries
 from ops.stored_messages import find_account
 
-MAX_NOTE: Final = 500
-MAX_SHOWN: Final = 20_000  # characters of each body
+MAX_REVIEWS: Final = 1_000
 OVERDUE_S: Final = 5  # a worker that is alive takes a broadcast before that, or keeps its claim on it
 
 _SQL = Queries.beside(__file__, "broadcasts.sql")
@@ -58,8 +53,6 @@ class RunningBroadcast(Struct, frozen=True):
 
 
 _RUNNING = _SQL.rows("broadcasts_in_progress", RunningBroadcast)
-_FACTS = _SQL.command("review_facts")
-_CONSENTS = _SQL.command("consents_of_list")
 
 
 async def in_progress(pool: asyncpg.Pool, *, account: str | None, limit: int) -> list[dict[str, Any]]:
@@ -100,77 +93,28 @@ def why(row: RunningBroadcast, now: datetime) -> str:
 
 
 async def reviews(pool: asyncpg.Pool) -> list[dict[str, Any]]:
-    """Return the broadcasts that wait for review, the oldest first."""
-    return [await _review(pool, row) for row in await store.REVIEWS.fetch(pool)]
+    """Return the broadcasts that wait for review, the oldest first, at most 1,000."""
+    found = await review_admin.waiting(pool, after=None, limit=MAX_REVIEWS)
+    return [_plain(one) for one in found.data]
 
 
 async def review_of(pool: asyncpg.Pool, broadcast: str) -> dict[str, Any]:
     """Return a broadcast with its content, the figures of its account, and the consents of its recipients."""
-    found = await store.FIND.first(pool, _id(broadcast))
-    if found is None:
-        raise not_found(WHAT)
-    row = await service.read(pool, found.account_id, found.id)
-    facts = (await _FACTS.records(pool, row.id))[0]
-    consents = [] if row.list_id is None else await _CONSENTS.records(pool, row.list_id)
-    return (await _review(pool, row) | await _content(pool, row)) | {
-        "plan": facts["plan"],
-        "accountSince": clock.iso(facts["account_since"]),
-        "delivered30Days": int(facts["delivered"]),
-        "bounced30Days": int(facts["bounced"]),
-        "complained30Days": int(facts["complained"]),
-        "consents": {one["consent"]: one["contacts"] for one in consents},
-    }
+    return _plain(await review_admin.show(pool, _id(broadcast)))
 
 
 async def approve(pool: asyncpg.Pool, broadcast: str) -> dict[str, Any]:
     """Let a broadcast that waits for review go out."""
-    return await _review(pool, await service.approve(pool, _id(broadcast), clock.now()))
+    return _plain(await review_admin.approve(pool, _id(broadcast)))
 
 
 async def reject(pool: asyncpg.Pool, broadcast: str, note: str) -> dict[str, Any]:
     """Cancel a broadcast that waits for review; its author reads the note."""
-    return await _review(pool, await service.reject(pool, _id(broadcast), checked_line(note, "note", MAX_NOTE)))
+    return _plain(await review_admin.reject(pool, _id(broadcast), note))
 
 
-async def _review(pool: asyncpg.Pool, row: BroadcastSummary) -> dict[str, Any]:
-    facts = (await _FACTS.records(pool, row.id))[0]
-    try:
-        recipients = await broadcast_audience.count(pool, row.account_id, row.audience)
-    except TimeoutError:
-        recipients = None
-    return {
-        "id": row.public_id,
-        "account": facts["account"],
-        "accountId": ids.format_id(ids.Kind.ACCOUNT, row.account_id),
-        "name": row.name,
-        "status": row.status,
-        "from": row.sender,
-        "subject": row.subject,
-        "template": row.template,
-        "recipients": recipients,
-        "scheduledAt": _time(row.scheduled_at),
-        "reviewNote": row.review_note,
-    }
-
-
-async def _content(pool: asyncpg.Pool, row: Broadcast) -> dict[str, Any]:
-    """Return all that recipients will see, from its template if it has one: most mail programs show the HTML alone."""
-    template = await broadcast_checks.template_of(pool, row)
-    content = row if template is None else template
-    files = [] if row.attachments is None else msgspec.json.decode(row.attachments)
-    return {
-        "subject": row.subject or content.subject,
-        "attachments": [one["filename"] for one in files],
-        "text": _shown(content.text),
-        "html": _shown(content.html),
-    }
-
-
-def _shown(body: str | None) -> str | None:
-    """Return the beginning of a body, and how much is left out."""
-    if body is None or len(body) <= MAX_SHOWN:
-        return body
-    return f"{body[:MAX_SHOWN]}\n[{len(body) - MAX_SHOWN} more characters]"
+def _plain(found: Struct) -> dict[str, Any]:
+    return dict(msgspec.to_builtins(found))
 
 
 def _id(text: str) -> UUID:

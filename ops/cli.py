@@ -14,6 +14,7 @@ from ops.commands import (
     alerts,
     blocklists,
     broadcasts,
+    clients,
     contacts,
     delivery,
     inbound_mail,
@@ -56,12 +57,13 @@ def _log_to_stderr(*_: object) -> structlog.PrintLogger:
 def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
     if not wanted or context.resilient_parsing:
         return
+    from engine.base.version import version  # noqa: PLC0415
     from ops import interpreter, release  # noqa: PLC0415
 
     revision = release.revision()
     python = interpreter.about()
     click.echo(
-        f"waybill {release.version()}{f' (revision {revision})' if revision else ''},"
+        f"waybill {version()}{f' (revision {revision})' if revision else ''},"
         f" Python {'.'.join(map(str, python['version']))} ({interpreter.words(python['optimised'])})"
     )
     context.exit()
@@ -121,5 +123,6 @@ for command in (
     mail.tail,
     mail.sink,
     reports.reports,
+    clients.sdk,
 ):
     cli.add_command(command)

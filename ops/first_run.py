@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from engine.base.operators import FIRST_OWNER
 from engine.base.plans import Plan
 from engine.base.settings import Settings
 from engine.flows.accounts import platform_account
@@ -15,7 +16,6 @@ from ops.state import write_private
 
 FILE = "first-run.json"
 DOMAIN = "hello.test"
-EMAIL = "owner@hello.test"
 DAILY_CAP = 100_000  # the first warm-up limit of new accounts, 50 a day, is too low for trying things out
 
 
@@ -26,7 +26,9 @@ async def ensure(settings: Settings, state: Path) -> dict[str, Any]:
         await platform_account.ensure_local(pool, settings)
         if file.is_file():
             return dict(json.loads(file.read_text("utf-8")))
-        account = await admin.create_account(pool, name="Local", email=EMAIL, plan=Plan.SCALE, daily_cap=DAILY_CAP)
+        account = await admin.create_account(
+            pool, name="Local", email=FIRST_OWNER, plan=Plan.SCALE, daily_cap=DAILY_CAP
+        )
         key = await admin.create_key(pool, settings, account=account["accountId"], name="First key", scopes=["all"])
         await admin.add_domain(pool, settings, account=account["accountId"], name=DOMAIN, verified=False)
         checked = await admin.check_domain(pool, settings, account=account["accountId"], name=DOMAIN)

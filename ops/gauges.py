@@ -22,9 +22,9 @@ from engine.areas.blocklists import store as blocklists
 from engine.areas.blocklists.types import ListFamily
 from engine.base import clock
 from engine.base.settings import Settings
+from engine.base.version import version
 from engine.flows.alerts.measure import AlertRound
 from engine.store.queries import Queries
-from ops.release import version
 
 RECENT: Final = timedelta(minutes=10)  # age limit of site states that count
 LOGS_AT_ONCE: Final = 200

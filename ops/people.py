@@ -1,11 +1,12 @@
-"""Implementation of `ops person`: show a person, drop their second factor, end their sessions."""
+"""Implementation of `ops person`: show a person, make a sign-in link, drop their second factor, end their sessions."""
 
 from typing import Any
 
 import asyncpg
 
 from engine.base import clock, ids
-from engine.flows.people import person_admin
+from engine.base.settings import Settings
+from engine.flows.people import person_admin, sign_in_link
 
 
 async def shown(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
@@ -32,8 +33,20 @@ async def reset_factor(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
     return await shown(pool, email=email) | {"secondFactorDropped": dropped}
 
 
+async def make_link(pool: asyncpg.Pool, settings: Settings, *, email: str) -> dict[str, Any]:
+    """Return a link that signs a person in once; raises ValueError for an unknown address."""
+    found = await _found(pool, email)
+    made = await sign_in_link.make_link(pool, settings, found.person.id)
+    return {
+        "email": found.person.email,
+        "link": made.url,
+        "expiresAt": clock.iso(made.expires_at),
+        "twoFactor": found.person.has_totp,
+    }
+
+
 async def sign_out(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
-    """End all sessions of a person; raises ValueError for an unknown address."""
+    """End all sessions of a person and invalidate their sign-in link; raises ValueError for an unknown address."""
     found = await _found(pool, email)
     ended = await person_admin.sign_out(pool, found.person)
     return await shown(pool, email=email) | {"sessionsEnded": ended}

@@ -1,21 +1,10 @@
-"""Version and revision of this installation, from `pyproject.toml` and git."""
+"""Revision of this installation, from git."""
 
-import functools
 import subprocess
-import tomllib
 
 from ops.process_specs import ROOT
 
 _GIT_S = 5.0
-
-
-@functools.cache
-def version() -> str:
-    """Return the version, such as `0.1.0`; `unknown` if `pyproject.toml` is missing."""
-    try:
-        return str(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"])
-    except (OSError, ValueError, KeyError):
-        return "unknown"
 
 
 def revision() -> str | None:

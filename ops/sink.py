@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from ops.local.sink_store import SinkEntry, entries
+from engine.store.sink_folder import SinkEntry
+from ops.local.sink_store import entries
 
 LAST = "LAST"
 _HREF = re.compile(r"""<a\b[^>]*?\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))""", re.IGNORECASE)

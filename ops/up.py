@@ -83,6 +83,8 @@ def attach(loaded: Loaded) -> Settings:
         found["redis_url"] = settings.redis_url or running["redisUrl"]
     if settings.key_pepper is None:
         found["key_pepper"] = kept_pepper(make_state(state))
+    if loaded.origin["public_url"] == "default":
+        found["public_url"] = _default_url(settings)
     return msgspec.structs.replace(settings, **found)
 
 
@@ -153,6 +155,9 @@ async def _start_all(
     console.ready(_ready_line(settings, time.monotonic() - began))
     if warning := await _redis_warning(settings):
         console.say(warning)
+    if "api" in settings.processes:
+        for line in await _console_lines(settings, first_run, terminal=console.terminal):
+            console.say(line)
     if is_first_run and first_run:
         console.say(_first_send_command(first_run, state / _FIRST_RUN, show_key=console.terminal))
 
@@ -209,8 +214,12 @@ def _with_ports(loaded: Loaded, listeners: ListeningSockets) -> Loaded:
     """Return the settings with the ports of sockets that systemd passed to us."""
     settings = listeners.settled(loaded.settings)
     if loaded.origin["public_url"] == "default":
-        settings = msgspec.structs.replace(settings, public_url=f"http://127.0.0.1:{settings.api_port}")
+        settings = msgspec.structs.replace(settings, public_url=_default_url(settings))
     return Loaded(settings, loaded.origin)
+
+
+def _default_url(settings: Settings) -> str:
+    return f"http://127.0.0.1:{settings.api_port}"
 
 
 def _embedded(settings: Settings, state: Path) -> dict[str, PostgresServer | ValkeyServer]:
@@ -286,6 +295,12 @@ async def _first_run(settings: Settings, state: Path) -> dict[str, Any]:
     from ops.first_run import ensure  # noqa: PLC0415 - as above
 
     return dict(await ensure(settings, state))
+
+
+async def _console_lines(settings: Settings, first_run: Mapping[str, Any], *, terminal: bool) -> list[str]:
+    from ops.console_access import console_lines  # noqa: PLC0415 - as above
+
+    return await console_lines(settings, first_run, terminal=terminal)
 
 
 def _ready_line(settings: Settings, took_s: float) -> str:

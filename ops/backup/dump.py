@@ -17,12 +17,12 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import ids
+from engine.base.version import version
 from engine.store.queries import Queries
 from ops.backup import manifest
 from ops.backup.manifest import FIRST_RUN, HEADS, IN_FLIGHT, PEPPER, BackupError, BackupPart, InFlight, Manifest
 from ops.backup.rows import RowSum
 from ops.backup.tables import MIGRATIONS, Table, connected, quoted, tables
-from ops.release import version
 from ops.state import sync_folder, write_private
 
 UNFINISHED: Final = "unfinished"  # marker file, until the manifest is written

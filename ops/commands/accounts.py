@@ -125,13 +125,14 @@ def account_invoice(*, invoice: str, out: Path | None, as_json: bool) -> None:
 
 @account.command("list")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Print at most this many.")
+@click.option("--search", help="Only accounts with this id, member's address, domain, or beginning of the name.")
 @as_json
 @reported
-def account_list(*, limit: int, as_json: bool) -> None:
+def account_list(*, limit: int, search: str | None, as_json: bool) -> None:
     """List the newest accounts and their status."""
     from ops import accounts  # noqa: PLC0415
 
-    found = admin.with_pool(attached(), lambda pool: accounts.listed(pool, limit=limit))
+    found = admin.with_pool(attached(), lambda pool: accounts.listed(pool, limit=limit, search=search))
     show({"accounts": found}, as_json=as_json)
 
 
@@ -197,12 +198,24 @@ def person_reset_factor(*, email: str, as_json: bool) -> None:
     show(admin.with_pool(attached(), lambda pool: people.reset_factor(pool, email=email)), as_json=as_json)
 
 
+@person.command("sign-in-link")
+@_email
+@as_json
+@reported
+def person_sign_in_link(*, email: str, as_json: bool) -> None:
+    """Print a link that signs a person in to the console once; a second factor is still required."""
+    from ops import people  # noqa: PLC0415
+
+    settings = attached()
+    show(admin.with_pool(settings, lambda pool: people.make_link(pool, settings, email=email)), as_json=as_json)
+
+
 @person.command("sign-out")
 @_email
 @as_json
 @reported
 def person_sign_out(*, email: str, as_json: bool) -> None:
-    """End all of a person's sessions."""
+    """End all of a person's sessions, and invalidate their sign-in link."""
     from ops import people  # noqa: PLC0415
 
     show(admin.with_pool(attached(), lambda pool: people.sign_out(pool, email=email)), as_json=as_json)

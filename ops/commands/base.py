@@ -62,7 +62,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
             command(*args, **kwargs)
         except (click.exceptions.Exit, click.Abort):
             raise
-        except admin.ApiError as error:
+        except admin.ApiCallError as error:
             if kwargs.get("as_json"):
                 click.echo(json.dumps(error.answer, indent=2))
                 raise click.exceptions.Exit(1) from error

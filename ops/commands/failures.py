@@ -18,10 +18,10 @@ from engine.store.database_errors import (
     DatabaseUnavailable,
     SchemaMismatch,
 )
-from ops.admin import ApiError
+from ops.admin import ApiCallError
 
 FOREIGN = (OSError, DatabaseError)  # raised by the system and the database driver
-EXPECTED = (ApiError, BadAddress, BadSetting, Refusal, RuntimeError, ValueError, WrongId, *FOREIGN)
+EXPECTED = (ApiCallError, BadAddress, BadSetting, Refusal, RuntimeError, ValueError, WrongId, *FOREIGN)
 _DOCTOR = "Run `ops doctor` to see what is wrong and how to fix it."
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import click
+import msgspec
 
 from engine.base.settings import Settings
 from ops import admin
 from ops.commands.base import as_json, attached, fail, reported, show, table
 
 if TYPE_CHECKING:
-    from ops.shards import ShardPlan
+    from shards.admin import ShardPlan
 
 DEFAULT_SHOWN = 20
 MAX_STEPS = 40  # steps of a plan that are printed
@@ -52,12 +53,10 @@ def shards(context: click.Context, *, every: bool, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from ops import shards as ops_shards  # noqa: PLC0415
+    from shards.overview import overview  # noqa: PLC0415
 
-    settings = attached()
-    found = admin.with_pool(
-        settings, lambda pool: ops_shards.show(pool, settings, limit=None if every else DEFAULT_SHOWN)
-    )
+    settings, limit = attached(), None if every else DEFAULT_SHOWN
+    found = msgspec.to_builtins(admin.with_pool(settings, lambda pool: overview(pool, settings, limit=limit)))
     if as_json:
         show(found, as_json=True)
         return
@@ -76,11 +75,11 @@ def shards(context: click.Context, *, every: bool, as_json: bool) -> None:
 @reported
 def move(*, numbers: tuple[int, ...], to: str | None, unpin: bool, **how: Any) -> None:
     """Pin shards to a member or a node. They move when their owners have finished the deliveries under way."""
-    from ops import shards as ops_shards  # noqa: PLC0415
+    from shards import admin as shard_admin  # noqa: PLC0415
 
     if (to is None) != unpin:
         fail("Give either --to or --unpin.")
-    _run(lambda pool, settings: ops_shards.plan_move(pool, settings, numbers, to, why=how["reason"]), **how)
+    _run(lambda pool, settings: shard_admin.plan_move(pool, settings, numbers, to, why=how["reason"]), **how)
 
 
 @shards.command("drain")
@@ -90,10 +89,10 @@ def move(*, numbers: tuple[int, ...], to: str | None, unpin: bool, **how: Any) -
 @reported
 def drain(*, name: str, undo: bool, **how: Any) -> None:
     """Move all shards away from a member, or from all members of a node, and assign no new ones."""
-    from ops import shards as ops_shards  # noqa: PLC0415
+    from shards import admin as shard_admin  # noqa: PLC0415
 
     _run(
-        lambda pool, settings: ops_shards.plan_place(
+        lambda pool, settings: shard_admin.plan_place(
             pool, settings, name, weight=None, draining=not undo, why=how["reason"]
         ),
         **how,
@@ -107,10 +106,10 @@ def drain(*, name: str, undo: bool, **how: Any) -> None:
 @reported
 def weigh(*, name: str, weight: float, **how: Any) -> None:
     """Set the relative share of load of a member, or of each member of a node; the default is 1."""
-    from ops import shards as ops_shards  # noqa: PLC0415
+    from shards import admin as shard_admin  # noqa: PLC0415
 
     _run(
-        lambda pool, settings: ops_shards.plan_place(
+        lambda pool, settings: shard_admin.plan_place(
             pool, settings, name, weight=weight, draining=None, why=how["reason"]
         ),
         **how,
@@ -123,9 +122,9 @@ def weigh(*, name: str, weight: float, **how: Any) -> None:
 @reported
 def balance(*, by_count: bool, **how: Any) -> None:
     """Distribute shards by the load measured in the last minute."""
-    from ops import shards as ops_shards  # noqa: PLC0415
+    from shards import admin as shard_admin  # noqa: PLC0415
 
-    _run(lambda pool, settings: ops_shards.plan_balance(pool, settings, by_count=by_count), **how)
+    _run(lambda pool, settings: shard_admin.plan_balance(pool, settings, by_count=by_count), **how)
 
 
 @shards.command("split")
@@ -135,11 +134,11 @@ def balance(*, by_count: bool, **how: Any) -> None:
 @reported
 def split(*, domain: str, parts: int, **how: Any) -> None:
     """Spread a recipient domain over several shards: new mail at once, pending mail soon after."""
-    from ops import shards as ops_shards  # noqa: PLC0415
+    from shards import admin as shard_admin  # noqa: PLC0415
 
     if parts < 2:
         fail(f"--parts is {parts}; a split needs at least 2. Use `ops shards merge` to undo a split.")
-    _run(lambda pool, settings: ops_shards.plan_split(pool, settings, domain, parts, why=how["reason"]), **how)
+    _run(lambda pool, settings: shard_admin.plan_split(pool, settings, domain, parts, why=how["reason"]), **how)
 
 
 @shards.command("merge")
@@ -149,10 +148,10 @@ def split(*, domain: str, parts: int, **how: Any) -> None:
 @reported
 def merge(*, domain: str, by_rule: bool, **how: Any) -> None:
     """Merge a split domain into one shard, and keep the automatic rule from splitting it."""
-    from ops import shards as ops_shards  # noqa: PLC0415
+    from shards import admin as shard_admin  # noqa: PLC0415
 
     parts = None if by_rule else 1
-    _run(lambda pool, settings: ops_shards.plan_split(pool, settings, domain, parts, why=how["reason"]), **how)
+    _run(lambda pool, settings: shard_admin.plan_split(pool, settings, domain, parts, why=how["reason"]), **how)
 
 
 @click.command()
@@ -163,9 +162,9 @@ def nodes(*, as_json: bool) -> None:
 
     An API process has one line per worker.
     """
-    from ops import nodes as node_list  # noqa: PLC0415
+    from engine.store.process_list import listing  # noqa: PLC0415
 
-    found = admin.with_pool(attached(), node_list.listing)
+    found = msgspec.to_builtins(admin.with_pool(attached(), listing))
     if as_json:
         show(found, as_json=True)
     elif found["processes"]:
@@ -193,7 +192,7 @@ async def _carry_out(
     planner: Planner, settings: Settings, *, dry_run: bool, no_wait: bool, timeout_s: float, as_json: bool
 ) -> int:
     """Apply a plan and return the number of unfinished steps; 0 with `dry_run` or `no_wait`."""
-    from ops import shards as ops_shards  # noqa: PLC0415
+    from shards import admin as shard_admin  # noqa: PLC0415
 
     async with admin.opened(settings) as pool:
         plan = await planner(pool, settings)
@@ -201,7 +200,7 @@ async def _carry_out(
         if not as_json:
             _print_plan(plan)
         if not dry_run:
-            await ops_shards.carry_out(pool, plan)
+            await shard_admin.carry_out(pool, plan)
             if not no_wait:
                 left = await _wait_until_done(pool, plan, timeout_s)
                 if not as_json:
@@ -216,13 +215,13 @@ async def _wait_until_done(pool: asyncpg.Pool, plan: "ShardPlan", timeout_s: flo
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
-    from ops import shards as ops_shards  # noqa: PLC0415
+    from shards import admin as shard_admin  # noqa: PLC0415
 
     left = plan.total
     bar = Progress(console=Console(stderr=True), transient=True) if sys.stderr.isatty() else None
     with bar or nullcontext():
         task = bar.add_task("shards", total=max(1, plan.total)) if bar else None
-        async for left in ops_shards.watch(pool, plan, timeout_s):
+        async for left in shard_admin.watch(pool, plan, timeout_s):
             if bar and task is not None:
                 bar.update(task, completed=plan.total - left)
     return left

@@ -91,7 +91,9 @@ class Sink:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._numbers = itertools.count(1)
-        self._run = f"{time.time_ns() // 1_000_000:x}"  # keeps ids unique when runs share a store
+        at_ms = time.time_ns() // 1_000_000
+        # Keeps ids unique and in order when runs share a store.
+        self._run = f"{at_ms if store is None else store.next_run(at_ms):x}"
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> tuple[str, int]:
         """Listen on `port` (0: any free one); return the address."""

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -11,8 +10,8 @@ from typing import Final, Self
 import msgspec
 from msgspec import Struct
 
-INDEX: Final = "index.ndjson"
-MESSAGES: Final = "messages"
+from engine.store.sink_folder import INDEX, MESSAGES, SinkEntry, decoded, newest_before, position_of
+
 _FOLDERS: Final = 256
 
 
@@ -37,21 +36,6 @@ class SinkMessage(Struct, frozen=True, kw_only=True):
     test_id: str | None  # of the X-Test-Id header field
     content: bytes
     port: int = 0  # of the client; 0: unknown
-
-
-class SinkEntry(Struct, frozen=True, kw_only=True, rename={"sender": "from", "recipients": "to"}):
-    """A line of `index.ndjson`; `file` is relative to the store."""
-
-    id: str
-    at: str
-    sender: str
-    recipients: tuple[str, ...]
-    helo: str
-    tls: str | None
-    size: int
-    test_id: str | None
-    file: str | None
-    port: int = 0
 
 
 class MailStore:
@@ -87,6 +71,12 @@ class MailStore:
         )  # fmt: skip
         os.write(self._index, self._encoder.encode(entry) + b"\n")
 
+    def next_run(self, at_ms: int) -> int:
+        """Return the number of a new run of the sink: the time, or more if the clock went back since the last run."""
+        newest = newest_before(self.folder, None, 1)
+        last = position_of(newest[0].id) if newest else None
+        return at_ms if last is None else max(at_ms, last[0] + 1)
+
     def forget(self, *, before: str, most: int) -> list[str]:
         """Remove messages older than `before` (ISO 8601), and all but the last `most`, from the index.
 
@@ -107,7 +97,7 @@ class MailStore:
         fresh.replace(self.folder / INDEX)
         os.close(self._index)
         self._index = _open_index(self.folder / INDEX)
-        return [entry.file for entry in _decoded(lines[:gone]) if entry.file is not None]
+        return [entry.file for entry in decoded(lines[:gone]) if entry.file is not None]
 
     def remove(self, files: Iterable[str]) -> None:
         """Delete the files that `forget` returned; ignores missing ones."""
@@ -141,23 +131,12 @@ def entries(folder: Path) -> list[SinkEntry]:
         lines = (folder / INDEX).read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    return _decoded(lines)
-
-
-def _decoded(lines: Iterable[bytes]) -> list[SinkEntry]:
-    found = []
-    for line in lines:
-        with suppress(msgspec.DecodeError):  # a line cut off by a crash, or the empty text after the last line end
-            found.append(_ENTRY.decode(line))
-    return found
+    return decoded(lines)
 
 
 def _is_older(line: bytes, before: str) -> bool:
     """Return True if the entry is older than `before`, or the line was cut off by a crash."""
-    return all(entry.at < before for entry in _decoded([line]))
-
-
-_ENTRY = msgspec.json.Decoder(SinkEntry)
+    return all(entry.at < before for entry in decoded([line]))
 
 
 def _open_index(path: Path) -> int:

@@ -37,7 +37,7 @@ from engine.flows.audience.broadcast_run import BroadcastRunner
 from engine.flows.people import open_session
 from engine.flows.receiving import certificates, mta_sts, read_reports
 from engine.flows.receiving.forward import BATCH, Forwarder
-from engine.flows.retention import erase, purge, purge_billing
+from engine.flows.retention import erase, erase_address, purge, purge_billing
 from engine.flows.sending import queue_admin
 from engine.flows.sending.release import release_due
 from engine.store import metrics, partitions, socket_activation
@@ -281,6 +281,11 @@ async def _erasures(context: Context) -> None:
     await erase.erase_due(context.pool, clock.now())
 
 
+async def _address_erasures(context: Context) -> None:
+    """Erase the data of recipients as requested."""
+    await erase_address.erase_requested(context.pool, context.settings)
+
+
 async def _shards(context: Context) -> None:
     await rebalancer.run_once(context.pool, context.settings)
 
@@ -378,6 +383,7 @@ JOBS = (
     Job("alerts", 5.0, _alerts, share=0.5),  # each rule every minute
     Job("ended holds", 5.0, _ended_holds),
     Job("erasures", 60.0, _erasures),
+    Job("erasures of addresses", 5.0, _address_erasures),
 )
 
 
