@@ -4,6 +4,8 @@ from loadtests.bench.alerts import run as run_alerts
 from loadtests.bench.billing import run as run_billing
 from loadtests.bench.broadcast import run as run_broadcast
 from loadtests.bench.codes import run as run_codes
+from loadtests.bench.console import run as run_console
+from loadtests.bench.console_people import run as run_console_people
 from loadtests.bench.contacts import run as run_contacts
 from loadtests.bench.inbound import run as run_mx
 from loadtests.bench.mailbox import run as run_mailbox
@@ -22,6 +24,8 @@ __all__ = [
     "run_billing",
     "run_broadcast",
     "run_codes",
+    "run_console",
+    "run_console_people",
     "run_contacts",
     "run_mailbox",
     "run_mx",

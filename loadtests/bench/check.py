@@ -11,8 +11,9 @@ from msgspec import Struct
 from engine.base import clock
 from engine.ledger import log
 from engine.store.queries import Queries
+from engine.store.sink_folder import INDEX
 from loadtests.bench.service import BenchService
-from ops.local.sink_store import INDEX, entries
+from ops.local.sink_store import entries
 
 __all__ = ["INDEX", "CheckResult", "SinkArrivals", "arrivals", "check"]
 

@@ -78,14 +78,14 @@ async def _measure(tails: int, quiet_s: float, busy_s: float, progress: report.P
     async with own_service(given, progress.say, delivering=False, tls=False) as service:
         count = -(-tails // MAX_TAILS)
         progress.say(f"Making {count:,} accounts")
-        accounts = await _accounts(service, count)
+        accounts = await make_accounts(service, count)
         roots = {
             role: pids for role, pids in measure.roots_by_role(service.pids()).items() if role in ("api", "postgres")
         }
         before, _ = measure.memory_mb(roots)
         reading = TailReadings()
         progress.say(f"Opening {tails:,} tails")
-        async with _readers(service, accounts, tails, reading):
+        async with open_tails(service, accounts, tails, reading):
             await asyncio.sleep(SETTLE_S)
             quiet = await _used(roots, asyncio.sleep(quiet_s))
             progress.say(f"Writing {PER_S} events a second")
@@ -117,7 +117,8 @@ def _tails_of(account: int, tails: int) -> int:
     return min(MAX_TAILS, tails - MAX_TAILS * account)
 
 
-async def _accounts(service: BenchService, count: int) -> list[TailedAccount]:
+async def make_accounts(service: BenchService, count: int) -> list[TailedAccount]:
+    """Return new accounts, each with a key and a message whose events its tails show."""
     made = []
     pepper = service.settings.key_pepper
     assert pepper is not None
@@ -135,7 +136,7 @@ async def _accounts(service: BenchService, count: int) -> list[TailedAccount]:
 
 
 @asynccontextmanager
-async def _readers(
+async def open_tails(
     service: BenchService, accounts: Sequence[TailedAccount], tails: int, reading: TailReadings
 ) -> AsyncIterator[None]:
     """Open all tails and close them at the end."""

@@ -44,6 +44,16 @@ from ops.commands.base import as_json
     "--billing", is_flag=True, help="Measure payment events, in 200 orders too, invoices and billing histories instead."
 )
 @click.option(
+    "--console",
+    type=click.IntRange(1_000, 1_000_000),
+    help="Measure the web console in Chromium, with this many messages in its list, instead.",
+)
+@click.option(
+    "--console-people",
+    type=click.IntRange(1, 5_000),
+    help="Measure accepting mail while this many people have the console open, instead.",
+)
+@click.option(
     "--contacts",
     type=click.IntRange(10_000, 2_000_000),
     help="Measure imports, pages and searches with this many contacts, and with a tenth, instead.",
@@ -88,6 +98,8 @@ def bench(  # noqa: C901, PLR0912 - one branch for each mode
     relay: bool,
     mx: bool,
     mailbox: int | None,
+    console: int | None,
+    console_people: int | None,
     contacts: int | None,
     broadcast: int | None,
     alerts: int | None,
@@ -108,6 +120,8 @@ def bench(  # noqa: C901, PLR0912 - one branch for each mode
         run_billing,
         run_broadcast,
         run_codes,
+        run_console,
+        run_console_people,
         run_contacts,
         run_mailbox,
         run_mx,
@@ -130,6 +144,10 @@ def bench(  # noqa: C901, PLR0912 - one branch for each mode
         raise click.exceptions.Exit(run_billing(events=options["messages"] // 40, as_json=options["as_json"]))
     if mailbox is not None:
         raise click.exceptions.Exit(run_mailbox(messages=mailbox, as_json=options["as_json"]))
+    if console is not None:
+        raise click.exceptions.Exit(run_console(rows=console, as_json=options["as_json"]))
+    if console_people is not None:
+        raise click.exceptions.Exit(run_console_people(people=console_people, as_json=options["as_json"]))
     if contacts is not None:
         raise click.exceptions.Exit(run_contacts(contacts=contacts, as_json=options["as_json"]))
     if broadcast is not None:

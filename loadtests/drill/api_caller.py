@@ -12,12 +12,13 @@ import asyncpg
 import msgspec
 
 from engine.base import ids
+from engine.store.sink_folder import SinkEntry
 from loadtests.drill.fresh_service import account_id, database_url
 from loadtests.drill.reconciliation import read_account_log
 from loadtests.drill.report import Check
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
-from ops.local.sink_store import SinkEntry, entries
+from ops.local.sink_store import entries
 
 _ANSWER_S: Final = 30.0
 _CONNECTIONS: Final = 100

@@ -23,6 +23,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock
+from engine.store.sink_folder import SinkEntry
 from loadtests.drill.api_caller import AccountState, ApiCaller
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import InjectedFault
@@ -33,7 +34,7 @@ from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.send_client import ApiAccess, SendClient, expects_greylisting, plan
 from loadtests.drill.service import Service
 from loadtests.drill.webhook_endpoint import RecordingEndpoint
-from ops.local.sink_store import SinkEntry, entries
+from ops.local.sink_store import entries
 from ops.process_specs import PRELOAD
 
 NAME: Final = "clock"

@@ -17,6 +17,7 @@ import msgspec
 
 from engine.base import clock, ids
 from engine.flows.accounts import api_keys
+from engine.store.sink_folder import SinkEntry
 from loadtests.drill.api_caller import AccountState, ApiCaller
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.fresh_service import account_id, database_url, new_access, run_on_service, until_empty
@@ -24,7 +25,6 @@ from loadtests.drill.report import Check, DrillReport, combined
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
 from ops import admin
-from ops.local.sink_store import SinkEntry
 
 AT_ONCE: Final = 30
 DOMAINS_AT_ONCE: Final = 10

@@ -13,10 +13,11 @@ from msgspec import Struct
 from engine.base import ids
 from engine.base.events import SETTLED, EventType, Status
 from engine.ledger import log
+from engine.store.sink_folder import SinkEntry
 from loadtests.drill.faults import InjectedFault
 from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.send_client import Send, expects_greylisting, key_of
-from ops.local.sink_store import SinkEntry, entries
+from ops.local.sink_store import entries
 
 _PAGE = 5_000
 _HEAD_BYTES = 64 * 1024

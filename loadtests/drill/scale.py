@@ -29,8 +29,9 @@ from loadtests.drill.report import Check, DrillReport, combined
 from loadtests.drill.send_client import Send, SendClient
 from loadtests.drill.service import Service
 from loadtests.drill.site_sinks import SinkSites
-from ops import admin, process_specs, shards
+from ops import admin, process_specs
 from ops.supervise import ProcessSpec
+from shards import admin as shard_admin
 
 NAME: Final = "scale"
 COUNTS: Final = (2, 4, 1, 3)
@@ -150,8 +151,8 @@ async def _changes(service: Service, mtas: ExtraMtas, pool: asyncpg.Pool, every_
         await asyncio.to_thread(mtas.scale_to, count)
         if number in (1, len(COUNTS) - 1):
             parts = PARTS if number == 1 else 1
-            split = await shards.plan_split(pool, service.settings, HOT, parts, why="drill")
-            await shards.carry_out(pool, split)
+            split = await shard_admin.plan_split(pool, service.settings, HOT, parts, why="drill")
+            await shard_admin.carry_out(pool, split)
         await asyncio.sleep(every_s)
     return queued
 

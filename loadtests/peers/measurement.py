@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from engine.base.settings import PREFIX
+from engine.store.sink_folder import INDEX
 from loadtests.bench import measure
 from loadtests.bench.load import LoadOrder, LoadProcess, LoadResult, LoadTarget
 from loadtests.bench.run_control import BenchFailed
@@ -25,7 +26,7 @@ from loadtests.bench.yardstick import Yardstick
 from loadtests.peers.peer import Peer, PeerPlace, running
 from loadtests.ports import reserve_ports
 from ops import launch
-from ops.local.sink_store import INDEX, entries
+from ops.local.sink_store import entries
 from ops.process_specs import ROOT
 
 WARM_UP: Final = 400

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from ops.local.sink_store import SinkEntry
+from engine.store.sink_folder import SinkEntry
 
 PARTS: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 

@@ -51,7 +51,7 @@ Say = Callable[[str], None]
 
 
 _FAILURES: Final = (
-    BadSetting, CannotServe, LoadFailed, PortTaken, StartFailed, UnusableState, admin.ApiError, DatabaseUnavailable,
+    BadSetting, CannotServe, LoadFailed, PortTaken, StartFailed, UnusableState, admin.ApiCallError, DatabaseUnavailable,
 )  # fmt: skip
 
 
