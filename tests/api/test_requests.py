@@ -196,7 +196,7 @@ async def test_bad_keys_are_limited_by_address_and_good_ones_go_on(
 
 
 async def test_an_unknown_path_and_a_wrong_method_answer_in_the_envelope(api: Api, account: TestAccount) -> None:
-    for path in ("/", "/v1", "/v1/nothing", "/v1/emails/", "/v2/emails", "/v1/messages/a/b/c/d", "/%00"):
+    for path in ("/v1", "/v1/nothing", "/v1/emails/", "/v2/emails", "/v1/messages/a/b/c/d", "/%00"):
         answer = await api.get(path, account.token)
         assert (answer.status, answer.error["type"]) == (404, "not_found"), path
 

@@ -1,4 +1,4 @@
-"""Fixtures for sign-in with an identity provider."""
+"""Fixtures for sign-in with an identity provider, and for the operator's part."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -6,7 +6,9 @@ import aiohttp
 import pytest
 
 from engine.base.settings import Settings
+from tests.conftest import NewDatabase
 from tests.harness.api import Api, serving
+from tests.harness.operators import OperatorWorld, operating
 from tests.harness.provider import Browser, TestProvider, providing, with_provider
 
 
@@ -47,3 +49,16 @@ def idp(idp_url: str, http: aiohttp.ClientSession) -> Api:
 def browser(idp: Api) -> Browser:
     """Return a browser without cookies."""
     return Browser(idp)
+
+
+@pytest.fixture(scope="module")
+async def here(
+    settings: Settings,
+    lasting_database: NewDatabase,
+    tmp_path_factory: pytest.TempPathFactory,
+    http: aiohttp.ClientSession,
+) -> AsyncIterator[OperatorWorld]:
+    """Run an API with an operator for the tests of a module."""
+    log = tmp_path_factory.mktemp("operator") / "api.log"
+    async with operating(settings, await lasting_database(), log, http) as world:
+        yield world

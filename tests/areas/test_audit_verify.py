@@ -47,7 +47,7 @@ async def test_an_intact_log_is_intact(account: TestAccount, api: Api, pool: asy
     as_of = verdict.pop("asOf")
     assert abs(clock.parse_iso(as_of) - clock.now()) < timedelta(minutes=1)
     assert verdict == {
-        "intact": True, "brokenAt": None, "problem": None, "purgedThroughSeq": 0, "events": 3,
+        "intact": True, "brokenAt": None, "problem": None, "purgedThroughSeq": 0, "events": 3, "erasedEntries": 0,
         "head": {"seq": 3, "hash": newest["hash"]},
     }  # fmt: skip
     assert narrow == {"intact": True, "brokenAt": None, "problem": None}

@@ -478,7 +478,7 @@ def test_a_template_stands_for_html_and_text() -> None:
 
 OPTIONAL = [
     "cc", "bcc", "subject", "html", "replyTo", "headers", "listUnsubscribe", "stream", "template", "templateVersion",
-    "variables", "tags", "metadata", "idempotencyKey", "scheduledAt", "deliverBy", "minTls", "attachments",
+    "variables", "data", "tags", "metadata", "idempotencyKey", "scheduledAt", "deliverBy", "minTls", "attachments",
 ]  # fmt: skip
 
 

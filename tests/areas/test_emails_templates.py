@@ -169,3 +169,62 @@ async def test_a_template_works_in_a_batch_and_for_later(api: Api, account: Test
 
     assert [one["status"] for one in answer.json["data"]] == ["queued", "refused"]
     assert answer.json["data"][1]["error"]["field"] == "scheduledAt"
+
+
+RECEIPT = {
+    "id": "receipt",
+    "subject": "{{order.id}} for {{name}}",
+    "html": "<ul>{{#items}}<li>{{name}}: {{price}}</li>{{/items}}</ul>{{^items}}nothing{{/items}}",
+    "variables": [{"name": "order", "required": True}, {"name": "name", "default": "you"}, {"name": "items"}],
+}
+DATA = {"order": {"id": 7}, "items": [{"name": "A & B", "price": 1.5}, {"name": "C", "price": 2}]}
+
+
+async def test_nested_data_repeats_sections_in_a_send_a_dry_run_and_a_preview(api: Api, account: TestAccount) -> None:
+    assert (await api.post("/v1/templates", account.token, RECEIPT)).status == 201
+    fields: dict[str, Any] = {"template": "receipt", "variables": None, "data": DATA}
+    expected = "<ul><li>A &amp; B: 1.5</li><li>C: 2</li></ul>"
+
+    found = await message(api, account, await send(api, account, **fields))
+    foreseen = await send(api, account, **fields, dryRun=True)
+    preview = await api.post("/v1/templates/receipt/preview", account.token, {"data": DATA})
+
+    assert (found["subject"], found["html"].strip()) == ("7 for you", expected)
+    assert foreseen.json["message"]["html"].strip() == expected
+    assert (preview.json["subject"], preview.json["html"]) == ("7 for you", expected)
+    assert [one["code"] for one in preview.json["warnings"]] == ["no_text"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "named"),
+    [
+        ({"data": {"name": "x"}}, 400, {"field": "data.name"}),
+        ({"data": {"l": [0] * 1001}}, 400, {"field": "data.l"}),
+        ({"data": {"l": "x" * 70_000}}, 400, {"field": "data"}),
+        ({"data": {"l": [["\0"]]}}, 400, {"field": "data.l[0][0]"}),
+        ({"data": [1]}, 400, {"field": "data"}),
+        ({"data": {"code": [1]}}, 422, {"template": "welcome", "version": 1}),
+        ({"variables": None, "data": {"name": "a\nb"}}, 422, {"template": "welcome"}),
+        ({"variables": None, "data": {"name": None}}, 422, {"missing": ["name"]}),
+        ({"template": None, "text": "x", "variables": None, "data": {"a": 1}}, 400, {"field": "data"}),
+    ],
+)
+async def test_data_that_can_not_be_rendered_is_refused_by_name(
+    api: Api, account: TestAccount, fields: dict[str, Any], status: int, named: dict[str, Any]
+) -> None:
+    answer = await send(api, account, **fields)
+
+    assert answer.status == status, answer
+    assert {name: answer.json["error"][name] for name in named} == named
+    assert await sent_today(api, account) == 0
+
+
+async def test_other_data_under_a_used_key_is_noticed_and_other_order_is_not(api: Api, account: TestAccount) -> None:
+    again = {"idempotencyKey": "k"}
+    assert (await send(api, account, **again, data={"a": 1, "b": [2]})).status == 202
+
+    same = await send(api, account, **again, data={"b": [2], "a": 1})
+    other = await send(api, account, **again, data={"b": [3], "a": 1})
+
+    assert (same.json["status"], same.json.get("bodyDiffers")) == ("duplicate", None)
+    assert (other.json["status"], other.json.get("bodyDiffers")) == ("duplicate", True)

@@ -30,7 +30,7 @@ async def test_somebody_new_gets_an_account_of_their_own(
 
     answer = await browser.sign_in(provider, ann)
 
-    assert answer.headers["location"] == f"{browser.api.base_url}/"
+    assert answer.headers["location"] == f"{browser.api.base_url}/console/"
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["referrer-policy"] == "no-referrer"
     state = await browser.me()

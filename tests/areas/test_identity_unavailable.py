@@ -142,7 +142,7 @@ async def test_all_three_ways_lead_in_with_a_provider_of_others(
     with serving(own, api_log) as url:
         browser = Browser(Api(url, http))
         landed = await browser.land(await authorize(await browser.start()))
-        assert landed.headers["location"] == f"{url}/"
+        assert landed.headers["location"] == f"{url}/console/"
         assert (await browser.me())["user"]["email"] == claims["email"]
 
         back = await browser.land(await authorize(await browser.start(appRedirect=APP, verifierChallenge=CHALLENGE)))

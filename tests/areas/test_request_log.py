@@ -83,6 +83,8 @@ async def test_a_persons_requests_name_the_person_and_refusals_of_authorisation_
 
     assert (row["userId"], row["keyId"]) == (person.public_id, None)
     assert (row["status"], row["errorType"]) == (403, "forbidden")
+    assert await logged(api, account, id_of(answer), {"by": "person"}) == [row]
+    assert await logged(api, account, id_of(answer), {"by": "key"}) == []
 
 
 async def test_addresses_in_paths_are_not_recorded(api: Api, account: TestAccount) -> None:
@@ -142,7 +144,7 @@ async def test_the_log_is_the_accounts_own_and_ends_after_seven_days(
     assert await paths(api, account) == []
 
     at = clock.now()
-    wanted = rules.filters(at=at, before=None, status=None, key=None, method=None, path=None, error_type=None,
+    wanted = rules.filters(at=at, before=None, status=None, key=None, method=None, path=None, error_type=None, by=None,
                            since="2020-01-01T00:00:00Z", until=None)  # fmt: skip
     assert wanted.low == ids.floor_of(clock.milliseconds(at - timedelta(days=7)))
 

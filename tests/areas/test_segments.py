@@ -104,6 +104,20 @@ def test_a_wrong_filter_names_its_part(filter_: object, where: str) -> None:
     assert (refused.value.status, refused.value.fields["field"]) == (400, where)
 
 
+async def test_a_filter_is_counted_before_it_is_stored(api: Api, account: TestAccount) -> None:
+    await create(api, account, "ann@x.test", fields={"plan": "pro"})
+    await create(api, account, "bob@x.test")
+
+    async def counted(filter_: Filter) -> tuple[int, object]:
+        answer = await api.post("/v1/segments/count", account.token, {"filter": filter_})
+        return answer.status, answer.json
+
+    assert await counted(field("plan", "eq", "pro")) == (200, {"contacts": 1})
+    assert (await counted({"all": []}))[0] == 400
+    assert (await counted(of("list", "eq", ids.format_id(ids.Kind.LIST, ids.uuid7()))))[0] == 404
+    assert (await api.get("/v1/segments", account.token)).json["data"] == []
+
+
 async def test_a_segment_is_created_counted_changed_and_deleted(api: Api, account: TestAccount) -> None:
     await create(api, account, "ann@x.test", fields={"plan": "pro"})
     filter_ = field("plan", "eq", "pro")

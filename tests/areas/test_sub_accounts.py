@@ -344,3 +344,61 @@ async def test_each_shows_what_it_has_sent_and_counts_for_its_parent(
     assert (shown["sentThisMonth"], shown["sentToday"], shown["dailyLimit"]) == (3, 3, 50)
     above = (await api.get("/v1/me", account.token)).json["sending"]
     assert (above["sentThisMonth"], above["sentToday"]) == (3, 0)
+
+
+# -- working in a sub-account ----------------------------------------------------------------------
+
+
+async def join(api: Api, person: TestPerson, child: str) -> int:
+    return (await api.post(f"/v1/sub-accounts/{child}/join", None, person=person)).status
+
+
+async def accounts_of(api: Api, person: TestPerson) -> dict[str, str]:
+    state = (await api.get("/v1/auth/me", person=person)).json
+    return {one["id"]: one["role"] for one in state["accounts"]}
+
+
+async def test_an_admin_joins_a_sub_account_and_switches_to_it(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
+) -> None:
+    child = await opened(api, owner)
+
+    assert await join(api, owner, child["id"]) == 204
+    assert await join(api, owner, child["id"]) == 204  # repeated
+
+    assert (await accounts_of(api, owner))[child["id"]] == "admin"
+    switched = await api.post("/v1/auth/switch", None, {"accountId": child["id"]}, person=owner)
+    assert switched.json["account"]["id"] == child["id"]
+    assert [kind for kind, _ in await events(pool, uuid_of(child))].count("member.joined") == 1
+    last, detail = (await events(pool, account.id))[-1]
+    assert (last, detail["id"]) == ("sub_account.member_joined", child["id"])
+
+
+async def test_only_admins_of_the_account_above_join_its_sub_accounts(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
+) -> None:
+    child = await opened(api, owner)
+    stranger = await make_person(pool, (await make_account(pool)).id, "owner")
+
+    assert await join(api, await make_person(pool, account.id, "member"), child["id"]) == 403
+    assert await join(api, stranger, child["id"]) == 404
+
+
+@pytest.mark.parametrize("how", ["removed", "demoted", "left"])
+async def test_who_is_no_admin_of_the_account_above_loses_its_sub_accounts(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson, how: str
+) -> None:
+    admin = await make_person(pool, account.id, "admin")
+    child = await opened(api, owner)
+    assert await join(api, admin, child["id"]) == 204
+    one = f"/v1/team/members/{ids.format_id(ids.Kind.USER, admin.id)}"
+
+    if how == "removed":
+        assert (await api.delete(one, person=owner)).status == 204
+    elif how == "demoted":
+        assert (await api.patch(one, json={"role": "member"}, person=owner)).status == 200
+    else:
+        assert (await api.post("/v1/team/leave", None, person=admin)).status == 204
+
+    assert not await pool.fetchval("SELECT count(*) FROM members WHERE account_id = $1", uuid_of(child))
+    assert (await events(pool, uuid_of(child)))[-1][0] == "member.removed"

@@ -102,11 +102,11 @@ def test_events_of_the_account_are_none() -> None:
 
 
 def test_filters_pass_over_what_has_no_octets() -> None:
-    event = ShownEvent(1, Status.QUEUED, "news", frozenset({"a", "b"}), b"x")
+    event = ShownEvent(1, "accepted", b"x", Status.QUEUED, "news", frozenset({"a", "b"}))
 
     assert TailFilters().takes(event)
     assert TailFilters(status=Status.QUEUED, stream="news", tags=frozenset({"a"})).takes(event)
     assert not TailFilters(tags=frozenset({"a", "c"})).takes(event)
     assert not TailFilters(stream="other").takes(event)
     assert not TailFilters(status=Status.SENDING).takes(event)
-    assert not TailFilters().takes(ShownEvent(2, None, None, frozenset(), b""))
+    assert not TailFilters().takes(ShownEvent(2, "", b""))

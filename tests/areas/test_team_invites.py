@@ -368,3 +368,53 @@ async def test_guessing_a_persons_password_with_an_invitation_is_slowed(
         statuses = [(await accept(strict, token, "not the password")).status for _ in range(5)]
 
     assert statuses == [401, 401, 401, 429, 429]
+
+
+# sending again -----------------------------------------------------------------------------------
+
+
+async def test_an_invitation_sent_again_has_a_new_link_and_a_new_week(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
+) -> None:
+    admin = await make_person(pool, account.id, "admin")
+    first = (await invite(api, owner, address_of(account))).json
+    old = await token_for(pool, address_of(account))
+    await pool.execute(
+        "UPDATE invites SET expires_at = expires_at - interval '6 days' WHERE account_id = $1", account.id
+    )
+    answer = await api.post(f"/v1/team/invites/{first['id']}/resend", person=admin)
+    new = await token_for(pool, address_of(account))
+
+    assert answer.status == 200
+    again = answer.json
+    assert clock.parse_iso(again.pop("expiresAt")) >= clock.parse_iso(first.pop("expiresAt"))
+    assert again == first | {"invitedBy": admin.public_id}
+    assert (await team_of(api, owner))["seats"]["used"] == 3
+    assert refused(await accept(api, old)) == (400, "invalid_request")
+    assert (await accept(api, new)).status == 204
+    assert ("member.invite_resent", {"id": first["id"], "role": "member", "actor": admin.public_id}) in await events(
+        pool, account
+    )
+
+
+async def test_only_a_pending_invitation_of_the_account_is_sent_again(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
+) -> None:
+    admin, other = await make_person(pool, account.id, "admin"), await make_person(pool, (await make_account(pool)).id)
+    of_owner = (await invite(api, owner, address_of(account), "owner")).json["id"]
+    expired = (await invite(api, owner, address_of(account, "late"))).json["id"]
+    await pool.execute("UPDATE invites SET expires_at = now() WHERE email = $1", address_of(account, "late"))
+
+    async def again(person: TestPerson, name: str) -> int:
+        return (await api.post(f"/v1/team/invites/{name}/resend", person=person)).status
+
+    assert await again(admin, of_owner) == 403
+    assert await again(owner, of_owner) == 200
+    assert [await again(other, of_owner), await again(owner, expired), await again(owner, "ivt_x")] == [404] * 3
+
+
+async def test_sending_again_counts_as_inviting(api: Api, account: TestAccount, owner: TestPerson) -> None:
+    name = (await invite(api, owner, address_of(account))).json["id"]
+    answers = [await api.post(f"/v1/team/invites/{name}/resend", person=owner) for _ in range(5)]
+
+    assert [answer.status for answer in answers] == [200] * 4 + [429]

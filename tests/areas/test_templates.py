@@ -243,9 +243,10 @@ async def test_the_plans_number_of_templates_is_the_limit(api: Api, pool: asyncp
     answer = await api.post("/v1/templates", account.token, HELLO)
 
     assert answer.status == 403
-    assert answer.error | {"message": ""} == {
+    assert answer.error | {"message": "", "docs": ""} == {
         "type": "plan_limit_reached",
         "message": "",
+        "docs": "",
         "resource": "templates",
         "limit": 3,
         "used": 3,

@@ -1,10 +1,13 @@
 """What was posted to an endpoint, as the API shows it, and posted once more."""
 
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
 
+from engine.areas.webhooks.deliveries import DeliveryFilter, chosen
+from engine.areas.webhooks.types import CandidateRow
 from engine.base import ids
 from engine.base.settings import Settings
 from tests.harness.accounts import TestAccount, make_account
@@ -188,3 +191,99 @@ async def test_a_media_type_matters_only_where_there_is_a_body(
     )  # fmt: skip
 
     assert answer.status == status
+
+
+async def moved(pool: asyncpg.Pool, webhook: str, event: UUID, code: int) -> None:
+    """Record an attempt that ended the delivery of an event with the answer `code`."""
+    owner = ids.parse_id(ids.Kind.WEBHOOK, webhook)
+    await pool.execute(
+        "INSERT INTO webhook_attempts (id, webhook_id, event_id, seq, attempt, started_at, milliseconds, delivered, "
+        "status_code) SELECT $1, $2, $3, seq, 1, now(), 12, $4, $5 FROM events WHERE id = $3",
+        ids.uuid7(), owner, event, code == 200, code,
+    )  # fmt: skip
+    await pool.execute("DELETE FROM webhook_queue WHERE webhook_id = $1 AND event_id = $2", owner, event)
+
+
+async def shown(api: Api, account: TestAccount, webhook: str, query: str) -> list[tuple[str, str]]:
+    page = (await api.get(f"/v1/webhooks/{webhook}/deliveries?{query}", account.token)).json
+    return [(row["type"], row["state"]) for row in page["data"]]
+
+
+async def test_deliveries_are_filtered_by_state_type_and_time(
+    api: Api, account: TestAccount, pool: asyncpg.Pool, here: World
+) -> None:
+    webhook = (await made(api, account))["id"]
+    first, second, _ = await here.events(account, ["accepted", "delivered", "delivered"])
+    await moved(pool, webhook, first, 200)
+    await moved(pool, webhook, second, 410)
+
+    assert await shown(api, account, webhook, "state=failed") == [("delivered", "failed")]
+    assert await shown(api, account, webhook, "state=pending") == [("delivered", "pending")]
+    assert await shown(api, account, webhook, "type=accepted") == [("accepted", "delivered")]
+    assert await shown(api, account, webhook, "type=delivered&state=delivered") == []
+    assert len(await shown(api, account, webhook, "from=2026-01-01T00:00:00Z")) == 3
+    assert await shown(api, account, webhook, "until=2026-01-01T00:00:00Z") == []
+    page = (await api.get(f"/v1/webhooks/{webhook}/deliveries?type=delivered&limit=1", account.token)).json
+    rest = f"/v1/webhooks/{webhook}/deliveries?type=delivered&limit=1&before={page['nextCursor']}"
+    assert [row["state"] for row in (await api.get(rest, account.token)).json["data"]] == ["failed"]
+    refused = await api.get(f"/v1/webhooks/{webhook}/deliveries?from=yesterday", account.token)
+    assert (refused.status, refused.error["field"]) == (400, "from")
+
+
+def test_a_filtered_page_goes_on_where_its_reading_ended() -> None:
+    found = [CandidateRow(UUID(int=100 - at), at, "failed" if at % 2 else "pending", "bounced") for at in range(6)]
+    failed = DeliveryFilter(state="failed")
+
+    assert chosen(found, failed, limit=2, scanned=6) == ([found[1], found[3]], found[3].event_id)
+    assert chosen(found, failed, limit=3, scanned=6) == ([found[1], found[3], found[5]], found[5].event_id)
+    assert chosen(found, failed, limit=9, scanned=7) == ([found[1], found[3], found[5]], None)
+    assert chosen(found, DeliveryFilter(type="delivered"), limit=2, scanned=6) == ([], found[5].event_id)
+    assert chosen([], failed, limit=2, scanned=6) == ([], None)
+
+
+async def test_a_window_is_replayed_once(api: Api, account: TestAccount, pool: asyncpg.Pool, here: World) -> None:
+    webhook = (await made(api, account))["id"]
+    events = await here.events(account, ["accepted", "delivered", "bounced", "bounced"])
+    for event, code in zip(events, (200, 410, 410, 410), strict=True):
+        await moved(pool, webhook, event, code)
+    path = f"/v1/webhooks/{webhook}/replay"
+
+    one = await api.post(path, account.token, {"type": "bounced", "limit": 1})
+    assert (one.status, one.json["queued"]) == (202, 1)
+    assert one.json["nextCursor"] == ids.format_id(ids.Kind.EVENT, events[3])
+    left = await api.post(path, account.token, {"type": "bounced", "before": one.json["nextCursor"]})
+    assert left.json == {"queued": 1, "nextCursor": None}
+    assert (await api.post(path, account.token, {})).json == {"queued": 1, "nextCursor": None}
+    assert (await api.post(path, account.token, {})).json == {"queued": 0, "nextCursor": None}
+    queued = await pool.fetch(
+        "SELECT event_id, attempts, ladder_from FROM webhook_queue WHERE account_id = $1 ORDER BY event_id", account.id
+    )
+    assert [tuple(row) for row in queued] == [(event, 1, 1) for event in sorted(events[1:])]
+    assert (await api.post(path, account.token, {"state": "delivered"})).json["queued"] == 1
+
+
+async def test_deliveries_of_others_are_not_found(
+    api: Api, account: TestAccount, stranger: TestAccount, here: World
+) -> None:
+    foreign = (await made(api, stranger))["id"]
+    own = (await made(api, account))["id"]
+    event = ids.format_id(ids.Kind.EVENT, await here.event(stranger))
+
+    assert (await api.get(f"/v1/webhooks/{foreign}/deliveries/{event}", account.token)).status == 404
+    assert (await api.get(f"/v1/webhooks/{own}/deliveries/{event}", account.token)).status == 404
+    assert (await api.post(f"/v1/webhooks/{foreign}/replay", account.token, {})).status == 404
+    assert (await api.get(f"/v1/webhooks/{foreign}/deliveries/{event}", stranger.token)).json["exchanges"] == []
+
+
+async def test_an_endpoint_has_a_description(api: Api, account: TestAccount) -> None:
+    new = await made(api, account, description=" Shop ")
+    path = f"/v1/webhooks/{new['id']}"
+
+    assert new["description"] == "Shop"
+    assert (await patch(api, account.token, new["id"], b'{"url": "https://a.example.com/"}')).json[
+        "description"
+    ] == "Shop"
+    assert (await patch(api, account.token, new["id"], b'{"description": ""}')).json["description"] == ""
+    assert (await api.get(path, account.token)).json["description"] == ""
+    refused = await patch(api, account.token, new["id"], b'{"description": "two\\nlines"}')
+    assert (refused.status, refused.error["field"]) == (400, "description")

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from engine.areas.webhooks import rules, store
+from engine.areas.webhooks import deliveries, rules, store
 from engine.areas.webhooks.posting import POLL_S, Poster, PostVerdict, recorded
 from engine.base import clock, ids
 from engine.base.settings import Settings
@@ -82,6 +82,32 @@ async def test_an_event_arrives_as_documented(here: World, receiver: Receiver) -
     verify(got, endpoint.secret)
     [attempt] = await here.attempts(endpoint, event)
     assert (attempt.delivered, attempt.status_code, attempt.error) == (True, 200, None)
+
+
+async def test_request_and_answer_are_kept_exactly(here: World, receiver: Receiver) -> None:
+    receiver.headers = {"X-Trace": "a: b"} | {f"X-Filler-{number}": "f" * 300 for number in range(4)}
+    endpoint = await here.endpoint(receiver.url + "?key=a%20b")
+    event = await here.event(endpoint.account)
+
+    async with here.posting():
+        await here.until_posted(endpoint)
+
+    [got] = receiver.got
+    found = await deliveries.read(here.pool, endpoint.account.id, endpoint.id, event)
+    [sent] = found.exchanges
+    assert found.event is not None
+    assert sent.signature is not None
+    assert sent.url is not None
+    assert sent.answer_headers is not None
+    body = rules.body(event, found.event.seq, found.event.occurred_at, found.event.payload)
+    shown = rules.sent_headers(
+        body, url=sent.url, event_id=event, attempt=sent.attempt, signed=sent.signature, signed_before=None
+    )
+    assert body == got.body
+    assert {name.lower(): value for name, value in shown.items()} == got.headers
+    assert (sent.status_code, sent.answer, sent.answer_headers.partition("\n")[0]) == (200, "ok", "X-Trace: a: b")
+    assert len(sent.answer_headers) <= rules.MAX_ANSWER_HEADERS
+    assert sent.answer_headers.splitlines()[-1].endswith("f" * 300)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,8 @@ async def test_attempts_of_a_month_ago_go_with_their_partition(here: World) -> N
 
     assert partitions.partition_name("webhook_attempts", partitions.week_of(now - timedelta(weeks=7))) in dropped
     assert again == []
-    [row] = await store.deliveries(here.pool, endpoint.account.id, endpoint.id, before=None, limit=5)
+    found = await store.candidates(here.pool, endpoint.account.id, endpoint.id, before=None, limit=5)
+    [row] = await store.deliveries(here.pool, endpoint.account.id, endpoint.id, found)
     assert [fields[0] for fields in row.attempts] == [6, 9]
 
 

@@ -14,7 +14,8 @@ TABLE = ROOT / "engine/base/events.py"
 FOLDERS = ("engine", "shards", "api", "mta", "ops")
 NAMES = frozenset(EventType) | frozenset(AccountEvent)
 SUBJECTS = frozenset(name.partition(".")[0] for name in AccountEvent)
-SUFFIXES = frozenset({"csv", "html", "json", "py", "sql", "toml", "test"})  # `account.sql` is a file's name
+# `account.sql` is a file's name, `template.id` a field of a request.
+SUFFIXES = frozenset({"csv", "html", "id", "json", "py", "sql", "toml", "test", "variables"})
 
 # A column `type` compared with literals, as in `e.type = 'accepted'` and `type IN ('accepted', 'scheduled')`.
 _COMPARED = re.compile(r"\btype\s*(?:=|<>|IN|NOT IN)\s*\(?((?:\s*'[^']*'\s*,?)+)", re.IGNORECASE)

@@ -46,6 +46,7 @@ OWNERS = {
     "delivery": {"queue", "holds"},
     "domains": {"domains", "domain_keys", "cloudflare_tokens"},
     "emails": {"idempotency", "schedules"},
+    "erasures": {"erasures", "erasure_keys", "erased_suppressions"},
     "identity": {"identities", "identity_steps"},
     "billing": {"subscriptions", "checkouts", "renewal_charges", "invoices", "billing_profiles", "kept_retentions"},
     "certificates": {"tls_certificates", "acme_accounts", "acme_challenges"},

@@ -9,6 +9,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from api.app import all_operations
+from api.areas.webhooks import event_schemas
 from api.http import openapi
 from api.http.operation import Access, Operation
 from engine.base.errors import REGISTRY, ErrorType
@@ -33,7 +34,9 @@ def sources() -> str:
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads(openapi.document(OPERATIONS, server="http://127.0.0.1:8080"))
+    found: dict[str, Any] = orjson.loads(
+        openapi.document(OPERATIONS, server="http://127.0.0.1:8080", webhooks=event_schemas.webhooks())
+    )
     return found
 
 

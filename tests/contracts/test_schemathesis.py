@@ -43,7 +43,7 @@ from tests.harness.people import TestPerson, make_person
 
 OPEN = {operation.path for operation in all_operations() if operation.access is Access.NONE}
 OUTSIDE = {"/v1/domains/{id}/cloudflare"}  # what it asks outside is not there: `unavailable` is right
-STREAMS = ["/v1/messages/tail"]  # endless answers by design; their own tests read them
+STREAMS = ["/v1/events/tail", "/v1/messages/tail"]  # endless answers by design; their own tests read them
 CHECKS = [
     schemathesis.checks.not_a_server_error,
     status_code_conformance,

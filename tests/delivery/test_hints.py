@@ -261,12 +261,13 @@ async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counte
 ) -> None:
     hints, reader = Hints(doomed), HintReader(doomed, "mta-1")
     await announce(hints, shard)
+    before = hints.lost  # a busy machine may take longer than the time-out of Redis
     disposable_servers.valkey.kill()
 
     for _ in range(100):
         hints.announce({shard: [ids.uuid7()]})  # no coroutine: it can't wait
     await hints.drain()
-    assert hints.lost == 100
+    assert hints.lost == before + 100
     assert is_away(hints)
     with pytest.raises(RedisUnavailable):
         await reader.read([shard])
@@ -278,7 +279,7 @@ async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counte
     await hints.probe()
     assert not is_away(hints)
     after = await announce(hints, shard)
-    assert hints.lost == 100
+    assert hints.lost == before + 100
     assert messages_of(await reader.read([shard]))[-1:] == after
 
 

@@ -11,6 +11,7 @@ from engine.delivery import sites_store
 from engine.delivery.sites import FIELDS, PROVIDERS, SHIPPED, NamedRule, RuleBook, SiteRule, checked_name
 from engine.delivery.sites_store import SiteRules
 from engine.store.caches import Stamps
+from tests.harness.site_rules import remove_rule, set_rule
 
 SETTINGS = Settings()
 
@@ -112,16 +113,16 @@ def test_what_no_host_is_called_is_no_name(name: str) -> None:
     ],
 )  # fmt: skip
 async def test_a_rule_out_of_bounds_changes_nothing(pool: asyncpg.Pool, fields: dict[str, object]) -> None:
-    await sites_store.change(pool, "bounds.test", {"connections": 5}, None)
+    await set_rule(pool, "bounds.test", {"connections": 5}, None)
     with pytest.raises(msgspec.ValidationError):
-        await sites_store.change(pool, "bounds.test", fields, None)
+        await set_rule(pool, "bounds.test", fields, None)
     [row] = [row for row in await sites_store.rows(pool) if row.name == "bounds.test"]
     assert msgspec.json.decode(row.rule) == {"connections": 5}
 
 
 async def test_fields_are_set_and_taken_back_one_by_one(pool: asyncpg.Pool) -> None:
-    await sites_store.change(pool, "fields.test", {"connections": 5, "per_minute": 30.0}, "asked by them")
-    rule = await sites_store.change(pool, "fields.test", {"connections": None, "recipients": 10}, None)
+    await set_rule(pool, "fields.test", {"connections": 5, "per_minute": 30.0}, "asked by them")
+    rule = await set_rule(pool, "fields.test", {"connections": None, "recipients": 10}, None)
     assert rule == SiteRule(per_minute=30.0, recipients=10)
     [row] = [row for row in await sites_store.rows(pool) if row.name == "fields.test"]
     assert row.why == "asked by them"
@@ -132,13 +133,13 @@ async def test_a_change_is_known_to_every_process_with_the_next_look(pool: async
     stamps = Stamps(pool, [rules.cache])
     await stamps.check()
     before = await rules.book()
-    await sites_store.change(pool, "live.test", {"connections": 2}, None)
+    await set_rule(pool, "live.test", {"connections": 2}, None)
     await stamps.check()
     after = await rules.book()
     assert after is not before
     assert after.limits("mx.live.test", ["mx.live.test"], SETTINGS).connections == 2
-    assert await sites_store.reset(pool, "live.test")
-    assert not await sites_store.reset(pool, "live.test")
+    assert await remove_rule(pool, "live.test")
+    assert not await remove_rule(pool, "live.test")
     await stamps.check()
     assert (await rules.book()).limits("x", ["mx.live.test"], SETTINGS).connections == SETTINGS.site_connections
 

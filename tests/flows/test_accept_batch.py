@@ -78,6 +78,38 @@ async def test_an_item_that_cannot_be_stored_fails_alone(door: Process, pool: as
     assert (await head_of(pool, account))["sent_today"] == 3
 
 
+async def test_a_whole_set_is_accepted_or_leaves_no_trace(door: Process, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool, daily_cap=5)
+    await suppress(pool, account, "gone@people.test")
+
+    async def whole(*items: dict[str, object]) -> list[Decision]:
+        requests = [request_of(account, **fields) for fields in items]
+        return await door.acceptor.accept_whole(requests, Origin(account.id, "api"))
+
+    first, large, invalid, suppressed, two, last = await asyncio.gather(
+        door.send(account),
+        whole(*[{}] * 5),
+        whole({}, {"to": "nobody"}),
+        whole({}, {"to": "gone@people.test"}, {}),
+        whole({"idempotencyKey": "a"}, {"idempotencyKey": "b"}),
+        door.send(account),
+    )
+    broken = await whole({}, {"idempotencyKey": "a lone \ud800 surrogate"})
+
+    assert [one.status for one in (first, *accepted(two), last)] == ["queued"] * 4
+    assert {one.kind for one in refused(large)} == {ErrorType.CONFLICT, ErrorType.DAILY_LIMIT_REACHED}
+    assert [one.kind for one in refused(invalid)] == [ErrorType.CONFLICT, ErrorType.INVALID_ADDRESS]
+    assert [one.kind for one in refused(suppressed)] == [
+        ErrorType.CONFLICT, ErrorType.SUPPRESSED, ErrorType.CONFLICT,
+    ]  # fmt: skip
+    assert [one.kind for one in refused(broken)] == [ErrorType.INVALID_REQUEST] * 2
+    assert [len(refused(one)) for one in (large, invalid, suppressed, broken)] == [5, 2, 3, 2]
+    assert max(door.flushes) > 5  # several sets shared a transaction
+    assert await stored(pool, account) == 4
+    head = await head_of(pool, account)
+    assert (head["sent_today"], head["seq"]) == (4, 5)  # four `accepted`, one `suppressed`
+
+
 async def test_a_batch_without_postgres_is_refused_as_a_whole(settings: Settings, pool: asyncpg.Pool) -> None:
     account = await make_account(pool)
     async with process(settings) as door:

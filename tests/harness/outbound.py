@@ -16,6 +16,7 @@ from engine.areas.emails.types import SendRequest
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
 from engine.delivery.hints import HintReader, Hints, WakeListener, WokenShards
+from engine.delivery.mx_routes import Router
 from engine.delivery.partition import hint_stream, shard_of
 from engine.flows.sending.accept import Acceptor, Origin
 from engine.flows.sending.settle import DeliveryAttempt, Settler
@@ -24,7 +25,6 @@ from engine.store.caches import Stamps
 from engine.store.postgres import close_pool, open_pool
 from engine.store.resolver import Resolver
 from mta.outbound.envelopes import EnvelopeBuilder
-from mta.outbound.mx_routes import Router
 from mta.outbound.pipeline import OutboundPipeline
 from mta.outbound.tls.mta_sts_fetch import StsFetcher
 from mta.outbound.tls.security import TransportSecurity

@@ -301,7 +301,7 @@ async def linked(pool: asyncpg.Pool, person: Person) -> object:
 def told(answer: Answer) -> dict[str, str]:
     """Return the parameters that the sign-in page gets in the fragment."""
     location = urlsplit(answer.headers["location"])
-    assert location.path == "/sign-in"
+    assert location.path == "/console/sign-in"
     assert not location.query
     return dict(parse_qsl(location.fragment, strict_parsing=True))
 

@@ -236,7 +236,9 @@ class World:
 
     async def delivery(self, endpoint: Endpoint, event: UUID) -> DeliveryRow:
         """Return the delivery of an event to an endpoint."""
-        rows = await store.deliveries(self.pool, endpoint.account.id, endpoint.id, before=None, limit=100)
+        account = endpoint.account.id
+        found = await store.candidates(self.pool, account, endpoint.id, before=None, limit=100)
+        rows = await store.deliveries(self.pool, account, endpoint.id, found)
         return next(row for row in rows if row.event_id == event)
 
     async def attempts(self, endpoint: Endpoint, event: UUID) -> list[AttemptRow]:

@@ -22,10 +22,11 @@ from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
 
 from engine.base.plans import Plan
+from engine.store.sink_folder import SinkEntry
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, temporary
 from ops import admin
-from ops.local.sink_store import SinkEntry, entries
+from ops.local.sink_store import entries
 from tests.harness import fork_server
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S

@@ -51,10 +51,10 @@ class Reader:
                 pass
         return event
 
-    async def messages(self, count: int, timeout_s: float = PATIENCE_S) -> list[Event]:
-        """The next so many `message` events."""
+    async def messages(self, count: int, timeout_s: float = PATIENCE_S, *, name: str = "message") -> list[Event]:
+        """The next so many `message` events, or others of one name."""
         async with asyncio.timeout(timeout_s):
-            return [await self.until("message", timeout_s) for _ in range(count)]
+            return [await self.until(name, timeout_s) for _ in range(count)]
 
     async def quiet(self, seconds: float) -> bool:
         """Return True if no `message` arrives within the time."""
@@ -71,16 +71,16 @@ class Reader:
 
 @asynccontextmanager
 async def following(
-    api: Api, token: str | None, query: str = "", *, headers: Params | None = None
+    api: Api, token: str | None, query: str = "", *, headers: Params | None = None, path: str = "/v1/messages/tail"
 ) -> AsyncIterator[Reader]:
-    """`GET /v1/messages/tail`, opened; its status may be that of a refusal. A session comes in `headers`."""
+    """A tail, opened; its status may be that of a refusal. A session comes in `headers`."""
     sent = {"Accept": "text/event-stream"} | dict(headers or {})
     if token is not None:
         sent.setdefault("Authorization", f"Bearer {token}")
     timeout = aiohttp.ClientTimeout(total=None, sock_read=None)
     async with (
         aiohttp.ClientSession(timeout=timeout, read_bufsize=2**20) as session,
-        session.get(f"{api.base_url}/v1/messages/tail{query}", headers=sent) as response,
+        session.get(f"{api.base_url}{path}{query}", headers=sent) as response,
     ):
         reader = Reader(response)
         try:

@@ -1,6 +1,5 @@
 """From signing up to the first delivered mail, with nothing but what anybody on the network can do and read."""
 
-import re
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
 from ops import admin
 from tests.harness.api import Api
+from tests.harness.mailed_links import token_mailed
 from tests.harness.service import (
     arrived,
     command,
@@ -36,21 +36,6 @@ class Browser(Struct):
     csrf: str
 
 
-async def link(service: Service, address: str, page: str) -> str:
-    """The token of the newest link to that page in the mailbox of the address, once it has come."""
-    found: list[str] = []
-
-    async def come() -> bool:
-        nonlocal found
-        texts = [parsed(octets(service, entry)).get_body(("plain",)) for entry in arrived(service, address)]
-        pattern = rf"{re.escape(service.base_url)}/{page}#token=([\w-]{{43}})(?=\s)"
-        found = [token for text in texts if text for token in re.findall(pattern, text.get_content())]
-        return bool(found)
-
-    await until(come, why=lambda: f"no link to {page} for {address}")
-    return found[-1]
-
-
 async def signed_in(api: Api, address: str, password: str) -> Browser:
     answer = await api.post("/v1/auth/login", json={"email": address, "password": password})
     assert answer.status == 200, answer.body
@@ -74,7 +59,7 @@ async def test_who_signs_up_has_a_first_message_delivered_by_public_endpoints_al
     refused = await served.post("/v1/api-keys", json=key, person=early)
     assert (refused.status, refused.error["type"]) == (403, "email_unverified")
 
-    token = await link(service, address, "verify-email")
+    token = await token_mailed(service, address, "verify-email")
     [mail] = arrived(service, address)
     assert verifies(octets(service, mail), service)
     assert parsed(octets(service, mail))["From"] == f"Waybill <no-reply@{service.settings.mail_host}>"
@@ -101,7 +86,7 @@ async def test_a_forgotten_password_is_set_anew_by_mail(service: Service, served
     old = await signed_in(served, address, PASSWORD)
     for email in (address, "nobody@newcomers.test"):
         assert (await served.post("/v1/auth/password/forgot", json={"email": email})).status == 202
-    token = await link(service, address, "reset-password")
+    token = await token_mailed(service, address, "reset-password")
     assert (await served.post("/v1/auth/password/reset", json={"token": token, "password": LATER})).status == 204
 
     assert (await served.get("/v1/auth/me", person=old)).json["signedIn"] is False

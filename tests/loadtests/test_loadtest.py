@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.base.settings import PREFIX
+from engine.store.sink_folder import SinkEntry
 from loadtests.bench.check import CheckResult
 from loadtests.commands.loadtest import loadtest
 from loadtests.peers import comparison
@@ -26,7 +27,6 @@ from loadtests.report import figures, load_record, page, samples
 from loadtests.report.samples import LoadSample
 from loadtests.runner import bounds
 from loadtests.runner.catalogue import SCENARIOS
-from ops.local.sink_store import SinkEntry
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO_FILES = ROOT / "loadtests" / "scenarios"

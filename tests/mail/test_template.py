@@ -126,7 +126,7 @@ def test_a_section_tag_alone_on_its_line_leaves_no_empty_line(source: str, expec
         ("{{#}}{{/}}", 1, 1, "no name"),
         ("{{a b}}", 1, 1, "not a name"),
         ("{{a(b)}}", 1, 1, "not a name"),
-        ("{{.}}", 1, 1, "not a name"),
+        ("{{.}}", 1, 1, "outside of one"),
         ("{{-a}}", 1, 1, "not a name"),
         ("{{a\0}}", 1, 1, "not a name"),
         ("{{> header}}", 1, 1, "Partials"),

@@ -54,7 +54,7 @@ class Checkout:
         self.venv = root / ".venv"
         self.wheels.mkdir(parents=True)
         (root / "ops" / "lock").mkdir(parents=True)
-        for name in ("__init__.py", "__main__.py", "bootstrap.py", "interpreter.py"):
+        for name in ("__init__.py", "__main__.py", "bootstrap.py", "chromium.py", "interpreter.py"):
             shutil.copy(ROOT / "ops" / name, root / "ops" / name)
         (root / "ops" / "cli.py").write_text(CLI)
         (root / "pyproject.toml").write_text("")

@@ -12,8 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from engine.base.version import version
 from engine.store.database_errors import DatabaseLoginRefused, DatabaseUnavailable, SchemaMismatch
-from ops import release
 from ops.cli import cli
 from ops.commands import delivery
 from ops.commands.durations import Duration
@@ -138,7 +138,7 @@ def test_the_version_names_revision_and_python() -> None:
     done = CliRunner().invoke(cli, ["--version"])
 
     assert done.exit_code == 0
-    assert done.stdout.startswith(f"waybill {release.version()}")
+    assert done.stdout.startswith(f"waybill {version()}")
     assert f"Python {'.'.join(map(str, sys.version_info[:3]))} (" in done.stdout
 
 

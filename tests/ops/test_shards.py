@@ -11,11 +11,11 @@ from click.testing import CliRunner, Result
 
 from engine.base.settings import Settings, to_environ
 from engine.delivery.partition import parts_of, shard_of
-from engine.store import process_registry
+from engine.store import process_list, process_registry
 from engine.store.postgres import open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
-from ops import nodes, shards
 from ops.cli import cli
+from shards import admin
 from shards.load import ShardLoad
 from tests.conftest import NewDatabase
 from tests.shards.test_member import SHARDS, Process, Start, shared_out, start, until
@@ -106,9 +106,9 @@ async def test_an_interrupted_drain_goes_on_and_is_watched_by_the_same_command(
 ) -> None:
     one, two = await pair(start)
     one.may_release.clear()
-    plan = await shards.plan_place(own_pool, here, "north", weight=None, draining=True, why="kernel")
-    await shards.carry_out(own_pool, plan)
-    async for left in shards.watch(own_pool, plan, 60):
+    plan = await admin.plan_place(own_pool, here, "north", weight=None, draining=True, why="kernel")
+    await admin.carry_out(own_pool, plan)
+    async for left in admin.watch(own_pool, plan, 60):
         assert left == SHARDS // 2
         break  # as with Ctrl-C
 
@@ -211,13 +211,15 @@ async def test_processes_show_themselves_and_the_dead_are_named(own_pool: asyncp
     await dead.show()
     await own_pool.execute("UPDATE processes SET seen_at = now() - interval '1 minute' WHERE kind = 'worker'")
 
-    found = await nodes.listing(own_pool)
+    found = await process_list.listing(own_pool)
 
-    by_name = {one["name"]: one for one in found["processes"]}
-    assert (found["hosts"], found["gone"]) == (1, 1)
-    assert (by_name["mta-1"]["state"], by_name["mta-1"]["shards"], by_name["mta-1"]["inHand"]) == ("here", 128, 7)
-    assert by_name["mta-1"]["rate"] > 0
-    assert by_name["worker"]["state"] == "gone"
+    by_name = {one.name: one for one in found.processes}
+    mta = by_name["mta-1"]
+    assert (found.hosts, found.gone) == (1, 1)
+    assert (mta.state, mta.shards, mta.in_hand) == ("here", 128, 7)
+    assert mta.rate is not None
+    assert mta.rate > 0
+    assert by_name["worker"].state == "gone"
     await own_pool.execute("UPDATE processes SET seen_at = now() - interval '1 hour' WHERE kind = 'worker'")
     await process_registry.forget(own_pool)
-    assert [one["name"] for one in (await nodes.listing(own_pool))["processes"]] == ["mta-1"]
+    assert [one.name for one in (await process_list.listing(own_pool)).processes] == ["mta-1"]

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.store.sink_folder import INDEX
 from mta.smtp.client.connection import Envelope, SmtpConnection, SmtpTimeouts, TlsMode
 from ops.local import certificate
 from ops.local.sink import Sink
-from ops.local.sink_store import INDEX, MailStore, StoreMode, entries
+from ops.local.sink_store import MailStore, StoreMode, entries
 from tests.harness.patience import PATIENCE_S
 
 BODY = b"X-Test-Id: t-17\r\nSubject: hello\r\n\r\n.hello\r\n"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.base.clock import iso, now
+from engine.store.sink_folder import INDEX
 from ops.local import sink
-from ops.local.sink_store import INDEX, MailStore, SinkMessage, StoreMode, entries
+from ops.local.sink_store import MailStore, SinkMessage, StoreMode, entries
 from tests.harness.patience import PATIENCE_S
 
 
@@ -35,6 +36,13 @@ def forget(store: MailStore, days: float, most: int = 1_000) -> int:
     gone = store.forget(before=iso(now() - timedelta(days=days)), most=most)
     store.remove(gone)
     return len(gone)
+
+
+def test_ids_stay_in_order_if_the_clock_goes_back_between_two_runs(tmp_path: Path) -> None:
+    with MailStore(tmp_path, StoreMode.FILES) as store:
+        assert store.next_run(1_000) == 1_000
+        store.keep(received(f"{5_000:x}-7", iso(now())), 7)
+        assert (store.next_run(1_000), store.next_run(9_000)) == (5_001, 9_000)
 
 
 def test_old_messages_go_with_their_files(tmp_path: Path) -> None:

@@ -130,6 +130,19 @@ def test_given_urls_need_no_running_service(tmp_path: Path) -> None:
     assert found.database_url == "postgresql://db/x"
 
 
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [({}, "http://127.0.0.1:8123"), ({"WAYBILL_PUBLIC_URL": "https://mail.example.com"}, "https://mail.example.com")],
+)
+def test_an_operator_command_makes_links_to_the_port_of_the_service(
+    tmp_path: Path, given: dict[str, str], url: str
+) -> None:
+    urls = {"WAYBILL_DATABASE_URL": "postgresql://db/x", "WAYBILL_REDIS_URL": "redis://cache"}
+    found = up.attach(load({"WAYBILL_STATE": str(tmp_path), "WAYBILL_API_PORT": "8123", **urls, **given}))
+
+    assert found.public_url == url
+
+
 def test_the_first_send_shows_the_key_on_a_terminal_only(tmp_path: Path) -> None:
     first_run = {"baseUrl": "http://127.0.0.1:1", "apiKey": "svc_live_secret", "domain": "d.test"}
     file = tmp_path / "first-run.json"

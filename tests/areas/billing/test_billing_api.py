@@ -489,3 +489,15 @@ async def test_a_changed_event_breaks_the_verification(
     rest = (await api.get("/v1/billing/history?after=2", person=admin)).json
     assert [event["seq"] for event in rest["data"]] == [3, 4, 5]
     assert (await api.get(f"/v1/billing/history?after={account.public_id}", person=admin)).error["field"] == "after"
+
+
+async def test_the_plans_are_listed_with_their_limits_and_prices(api: Api, admin: TestPerson) -> None:
+    plans = (await api.get("/v1/billing/plans", person=admin)).json["data"]
+
+    assert [one["plan"] for one in plans] == ["free", "starter", "growth", "scale", "enterprise"]
+    assert [one["plan"] for one in plans if one["current"]] == ["free"]
+    caps = [{cap["resource"]: cap["limit"] for cap in one["limits"]} for one in plans]
+    assert [one["contacts"] for one in caps] == [500, 5_000, 50_000, 250_000, None]
+    assert {one["monthlyLimit"] for one in plans[:2]} == {750, 100_000}
+    assert plans[1]["prices"][0]["currency"] == "EUR"
+    assert plans[0]["prices"] == []

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from engine.base.settings import Settings
+from engine.delivery import mx_routes
 from engine.store.resolver import Resolver
-from mta.outbound import mx_routes
 from mta.outbound.tls import policy
 from mta.outbound.tls.report_mail import destinations
 from ops.local.dns import DnsBehaviour

@@ -10,11 +10,11 @@ import pytest
 
 from engine.base.netaddr import is_public
 from engine.base.settings import HostPort, Settings, SourceIp
+from engine.delivery.mx_routes import Router, own_names
 from engine.delivery.outcome import Category, Verdict, classify
+from engine.delivery.routes import MailHost, Route, Unroutable
 from engine.mail.replies import Break, BreakKind, Phase, Reply
 from engine.store.resolver import Resolver
-from mta.outbound.mx_routes import Router, own_names
-from mta.outbound.routes import MailHost, Route, Unroutable
 from ops.local.dns import DnsBehaviour, Responder
 from tests.harness.patience import PATIENCE_S
 

@@ -12,21 +12,22 @@ from engine.areas.emails.types import SendRequest
 from engine.base import clock, ids
 from engine.delivery import queue, sites_store
 from engine.delivery.queue import BEFORE_ALL
+from engine.delivery.routes import MailHost, Route
 from engine.flows.sending.accept import Origin
-from mta.outbound.routes import MailHost, Route
 from mta.outbound.sites import pacer as pacers
 from mta.outbound.sites import site as sites
 from mta.outbound.tls.policy import WITHOUT, TlsPolicy
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.outbound import World
 from tests.harness.patience import PATIENCE_S
+from tests.harness.site_rules import set_rule
 
 SLOW_ENOUGH_S = 2 * sites.SLOW_S  # for more than one connection to be worth it
 LATER_S = (600.0,)  # a retry that no test waits for
 
 
 async def rule(here: World, name: str, **fields: Any) -> None:
-    await sites_store.change(here.pool, name, fields, "a test")
+    await set_rule(here.pool, name, fields, "a test")
 
 
 async def state(here: World, site: str) -> dict[str, Any]:

@@ -2,14 +2,15 @@
 
 import pytest
 
-from engine.delivery import sites_store
+from engine.base.errors import Refusal
 from ops import sites
 from tests.harness.outbound import World
+from tests.harness.site_rules import set_rule
 
 
 async def test_a_domain_leads_to_its_servers_and_their_rules(here: World) -> None:
     here.domain("shop.test", mx="in.hoster.test")
-    await sites_store.change(here.pool, "hoster.test", {"connections": 7}, "they asked")
+    await set_rule(here.pool, "hoster.test", {"connections": 7}, "they asked")
     shown = await sites.show(here.pool, here.settings, "Shop.test")
 
     assert (shown["site"], shown["hosts"]) == ("in.hoster.test", ["in.hoster.test"])
@@ -36,7 +37,7 @@ async def test_a_rule_set_for_a_domain_is_kept_for_its_servers(here: World) -> N
     assert made["name"] == "in.hoster.test"
     assert (await sites.change(here.pool, here.settings, "peer.test", {"connections": 3}, None))["name"] == "peer.test"
     assert (await sites.reset(here.pool, here.settings, "shop.test"))["name"] == "in.hoster.test"
-    with pytest.raises(ValueError, match="no operator's rule"):
+    with pytest.raises(Refusal, match="no operator's rule"):
         await sites.reset(here.pool, here.settings, "shop.test")
 
 
@@ -52,7 +53,7 @@ async def test_a_name_without_an_answer_in_dns_is_taken_as_it_stands(here: World
 
 
 async def test_the_list_has_own_and_shipped_rules(here: World) -> None:
-    await sites_store.change(here.pool, "*", {"connections": 9}, "small host")
+    await set_rule(here.pool, "*", {"connections": 9}, "small host")
     found = await sites.listing(here.pool)
     assert found["rules"][0] == {"names": "*", "whose": "operator", "rule": "connections=9", "why": "small host"}
     assert any("google.com" in one["names"] for one in found["rules"])

@@ -12,7 +12,7 @@ import pytest
 
 from engine.base import clock
 from engine.base.settings import SourceIp
-from engine.delivery import sites_store, sources_store
+from engine.delivery import sources_store
 from engine.delivery.sources import Assignment, PoolMember
 from mta.outbound.source_ips import health as source_health
 from ops import sites as ops_sites
@@ -20,6 +20,7 @@ from ops.local.sink_session import SinkSession
 from tests.harness.accounts import make_account
 from tests.harness.outbound import CountingSink, World
 from tests.harness.patience import PATIENCE_S
+from tests.harness.site_rules import set_rule
 
 A, B = "127.0.0.2", "127.0.0.3"
 BOTH = (SourceIp(A, "mta-a.sources.test"), SourceIp(B, "mta-b.sources.test"))
@@ -219,7 +220,7 @@ async def test_a_pool_without_an_address_of_this_host_falls_back_to_all(here: Wo
 
 
 async def test_each_source_has_a_window_of_its_own_and_the_operator_sees_it(here: World, server: Witness) -> None:
-    await sites_store.change(here.pool, "mx.s0.test", {"connections": 1}, "a test")
+    await set_rule(here.pool, "mx.s0.test", {"connections": 1}, "a test")
     other = await make_account(here.pool)
     await sources_store.set_pool(here.pool, "a", (PoolMember(A),))
     await sources_store.set_pool(here.pool, "b", (PoolMember(B),))

@@ -13,6 +13,7 @@ import pytest
 from engine.base import ids
 from engine.base.settings import BadSetting, Settings, SourceIp, load, to_environ
 from engine.delivery.outcome import classify
+from engine.delivery.routes import MailHost, Route
 from engine.delivery.sites import Family
 from engine.delivery.sources import (
     SHIPPED,
@@ -27,7 +28,6 @@ from engine.delivery.sources import (
     ordered,
 )
 from engine.mail.replies import Answer, Phase, Reply
-from mta.outbound.routes import MailHost, Route
 from mta.outbound.source_ips.addresses import SourceAddress, check_sources, sources_of
 from mta.outbound.source_ips.assignment import reachable
 from mta.outbound.source_ips.health import blocks

@@ -12,7 +12,7 @@ import pytest
 
 from engine.base import clock
 from engine.base.settings import SourceIp
-from engine.delivery import queue, sites_store, sources_store
+from engine.delivery import queue, sources_store
 from engine.delivery.sources import Assignment, PoolMember, Warmup, next_midnight
 from engine.delivery.sources_store import Taken
 from engine.store.postgres import open_pool
@@ -23,6 +23,7 @@ from ops import sources as ops_sources
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World
 from tests.harness.patience import PATIENCE_S
+from tests.harness.site_rules import set_rule
 from tests.mta.outbound.test_sources import SERVER, Witness, attempted
 from tests.mta.processes import process
 
@@ -117,7 +118,7 @@ async def test_each_provider_has_an_allowance_of_its_own(here: World, server: Wi
 
 
 async def test_a_provider_of_many_servers_has_one_allowance(here: World, server: Witness) -> None:
-    await sites_store.change(here.pool, "big.test", {"together": True}, "a test")
+    await set_rule(here.pool, "big.test", {"together": True}, "a test")
     for number in range(3):
         here.domain(f"b{number}.test", SERVER, mx=f"mx{number}.big.test")
     await warming(here, 4)
@@ -258,7 +259,7 @@ async def test_what_was_taken_and_not_tried_is_given_back(here: World, server: W
 
 async def test_a_drain_gives_back_what_waits_in_hand(here: World, server: Witness) -> None:
     await warming(here, 50)
-    await sites_store.change(here.pool, SITE, {"connections": 1}, "a test")
+    await set_rule(here.pool, SITE, {"connections": 1}, "a test")
     server.script(".", delay_s=0.2)
     await here.send_many(30, lambda n: f"reader{n}@c0.test")
     mta = await here.mta(source_ips=ONE)
@@ -274,7 +275,7 @@ async def test_a_process_that_hands_its_shards_over_leaves_the_next_one_the_room
     here: World, server: Witness
 ) -> None:
     await warming(here, 30)
-    await sites_store.change(here.pool, SITE, {"connections": 1}, "a test")
+    await set_rule(here.pool, SITE, {"connections": 1}, "a test")
     server.script(".", delay_s=0.05)
     await here.send_many(30, lambda n: f"reader{n}@c{n}.test")
     first = await here.mta("mta-1", source_ips=ONE)

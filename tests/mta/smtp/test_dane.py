@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from engine.base.settings import HostPort
+from engine.delivery.mx_routes import Router
+from engine.delivery.routes import Route
 from engine.mail.replies import Break, BreakKind, Phase
 from engine.store.resolver import Records, Resolver, Tlsa
-from mta.outbound.mx_routes import Router
-from mta.outbound.routes import Route
 from mta.outbound.tls import policy
 from mta.outbound.tls.policy import WITHOUT, MinTls, TlsDemand, TlsPolicies, TlsPolicy
 from mta.smtp.client.certificates import CertificateAuthorities, PeerCertificates

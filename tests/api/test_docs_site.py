@@ -1,0 +1,199 @@
+"""The documentation as served: every page small, whole and linked, with its Markdown copy; guides that compile."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from shutil import which
+from urllib.parse import urldefrag
+
+import pytest
+
+from api.app import _document
+from api.docs.error_texts import ERROR_TEXTS
+from api.docs.guides import FOLDER, guide, guides
+from api.docs.markdown import render
+from api.docs.site import DocumentationSite, SiteBuilder
+from api.http.client_names import client_method, python_name
+from api.http.static_files import PAGE_POLICY
+from engine.base.errors import ErrorType
+from tests.harness.api import Api
+
+BASE = "https://waybill.test"
+MAX_PAGE_BYTES = 40_000  # compressed
+FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def site() -> DocumentationSite:
+    return SiteBuilder(_document(BASE, 40 << 20), BASE).build()
+
+
+class Page(HTMLParser):
+    """The anchors, links and first-level headings of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.anchors: list[str] = []
+        self.links: list[str] = []
+        self.headings = 0
+        self.scripts: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        self.headings += tag == "h1"
+        if known.get("id"):
+            self.anchors.append(str(known["id"]))
+        if tag == "a" and known.get("href"):
+            self.links.append(str(known["href"]))
+        if tag == "script":
+            self.scripts.append(known.get("src") or "inline")
+
+
+@pytest.fixture(scope="module")
+def pages(site: DocumentationSite) -> dict[str, Page]:
+    return {path: Page(file.plain.decode()) for path, file in site.files.items() if file.media.startswith("text/html")}
+
+
+def test_every_page_is_small_and_has_one_title(site: DocumentationSite, pages: dict[str, Page]) -> None:
+    assert len(pages) > 60
+    assert {path: page.headings for path, page in pages.items() if page.headings != 1} == {}
+    assert {path for path in pages if len(site.files[path].content) > MAX_PAGE_BYTES} == set()
+    assert len(site.files["/docs/search.json"].content) <= MAX_PAGE_BYTES
+
+
+def test_every_anchor_is_unique_and_every_link_of_the_site_leads_somewhere(
+    site: DocumentationSite, pages: dict[str, Page]
+) -> None:
+    for path, page in pages.items():
+        assert len(set(page.anchors)) == len(page.anchors), path
+        assert page.scripts == [one for one in page.scripts if one.startswith("/docs-files/")], path
+        for link in page.links:
+            target, anchor = urldefrag(link)
+            if target.startswith((BASE + "/v1", "http", "mailto:", "/console")):
+                continue
+            assert (target or path) in site.files, f"{path} links to {link}"
+            if anchor:
+                assert anchor in pages[target or path].anchors, f"{path} links to {link}"
+
+
+def test_every_page_has_a_copy_in_markdown_and_stands_in_the_lists(
+    site: DocumentationSite, pages: dict[str, Page]
+) -> None:
+    listed = site.files["/llms.txt"].plain.decode()
+    whole = site.files["/llms-full.txt"].plain.decode()
+    for path in pages:
+        twin = "/docs/index.md" if path == "/docs" else f"{path}.md"
+        text = site.files[twin].plain.decode()
+        assert text.startswith("# "), twin
+        if not path.startswith(("/docs/decisions/", "/docs/not-found")):
+            assert f"({BASE}{twin})" in listed, twin
+            assert text.strip() in whole, twin
+
+
+def test_the_search_index_finds_sections_by_their_address(site: DocumentationSite, pages: dict[str, Page]) -> None:
+    entries = json.loads(site.files["/docs/search.json"].plain)
+    for address, title, _place, _words in entries:
+        path, anchor = urldefrag(address)
+        assert path in pages, title
+        assert not anchor or anchor in pages[path].anchors, address
+    assert any(title == "rate_limited" and "errors#" in address for address, title, _, _ in entries)
+
+
+def test_every_type_of_error_is_explained(pages: dict[str, Page]) -> None:
+    assert set(ERROR_TEXTS) == set(ErrorType)
+    assert {kind.value for kind in ErrorType} <= set(pages["/docs/errors"].anchors)
+
+
+def test_operations_have_different_names_in_the_clients() -> None:
+    named: dict[tuple[str, str], str] = {}
+    for path, methods in json.loads(_document(BASE, 40 << 20))["paths"].items():
+        for method, described in methods.items():
+            if {"apiKey": []} in described["security"]:
+                name = client_method(method.upper(), path)
+                assert name.method.isidentifier(), path
+                assert name not in named, f"{method} {path} and {named[name]}"
+                named[name] = f"{method} {path}"
+    assert client_method("POST", "/v1/emails") == ("emails", "send")
+    assert client_method("POST", "/v1/domains/{id}/verify") == ("domains", "verify")
+    assert client_method("GET", "/v1/inbound/messages/{id}") == ("inbound_messages", "get")
+    assert (python_name("from"), python_name("scheduledAt")) == ("from_", "scheduled_at")
+
+
+def test_markup_in_a_text_is_shown_and_never_interpreted() -> None:
+    html = render("# <b>x</b> \n\n<script>alert(1)</script> [a](javascript:alert)\n", lambda target: None).html
+    assert "<script" not in html
+    assert "<b>" not in html
+    assert 'href="javascript' not in html
+
+
+def test_a_guide_without_its_facts_is_refused() -> None:
+    with pytest.raises(ValueError, match="must begin with title"):
+        guide("x", "---\ntitle: X\n---\ntext\n")
+
+
+def fences() -> Iterator[tuple[str, str, str]]:
+    for one in guides():
+        for language, code in FENCE.findall(one.text):
+            yield f"{one.slug}.md", language, code
+
+
+def test_the_samples_of_the_guides_can_be_read() -> None:
+    """Python compiles, JSON loads, shell and JavaScript parse."""
+    javascript: list[str] = []
+    for place, language, code in fences():
+        if language == "python":
+            compile(code, place, "exec", flags=0x2000)  # PyCF_ALLOW_TOP_LEVEL_AWAIT
+        elif language == "json":
+            json.loads(code)
+        elif language == "sh":
+            parsed = subprocess.run(["bash", "-n"], input=code, text=True, capture_output=True, check=False)
+            assert parsed.returncode == 0, f"{place}: {parsed.stderr}"
+        elif language == "js":
+            javascript.append(code)
+    assert javascript
+    if which("node"):
+        for code in javascript:
+            parsed = subprocess.run(
+                ["node", "--check", "--input-type=module", "-"], input=code, text=True, capture_output=True, check=False
+            )
+            assert parsed.returncode == 0, f"{code}\n{parsed.stderr}"
+
+
+def test_guides_are_named_by_their_address() -> None:
+    assert all(re.fullmatch(r"[a-z0-9-]+\.md", path.name) for path in FOLDER.iterdir())
+
+
+async def test_pages_are_served_with_their_policy_and_asked_for_by_their_tag(api: Api) -> None:
+    answer = await api.get("/docs/errors")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"] == PAGE_POLICY
+    assert answer.headers["cache-control"] == "no-cache"
+    again = await api.get("/docs/errors", headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status == 304
+    twin = await api.get("/docs/errors.md")
+    assert twin.headers["content-type"] == "text/markdown; charset=utf-8"
+    assert (await api.get("/llms.txt")).status == 200
+    missing = await api.get("/docs/nothing-here")
+    assert missing.status == 404
+    assert missing.headers["content-type"].startswith("text/html")
+
+
+async def test_every_refusal_names_its_explanation(api: Api) -> None:
+    for path in ("/v1/messages", "/v1/nothing"):
+        answer = await api.get(path)
+        error = answer.json["error"]
+        assert error["docs"].endswith(f"/docs/errors#{error['type']}")
+
+
+def test_the_colours_are_those_of_the_console() -> None:
+    def tokens(path: str) -> dict[str, str]:
+        return dict(
+            re.findall(r"^\s*(--[\w-]+): ([^;]+);", (FOLDER.parents[1] / path).read_text("utf-8"), re.MULTILINE)
+        )
+
+    console, docs = tokens("console/files/app/console.css"), tokens("docs/files/docs.css")
+    assert docs.items() <= console.items()

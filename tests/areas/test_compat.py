@@ -1,0 +1,233 @@
+"""Sending through the endpoints for clients of Resend and Postmark, with the real clients pointed at them."""
+
+import asyncio
+import base64
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import asyncpg
+import pytest
+import resend
+from postmarker.core import PostmarkClient  # type: ignore[import-untyped]
+from postmarker.exceptions import ClientError  # type: ignore[import-untyped]
+from resend.exceptions import (
+    InvalidApiKeyError,
+    MissingRequiredFieldsError,
+    RateLimitError,
+    ResendError,
+    ValidationError,
+)
+
+from engine.base import clock
+from tests.harness.accounts import TestAccount, add_key, make_account
+from tests.harness.api import Api
+from tests.harness.sending import stored, suppress
+
+Value = TypeVar("Value")
+
+
+@pytest.fixture
+async def account(pool: asyncpg.Pool) -> TestAccount:
+    return await make_account(pool)
+
+
+@pytest.fixture(autouse=True)
+def resend_points_here(api: Api, account: TestAccount) -> Iterator[None]:
+    """Change the two settings that somebody who switches would change."""
+    before = resend.api_key, resend.api_url
+    resend.api_key, resend.api_url = account.token, f"{api.base_url}/v1/compat/resend"
+    yield
+    resend.api_key, resend.api_url = before
+
+
+def postmark(api: Api, token: str) -> PostmarkClient:
+    return PostmarkClient(server_token=token, root_api_url=api.base_url)
+
+
+async def called(work: Callable[[], Value]) -> Value:
+    """Run a call of a client that blocks."""
+    return await asyncio.to_thread(work)
+
+
+def email(account: TestAccount, **fields: Any) -> Any:
+    return {"from": f"Shop <{account.sender}>", "to": ["ann@people.test"], "subject": "Hi", "html": "<p>Hi"} | fields
+
+
+async def test_the_client_of_resend_sends(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
+    whole = email(
+        account,
+        cc="bob@people.test",
+        reply_to=["help@people.test", "desk@people.test"],
+        text="Hi",
+        headers={"X-Order": "7"},
+        tags=[{"name": "kind", "value": "receipt"}],
+        attachments=[{"filename": "a.txt", "content": list(b"file")}],
+    )
+    sent = await called(partial(resend.Emails.send, whole, {"idempotency_key": "never read"}))
+    shown = (await api.get(f"/v1/messages/{sent['id']}", account.token)).json
+
+    assert shown["source"] == "api"
+    assert (shown["cc"], shown["metadata"]) == (["bob@people.test"], {"kind": "receipt"})
+    assert [one["filename"] for one in shown["attachments"]] == ["a.txt"]
+    raw = (await api.get(f"/v1/messages/{sent['id']}/raw", account.token)).body
+    assert b"Reply-To: help@people.test, desk@people.test" in raw
+    assert b"X-Order: 7" in raw
+    again = await called(partial(resend.Emails.send, whole, {"idempotency_key": "never read"}))
+    assert again["id"] != sent["id"]
+
+
+async def test_the_client_of_resend_schedules(api: Api, account: TestAccount) -> None:
+    tomorrow = clock.iso(clock.now() + timedelta(days=1))
+    sent = await called(partial(resend.Emails.send, email(account, scheduled_at=tomorrow)))
+    with pytest.raises(ValidationError, match="`scheduled_at` is more than"):
+        await called(partial(resend.Emails.send, email(account, scheduled_at="2126-01-01T00:00:00Z")))
+
+    shown = (await api.get(f"/v1/messages/{sent['id']}", account.token)).json
+    assert (shown["status"], shown["scheduledAt"]) == ("scheduled", tomorrow)
+
+
+async def test_the_client_of_resend_raises_its_own_errors(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
+    send = resend.Emails.send
+    await suppress(pool, account, "gone@people.test")
+    for fields, error, name in (
+        ({"to": "not an address"}, ValidationError, "validation_error"),
+        ({"scheduled_at": "in 1 min"}, ValidationError, "validation_error"),
+        ({"topic_id": "x"}, ValidationError, "validation_error"),
+        ({"to": "gone@people.test"}, ValidationError, "validation_error"),
+        ({"from": "a@stranger.test"}, ResendError, "validation_error"),
+        ({"attachments": [{"filename": "a.exe", "content": "aGk="}]}, ResendError, "invalid_attachment"),
+    ):
+        with pytest.raises(error) as raised:
+            await called(partial(send, email(account, **fields)))
+        assert raised.value.error_type == name, fields
+    with pytest.raises(MissingRequiredFieldsError, match="`to` is required"):
+        await called(partial(send, {"from": account.sender}))  # type: ignore[typeddict-item]
+    resend.api_key = "re_123"
+    with pytest.raises(InvalidApiKeyError):
+        await called(partial(send, email(account)))
+    resend.api_key = await add_key(pool, account.id, scopes=["messages:read"])
+    with pytest.raises(ResendError) as scope:
+        await called(partial(send, email(account)))
+    assert (scope.value.code, scope.value.error_type) == (401, "restricted_api_key")
+    assert await stored(pool, account) == 0
+
+
+async def test_a_used_up_allowance_is_resends_quota_error(pool: asyncpg.Pool) -> None:
+    account = await make_account(pool, daily_cap=1)
+    resend.api_key = account.token
+    batch = [email(account), email(account)]
+    with pytest.raises(RateLimitError) as raised:
+        await called(partial(resend.Batch.send, batch))
+
+    assert raised.value.error_type == "daily_quota_exceeded"
+    assert await stored(pool, account) == 0  # the first one fitted
+    assert len((await called(partial(resend.Batch.send, batch[:1])))["data"]) == 1
+
+
+async def test_a_batch_of_resend_is_accepted_as_a_whole(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
+    await suppress(pool, account, "gone@people.test")
+    good = [email(account), email(account, to="bob@people.test")]
+    sent = await called(partial(resend.Batch.send, good))
+    incomplete: Any = {"from": account.sender}
+    for wrong in (email(account, to="gone@people.test"), email(account, to="?"), incomplete):
+        with pytest.raises(ResendError, match=r"^Message 1 \(from 0\): .* No message of the batch was sent\.$"):
+            await called(partial(resend.Batch.send, [email(account), wrong, email(account)]))
+
+    assert len({one["id"] for one in sent["data"]}) == 2
+    assert await stored(pool, account) == 2
+    logged = (await api.get("/v1/events?after=0", account.token)).json["data"]
+    assert [one["type"] for one in logged] == ["accepted", "accepted", "suppressed"]
+    assert [one["seq"] for one in logged] == [1, 2, 3]
+
+
+async def test_a_permissive_batch_of_resend_refuses_single_messages(pool: asyncpg.Pool, account: TestAccount) -> None:
+    batch = [email(account), email(account, topic_id="x"), email(account, from_name="x"), email(account, to="?")]
+    sent = await called(partial(resend.Batch.send, batch, {"batch_validation": "permissive"}))
+
+    assert len(sent["data"]) == await stored(pool, account) == 1
+    assert [(one["index"], one["message"].split("`")[1]) for one in sent["errors"]] == [
+        (1, "topic_id"), (2, "from_name"), (3, "to"),
+    ]  # fmt: skip
+
+
+async def test_the_client_of_postmark_sends(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
+    client = postmark(api, account.token)
+    mail = client.emails.Email(
+        From=account.sender, To=["ann@people.test", "bob@people.test"], Cc="cy@people.test", Subject="Hi",
+        HtmlBody='<img src="cid:logo">', TextBody="Hi", Tag="welcome", Metadata={"order": "7"},
+        Headers={"X-Order": "7"}, MessageStream="outbound",
+    )  # fmt: skip
+    mail.attach(("logo.png", base64.b64encode(b"png").decode(), "image/png", "cid:logo"))
+    sent = await called(mail.send)
+    shown = (await api.get(f"/v1/messages/{sent['MessageID']}", account.token)).json
+
+    assert (sent["ErrorCode"], sent["Message"], sent["To"]) == (0, "OK", "ann@people.test,bob@people.test")
+    assert (shown["to"], shown["cc"]) == (["ann@people.test", "bob@people.test"], ["cy@people.test"])
+    assert (shown["tags"], shown["metadata"], shown["stream"]) == (["welcome"], {"order": "7"}, "transactional")
+    raw = (await api.get(f"/v1/messages/{sent['MessageID']}/raw", account.token)).body
+    assert b"Content-ID: <logo>" in raw
+
+
+async def test_the_client_of_postmark_raises_its_own_errors(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
+    await suppress(pool, account, "gone@people.test")
+    mail = {"From": account.sender, "To": "ann@people.test", "Subject": "Hi", "TextBody": "Hi"}
+    for fields, code, name in (
+        ({"To": "not an address"}, 300, "`To[0]`"),
+        ({"TrackOpens": True}, 300, "`TrackOpens`"),
+        ({"From": "a@stranger.test"}, 400, "stranger.test"),
+        ({"To": "gone@people.test"}, 406, "gone@people.test"),
+        ({"Attachments": [("a.exe", "aGk=", "text/plain")]}, 411, "exe files"),
+    ):
+        with pytest.raises(ClientError) as raised:
+            await called(partial(postmark(api, account.token).emails.send, **(mail | fields)))
+        assert raised.value.error_code == code, fields
+        assert name in str(raised.value)
+    with pytest.raises(ClientError) as raised:
+        await called(partial(postmark(api, "POSTMARK_API_TEST").emails.send, **mail))
+    assert raised.value.error_code == 10
+    assert await stored(pool, account) == 0
+
+
+async def test_a_batch_of_postmark_has_a_result_for_each_message(
+    api: Api, pool: asyncpg.Pool, account: TestAccount
+) -> None:
+    mail = {"From": account.sender, "To": "ann@people.test", "Subject": "Hi", "TextBody": "Hi"}
+    others = [mail | {"To": "nobody"}, mail | {"TrackLinks": "HtmlOnly"}, *[mail] * 118]
+    results = await called(partial(postmark(api, account.token).emails.send_batch, mail, *others))
+    too_many = await api.post("/v1/compat/postmark/email/batch", account.token, [mail] * 501)
+
+    assert [one["ErrorCode"] for one in results] == [0, 300, 300, *[0] * 118]
+    assert "`TrackLinks`" in results[2]["Message"]
+    assert results[1]["error"] | {"message": ""} == {
+        "type": "invalid_address", "address": "nobody", "field": "To[0]", "message": ""
+    }  # fmt: skip
+    assert len({one["MessageID"] for one in results if one["ErrorCode"] == 0}) == await stored(pool, account) == 119
+    assert (too_many.status, too_many.json["ErrorCode"]) == (422, 410)
+
+
+async def test_postmarks_token_is_a_key_on_its_paths_alone(api: Api, account: TestAccount) -> None:
+    mail = {"From": account.sender, "To": "ann@people.test", "TextBody": "Hi"}
+    token = {"X-Postmark-Server-Token": account.token}
+
+    assert (await api.post("/v1/compat/postmark/email", json=mail, headers=token)).status == 200
+    assert (await api.post("/v1/compat/postmark/email", account.token, json=mail)).status == 200
+    assert (await api.post("/v1/compat/postmark/email/batch", json=[mail], headers=token)).status == 200
+    for path in ("/v1/emails", "/v1/compat/resend/emails", "/v1/compat/resend/emails/batch", "/v1/messages"):
+        assert (await api.post(path, json={}, headers=token)).status in (401, 405), path
+
+
+async def test_requests_that_never_reach_the_message_have_errors_of_the_service(api: Api, account: TestAccount) -> None:
+    missing = await api.post("/v1/compat/resend/emails", json={})
+    broken = await api.post("/v1/compat/resend/emails", account.token, body=b"{")
+    assert (missing.status, missing.json["name"]) == (401, "missing_api_key")
+    assert (broken.status, broken.json["name"], broken.json["statusCode"]) == (400, "validation_error", 400)
+    assert broken.error["type"] == "invalid_request"
+
+    missing = await api.post("/v1/compat/postmark/email", json={})
+    broken = await api.post("/v1/compat/postmark/email", account.token, body=b"{")
+    assert (missing.status, missing.json["ErrorCode"]) == (401, 10)
+    assert (broken.status, broken.json["ErrorCode"]) == (422, 402)
+    none = await api.post("/v1/compat/resend/emails/batch", account.token, [])
+    assert (none.status, none.json["name"]) == (400, "validation_error")

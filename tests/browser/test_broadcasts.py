@@ -1,0 +1,85 @@
+"""Broadcasts in the console: write, preview for a contact, check, send, watch, and stop."""
+
+from datetime import timedelta
+
+from playwright.async_api import expect
+
+from engine.base import clock
+from tests.harness.api import Api
+from tests.harness.browser import ConsolePage, ConsoleUser
+
+MAX_IMPORT = 1_000
+
+
+async def list_of(api: Api, user: ConsoleUser, people: int) -> str:
+    """Return a new list with so many contacts, whose mail is delivered."""
+    token = user.access.key
+    made = await api.post("/v1/lists", token, {"name": "Customers"})
+    contacts = [{"email": f"ann{number}@readers.test", "name": f"Ann {number}"} for number in range(people)]
+    for first in range(0, people, MAX_IMPORT):
+        part = contacts[first : first + MAX_IMPORT]
+        body = {"consent": "signed_up", "list": made.json["id"], "contacts": part}
+        assert (await api.post("/v1/contacts/import", token, body)).json["created"] == len(part)
+    return str(made.json["id"])
+
+
+async def drafted(api: Api, user: ConsoleUser, audience: str, **fields: object) -> str:
+    assert (await api.post("/v1/streams", user.access.key, {"name": "Announcements"})).status in {201, 409}
+    body = {"name": "News", "from": user.access.sender, "list": audience, "subject": "News", "text": "Hi {{name}}"}
+    answer = await api.post("/v1/broadcasts", user.access.key, body | fields)
+    assert answer.status == 201, answer
+    return str(answer.json["id"])
+
+
+async def test_a_broadcast_is_written_and_previewed_for_a_contact(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    audience = await list_of(served, user, 2)
+    await served.post("/v1/streams", user.access.key, {"name": "Announcements"})
+    shown = page.page
+    await page.go("/broadcasts/new")
+    await shown.get_by_label("Name", exact=True).fill("November")
+    await shown.get_by_label("Audience").select_option(f"list {audience}")
+    await shown.get_by_label("Subject", exact=True).fill("News for {{name}}")
+    await shown.get_by_role("textbox", name="HTML").fill("<h1>Dear {{name}}</h1>")
+    await expect(shown.frame_locator("iframe").get_by_role("heading")).to_have_text("Dear Ann 1")
+    await shown.get_by_role("button", name="Save the draft").first.click()
+    await expect(shown.get_by_role("heading", name="November", level=1)).to_be_visible()
+    await shown.get_by_label("Contact", exact=True).select_option(label="ann0@readers.test")
+    await expect(shown.get_by_text("News for Ann 0")).to_be_visible()
+
+
+async def test_sending_names_the_number_of_people(page: ConsolePage, served: Api, user: ConsoleUser) -> None:
+    broadcast = await drafted(served, user, await list_of(served, user, 3), perMinute=1)
+    shown = page.page
+    await page.go(f"/broadcasts/{broadcast}")
+    await shown.get_by_role("button", name="Send or schedule").click()
+    dialog = shown.get_by_role("dialog", name="Send News to 3 people?")
+    await expect(dialog).to_contain_text("A footer with the unsubscribe link is added")
+    await dialog.get_by_role("button", name="Send to 3 people").click()
+    await shown.get_by_role("button", name="Pause").click()
+    await expect(shown.get_by_text("A person or key of the account paused it.")).to_be_visible()
+    await shown.get_by_role("button", name="Resume").click()
+    await expect(shown.get_by_role("button", name="Pause")).to_be_visible()
+    await shown.get_by_role("button", name="More").click()
+    await shown.get_by_role("menuitem", name="Cancel").click()
+    await shown.get_by_role("button", name="Cancel broadcast").click()
+    await expect(shown.get_by_text("It was canceled.")).to_be_visible()
+
+
+async def test_a_scheduled_broadcast_can_be_moved_and_canceled_but_not_edited(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    broadcast = await drafted(served, user, await list_of(served, user, 1))
+    shown = page.page
+    await page.go(f"/broadcasts/{broadcast}")
+    await expect(shown.get_by_role("link", name="Edit")).to_be_visible()
+    await shown.get_by_role("button", name="Send or schedule").click()
+    await shown.get_by_role("button", name="Later").click()
+    tomorrow = clock.now() + timedelta(days=1)
+    await shown.get_by_label("Start at").fill(f"{tomorrow:%Y-%m-%dT%H:%M}")
+    await shown.get_by_role("button", name="Schedule", exact=True).click()
+    await expect(shown.get_by_role("button", name="Change the time")).to_be_visible()
+    await expect(shown.get_by_role("link", name="Edit")).to_have_count(0)
+    await page.go(f"/broadcasts/{broadcast}/edit")
+    await expect(shown.get_by_text("only a draft can be changed")).to_be_visible()

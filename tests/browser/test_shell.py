@@ -1,0 +1,129 @@
+"""The frame around every page: keys, palette, theme, calls, lost sessions and lost networks."""
+
+from playwright.async_api import Browser, expect
+
+from loadtests.drill.service import Service
+from ops import admin
+from tests.harness.browser import PHONE, ConsolePage, ConsoleUser, opened
+from tests.harness.people import PASSWORD
+
+
+async def end_sessions(service: Service, user: ConsoleUser) -> None:
+    """End all sessions of the person, as a sign-out elsewhere does."""
+    async with admin.opened(service.settings) as pool:
+        await pool.execute("DELETE FROM sessions WHERE user_id = $1", user.person.id)
+
+
+async def test_keys_lead_to_pages_and_show_help(page: ConsolePage) -> None:
+    await page.go("/streams")
+    await page.page.keyboard.press("g")
+    await page.page.keyboard.press("a")
+    await expect(page.page.get_by_role("heading", level=1, name="Alerts")).to_be_visible()
+    await page.page.keyboard.press("?")
+    await expect(page.page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+    await page.page.keyboard.press("Escape")
+    await expect(page.page.get_by_role("dialog")).to_have_count(0)
+
+
+async def test_the_palette_finds_pages_and_pasted_ids(page: ConsolePage) -> None:
+    await page.go("/")
+    await page.page.keyboard.press("Control+k")
+    search = page.page.get_by_role("combobox", name="Page, action, id or address")
+    await search.fill("suppr")
+    await expect(page.page.get_by_role("option").first).to_contain_text("Suppressions")
+    await search.fill("dom_01jx0000000000000000000000")
+    await expect(page.page.get_by_role("option").first).to_contain_text("Domain dom_")
+    await search.fill("alerts")
+    await page.page.keyboard.press("Enter")
+    await expect(page.page.get_by_role("heading", level=1, name="Alerts")).to_be_visible()
+
+
+async def test_the_calls_behind_a_page_are_shown_as_code(page: ConsolePage) -> None:
+    await page.go("/streams")
+    await page.settled()
+    await page.page.get_by_role("button", name="API calls of this page").first.click()
+    dialog = page.page.get_by_role("dialog", name="API calls of this page")
+    await expect(dialog).to_contain_text("/v1/streams?limit=50")
+    await expect(dialog).to_contain_text("Bearer $KEY")
+    await dialog.get_by_role("button", name="Python").click()
+    await expect(dialog).to_contain_text("httpx.get(")
+
+
+async def test_a_lost_session_asks_for_a_sign_in_and_keeps_the_draft(
+    page: ConsolePage, service: Service, user: ConsoleUser
+) -> None:
+    await page.go("/alerts")
+    await page.settled()
+    await end_sessions(service, user)
+    await page.page.get_by_role("button", name="Create the default rules").first.click()
+    over = page.page.get_by_role("dialog", name="Your session has ended")
+    await over.get_by_label("Password").fill(PASSWORD)
+    await over.get_by_role("button", name="Sign in", exact=True).click()
+    await expect(page.page.get_by_text("5 rules created")).to_be_visible()
+    await expect(over).to_have_count(0)
+
+
+async def test_a_lost_network_is_said_and_the_page_goes_on_afterwards(page: ConsolePage) -> None:
+    await page.go("/alerts")
+    await page.settled()
+    await page.page.context.set_offline(True)
+    await page.page.get_by_role("button", name="Create the default rules").first.click()
+    await expect(page.page.get_by_role("alert").first).to_contain_text("The service can't be reached")
+    await page.page.context.set_offline(False)
+    await page.page.get_by_role("button", name="Create the default rules").first.click()
+    await expect(page.page.get_by_role("heading", name="Bounce rate")).to_be_visible()
+    page.forgive("ERR_INTERNET_DISCONNECTED")
+
+
+async def test_a_refused_request_names_its_cause_and_id(page: ConsolePage) -> None:
+    await page.page.route("**/v1/streams**", lambda route: route.fulfill(
+        status=429, headers={"Retry-After": "7", "X-Request-Id": "request-12345"}, content_type="application/json",
+        body='{"error": {"type": "rate_limited", "message": "Too many requests."}}',
+    ))  # fmt: skip
+    await page.go("/streams")
+    note = page.page.get_by_role("alert")
+    await expect(note).to_contain_text("Too many requests")
+    await expect(note).to_contain_text("Possible again in 7 s.")
+    await expect(note).to_contain_text("request-12345")
+    await page.page.unroute("**/v1/streams**")
+    await page.page.get_by_role("button", name="Try again").click()
+    await expect(page.page.get_by_role("table", name="Streams")).to_be_visible()
+
+
+async def test_after_signing_out_back_shows_nothing_of_the_account(page: ConsolePage, user: ConsoleUser) -> None:
+    await page.go("/streams")
+    await page.settled()
+    await page.page.get_by_role("button", name=user.person.email).click()
+    await page.page.get_by_role("menuitem", name="Sign out").click()
+    await expect(page.page.get_by_role("heading", level=1, name="Sign in")).to_be_visible()
+    await page.page.go_back()
+    await expect(page.page.get_by_role("heading", level=1, name="Sign in")).to_be_visible()
+    assert user.access.account not in await page.page.content()
+
+
+async def test_on_a_phone_the_navigation_opens_as_a_drawer(
+    browser: Browser, service: Service, user: ConsoleUser
+) -> None:
+    async with opened(browser, service.base_url, user, size=PHONE) as page:
+        await page.go("/streams")
+        await expect(page.page.get_by_role("link", name="Alerts")).to_be_hidden()
+        await page.page.get_by_role("button", name="Open the navigation").click()
+        await page.page.get_by_role("link", name="Alerts").click()
+        await expect(page.page.get_by_role("heading", level=1, name="Alerts")).to_be_visible()
+        await expect(page.page.get_by_role("link", name="Streams")).to_be_hidden()
+
+
+async def test_the_chosen_theme_is_kept(page: ConsolePage, user: ConsoleUser) -> None:
+    await page.go("/streams")
+    await page.page.get_by_role("button", name=user.person.email).click()
+    await page.page.get_by_role("menuitem", name="Dark theme").click()
+    await page.page.reload()
+    await expect(page.page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+async def test_a_message_html_of_a_stranger_can_not_leave_its_frame(browser: Browser, service: Service) -> None:
+    async with opened(browser, service.base_url) as page:
+        answer = await page.page.goto(f"{service.base_url}/console-frame")
+        assert answer is not None
+        assert "sandbox allow-scripts" in answer.headers["content-security-policy"]
+        assert await page.page.evaluate("origin") == "null"

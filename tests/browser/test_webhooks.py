@@ -1,0 +1,62 @@
+"""Webhooks in the console: create, test, read the exact exchange, check the signature, replay."""
+
+import re
+
+from playwright.async_api import expect
+
+from tests.harness.browser import ConsolePage
+from tests.harness.receiver import Receiver
+
+
+async def secret_of(page: ConsolePage) -> str:
+    """Return the secret that the open dialog shows, and close the dialog."""
+    dialog = page.page.get_by_role("dialog", name="Signing secret")
+    secret = await dialog.get_by_label("Secret", exact=True).locator("code").inner_text()
+    await dialog.get_by_role("button", name="I have stored it").click()
+    return secret
+
+
+async def test_an_endpoint_is_created_tested_and_its_signature_checked(page: ConsolePage) -> None:
+    shown = page.page
+    async with Receiver() as receiver:
+        receiver.status = 410
+        receiver.headers = {"X-Trace": "<script>alert(1)</script>"}
+        receiver.body = b"<img src=x onerror=alert(1)>"
+        await page.go("/webhooks")
+        await shown.get_by_role("button", name="Add endpoint").first.click()
+        await shown.get_by_role("textbox", name="URL").fill(receiver.url)
+        await shown.get_by_role("textbox", name="Description").fill("Shop")
+        await shown.get_by_role("dialog").get_by_role("button", name="Add endpoint").click()
+        secret = await secret_of(page)
+        await shown.get_by_role("button", name="Send a test").first.click()
+        await expect(shown.get_by_role("figure", name="Answer to attempt 1")).to_contain_text(
+            "<img src=x onerror=alert(1)>"
+        )
+        await expect(shown.get_by_role("figure", name="Answer to attempt 1")).to_contain_text(
+            "X-Trace: <script>alert(1)</script>"
+        )
+        await expect(shown.get_by_role("figure", name="Body as posted")).to_have_text(receiver.got[0].body.decode())
+        await shown.get_by_role("button", name="Check the signature").click()
+        checker = shown.get_by_role("dialog", name="Check a signature")
+        await checker.get_by_label("Signing secret").fill(secret)
+        await checker.get_by_role("button", name="Check signature").click()
+        await expect(checker.get_by_role("status")).to_contain_text("The signature is right.")
+        await checker.get_by_label("Signing secret").fill(secret.removeprefix("whsec_"))
+        await checker.get_by_role("button", name="Check signature").click()
+        await expect(checker.get_by_role("status")).to_contain_text("lacks its prefix")
+        await checker.get_by_label("Signing secret").fill(secret)
+        body = checker.get_by_label("Body, exactly as received")
+        await body.fill((await body.input_value()).replace('":', '": '))
+        await checker.get_by_role("button", name="Check signature").click()
+        await expect(checker.get_by_role("status")).to_contain_text("parsed and written again")
+        await checker.get_by_role("button", name="Close").last.click()
+
+        receiver.status = 200
+        await shown.get_by_role("button", name="Replay several").click()
+        await shown.get_by_role("button", name="Replay deliveries").click()
+        await expect(shown.get_by_text("1 queued again. No others of the window are left.")).to_be_visible()
+        await shown.get_by_role("dialog").get_by_role("button", name="Close").last.click()
+        await expect(shown.get_by_role("figure", name="Request of attempt 2")).to_contain_text("Service-Attempt: 2")
+    await shown.get_by_label("State", exact=True).select_option("delivered")
+    await expect(shown).to_have_url(re.compile("state=delivered"))
+    await expect(shown.get_by_role("list", name="Deliveries").get_by_role("button")).to_have_count(1)

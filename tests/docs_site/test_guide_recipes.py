@@ -1,0 +1,193 @@
+"""The recipes of the guides for Django and Flask, run as they are printed, with the real packages."""
+
+import asyncio
+import contextvars
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from email.mime.image import MIMEImage
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import django.core.mail as django_mail  # type: ignore[import-untyped]
+import flask
+import pytest
+from django.conf import settings as django_settings  # type: ignore[import-untyped]
+from django.test.utils import override_settings  # type: ignore[import-untyped]
+
+from engine.areas.webhooks.rules import signature
+from tests.harness.accounts import TestAccount, make_account
+from tests.harness.api import Api
+from tests.harness.guides import guides
+from tests.harness.receiver import Receiver
+
+if not django_settings.configured:
+    django_settings.configure()
+
+
+def printed(slug: str, name: str) -> str:
+    """The file of a guide with this label."""
+    [fence] = [one for one in guides()[slug].samples if f"name={name}" in one.words]
+    return fence.text
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], Any]]:
+    """Return a function that imports a file of a guide under a name of its own."""
+    monkeypatch.syspath_prepend(tmp_path)
+    made: list[str] = []
+
+    def load(slug: str, label: str, name: str) -> Any:
+        (tmp_path / f"{name}.py").write_text(printed(slug, label))
+        made.append(name)
+        return __import__(name)
+
+    yield load
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+async def account(pool: asyncpg.Pool) -> TestAccount:
+    return await make_account(pool)
+
+
+async def messages(api: Api, account: TestAccount) -> list[Any]:
+    """The account's messages with their bodies, oldest first."""
+    listed = (await api.get("/v1/messages", account.token)).json["data"]
+    return [(await api.get(f"/v1/messages/{one['id']}", account.token)).json for one in reversed(listed)]
+
+
+async def test_django_sends_through_the_backend(
+    api: Api, api_url: str, account: TestAccount, module: Callable[[str, str, str], Any]
+) -> None:
+    module("django", "waybill.py", "recipe_django")
+
+    def send() -> int:
+        django_mail.send_mail("Plain", "It works.", None, ["Ann <ann@people.test>"], html_message="<p>It works.</p>")
+        rich = django_mail.EmailMultiAlternatives(
+            "Rich", "Text", to=["ann@people.test"], cc=["bob@people.test"], bcc=["cleo@people.test"],
+            reply_to=["help@people.test", "x@people.test"], headers={"X-Order": "4711"},
+        )  # fmt: skip
+        rich.attach("receipt.txt", "Total: 9.50", "text/plain")
+        logo = MIMEImage(b"GIF89a", "gif")
+        logo.add_header("Content-ID", "<logo>")
+        logo.add_header("Content-Disposition", "inline", filename="logo.gif")
+        rich.attach(logo)
+        rich.waybill = {"tags": ["receipt"], "metadata": {"order": "4711"}, "idempotencyKey": "receipt-4711"}
+        with django_mail.get_connection() as connection:
+            return int(connection.send_messages([rich, rich]))
+
+    with override_settings(
+        EMAIL_BACKEND="recipe_django.EmailBackend", DEFAULT_FROM_EMAIL=account.sender, WAYBILL_URL=api_url,
+        WAYBILL_API_KEY=account.token,
+    ):  # fmt: skip
+        sent = await asyncio.to_thread(send)
+
+    plain, rich = await messages(api, account)
+    assert sent == 2  # the second has the key of the first
+    assert (plain["subject"], plain["text"].strip(), plain["html"].strip()) == (
+        "Plain",
+        "It works.",
+        "<p>It works.</p>",
+    )
+    assert (rich["cc"], rich["bcc"]) == (["bob@people.test"], ["cleo@people.test"])
+    assert (rich["tags"], rich["metadata"]) == (["receipt"], {"order": "4711"})
+    assert [one["filename"] for one in rich["attachments"]] == ["receipt.txt", "logo.gif"]
+    raw = (await api.get(f"/v1/messages/{rich['id']}/raw", account.token)).body
+    assert b"X-Order: 4711" in raw
+    assert b"Reply-To: help@people.test, x@people.test" in raw
+    assert b"Content-ID: <logo>" in raw
+
+
+async def test_a_refusal_is_an_exception_in_django_unless_it_is_to_fail_silently(
+    api_url: str, account: TestAccount, module: Callable[[str, str, str], Any]
+) -> None:
+    backend = module("django", "waybill.py", "recipe_django_refused")
+    to = [["ann@people.test"], ["nobody"]]
+
+    def send(*, silently: bool) -> int:
+        mails = [django_mail.EmailMessage("Hello", "Text", None, one) for one in to]
+        return int(django_mail.get_connection(fail_silently=silently).send_messages(mails))
+
+    with override_settings(
+        EMAIL_BACKEND="recipe_django_refused.EmailBackend", DEFAULT_FROM_EMAIL=account.sender, WAYBILL_URL=api_url,
+        WAYBILL_API_KEY=account.token,
+    ):  # fmt: skip
+        assert await asyncio.to_thread(send, silently=True) == 1
+        with pytest.raises(backend.WaybillError, match="invalid_address"):
+            await asyncio.to_thread(send, silently=False)
+
+
+async def test_the_recipes_repeat_what_was_not_accepted_with_the_same_key(
+    account: TestAccount, module: Callable[[str, str, str], Any]
+) -> None:
+    module("django", "waybill.py", "recipe_django_repeats")
+    helper = module("flask", "waybill.py", "recipe_flask_repeats")
+    result = {"data": [{"index": 0, "id": "msg_1", "status": "queued"}], "accepted": 1, "duplicates": 0, "refused": 0}
+    async with Receiver() as receiver:
+        url = f"http://127.0.0.1:{receiver.port}"
+        receiver.headers = {"Retry-After": "0"}
+        receiver.body = json.dumps({**result, "id": "msg_1"}).encode()
+        receiver.answer = lambda _: 503 if len(receiver.got) % 2 else 200
+        app = flask.Flask("repeats")
+        app.config.update(WAYBILL_URL=url, WAYBILL_API_KEY="svc_live_x")
+        helper.init_app(app)
+        with override_settings(
+            EMAIL_BACKEND="recipe_django_repeats.EmailBackend", WAYBILL_URL=url, WAYBILL_API_KEY="svc_live_x"
+        ):
+            sent = await asyncio.to_thread(django_mail.send_mail, "Hello", "Text", "a@b.test", ["c@d.test"])
+        with app.app_context():
+            send = contextvars.copy_context().run
+            sent_by_flask = await asyncio.to_thread(send, helper.send, account.email(idempotencyKey="k"))
+        app.extensions["waybill"].close()
+
+    assert (sent, sent_by_flask) == (1, "msg_1")
+    bodies = [got.body for got in receiver.got]
+    assert bodies[0] == bodies[1]
+    assert bodies[2] == bodies[3]
+    assert len(bodies) == 4
+
+
+async def test_flask_sends_and_checks_signatures(
+    api: Api,
+    api_url: str,
+    account: TestAccount,
+    module: Callable[[str, str, str], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {"URL": api_url, "API_KEY": account.token, "SIGNING_SECRET": "whsec_x"}.items():
+        monkeypatch.setenv(f"WAYBILL_{name}", value)
+    module("flask", "waybill.py", "waybill")
+    app: flask.Flask = module("flask", "app.py", "recipe_flask_app").app
+    client = app.test_client()
+    body, now = b'{"id":"evt_1","seq":1,"type":"delivered","data":{"messageId":null}}', int(time.time())
+
+    def post(signed: str) -> int:
+        headers = {"Service-Signature": signed, "Content-Type": "application/json"}
+        return client.post("/hooks/waybill", data=body, headers=headers).status_code
+
+    assert post(signature("whsec_x", body, now)) == 204
+    assert post(signature("whsec_y", body, now)) == 400
+    assert post(signature("whsec_x", body, now - 400)) == 400
+    assert post("") == 400
+
+    app.testing = True
+    refused = sys.modules["waybill"].WaybillError
+    with pytest.raises(refused, match="domain_not_verified"):
+        await asyncio.to_thread(client.post, "/orders/4711/receipt", data={"email": "ann@people.test"})
+    text = printed("flask", "app.py").replace("hello@hello.test", account.sender)
+    assert account.sender in text
+    namespace: dict[str, Any] = {"__name__": "recipe_flask_own"}
+    exec(compile(text, "app.py", "exec"), namespace)
+    sender = namespace["app"].test_client()
+    answers = [
+        (await asyncio.to_thread(sender.post, "/orders/4711/receipt", data={"email": "ann@people.test"})).get_json()
+        for _ in range(2)
+    ]
+    for one in (app, namespace["app"]):
+        one.extensions["waybill"].close()
+    [message] = await messages(api, account)
+    assert answers == [{"message": message["id"]}] * 2

@@ -1,0 +1,335 @@
+"""The guides of the documentation site: form, links, names, numbers, and samples that parse."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import asyncpg
+import pytest
+
+from api.app import all_operations
+from api.http import openapi
+from engine.areas.address_checks.rules import MAX_ADDRESSES
+from engine.areas.contacts import files as contact_files
+from engine.areas.contacts import import_rules
+from engine.areas.emails import rules as emails
+from engine.areas.emails import submitted_options
+from engine.areas.emails.types import IDEMPOTENCY_DAYS, MAX_ATTACHMENTS, MAX_CONTENT, MAX_RECIPIENTS
+from engine.areas.sessions import rules as sessions
+from engine.areas.suppressions import files as suppression_files
+from engine.areas.tails.store import MAX_TAILS
+from engine.areas.verifications import rules as verifications
+from engine.areas.webhooks import rules as webhooks
+from engine.areas.webhooks.service import KEPT as DELIVERIES_KEPT
+from engine.base.errors import REGISTRY
+from engine.base.events import AccountEvent, EventType
+from engine.base.plans import CAPS, DAILY_LADDER, MAX_SEGMENTS
+from engine.base.scopes import SCOPES
+from engine.base.settings import Settings
+from engine.flows.accounts import suspend
+from engine.ledger import quota
+from engine.mail.simulator import SimulatedOutcome
+from mta.submission import replies
+from ops.process_specs import ROOT
+from tests.harness.guides import GuideText, guides, names_in
+
+LANGUAGES = {"sh", "python", "js", "json", "http", "text", "html", "php", "ruby", "go"}
+EVERY_GUIDE = pytest.mark.parametrize("guide", guides().values(), ids=list(guides()))
+RUNBOOKS = {f"operating/{path.stem}" for path in (ROOT / "ops" / "runbooks").glob("*.md")}
+SETTINGS = Settings()
+OPERATIONS = all_operations()
+
+
+# -- form -------------------------------------------------------------------------------------------
+
+
+@EVERY_GUIDE
+def test_a_guide_has_a_short_description_and_sections_below_the_title(guide: GuideText) -> None:
+    assert 20 <= len(guide.page.description) <= 120
+    assert guide.page.description.endswith(".")
+    assert all(level >= 2 for level, _ in guide.headings)
+    assert all(sample.language in LANGUAGES for sample in guide.samples)
+
+
+def test_two_guides_have_two_places() -> None:
+    places = Counter((guide.page.section, guide.page.order) for guide in guides().values())
+    assert not [place for place, count in places.items() if count > 1]
+
+
+@EVERY_GUIDE
+def test_each_link_leads_somewhere(guide: GuideText) -> None:
+    wrong = [link for link in guide.links if not link.startswith("https://") and not leads(guide, link)]
+    assert not wrong
+
+
+def leads(guide: GuideText, link: str) -> bool:
+    page, _, anchor = link.partition("#")
+    if page.startswith("api/"):
+        return page.removeprefix("api/") in operation_anchors() and (
+            not anchor or anchor in operation_anchors()[page.removeprefix("api/")]
+        )
+    if page == "errors":
+        return not anchor or anchor in set(REGISTRY)
+    if page == "api" or page in RUNBOOKS:
+        return not anchor
+    target = guides().get(page) if page else guide
+    return target is not None and (not anchor or anchor in target.anchors)
+
+
+@cache
+def operation_anchors() -> dict[str, set[str]]:
+    """The anchors of each page of the reference: `method-path`, everything else folded to hyphens."""
+    found: dict[str, set[str]] = {}
+    for one in OPERATIONS:
+        anchor = re.sub(r"[^a-z0-9]+", "-", f"{one.method} {one.path}".lower()).strip("-")
+        found.setdefault(re.sub(r"[^a-z0-9]+", "-", one.tag.lower()), set()).add(anchor)
+    return found
+
+
+# -- names ------------------------------------------------------------------------------------------
+
+
+@EVERY_GUIDE
+def test_each_operation_that_a_guide_names_exists(guide: GuideText) -> None:
+    known = {(one.method, re.sub(r"\{[^}]*\}", "*", one.path)) for one in OPERATIONS}
+    named = re.findall(r"\b(GET|POST|PUT|PATCH|DELETE) (/v1/[\w/{}.*-]+)", guide.text)
+    wrong = [f"{verb} {path}" for verb, path in named if (verb, starred(path)) not in known]
+    assert not wrong
+
+
+def starred(path: str) -> str:
+    return re.sub(r"\{[^}]*\}", "*", path.rstrip("."))
+
+
+@cache
+def described() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(openapi.document(OPERATIONS, server="http://127.0.0.1:8080"))
+    return found
+
+
+@cache
+def wire_names() -> set[str]:
+    """The names of all properties and parameters of the API."""
+    found = {one["name"] for path in described()["paths"].values() for operation in path.values()
+             for one in operation.get("parameters", [])}  # fmt: skip
+    for schema in described()["components"]["schemas"].values():
+        found |= schema.get("properties", {}).keys()
+    return found
+
+
+@EVERY_GUIDE
+def test_each_field_in_a_table_of_fields_is_one_of_the_api(guide: GuideText) -> None:
+    tables = ("field", "query", "query of `/v1/stats/messages`")
+    named = [name for first in tables for row in guide.rows(first) for name in names_in(row[0])]
+    assert not [name for name in named if name not in wire_names() | {"Last-Event-ID"}]
+
+
+def test_the_send_guide_names_every_field_of_a_send() -> None:
+    named = {name for row in guides()["sending"].rows("field") for name in names_in(row[0])}
+    assert described()["components"]["schemas"]["EmailRequest"]["properties"].keys() <= named
+
+
+def test_the_security_guide_names_every_scope() -> None:
+    assert {name for row in guides()["security"].rows("scope") for name in names_in(row[0])} == SCOPES
+
+
+def test_the_smtp_guide_names_every_header_and_reply() -> None:
+    guide = guides()["smtp"]
+    headers = {name.lower() for row in guide.rows("header") for name in names_in(row[0])}
+    given = {row[0]: set(names_in(row[1].partition(":")[0])) for row in guide.rows("reply")}
+    for kind, codes in replies._BY_TYPE.items():
+        assert kind.value in given[codes], codes
+    assert headers == set(submitted_options._READERS)
+
+
+async def test_the_webhook_guide_names_every_type_that_is_posted(pool: asyncpg.Pool) -> None:
+    known = [*EventType, *AccountEvent]
+    rows = await pool.fetch("SELECT type FROM unnest($1::text[]) AS type WHERE webhook_wants('{}', type)", known)
+    on_purpose = {AccountEvent.INBOUND_RECEIVED.value, AccountEvent.WEBHOOK_TEST.value}  # by a route, by a call
+    named = {name for row in guides()["webhooks"].rows("type") for name in names_in(row[0])}
+    assert named == {row["type"] for row in rows} | on_purpose == webhooks.EVENT_TYPES
+
+
+def test_the_testing_guide_names_every_recipient_of_the_simulator() -> None:
+    named = {name.partition("@")[0] for row in guides()["testing"].rows("recipient") for name in names_in(row[0])}
+    assert named == {outcome.value for outcome in SimulatedOutcome}
+
+
+# -- numbers ----------------------------------------------------------------------------------------
+
+PLAN_ROWS = {
+    "messages a month": "monthly_emails",
+    "requests a second": "requests_per_second",
+    "sending domains": "sending_domains",
+    "records kept (days)": "retention_days",
+    "schedule ahead (days)": "schedule_days",
+    "delivery analytics (days)": "analytics_days",
+    "templates": "templates",
+    "streams": "streams",
+    "webhook endpoints": "webhooks",
+    "API keys": "api_keys",
+    "inbound addresses": "inbound_addresses",
+    "received messages a month": "monthly_received",
+    "verification codes a month": "monthly_verifications",
+    "address checks a month": "monthly_address_checks",
+    "contacts": "contacts",
+    "contact lists": "lists",
+    "team seats": "seats",
+    "sub-accounts": "sub_accounts",
+}
+MIB = 1024 * 1024
+
+
+def number(value: float | None) -> str:
+    return "unlimited" if value is None else f"{value:,}"
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:g}%"
+
+
+def plan_row(field: str) -> list[str]:
+    return [number(getattr(caps, field)) for caps in CAPS.values()]
+
+
+def test_the_table_of_plans_is_that_of_the_code() -> None:
+    table = guides()["limits"].prose.partition("## Plans")[2].partition("## Daily limit")[0]
+    rows = {row[0]: row[1:] for row in (line.strip("| ").split(" | ") for line in table.splitlines() if "|" in line)}
+    assert PLAN_ROWS.keys() <= rows.keys()
+    assert set(PLAN_ROWS.values()) == set(next(iter(CAPS.values())).__struct_fields__)
+    for label, field in PLAN_ROWS.items():
+        assert rows[label] == plan_row(field), label
+    assert f"Segments: {MAX_SEGMENTS} on every plan" in table
+
+
+@pytest.mark.parametrize(
+    ("slug", "label", "field"),
+    [
+        ("inbound", "addresses", "inbound_addresses"),
+        ("inbound", "received messages a month", "monthly_received"),
+        ("contacts", "contacts", "contacts"),
+        ("contacts", "lists", "lists"),
+    ],
+)
+def test_a_row_of_a_plan_table_elsewhere_is_that_of_the_code(slug: str, label: str, field: str) -> None:
+    assert f"| {label} | {' | '.join(plan_row(field))} |" in guides()[slug].text
+
+
+def test_the_daily_steps_are_those_of_the_code() -> None:
+    steps = " | ".join(f"{cap:,}" for cap in DAILY_LADDER)
+    assert f"| messages a day | {steps} |" in guides()["limits"].text
+    assert f"starts at {DAILY_LADDER[0]} messages a day" in guides()["deliverability"].text
+
+
+STATED = {
+    "limits": [
+        f"| request body | {SETTINGS.max_request_bytes // MIB} MiB |",
+        f"| composed message | {SETTINGS.max_message_bytes // MIB} MiB |",
+        f"| received message | {SETTINGS.inbound_max_bytes // MIB} MiB |",
+        f"| recipients of a message | {MAX_RECIPIENTS} |",
+        f"| custom headers | {emails.MAX_HEADERS}; names 200, values 2,000 characters |",
+        f"| attachments | {MAX_ATTACHMENTS} files; {MAX_CONTENT:,} base64 characters each |",
+        f"| metadata | {emails.MAX_METADATA} entries of 512 characters |",
+        f"| template variables of a send | {emails.MAX_VARIABLES} of 5,000 characters |",
+        f"| `idempotencyKey` | 255 characters, kept {IDEMPOTENCY_DAYS} days |",
+        f"| live tails of an account | {MAX_TAILS} |",
+        f"| webhook: URL, event types | {webhooks.MAX_URL:,} characters, {webhooks.MAX_TYPES} |",
+        f"| contacts of an import | {import_rules.MAX_ROWS:,} as JSON, {contact_files.MAX_FILE_ROWS:,} as a file |",
+        f"| suppressions of an import | 1,000 as JSON, {suppression_files.MAX_FILE_ROWS:,} as a file |",
+        f"| addresses of a check | {MAX_ADDRESSES} |",
+        f"| no or unreadable credential | {SETTINGS.unauthenticated_rate} a second",
+        f"| sign-in, sign-up, password reset | {SETTINGS.sign_in_rate} a minute",
+        f"complaints at most {percent(quota.COMPLAINTS_TO_RISE)}, bounces at most {percent(quota.BOUNCES_TO_RISE)}",
+        f"at least {percent(quota.USED_TO_RISE)} of the limit used",
+        f"complaints over {percent(quota.COMPLAINTS_TO_FALL)} or bounces over {percent(quota.BOUNCES_TO_FALL)}",
+        f"Bounces of {percent(suspend.MAX_BOUNCED)} or complaints of {percent(suspend.MAX_COMPLAINED)}",
+        f"of the recipients within 24 hours, from {suspend.MIN_SETTLED} recipients on",
+    ],
+    "idempotency": [f"| remembered | {IDEMPOTENCY_DAYS} days;"],
+    "sending": [
+        "after 30 s, 1, 2, 5, 15 and 30 minutes, 1, 2 and 4 hours, then every\n8 hours until 72 hours after the send",
+        f"together {MAX_RECIPIENTS} addresses",
+    ],
+    "security": [
+        f"{sessions.IDLE.days} days idle, {sessions.ABSOLUTE.days} days at most",
+        f"| webhook deliveries | {DELIVERIES_KEPT.days} days |",
+        f"| idempotency keys | {IDEMPOTENCY_DAYS} days |",
+    ],
+    "verifications": [
+        f"| tries | {verifications.MAX_ATTEMPTS};",
+        f"| codes of a verification | {verifications.MAX_CODES} |",
+        f"| codes to one address | {verifications.MAX_CODES_AN_HOUR} an hour |",
+        f"| life of a code | {verifications.LIFE.seconds // 60} minutes,",
+    ],
+    "webhooks": ["tried again after 10 s,\n1, 5 and 30 minutes, 2, 6 and 12 hours: 7 retries, 20 hours"],
+    "events": [f"may have {MAX_TAILS} open tails", f"| `heartbeat` | every {SETTINGS.tail_heartbeat_s:g} s |"],
+}
+
+
+@pytest.mark.parametrize("slug", STATED)
+def test_numbers_are_those_of_the_code(slug: str) -> None:
+    assert not [text for text in STATED[slug] if text not in guides()[slug].text]
+
+
+def test_the_schedules_in_words_are_those_of_the_settings() -> None:
+    assert list(SETTINGS.retry_ladder_s) == [30, 60, 120, 300, 900, 1800, 3600, 7200, 14400, 28800]
+    assert SETTINGS.give_up_s == 72 * 3600
+    assert list(SETTINGS.webhook_ladder_s) == [10, 60, 300, 1800, 7200, 21600, 43200]
+
+
+# -- verifiers --------------------------------------------------------------------------------------
+
+SECRET = "whsec_tests"
+BODY = '{"id":"evt_1","type":"delivered","data":{"detail":{"name":"Wörd"}}}'.encode()
+
+
+def signatures() -> dict[str, str]:
+    """Values of Service-Signature, by what a verifier says to them; the first is right."""
+    now = int(time.time())
+    good = webhooks.signature(SECRET, BODY, now)
+    return {
+        "": good,
+        "signature mismatch": webhooks.signature("whsec_other", BODY, now),
+        "too old": webhooks.signature(SECRET, BODY, now - 400),
+        "in the future": webhooks.signature(SECRET, BODY, now + 400),
+        "malformed": good.partition(",")[2],
+        "version": good.replace("v1=", "v2="),
+    }
+
+
+def verifier(language: str) -> str:
+    [fence] = [one for one in guides()["webhooks"].samples if one.language == language and "verify" in one.text]
+    return fence.text
+
+
+def test_the_verifier_in_python_knows_our_signature() -> None:
+    module: dict[str, Any] = {}
+    exec(compile(verifier("python"), "verify.py", "exec"), module)
+    for complaint, header in signatures().items():
+        if not complaint:
+            module["verify"](BODY, header, SECRET)
+            continue
+        with pytest.raises(ValueError, match=complaint):
+            module["verify"](BODY, header, SECRET)
+
+
+def test_the_verifier_in_javascript_knows_our_signature(tmp_path: Any) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    program = tmp_path / "verify.mjs"
+    program.write_text(f"""{verifier("js")}
+const [body, secret, headers] = JSON.parse(process.argv[2]);
+console.log(JSON.stringify(headers.map((header) => {{
+  try {{ verify(Buffer.from(body), header, secret); return ""; }} catch (error) {{ return error.message; }}
+}})));
+""")
+    headers = signatures()
+    given = json.dumps([BODY.decode(), SECRET, list(headers.values())])
+    said = json.loads(subprocess.run(["node", program, given], check=True, capture_output=True, text=True).stdout)
+    for expected, answer in zip(headers, said, strict=True):
+        assert expected in answer if expected else answer == ""

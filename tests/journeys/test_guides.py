@@ -1,0 +1,132 @@
+"""Every sample of the guides that says `run` is run beside the running service, guide after guide."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtests.drill.service import Service
+from tests.harness.guides import GuideSample, guides
+
+pytestmark = pytest.mark.journey
+
+GUIDE_S = 60.0
+PROGRAMS = {"python": ("py", sys.executable), "js": ("mjs", "node")}
+MARK = "\x1e"
+# A sample ends with the first command that fails; an answer of the API that is an error is a failure.
+PREAMBLE = 'set -euo pipefail\ncurl() { command curl --fail-with-body --max-time 20 "$@"; }\n'
+
+
+def runnable(sample: GuideSample) -> bool:
+    return sample.runs and (sample.language != "js" or shutil.which("node") is not None)
+
+
+class GuideShell:
+    """A shell beside the service, in a folder of its own, in which `python3` is this Python."""
+
+    def __init__(self, service: Service, folder: Path) -> None:
+        self._folder = folder
+        programs = folder / "bin"
+        programs.mkdir()
+        (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        (programs / "python3").chmod(0o755)
+        self._environ = os.environ | {
+            "KEY": str(service.first_run["apiKey"]),
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(python_client(service, folder)),
+            "NO_PROXY": "*",
+        }
+        settings = service.settings
+        self._here = {
+            "{{base}}": service.base_url,
+            "127.0.0.1:2525": f"127.0.0.1:{settings.mx_port}",
+            "127.0.0.1:2587": f"127.0.0.1:{settings.submission_port}",
+        }
+
+    def run(self, samples: list[GuideSample]) -> tuple[int, list[str]]:
+        """Run the samples of one guide in one shell, so that variables stay; return its status and what each
+        printed.
+        """
+        commands = [f"{self._command(place, sample)}\nprintf '{MARK}'\n" for place, sample in enumerate(samples)]
+        done = subprocess.run(
+            ["bash", "-c", PREAMBLE + "".join(commands)],
+            check=False, cwd=self._folder, env=self._environ, text=True, timeout=GUIDE_S,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        return done.returncode, done.stdout.split(MARK)
+
+    def _command(self, place: int, sample: GuideSample) -> str:
+        text = sample.text
+        for theirs, ours in self._here.items():
+            text = text.replace(theirs, ours)
+        if sample.language == "sh":
+            return text
+        ending, program = PROGRAMS[sample.language]
+        file = self._folder / f"{sample.guide}-{place}.{ending}"
+        file.write_text(text)
+        return f'"{program}" "{file}"'
+
+
+def python_client(service: Service, folder: Path) -> Path:
+    """Download the wheel of the Python client, which Python can import from as it is."""
+    with urllib.request.urlopen(f"{service.base_url}/sdk/simple/waybill-client/", timeout=GUIDE_S) as answer:
+        found = re.search(r'href="([^"#]+/([^"/#]+\.whl))', answer.read().decode())
+    assert found
+    with urllib.request.urlopen(f"{service.base_url}/sdk/{found[2]}", timeout=GUIDE_S) as answer:
+        (folder / found[2]).write_bytes(answer.read())
+    return folder / found[2]
+
+
+def test_each_sample_runs_and_answers_what_the_guide_shows(service: Service, tmp_path: Path) -> None:
+    shell = GuideShell(service, tmp_path)
+    for guide in guides().values():
+        samples = [one for one in guide.samples if runnable(one)]
+        if not samples:
+            continue
+        status, printed = shell.run(samples)
+        assert status == 0, f"{samples[min(len(printed), len(samples)) - 1]}\n{printed[-1]}"
+        answers = dict(zip(samples, printed, strict=False))
+        for sample, shown in shown_answers(guide.samples):
+            if sample in answers:
+                missing = paths(json.loads(shown.text)) - paths(last_json(answers[sample]))
+                assert not missing, f"{shown}: the answer has no {missing}\n{answers[sample]}"
+
+
+def shown_answers(samples: list[GuideSample]) -> Iterator[tuple[GuideSample, GuideSample]]:
+    """Pairs of a sample in shell and the JSON right after it, which shows the end of what it prints."""
+    last: GuideSample | None = None
+    for sample in samples:
+        if sample.language == "json" and last is not None:
+            yield last, sample
+        last = sample if sample.runs and sample.language == "sh" else None if sample.language == "json" else last
+
+
+def last_json(printed: str) -> Any:
+    """The last JSON value of several that were printed one after the other."""
+    decoder, text, found = json.JSONDecoder(), printed.strip(), None
+    while text:
+        found, end = decoder.raw_decode(text)
+        text = text[end:].lstrip()
+    return found
+
+
+def paths(value: Any, above: str = "") -> set[str]:
+    """The names of all members, each with the names above it."""
+    if isinstance(value, dict):
+        return {path for name, one in value.items() for path in {f"{above}.{name}", *paths(one, f"{above}.{name}")}}
+    if isinstance(value, list):
+        return {path for one in value for path in paths(one, f"{above}[]")}
+    return set()
+
+
+def test_most_guides_have_a_sample_that_runs() -> None:
+    without = {slug for slug, guide in guides().items() if not any(sample.runs for sample in guide.samples)}
+    assert without <= {"django", "flask", "glossary", "index", "errors", "operating"}

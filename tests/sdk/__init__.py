@@ -1,0 +1,1 @@
+"""The clients of the API: generated code, requests, tails, webhooks."""

@@ -1,0 +1,137 @@
+"""The generated package: every operation of a key has a method, its types hold, and the wheel is the same each time."""
+
+import base64
+import csv
+import hashlib
+import inspect
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.app import all_operations
+from api.http.client_names import client_method
+from api.http.operation import Access
+from api.sdk import python_package, wheel
+from engine.base.errors import ErrorType
+from tests.sdk.conftest import VERSION
+
+RIGHT = """
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from waybill_client import AsyncWaybill, SuppressedError, Waybill, types, webhooks
+
+client = Waybill("svc_live_x", base_url="https://mail.test")
+reply = client.emails.send(from_="a@b.test", to=["c@d.test"], subject="x", scheduled_at=datetime.now(UTC))
+name: str = reply["status"]
+page: types.MessagePage = client.messages.list(status="bounced", tag=["x"])
+seen: list[str] = [one["id"] for one in client.messages.iterate(limit=100)]
+event: webhooks.WebhookEvent = webhooks.verify(b"{}", "t=1,v1=x", "whsec")
+
+async def follow(client: AsyncWaybill) -> AsyncIterator[str]:
+    async for event in client.events.tail(type=["delivered"]):
+        yield event["type"]
+"""
+WRONG = """
+from waybill_client import Waybill
+
+client = Waybill("svc_live_x", base_url="https://mail.test")
+client.emails.send(from_="a@b.test")
+client.messages.list(status="lost")
+client.messages.get(7)
+client.account.get()["nothing"]
+"""
+
+
+def test_the_clients_have_a_method_for_every_operation_that_a_key_may_call(waybill_client: Any) -> None:
+    clients = [kind("svc_live_x", base_url="http://127.0.0.1:1") for kind in
+               (waybill_client.Waybill, waybill_client.AsyncWaybill)]  # fmt: skip
+    wanted = [
+        client_method(one.method, one.path)
+        for one in all_operations()
+        if one.access in (Access.KEY, Access.PLATFORM_KEY) and not one.path.startswith("/v1/compat/")
+    ]
+    assert len(wanted) > 100
+    for client in clients:
+        missing = [
+            name for name in wanted if not callable(getattr(getattr(client, name.group, None), name.method, None))
+        ]
+        assert missing == []
+
+
+def test_a_class_exists_for_every_error_type(waybill_client: Any) -> None:
+    names = {python_package.error_class(kind.value) for kind in ErrorType}
+    assert names <= set(waybill_client.__all__)
+    assert issubclass(waybill_client.SuppressedError, waybill_client.ApiError)
+
+
+def test_the_types_hold_under_mypy_strict(package_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "right.py").write_text(RIGHT, "utf-8")
+    (tmp_path / "wrong.py").write_text(WRONG, "utf-8")
+    cache = Path(os.environ.get("MYPY_CACHE_DIR") or tmp_path / "cache")
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}", "right.py", "wrong.py",
+         str(package_folder / "waybill_client")],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110,
+        env={**os.environ, "MYPYPATH": str(package_folder)},
+    )  # fmt: skip
+    if "No module named mypy" in found.stderr:
+        pytest.skip("mypy is not installed")
+    lines = [line for line in found.stdout.splitlines() if ": error: " in line]
+    assert [line.split(":")[:2] for line in lines] == [["wrong.py", str(number)] for number in (5, 6, 7, 8)], (
+        found.stdout
+    )
+
+
+def test_the_generated_code_is_formatted(package_folder: Path) -> None:
+    ruff = shutil.which("ruff", path=str(Path(sys.executable).parent))
+    if ruff is None:
+        pytest.skip("ruff is not installed")
+    words = [ruff, "format", "--isolated", "--line-length", "120", "--check", "--no-cache", str(package_folder)]
+    found = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert found.returncode == 0, found.stdout
+
+
+def test_the_wheel_is_the_same_each_time_and_its_record_is_right(packed: bytes, document: dict[str, Any]) -> None:
+    assert wheel.wheel(python_package.files(document, VERSION), VERSION) == packed
+    archive = zipfile.ZipFile(io.BytesIO(packed))
+    info = f"waybill_client-{VERSION}.dist-info"
+    rows = list(csv.reader(io.StringIO(archive.read(f"{info}/RECORD").decode())))
+    assert [row[0] for row in rows] == archive.namelist()
+    for name, digest, size in rows[:-1]:
+        content = archive.read(name)
+        expected = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        assert (digest, size) == (f"sha256={expected}", str(len(content)))
+    metadata = archive.read(f"{info}/METADATA").decode()
+    assert f"Name: waybill-client\nVersion: {VERSION}\n" in metadata
+    assert [line for line in metadata.splitlines() if line.startswith("Requires-Dist")] == [
+        "Requires-Dist: httpx>=0.27,<1"
+    ]
+    assert f"{python_package.PACKAGE}/py.typed" in archive.namelist()
+
+
+def test_the_source_distribution_holds_the_same_files(document: dict[str, Any]) -> None:
+    files = python_package.files(document, VERSION)
+    archive = tarfile.open(fileobj=io.BytesIO(wheel.sdist(files, VERSION)))  # noqa: SIM115
+    names = set(archive.getnames())
+    assert {f"waybill_client-{VERSION}/waybill_client/{name}" for name in files} <= names
+    assert {f"waybill_client-{VERSION}/{name}" for name in ("pyproject.toml", "PKG-INFO", "README.md")} <= names
+
+
+def test_both_clients_have_the_same_methods_and_parameters(waybill_client: Any) -> None:
+    first = waybill_client.Waybill("svc_live_x", base_url="http://127.0.0.1:1")
+    second = waybill_client.AsyncWaybill("svc_live_x", base_url="http://127.0.0.1:1")
+    for group in [name for name in vars(first) if not name.startswith("_")]:
+        one, other = getattr(first, group), getattr(second, group)
+        methods = [name for name in dir(one) if not name.startswith("_")]
+        assert methods == [name for name in dir(other) if not name.startswith("_")]
+        for name in methods:
+            parameters = [list(inspect.signature(getattr(client, name)).parameters) for client in (one, other)]
+            assert parameters[0] == parameters[1]

@@ -1,0 +1,68 @@
+"""The webhook verifiers of both clients against signatures of the service's own signer."""
+
+import json
+import shutil
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.sdk.javascript import FILES
+from engine.areas.webhooks import rules
+
+BODY = (
+    '{"id":"evt_1","type":"delivered","createdAt":"x","seq":1,"data":{"messageId":null,"detail":{"text":"é"}}}'.encode()
+)
+NEW, OLD = rules.new_secret(), rules.new_secret()
+NOW = int(time.time())
+
+
+def headers_at(at_s: int, previous: str | None = None) -> dict[str, str]:
+    """Return the headers of a post as the service signs it."""
+    return rules.headers(BODY, event_id=uuid.uuid4(), attempt=1, secret=NEW, previous=previous, at_s=at_s)
+
+
+GOOD = headers_at(NOW)
+CASES: dict[str, tuple[bytes, Any, Any, str | None]] = {
+    "all headers": (BODY, GOOD, NEW, None),
+    "one header": (BODY, GOOD[rules.SIGNATURE], NEW, None),
+    "either secret of the receiver": (BODY, GOOD, [OLD, NEW], None),
+    "the old secret during a rotation": (BODY, headers_at(NOW, previous=OLD), OLD, None),
+    "another secret": (BODY, GOOD, OLD, "signature_mismatch"),
+    "another body": (BODY + b" ", GOOD, NEW, "signature_mismatch"),
+    "too old": (BODY, headers_at(NOW - 301), NEW, "timestamp_too_old"),
+    "in the future": (BODY, headers_at(NOW + 302), NEW, "timestamp_in_future"),
+    "no version 1": (BODY, f"t={NOW},v0=00", NEW, "unsupported_version"),
+    "no time": (BODY, "v1=00", NEW, "malformed_header"),
+    "no header": (BODY, {}, NEW, "malformed_header"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_python_verifies_what_the_service_signs(case: str, waybill_client: Any) -> None:
+    body, header, secret, reason = CASES[case]
+    if reason is None:
+        assert waybill_client.webhooks.verify(body, header, secret, now=NOW)["data"]["detail"] == {"text": "é"}
+        return
+    with pytest.raises(waybill_client.WebhookVerificationError) as caught:
+        waybill_client.webhooks.verify(body, header, secret, now=NOW)
+    assert caught.value.reason == reason
+
+
+def test_javascript_verifies_what_the_service_signs(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node is not installed")
+    cases = [[body.decode(), header, secret] for body, header, secret, _reason in CASES.values()]
+    script = (
+        f'import {{ verify }} from "{(FILES / "webhooks.mjs").as_uri()}";\n'
+        f"for (const [body, header, secret] of {json.dumps(cases)})\n"
+        f"  console.log(await verify(body, header, secret, {{ now: {NOW} }})\n"
+        "    .then(() => null, (error) => error.reason));\n"
+    )
+    (tmp_path / "run.mjs").write_text(script, "utf-8")
+    found = subprocess.run([node, "run.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert found.stdout.split() == [str(reason or "null") for *_, reason in CASES.values()], found.stderr
