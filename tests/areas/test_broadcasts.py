@@ -8,9 +8,16 @@ import asyncpg
 import orjson
 import pytest
 
-from engine.areas.broadcasts import service, store
-from engine.areas.broadcasts.types import BroadcastStatus
+from engine.areas.broadcasts import rules, service, store
+from engine.areas.broadcasts.types import (
+    MAX_UNFINISHED,
+    MAX_UNFINISHED_BYTES,
+    BroadcastStatus,
+    UnfinishedBroadcasts,
+)
 from engine.base import clock, ids
+from engine.base.errors import Refusal
+from engine.flows.audience import broadcast_outcomes
 from tests.harness.accounts import TestAccount, add_domain, add_key, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.broadcasts import broadcast_events, make_list, with_stream
@@ -92,10 +99,40 @@ async def test_a_draft_is_created_read_changed_and_listed(api: Api, pool: asyncp
     assert changed["attachments"] == [
         {"filename": "p.png", "contentType": "image/png", "sizeBytes": 70, "disposition": "inline", "cid": "p"}
     ]
+    number = ids.parse_id(ids.Kind.BROADCAST, made["id"])
+    await pool.execute(
+        "UPDATE broadcasts SET finished_at = now() - interval '31 days', status = 'canceled' WHERE id = $1", number
+    )
+    await broadcast_outcomes.forget_old(pool, clock.now())
+    assert await pool.fetchval("SELECT attachments IS NULL FROM broadcasts WHERE id = $1", number)
+    assert (await read(api, account, made))["attachments"] == changed["attachments"]
     page = (await api.get("/v1/broadcasts", account.token)).json
     assert page["data"][0]["id"] == made["id"]
     assert "html" not in page["data"][0]
     assert [kind for kind, _ in await broadcast_events(pool, account)] == ["created", "updated"]
+
+
+async def test_unfinished_broadcasts_are_bounded_in_number_and_size(
+    api: Api, pool: asyncpg.Pool, account: TestAccount
+) -> None:
+    first = await draft(api, pool, account)
+    await pool.execute(
+        """INSERT INTO broadcasts (id, account_id, name, list_id, stream, sender, from_domain, created_at, updated_at)
+        SELECT gen_random_uuid(), b.account_id, b.name, b.list_id, b.stream, b.sender, b.from_domain, now(), now()
+        FROM broadcasts b, generate_series(2, $2) WHERE b.account_id = $1""",
+        account.id, MAX_UNFINISHED,
+    )  # fmt: skip
+
+    many = await post(api, account, list=first["list"], text="Hello")
+    assert refused(many, 409, "conflict"), many
+    assert "500 broadcasts that have not ended" in many.error["message"]
+    assert (await api.patch(f"/v1/broadcasts/{first['id']}", account.token, {"name": "Other"})).status == 200
+    assert (await api.delete(f"/v1/broadcasts/{first['id']}", account.token)).status == 204
+    assert (await post(api, account, list=first["list"], text="Hello")).status == 201
+
+    rules.check_room(UnfinishedBroadcasts(MAX_UNFINISHED, MAX_UNFINISHED_BYTES))
+    with pytest.raises(Refusal, match="bytes; 536,870,912 are possible"):
+        rules.check_room(UnfinishedBroadcasts(1, MAX_UNFINISHED_BYTES + 1))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from engine.flows.audience.broadcast_draft import BroadcastFields
 from engine.flows.sending.admission import Decision
 
 _ATTACHMENTS = msgspec.json.Decoder(list[AttachmentIn])
+_REMOVED = msgspec.json.Decoder(list[BroadcastAttachment])
 _PLAIN = ("name", "stream", "reply_to", "template", "subject", "html", "text", "attachments", "per_minute")
 
 
@@ -108,8 +109,11 @@ def _summary(row: BroadcastSummary) -> dict[str, Any]:
 
 
 def _content(row: Broadcast) -> dict[str, Any]:
-    files = [] if row.attachments is None else _ATTACHMENTS.decode(row.attachments)
-    return {"html": row.html, "text": row.text, "attachments": [_attachment(one) for one in files]}
+    if row.removed_files is not None:
+        files = _REMOVED.decode(row.removed_files)
+    else:
+        files = [] if row.attachments is None else list(map(_attachment, _ATTACHMENTS.decode(row.attachments)))
+    return {"html": row.html, "text": row.text, "attachments": files}
 
 
 def _attachment(one: AttachmentIn) -> BroadcastAttachment:

@@ -32,7 +32,7 @@ async def check(
     pool: asyncpg.Pool, resolver: Resolver, account: UUID, texts: Sequence[str], at: datetime
 ) -> CheckedBatch:
     """Return one result per text; raise the 403 if the month has not enough checks left for all of them."""
-    given = [rules.parsed(text) for text in texts]
+    given = await asyncio.to_thread(lambda: [rules.parsed(text) for text in texts])  # IDNs take up to 0.6 ms each
     distinct = {one.key: one for one in given}
     reservation = await _reserve(pool, account, len(distinct), at)
     charged = 0

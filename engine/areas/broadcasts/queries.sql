@@ -21,13 +21,13 @@ ORDER BY b.id DESC LIMIT $4;
 
 -- name: read_broadcast
 -- Read broadcast $2 of account $1, if it is from one of the domains $3 (null: all).
-SELECT :summary_columns, b.html, b.text, b.attachments FROM broadcasts b
+SELECT :summary_columns, b.html, b.text, b.attachments, b.removed_files FROM broadcasts b
 WHERE b.account_id = $1 AND b.id = $2 AND ($3::text[] IS NULL OR b.from_domain = ANY ($3));
 
 -- name: lock_broadcast
 -- Read broadcast $2 of account $1, if it is from one of the domains $3 (null: all), and lock it for a change. Lock it
 -- before an account head.
-SELECT :summary_columns, b.html, b.text, b.attachments FROM broadcasts b
+SELECT :summary_columns, b.html, b.text, b.attachments, b.removed_files FROM broadcasts b
 WHERE b.account_id = $1 AND b.id = $2 AND ($3::text[] IS NULL OR b.from_domain = ANY ($3))
 FOR NO KEY UPDATE;
 
@@ -40,6 +40,14 @@ SELECT :summary_columns FROM broadcasts b WHERE b.id = $1;
 SELECT :count_columns
 FROM (SELECT $1::uuid AS id) b LEFT JOIN broadcast_progress p ON p.broadcast_id = b.id
 LEFT JOIN broadcast_outcomes o ON o.broadcast_id = b.id;
+
+-- name: read_unfinished
+-- Count the broadcasts of account $1 that have not ended, and the characters of their content.
+SELECT count(*) AS broadcasts,
+       coalesce(sum(coalesce(octet_length(html), 0) + coalesce(octet_length(text), 0)
+                    + coalesce(octet_length(attachments), 0)), 0)::bigint AS content_bytes
+FROM broadcasts
+WHERE account_id = $1 AND status IN ('draft', 'in_review', 'scheduled', 'sending', 'paused');
 
 -- name: insert_broadcast
 -- Insert a draft.
@@ -205,3 +213,18 @@ WITH old AS (
     RETURNING 1
 )
 SELECT count(*) AS recipients FROM gone;
+
+-- name: remove_files
+-- Remove the files of one broadcast that ended before $1, keeping what they were; returns its id.
+UPDATE broadcasts
+SET attachments = NULL,
+    removed_files = (
+        SELECT json_agg(json_build_object(
+            'filename', file ->> 'filename', 'contentType', file ->> 'contentType',
+            'sizeBytes', octet_length(file ->> 'content') * 3 / 4
+                         - (octet_length(file ->> 'content') - octet_length(rtrim(file ->> 'content', '='))),
+            'disposition', coalesce(file ->> 'disposition', 'attachment'), 'cid', file ->> 'cid'))::text
+        FROM json_array_elements(attachments::json) AS file)
+WHERE id = (SELECT id FROM broadcasts WHERE finished_at < $1 AND attachments IS NOT NULL
+            ORDER BY finished_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING id;

@@ -4,11 +4,14 @@ from datetime import datetime, timedelta
 
 from engine.areas.broadcasts.types import (
     MAX_NAME,
+    MAX_UNFINISHED,
+    MAX_UNFINISHED_BYTES,
     BroadcastCounts,
     BroadcastStatus,
     BroadcastSummary,
     PauseReason,
     StopReason,
+    UnfinishedBroadcasts,
 )
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
@@ -35,6 +38,22 @@ _ENDED = frozenset({BroadcastStatus.SENT, BroadcastStatus.STOPPED})
 def checked_name(name: str) -> str:
     """Return the name without surrounding blanks; raise the 400 for an unusable one."""
     return checked_line(name, "name", MAX_NAME)
+
+
+def check_room(found: UnfinishedBroadcasts) -> None:
+    """Raise the 409 if the account's broadcasts that have not ended are too many or too large."""
+    if found.broadcasts > MAX_UNFINISHED:
+        raise Refusal(
+            ErrorType.CONFLICT,
+            f"This account has {MAX_UNFINISHED} broadcasts that have not ended, the most that are possible. Send,"
+            " cancel or delete some of them first.",
+        )
+    if found.content_bytes > MAX_UNFINISHED_BYTES:
+        raise Refusal(
+            ErrorType.CONFLICT,
+            f"The content of this account's broadcasts that have not ended would take {found.content_bytes:,} bytes;"
+            f" {MAX_UNFINISHED_BYTES:,} are possible. Send, cancel or delete some first, or attach smaller files.",
+        )
 
 
 def check_editable(row: BroadcastSummary) -> None:

@@ -16,6 +16,7 @@ from engine.areas.broadcasts.types import (
     PauseReason,
     RecipientState,
     StopReason,
+    UnfinishedBroadcasts,
     WaitReason,
 )
 from engine.store.queries import Conn, Queries, Source, columns
@@ -43,6 +44,8 @@ _CLAIM_COPIES = _SQL.command("claim_copies")
 _MARK = _SQL.command("mark_copies")
 _ANY_WAITING = _SQL.command("any_waiting")
 _FORGET = _SQL.command("forget_recipients")
+_REMOVE_FILES = _SQL.command("remove_files")
+_UNFINISHED = _SQL.rows("read_unfinished", UnfinishedBroadcasts)
 
 
 class ClaimedWork(Struct, frozen=True):
@@ -67,6 +70,13 @@ CLAIM_WORK = _SQL.rows("claim_work", ClaimedWork)
 async def counts(source: Source, broadcast: UUID) -> BroadcastCounts:
     """Return the counts of a broadcast."""
     found = await _COUNTS.first(source, broadcast)
+    assert found is not None
+    return found
+
+
+async def unfinished(source: Source, account: UUID) -> UnfinishedBroadcasts:
+    """Return the number and size of the account's broadcasts that have not ended."""
+    found = await _UNFINISHED.first(source, account)
     assert found is not None
     return found
 
@@ -150,6 +160,11 @@ async def any_waiting(source: Source, broadcast: UUID) -> bool:
 async def forget_recipients(source: Source, before: datetime, at_most: int) -> int:
     """Delete recipients of broadcasts that ended before `before`; return how many."""
     return int((await _FORGET.records(source, before, at_most))[0]["recipients"])
+
+
+async def remove_files(source: Source, before: datetime) -> bool:
+    """Remove the files of a broadcast that ended before `before`; return False if there is none."""
+    return bool(await _REMOVE_FILES.records(source, before))
 
 
 def _fields(draft: BroadcastDraft) -> dict[str, object]:

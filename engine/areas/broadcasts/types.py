@@ -12,6 +12,8 @@ from engine.base import ids
 MAX_NAME = 120
 MAX_PER_MINUTE = 1_000_000
 MAX_TEST_ADDRESSES = 5
+MAX_UNFINISHED = 500  # broadcasts of an account that have not ended
+MAX_UNFINISHED_BYTES = 512 * 1024 * 1024  # of their content together, files in base64
 REVIEWED_ABOVE = 1_000  # recipients of 24 hours, until the operator has approved a broadcast of the account
 
 
@@ -137,6 +139,14 @@ class Broadcast(BroadcastSummary, frozen=True):
     html: str | None
     text: str | None
     attachments: str | None
+    removed_files: str | None  # JSON: what its attachments were, once they are removed
+
+
+class UnfinishedBroadcasts(Struct, frozen=True):
+    """How many broadcasts of an account have not ended, and the octets of their content."""
+
+    broadcasts: int
+    content_bytes: int
 
 
 class BroadcastCounts(Struct, frozen=True):

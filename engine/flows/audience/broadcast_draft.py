@@ -60,6 +60,7 @@ async def create(
         at = await new_time(connection)
         broadcast = ids.uuid7_at(at)
         await store.insert(connection, account, broadcast, draft, clock.whole_milliseconds(at))
+        rules.check_room(await store.unfinished(connection, account))
         row = await service.locked(connection, account, broadcast)
         await service.record(connection, row, AccountEvent.BROADCAST_CREATED, actor)
     return row
@@ -87,6 +88,7 @@ async def change(
         rules.check_editable(row)
         await store.change(connection, account, broadcast, merged(_draft_of(row), fields, plan))
         await service.record(connection, row, AccountEvent.BROADCAST_UPDATED, actor, fields=sorted(fields.given()))
+        rules.check_room(await store.unfinished(connection, account))  # under the lock of the account's head
     return await service.read(pool, account, broadcast, domains)
 
 
@@ -136,5 +138,5 @@ def _row_of(account: UUID, draft: BroadcastDraft) -> Broadcast:
         id=UUID(int=0), account_id=account, status=BroadcastStatus.DRAFT, created_at=at, updated_at=at,
         list_id=draft.audience.list_id, segment_id=draft.audience.segment_id, template_version=None,
         paused_because=None, stopped_because=None, waits_for=None, review_note=None, scheduled_at=None,
-        started_at=None, finished_at=None, resumes_at=None, **kept,
+        started_at=None, finished_at=None, resumes_at=None, removed_files=None, **kept,
     )  # fmt: skip

@@ -25,6 +25,7 @@ from engine.store.queries import Conn, Queries
 
 MAX_EVENTS: Final = 20_000  # of the log in one transaction
 RECIPIENTS_KEPT: Final = timedelta(days=760)  # after the end: longer than any plan keeps messages; the counts stay
+FILES_KEPT: Final = timedelta(days=30)  # after the end, for previews; each message has its own copy
 MAX_FORGOTTEN: Final = 5_000  # recipients per statement
 SKEW: Final = timedelta(days=1)  # the largest difference between the clocks of hosts that write one log
 
@@ -74,8 +75,10 @@ async def count_new(pool: asyncpg.Pool) -> int:
 
 
 async def forget_old(pool: asyncpg.Pool, at: datetime) -> None:
-    """End the watch of accounts whose last broadcast ended weeks ago, and delete the recipients of old broadcasts."""
+    """End the watch of accounts whose last broadcast ended weeks ago, and delete files and recipients of old ones."""
     await _END.execute(pool, WATCHED)
+    while await store.remove_files(pool, at - FILES_KEPT):
+        pass
     gone = MAX_FORGOTTEN
     while gone == MAX_FORGOTTEN:
         gone = await store.forget_recipients(pool, at - RECIPIENTS_KEPT, MAX_FORGOTTEN)
