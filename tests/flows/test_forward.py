@@ -15,6 +15,7 @@ from msgspec import structs
 
 from engine.areas.messages import rules as message_rules
 from engine.base import ids
+from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.flows.receiving import forward_rules, read_reports
 from engine.flows.receiving.forward import Forwarder
@@ -221,6 +222,23 @@ async def test_infected_mail_is_never_forwarded_not_even_by_a_replay(here: World
 
     with pytest.raises(Exception, match="can't be forwarded"):
         await replay(here.pool, here.account.id, (await only(here))["id"])
+
+
+async def test_mail_whose_scan_failed_is_forwarded_only_where_no_scan_is_required(here: World) -> None:
+    address, _ = await forwarded_to(here)
+    raw = received_mail.mail(files=[("a.txt", "text/plain", b"x")])
+    await received(here, address, raw=raw, scan=scanned(1, scan=AttachmentScan.FAILED))
+    strict = Forwarder(here.pool, structs.replace(here.settings, clamd_required=True))
+    try:
+        assert await kept(here, strict) == "unscanned"
+    finally:
+        await strict.close()
+
+    message = (await only(here))["id"]
+    with pytest.raises(Refusal, match="forwards scanned attachments only") as refused:
+        await replay(here.pool, here.account.id, message, scanner_required=True)
+    assert refused.value.fields == {"filename": "a.txt"}
+    await replay(here.pool, here.account.id, message)
 
 
 async def test_mail_infected_outside_any_attachment_is_not_forwarded(here: World, forwarder: Forwarder) -> None:

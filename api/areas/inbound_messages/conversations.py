@@ -49,7 +49,12 @@ async def answer_message(call: Call) -> ReplyAccepted:
 async def replay_message(call: Call) -> ReplayReply:
     """Send a received message along its route again."""
     found = await replay.replay(
-        call.services.pool, call.account_id, named(call), domains=call.domains, actor=call.actor
+        call.services.pool,
+        call.account_id,
+        named(call),
+        domains=call.domains,
+        actor=call.actor,
+        scanner_required=call.settings.clamd_required,
     )
     decision = found.decision
     return ReplayReply(
@@ -111,7 +116,7 @@ OPERATIONS = (
         scopes=WRITE,
         reply=ReplayReply,
         success=202,
-        refusals=(ErrorType.INVALID_STATE, ErrorType.ATTACHMENT_INFECTED),
+        refusals=(ErrorType.INVALID_STATE, ErrorType.ATTACHMENT_INFECTED, ErrorType.ATTACHMENT_BLOCKED),
         handler=replay_message,
     ),
 )

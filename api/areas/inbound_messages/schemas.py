@@ -151,9 +151,10 @@ class ReceivedMessageDetail(ReceivedMessage, rename=_CAMEL, kw_only=True):
     forward_error: Annotated[
         str | None,
         Meta(
-            description="Why it was not forwarded, so that the mailbox keeps it: `infected`, `spam`, `loop`, "
-            "`forged_sender`, `address_not_allowed`, `account_suspended`, `failed`, the error type of a send such as "
-            "`suppressed` or `daily_limit_reached`, or the final status of the forwarding message, such as `bounced`"
+            description="Why it was not forwarded, so that the mailbox keeps it: `infected`, `unscanned`, `spam`, "
+            "`loop`, `forged_sender`, `address_not_allowed`, `account_suspended`, `failed`, the error type of a send "
+            "such as `suppressed` or `daily_limit_reached`, or the final status of the message that forwarded it, "
+            "such as `bounced`"
         ),
     ]
     warnings: list[ReceivedWarning]

@@ -137,11 +137,21 @@ def check_raw(files: Collection[ReceivedFile], warnings: str, *, scanner_require
         check_download(file, scanner_required=scanner_required)
 
 
-def check_forwardable(files: Collection[ReceivedFile], warnings: str) -> None:
-    """Raise the 422 for an infected message, which is never forwarded. `warnings`: the stored ones, as JSON."""
+def check_forwardable(files: Collection[ReceivedFile], warnings: str, *, scanner_required: bool) -> None:
+    """Raise the 422 for a message that is never forwarded: infected, or not scanned where a scan is required.
+
+    `warnings`: the stored ones, as JSON.
+    """
     if is_infected(files, warnings):
         found = next((file.signature for file in files if file.scan == "infected"), None)
         raise infected(f"The message contains {found or 'malicious code'}, so it can't be forwarded.")
+    if scanner_required and (unscanned := next((file for file in files if file.scan == "failed"), None)) is not None:
+        raise Refusal(
+            ErrorType.ATTACHMENT_BLOCKED,
+            "The virus scan of an attachment failed, and this service forwards scanned attachments only. Read the"
+            " message in the mailbox.",
+            filename=unscanned.filename,
+        )
 
 
 def is_infected(files: Collection[ReceivedFile], warnings: str) -> bool:

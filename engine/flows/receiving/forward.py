@@ -133,7 +133,13 @@ class Forwarder:
             await _DROP.execute(self._pool, due.message_id, due.key)
             return
         allowed = await routes.may_forward(self._pool, due.account_id, due.forward_to)
-        refused = rules.refusal_before(facts, self._mail_host, allowed=allowed, requested=due.requested)
+        refused = rules.refusal_before(
+            facts,
+            self._mail_host,
+            allowed=allowed,
+            requested=due.requested,
+            scanner_required=self._settings.clamd_required,
+        )
         if refused is not None:
             await self._keep(due, refused)
         elif facts.size_bytes <= LARGE_BYTES:

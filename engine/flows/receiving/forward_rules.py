@@ -36,6 +36,7 @@ class ForwardError(StrEnum):
     """Why a message was not forwarded; refusals of acceptance and statuses of the sent message stand beside these."""
 
     INFECTED = "infected"
+    UNSCANNED = "unscanned"  # a virus scan failed, and the service requires one
     SPAM = "spam"
     LOOP = "loop"
     FORGED_SENDER = "forged_sender"  # perhaps in the service's own name, and not authenticated
@@ -66,13 +67,18 @@ class ForwardFacts(Struct, frozen=True):
     account_status: str
 
 
-def refusal_before(facts: ForwardFacts, mail_host: str, *, allowed: bool, requested: bool) -> ForwardError | None:
+def refusal_before(
+    facts: ForwardFacts, mail_host: str, *, allowed: bool, requested: bool, scanner_required: bool
+) -> ForwardError | None:
     """Return why the message may not be forwarded, as far as its record says; None if it may.
 
     `allowed`: the address still belongs to the account or its team. `requested`: a replay, which forwards spam too.
     """
-    if is_infected(files_of(facts.attachments), facts.warnings):
+    files = files_of(facts.attachments)
+    if is_infected(files, facts.warnings):
         return ForwardError.INFECTED
+    if scanner_required and any(file.scan == "failed" for file in files):
+        return ForwardError.UNSCANNED
     if facts.account_status != "active":
         return ForwardError.ACCOUNT_SUSPENDED
     if not allowed:

@@ -37,11 +37,12 @@ async def replay(
     *,
     domains: Collection[str] | None = None,
     actor: str | None = None,
+    scanner_required: bool = False,
 ) -> ReplayedMessage:
     """Queue the posts, or the forwarding, that the present route of the message's address asks for.
 
     Raises the 404 for an unknown message, the 409 if mail to the address now goes to the mailbox alone, the 422 for a
-    message with a virus that would be forwarded.
+    message with a virus, or an attachment that was not scanned where that is required, that would be forwarded.
     """
     async with pool.acquire() as connection, connection.transaction():
         locked = await heads.lock(connection, [account])
@@ -53,7 +54,8 @@ async def replay(
         if decision is None or decision.action is RouteAction.MAILBOX or row.event_id is None or row.event_seq is None:
             raise _nowhere(row.address)
         if decision.forward_to is not None:
-            rules.check_forwardable(rules.files_of(row.attachments), row.warnings)
+            files = rules.files_of(row.attachments)
+            rules.check_forwardable(files, row.warnings, scanner_required=scanner_required)
         await _queue(connection, account, message, row.event_id, row.event_seq, decision)
         detail = _detail(message, row.address, decision) | ({} if actor is None else {"actor": actor})
         entry = log.Entry(account, AccountEvent.INBOUND_MESSAGE_REPLAYED, log.detail_text(detail), clock.now())

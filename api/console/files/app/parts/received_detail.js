@@ -95,6 +95,7 @@ function Thread({ id }) {
 const ACTIONS = { mailbox: "Kept in the mailbox", webhook: "Sent to webhooks", both: "Kept in the mailbox and sent to webhooks", forward: "Forwarded" };
 const FORWARD_ERRORS = {
   infected: "a virus was found",
+  unscanned: "an attachment could not be scanned for viruses",
   spam: "it counts as spam",
   loop: "it was forwarded here before, so it would go round",
   forged_sender: "its sender is not proven to be the one that it names",
