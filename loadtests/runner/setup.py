@@ -152,7 +152,7 @@ async def _endpoints(
 
     async def made(account: UUID, port: int) -> UUID:
         url = f"http://127.0.0.1:{port}/hook"
-        return (await webhooks_service.create(service.pool, account, url=url, event_types=(), pepper=pepper)).id
+        return (await webhooks_service.create(service.pool, account, url=url, event_types=(), pepper=pepper)).row.id
 
     for account in accounts:
         for _ in range(scenario.hooks):

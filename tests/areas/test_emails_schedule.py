@@ -52,7 +52,8 @@ async def test_a_message_for_later_is_scheduled(api: Api, account: TestAccount) 
     [file] = event["detail"].pop("attachments")
     assert (file["filename"], file["content_type"], file["size_bytes"]) == ("a.pdf", "application/pdf", 2)
     assert event["detail"] == {
-        "source": "api", "to_domain": "people.test", "from_domain": account.domain, "scheduled_at": at,
+        "source": "api", "to_domain": "people.test", "from_domain": account.domain, "stream": "transactional",
+        "scheduled_at": at,
     }  # fmt: skip
     assert await sent_today(api, account) == 0
 

@@ -105,7 +105,9 @@ async def test_the_waybill_tells_the_way_in_the_order_of_seq(
     assert [event["seq"] for event in waybill] == sorted(event["seq"] for event in waybill)
     assert all(event["id"].startswith("evt_") and TIME.fullmatch(event["createdAt"]) for event in waybill)
     assert all(set(event) == {"id", "seq", "type", "createdAt", "detail"} for event in waybill)
-    assert waybill[0]["detail"] == {"to_domain": "people.test", "from_domain": account.domain, "source": "api"}
+    assert waybill[0]["detail"] == {
+        "to_domain": "people.test", "from_domain": account.domain, "stream": "transactional", "source": "api",
+    }  # fmt: skip
     assert waybill[1]["detail"]["mx"] == "mx.people.test"
     assert waybill[2]["detail"]["smtp_code"] == 451
     assert "next_attempt_at" in waybill[2]["detail"]

@@ -45,9 +45,13 @@ async def test_a_disabled_endpoint_gets_what_is_queued_and_nothing_new(here: Wor
     endpoint = await here.endpoint(receiver.url)
     account = endpoint.account.id
     before = await here.event(endpoint.account)
-    await webhooks_service.change(here.pool, account, endpoint.id, url=None, event_types=None, status="disabled")
+    await webhooks_service.change(
+        here.pool, account, endpoint.id, url=None, event_types=None, status="disabled", pepper=PEPPER
+    )
     during = await here.event(endpoint.account)
-    await webhooks_service.change(here.pool, account, endpoint.id, url=None, event_types=None, status="active")
+    await webhooks_service.change(
+        here.pool, account, endpoint.id, url=None, event_types=None, status="active", pepper=PEPPER
+    )
     after = await here.event(endpoint.account)
 
     async with here.posting():
@@ -82,7 +86,7 @@ async def test_a_new_url_gets_what_is_queued(here: World, receiver: Receiver) ->
     async with here.posting():
         await here.until_attempts(endpoint, event, 1)
         await webhooks_service.change(
-            here.pool, endpoint.account.id, endpoint.id, url=receiver.url, event_types=None, status=None
+            here.pool, endpoint.account.id, endpoint.id, url=receiver.url, event_types=None, status=None, pepper=PEPPER
         )
         await here.make_due(endpoint)
         await here.until_posted(endpoint)

@@ -60,3 +60,31 @@ async def test_an_endpoint_is_created_tested_and_its_signature_checked(page: Con
     await shown.get_by_label("State", exact=True).select_option("delivered")
     await expect(shown).to_have_url(re.compile("state=delivered"))
     await expect(shown.get_by_role("list", name="Deliveries").get_by_role("button")).to_have_count(1)
+
+
+async def test_an_endpoint_is_limited_to_a_stream_and_gets_headers(page: ConsolePage) -> None:
+    shown = page.page
+    async with Receiver() as receiver:
+        await page.go("/webhooks")
+        await shown.get_by_role("button", name="Add endpoint").first.click()
+        await shown.get_by_role("textbox", name="URL").fill(receiver.url)
+        form = shown.get_by_role("dialog")
+        await form.get_by_text("Limit it to domains or streams, add headers").click()
+        await form.get_by_role("group", name="Streams").get_by_role("checkbox").first.check()
+        await form.get_by_label("Headers of every post").fill("Authorization: Bearer canary\nX-Team: mail")
+        await form.get_by_role("button", name="Add endpoint").click()
+        await secret_of(page)
+        await expect(shown.get_by_text("Authorization, X-Team")).to_be_visible()
+        await shown.get_by_role("button", name="Edit").click()
+        await expect(form).not_to_contain_text("canary")
+        await form.get_by_role("button", name="Remove the header X-Team").click()
+        await form.get_by_label("New or changed headers").fill("Host: x")
+        await form.get_by_role("button", name="Save").click()
+        await expect(form).to_contain_text("`Host` can't be set")
+        await form.get_by_label("New or changed headers").fill("")
+        await form.get_by_role("button", name="Save").click()
+        await expect(shown.get_by_text("X-Team")).to_have_count(0)
+        await shown.get_by_role("button", name="Send a test").first.click()
+        await expect(shown.get_by_role("figure", name="Body as posted")).to_be_visible()
+        (got,) = receiver.got
+        assert (got.headers["authorization"], got.headers.get("x-team")) == ("Bearer canary", None)

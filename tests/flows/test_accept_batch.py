@@ -243,7 +243,9 @@ async def test_a_submitted_message_takes_the_same_way(door: Process, pool: async
     assert await standing(pool, found) == ("queued", ["queued"], 1)
     [(kind, detail)] = await waybill(pool, found)
     assert kind == "accepted"
-    assert detail == {"source": "smtp", "to_domain": "people.test", "from_domain": account.domain}
+    assert detail == {
+        "source": "smtp", "to_domain": "people.test", "from_domain": account.domain, "stream": "transactional",
+    }  # fmt: skip
     assert (await head_of(pool, account))["sent_today"] == 1
 
 

@@ -178,7 +178,7 @@ class World:
         """A new endpoint, of a new account unless one is given."""
         owner = account or await make_account(self.pool)
         made = await webhooks_service.create(self.pool, owner.id, url=url, event_types=event_types, pepper=PEPPER)
-        return Endpoint(owner, made.id, made.secret)
+        return Endpoint(owner, made.row.id, made.secret)
 
     async def event(self, account: TestAccount, kind: str = "delivered", **detail: object) -> UUID:
         """An event of the account, written as the service writes its own."""

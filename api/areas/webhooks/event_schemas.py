@@ -73,6 +73,7 @@ _SIMULATED = {"simulated": _flag("True if the simulator answered in place of a m
 _ORIGIN = {
     "to_domain": _text("The domain of the first recipient", "example.com"),
     "from_domain": _text("The domain of the sender", "example.org"),
+    "stream": _text("The stream of the message", "transactional"),
     "source": _text("The way in: `api`, `smtp` for the SMTP relay, `forward` for forwarded mail", "api"),
     "attachments": _ATTACHMENTS,
 }

@@ -1,5 +1,6 @@
 """Webhook endpoints: creating, listing, changing, removing and testing them."""
 
+from collections.abc import Sequence
 from typing import Literal, cast
 from uuid import UUID
 
@@ -18,8 +19,11 @@ from api.areas.webhooks.schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
-from engine.areas.webhooks import rules, store
+from engine.areas.domains import store as domains
+from engine.areas.streams import store as streams
+from engine.areas.webhooks import post_options, rules, store
 from engine.areas.webhooks import service as webhooks_service
+from engine.areas.webhooks.post_options import KnownNames, PostOptions
 from engine.areas.webhooks.types import EndpointRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
@@ -37,11 +41,16 @@ async def create(call: Call) -> WebhookMade:
         url=body.url,
         event_types=body.event_types or [],
         description=body.description,
+        options=PostOptions(domains=body.domains, streams=body.streams, headers=body.headers),
         pepper=_pepper(call),
         actor=call.actor,
     )
-    warnings = _warnings(made.event_types)
-    return WebhookMade(_public(made.id), made.url, made.event_types, "active", made.description, made.secret, warnings)
+    row = made.row
+    return WebhookMade(
+        id=_public(row.id), url=row.url, event_types=row.event_types, domains=row.domains, streams=row.streams,
+        header_names=row.header_names, status="active", description=row.description, signing_secret=made.secret,
+        warnings=_warnings(row, await _known(call, [row])),
+    )  # fmt: skip
 
 
 async def list_webhooks(call: Call) -> WebhookPage:
@@ -49,7 +58,8 @@ async def list_webhooks(call: Call) -> WebhookPage:
     query: WebhooksQuery = call.query
     before = cursor_id(ids.Kind.WEBHOOK, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
-    data = [_webhook(row) for row in rows[: query.limit]]
+    known = await _known(call, rows)
+    data = [_webhook(row, known) for row in rows[: query.limit]]
     return WebhookPage(data, data[-1].id if len(rows) > query.limit else None)
 
 
@@ -58,7 +68,7 @@ async def read(call: Call) -> Webhook:
     row = await store.READ.first(call.services.pool, call.account_id, path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT))
     if row is None:
         raise not_found(WHAT)
-    return _webhook(row)
+    return _webhook(row, await _known(call, [row]))
 
 
 async def change(call: Call) -> Webhook:
@@ -72,9 +82,15 @@ async def change(call: Call) -> Webhook:
         event_types=None if body.event_types is UNSET else body.event_types,
         status=None if body.status is UNSET else body.status,
         description=None if body.description is UNSET else body.description,
+        options=PostOptions(
+            domains=None if body.domains is UNSET else body.domains,
+            streams=None if body.streams is UNSET else body.streams,
+            headers=None if body.headers is UNSET else body.headers,
+        ),
+        pepper=_pepper(call),
         actor=call.actor,
     )
-    return _webhook(row)
+    return _webhook(row, await _known(call, [row]))
 
 
 async def remove(call: Call) -> None:
@@ -110,14 +126,26 @@ def _public(webhook: UUID) -> str:
     return ids.format_id(ids.Kind.WEBHOOK, webhook)
 
 
-def _webhook(row: EndpointRow) -> Webhook:
-    status = cast("Literal['active', 'disabled']", row.status)
-    made_at, warnings = clock.iso(row.created_at), _warnings(row.event_types)
-    return Webhook(_public(row.id), row.url, row.event_types, status, row.description, made_at, warnings)
+async def _known(call: Call, rows: Sequence[EndpointRow]) -> KnownNames:
+    """Return the account's domains and streams, read only if one of the endpoints filters by them."""
+    pool, account = call.services.pool, call.account_id
+    of_domains = await domains.NAMES.fetch(pool, account) if any(row.domains for row in rows) else []
+    of_streams = await streams.LIST.fetch(pool, account) if any(row.streams for row in rows) else []
+    return KnownNames(frozenset(one.name for one in of_domains), frozenset(one.slug for one in of_streams))
 
 
-def _warnings(names: list[str]) -> list[Warned]:
-    return [Warned(f"eventTypes[{names.index(name)}]", text) for name, text in rules.unmatched(names).items()]
+def _webhook(row: EndpointRow, known: KnownNames) -> Webhook:
+    return Webhook(
+        id=_public(row.id), url=row.url, event_types=row.event_types, domains=row.domains, streams=row.streams,
+        header_names=row.header_names, status=cast("Literal['active', 'disabled']", row.status),
+        description=row.description, created_at=clock.iso(row.created_at), warnings=_warnings(row, known),
+    )  # fmt: skip
+
+
+def _warnings(row: EndpointRow, known: KnownNames) -> list[Warned]:
+    names = row.event_types
+    found = [(f"eventTypes[{names.index(name)}]", text) for name, text in rules.unmatched(names).items()]
+    return [Warned(*one) for one in found + post_options.unknown(row, known)]
 
 
 OPERATIONS = (
@@ -164,6 +192,7 @@ OPERATIONS = (
         scopes=WRITE,
         request=WebhookChange,
         reply=Webhook,
+        refusals=(ErrorType.CONFLICT,),
         handler=change,
     ),
     Operation(

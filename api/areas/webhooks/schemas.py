@@ -5,6 +5,14 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.areas.webhooks.deliveries import MAX_REPLAYED, DeliveryState
+from engine.areas.webhooks.post_options import (
+    MAX_DOMAIN,
+    MAX_FILTERS,
+    MAX_HEADER_NAME,
+    MAX_HEADER_VALUE,
+    MAX_HEADERS,
+    MAX_STREAM,
+)
 from engine.areas.webhooks.rules import MAX_DESCRIPTION, MAX_TYPE, MAX_TYPES, MAX_URL
 
 Url = Annotated[
@@ -21,6 +29,46 @@ EventTypes = Annotated[
     list[TypeName],
     Meta(max_length=MAX_TYPES, description="Empty: every type. An unknown name is stored, but never matches."),
 ]
+DomainFilters = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=MAX_DOMAIN)]],
+    Meta(
+        max_length=MAX_FILTERS,
+        description="Only events about messages from these sender domains, and `domain.verified` and `domain.failed` of"
+        " them; empty: all events",
+        examples=[["example.org"]],
+    ),
+]
+StreamFilters = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=MAX_STREAM)]],
+    Meta(
+        max_length=MAX_FILTERS,
+        description="Only events about messages on these streams; empty: all events",
+        examples=[["transactional"]],
+    ),
+]
+HeaderName = Annotated[str, Meta(min_length=1, max_length=MAX_HEADER_NAME)]
+HeaderValue = Annotated[str, Meta(min_length=1, max_length=MAX_HEADER_VALUE)]
+_HEADERS_EXAMPLE = [{"Authorization": "Bearer s3cret"}]
+NewHeaders = Annotated[
+    dict[HeaderName, HeaderValue],
+    Meta(
+        max_length=MAX_HEADERS,
+        description="Headers of every post, in visible ASCII. The values are stored encrypted and never shown again.",
+        examples=_HEADERS_EXAMPLE,
+    ),
+]
+HeaderChanges = Annotated[
+    dict[HeaderName, HeaderValue | None],
+    Meta(
+        max_length=2 * MAX_HEADERS,
+        description="Headers to set, with null to remove one; headers that are not named stay",
+        examples=_HEADERS_EXAMPLE,
+    ),
+]
+HeaderNames = Annotated[
+    list[str],
+    Meta(description="The names of the endpoint's own headers; values are not shown", examples=[["Authorization"]]),
+]
 Standing = Literal["active", "disabled"]
 Description = Annotated[str, Meta(max_length=MAX_DESCRIPTION, description="A note for people; usually empty")]
 EventId = Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")]
@@ -34,6 +82,9 @@ class NewWebhook(Struct, rename="camel", forbid_unknown_fields=True, kw_only=Tru
 
     url: Url
     event_types: EventTypes | None = None
+    domains: DomainFilters | None = None
+    streams: StreamFilters | None = None
+    headers: NewHeaders | None = None
     description: Description = ""
 
 
@@ -42,6 +93,9 @@ class WebhookChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=
 
     url: Url | UnsetType = UNSET
     event_types: EventTypes | UnsetType = UNSET
+    domains: DomainFilters | UnsetType = UNSET
+    streams: StreamFilters | UnsetType = UNSET
+    headers: HeaderChanges | UnsetType = UNSET
     status: Standing | UnsetType = UNSET
     description: Description | UnsetType = UNSET
 
@@ -82,7 +136,7 @@ class ReplayWindow(Struct, forbid_unknown_fields=True, rename={"from_": "from"},
 
 
 class Warned(Struct, rename="camel"):
-    """An entry of `eventTypes` that will not match any event."""
+    """An entry of `eventTypes`, `domains` or `streams` that matches no event now."""
 
     field: Annotated[str, Meta(examples=["eventTypes[0]"])]
     message: str
@@ -97,6 +151,9 @@ class Webhook(Struct, rename="camel"):
     id: str
     url: str
     event_types: list[str]
+    domains: DomainFilters
+    streams: StreamFilters
+    header_names: HeaderNames
     status: Standing
     description: str
     created_at: str
@@ -109,6 +166,9 @@ class WebhookMade(Struct, rename="camel"):
     id: str
     url: str
     event_types: list[str]
+    domains: DomainFilters
+    streams: StreamFilters
+    header_names: HeaderNames
     status: Standing
     description: str
     signing_secret: str

@@ -21,7 +21,7 @@ import structlog
 import yarl
 from msgspec import Struct, structs
 
-from engine.areas.webhooks import rules, store
+from engine.areas.webhooks import post_options, rules, store
 from engine.areas.webhooks.pacing import EndpointPace, Shares
 from engine.areas.webhooks.service import secret_key
 from engine.areas.webhooks.types import Claimed, Recorded
@@ -97,6 +97,7 @@ class Poster:
         self._lease_s = settings.webhook_timeout_s + LEASE_EXTRA_S
         self._ladder = rules.ladder(settings.webhook_ladder_s)
         self._key = secret_key(settings.key_pepper)
+        self._headers_key = post_options.headers_key(settings.key_pepper)
         self._secrets: dict[tuple[UUID, bytes], str] = {}
         self._on_record = on_record
         self._received_bodies = received_bodies
@@ -281,8 +282,9 @@ class Poster:
         try:
             secret = self._secret(post.webhook_id, post.sealed_secret)
             previous = None if post.sealed_previous is None else self._secret(post.webhook_id, post.sealed_previous)
+            own_headers = post_options.opened(post.sealed_headers, self._headers_key, post.webhook_id)
         except Unsealable:
-            why = "the signing secret can't be unsealed: WAYBILL_KEY_PEPPER has changed since it was stored"
+            why = "the signing secret or a header can't be unsealed: WAYBILL_KEY_PEPPER has changed since it was stored"
             return HttpFailure("sign", why), SentPost()
         headers = rules.headers(
             body,
@@ -300,7 +302,7 @@ class Poster:
         answer = await self._client.post(
             url,
             body,
-            headers,
+            own_headers | headers,
             timeout_s=self._timeout_s,
             max_bytes=rules.MAX_ANSWER_BYTES,
             max_header_chars=rules.MAX_ANSWER_HEADERS,

@@ -1,7 +1,13 @@
+-- fragment: endpoint_columns
+-- The columns of an endpoint that are shown.
+id, url, event_types, status, description, domains, streams, header_names, created_at
+
 -- name: insert_webhook
--- Insert endpoint $1 of account $2: URL $3, event types $4, sealed secret $5, description $6.
-INSERT INTO webhooks (id, account_id, url, event_types, sealed_secret, description, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp());
+-- Insert endpoint $1 of account $2: URL $3, event types $4, sealed secret $5, description $6, domains $7, streams $8, names
+-- $9 and sealed values $10 of headers.
+INSERT INTO webhooks (id, account_id, url, event_types, sealed_secret, description, domains, streams, header_names,
+                      sealed_headers, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp());
 
 -- name: count_webhooks
 -- Count the endpoints of account $1.
@@ -9,23 +15,31 @@ SELECT count(*) AS live FROM webhooks WHERE account_id = $1 AND status <> 'delet
 
 -- name: list_webhooks
 -- List endpoints of account $1 with ids below $2 (null: from the newest), newest first, at most $3.
-SELECT id, url, event_types, status, description, created_at FROM webhooks
+SELECT :endpoint_columns FROM webhooks
 WHERE account_id = $1 AND status <> 'deleted' AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3;
 
 -- name: read_webhook
 -- Read endpoint $2 of account $1.
-SELECT id, url, event_types, status, description, created_at FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
+SELECT :endpoint_columns FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
 
 -- name: read_secret
 -- Read the sealed secret of endpoint $2 of account $1.
 SELECT sealed_secret FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
 
 -- name: change_webhook
--- Change endpoint $2 of account $1: URL $3, event types $4, status $5, description $6; null keeps a value.
+-- Change endpoint $2 of account $1: URL $3, event types $4, status $5, description $6, domains $7, streams $8, names $9 and
+-- sealed values $10 of headers; null keeps a value, for the sealed values null names.
 UPDATE webhooks SET url = coalesce($3, url), event_types = coalesce($4, event_types), status = coalesce($5, status),
-    description = coalesce($6, description)
+    description = coalesce($6, description), domains = coalesce($7, domains), streams = coalesce($8, streams),
+    header_names = coalesce($9, header_names),
+    sealed_headers = CASE WHEN $9::text[] IS NULL THEN sealed_headers ELSE $10 END
 WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
-RETURNING id, url, event_types, status, description, created_at;
+RETURNING :endpoint_columns;
+
+-- name: lock_headers
+-- Read the headers of endpoint $2 of account $1, and lock it for a change.
+SELECT header_names, sealed_headers FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
+FOR NO KEY UPDATE;
 
 -- name: rotate_secret
 -- Set the secret of endpoint $2 of account $1 to $3; the previous one signs as well until $4.
@@ -157,7 +171,7 @@ WITH due AS (
     RETURNING q.webhook_id, q.event_id, q.account_id, q.seq, q.attempts, q.ladder_from
 )
 SELECT t.webhook_id, t.event_id, t.account_id, t.seq, t.attempts, t.ladder_from, e.occurred_at, e.payload, w.url,
-       w.sealed_secret, CASE WHEN w.previous_until > now() THEN w.sealed_previous END AS sealed_previous
+       w.sealed_secret, CASE WHEN w.previous_until > now() THEN w.sealed_previous END AS sealed_previous, w.sealed_headers
 FROM taken t
 LEFT JOIN webhooks w ON w.id = t.webhook_id
 LEFT JOIN LATERAL (

@@ -4,19 +4,21 @@ Every change is one transaction with its event in the account's log. The stateme
 the endpoints that receive it, so a change takes effect with its commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.webhooks import rules, store
-from engine.areas.webhooks.types import EndpointRow
+from engine.areas.webhooks import post_options, rules, store
+from engine.areas.webhooks.post_options import PostOptions
+from engine.areas.webhooks.types import EndpointRow, HeadersRow
 from engine.base import clock, ids, secrets
-from engine.base.errors import not_found
+from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.plans import CAPS
+from engine.base.secrets import Unsealable
 from engine.ledger import log
 from engine.ledger.events import append_events, record_event
 from engine.ledger.plan_limits import limit_reached, locked_plan
@@ -24,17 +26,14 @@ from engine.store.database_clock import new_id
 from engine.store.queries import Conn
 
 KEPT = timedelta(days=30)  # records of posts, and deleted endpoints
+NO_OPTIONS = PostOptions()
 _PURPOSE = "webhook secrets"
 
 
 class NewEndpoint(Struct, frozen=True):
     """Hold an endpoint just created; `secret` is never shown again."""
 
-    id: UUID
-    url: str
-    event_types: list[str]
-    status: str
-    description: str
+    row: EndpointRow
     secret: str
 
 
@@ -58,11 +57,14 @@ async def create(
     event_types: Sequence[str],
     pepper: str,
     description: str = "",
+    options: PostOptions = NO_OPTIONS,
     actor: str | None = None,
 ) -> NewEndpoint:
-    """Create an active endpoint; raise the 400 for an unusable URL and the 403 above the plan's limit."""
+    """Create an active endpoint; raise the 400 for unusable fields and the 403 above the plan's limit."""
     checked, wanted = rules.checked_url(url), rules.checked_types(event_types)
     secret, described = rules.new_secret(), rules.checked_description(description)
+    options = options.checked()
+    domains, streams = list(options.domains or ()), list(options.streams or ())
     async with pool.acquire() as connection, connection.transaction():
         plan = await locked_plan(connection, account)
         limit, used = CAPS[plan].webhooks, await store.count(connection, account)
@@ -70,11 +72,16 @@ async def create(
             raise limit_reached("webhooks", "webhook endpoints", limit, used)
         webhook = await new_id(connection)
         sealed = secrets.seal(secret_key(pepper), secret.encode(), webhook.bytes)
-        await store.INSERT.execute(connection, webhook, account, checked, wanted, sealed, described)
-        await _record(
-            connection, account, AccountEvent.WEBHOOK_CREATED, webhook, actor, url=checked, event_types=wanted
-        )
-    return NewEndpoint(webhook, checked, wanted, "active", described, secret)
+        headers = post_options.sealed_headers(options.headers or {}, None, post_options.headers_key(pepper), webhook)
+        await store.INSERT.execute(
+            connection, webhook, account, checked, wanted, sealed, described, domains, streams, headers.header_names,
+            headers.sealed_headers,
+        )  # fmt: skip
+        row = await store.READ.first(connection, account, webhook)
+        assert row is not None
+        detail = {"url": checked, "event_types": wanted} | _shown(domains, streams, headers.header_names)
+        await _record(connection, account, AccountEvent.WEBHOOK_CREATED, webhook, actor, **detail)
+    return NewEndpoint(row, secret)
 
 
 async def change(
@@ -85,17 +92,35 @@ async def change(
     url: str | None,
     event_types: Sequence[str] | None,
     status: str | None,
+    pepper: str,
     description: str | None = None,
+    options: PostOptions = NO_OPTIONS,
     actor: str | None = None,
 ) -> EndpointRow:
-    """Change the values that are not None and return the endpoint; queued posts go to the new URL."""
+    """Change the values that are not None and return the endpoint; queued posts go to the new URL with the new headers.
+
+    Filters decide on events that occur from then on. Raises the 404, and the 400 for unusable fields.
+    """
     checked = None if url is None else rules.checked_url(url)
     wanted = None if event_types is None else rules.checked_types(event_types)
     described = None if description is None else rules.checked_description(description)
+    options = options.checked()
+    domains, streams = [None if one is None else list(one) for one in (options.domains, options.streams)]
     given = {"url": checked, "event_types": wanted, "status": status, "description": described}
+    given |= {"domains": domains, "streams": streams}
     changed = {name: value for name, value in given.items() if value is not None}
     async with pool.acquire() as connection, connection.transaction():
-        row = await store.CHANGE.first(connection, account, webhook, checked, wanted, status, described)
+        names, sealed = None, None
+        if options.headers is not None:
+            stored = await store.LOCK_HEADERS.first(connection, account, webhook)
+            if stored is None:
+                raise not_found("webhook endpoint")
+            headers = _with_headers(options.headers, stored, pepper, webhook)
+            names, sealed = headers.header_names, headers.sealed_headers
+            changed["header_names"] = names
+        row = await store.CHANGE.first(
+            connection, account, webhook, checked, wanted, status, described, domains, streams, names, sealed
+        )
         if row is None:
             raise not_found("webhook endpoint")
         if changed:
@@ -155,6 +180,24 @@ async def replay(pool: asyncpg.Pool, account: UUID, event: UUID, webhook: UUID |
 async def forget_deleted(pool: asyncpg.Pool, at: datetime) -> None:
     """Remove endpoints deleted before the retention time that have no queued posts."""
     await store.FORGET_DELETED.execute(pool, at - KEPT)
+
+
+def _with_headers(given: Mapping[str, str | None], stored: HeadersRow, pepper: str, webhook: UUID) -> HeadersRow:
+    """Return the headers after a change. Raises the 409 if those that stay can't be unsealed."""
+    try:
+        return post_options.sealed_headers(given, stored, post_options.headers_key(pepper), webhook)
+    except Unsealable:
+        raise Refusal(
+            ErrorType.CONFLICT,
+            "The stored headers of this endpoint can't be read, because WAYBILL_KEY_PEPPER has changed since. Give all"
+            f" of them again: {', '.join(stored.header_names)}.",
+        ) from None
+
+
+def _shown(domains: list[str], streams: list[str], header_names: list[str]) -> dict[str, list[str]]:
+    """Return those of the options that an endpoint has, for the account log."""
+    given = {"domains": domains, "streams": streams, "header_names": header_names}
+    return {name: value for name, value in given.items() if value}
 
 
 async def _record(

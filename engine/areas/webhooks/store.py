@@ -12,6 +12,7 @@ from engine.areas.webhooks.types import (
     DueRow,
     EndpointRow,
     ExchangeRow,
+    HeadersRow,
     Recorded,
     SecretRow,
     StoredEventRow,
@@ -45,6 +46,7 @@ INSERT = _SQL.command("insert_webhook")
 LIST = _SQL.rows("list_webhooks", EndpointRow)
 READ = _SQL.rows("read_webhook", EndpointRow)
 SECRET = _SQL.rows("read_secret", SecretRow)
+LOCK_HEADERS = _SQL.rows("lock_headers", HeadersRow)
 CHANGE = _SQL.rows("change_webhook", EndpointRow)
 ROTATE = _SQL.command("rotate_secret")
 DELETE = _SQL.command("delete_webhook")

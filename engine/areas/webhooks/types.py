@@ -17,7 +17,17 @@ class EndpointRow(Struct, frozen=True):
     event_types: list[str]
     status: str
     description: str
+    domains: list[str]
+    streams: list[str]
+    header_names: list[str]
     created_at: datetime
+
+
+class HeadersRow(Struct, frozen=True):
+    """Hold the names of an endpoint's own headers, and the sealed JSON object with their values; None without any."""
+
+    header_names: list[str]
+    sealed_headers: bytes | None
 
 
 class SecretRow(Struct, frozen=True):
@@ -94,6 +104,7 @@ class Claimed(Struct, frozen=True):
     url: str | None
     sealed_secret: bytes | None
     sealed_previous: bytes | None
+    sealed_headers: bytes | None
 
     @property
     def attempt(self) -> int:

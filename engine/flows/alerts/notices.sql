@@ -9,7 +9,8 @@ FROM accounts a WHERE a.id = ANY ($1::uuid[]);
 -- name: subscribed
 -- Return which of the accounts $1 have an active webhook that gets events of type $2.
 SELECT DISTINCT account_id FROM webhooks
-WHERE account_id = ANY ($1::uuid[]) AND status = 'active' AND webhook_wants(event_types, $2);
+WHERE account_id = ANY ($1::uuid[]) AND status = 'active' AND NOT filtered
+  AND webhook_wants(event_types, $2);
 
 -- name: unpost
 -- Drop the posts of events $2 of accounts $1, which this transaction queued, to webhooks.

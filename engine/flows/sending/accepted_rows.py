@@ -27,6 +27,7 @@ def first_entry(message: Prepared, at: datetime) -> log.Entry:
     detail: dict[str, object] = {
         "to_domain": message.recipients[0].mailbox.domain,
         "from_domain": message.from_domain,
+        "stream": message.stream,
         "source": message.source,
     }
     if message.attachments:

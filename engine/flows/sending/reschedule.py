@@ -84,6 +84,7 @@ async def _event_detail(connection: Conn, message: UUID, before: datetime, now: 
     detail: dict[str, object] = {
         "to_domain": facts["address"].rpartition("@")[2],
         "from_domain": facts["from_domain"],
+        "stream": facts["stream"],
         "source": facts["source"],
     }
     if facts["attachments"] is not None:

@@ -7,6 +7,7 @@ import { html, useState } from "../core/view.js";
 import { shellWord } from "../parts/snippets.js";
 import { SignatureChecker } from "../parts/signature_checker.js";
 import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton, typesInWords } from "../parts/webhook_form.js";
+import { filtersInWords } from "../parts/webhook_options.js";
 
 export { Webhook } from "../parts/webhook_workbench.js";
 
@@ -46,7 +47,7 @@ function columns(setOpen) {
   return [
     { title: "URL", cell: (row) => html`<span class="wrap">${row.url}</span>` },
     { title: "Description", cell: (row) => (row.description ? html`<span class="wrap">${row.description}</span>` : html`<span class="soft">–</span>`) },
-    { title: "Events", cell: (row) => html`<span title=${row.eventTypes.join(", ")}>${typesInWords(row.eventTypes)}</span>` },
+    { title: "Events", cell: (row) => html`<span title=${row.eventTypes.join(", ")}>${typesInWords(row.eventTypes)}</span>${filtersInWords(row) && html`<span class="soft small wrap">${filtersInWords(row)}</span>`}` },
     { title: "State", cell: (row) => html`<${Chip}>${row.status}<//>` },
     { title: "Created", cell: (row) => html`<${Time} at=${row.createdAt} relative />` },
     { title: "Test", hideTitle: true, button: true, end: true, cell: (row) => html`<${TestButton} row=${row} />` },

@@ -4,6 +4,7 @@ import { go } from "../core/router.js";
 import { Button, CheckField, Confirm, Dialog, ErrorNote, fieldError, Form, Notice, SecretDialog, Segments, TextField, Time, toast } from "../core/ui.js";
 import { html, useState } from "../core/view.js";
 import { EVENT_GROUPS, EVENT_TYPES, MAX_CHOSEN } from "./webhook_event_types.js";
+import { EndpointOptions, optionFields, optionsOf } from "./webhook_options.js";
 
 /** Return a short text for the event types of an endpoint. */
 export const typesInWords = (types) => (types.length === 0 ? "all" : types.length <= 2 ? types.join(", ") : `${types.length} types`);
@@ -14,9 +15,10 @@ export function EndpointForm({ row, onClose }) {
   const [description, setDescription] = useState(row?.description ?? "");
   const [all, setAll] = useState(row ? row.eventTypes.length === 0 : true);
   const [types, setTypes] = useState(row?.eventTypes ?? []);
+  const [options, setOptions] = useState(optionsOf(row));
   const [active, setActive] = useState(row ? row.status === "active" : true);
   const [save, { busy, error }] = useAction(() => {
-    const body = { url: url.trim(), description, eventTypes: all ? [] : types };
+    const body = { url: url.trim(), description, eventTypes: all ? [] : types, ...optionFields(options, row) };
     if (!row) return call("POST /v1/webhooks", { body });
     return call("PATCH /v1/webhooks/{id}", { path: { id: row.id }, body: { ...body, status: active ? "active" : "disabled" } });
   });
@@ -36,8 +38,9 @@ export function EndpointForm({ row, onClose }) {
       <${Segments} label="Events" options=${[[true, "All events"], [false, "Chosen events"]]} value=${all} onValue=${setAll} />
     <//>
     ${!all && html`<${TypeChoice} types=${types} onTypes=${setTypes} />`}
+    <${EndpointOptions} options=${options} onOptions=${setOptions} error=${error} />
     ${many && html`<${Notice} tone="warn">${many}<//>`}
-    <${ErrorNote} error=${error} fields=${["url", "description"]} />
+    <${ErrorNote} error=${error} fields=${["url", "description", "headers"]} />
   <//>`;
 }
 
