@@ -85,6 +85,6 @@ async def test_an_endpoint_is_limited_to_a_stream_and_gets_headers(page: Console
         await form.get_by_role("button", name="Save").click()
         await expect(shown.get_by_text("X-Team")).to_have_count(0)
         await shown.get_by_role("button", name="Send a test").first.click()
-        await expect(shown.get_by_role("figure", name="Body as posted")).to_be_visible()
+        await expect(shown.get_by_role("figure", name="Answer to attempt 1")).to_be_visible()
         (got,) = receiver.got
         assert (got.headers["authorization"], got.headers.get("x-team")) == ("Bearer canary", None)
