@@ -184,7 +184,8 @@ async def test_another_accounts_mail_counts_nowhere(api: Api, pool: asyncpg.Pool
         ("days", "-1"), ("tz", ""), ("tz", "Mars/Olympus"), ("tz", "Europe"), ("tz", "../UTC"),
         ("tz", "/etc/localtime"), ("tz", "x" * 65), ("tz", "utc"), ("tz", "Etc/GMT 5"), ("tz", "UTC\0"),
         ("tz", "Europe/Berlin\n"), ("tz", "localtime"), ("tz", "posix/UTC"), ("domain", ""), ("domain", "a@b.test"),
-        ("domain", "x y"), ("domain", "x" * 254), ("domain", "a\0.test"), ("stream", "transactional"),
+        ("domain", "x y"), ("domain", "x" * 254), ("domain", "a\0.test"), ("stream", "A Stream"), ("tag", ""),
+        ("tag", "x" * 65), ("tag", "a\0"), ("by", "tag"),
     ],
 )  # fmt: skip
 async def test_a_bad_parameter_is_refused_by_name(api: Api, pool: asyncpg.Pool, field: str, value: str) -> None:

@@ -74,6 +74,7 @@ OWNERS = {
         "accepted_days",
         "simulated_days",
         "message_quarters",
+        "message_tag_quarters",
         "outcome_days",
         "outcome_quarters",
     },

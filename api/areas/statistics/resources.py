@@ -35,13 +35,19 @@ async def read_message_stats(call: Call) -> MessageStats:
         until=None if query.until is None else rules.quarter_hour("until", query.until),
     )
     domain = None if query.domain is None else _domain(query.domain)
-    counts = await store.by_day(call.services.pool, call.account_id, wanted, domain=domain)
+    if query.tag is not None and "\0" in query.tag:
+        raise invalid("tag", "`tag` contains NUL (U+0000). Remove it.")
+    counts = await store.by_day(
+        call.services.pool, call.account_id, wanted, domain=domain, stream=query.stream, tag=query.tag
+    )
     totals = Counts()
     for one in counts:
         totals = totals.plus(one)
     return MessageStats(
         tz=query.tz,
         domain=domain,
+        stream=query.stream,
+        tag=query.tag,
         bucket=query.bucket,
         days=len({day.date for day in wanted.days}),
         from_=clock.iso(wanted.days[0].starts_at),

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from engine.areas.emails.types import MAX_TAG, Slug
 from engine.areas.statistics.rules import ZONE_PATTERN
 from engine.areas.statistics.types import Bucket
 
@@ -29,6 +30,15 @@ class StatsQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}):
         str, _QUARTER, Meta(description="Created before this time, on a quarter hour: ISO 8601, UTC, with `Z`")
     ] | None = None  # fmt: skip
     domain: Annotated[str, Meta(min_length=1, max_length=253, description="The sending domain")] | None = None
+    stream: Annotated[Slug, Meta(description="The stream of the messages")] | None = None
+    tag: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=MAX_TAG,
+            description="Messages with this tag. Of each quarter hour, the first 1,000 tags are counted",
+        ),
+    ] | None = None  # fmt: skip
     tz: Annotated[
         str,
         Meta(
@@ -80,6 +90,8 @@ class MessageStats(Struct, rename="camel", kw_only=True):
 
     tz: str
     domain: str | None
+    stream: str | None
+    tag: str | None
     bucket: Bucket
     days: Annotated[int, Meta(description="The calendar days that the period touches")]
     from_: str

@@ -1,3 +1,10 @@
+-- fragment: counted_anew
+-- The new counts of a quarter hour replace those of before.
+SET accepted = excluded.accepted, queued = excluded.queued, sending = excluded.sending,
+    delivered = excluded.delivered, bounced = excluded.bounced, complained = excluded.complained,
+    failed = excluded.failed, rejected = excluded.rejected, scheduled = excluded.scheduled,
+    canceled = excluded.canceled
+
 -- name: open_records
 -- Insert a record for every account that has a log and no record.
 INSERT INTO account_records (account_id)
@@ -40,14 +47,20 @@ WITH due AS (
     SELECT DISTINCT account_id, uuid7_quarter(message_id) AS quarter FROM seen
     WHERE message_id IS NOT NULL AND uuid7_quarter(message_id) >= first_quarter
 ), quarter AS (
-    INSERT INTO message_quarters AS q (account_id, quarter, from_domain, accepted, queued, sending, delivered, bounced,
-                                       complained, failed, rejected, scheduled, canceled)
-    SELECT t.account_id, t.quarter, c.* FROM touched t CROSS JOIN LATERAL count_messages(t.account_id, t.quarter) c
-    ON CONFLICT (account_id, quarter, from_domain) DO UPDATE
-    SET accepted = excluded.accepted, queued = excluded.queued, sending = excluded.sending,
-        delivered = excluded.delivered, bounced = excluded.bounced, complained = excluded.complained,
-        failed = excluded.failed, rejected = excluded.rejected, scheduled = excluded.scheduled,
-        canceled = excluded.canceled
+    INSERT INTO message_quarters AS q (account_id, quarter, from_domain, stream, accepted, queued, sending, delivered,
+                                       bounced, complained, failed, rejected, scheduled, canceled)
+    SELECT t.account_id, t.quarter, c.*
+    FROM touched t CROSS JOIN LATERAL count_messages_by_stream(t.account_id, t.quarter) c
+    ON CONFLICT (account_id, quarter, from_domain, stream) DO UPDATE :counted_anew
+), without_stream AS (
+    DELETE FROM message_quarters q USING touched t
+    WHERE q.account_id = t.account_id AND q.quarter = t.quarter AND q.stream = ''
+), tag_quarter AS (
+    INSERT INTO message_tag_quarters AS q (account_id, quarter, tag, from_domain, stream, accepted, queued, sending,
+                                           delivered, bounced, complained, failed, rejected, scheduled, canceled)
+    SELECT t.account_id, t.quarter, c.*
+    FROM touched t CROSS JOIN LATERAL count_messages_by_tag(t.account_id, t.quarter, NULL) c
+    ON CONFLICT (account_id, tag, quarter, from_domain, stream) DO UPDATE :counted_anew
 ), day AS (
     INSERT INTO accepted_days AS d (account_id, day, messages)
     SELECT account_id, (occurred_at AT TIME ZONE 'UTC')::date, count(*) FROM seen WHERE type = 'accepted' GROUP BY 1, 2

@@ -9,13 +9,25 @@ from engine.store.queries import Queries, Source
 
 _SQL = Queries.beside(__file__)
 _BY_DAY = _SQL.rows("counts_by_day", DayCounts)
+_BY_DAY_OF_TAG = _SQL.rows("counts_by_day_of_tag", DayCounts)
 _USED = _SQL.rows("used_by_day", UsedOn)
 
 
-async def by_day(source: Source, account: UUID, wanted: Days, *, domain: str | None) -> list[Counts]:
-    """Return the counts of messages created on each of the days, in order."""
-    starts = [rules.quarter_of(day.starts_at) for day in wanted.days]
-    rows = await _BY_DAY.fetch(source, account, starts, rules.quarter_of(wanted.ends_at), domain)
+async def by_day(
+    source: Source,
+    account: UUID,
+    wanted: Days,
+    *,
+    domain: str | None = None,
+    stream: str | None = None,
+    tag: str | None = None,
+) -> list[Counts]:
+    """Return the counts of messages created on each of the days, in order; those that match every given filter."""
+    starts, end = [rules.quarter_of(day.starts_at) for day in wanted.days], rules.quarter_of(wanted.ends_at)
+    if tag is None:
+        rows = await _BY_DAY.fetch(source, account, starts, end, domain, stream)
+    else:
+        rows = await _BY_DAY_OF_TAG.fetch(source, account, starts, end, domain, stream, tag)
     found = [Counts() for _ in wanted.days]
     for row in rows:
         found[row.place - 1] = Counts(**{name: getattr(row, name) for name in Counts.__struct_fields__})

@@ -88,8 +88,13 @@ DELETE FROM idempotency WHERE account_id = $1 AND key IN (SELECT key FROM idempo
 
 -- name: erase_quarters
 -- Delete the next $2 rows of quarter-hour figures of account $1.
-DELETE FROM message_quarters WHERE account_id = $1 AND (quarter, from_domain) IN (
-    SELECT quarter, from_domain FROM message_quarters WHERE account_id = $1 LIMIT $2);
+DELETE FROM message_quarters WHERE account_id = $1 AND ctid = ANY (ARRAY(
+    SELECT ctid FROM message_quarters WHERE account_id = $1 LIMIT $2));
+
+-- name: erase_tag_quarters
+-- Delete the next $2 rows of quarter-hour figures by tag of account $1.
+DELETE FROM message_tag_quarters WHERE account_id = $1 AND ctid = ANY (ARRAY(
+    SELECT ctid FROM message_tag_quarters WHERE account_id = $1 LIMIT $2));
 
 -- name: erase_versions
 -- Delete the next $2 template versions of account $1.
@@ -249,6 +254,7 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1
     OR EXISTS (SELECT 1 FROM inbound_day_counts WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM report_mails WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM dmarc_rows WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM message_tag_quarters WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM delivery_groups WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM delivery_weeks WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM api_requests WHERE account_id = $1)

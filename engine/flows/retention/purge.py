@@ -301,10 +301,9 @@ class Sweep:
     async def _figures(self) -> None:
         oldest = self._at - timedelta(days=KEPT_DAYS)
         while not self._late():
-            tag = await _DELETE_QUARTERS.execute(self._connection, self._account, quarter_of(oldest), MAX_KEYS)
-            gone = int(tag.rpartition(" ")[2])
-            self._purged.figures += gone
-            if gone < MAX_KEYS:
+            (gone,) = await _DELETE_QUARTERS.records(self._connection, self._account, quarter_of(oldest), MAX_KEYS)
+            self._purged.figures += gone["untagged"] + gone["tagged"]
+            if max(gone) < MAX_KEYS:
                 break
             await asyncio.sleep(PAUSE_S)
         await _DELETE_ALERTS.execute(self._connection, self._account, _floor(self._at - self._kept), MAX_KEYS)

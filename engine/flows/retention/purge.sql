@@ -86,8 +86,16 @@ SELECT (SELECT key FROM page ORDER BY key DESC LIMIT 1) AS last, (SELECT count(*
 
 -- name: delete_quarters
 -- Delete at most $3 figures of account $1 for quarter-hours before $2.
-DELETE FROM message_quarters WHERE account_id = $1 AND (quarter, from_domain) IN (
-    SELECT quarter, from_domain FROM message_quarters WHERE account_id = $1 AND quarter < $2 LIMIT $3);
+WITH tagged AS (
+    DELETE FROM message_tag_quarters WHERE account_id = $1 AND ctid = ANY (ARRAY(
+        SELECT ctid FROM message_tag_quarters WHERE account_id = $1 AND quarter < $2 LIMIT $3))
+    RETURNING 1
+), untagged AS (
+    DELETE FROM message_quarters WHERE account_id = $1 AND ctid = ANY (ARRAY(
+        SELECT ctid FROM message_quarters WHERE account_id = $1 AND quarter < $2 LIMIT $3))
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM tagged) AS tagged, (SELECT count(*) FROM untagged) AS untagged;
 
 -- name: delete_days
 -- Delete the figures of account $1 for days before $2.
