@@ -25,6 +25,7 @@ from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
 from api.areas.billing import payprov_simulator
 from api.areas.billing import resources as billing
+from api.areas.bounces import resources as bounces
 from api.areas.broadcasts import resources as broadcasts
 from api.areas.compat import resources as compat
 from api.areas.contacts import confirmation_page, lists, segments
@@ -108,7 +109,7 @@ def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
         emails, raw, resend, compat, messages, message_exports, tails, statistics, analytics, templates, streams,
-        suppressions, domains, webhooks, webhook_deliveries,
+        suppressions, bounces, domains, webhooks, webhook_deliveries,
         contacts, contact_files, lists, segments, broadcasts,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, address_checks,
         alerts, audit, api_keys, account, billing, auth, identity, email_verification, second_factor, passkeys,

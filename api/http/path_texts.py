@@ -33,6 +33,7 @@ _KINDS: dict[str, Kind] = {
 # The same for parameters that are no generated ids -> their description and example.
 _WORDS: dict[str, tuple[str, str]] = {
     "/v1/auth/idp/identities/{id}": ("The id of the identity", f"{Kind.IDENTITY.value}_{_ID_BODY}"),
+    "/v1/bounces/{address}": ("The email address, percent-encoded", "ann@example.com"),
     "/v1/billing/{provider}": ("The payment provider", "stripe"),
     "/v1/erasures/{id}": ("The id of the erasure", f"{Kind.ERASURE.value}_{_ID_BODY}"),
     "/v1/inbound/domains/{id}": ("The id of the domain", f"{Kind.DOMAIN.value}_{_ID_BODY}"),

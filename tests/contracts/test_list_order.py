@@ -22,8 +22,8 @@ CLIENTS = 8
 # Ordered by when a message was accepted or an event happened, which is before its commit: their descriptions say so,
 # and name the log, which has no gaps.
 BY_THEIR_OWN_TIME = {"/v1/messages", "/v1/webhooks/{id}/deliveries", "/v1/inbound/messages"}
-# Written under the lock of the account's head: invoices, alerts as they fire, and one alert rule of each kind.
-ONE_WRITER = {"/v1/billing/invoices", "/v1/alerts/events", "/v1/alerts/rules"}
+# Written under the lock of the account's head: invoices, alerts as they fire, one alert rule of each kind, and the log.
+ONE_WRITER = {"/v1/billing/invoices", "/v1/alerts/events", "/v1/alerts/rules", "/v1/bounces"}
 APPENDED = {"/v1/local/sink"}  # one process appends to the index: tests/areas/test_local_sink.py
 OF_ALL_ACCOUNTS = {"/v1/operator/accounts"}  # for the operator: tests/areas/test_operator_accounts.py pages through it
 IN_BATCHES = {"/v1/requests"}  # each process writes its own once a second: the description says so

@@ -65,8 +65,8 @@ _MANY = tuple(
     for name in (
         "erase_attempts", "erase_events", "erase_suppressions", "erase_idempotency", "erase_quarters",
         "erase_tag_quarters", "erase_versions", "erase_copies", "erase_reports", "erase_dmarc", "erase_day_counts",
-        "erase_deliveries", "erase_delivery_weeks", "erase_links", "erase_requests", "erase_topic_opt_outs", "erase_members",
-        "erase_contacts", "erase_broadcasts",
+        "erase_deliveries", "erase_delivery_weeks", "erase_links", "erase_requests", "erase_topic_opt_outs",
+        "erase_members", "erase_contacts", "erase_broadcasts",
     )
 )  # fmt: skip
 

@@ -1,12 +1,15 @@
 // Deliverability: outcomes by receiving domain or tag, sources in DMARC reports, failures in TLS reports.
 import { call, saveFile, useCall, usePages } from "../core/api.js";
 import { go, href, location, setQuery } from "../core/router.js";
+import { Lazy } from "../core/shell.js";
 import { Button, Card, Chip, Empty, ErrorNote, Figures, Notice, PageHead, SearchField, SelectField, Skeleton, Tabs, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { duration, html, number, percent, plural, shortNumber } from "../core/view.js";
 import { csvText } from "../parts/csv_text.js";
 
-const TABS = [["delivery", "Delivery"], ["dmarc", "DMARC"], ["tls", "TLS"]];
+const TABS = [["delivery", "Delivery"], ["messages", "Messages"], ["bounces", "Bounces"], ["dmarc", "DMARC"], ["tls", "TLS"]];
+const loadBounces = () => import("../parts/bounces.js");
+const loadNumbers = () => import("../parts/message_numbers.js");
 const PERIODS = [["1", "Today"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"]];
 
 export function Deliverability({ part = "delivery" }) {
@@ -14,13 +17,16 @@ export function Deliverability({ part = "delivery" }) {
   const days = query.get("days") ?? "7";
   const me = useCall("GET /v1/me", { quiet: true });
   const allowed = me.data ? PERIODS.filter(([value]) => Number(value) <= me.data.analyticsDays) : PERIODS;
-  const View = { __proto__: null, delivery: Delivery, dmarc: Dmarc, tls: Tls }[part] ?? Delivery;
+  const View = { __proto__: null, delivery: Delivery, messages: MessagesTab, bounces: BouncesTab, dmarc: Dmarc, tls: Tls }[part] ?? Delivery;
   const period = html`<${SelectField} label="Period" hideLabel value=${days} onValue=${(value) => setQuery({ days: value })} options=${allowed} />`;
   return html`<${PageHead} title="Deliverability" lead="What happened to mail at the servers that receive it, and what they report." actions=${part === "tls" ? null : period} />
     <${Tabs} label="Deliverability" items=${TABS} current=${part} onSelect=${(key) => go(key === "delivery" ? "/deliverability" : `/deliverability/${key}`, { query: days === "7" ? {} : { days } })} />
     ${me.data && Number(days) > me.data.analyticsDays && html`<${Notice} tone="warn">The plan ${me.data.plan} shows ${plural(me.data.analyticsDays, "day")}.<//>`}
     <${View} days=${days} />`;
 }
+
+const BouncesTab = ({ days }) => html`<${Lazy} key=${days} load=${loadBounces} name="Bounces" days=${days} />`;
+const MessagesTab = ({ days }) => html`<${Lazy} load=${loadNumbers} name="MessageNumbers" days=${days} />`;
 
 function Delivery({ days }) {
   const query = location.value.query;

@@ -1,0 +1,2 @@
+// The delivery history of one address.
+export { AddressPage } from "../parts/bounces.js";

@@ -1,0 +1,73 @@
+"""Define failed deliveries as read from the account log."""
+
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from msgspec import Struct
+
+
+class BounceType(StrEnum):
+    """How a delivery ended: refused for good, or given up after the last retry."""
+
+    BOUNCED = "bounced"
+    FAILED = "failed"
+
+
+class BounceFilters(Struct, frozen=True, kw_only=True):
+    """Hold the filters of a list; None means no filter."""
+
+    type: str | None = None
+    category: str | None = None
+    scope: str | None = None
+    recipient_domain: str | None = None
+    domain: str | None = None
+    stream: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class BounceRow(Struct, frozen=True):
+    """Hold an event about a recipient. `payload` is its JSON; the message's fields are None once it is deleted."""
+
+    id: UUID
+    seq: int
+    type: str
+    message_id: UUID | None
+    occurred_at: datetime
+    payload: str
+    from_domain: str | None
+    stream: str | None
+
+
+class BounceRows(Struct, frozen=True):
+    """Hold a page, newest first; `before` is the number of the event to go on before, None at the end."""
+
+    rows: list[BounceRow]
+    before: int | None
+
+
+class ReadRange(Struct, frozen=True):
+    """Hold how many events a page may read, and the lowest number among them; None without any."""
+
+    events: int
+    lowest: int | None
+
+
+class ClassCount(Struct, frozen=True):
+    """Hold the failed deliveries of one class and scope, with the last reply."""
+
+    category: str
+    scope: str | None
+    bounces: int
+    suppressed: int
+    last_at: datetime
+    diagnostic: str
+
+
+class ClassCounts(Struct, frozen=True):
+    """Hold the counts by class, most first, and whether older events of the period were left out."""
+
+    rows: list[ClassCount]
+    counted: int
+    complete: bool
