@@ -9,18 +9,18 @@ from api.areas.bounces.schemas import (
     AddressEvent,
     AddressEventType,
     AddressHistory,
+    AddressSuppression,
     BounceClass,
     BounceClasses,
     BounceFilterQuery,
     BouncePage,
     BouncesQuery,
 )
-from api.areas.suppressions.records import suppression_of
 from api.http.operation import Access, Call, Operation
 from engine.areas.bounces import rules, store
 from engine.areas.bounces.types import BounceFilters, BounceRow
 from engine.areas.suppressions import store as suppressions
-from engine.areas.suppressions.types import Reason
+from engine.areas.suppressions.types import Reason, SuppressionRow
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.mail.address import BadAddress, canonical
@@ -69,7 +69,7 @@ async def read_address(call: Call) -> AddressHistory:
         raise not_found("address")
     return AddressHistory(
         address=name,
-        suppression=None if suppressed is None else suppression_of(suppressed),
+        suppression=None if suppressed is None else _suppression(suppressed),
         removable=suppressed is not None and suppressed.reason != Reason.COMPLAINT,
         data=list(map(_event, rows)),
     )
@@ -85,6 +85,15 @@ def _filters(query: BounceFilterQuery) -> BounceFilters:
         stream=query.stream,
         since=query.from_,
         until=query.until,
+    )
+
+
+def _suppression(row: SuppressionRow) -> AddressSuppression:
+    return AddressSuppression(
+        reason=Reason(row.reason),
+        detail=row.detail,
+        message_id=None if row.message_id is None else ids.format_id(ids.Kind.MESSAGE, row.message_id),
+        created_at=clock.iso(row.created_at),
     )
 
 

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from api.areas.suppressions.schemas import Suppression
 from engine.areas.bounces.types import BounceType
 from engine.areas.emails.types import Slug
+from engine.areas.suppressions.types import Reason
 from engine.delivery.reply_codes import Category, Scope
 
 _MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
@@ -104,6 +104,15 @@ class BounceClasses(Struct, kw_only=True):
     complete: Annotated[bool, Meta(description="False if the period has older bounces, which were not counted")]
 
 
+class AddressSuppression(Struct, rename="camel", kw_only=True):
+    """Why an address is suppressed, and since when."""
+
+    reason: Annotated[Reason, Meta(description="Why the address is suppressed")]
+    detail: Annotated[str | None, Meta(description="The reply that caused it", examples=["550 5.1.1 User unknown"])]
+    message_id: Annotated[str | None, Meta(description="The message that caused it, null without one")]
+    created_at: Annotated[str, Meta(description="When the address was suppressed")]
+
+
 class AddressHistory(Struct, kw_only=True):
     """What happened to the newest messages to an address: at most 50 messages and 200 events, newest first.
 
@@ -112,6 +121,8 @@ class AddressHistory(Struct, kw_only=True):
     """
 
     address: Annotated[str, Meta(description="The address in its canonical form", examples=["ann@example.com"])]
-    suppression: Annotated[Suppression | None, Meta(description="The suppression of the address, null without one")]
+    suppression: Annotated[
+        AddressSuppression | None, Meta(description="The suppression of the address, null without one")
+    ]
     removable: Annotated[bool, Meta(description="True if the address is suppressed and may be sent to again")]
     data: list[AddressEvent]

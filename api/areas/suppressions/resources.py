@@ -10,7 +10,6 @@ import asyncpg
 import msgspec
 from msgspec import structs
 
-from api.areas.suppressions.records import suppression_of
 from api.areas.suppressions.schemas import (
     MAX_ROWS,
     ByHand,
@@ -30,8 +29,8 @@ from engine.areas.suppressions import files, rules, store
 from engine.areas.suppressions import service as suppressions_service
 from engine.areas.suppressions.files import MAX_FILE_ROWS, SuppressionFileFormat
 from engine.areas.suppressions.service import SuppressionChange
-from engine.areas.suppressions.types import Reason, SuppressionCursor, SuppressionFilters
-from engine.base import csv_files
+from engine.areas.suppressions.types import Reason, SuppressionCursor, SuppressionFilters, SuppressionRow
+from engine.base import clock, csv_files, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 
 EXPORT_ROWS = 1000  # in one query, and in one piece of the response
@@ -51,7 +50,7 @@ async def list_suppressions(call: Call) -> SuppressionPage:
         if query.search is None:
             raise unavailable() from None
         raise invalid("search", "The search took too long. Use a longer `search`.") from None
-    data = [suppression_of(row) for row in page.rows]
+    data = [_suppression(row) for row in page.rows]
     return SuppressionPage(data, rules.cursor(page.rows[-1]) if page.has_more else None, page.has_more)
 
 
@@ -62,7 +61,7 @@ async def add_suppression(call: Call) -> Suppression:
     (outcome,) = await suppressions_service.suppress(call.services.pool, call.account_id, [wanted], actor=call.actor)
     if outcome.change is not SuppressionChange.ADDED:
         call.status = 200
-    return suppression_of(outcome.row)
+    return _suppression(outcome.row)
 
 
 async def import_suppressions(call: Call) -> ImportReply:
@@ -102,7 +101,7 @@ async def read_suppression(call: Call) -> Suppression:
     row = (await store.read(call.services.pool, call.account_id, [address])).get(address)
     if row is None:
         raise not_found("suppressed address")
-    return suppression_of(row)
+    return _suppression(row)
 
 
 async def lift_suppression(call: Call) -> None:
@@ -129,7 +128,7 @@ async def _pieces(
         if page.rows and as_csv:
             yield csv_files.csv_lines(map(files.csv_row, page.rows))
         elif page.rows:
-            yield b"".join(_ENCODER.encode(suppression_of(row)) + b"\n" for row in page.rows)
+            yield b"".join(_ENCODER.encode(_suppression(row)) + b"\n" for row in page.rows)
         if not page.has_more:
             return
         last = page.rows[-1]
@@ -175,6 +174,11 @@ def _wanted(row: dict[str, Any], reason: ByHand | None) -> tuple[str, Reason]:
     except msgspec.ValidationError as error:
         raise refusal_of(error, SuppressionIn, row) from None
     return rules.address_of(one.address), Reason(one.reason or reason or Reason.MANUAL)
+
+
+def _suppression(row: SuppressionRow) -> Suppression:
+    message = None if row.message_id is None else ids.format_id(ids.Kind.MESSAGE, row.message_id)
+    return Suppression(row.address, Reason(row.reason), row.detail, message, clock.iso(row.created_at))
 
 
 OPERATIONS = (

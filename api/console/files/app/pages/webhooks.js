@@ -47,7 +47,8 @@ function columns(setOpen) {
   return [
     { title: "URL", cell: (row) => html`<span class="wrap">${row.url}</span>` },
     { title: "Description", cell: (row) => (row.description ? html`<span class="wrap">${row.description}</span>` : html`<span class="soft">–</span>`) },
-    { title: "Events", cell: (row) => html`<span title=${row.eventTypes.join(", ")}>${typesInWords(row.eventTypes)}</span>${filtersInWords(row) && html`<span class="soft small wrap">${filtersInWords(row)}</span>`}` },
+    { title: "Events", cell: (row) => html`<span title=${row.eventTypes.join(", ")}>${typesInWords(row.eventTypes)}</span>` },
+    { title: "Limited to", cell: (row) => html`<span class=${filtersInWords(row) ? "wrap" : "soft"}>${filtersInWords(row) || "–"}</span>` },
     { title: "State", cell: (row) => html`<${Chip}>${row.status}<//>` },
     { title: "Created", cell: (row) => html`<${Time} at=${row.createdAt} relative />` },
     { title: "Test", hideTitle: true, button: true, end: true, cell: (row) => html`<${TestButton} row=${row} />` },

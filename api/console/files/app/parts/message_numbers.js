@@ -5,7 +5,7 @@ import { Lazy } from "../core/shell.js";
 import { Card, ErrorNote, Figures, SearchField, SelectField, Skeleton } from "../core/ui.js";
 import { html, percent, shortNumber } from "../core/view.js";
 
-const SERIES = [["Delivered", "good", "delivered"], ["Bounced", "bad", "bounced"], ["Failed", "muted", "failed"], ["Complained", "warn", "complained"]];
+const SERIES = [["Delivered", "good", "delivered"], ["Bounced", "bad", "bounced"], ["Failed", "accent", "failed"], ["Complained", "warn", "complained"]];
 
 /** The tab with the numbers of messages in the last `days` days; one day is shown by the hour. */
 export function MessageNumbers({ days }) {
@@ -33,7 +33,6 @@ function Numbers({ stats, days }) {
     ["Messages", shortNumber(totals.total), null],
     ["Delivered", shortNumber(totals.delivered), rate(totals.deliveryRate)],
     ["Bounced", shortNumber(totals.bounced), rate(totals.bounceRate, 2)],
-    ["Failed", shortNumber(totals.failed), null],
     ["Complaints", shortNumber(totals.complained), rate(totals.complaintRate, 2)],
   ];
   const series = SERIES.map(([label, colour, name]) => ({ label, colour, values: data.data.map((row) => row[name]) }));
