@@ -18,7 +18,7 @@ import falcon
 import falcon.asgi
 from msgspec import Struct
 
-from api.console.modules import JOINED, joined
+from api.console.modules import JOINED, joined, without_comments
 from engine.flows.accounts.system_mail import FORGOT_PATH, PATHS
 
 FILES: Final = Path(__file__).parent / "files"
@@ -87,7 +87,8 @@ def files() -> ConsoleFiles:
     for path in sorted((FILES / "app").rglob("*")):
         if path.is_file() and path.suffix in _MEDIA:
             name = path.relative_to(FILES).as_posix()
-            found[name] = ConsoleFile.of(path.read_bytes(), path.suffix)
+            content = path.read_bytes()
+            found[name] = ConsoleFile.of(without_comments(content) if path.suffix == ".js" else content, path.suffix)
     digest = hashlib.sha256()
     for name, file in sorted(found.items()):
         digest.update(f"{name}\0{len(file.plain)}\0".encode() + file.plain)

@@ -2,10 +2,12 @@
 
 import gzip
 import hashlib
+import posixpath
 import re
 import tomllib
 
 from api.console import assets
+from api.console.modules import without_comments
 from tests.harness.api import Api
 
 PLAIN = {"Accept-Encoding": "identity"}
@@ -13,6 +15,7 @@ VENDOR = assets.FILES / "vendor"
 MAX_FIRST_LOAD_BYTES = 60_000  # compressed: start page, styles, vendor module, core, the page after sign-in
 MAX_FIRST_SCRIPTS = 12
 MAX_PAGE_BYTES = 15_000
+_IMPORTED = re.compile(r"""^(?:import|export)\b[^;]*?\bfrom\s+"(\.[^"]+)";|^import\s+"(?:\.[^"]+)";""", re.MULTILINE)
 
 
 def test_vendored_libraries_are_as_published() -> None:
@@ -44,9 +47,29 @@ def test_the_first_load_is_small() -> None:
     assert octets <= MAX_FIRST_LOAD_BYTES, octets
 
 
-def test_a_later_page_is_small() -> None:
-    pages = {name: len(file.packed) for name, file in assets.files().by_path.items() if name.startswith("app/pages/")}
-    assert {name: size for name, size in pages.items() if size > MAX_PAGE_BYTES} == {}
+def imported(name: str, known: dict[str, assets.ConsoleFile], seen: set[str]) -> set[str]:
+    """Add the module and all that it imports by statements, which load together, to `seen`."""
+    if name not in seen:
+        seen.add(name)
+        for path in _IMPORTED.findall(known[name].plain.decode()):
+            imported(posixpath.normpath(posixpath.join(posixpath.dirname(name), path)), known, seen)
+    return seen
+
+
+def test_a_later_page_is_small_with_all_that_it_imports() -> None:
+    known = assets.files().by_path
+    first = imported("app/main.js", known, set())
+    assert first == {*assets.files().first, "app/main.js"}
+    pages = {name: imported(name, known, set()) - first for name in known if name.startswith("app/pages/")}
+    octets = {name: sum(len(known[one].packed) for one in modules) for name, modules in pages.items()}
+    assert {name: size for name, size in octets.items() if size > MAX_PAGE_BYTES} == {}
+
+
+def test_comments_are_not_served() -> None:
+    module = (
+        b"// one\nimport a;\n/** two\n * lines\n */\nconst b = 'https://x'; // three\n  /* four */\n/* five */ let c;\n"
+    )
+    assert without_comments(module) == b"import a;\nconst b = 'https://x'; // three\n/* five */ let c;\n"
 
 
 async def test_the_bare_address_leads_to_the_console(api: Api) -> None:

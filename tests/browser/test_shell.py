@@ -66,6 +66,7 @@ async def test_a_lost_session_asks_for_a_sign_in_and_keeps_the_draft(
 async def test_a_lost_network_is_said_and_the_page_goes_on_afterwards(page: ConsolePage) -> None:
     await page.go("/alerts")
     await page.settled()
+    await expect(page.page.get_by_role("button", name="Create the default rules").first).to_be_visible()
     await page.page.context.set_offline(True)
     await page.page.get_by_role("button", name="Create the default rules").first.click()
     await expect(page.page.get_by_role("alert").first).to_contain_text("The service can't be reached")

@@ -102,7 +102,11 @@ class ConsolePage:
         await expect(self.page.get_by_role("heading", level=1).first).to_be_visible()
 
     async def settled(self) -> None:
-        """Wait until the page has shown the replies of its requests: nothing is busy, no skeleton is left."""
+        """Wait until the page has shown the replies of its requests: nothing is busy, no skeleton is left.
+
+        It has a heading then: without one, a slow page would count as settled before its module has come.
+        """
+        await expect(self.page.get_by_role("heading", level=1).first).to_be_visible()
         await expect(self.page.locator("[aria-busy=true], .skeleton")).to_have_count(0)
 
     async def axe(self) -> list[str]:

@@ -41,6 +41,7 @@ const load = {
   team: () => import("./pages/team.js"),
   templates: () => import("./pages/templates.js"),
   templateEditor: () => import("./pages/template_editor.js"),
+  webhook: () => import("./pages/webhook.js"),
   webhooks: () => import("./pages/webhooks.js"),
 };
 
@@ -79,7 +80,7 @@ const PAGES = [
   page("/api-keys", "keys", "ApiKeys", "keys", { title: "API keys and SMTP", icon: "key", key: "k" }),
   page("/smtp", "keys", "SmtpSettings", "keys"),
   page("/webhooks", "webhooks", "Webhooks", "webhooks", { title: "Webhooks", icon: "webhook", key: "w" }),
-  page("/webhooks/:id", "webhooks", "Webhook", "webhooks"),
+  page("/webhooks/:id", "webhook", "Webhook", "webhooks"),
   page("/requests", "requests", "Requests", "requests", { title: "API requests", icon: "activity", key: "r" }),
   page("/codes", "codes", "Codes", "codes", { title: "Codes and checks", icon: "badge-check" }),
   page("/codes/:part", "codes", "Codes", "codes"),

@@ -1,13 +1,14 @@
 // The inbox: received mail with filters, and the mail that is open beside the list on wide screens.
 import { call, useAction, useCall, usePages } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
+import { Lazy } from "../core/shell.js";
 import { Button, Chip, Confirm, Empty, ErrorNote, PageHead, SearchField, Segments, SelectField, TextField, toast } from "../core/ui.js";
 import { html, number, plural, useEffect, useState } from "../core/view.js";
 import { useLive } from "../parts/live.js";
-import { ReceivedDetail } from "../parts/received_detail.js";
 import { ReceivedList } from "../parts/received_list.js";
 
 const PAGE = 25;
+const loadDetail = () => import("../parts/received_detail.js");
 const WIDE = matchMedia("(min-width: 1100px)");
 const READ = [["", "All"], ["false", "Unread"]];
 const SPAM = [["", "Without spam"], ["true", "Spam"], ["any", "With spam"]];
@@ -56,7 +57,7 @@ export function Inbox() {
       <${Bulk} rows=${state.rows} chosen=${chosen} onChosen=${setChosen} onDone=${changed} />
       <${ReceivedList} state=${state} open=${open} onOpen=${follow} chosen=${chosen} onChosen=${setChosen} empty=${html`<${NoMail} query=${query} addresses=${addresses.data?.data} />`} /></div>
       ${wide && html`<div class="inbox-detail">${open
-        ? html`<${ReceivedDetail} key=${open} id=${open} onRead=${read} onChanged=${changed} onGone=${() => { setQuery({ open: null }); changed(); }} />`
+        ? html`<${Lazy} load=${loadDetail} name="ReceivedDetail" key=${open} id=${open} onRead=${read} onChanged=${changed} onGone=${() => { setQuery({ open: null }); changed(); }} />`
         : state.rows.length > 0 && html`<div class="card"><${Empty} icon="mail" title="No mail selected">Choose a mail of the list. The keys <kbd>j</kbd> and <kbd>k</kbd> move over the list, <kbd>Enter</kbd> opens, <kbd>x</kbd> selects.<//></div>`}</div>`}
     </div>`;
 }

@@ -1,7 +1,8 @@
 // Messages: the list with filters, live rows, export and sending again.
-import { call, download, useAction, useCall } from "../core/api.js";
+import { download, useAction, useCall } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
-import { Button, Chip, Dialog, Empty, ErrorNote, Menu, PageHead, SelectField, Skeleton, toast } from "../core/ui.js";
+import { Lazy } from "../core/shell.js";
+import { Button, Chip, ErrorNote, Menu, PageHead, SelectField, Skeleton, toast } from "../core/ui.js";
 import { classes, html, number, percent, plural, shortNumber, useCallback, useMemo, useRef, useState } from "../core/view.js";
 import { liveMode } from "../parts/live.js";
 import { apiQuery, chipsOf, FILTERS, filtersOf, RANGES } from "../parts/message_filters.js";
@@ -10,7 +11,9 @@ import { MessageSearch } from "../parts/message_search.js";
 import { VirtualRows } from "../parts/virtual_rows.js";
 
 const TOP_PX = 160; // scrolled less, the list counts as at its top
-const MAX_RESEND = 100; // of one request
+const loadRange = () => import("../parts/custom_range.js");
+const loadEmpty = () => import("../parts/no_messages.js");
+const loadResend = () => import("../parts/resend_dialog.js");
 
 const COLUMNS = [
   { key: "status", title: "Status", width: "104px", cell: (row) => html`<${Chip}>${row.status}<//>` },
@@ -51,29 +54,16 @@ export function Messages() {
       <div class="new-rows" role="status">${(state.pending > 0 || state.overflow) && html`<${Button} kind="primary" icon="arrow-up" onClick=${showNew}>${state.overflow ? "Many new messages" : `${number(state.pending)} new`}<//>`}</div>
       <${Rows} state=${state} filtered=${filtered} selection=${{ chosen, onChange: setChosen }} />
     </div>
-    ${resending && html`<${Resend} ids=${resending} onClose=${(done) => { setResending(null); if (done) setChosen(new Set()); }} />`}`;
+    ${resending && html`<${Lazy} load=${loadResend} name="ResendDialog" ids=${resending} onClose=${(done) => { setResending(null); if (done) setChosen(new Set()); }} />`}`;
 }
 
 function Rows({ state, filtered, selection }) {
   const { rows, loading, error, reload } = state;
   if (error && rows.length === 0) return html`<div class="card card-body"><${ErrorNote} error=${error} retry=${reload} /></div>`;
-  if (rows.length === 0) return html`<div class="card">${loading ? html`<div class="card-body"><${Skeleton} lines=${8} /></div>` : filtered ? html`<${NoMatch} />` : html`<${NoMessages} />`}</div>`;
+  if (rows.length === 0) return html`<div class="card">${loading ? html`<div class="card-body"><${Skeleton} lines=${8} /></div>` : html`<${Lazy} load=${loadEmpty} name=${filtered ? "NoMatch" : "NoMessages"} />`}</div>`;
   return html`<div class="card"><${VirtualRows} label="Messages" rows=${rows} columns=${COLUMNS} linkKey="to" rowTo=${(row) => `/messages/${row.id}`} more=${state.more} loading=${loading || Boolean(error)} onMore=${state.next} selection=${selection} />
     ${error && html`<div class="card-body"><${ErrorNote} error=${error} retry=${state.next} /></div>`}
     <div class="table-foot"><span>${number(rows.length)}${state.more ? " shown, older ones load while you scroll" : rows.length === 1 ? " message" : " messages"}</span>${state.more && html`<${Button} busy=${loading} onClick=${state.next}>Show more<//>`}</div></div>`;
-}
-
-function NoMatch() {
-  const clear = () => setQuery(Object.fromEntries([...FILTERS.map((one) => [one.name, null]), ["range", null], ["from", null], ["until", null]]));
-  return html`<${Empty} icon="search" title="No message matches" action=${html`<${Button} onClick=${clear}>Clear all filters<//>`}>Messages appear here as soon as one fits the filters. Take one filter away, or choose a longer time.<//>`;
-}
-
-function NoMessages() {
-  const curl = `curl ${window.location.origin}/v1/emails \\
-  -H "Authorization: Bearer $KEY" \\
-  -H "Content-Type: application/json" \\
-  -d '{"from": "you@your-domain.example", "to": ["ann@example.com"], "subject": "Hello", "text": "It works."}'`;
-  return html`<${Empty} icon="send" title="No messages yet" curl=${curl} action=${html`<${Button} kind="primary" to="/messages/new">Send a message<//>`}>Each message that you send by API or SMTP is listed here with its status, and opens to its waybill: every attempt, the server's answers and the times.<//>`;
 }
 
 function Chips({ filters, custom, query }) {
@@ -82,15 +72,9 @@ function Chips({ filters, custom, query }) {
   if (!chips.length && !custom) return null;
   return html`<div class="toolbar">
     ${chips.map((one) => html`<${Chip} key=${one.name + one.value} tone="accent" onRemove=${() => remove(one)} removeLabel=${`Remove the filter ${one.text}`}><span>${one.text}</span><//>`)}
-    ${custom && html`<${CustomRange} query=${query} />`}
+    ${custom && html`<${Lazy} load=${loadRange} name="CustomRange" query=${query} />`}
     ${chips.length > 1 && html`<${Button} kind="quiet" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((one) => [one.name, null])))}>Clear filters<//>`}
   </div>`;
-}
-
-function CustomRange({ query }) {
-  const local = (iso) => (iso ? new Date(Date.parse(iso) - new Date(iso).getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : "");
-  const input = (name, label) => html`<label class="range small">${label}<input class="input" type="datetime-local" value=${local(query.get(name))} onChange=${(event) => setQuery({ [name]: event.currentTarget.value ? new Date(event.currentTarget.value).toISOString() : null })} /></label>`;
-  return html`${input("from", "From")}${input("until", "Until")}`;
 }
 
 const MODES = {
@@ -139,33 +123,4 @@ function ExportMenu({ wanted }) {
   });
   const items = [{ text: "CSV, for spreadsheets", icon: "download", onSelect: () => save("csv") }, { text: "NDJSON, one message a line", icon: "download", onSelect: () => save("ndjson") }];
   return html`<${Menu} label="Export these messages" kind="plain" text=${busy ? "Exporting" : "Export"} items=${items} />`;
-}
-
-/** Send messages again, 100 a request, and list those that were refused. */
-function Resend({ ids, onClose }) {
-  const [outcome, setOutcome] = useState(null);
-  const send = async () => {
-    const found = { accepted: 0, duplicates: 0, refused: [] };
-    for (let at = 0; at < ids.length; at += MAX_RESEND) {
-      const reply = await call("POST /v1/messages/resend", { body: { ids: ids.slice(at, at + MAX_RESEND) } });
-      found.accepted += reply.accepted;
-      found.refused.push(...reply.data.filter((one) => one.status === "refused"));
-    }
-    if (found.refused.length === 0) {
-      toast(`${plural(found.accepted, "message")} sent again`);
-      onClose(true);
-    } else setOutcome(found);
-  };
-  const [run, { busy, error }] = useAction(send);
-  if (outcome) {
-    return html`<${Dialog} title="Some messages were not sent again" onClose=${() => onClose(true)} foot=${html`<${Button} kind="primary" onClick=${() => onClose(true)}>Close<//>`}>
-      <p>${plural(outcome.accepted, "message")} sent again, ${number(outcome.refused.length)} refused.</p>
-      <ul class="stack-tight">${outcome.refused.slice(0, 50).map((one) => html`<li key=${one.index}><code>${one.resentFrom}</code><div class="soft">${one.error.message}</div></li>`)}</ul>
-    <//>`;
-  }
-  const foot = html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${run}>Send again<//>`;
-  return html`<${Dialog} title=${`Send ${plural(ids.length, "message")} again?`} onClose=${() => onClose(false)} foot=${foot}>
-    <p>Each is sent as a new message to the same recipients, is checked anew and counts in the allowance. Messages that still wait or are being sent are refused.</p>
-    <${ErrorNote} error=${error} />
-  <//>`;
 }

@@ -1,15 +1,15 @@
 // Webhooks: endpoints, and the workbench of one endpoint.
 import { usePages } from "../core/api.js";
 import { go } from "../core/router.js";
+import { Lazy } from "../core/shell.js";
 import { Button, Chip, Empty, Menu, PageHead, SecretDialog, Time } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { html, useState } from "../core/view.js";
 import { shellWord } from "../parts/snippets.js";
-import { SignatureChecker } from "../parts/signature_checker.js";
 import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton, typesInWords } from "../parts/webhook_form.js";
 import { filtersInWords } from "../parts/webhook_options.js";
 
-export { Webhook } from "../parts/webhook_workbench.js";
+const loadChecker = () => import("../parts/signature_checker.js");
 
 export function Webhooks() {
   const state = usePages("GET /v1/webhooks", {}, { pollMs: true });
@@ -33,7 +33,7 @@ export function Webhooks() {
     ${open?.kind === "edit" && html`<${EndpointForm} row=${open.row} onClose=${close} />`}
     ${open?.kind === "rotate" && html`<${RotateSecret} row=${open.row} onClose=${() => close(false)} />`}
     ${open?.kind === "delete" && html`<${DeleteEndpoint} row=${open.row} onClose=${close} />`}
-    ${open?.kind === "check" && html`<${SignatureChecker} onClose=${() => close(false)} />`}
+    ${open?.kind === "check" && html`<${Lazy} load=${loadChecker} name="SignatureChecker" onClose=${() => close(false)} />`}
     ${made && html`<${SecretDialog} title="Signing secret" secret=${made.signingSecret} onClose=${() => { setMade(null); go(`/webhooks/${made.id}`); }}>
       <p>Your program checks <code>Service-Signature</code> with it: all characters of the secret, <code>whsec_</code> included, are the key. If it gets lost, rotate it.</p><//>`}`;
 }

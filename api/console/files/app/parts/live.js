@@ -5,7 +5,6 @@
 // remembers up to which `seq` it has seen events, and goes on behind it: no event is missed or seen twice.
 import { session } from "../core/api.js";
 import { effect, signal, useEffect, useRef } from "../core/view.js";
-import { follow } from "./live_stream.js";
 
 const RELEASE_AFTER_MS = 3_000; // a tab that is hidden, or shows no live page, for less keeps the connection
 const MAX_KEPT = 5_000; // events that the leading tab keeps for tabs that were late
@@ -187,6 +186,7 @@ async function lead(mine) {
       connection = { all: othersNeed || needsAll(), abort };
       const end = () => abort.abort();
       mine.signal.addEventListener("abort", end);
+      const { follow } = await import("./live_stream.js"); // only in the tab that leads
       await follow({ at, all: connection.all, abort: abort.signal, onBatch, onMode });
       mine.signal.removeEventListener("abort", end);
     }

@@ -1,12 +1,14 @@
 // The workbench of one webhook endpoint: its settings, its deliveries, and the exact requests and answers.
 import { call, useAction, useCall, usePages } from "../core/api.js";
 import { go, location, setQuery } from "../core/router.js";
+import { Lazy } from "../core/shell.js";
 import { Button, Card, Chip, CopyLine, Dialog, Empty, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, TextField, Time, toast } from "../core/ui.js";
 import { classes, html, number, useState } from "../core/view.js";
 import { EVENT_TYPES } from "./webhook_event_types.js";
-import { SignatureChecker } from "./signature_checker.js";
 import { DeliveryDetail } from "./webhook_exchange.js";
 import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton, typesInWords } from "./webhook_form.js";
+
+const loadChecker = () => import("./signature_checker.js");
 
 const STATES = [["", "Any state"], ["failed", "Failed"], ["pending", "Pending"], ["delivered", "Delivered"]];
 const WINDOWS = [["", "Any time"], ["1", "Last hour"], ["24", "Last 24 hours"], ["168", "Last 7 days"], ["own", "From … until"]];
@@ -52,7 +54,7 @@ function Workbench({ row, reload }) {
     </div>
     ${open === "edit" && html`<${EndpointForm} row=${row} onClose=${close} />`}
     ${open === "rotate" && html`<${RotateSecret} row=${row} onClose=${() => close(false)} />`}
-    ${open === "check" && html`<${SignatureChecker} onClose=${() => close(false)} />`}
+    ${open === "check" && html`<${Lazy} load=${loadChecker} name="SignatureChecker" onClose=${() => close(false)} />`}
     ${open === "replay" && html`<${ReplayWindow} row=${row} filters=${filters} onClose=${() => { close(false); deliveries.reload({ keep: true }); }} />`}
     ${open === "delete" && html`<${DeleteEndpoint} row=${row} onClose=${(done) => (done ? go("/webhooks") : close(false))} />`}`;
 }

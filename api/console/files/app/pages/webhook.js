@@ -1,0 +1,2 @@
+// The workbench of one webhook endpoint.
+export { Webhook } from "../parts/webhook_workbench.js";
