@@ -25,11 +25,6 @@ NOT_FOR_PEOPLE = {
     "POST /v1/compat/postmark/email": "for clients of Postmark",
     "POST /v1/compat/postmark/email/batch": "for clients of Postmark",
     "POST /v1/templates/{id}/preview": "the editor previews unsaved content with POST /v1/templates/preview",
-    **{
-        f"{one.method} {one.path}": "layouts are edited through the API"
-        for one in all_operations()
-        if one.path.startswith("/v1/layouts")
-    },
     "GET /v1/auth/idp/callback": "the identity provider sends the browser there",
     "GET /v1/auth/idp/nonce": "for One Tap, whose script of another host the console's policy forbids",
     "POST /v1/auth/idp/one-tap": "for One Tap, whose script of another host the console's policy forbids",

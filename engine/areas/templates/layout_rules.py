@@ -72,7 +72,7 @@ def in_use(slug: str, templates: Sequence[str]) -> Refusal:
     more = f" and {len(templates) - _MAX_NAMED} more" if len(templates) > _MAX_NAMED else ""
     return Refusal(
         ErrorType.CONFLICT,
-        f"The layout {slug!r} is used by the templates {named}{more}. Give them another `layout`, or null, first.",
+        f"Templates use the layout {slug!r}: {named}{more}. Give them another `layout`, or null, first.",
         id=slug,
         templates=list(templates),
     )
