@@ -58,6 +58,7 @@ from api.areas.sub_accounts import resources as sub_accounts
 from api.areas.suppressions import resources as suppressions
 from api.areas.tails import resources as tails
 from api.areas.team import resources as team
+from api.areas.templates import layouts
 from api.areas.templates import resources as templates
 from api.areas.unsubscribes import resources as unsubscribes
 from api.areas.verifications import resources as verifications
@@ -108,8 +109,8 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the public API, including the OpenAPI document."""
     areas = (
-        emails, raw, resend, compat, messages, message_exports, tails, statistics, analytics, templates, streams,
-        suppressions, bounces, domains, webhooks, webhook_deliveries,
+        emails, raw, resend, compat, messages, message_exports, tails, statistics, analytics, templates, layouts,
+        streams, suppressions, bounces, domains, webhooks, webhook_deliveries,
         contacts, contact_files, lists, segments, broadcasts,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, address_checks,
         alerts, audit, api_keys, account, billing, auth, identity, email_verification, second_factor, passkeys,

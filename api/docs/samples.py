@@ -16,6 +16,7 @@ _FIELDS: Final = {
     "PATCH /v1/broadcasts/{id}": ("subject",),
     "PATCH /v1/contacts/{id}": ("name",),
     "PATCH /v1/domains/{id}": ("minTls",),
+    "PATCH /v1/layouts/{id}": ("html",),
     "PATCH /v1/lists/{id}": ("name",),
     "PATCH /v1/segments/{id}": ("name",),
     "PATCH /v1/templates/{id}": ("subject",),
@@ -26,6 +27,7 @@ _FIELDS: Final = {
     "POST /v1/compat/resend/emails": ("from", "to", "subject", "text"),
     "POST /v1/compat/resend/emails/batch": ("from", "to", "subject", "text"),
     "POST /v1/emails": ("from", "to", "subject", "text", "idempotencyKey"),
+    "POST /v1/layouts": ("name", "html"),
     "POST /v1/templates": ("name", "subject", "text"),
     "POST /v1/templates/preview": ("subject", "text", "variables"),
 }

@@ -51,6 +51,7 @@ _NAMES: Final = {
     "POST /v1/emails/raw": ("emails", "send_raw"),
     "POST /v1/inbound/messages/{id}/read": ("inbound_messages", "mark_read"),
     "POST /v1/inbound/messages/{id}/spam": ("inbound_messages", "mark_spam"),
+    "POST /v1/layouts/preview": ("layouts", "preview_content"),
     "POST /v1/lists/{id}/members": ("lists", "add_members"),
     "POST /v1/messages/resend": ("messages", "resend_many"),
     "POST /v1/suppressions/import": ("suppressions", "import_many"),

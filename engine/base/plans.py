@@ -71,3 +71,9 @@ CAPS: dict[Plan, Caps] = {
 DAILY_LADDER: tuple[int, ...] = (50, 200, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000)
 
 MAX_SEGMENTS = 100  # of an account with any plan
+MAX_LAYOUTS = 100  # of an account with any plan
+
+
+def layouts_of(plan: Plan) -> int:
+    """Return how many layouts an account may have: as many as templates, up to MAX_LAYOUTS."""
+    return min(CAPS[plan].templates or MAX_LAYOUTS, MAX_LAYOUTS)

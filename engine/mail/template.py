@@ -5,11 +5,11 @@
 }}` is a comment. A section tag or comment alone on a line removes the line, as in Mustache. Values are inserted once:
 tags in a value are not interpreted. Partials, lambdas and other delimiters are not supported. `render` takes flat
 strings; `engine.mail.template_data` renders the same programs with lists and objects, where `{{.}}` is the item of a
-section.
+section. A layout has one `{{{content}}}`, outside of sections, where `in_layout` puts the steps of a template.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum, StrEnum
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ MAX_DEPTH = 32  # sections inside each other
 MAX_RENDERED = 5_000_000  # characters of one part, as many as a send without template may have
 MAX_NAME = 64
 ITEM = "."  # the name of the item of the innermost section
+CONTENT = "content"  # the name of the tag of a layout that stands for the template
 
 _OPEN, _CLOSE = "{{", "}}"
 _name = re.compile(rf"\w[\w.-]{{0,{MAX_NAME - 1}}}").fullmatch
@@ -94,6 +95,13 @@ class CompiledTemplate(Struct, frozen=True):
         programs = (self.subject, self.html, self.text)
         return tuple(dict.fromkeys(name for one in programs if one is not None for name in one.names))
 
+    def in_layout(self, layout: "CompiledTemplate | None") -> "CompiledTemplate":
+        """Return the template with each part in that of the layout, where both have it."""
+        if layout is None:
+            return self
+        html, text = _framed(self.html, layout.html), _framed(self.text, layout.text)
+        return CompiledTemplate(self.subject, html, text)
+
 
 def is_name(text: str) -> bool:
     """Return True for a valid name: a letter, digit or `_` of any script, then also `.` and `-`; at most 64 of them."""
@@ -112,6 +120,34 @@ def compile_template(subject: str | None, html: str | None, text: str | None) ->
 def compile_part(source: str, part: TemplatePart) -> Program:
     """Compile one part in time linear in its length. Raises BadTemplate."""
     return _Compiler(source, part).program()
+
+
+def content_step(layout: Program) -> int:
+    """Return the index of the step `{{{content}}}`. Raises ValueError, with what is wrong, unless there is just one.
+
+    The content stands outside of sections: it is shown once, and its names never mean a member of a section's object.
+    """
+    found = [at for at, (op, text, _) in enumerate(layout.steps) if op != Op.LITERAL and text == CONTENT]
+    if len(found) != 1:
+        raise ValueError(f"has {len(found)} tags {{{{{{content}}}}}}; write it once, where the template goes")
+    at = found[0]
+    op, _, _ = layout.steps[at]
+    if op != Op.RAW:
+        raise ValueError("must have {{{content}}} with three braces, as the template is inserted without escaping")
+    if any(op in {Op.SECTION, Op.INVERTED} and first < at < after for first, (op, _, after) in enumerate(layout.steps)):
+        raise ValueError("has {{{content}}} inside a section; move it out")
+    return at
+
+
+def in_layout(part: Program, layout: Program) -> Program:
+    """Return the program of a part that stands in a layout, checked by `content_step`; an empty part stays empty."""
+    if not part.steps:
+        return part
+    at = content_step(layout)
+    before, behind = layout.steps[:at], layout.steps[at + 1 :]
+    steps = (*before, *_moved(part.steps, at), *_moved(behind, len(part.steps) - 1))
+    names = dict.fromkeys((*(name for name in layout.names if name != CONTENT), *part.names))
+    return Program(part.part, steps, tuple(names))
 
 
 def render(program: Program, values: Mapping[str, str]) -> str:
@@ -261,6 +297,16 @@ class _Compiler:
     def _fault(self, place: int, problem: str) -> BadTemplate:
         line, column = _position(self._source, place)
         return BadTemplate(self._part, line, column, problem)
+
+
+def _framed(part: Program | None, layout: Program | None) -> Program | None:
+    return part if part is None or layout is None else in_layout(part, layout)
+
+
+def _moved(steps: Sequence[Step], by: int) -> Iterator[Step]:
+    """Yield the steps with their jumps moved by this number of steps."""
+    for op, text, after in steps:
+        yield op, text, after + by if op in {Op.SECTION, Op.INVERTED} else after
 
 
 def _bad_name(name: str) -> str:

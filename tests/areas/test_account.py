@@ -58,6 +58,7 @@ async def test_me_tells_account_plan_and_allowance(api: Api, pool: asyncpg.Pool)
             {"resource": "domains", "limit": None, "used": 1},
             {"resource": "streams", "limit": 10, "used": 1},
             {"resource": "templates", "limit": 100, "used": 0},
+            {"resource": "layouts", "limit": 100, "used": 0},
             {"resource": "webhooks", "limit": 10, "used": 0},
             {"resource": "seats", "limit": 10, "used": 0},
             {"resource": "sub_accounts", "limit": 5, "used": 0},
@@ -82,8 +83,8 @@ async def test_used_counts_what_the_plan_still_counts(api: Api, pool: asyncpg.Po
     used = {one["resource"]: one["used"] for one in (await api.get("/v1/me", account.token)).json["limits"]}
 
     assert used == {
-        "api_keys": 2, "domains": 2, "streams": 2, "templates": 0, "webhooks": 0, "seats": 0,
-        "sub_accounts": 0, "scheduled_messages": 0, "inbound_addresses": 0, "received_messages": 0,
+        "api_keys": 2, "domains": 2, "streams": 2, "templates": 0, "layouts": 0, "webhooks": 0,
+        "seats": 0,        "sub_accounts": 0, "scheduled_messages": 0, "inbound_addresses": 0, "received_messages": 0,
         "contacts": 0, "lists": 0, "segments": 0,
         "verifications": 0, "address_checks": 0,
     }  # fmt: skip

@@ -27,6 +27,10 @@ async def change_everything(api: Api, account: TestAccount, sent: dict[str, Any]
     await call("PATCH", "/v1/templates/hello", {"text": "Ho"})
     await call("PATCH", "/v1/templates/hello", {"name": "Hello"})
     await call("DELETE", "/v1/templates/hello")
+    await call("POST", "/v1/layouts", {"id": "brand", "html": "{{{content}}}"})
+    await call("PATCH", "/v1/layouts/brand", {"html": "<p>{{{content}}}"})
+    await call("PATCH", "/v1/layouts/brand", {"name": "Brand"})
+    await call("DELETE", "/v1/layouts/brand")
     await call("POST", "/v1/suppressions", {"address": "ann@people.test", "reason": "manual"})
     await call("DELETE", "/v1/suppressions/ann@people.test")
     webhook = (await call("POST", "/v1/webhooks", {"url": "https://hooks.test/x"}))["id"]
@@ -40,7 +44,8 @@ async def change_everything(api: Api, account: TestAccount, sent: dict[str, Any]
 
 KINDS = {
     "stream.created", "stream.deleted", "template.created", "template.published", "template.renamed",
-    "template.deleted", "suppression.added", "suppression.removed", "webhook.created", "webhook.updated",
+    "template.deleted", "layout.created", "layout.published", "layout.renamed", "layout.deleted",
+    "suppression.added", "suppression.removed", "webhook.created", "webhook.updated",
     "webhook.rotated", "webhook.test", "webhook.deleted", "domain.added", "domain.removed",
 }  # fmt: skip
 

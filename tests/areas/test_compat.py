@@ -231,3 +231,28 @@ async def test_requests_that_never_reach_the_message_have_errors_of_the_service(
     assert (broken.status, broken.json["ErrorCode"]) == (422, 402)
     none = await api.post("/v1/compat/resend/emails/batch", account.token, [])
     assert (none.status, none.json["name"]) == (400, "validation_error")
+
+
+async def test_lists_in_the_values_of_a_template_are_rendered(api: Api, account: TestAccount) -> None:
+    content = {
+        "id": "receipt",
+        "subject": "For {{name}}",
+        "text": "{{#items}}{{title}};{{/items}}{{#paid}}paid{{/paid}}",
+    }
+    assert (await api.post("/v1/templates", account.token, content)).status == 201
+    values: dict[str, object] = {"name": "Ann", "items": [{"title": "Lamp"}, {"title": "Desk"}], "paid": False}
+    theirs = {"from": account.sender, "to": "ann@people.test", "template": {"id": "receipt", "variables": values}}
+    sent = await api.post("/v1/compat/resend/emails", account.token, theirs)
+    shown = (await api.get(f"/v1/messages/{sent.json['id']}", account.token)).json
+    assert (shown["subject"], shown["text"].rstrip()) == ("For Ann", "Lamp;Desk;")
+
+    mail = {"From": account.sender, "To": "ann@people.test", "TemplateAlias": "receipt", "TemplateModel": values}
+    sent = await api.post("/v1/compat/postmark/email", account.token, mail)
+    shown = (await api.get(f"/v1/messages/{sent.json['MessageID']}", account.token)).json
+    assert (shown["subject"], shown["text"].rstrip()) == ("For Ann", "Lamp;Desk;")
+
+    values["items"] = list(range(1_001))
+    wrong = await api.post("/v1/compat/postmark/email", account.token, mail)
+    assert (wrong.status, wrong.json["error"]["field"]) == (422, "TemplateModel.items")
+    wrong = await api.post("/v1/compat/resend/emails", account.token, theirs)
+    assert (wrong.status, wrong.json["error"]["field"]) == (422, "template.variables.items")

@@ -65,6 +65,8 @@ async def test_a_new_template_is_published_as_version_1(api: Api, account: TestA
         "html": "<p>Hello {{name}}</p>",
         "text": "Hello {{name}}!",
         "variables": [{"name": "name", "required": True, "default": None, "description": None}],
+        "layout": None,
+        "layoutVersion": None,
         "warnings": [],
         "createdAt": found["createdAt"],
         "updatedAt": found["createdAt"],
@@ -309,6 +311,8 @@ async def test_earlier_versions_stay_byte_identical(api: Api, account: TestAccou
     for one, was in zip(reversed(versions["data"]), published, strict=True):
         assert one == {
             **{name: was[name] for name in ("version", "subject", "html", "text", "variables")},
+            "layout": None,
+            "layoutVersion": None,
             "createdAt": was["updatedAt"],
         }
 

@@ -26,6 +26,8 @@ DETAILS = [
     "/messages/{scheduled}",
     "/broadcasts/{broadcast}",
     "/templates/{template}",
+    "/templates?tab=layouts",
+    "/layouts/{layout}",
     "/inbox/{received}",
     "/contacts/{contact}",
     "/lists/{list}",

@@ -118,3 +118,88 @@ async def test_a_template_is_duplicated_and_tested(page: ConsolePage, served: Ap
     await shown.get_by_role("button", name="Duplicate", exact=True).click()
     await expect(shown.get_by_role("heading", name="Receipt (copy)")).to_be_visible()
     assert (await served.get("/v1/templates/receipt-copy", user.access.key)).json["html"] == RECEIPT["html"]
+
+
+async def test_a_layout_is_written_and_chosen_for_a_template(page: ConsolePage, served: Api, user: ConsoleUser) -> None:
+    await published(served, user)
+    shown = page.page
+    await page.go("/templates?tab=layouts")
+    await shown.get_by_role("link", name="New layout").first.click()
+    await shown.get_by_label("Id", exact=True).fill("brand")
+    editor = shown.get_by_role("textbox", name="HTML")
+    await editor.fill("<p>no place</p>")
+    await expect(editor).to_have_attribute("aria-invalid", "true")
+    await editor.fill("<main>{{{content}}}</main><footer>{{company}}</footer>")
+    await expect(shown.frame_locator("iframe").locator("main")).to_contain_text("The content of a template goes here.")
+    await shown.get_by_label("company", exact=True).fill("Shop & Co")
+    await expect(shown.frame_locator("iframe").locator("footer")).to_have_text("Shop & Co")
+    await shown.get_by_role("button", name="Create layout").click()
+    await expect(shown.get_by_text("Version 1.")).to_be_visible()
+
+    await page.go("/templates/receipt")
+    await shown.get_by_label("Layout", exact=True).select_option("brand")
+    await expect(shown.frame_locator("iframe").locator("main")).to_contain_text("Hello Ann")
+    await shown.get_by_role("button", name="Save", exact=True).click()
+    await expect(shown.get_by_text("Version 2.")).to_be_visible()
+    assert (await served.get("/v1/templates/receipt", user.access.key)).json["layout"] == "brand"
+
+    await page.go("/layouts/brand")
+    await expect(shown.get_by_role("button", name="Delete", exact=True)).to_have_attribute("aria-disabled", "true")
+    await shown.get_by_role("textbox", name="HTML").fill("<section>{{{content}}}</section>")
+    await expect(shown.frame_locator("iframe").locator("section")).to_contain_text("Hello Ann")
+    await shown.get_by_role("button", name="Save", exact=True).click()
+    await expect(shown.get_by_text("Version 2 saved, with the next version of 1 template")).to_be_visible()
+    read = (await served.get("/v1/templates/receipt", user.access.key)).json
+    assert (read["version"], read["layoutVersion"]) == (3, 2)
+
+    await page.go("/templates/receipt?tab=versions")
+    await shown.get_by_role("button", name="Compare version 3").click()
+    region = shown.get_by_role("region", name="Differences: Layout")
+    await expect(region).to_contain_text("brand, version 2")
+
+
+async def test_what_somebody_else_saved_of_a_layout_is_not_overwritten(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    layout = {"id": "brand", "html": "<main>{{{content}}}</main>"}
+    assert (await served.post("/v1/layouts", user.access.key, layout)).status == 201
+    shown = page.page
+    await page.go("/layouts/brand")
+    await shown.get_by_role("textbox", name="HTML").fill("<i>{{{content}}}</i>")
+    body = orjson.dumps({"html": "<b>{{{content}}}</b>"})
+    await served.request("PATCH", "/v1/layouts/brand", token=user.access.key, body=body, headers=JSON)
+    await shown.get_by_role("button", name="Save", exact=True).click()
+    await shown.get_by_role("button", name="Load theirs and drop mine").click()
+    await expect(shown.get_by_role("textbox", name="HTML")).to_have_value("<b>{{{content}}}</b>")
+    await shown.get_by_role("button", name="Delete", exact=True).click()
+    await shown.get_by_label("Type brand to confirm").fill("brand")
+    await shown.get_by_role("button", name="Delete layout").click()
+    await expect(shown.get_by_role("heading", name="No layouts")).to_be_visible()
+
+
+async def test_lists_are_given_as_json_in_the_preview_and_in_a_send(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    html = "{{#items}}<li>{{title}}</li>{{/items}}<p>{{customer.name}}</p>"
+    await published(served, user, html=html, text=None, subject="Order {{order}}")
+    shown = page.page
+    await page.go("/templates/receipt")
+    await shown.get_by_text("Lists and objects", exact=True).click()
+    data = shown.get_by_label("Data (JSON)")
+    await data.fill('{"items": [')
+    await expect(shown.get_by_text("This is not JSON")).to_be_visible()
+    await data.fill('{"items": [{"title": "Lamp"}, {"title": "Desk"}], "customer": {"name": "Zoe"}}')
+    frame = shown.frame_locator("iframe")
+    await expect(frame.locator("li")).to_have_text(["Lamp", "Desk"])
+    await expect(frame.locator("p")).to_have_text("Zoe")
+    await expect(shown.get_by_label("title", exact=True)).to_have_count(0)
+    await page.go("/templates/receipt?tab=use")
+    await expect(shown.get_by_role("figure", name="Send with curl")).to_contain_text('"items"')
+
+    await page.go("/messages/new?template=receipt")
+    await shown.get_by_label("To", exact=True).fill("ann@people.test")
+    await shown.get_by_label("Data (JSON)").fill('{"items": [{"title": "Chair"}], "order": 7}')
+    await shown.get_by_role("button", name="Check and preview").click()
+    review = shown.get_by_role("dialog", name="Before it is sent")
+    await expect(review.get_by_text("Order 7")).to_be_visible()
+    await expect(review.frame_locator("iframe").locator("li")).to_have_text("Chair")

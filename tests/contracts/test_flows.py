@@ -82,7 +82,7 @@ OWNERS = {
     "suppressions": {"suppressions"},
     "system_mail": {"system_mail", "platform"},
     "team": {"members", "invites"},
-    "templates": {"templates", "template_versions"},
+    "templates": {"templates", "template_versions", "layouts", "layout_versions"},
     "tokens": {"single_use_tokens"},
     "unsubscribes": {"unsubscribe_links", "topic_opt_outs"},
     "verifications": {"verifications", "verification_destinations", "verification_settings"},

@@ -45,6 +45,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/v1/contacts/{id}/confirmation"): {"from": "a@x.test"},
     ("PATCH", "/v1/emails/{id}/schedule"): {"scheduledAt": "2026-11-20T08:00:00Z"},
     ("PATCH", "/v1/api-keys/{id}"): {"name": "Mine now"},
+    ("PATCH", "/v1/layouts/{id}"): {"name": "Mine now"},
     ("PATCH", "/v1/lists/{id}"): {"name": "Mine now"},
     ("POST", "/v1/lists/{id}/members"): {"contacts": ["con_00000000000000000000000000"]},
     ("POST", "/v1/operator/accounts/{id}/agreement"): {"plan": None},

@@ -115,6 +115,7 @@ LISTS = {
     "/v1/contacts": Listed(adding("/v1/contacts", email="n{n}@people.test", consent="customer")),
     "/v1/domains": Listed(adding("/v1/domains", name="n{n}.example.com"), each=1),  # keys take 0.1 s of CPU
     "/v1/erasures": Listed(next_erasure),
+    "/v1/layouts": Listed(adding("/v1/layouts", name="l{n}", html="{{" * 3 + "content" + "}}" * 3)),
     "/v1/lists": Listed(adding("/v1/lists", name="List {n}")),
     "/v1/segments": Listed(next_segment),
     "/v1/webhooks": Listed(adding("/v1/webhooks", url="https://hook.example.com/{n}")),

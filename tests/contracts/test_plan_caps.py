@@ -114,6 +114,12 @@ CASES = (
         spend=posting("/v1/templates", lambda _, n: {"id": f"t-{n}", "subject": "Hello", "text": "Hello"}),
     ),
     CountedCap(
+        field="templates", resource="layouts",  # as many as templates
+        fill="INSERT INTO layouts (account_id, slug, version, created_at, updated_at)"
+             " SELECT $1, 'x-' || n, 1, now(), now() FROM generate_series(1, $2) n",
+        spend=posting("/v1/layouts", lambda _, n: {"id": f"l-{n}", "html": "{{{content}}}"}),
+    ),
+    CountedCap(
         field="streams", resource="streams",  # the transactional one is there
         fill="INSERT INTO streams (account_id, slug, name) SELECT $1, 'fill-' || n, 'x' FROM generate_series(2, $2) n",
         spend=posting("/v1/streams", lambda _, n: {"id": f"s-{n}"}),

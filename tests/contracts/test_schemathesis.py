@@ -172,6 +172,9 @@ class Maker:
     async def template(self) -> str:
         return await self.made("/v1/templates", {"subject": "Hello", "text": "Hello {{name}}"})
 
+    async def layout(self) -> str:
+        return await self.made("/v1/layouts", {"html": "<p>{{{content}}}</p>"})
+
     async def stream(self) -> str:
         return await self.made("/v1/streams", {"id": f"s-{ids.encode(ids.uuid7())}"})
 
@@ -194,6 +197,7 @@ MAKERS: dict[str, Callable[[Maker], Awaitable[str]]] = {
     "/v1/messages/{id}/attachments/": Maker.attachment,
     "/v1/emails/": Maker.scheduled,
     "/v1/templates/": Maker.template,
+    "/v1/layouts/": Maker.layout,
     "/v1/streams/": Maker.stream,
     "/v1/suppressions/": Maker.suppression,
     "/v1/webhooks/": Maker.webhook,

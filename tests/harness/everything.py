@@ -112,7 +112,10 @@ async def _mail(api: Api, estate: Estate) -> None:
 
 async def _tools(api: Api, estate: Estate) -> None:
     account, mark = estate.account, ids.encode(estate.account.id)
-    template = {"id": f"receipt-{mark}", "subject": "Hello", "text": "Hello"}
+    layout = {"id": f"brand-{mark}", "html": "<main>{{{content}}}</main>"}
+    _ok(await api.post("/v1/layouts", account.token, layout))
+    estate.things["layout"] = f"brand-{mark}"
+    template = {"id": f"receipt-{mark}", "subject": "Hello", "text": "Hello", "layout": f"brand-{mark}"}
     _ok(await api.post("/v1/templates", account.token, template))
     estate.things["template"] = f"receipt-{mark}"
     hook = _ok(await api.post("/v1/webhooks", account.token, {"url": f"http://127.0.0.1:9/{mark}"}))

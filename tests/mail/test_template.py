@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.mail import template
-from engine.mail.template import MAX_DEPTH, MAX_NAME, MAX_RENDERED, MAX_TAGS, BadTemplate, TemplatePart, TooLong
+from engine.mail.template import (
+    MAX_DEPTH,
+    MAX_NAME,
+    MAX_RENDERED,
+    MAX_TAGS,
+    BadTemplate,
+    Program,
+    TemplatePart,
+    TooLong,
+)
 from tests.mail.drafts import THOROUGH
 
 NASTY = """<b class="x" id='y'> & {{name}} &amp;"""
@@ -323,3 +332,29 @@ def test_a_value_stays_inside_its_element_and_its_attributes(value: str) -> None
 
     assert seen.tags == [("p", [("title", value), ("lang", value)])]
     assert seen.text == value
+
+
+# layouts ----------------------------------------------------------------------------------------
+
+
+def framed(html: str, layout: str) -> Program:
+    return template.in_layout(
+        template.compile_part(html, TemplatePart.HTML), template.compile_part(layout, TemplatePart.HTML)
+    )
+
+
+@given(st.lists(st.sampled_from(["{{#a}}x{{b}}{{/a}}", "{{^b}}y{{/b}}", "{{b}}", "text", "{", "}"]), max_size=6))
+def test_a_layout_renders_as_its_sides_around_the_template(pieces: list[str]) -> None:
+    before, content, behind = "".join(pieces[:2]), "".join(pieces[2:4]) or "-", "".join(pieces[4:])
+    values = {"a": "1", "b": "<2>"}
+    try:
+        parts = [template.compile_part(one, TemplatePart.HTML) for one in (before, content, behind)]
+        whole = framed(content, before + "{{{content}}}" + behind)
+    except BadTemplate:
+        return  # braces of two pieces met
+    assert template.render(whole, values) == "".join(template.render(one, values) for one in parts)
+    assert template.render(whole, {}) == "".join(template.render(one, {}) for one in parts)
+
+
+def test_an_empty_part_in_a_layout_stays_empty() -> None:
+    assert framed("", "<p>{{{content}}}</p>").steps == ()

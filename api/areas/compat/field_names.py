@@ -18,6 +18,7 @@ _PATH: Final = re.compile(r"([A-Za-z]+)(\[\d+\])?(?:\.([A-Za-z]+))?(.*)", re.DOT
 _QUOTED: Final = re.compile(r"`([^`]*)`")
 
 Value = str | int | float | bool
+_FLAT: Final = frozenset({str, int, float})  # not bool: `data` has false as empty, a text "false" would show a section
 
 
 class FieldNames(Struct, frozen=True):
@@ -69,6 +70,13 @@ def texts_of(values: Mapping[str, Value] | None) -> dict[str, str] | None:
     return {
         name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in values.items()
     }
+
+
+def model_of(values: Mapping[str, Any] | None) -> dict[str, dict[str, Any] | None]:
+    """Return the values of a template as our `variables` (texts, and numbers as texts) and `data` (all others)."""
+    flat = {name: value for name, value in (values or {}).items() if type(value) in _FLAT}
+    nested = {name: value for name, value in (values or {}).items() if name not in flat}
+    return {"variables": texts_of(flat), "data": nested or None}
 
 
 def addresses_of(text: str | None) -> list[str] | None:

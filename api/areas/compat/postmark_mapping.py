@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from api.areas.compat.field_names import FieldNames, addresses_of, refuse_unsupported, texts_of, with_reply_to
+from api.areas.compat.field_names import FieldNames, addresses_of, model_of, refuse_unsupported, texts_of, with_reply_to
 from api.areas.compat.schemas import PostmarkEmail, PostmarkError, PostmarkFile, PostmarkHeader, PostmarkSent
 from engine.areas.emails.rules import DEFAULT_STREAM
 from engine.areas.emails.types import MAX_TAG, Accepted, SendRequest
@@ -16,6 +16,7 @@ NAMES: Final = FieldNames(
         "from": "From", "to": "To", "cc": "Cc", "bcc": "Bcc", "subject": "Subject", "html": "HtmlBody",
         "text": "TextBody", "replyTo": "ReplyTo", "headers": "Headers", "attachments": "Attachments", "tags": "Tag",
         "metadata": "Metadata", "stream": "MessageStream", "template": "TemplateAlias", "variables": "TemplateModel",
+        "data": "TemplateModel",
     },
     {"filename": "Name", "contentType": "ContentType", "content": "Content", "cid": "ContentID"},
 )  # fmt: skip
@@ -68,7 +69,7 @@ def send_request(email: PostmarkEmail) -> SendRequest:
         "metadata": texts_of(email.metadata),
         "stream": DEFAULT_STREAM if stream == THEIR_DEFAULT_STREAM else stream or None,
         "template": email.template_alias,
-        "variables": texts_of(email.template_model),
+        **model_of(email.template_model),
     })  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from api.areas.compat.field_names import FieldNames, refuse_unsupported, texts_of, with_reply_to
+from api.areas.compat.field_names import FieldNames, model_of, refuse_unsupported, with_reply_to
 from api.areas.compat.schemas import OneOrMore, ResendEmail, ResendError, ResendFile, ResendTag
 from engine.areas.emails.types import SendRequest
 from engine.base import clock
@@ -17,7 +17,7 @@ NAMES: Final = FieldNames(
     {
         **{name: name for name in ("from", "to", "cc", "bcc", "subject", "html", "text", "headers", "attachments")},
         "replyTo": "reply_to", "scheduledAt": "scheduled_at", "metadata": "tags", "template": "template.id",
-        "variables": "template.variables",
+        "variables": "template.variables", "data": "template.variables",
     },
     {"contentType": "content_type", "cid": "content_id"},
 )  # fmt: skip
@@ -61,7 +61,7 @@ def send_request(email: ResendEmail) -> SendRequest:
         "metadata": _metadata(email.tags or ()),
         "scheduledAt": _moment(email.scheduled_at),
         "template": None if template is None else template.id,
-        "variables": None if template is None else texts_of(template.variables),
+        **model_of(None if template is None else template.variables),
     })  # fmt: skip
 
 

@@ -15,6 +15,7 @@ MAX_RESEND_BATCH = 100
 MAX_POSTMARK_BATCH = 500
 
 Values = dict[str, str | int | float | bool]
+Model = dict[str, Any]
 OneOrMore = str | list[str]
 ByteValue = Annotated[int, Meta(ge=0, le=255)]
 
@@ -69,7 +70,8 @@ class ResendTemplate(Struct, forbid_unknown_fields=True):
 
     id: Annotated[str, _says("The id of a template of this account", "receipt")]
     variables: Annotated[
-        Values | None, _says("The template's variables; numbers become text as JSON writes them", {"name": "Ann"})
+        Model | None,
+        _says("Values of the template: texts and numbers, also lists and objects for its sections", {"name": "Ann"}),
     ] = None
 
 
@@ -191,7 +193,8 @@ class PostmarkEmail(Struct, forbid_unknown_fields=True, kw_only=True, rename=_po
         str | None, _says("A template of this account by its id, in place of the bodies", "receipt")
     ] = None
     template_model: Annotated[
-        Values | None, _says("The template's variables: texts, numbers and booleans", {"name": "Ann"})
+        Model | None,
+        _says("Values of the template: texts and numbers, also lists and objects for its sections", {"name": "Ann"}),
     ] = None
     track_opens: Annotated[
         bool | None, Meta(description="Refused if true: Waybill does not track", examples=[False])

@@ -29,7 +29,7 @@ from api.http.operation import Access, Call, Operation
 from engine.areas.templates import rules, store
 from engine.areas.templates import service as templates_service
 from engine.areas.templates.service import OpenedTemplate, TemplateEdit
-from engine.areas.templates.types import CheckedContent, TemplateContent, Variable, Version, VersionRow
+from engine.areas.templates.types import Notice, TemplateContent, Variable, Version, VersionListRow
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.slugs import is_slug
@@ -58,6 +58,7 @@ async def list_templates(call: Call) -> TemplatePage:
             name=row.name,
             version=row.version,
             subject=row.subject,
+            layout=row.layout,
             created_at=clock.iso(row.created_at),
             updated_at=clock.iso(row.updated_at),
         )
@@ -69,7 +70,7 @@ async def list_templates(call: Call) -> TemplatePage:
 async def create_template(call: Call) -> Template:
     """Publish version 1 of a new template."""
     body: TemplateIn = call.body
-    content = TemplateContent(body.subject, body.html, body.text, _declared(body.variables))
+    content = TemplateContent(body.subject, body.html, body.text, declared(body.variables), body.layout)
     opened = await templates_service.create(
         call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
     )
@@ -89,7 +90,8 @@ async def change_template(call: Call) -> Template:
         subject=body.subject,
         html=body.html,
         text=body.text,
-        variables=UNSET if body.variables is UNSET else _declared(body.variables),
+        variables=UNSET if body.variables is UNSET else declared(body.variables),
+        layout=body.layout,
     )
     opened = await templates_service.change(
         call.services.pool, call.account_id, _slug(call), wanted, if_version=body.if_version, actor=call.actor
@@ -149,39 +151,44 @@ async def preview_template(call: Call) -> Preview:
         if not await _exists(call, slug):
             raise not_found("template")
         raise rules.unknown(slug, body.version)
-    content = rules.content_of(row)
 
     def preview() -> Preview:
-        checked = rules.inspected(content)
-        version = rules.prepared(checked.template, content.variables, slug=slug, version=row.version)
+        checked = rules.inspected(rules.content_of(row), rules.layout_of(row))
+        version = rules.version_with(checked, slug=slug, version=row.version)
         rules.check_sendable(version)
-        return _preview(checked, version, body.variables or {}, body.data, field="variables")
+        values = body.variables or {}
+        return preview_of(version, values, body.data, warnings=checked.warnings, field="variables")
 
-    return await _run_preview(content, body.data, preview)
+    return await _run_preview(preview, in_thread=bool(body.data) or rules.is_large(row))
 
 
 async def preview_unsaved(call: Call) -> Preview:
     """Check and render content that is never stored."""
     body: UnsavedPreviewIn = call.body
-    content = TemplateContent(body.subject, body.html, body.text, _declared(body.variables))
+    content = TemplateContent(body.subject, body.html, body.text, declared(body.variables), body.layout)
+    layout = await templates_service.layout_named(call.services.pool, call.account_id, content.layout)
 
     def preview() -> Preview:
-        checked = rules.checked(content)
-        version = rules.prepared(checked.template, content.variables)
-        return _preview(checked, version, body.values or {}, body.data, field="values")
+        checked = rules.checked(content, layout)
+        version = rules.version_with(checked)
+        return preview_of(version, body.values or {}, body.data, warnings=checked.warnings, field="values")
 
-    return await _run_preview(content, body.data, preview)
+    return await _run_preview(preview, in_thread=bool(body.data) or rules.is_large(content))
 
 
-async def _run_preview(
-    content: TemplateContent, data: Mapping[str, Any] | None, preview: Callable[[], Preview]
+async def _run_preview(preview: Callable[[], Preview], *, in_thread: bool) -> Preview:
+    return await asyncio.to_thread(preview) if in_thread else preview()
+
+
+def preview_of(
+    version: Version,
+    values: Mapping[str, str],
+    data: Mapping[str, Any] | None,
+    *,
+    warnings: Sequence[Notice],
+    field: str,
 ) -> Preview:
-    return await asyncio.to_thread(preview) if data or rules.is_large(content) else preview()
-
-
-def _preview(
-    checked: CheckedContent, version: Version, values: Mapping[str, str], data: Mapping[str, Any] | None, *, field: str
-) -> Preview:
+    """Render a version with the values of the request's `field`; call it outside the event loop if there is `data`."""
     rendered = rules.render_checked(version, values, data, field=field)
     return Preview(
         template=version.slug or None,
@@ -189,7 +196,7 @@ def _preview(
         subject=rendered.subject,
         html=rendered.html,
         text=rendered.text,
-        warnings=rules.warnings_with(checked, data),
+        warnings=rules.warnings_with(warnings, data),
     )
 
 
@@ -206,7 +213,8 @@ async def _exists(call: Call, slug: str) -> bool:
     return row is not None and row.deleted_at is None
 
 
-def _declared(variables: Sequence[VariableIn] | None) -> tuple[Variable, ...]:
+def declared(variables: Sequence[VariableIn] | None) -> tuple[Variable, ...]:
+    """Return the variables of a request as they are stored."""
     return tuple(one.declared() for one in variables or ())
 
 
@@ -220,6 +228,8 @@ def _template(opened: OpenedTemplate) -> Template:
         html=content.html,
         text=content.text,
         variables=list(content.variables),
+        layout=content.layout,
+        layout_version=opened.layout_version,
         warnings=list(opened.checked.warnings),
         created_at=clock.iso(opened.created_at),
         updated_at=clock.iso(opened.updated_at),
@@ -235,13 +245,15 @@ def _tested(to: str, decision: Decision) -> TemplateTestItem:
     return TemplateTestItem(to, None, "refused", error)
 
 
-def _version(row: VersionRow) -> TemplateVersion:
+def _version(row: VersionListRow) -> TemplateVersion:
     return TemplateVersion(
         version=row.version,
         subject=row.subject,
         html=row.html,
         text=row.text,
         variables=list(rules.variables_of(row.variables)),
+        layout=row.layout,
+        layout_version=row.layout_version,
         created_at=clock.iso(row.created_at),
     )
 

@@ -74,6 +74,10 @@ class VariableIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 Variables = Annotated[list[VariableIn], Meta(max_length=MAX_VARIABLES)]
+Layout = Annotated[
+    Slug,
+    Meta(description="The id of the layout that the content stands in; its latest version, and later each next one"),
+]
 
 
 class TemplatesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -108,6 +112,7 @@ class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     html: Html | None = None
     text: Text | None = None
     variables: Variables | None = None
+    layout: Layout | None = None
 
 
 class TemplatePatch(
@@ -120,6 +125,7 @@ class TemplatePatch(
     html: Html | UnsetType | None = UNSET
     text: Text | UnsetType | None = UNSET
     variables: Variables | UnsetType | None = UNSET
+    layout: Layout | UnsetType | None = UNSET
     if_version: Annotated[
         Number | None,
         Meta(description="The version that the change was made from: 409 if another one is the latest by now"),
@@ -174,6 +180,8 @@ class Template(Struct, rename="camel", kw_only=True):
     html: str | None
     text: str | None
     variables: list[Variable]
+    layout: str | None
+    layout_version: int | None
     warnings: list[Notice]
     created_at: str
     updated_at: str
@@ -186,6 +194,7 @@ class TemplateRow(Struct, rename="camel", kw_only=True):
     name: str | None
     version: int
     subject: str | None
+    layout: str | None
     created_at: str
     updated_at: str
 
@@ -198,13 +207,18 @@ class TemplatePage(Struct, rename="camel"):
 
 
 class TemplateVersion(Struct, rename="camel", kw_only=True):
-    """A version of a template, exactly as it was published."""
+    """A version of a template, exactly as it was published.
+
+    A change of its layout publishes a version with the same content and the next `layoutVersion`.
+    """
 
     version: int
     subject: str | None
     html: str | None
     text: str | None
     variables: list[Variable]
+    layout: str | None
+    layout_version: int | None
     created_at: str
 
 
@@ -230,6 +244,7 @@ class UnsavedPreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     html: Html | None = None
     text: Text | None = None
     variables: Variables | None = None
+    layout: Annotated[Slug | None, Meta(description="The id of the layout to show the content in")] = None
     values: Values | None = None
     data: Data | None = None
 

@@ -41,9 +41,6 @@ def problems(email: dict[str, Any], place: str = "") -> Iterator[str]:
     for name in ("MessageStream", "TemplateAlias"):
         if email.get(name) and not SLUG.fullmatch(email[name]):
             yield f"{place}{name}: names have lower-case letters, digits and hyphens, not {email[name]!r}."
-    for name, value in (email.get("TemplateModel") or {}).items():
-        if type(value) not in VALUES:
-            yield f"{place}TemplateModel.{name}: only strings and numbers can be mapped."
     yield from header_problems(email.get("Headers") or [], place)
     for index, file in enumerate(email.get("Attachments") or []):
         for name in [name for name in file if name not in FILE_FIELDS]:
@@ -77,11 +74,17 @@ def message(email: dict[str, Any]) -> dict[str, Any]:
         body["metadata"] = {name: str(value) for name, value in email["Metadata"].items()}
     if email.get("MessageStream", "outbound") != "outbound":  # `outbound` is the default stream of Postmark
         body["stream"] = email["MessageStream"]
-    if email.get("TemplateModel"):
-        body["variables"] = {name: str(value) for name, value in email["TemplateModel"].items()}
+    body |= model(email.get("TemplateModel") or {})
     if email.get("Attachments"):
         body["attachments"] = [attachment(file) for file in email["Attachments"]]
     return body
+
+
+def model(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a template: texts and numbers as `variables`, all others as `data`."""
+    flat = {name: str(value) for name, value in values.items() if type(value) in VALUES}
+    nested = {name: value for name, value in values.items() if name not in flat}
+    return {name: given for name, given in (("variables", flat), ("data", nested)) if given}
 
 
 def attachment(file: dict[str, Any]) -> dict[str, Any]:

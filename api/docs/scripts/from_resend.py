@@ -49,9 +49,6 @@ def template_problems(template: dict[str, Any], place: str) -> Iterator[str]:
         yield f"{place}.id: ids have lower-case letters, digits and hyphens, not {template.get('id')!r}."
     for name in [name for name in template if name not in {"id", "variables"}]:
         yield f"{place}.{name}: unknown field."
-    for name, value in (template.get("variables") or {}).items():
-        if type(value) not in VALUES:
-            yield f"{place}.variables.{name}: only strings and numbers can be mapped."
 
 
 def file_problems(file: dict[str, Any], place: str) -> Iterator[str]:
@@ -84,8 +81,15 @@ def message(email: dict[str, Any]) -> dict[str, Any]:
         body["attachments"] = [attachment(file) for file in email["attachments"]]
     if template := email.get("template"):
         body["template"] = template["id"]
-        body["variables"] = {name: str(value) for name, value in (template.get("variables") or {}).items()}
+        body |= model(template.get("variables") or {})
     return body
+
+
+def model(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a template: texts and numbers as `variables`, all others as `data`."""
+    flat = {name: str(value) for name, value in values.items() if type(value) in VALUES}
+    nested = {name: value for name, value in values.items() if name not in flat}
+    return {name: given for name, given in (("variables", flat), ("data", nested)) if given}
 
 
 def attachment(file: dict[str, Any]) -> dict[str, Any]:

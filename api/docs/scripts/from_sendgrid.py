@@ -57,9 +57,6 @@ def person_problems(person: dict[str, Any], place: str, *, template: bool) -> It
         yield f"{place}{name}: unknown field."
     if template and person.get("substitutions"):
         yield f"{place}substitutions: templates of Waybill take dynamic_template_data."
-    for name, value in (person.get("dynamic_template_data") or {}).items():
-        if type(value) not in VALUES:
-            yield f"{place}dynamic_template_data.{name}: only strings and numbers can be mapped."
 
 
 def messages(mail: dict[str, Any]) -> list[dict[str, Any]]:
@@ -97,11 +94,17 @@ def own(
         body["headers"] = headers
     if arguments := (mail.get("custom_args") or {}) | (person.get("custom_args") or {}):
         body["metadata"] = {name: str(value) for name, value in arguments.items()}
-    if data := person.get("dynamic_template_data"):
-        body["variables"] = {name: str(value) for name, value in data.items()}
+    body |= model(person.get("dynamic_template_data") or {})
     if at := person.get("send_at") or mail.get("send_at"):
         body["scheduledAt"] = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return body
+
+
+def model(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a template: texts and numbers as `variables`, all others as `data`."""
+    flat = {name: str(value) for name, value in values.items() if type(value) in VALUES}
+    nested = {name: value for name, value in values.items() if name not in flat}
+    return {name: given for name, given in (("variables", flat), ("data", nested)) if given}
 
 
 def substituted(text: str, values: dict[str, str]) -> str:

@@ -22,6 +22,7 @@ SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NU
        (SELECT count(*) FROM domains WHERE account_id = $1 AND deleted_at IS NULL) AS domains,
        (SELECT count(*) FROM streams WHERE account_id = $1 AND deleted_at IS NULL) AS streams,
        (SELECT count(*) FROM templates WHERE account_id = $1 AND deleted_at IS NULL) AS templates,
+       (SELECT count(*) FROM layouts WHERE account_id = $1 AND deleted_at IS NULL) AS layouts,
        (SELECT count(*) FROM webhooks WHERE account_id = $1 AND status <> 'deleted') AS webhooks,
        (SELECT count(*) FROM members WHERE account_id = $1)
        + (SELECT count(*) FROM invites WHERE account_id = $1 AND expires_at > now()) AS seats,

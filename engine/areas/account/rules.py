@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from engine.base.plans import CAPS, MAX_SEGMENTS, Plan
+from engine.base.plans import CAPS, MAX_SEGMENTS, Plan, layouts_of
 
 
 class PlanCap(Struct, frozen=True):
@@ -28,6 +28,7 @@ def caps(plan: Plan, *, monthly_limit: int, below: bool) -> list[PlanCap]:
         PlanCap("domains", held.sending_domains),
         PlanCap("streams", held.streams),
         PlanCap("templates", held.templates),
+        PlanCap("layouts", layouts_of(plan)),
         PlanCap("webhooks", held.webhooks),
         PlanCap("seats", held.seats),
         PlanCap("sub_accounts", 0 if below else held.sub_accounts),

@@ -31,6 +31,7 @@ class Used(Struct):
     domains: int
     streams: int
     templates: int
+    layouts: int
     webhooks: int
     seats: int
     sub_accounts: int

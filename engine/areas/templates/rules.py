@@ -1,15 +1,18 @@
 """Check template content, list warnings about it, and render versions. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
 
 from engine.areas.templates.types import (
+    MAX_LAYOUT,
     MAX_SLUG,
     MAX_SUBJECT,
     MAX_VARIABLES,
     CheckedContent,
+    LayoutContent,
     Notice,
     Rendered,
     TemplateContent,
@@ -30,43 +33,73 @@ _RANDOM_CHARS = 8  # random characters of a generated id
 _FRAME_BYTES, _STEP_BYTES = 2_000, 150  # memory of a compiled version, and of each step, without their text
 _MAX_PLACE = 200  # characters of a place in nested data, in errors
 _BREAKERS = ("\r", "\n", "\0")
-_NEVER_DECLARED = frozenset({template.ITEM, unsubscribe_links.NAME})
+_NEVER_DECLARED: AbstractSet[str] = frozenset({template.ITEM, unsubscribe_links.NAME})
 _VARIABLES = msgspec.json.Decoder(tuple[Variable, ...])
 _ENCODER = msgspec.json.Encoder()
 
 
-def checked(content: TemplateContent) -> CheckedContent:
-    """Return the compiled content with its warnings; raise the 400 with field, line and column of an error."""
-    _check_variables(content.variables)
-    for field, value in (("subject", content.subject), ("html", content.html), ("text", content.text)):
-        if value is not None and "\0" in value:
-            raise invalid(field, f"`{field}` contains NUL (U+0000). Remove it.")
+def checked(content: TemplateContent, layout: LayoutContent | None = None) -> CheckedContent:
+    """Return the compiled content with its warnings; raise the 400 with field, line and column of an error.
+
+    `layout` was checked when it was stored, or by `layout_rules.checked`.
+    """
+    check_variables(content.variables)
+    check_parts({"subject": content.subject, "html": content.html, "text": content.text})
     if content.subject is not None and _breaks(content.subject):
         raise invalid("subject", "`subject` contains a line break (CR or LF). Remove it.")
-    return inspected(content)
+    return inspected(content, layout)
 
 
-def inspected(content: TemplateContent) -> CheckedContent:
-    """Compile content that was checked before, and add its warnings."""
-    compiled = _compiled(content)
-    return CheckedContent(content, compiled, tuple(_notices(content, compiled)))
+def inspected(content: TemplateContent, layout: LayoutContent | None = None) -> CheckedContent:
+    """Compile content that was checked before, in its layout, and add its warnings."""
+    own = compile_alone(content)
+    frame = None if layout is None else template.compile_template(None, layout.html, layout.text)
+    return CheckedContent(content, layout, own.in_layout(frame), tuple(_notices(content, own, layout, frame)))
 
 
 def is_large(content: TemplateContent | VersionRow | TemplateWithContent) -> bool:
     """Return True if compiling would block the event loop too long."""
-    return sum(len(part or "") for part in (content.subject, content.html, content.text)) > LARGE_CHARS
+    size = sum(len(part or "") for part in (content.subject, content.html, content.text))
+    if not isinstance(content, TemplateContent):
+        size += len(content.layout_html or "") + len(content.layout_text or "")
+    elif content.layout is not None:
+        size += MAX_LAYOUT  # not read yet
+    return size > LARGE_CHARS
 
 
 def content_of(row: VersionRow | TemplateWithContent) -> TemplateContent:
     """Return the content of a stored version."""
-    return TemplateContent(row.subject, row.html, row.text, variables_of(row.variables))
+    return TemplateContent(row.subject, row.html, row.text, variables_of(row.variables), row.layout)
+
+
+def layout_of(row: VersionRow | TemplateWithContent) -> LayoutContent | None:
+    """Return the layout of a stored version, as it was when the version was published."""
+    if row.layout is None or row.layout_version is None or row.layout_html is None:
+        return None
+    variables = variables_of(row.layout_variables or "[]")
+    return LayoutContent(row.layout_html, row.layout_text, variables, row.layout, row.layout_version)
 
 
 def version_of(row: VersionRow) -> Version:
-    """Compile a stored version."""
-    variables = variables_of(row.variables)
-    compiled = template.compile_template(row.subject, row.html, row.text)
-    return prepared(compiled, variables, slug=row.slug, version=row.version)
+    """Compile a stored version in its layout."""
+    layout = layout_of(row)
+    frame = None if layout is None else template.compile_template(None, layout.html, layout.text)
+    compiled = template.compile_template(row.subject, row.html, row.text).in_layout(frame)
+    return prepared(compiled, with_layout(variables_of(row.variables), layout), slug=row.slug, version=row.version)
+
+
+def version_with(checked: CheckedContent, *, slug: str = "", version: int = 0) -> Version:
+    """Return checked content as a version; unsaved content has no slug or version."""
+    variables = with_layout(checked.content.variables, checked.layout)
+    return prepared(checked.template, variables, slug=slug, version=version)
+
+
+def with_layout(variables: Sequence[Variable], layout: LayoutContent | None) -> tuple[Variable, ...]:
+    """Return the variables of a template and of its layout; the template's declaration of a name wins."""
+    if layout is None:
+        return tuple(variables)
+    own = {one.name for one in variables}
+    return (*variables, *(one for one in layout.variables if one.name not in own))
 
 
 def prepared(compiled: CompiledTemplate, variables: Sequence[Variable], *, slug: str = "", version: int = 0) -> Version:
@@ -155,12 +188,12 @@ def render_checked(
     return render(version, values, field=field, subject=subject, data=data)
 
 
-def warnings_with(checked: CheckedContent, data: Mapping[str, Any] | None) -> list[Notice]:
+def warnings_with(warnings: Sequence[Notice], data: Mapping[str, Any] | None) -> list[Notice]:
     """Return the warnings without those of undeclared names that `data` gives somewhere."""
     if not data:
-        return list(checked.warnings)
+        return list(warnings)
     known = template_data.names_in(data)
-    return [one for one in checked.warnings if one.code != "undeclared_variable" or one.variable not in known]
+    return [one for one in warnings if one.code != "undeclared_variable" or one.variable not in known]
 
 
 def check_sendable(version: Version) -> None:
@@ -223,10 +256,18 @@ def variables_text(variables: Sequence[Variable]) -> str:
     return _ENCODER.encode(variables).decode()
 
 
-def _check_variables(variables: Sequence[Variable]) -> None:
+def check_parts(parts: Mapping[str, str | None]) -> None:
+    """Raise the 400 for a part with NUL."""
+    for field, value in parts.items():
+        if value is not None and "\0" in value:
+            raise invalid(field, f"`{field}` contains NUL (U+0000). Remove it.")
+
+
+def check_variables(variables: Sequence[Variable], of: str = "template") -> None:
+    """Raise the 400 for too many variables, or for one that can't be declared."""
     if len(variables) > MAX_VARIABLES:
         raise invalid(
-            "variables", f"The template declares {len(variables)} variables; at most {MAX_VARIABLES} are allowed."
+            "variables", f"The {of} declares {len(variables)} variables; at most {MAX_VARIABLES} are allowed."
         )
     seen: set[str] = set()
     for index, one in enumerate(variables):
@@ -243,7 +284,8 @@ def _check_variables(variables: Sequence[Variable]) -> None:
                 raise invalid(f"{field}.{name}", f"`{name}` contains NUL (U+0000). Remove it.")
 
 
-def _compiled(content: TemplateContent) -> CompiledTemplate:
+def compile_alone(content: TemplateContent) -> CompiledTemplate:
+    """Compile the content alone; raise the 400 with field, line and column of an error."""
     try:
         return template.compile_template(content.subject, content.html, content.text)
     except BadTemplate as error:
@@ -256,17 +298,46 @@ def _compiled(content: TemplateContent) -> CompiledTemplate:
         ) from None
 
 
-def _notices(content: TemplateContent, compiled: CompiledTemplate) -> Iterator[Notice]:
-    """Yield the warnings in a stable order."""
-    used = compiled.names
-    declared = {one.name for one in content.variables}
+def _notices(
+    content: TemplateContent,
+    own: CompiledTemplate,
+    layout: LayoutContent | None = None,
+    frame: CompiledTemplate | None = None,
+) -> Iterator[Notice]:
+    """Yield the warnings in a stable order; what is wrong with the layout alone is not repeated for its templates."""
+    used = own.names
+    declared = {one.name for one in with_layout(content.variables, layout)}
+    yield from undeclared(used, declared)
+    everywhere = used if frame is None else (*used, *frame.names)
+    yield from odd_variables(content.variables, everywhere)
+    if not content.subject:
+        yield Notice(
+            "no_subject", "The template has no subject; without a `subject` in the send, the message has none."
+        )
+    if not _has_content(own):
+        yield Notice("no_content", "The template has neither HTML nor text and can't be sent yet.")
+    if content.html and not content.text:
+        yield Notice(
+            "no_text", "The template has HTML but no text alternative, which some mail clients and spam filters expect."
+        )
+    yield from raw_values(own.html)
+
+
+def undeclared(
+    used: Sequence[str], declared: AbstractSet[str], known: AbstractSet[str] = _NEVER_DECLARED
+) -> Iterator[Notice]:
+    """Yield a warning for each used name that is neither declared nor `known`."""
     for name in used:
         covered = name in declared or name.partition(".")[0] in declared
-        if not covered and name not in _NEVER_DECLARED:
+        if not covered and name not in known:
             yield Notice(
                 "undeclared_variable", f"{name!r} is used but not declared; without a value it is empty.", name
             )
-    for one in content.variables:
+
+
+def odd_variables(variables: Sequence[Variable], used: Sequence[str]) -> Iterator[Notice]:
+    """Yield the warnings about declared variables, given the names that are used."""
+    for one in variables:
         if one.name not in used and not any(name.startswith(f"{one.name}.") for name in used):
             yield Notice("unused_variable", f"{one.name!r} is declared but not used.", one.name)
         if one.required and one.default is not None:
@@ -275,24 +346,14 @@ def _notices(content: TemplateContent, compiled: CompiledTemplate) -> Iterator[N
                 f"{one.name!r} is required but has a default, so it is never missing.",
                 one.name,
             )
-    if not content.subject:
-        yield Notice(
-            "no_subject", "The template has no subject; without a `subject` in the send, the message has none."
-        )
-    if not _has_content(compiled):
-        yield Notice("no_content", "The template has neither HTML nor text and can't be sent yet.")
-    if content.html and not content.text:
-        yield Notice(
-            "no_text", "The template has HTML but no text alternative, which some mail clients and spam filters expect."
-        )
-    yield from _raw_values(compiled.html)
 
 
 def _has_content(compiled: CompiledTemplate) -> bool:
     return any(part is not None and part.steps for part in (compiled.html, compiled.text))
 
 
-def _raw_values(html: Program | None) -> Iterator[Notice]:
+def raw_values(html: Program | None) -> Iterator[Notice]:
+    """Yield a warning for each value that is inserted into the HTML without escaping."""
     if html is None:
         return
     for name in dict.fromkeys(text for op, text, _ in html.steps if op == template.Op.RAW):

@@ -12,8 +12,15 @@ from uuid import UUID
 import asyncpg
 from msgspec import UNSET, Struct, UnsetType
 
-from engine.areas.templates import rules, store
-from engine.areas.templates.types import MAX_LABEL, CheckedContent, TemplateContent, Variable
+from engine.areas.templates import layout_rules, layout_store, rules, store
+from engine.areas.templates.types import (
+    MAX_LABEL,
+    MAX_LAYOUT_USES,
+    CheckedContent,
+    LayoutContent,
+    TemplateContent,
+    Variable,
+)
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
@@ -42,10 +49,11 @@ class TemplateEdit(Struct, frozen=True, kw_only=True):
     html: str | UnsetType | None = UNSET
     text: str | UnsetType | None = UNSET
     variables: tuple[Variable, ...] | UnsetType = UNSET
+    layout: str | UnsetType | None = UNSET
 
 
 class OpenedTemplate(Struct, frozen=True):
-    """Hold a template with the checked content of its latest version."""
+    """Hold a template with the checked content of its latest version, and the version of its layout."""
 
     slug: str
     name: str | None
@@ -53,6 +61,7 @@ class OpenedTemplate(Struct, frozen=True):
     created_at: datetime
     updated_at: datetime
     checked: CheckedContent
+    layout_version: int | None
 
 
 async def read(pool: asyncpg.Pool, account: UUID, slug: str) -> OpenedTemplate:
@@ -60,9 +69,12 @@ async def read(pool: asyncpg.Pool, account: UUID, slug: str) -> OpenedTemplate:
     row = await store.READ.first(pool, account, slug)
     if row is None:
         raise not_found("template")
-    content = rules.content_of(row)
-    found = await asyncio.to_thread(rules.inspected, content) if rules.is_large(content) else rules.inspected(content)
-    return OpenedTemplate(row.slug, row.name, row.version, row.created_at, row.updated_at, found)
+    content, layout = rules.content_of(row), rules.layout_of(row)
+    if rules.is_large(row):
+        found = await asyncio.to_thread(rules.inspected, content, layout)
+    else:
+        found = rules.inspected(content, layout)
+    return OpenedTemplate(row.slug, row.name, row.version, row.created_at, row.updated_at, found, row.layout_version)
 
 
 async def create(
@@ -79,23 +91,20 @@ async def create(
     Without `slug` the id is made from `name`. The id of a deleted template may be reused; its version numbers continue.
     """
     if slug is not None:
-        rules.check_slug(slug)
-        if not is_slug(slug):
-            raise invalid(
-                "id", f"`id` is {slug!r}; use lower-case letters and digits in groups joined by single hyphens."
-            )
-    _check_name(name)
-    checked = await check(content)
+        check_new_slug(slug)
+    check_name(name)
+    checked = await check(content, await layout_named(pool, account, content.layout))
     async with caches.change(pool, "templates", account) as connection:
         plan = await locked_plan(connection, account)
         at = await new_time(connection)
         chosen = await _free_slug(connection, account, slug, name)
         await _check_room(connection, account, plan)
+        pinned = await _pinned(connection, account, chosen, content.layout)
         version = await store.insert(connection, account, chosen, name, at)
-        await store.insert_version(connection, account, chosen, version, content, at)
+        await store.insert_version(connection, account, chosen, version, content, pinned, at)
         detail = {"id": chosen, "name": name, "version": version}
         await record_event(connection, account, AccountEvent.TEMPLATE_CREATED, detail, actor=actor)
-    return OpenedTemplate(chosen, name, version, at, at, checked)
+    return OpenedTemplate(chosen, name, version, at, at, checked, pinned)
 
 
 async def duplicate(
@@ -125,7 +134,7 @@ async def change(
     Raises the 409 if `if_version` is given and is not the latest version.
     """
     if wanted.name is not UNSET:
-        _check_name(wanted.name)
+        check_name(wanted.name)
     async with _CHANGES.of((account, slug), wait_s=_CHANGES_WAIT_S):
         return await _changed_in_turn(pool, account, slug, wanted, if_version, actor)
 
@@ -149,7 +158,9 @@ async def _changed_in_turn(
         publishes = content != before.checked.content
         if not publishes and name == before.name:
             return before
-        checked = await check(content) if publishes else before.checked
+        checked = before.checked
+        if publishes:
+            checked = await check(content, await layout_named(pool, account, content.layout))
         done = await _change(pool, account, before, name, checked, publishes=publishes, actor=actor)
         if done is not None:
             return done
@@ -173,9 +184,34 @@ async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | N
         await record_event(connection, account, AccountEvent.TEMPLATE_DELETED, detail, actor=actor)
 
 
-async def check(content: TemplateContent) -> CheckedContent:
+async def check(content: TemplateContent, layout: LayoutContent | None) -> CheckedContent:
     """Return the result of `rules.checked`; large content is compiled in a thread."""
-    return await asyncio.to_thread(rules.checked, content) if rules.is_large(content) else rules.checked(content)
+    if rules.is_large(content):
+        return await asyncio.to_thread(rules.checked, content, layout)
+    return rules.checked(content, layout)
+
+
+async def layout_named(pool: asyncpg.Pool, account: UUID, layout: str | None) -> LayoutContent | None:
+    """Return the latest version of the layout, None for no name; raise the 400 for an unknown one."""
+    if layout is None:
+        return None
+    row = await layout_store.READ.first(pool, account, layout) if is_slug(layout) else None
+    if row is None:
+        raise layout_rules.unknown(layout)
+    return layout_rules.content_of(row)
+
+
+def check_new_slug(slug: str) -> None:
+    """Raise the 400 for an id that can't be given to a new template or layout."""
+    rules.check_slug(slug)
+    if not is_slug(slug):
+        raise invalid("id", f"`id` is {slug!r}; use lower-case letters and digits in groups joined by single hyphens.")
+
+
+def check_name(name: str | None) -> None:
+    """Raise the 400 for a name with NUL."""
+    if name is not None and "\0" in name:
+        raise invalid("name", "`name` contains NUL (U+0000). Remove it.")
 
 
 async def _change(
@@ -197,10 +233,11 @@ async def _change(
         if (known.version, known.name) != (before.version, before.name):
             return None
         at = clock.now()
-        version = before.version + publishes
+        version, pinned = before.version + publishes, before.layout_version
         await store.UPDATE.execute(connection, account, before.slug, name, version, at)
         if publishes:
-            await store.insert_version(connection, account, before.slug, version, checked.content, at)
+            pinned = await _pinned(connection, account, before.slug, checked.content.layout)
+            await store.insert_version(connection, account, before.slug, version, checked.content, pinned, at)
             detail: dict[str, object] = {"id": before.slug, "version": version}
             if name != before.name:
                 detail["name"] = name
@@ -211,7 +248,24 @@ async def _change(
                 connection, account, AccountEvent.TEMPLATE_RENAMED, {"id": before.slug, "name": name}, actor=actor
             )
     caches.clear_here("templates", account)
-    return OpenedTemplate(before.slug, name, version, before.created_at, at, checked)
+    return OpenedTemplate(before.slug, name, version, before.created_at, at, checked, pinned)
+
+
+async def _pinned(connection: Conn, account: UUID, slug: str, layout: str | None) -> int | None:
+    """Return the version of the layout that a new version of template `slug` stands in: the latest.
+
+    The caller holds the account's head, so that a change of the layout publishes this template too. Raises the 400 for
+    a layout that was deleted meanwhile, and for one that MAX_LAYOUT_USES other templates use.
+    """
+    if layout is None:
+        return None
+    known = await layout_store.READ_SLUG.first(connection, account, layout)
+    if known is None or known.deleted_at is not None:
+        raise layout_rules.unknown(layout)
+    others = [one for one in await layout_store.users(connection, account, layout) if one != slug]
+    if len(others) >= MAX_LAYOUT_USES:
+        raise layout_rules.too_many_uses(layout, len(others))
+    return known.version
 
 
 async def _free_slug(connection: Conn, account: UUID, slug: str | None, name: str | None) -> str:
@@ -239,17 +293,13 @@ async def _check_room(connection: Conn, account: UUID, plan: Plan) -> None:
         raise limit_reached("templates", "templates", limit, used)
 
 
-def _check_name(name: str | None) -> None:
-    if name is not None and "\0" in name:
-        raise invalid("name", "`name` contains NUL (U+0000). Remove it.")
-
-
 def _changed(content: TemplateContent, wanted: TemplateEdit) -> TemplateContent:
     return TemplateContent(
         _or(wanted.subject, content.subject),
         _or(wanted.html, content.html),
         _or(wanted.text, content.text),
         _or(wanted.variables, content.variables),
+        _or(wanted.layout, content.layout),
     )
 
 

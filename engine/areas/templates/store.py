@@ -15,6 +15,7 @@ from engine.areas.templates.types import (
     TemplateSlug,
     TemplateWithContent,
     Version,
+    VersionListRow,
     VersionPage,
     VersionRow,
 )
@@ -29,7 +30,7 @@ _SQL = Queries.beside(__file__)
 _LOAD = _SQL.rows("load_version", VersionRow)
 LOAD_PINNED = _SQL.rows("load_pinned", VersionRow)
 _LIST = _SQL.rows("list_templates", TemplateListRow)
-_LIST_VERSIONS = _SQL.rows("list_versions", VersionRow)
+_LIST_VERSIONS = _SQL.rows("list_versions", VersionListRow)
 _COUNT = _SQL.command("count_templates")
 _INSERT = _SQL.command("insert_template")
 _INSERT_VERSION = _SQL.command("insert_version")
@@ -86,13 +87,18 @@ async def insert(connection: Conn, account: UUID, slug: str, name: str | None, a
 
 
 async def insert_version(
-    connection: Conn, account: UUID, slug: str, version: int, content: TemplateContent, at: datetime
+    connection: Conn,
+    account: UUID,
+    slug: str,
+    version: int,
+    content: TemplateContent,
+    layout_version: int | None,
+    at: datetime,
 ) -> None:
-    """Insert one version."""
+    """Insert one version; `layout_version` is that of the layout that the content names."""
     variables = rules.variables_text(content.variables)
-    await _INSERT_VERSION.execute(
-        connection, account, slug, version, content.subject, content.html, content.text, variables, at
-    )
+    parts = (content.subject, content.html, content.text, variables, content.layout, layout_version)
+    await _INSERT_VERSION.execute(connection, account, slug, version, *parts, at)
 
 
 class TemplateCache:

@@ -15,6 +15,8 @@ MAX_VARIABLES = 200
 MAX_VALUE = 5000  # characters, as in a send
 MAX_DESCRIPTION = 500
 MAX_LABEL = 120  # characters of a name
+MAX_LAYOUT = 200_000  # characters of a layout's HTML, and of its text
+MAX_LAYOUT_USES = 200  # templates that use one layout; a change of the layout publishes all of them in one transaction
 
 
 class Variable(Struct, frozen=True):
@@ -27,12 +29,23 @@ class Variable(Struct, frozen=True):
 
 
 class TemplateContent(Struct, frozen=True):
-    """Hold the content of one version, exactly as given."""
+    """Hold the content of one version, exactly as given; `layout` is the id of the layout that it uses."""
 
     subject: str | None
     html: str | None
     text: str | None
     variables: tuple[Variable, ...]
+    layout: str | None = None
+
+
+class LayoutContent(Struct, frozen=True):
+    """Hold the content of one version of a layout, exactly as given; unsaved content has no slug or version."""
+
+    html: str
+    text: str | None
+    variables: tuple[Variable, ...]
+    slug: str = ""
+    version: int = 0
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):
@@ -44,15 +57,23 @@ class Notice(Struct, frozen=True, omit_defaults=True):
 
 
 class CheckedContent(Struct, frozen=True):
-    """Hold content with its compiled form and its warnings."""
+    """Hold content with its layout, its compiled form, which includes the layout, and its warnings."""
 
     content: TemplateContent
+    layout: LayoutContent | None
     template: CompiledTemplate
     warnings: tuple[Notice, ...]
 
 
+class CheckedLayout(Struct, frozen=True):
+    """Hold the content of a layout with its warnings."""
+
+    content: LayoutContent
+    warnings: tuple[Notice, ...]
+
+
 class Version(Struct, frozen=True):
-    """Hold one published version, ready to render."""
+    """Hold one published version, ready to render; `template` includes the layout."""
 
     slug: str
     version: int
@@ -76,6 +97,7 @@ class TemplateListRow(Struct, frozen=True):
     name: str | None
     version: int
     subject: str | None
+    layout: str | None
     created_at: datetime
     updated_at: datetime
 
@@ -90,12 +112,17 @@ class TemplateWithContent(Struct, frozen=True):
     html: str | None
     text: str | None
     variables: str  # JSON
+    layout: str | None
+    layout_version: int | None
+    layout_html: str | None
+    layout_text: str | None
+    layout_variables: str | None  # JSON
     created_at: datetime
     updated_at: datetime
 
 
 class VersionRow(Struct, frozen=True):
-    """Hold one version as published."""
+    """Hold one version as published, with the version of its layout."""
 
     slug: str
     version: int
@@ -103,6 +130,25 @@ class VersionRow(Struct, frozen=True):
     html: str | None
     text: str | None
     variables: str  # JSON
+    layout: str | None
+    layout_version: int | None
+    layout_html: str | None
+    layout_text: str | None
+    layout_variables: str | None  # JSON
+    created_at: datetime
+
+
+class VersionListRow(Struct, frozen=True):
+    """Hold one version of the list; of its layout only the name and version."""
+
+    slug: str
+    version: int
+    subject: str | None
+    html: str | None
+    text: str | None
+    variables: str  # JSON
+    layout: str | None
+    layout_version: int | None
     created_at: datetime
 
 
@@ -125,5 +171,36 @@ class TemplateRows(Struct, frozen=True):
 class VersionPage(Struct, frozen=True):
     """Hold a page of versions, newest first; `has_more` is True if older ones exist."""
 
-    rows: list[VersionRow]
+    rows: list[VersionListRow]
+    has_more: bool
+
+
+class LayoutRow(Struct, frozen=True):
+    """Hold a layout with the content of its latest version."""
+
+    slug: str
+    name: str | None
+    version: int
+    html: str
+    text: str | None
+    variables: str  # JSON
+    created_at: datetime
+    updated_at: datetime
+
+
+class LayoutListRow(Struct, frozen=True):
+    """Hold a layout of the list; `version` is the latest, `templates` the number of templates that use it."""
+
+    slug: str
+    name: str | None
+    version: int
+    templates: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class LayoutRows(Struct, frozen=True):
+    """Hold a page of layouts, newest first; `has_more` is True if older ones exist."""
+
+    rows: list[LayoutListRow]
     has_more: bool

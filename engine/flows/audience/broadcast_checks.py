@@ -74,8 +74,7 @@ async def check(
 async def compiled(row: Broadcast, template: VersionRow | None) -> CompiledBroadcast:
     """Compile the content of a broadcast, in a thread if it is large."""
     size = sum(len(part or "") for part in (row.html, row.text, row.attachments))
-    size += 0 if template is None else len(template.html or "") + len(template.text or "")
-    if size > LARGE_CONTENT:
+    if size > LARGE_CONTENT or (template is not None and template_rules.is_large(template)):
         return await asyncio.to_thread(broadcast_content.compiled, row, template)
     return broadcast_content.compiled(row, template)
 

@@ -15,7 +15,7 @@ from engine.areas.broadcasts.types import Broadcast
 from engine.areas.emails.types import AttachmentIn, Content, SendRequest
 from engine.areas.team.recipients import TEST_PREFIX
 from engine.areas.templates import rules as template_rules
-from engine.areas.templates.types import TemplateContent, Version, VersionRow
+from engine.areas.templates.types import LayoutContent, TemplateContent, Version, VersionRow
 from engine.mail.unsubscribe_links import (
     DEFAULT_LANGUAGE,
     NAME,
@@ -58,19 +58,31 @@ def compiled(row: Broadcast, template: VersionRow | None) -> CompiledBroadcast:
     `template` is the version to use if the broadcast names a template. Raises the 400 that names line and column.
     """
     content = _content(row, template)
+    layout = None if template is None else template_rules.layout_of(template)
     template_rules.checked(structs.replace(content, variables=()))  # places of errors are those of the author's text
-    language = language_of(content.html) if content.html else DEFAULT_LANGUAGE
-    footed = structs.replace(
-        content,
-        html=None if content.html is None else footed_html(content.html),
-        text=None if content.text is None else footed_text(content.text, language),
-    )
-    version = template_rules.prepared(template_rules.inspected(footed).template, footed.variables)
+    version = template_rules.version_with(template_rules.inspected(*_footed(content, layout)))
     attachments = [] if row.attachments is None else _ATTACHMENTS.decode(row.attachments)
-    size_bytes = sum(len(part or "") for part in (content.html, content.text))
+    parts = (content.html, content.text) if layout is None else (content.html, content.text, layout.html, layout.text)
+    size_bytes = sum(len(part or "") for part in parts)
     size_bytes += sum(len(one.content) for one in attachments)
     slug, number = (None, None) if template is None else (template.slug, template.version)
     return CompiledBroadcast(row.sender, row.reply_to, row.stream, version, slug, number, attachments, size_bytes)
+
+
+def _footed(content: TemplateContent, layout: LayoutContent | None) -> tuple[TemplateContent, LayoutContent | None]:
+    """Return the content with its layout, and a footer in each body where neither has an unsubscribe link.
+
+    The footer goes into the layout, which has the end of the document.
+    """
+    page = content.html if layout is None else layout.html
+    language = language_of(page) if page else DEFAULT_LANGUAGE
+    html = None if content.html is None else footed_html(content.html)
+    text = None if content.text is None else footed_text(content.text, language)
+    if layout is not None and html != content.html:
+        html, layout = content.html, structs.replace(layout, html=footed_html(layout.html))
+    if layout is not None and layout.text is not None and text != content.text:
+        text, layout = content.text, structs.replace(layout, text=footed_text(layout.text, language))
+    return structs.replace(content, html=html, text=text), layout
 
 
 def rendered(broadcast: CompiledBroadcast, contact: MergeContact, link: UnsubscribeLink) -> Content:

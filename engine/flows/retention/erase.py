@@ -58,15 +58,15 @@ _ERASE_PEOPLE = _SQL.command("erase_people")
 _ERASE_REST = _SQL.command("erase_rest")
 _REMAINING = _SQL.command("remaining")
 _LAST = tuple(_SQL.command(name) for name in ("erase_head", "erase_request", "erase_account"))
-# Unsent mail first; versions before their templates, attempts before their webhooks (`_ERASE_REST`).
+# Unsent mail first; versions before their templates and layouts, attempts before their webhooks (`_ERASE_REST`).
 _UNSENT = tuple(_SQL.command(name) for name in ("unsent", "unposted", "unscheduled", "unforwarded"))
 _MANY = tuple(
     _SQL.command(name)
     for name in (
         "erase_attempts", "erase_events", "erase_suppressions", "erase_idempotency", "erase_quarters",
-        "erase_tag_quarters", "erase_versions", "erase_copies", "erase_reports", "erase_dmarc", "erase_day_counts",
-        "erase_deliveries", "erase_delivery_weeks", "erase_links", "erase_requests", "erase_topic_opt_outs",
-        "erase_members", "erase_contacts", "erase_broadcasts",
+        "erase_tag_quarters", "erase_versions", "erase_layout_versions", "erase_copies", "erase_reports", "erase_dmarc",
+        "erase_day_counts", "erase_deliveries", "erase_delivery_weeks", "erase_links", "erase_requests",
+        "erase_topic_opt_outs", "erase_members", "erase_contacts", "erase_broadcasts",
     )
 )  # fmt: skip
 

@@ -101,6 +101,11 @@ DELETE FROM message_tag_quarters WHERE account_id = $1 AND ctid = ANY (ARRAY(
 DELETE FROM template_versions WHERE account_id = $1 AND (slug, version) IN (
     SELECT slug, version FROM template_versions WHERE account_id = $1 LIMIT $2);
 
+-- name: erase_layout_versions
+-- Delete the next $2 layout versions of account $1.
+DELETE FROM layout_versions WHERE account_id = $1 AND (slug, version) IN (
+    SELECT slug, version FROM layout_versions WHERE account_id = $1 LIMIT $2);
+
 -- name: erase_copies
 -- Delete the next $2 digests of recently received messages of account $1.
 DELETE FROM inbound_recent WHERE ctid = ANY (ARRAY(SELECT ctid FROM inbound_recent WHERE account_id = $1 LIMIT $2));
@@ -179,6 +184,7 @@ DELETE FROM users WHERE id = ANY ($2::uuid[]);
 -- name: erase_rest
 -- Delete the rows of account $1, public id $2, in tables where it has few.
 WITH template AS (DELETE FROM templates WHERE account_id = $1),
+     layout AS (DELETE FROM layouts WHERE account_id = $1),
      broadcast_progress AS (
          DELETE FROM broadcast_progress WHERE broadcast_id IN (SELECT id FROM broadcasts WHERE account_id = $1)),
      broadcast_outcomes AS (

@@ -4,8 +4,7 @@ import { go, guardLeaving, location } from "../core/router.js";
 import { Button, ErrorNote, fieldError, Form, Notice, PageHead, Segments, SelectField, Skeleton, TextField, toast } from "../core/ui.js";
 import { html, plural, useEffect, useState } from "../core/view.js";
 import { Editor } from "../parts/editor.js";
-import { Rendered, useRendered } from "../parts/live_preview.js";
-import { usedNames } from "../parts/template_samples.js";
+import { allNames, Rendered, useLayout, useRendered } from "../parts/live_preview.js";
 import { useVerifiedDomains } from "../parts/sender_field.js";
 
 const EMPTY = { name: "", from: "", replyTo: "", audience: "", stream: "", template: "", subject: "", html: "", text: "", perMinute: "" };
@@ -127,10 +126,11 @@ function ContactPreview({ draft, kind }) {
   const people = contacts.data?.data ?? [];
   const one = people.find((person) => person.id === contact) ?? people[0] ?? { email: "ann@example.com", name: "Ann", fields: {} };
   const stored = kind === "template" ? template.data ?? {} : draft;
-  const content = { subject: draft.subject || stored.subject || "", html: stored.html ?? "", text: stored.text ?? "", variables: (stored.variables ?? []).map((variable) => ({ ...variable, required: false })) };
-  const state = useRendered(content, valuesOf(one, usedNames(content)));
-  const missing = usedNames(content).filter((name) => !["email", "name", UNSUBSCRIBE].includes(name) && !(name in (one.fields ?? {})));
-  const notes = [missing.length > 0 && { tone: "warn", text: `${one.email} has no ${missing.join(", ")}: it is empty there, or its default.` }, !usedNames(content).includes(UNSUBSCRIBE) && { tone: "soft", text: "A footer with the unsubscribe link is added below, because the content has no {{unsubscribe_url}}." }].filter(Boolean);
+  const content = { subject: draft.subject || stored.subject || "", html: stored.html ?? "", text: stored.text ?? "", variables: (stored.variables ?? []).map((variable) => ({ ...variable, required: false })), layout: stored.layout };
+  const names = allNames(content, useLayout(stored.layout));
+  const state = useRendered(content, valuesOf(one, names));
+  const missing = names.filter((name) => !["email", "name", UNSUBSCRIBE].includes(name) && !(name in (one.fields ?? {})));
+  const notes = [missing.length > 0 && { tone: "warn", text: `${one.email} has no ${missing.join(", ")}: it is empty there, or its default.` }, !names.includes(UNSUBSCRIBE) && { tone: "soft", text: "A footer with the unsubscribe link is added below, because the content has no {{unsubscribe_url}}." }].filter(Boolean);
   return html`<div class="stack">
     ${people.length > 0 && html`<${SelectField} label="Preview for" value=${one.id} onValue=${setContact} options=${people.map((person) => [person.id, person.email])} />`}
     <${Rendered} state=${shownState(state)} title="Preview of the broadcast" notes=${notes} />

@@ -5,12 +5,14 @@ import { isDark } from "../core/shell.js";
 import { Button, Card, Dialog, ErrorNote, Facts, fieldError, Form, Icon, Notice, PageHead, Segments, SelectField, TextField, toast } from "../core/ui.js";
 import { bytes, html, plural, useEffect, useMemo, useRef, useState } from "../core/view.js";
 import { findings } from "../parts/checks.js";
+import { DataField, useLayout } from "../parts/live_preview.js";
 import { Preview } from "../parts/preview.js";
+import { parsedData } from "../parts/template_samples.js";
 
-const FIELDS = ["from", "to", "cc", "bcc", "subject", "text", "html", "template", "variables", "stream", "tags", "scheduledAt", "attachments"];
+const FIELDS = ["from", "to", "cc", "bcc", "subject", "text", "html", "template", "variables", "data", "stream", "tags", "scheduledAt", "attachments"];
 const SIMULATED = [["delivered", "is delivered"], ["bounced", "bounces"], ["deferred", "is delivered at the second attempt"], ["complained", "is delivered, then reported as spam"]];
 const MAX_FILE_BYTES = 10_000_000;
-const EMPTY = { from: "", to: "", cc: "", subject: "", text: "", html: "", template: "", variables: {}, stream: "", tags: "", scheduledAt: "", attachments: [] };
+const EMPTY = { from: "", to: "", cc: "", subject: "", text: "", html: "", template: "", variables: {}, data: "", stream: "", tags: "", scheduledAt: "", attachments: [] };
 
 export function Compose({ service }) {
   const given = location.peek().query;
@@ -74,7 +76,7 @@ const addresses = (text) => text.split(/[,;\n]+/).map((one) => one.trim()).filte
 
 /** Return the request of a draft: only what is filled in. */
 function requestOf(draft, kind) {
-  const content = kind === "template" ? { template: draft.template, variables: draft.variables, ...(draft.subject && { subject: draft.subject }) } : { subject: draft.subject, ...(draft.text && { text: draft.text }), ...(draft.html && { html: draft.html }) };
+  const content = kind === "template" ? { template: draft.template, variables: givenOf(draft), ...(parsedData(draft.data).data && { data: parsedData(draft.data).data }), ...(draft.subject && { subject: draft.subject }) } : { subject: draft.subject, ...(draft.text && { text: draft.text }), ...(draft.html && { html: draft.html }) };
   return {
     from: draft.from,
     to: addresses(draft.to),
@@ -85,6 +87,12 @@ function requestOf(draft, kind) {
     ...(draft.scheduledAt && { scheduledAt: new Date(draft.scheduledAt).toISOString() }),
     ...(draft.attachments.length && { attachments: draft.attachments.map(({ filename, contentType, content: data }) => ({ filename, contentType, content: data })) }),
   };
+}
+
+/** Return the values typed for the variables; `data` gives the names that it holds. */
+function givenOf(draft) {
+  const { data } = parsedData(draft.data);
+  return Object.fromEntries(Object.entries(draft.variables).filter(([name, value]) => value !== "" || !Object.hasOwn(data ?? {}, name)));
 }
 
 /** Recipients for a try: one's own address, and those of the simulator. */
@@ -103,9 +111,13 @@ function Written({ draft, set, problem }) {
 
 function FromTemplate({ draft, set, templates, problem }) {
   const state = useCall("GET /v1/templates/{id}", { path: { id: draft.template } }, { skip: !draft.template });
-  const variables = state.data?.variables ?? [];
-  return html`<${SelectField} label="Template" required value=${draft.template} onValue=${(template) => set({ template, variables: {} })} options=${[["", "Choose a template"], ...templates.map((one) => [one.id, one.name ?? one.id])]} error=${problem("template")} />
-    ${variables.map((one) => html`<${TextField} key=${one.name} label=${`{{${one.name}}}`} required=${one.required ?? false} value=${draft.variables[one.name] ?? ""} onValue=${(value) => set({ variables: { ...draft.variables, [one.name]: value } })} />`)}
+  const layout = useLayout(state.data?.layout);
+  const own = state.data?.variables ?? [];
+  const variables = [...own, ...(state.data?.layout && layout ? layout.variables : []).filter((one) => !own.some((other) => other.name === one.name))];
+  const { data } = parsedData(draft.data);
+  return html`<${SelectField} label="Template" required value=${draft.template} onValue=${(template) => set({ template, variables: {}, data: "" })} options=${[["", "Choose a template"], ...templates.map((one) => [one.id, one.name ?? one.id])]} error=${problem("template")} />
+    ${variables.map((one) => html`<${TextField} key=${one.name} label=${`{{${one.name}}}`} required=${(one.required && one.default === null && !Object.hasOwn(data ?? {}, one.name)) ?? false} value=${draft.variables[one.name] ?? ""} onValue=${(value) => set({ variables: { ...draft.variables, [one.name]: value } })} />`)}
+    <${DataField} data=${draft.data} onData=${(text) => set({ data: text })} error=${problem("data")} />
     ${problem("variables") && html`<${Notice} tone="bad">${problem("variables")}<//>`}`;
 }
 

@@ -1,18 +1,19 @@
 // The editor of a template: its parts, variables, live preview, versions, tests, and saving without overwriting others.
 import { ApiError, call, useAction, useCall } from "../core/api.js";
-import { go, guardLeaving, location, setQuery } from "../core/router.js";
-import { Button, CheckField, Confirm, Dialog, ErrorNote, fieldError, Form, Menu, Notice, PageHead, Skeleton, Tabs, TextField, toast } from "../core/ui.js";
+import { go, guardLeaving, href, location, setQuery } from "../core/router.js";
+import { Button, Confirm, Dialog, ErrorNote, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, toast } from "../core/ui.js";
 import { html, useEffect, useState } from "../core/view.js";
 import { Editor } from "../parts/editor.js";
-import { Rendered, SampleFields, useRendered } from "../parts/live_preview.js";
+import { allNames, Rendered, SampleFields, useLayout, useRendered } from "../parts/live_preview.js";
 import { TemplateUse } from "../parts/template_use.js";
-import { filled, keepSamples, keptSamples, usedNames } from "../parts/template_samples.js";
+import { filled, keepData, keepSamples, keptData, keptSamples, namesBeside, parsedData, usedNames } from "../parts/template_samples.js";
+import { declaredOf, Variables } from "../parts/template_variables.js";
 import { AllDifferences, Versions } from "../parts/template_versions.js";
 import { TestDialog } from "../parts/test_dialog.js";
 
 const START = { subject: "Your order {{order}}", html: "<h1>Hello {{name}}</h1>\n<p>Your order {{order}} is on its way.</p>\n", text: "Hello {{name}},\n\nyour order {{order}} is on its way.\n", variables: [{ name: "name", required: true, default: null }, { name: "order", required: true, default: null }] };
 const BACK = ["/templates", "Templates"];
-const FIELDS = ["id", "name", "subject", "html", "text", "variables"];
+const FIELDS = ["id", "name", "subject", "html", "text", "variables", "layout"];
 
 /** The page of template `id`, or of a new one. */
 export function TemplateEditor({ id = null }) {
@@ -21,9 +22,9 @@ export function TemplateEditor({ id = null }) {
   return html`<${EditorPage} key=${id ?? "new"} id=${id} saved=${state.data ?? START} />`;
 }
 
-const fieldsOf = (template) => ({ id: template.id ?? "", name: template.name ?? "", subject: template.subject ?? "", html: template.html ?? "", text: template.text ?? "", variables: (template.variables ?? []).map(({ name, required, default: value, description }) => ({ name, required: Boolean(required), default: value ?? null, description: description ?? null })) });
+const fieldsOf = (template) => ({ id: template.id ?? "", name: template.name ?? "", subject: template.subject ?? "", html: template.html ?? "", text: template.text ?? "", variables: declaredOf(template), layout: template.layout ?? "" });
 
-const requestOf = (draft) => ({ name: draft.name || null, subject: draft.subject || null, html: draft.html || null, text: draft.text || null, variables: draft.variables.filter((one) => one.name) });
+const requestOf = (draft) => ({ name: draft.name || null, subject: draft.subject || null, html: draft.html || null, text: draft.text || null, variables: draft.variables.filter((one) => one.name), layout: draft.layout || null });
 
 function EditorPage({ id, saved }) {
   const [draft, setDraft] = useState(fieldsOf(saved));
@@ -31,16 +32,24 @@ function EditorPage({ id, saved }) {
   const [newer, setNewer] = useState(null); // a version that somebody else saved meanwhile
   const [dialog, setDialog] = useState(null);
   const [samples, setSamples] = useState(() => keptSamples(id));
+  const [json, setJson] = useState(() => keptData(id));
   const tab = location.value.query.get("tab") ?? "html";
   const set = (changes) => setDraft((old) => ({ ...old, ...changes }));
   const changed = JSON.stringify(draft) !== JSON.stringify(fieldsOf(base));
   useEffect(() => (changed ? guardLeaving("The template has unsaved changes. Leave the page and lose them?") : undefined), [changed]);
   const [save, saving] = useAction((version) => (id ? call("PATCH /v1/templates/{id}", { path: { id }, body: { ...requestOf(draft), ifVersion: version } }) : call("POST /v1/templates", { body: { ...requestOf(draft), ...(draft.id && { id: draft.id }) } })));
-  const names = usedNames(draft);
-  const shown = useRendered({ ...draft, variables: requestOf(draft).variables }, filled(names, samples));
+  const layout = useLayout(draft.layout);
+  const { data } = parsedData(json);
+  const variables = [...draft.variables, ...(draft.layout && layout ? layout.variables : [])];
+  const names = namesBeside(allNames(draft, layout), data, variables);
+  const shown = useRendered({ ...draft, variables: requestOf(draft).variables }, filled(names, samples, variables), data);
   const keep = (next) => {
     setSamples(next);
     keepSamples(id, next);
+  };
+  const keepJson = (next) => {
+    setJson(next);
+    keepData(id, next);
   };
   const submit = async (version = base.version) => {
     const reply = await save(version);
@@ -49,6 +58,7 @@ function EditorPage({ id, saved }) {
     toast(!id ? "Template created" : reply.version === base.version ? "Saved without a new version" : `Version ${reply.version} saved`);
     if (!id) {
       keepSamples(reply.id, samples);
+      keepData(reply.id, json);
       go(`/templates/${reply.id}`, { replace: true });
       return;
     }
@@ -74,28 +84,36 @@ function EditorPage({ id, saved }) {
   return html`<${PageHead} title=${id ? base.name ?? id : "New template"} back=${BACK} lead=${id ? `Version ${base.version}. A save is the next version; sends use it at once. Messages already accepted, and broadcasts already started, keep theirs.` : "Content with variables. A send names the template and gives the values."} actions=${actions} />
     <div class="stack">
       ${newer && html`<${Notice} tone="warn" title=${`Somebody saved version ${newer.version} while you edited version ${base.version}.`} action=${html`<${Button} onClick=${() => setDialog("conflict")}>Compare<//>`}>Your changes are still here and are not saved.<//>`}
-      ${!newer && html`<${ErrorNote} error=${saving.error} fields=${FIELDS.slice(0, 5)} />`}
+      ${!newer && html`<${ErrorNote} error=${saving.error} fields=${FIELDS.filter((field) => field !== "variables")} />`}
       <div class="columns">
         ${!id && html`<${TextField} label="Id" value=${draft.id} onValue=${(value) => set({ id: value })} placeholder="receipt" error=${wrong("id")} hint="How sends name it: lower-case letters, digits and hyphens. Empty: made from the name." />`}
         <${TextField} label="Name" maxlength="120" value=${draft.name} onValue=${(name) => set({ name })} error=${wrong("name")} hint="For people; may be empty." />
         <${TextField} label="Subject" maxlength="998" value=${draft.subject} onValue=${(subject) => set({ subject })} error=${wrong("subject")} />
+        <${LayoutField} value=${draft.layout} onValue=${(value) => set({ layout: value })} error=${wrong("layout")} />
       </div>
       <div class="template-columns">
         <div><${Tabs} label="Parts of the template" items=${tabs} current=${tab} onSelect=${(key) => setQuery({ tab: key === "html" ? null : key })} />
           ${tab === "html" && html`<${Editor} key="html" label="HTML" value=${draft.html} onValue=${(value) => set({ html: value })} error=${wrong("html")} line=${wrong("html") && line} hint="{{name}} is the value, escaped; {{#name}} … {{/name}} is shown if it has one." />`}
           ${tab === "text" && html`<${Editor} key="text" label="Text" language="text" value=${draft.text} onValue=${(text) => set({ text })} error=${wrong("text")} line=${wrong("text") && line} hint="The plain text for readers without HTML." />`}
-          ${tab === "variables" && html`<${Variables} names=${names} variables=${draft.variables} onVariables=${(variables) => set({ variables })} />`}
+          ${tab === "variables" && html`<${Variables} names=${usedNames(draft)} variables=${draft.variables} onVariables=${(variables) => set({ variables })} />`}
           ${tab === "versions" && id && html`<${Versions} key=${base.version} id=${id} current=${base} onRestore=${restore} />`}
-          ${tab === "use" && id && html`<${TemplateUse} id=${id} draft=${draft} samples=${samples} />`}
+          ${tab === "use" && id && html`<${TemplateUse} id=${id} values=${filled(names, samples, variables)} data=${data} />`}
         </div>
-        <div class="stack"><${SampleFields} names=${names} samples=${samples} onSamples=${keep} /><${Rendered} state=${shown} title="Preview of the template" /></div>
+        <div class="stack"><${SampleFields} names=${names} variables=${variables} samples=${samples} onSamples=${keep} data=${json} onData=${keepJson} /><${Rendered} state=${shown} title="Preview of the template" /></div>
       </div>
     </div>
-    ${dialog === "test" && html`<${TestDialog} title=${`Send a test of ${base.name ?? id}`} sender send=${({ to, from }) => call("POST /v1/templates/{id}/test", { path: { id }, body: { from, to, version: base.version, variables: filled(usedNames(fieldsOf(base)), samples) } })} onClose=${() => setDialog(null)}>
+    ${dialog === "test" && html`<${TestDialog} title=${`Send a test of ${base.name ?? id}`} sender send=${({ to, from }) => call("POST /v1/templates/{id}/test", { path: { id }, body: { from, to, version: base.version, variables: filled(namesBeside(allNames(base, layout), data, variables), samples, variables), data } })} onClose=${() => setDialog(null)}>
       ${changed ? html`<${Notice} tone="warn">The test sends version ${base.version} as it was saved, without your unsaved changes.<//>` : html`<p class="soft">It sends version ${base.version} with the sample values.</p>`}<//>`}
     ${dialog === "duplicate" && html`<${DuplicateDialog} id=${id} name=${base.name ?? id} changed=${changed} onClose=${() => setDialog(null)} />`}
     ${dialog === "conflict" && newer && html`<${ConflictDialog} newer=${newer} base=${base} draft=${draft} busy=${saving.busy} onClose=${() => setDialog(null)} onReplace=${() => { setDialog(null); submit(newer.version); }} onTake=${() => { setDialog(null); setBase(newer); setDraft(fieldsOf(newer)); setNewer(null); saving.clear(); }} />`}
     ${dialog === "delete" && html`<${Confirm} title=${`Delete the template ${base.name ?? id}?`} typed=${id} confirm="Delete template" action=${() => call("DELETE /v1/templates/{id}", { path: { id } })} onClose=${(done) => { setDialog(null); if (done) { guardLeaving("")(); toast(`Template ${id} deleted`); go("/templates"); } }}>Sends and drafts of broadcasts that name it are refused from now on. Broadcasts that were started keep its content.<//>`}`;
+}
+
+function LayoutField({ value, onValue, error }) {
+  const layouts = useCall("GET /v1/layouts", { query: { limit: 100 }, quiet: true });
+  const options = [["", "None"], ...(layouts.data?.data ?? []).map((one) => [one.id, one.name ?? one.id])];
+  if (value && !options.some(([one]) => one === value)) options.push([value, value]);
+  return html`<${SelectField} label="Layout" value=${value} onValue=${onValue} error=${error} options=${options} hint=${value ? html`The frame of the content: <a href=${href(`/layouts/${value}`)}>change it</a>.` : "The frame that templates share: head, logo, footer."} />`;
 }
 
 const menuOf = (id, open) => [
@@ -103,23 +121,6 @@ const menuOf = (id, open) => [
   { text: "Duplicate", icon: "copy", onSelect: () => open("duplicate") },
   { text: "Delete", icon: "trash-2", danger: true, onSelect: () => open("delete") },
 ];
-
-function Variables({ names, variables, onVariables }) {
-  const change = (at, changes) => onVariables(variables.map((one, place) => (place === at ? { ...one, ...changes } : one)));
-  const missing = names.filter((name) => !variables.some((one) => one.name === name));
-  const add = (name) => ({ name, required: false, default: null, description: null });
-  return html`<div class="stack">
-    <p class="soft">A required variable without a value and without a default refuses the send. Others are empty without a value.</p>
-    ${missing.length > 0 && html`<${Notice} action=${html`<${Button} onClick=${() => onVariables([...variables, ...missing.map(add)])}>Declare them<//>`}>Used, but not declared: ${missing.join(", ")}.<//>`}
-    ${variables.map((one, at) => html`<div class="variable" key=${at} role="group" aria-label=${`Variable ${one.name || at + 1}`}>
-      <${TextField} label="Name" mono value=${one.name} onValue=${(name) => change(at, { name })} />
-      <${TextField} label="Default" value=${one.default ?? ""} onValue=${(value) => change(at, { default: value || null })} />
-      <${CheckField} label="Required" checked=${one.required} onChecked=${(required) => change(at, { required })} />
-      <${Button} kind="quiet" icon="trash-2" label=${`Remove ${one.name || "the variable"}`} onClick=${() => onVariables(variables.filter((_, place) => place !== at))} />
-    </div>`)}
-    <div><${Button} icon="plus" onClick=${() => onVariables([...variables, add("")])}>Add a variable<//></div>
-  </div>`;
-}
 
 function DuplicateDialog({ id, name, changed, onClose }) {
   const [wanted, setWanted] = useState({ name: `${name} (copy)`.slice(0, 120), id: "" });

@@ -8,6 +8,7 @@ export const RESOURCES = {
   domains: "Domains",
   streams: "Streams",
   templates: "Templates",
+  layouts: "Layouts",
   webhooks: "Webhooks",
   seats: "Seats",
   sub_accounts: "Sub-accounts",

@@ -13,7 +13,7 @@ domain.failed domain.key_rotated domain.key_rotation_requested domain.removed do
 domain.return_path_verified domain.updated domain.verified erasure.completed erasure.requested inbound.received inbound_address.created
 inbound_address.deleted inbound_address.updated inbound_message.deleted inbound_message.forward_failed
 inbound_message.forwarded inbound_message.read inbound_message.replayed inbound_message.spam inbound_route.created
-inbound_route.deleted inbound_route.updated lead.received list.created list.deleted list.member_removed
+inbound_route.deleted inbound_route.updated layout.created layout.deleted layout.published layout.renamed lead.received list.created list.deleted list.member_removed
 list.members_added list.updated member.email_change_requested member.email_changed member.email_verified
 member.identity_linked member.identity_unlinked member.invite_resent member.invite_revoked member.invited
 member.joined member.passkey_added member.passkey_removed member.passkey_renamed member.passkey_suspected

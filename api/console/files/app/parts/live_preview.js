@@ -1,30 +1,43 @@
 // Content with variables as a reader would see it, rendered by the service a moment after each change.
-import { ApiError, call } from "../core/api.js";
+import { ApiError, call, useCall } from "../core/api.js";
 import { isDark } from "../core/shell.js";
 import { Button, Card, Icon, Notice, Skeleton, TextField } from "../core/ui.js";
 import { html, plural, useEffect, useRef, useState } from "../core/view.js";
 import { findings } from "./checks.js";
 import { Preview } from "./preview.js";
-import { valueOf } from "./template_samples.js";
+import { parsedData, usedNames, valueOf } from "./template_samples.js";
 
 const DELAY_MS = 400;
 
+/** Return the layout `id` while a template is edited or sent; null without one, and until it is read. */
+export function useLayout(id) {
+  return useCall("GET /v1/layouts/{id}", { path: { id }, quiet: true }, { skip: !id }).data;
+}
+
+/** Return the names that the tags of a template, and those of its layout, use. */
+export const allNames = (content, layout) => [...new Set([...usedNames(content), ...(layout && content.layout ? usedNames({ html: layout.html, text: layout.text }).filter((name) => name !== "content") : [])])];
+
+/** Render `content` {subject, html, text, variables, layout} with `values` and `data` as `usePreview` does. */
+export function useRendered(content, values, data = null) {
+  return usePreview("POST /v1/templates/preview", { subject: content.subject || null, html: content.html || null, text: content.text || null, variables: content.variables ?? [], layout: content.layout || null, values, data });
+}
+
 /**
- * Render `content` {subject, html, text, variables} with `values` after typing pauses: {reply, error}.
+ * Call the `operation` of a preview after typing pauses: {reply, error}.
  *
  * The last good reply stays while there is an error. Only one request is under way at a time.
  */
-export function useRendered(content, values) {
+export function usePreview(operation, request) {
   const [state, setState] = useState({ reply: null, error: null });
   const running = useRef(null);
-  const body = JSON.stringify({ subject: content.subject || null, html: content.html || null, text: content.text || null, variables: content.variables ?? [], values });
+  const body = JSON.stringify(request);
   useEffect(() => {
     const timer = setTimeout(async () => {
       running.current?.abort();
       const abort = new AbortController();
       running.current = abort;
       try {
-        const reply = await call("POST /v1/templates/preview", { body, quiet: true, signal: abort.signal });
+        const reply = await call(operation, { body, quiet: true, signal: abort.signal });
         setState({ reply, error: null });
       } catch (error) {
         if (abort.signal.aborted) return;
@@ -38,11 +51,18 @@ export function useRendered(content, values) {
   return state;
 }
 
-/** Fields for the sample values of `names`. */
-export function SampleFields({ names, samples, onSamples, hint }) {
-  if (names.length === 0) return null;
+/** The field for the JSON of `data`: lists and objects. */
+export function DataField({ data, onData, error = null }) {
+  return html`<${TextField} label="Data (JSON)" rows=${3} mono spellcheck=${false} value=${data} onValue=${onData} error=${parsedData(data).problem ?? error} hint=${'Lists and objects for sections, such as {"items": [{"title": "Lamp"}]}. Empty: none.'} />`;
+}
+
+/** Fields for the sample values of `names`, and for `data` if `onData` is given. */
+export function SampleFields({ names, variables, samples, onSamples, data, onData, hint }) {
+  const [opened] = useState(Boolean(data)); // at first only, so that it does not close while it is edited
+  if (names.length === 0 && !onData) return null;
   const reset = Object.keys(samples).length > 0 && html`<${Button} kind="quiet" onClick=${() => onSamples({})}>Reset<//>`;
-  return html`<${Card} title="Sample values" actions=${reset}><div class="template-samples">${names.map((name) => html`<${TextField} key=${name} label=${name} value=${valueOf(name, samples)} onValue=${(value) => onSamples({ ...samples, [name]: value })} />`)}</div>
+  return html`<${Card} title="Sample values" actions=${reset}><div class="template-samples">${names.map((name) => html`<${TextField} key=${name} label=${name} value=${valueOf(name, samples, variables)} onValue=${(value) => onSamples({ ...samples, [name]: value })} />`)}</div>
+    ${onData && html`<details class="details-body" open=${opened}><summary>Lists and objects</summary><div class="details-body"><${DataField} data=${data} onData=${onData} /></div></details>`}
     <p class="soft small details-body">${hint ?? "For the preview and for tests; kept in this browser only."}</p><//>`;
 }
 

@@ -3,15 +3,14 @@ import { useCall } from "../core/api.js";
 import { href } from "../core/router.js";
 import { Button, Card, Chip, Code, Skeleton } from "../core/ui.js";
 import { html } from "../core/view.js";
-import { filled, usedNames } from "./template_samples.js";
 
 const OPEN = new Set(["draft", "in_review", "scheduled"]);
 
-/** The broadcasts and messages of template `id`, and how a send names it. */
-export function TemplateUse({ id, draft, samples }) {
+/** The broadcasts and messages of template `id`, and how a send names it and gives values. */
+export function TemplateUse({ id, values, data }) {
   const state = useCall("GET /v1/broadcasts", { query: { limit: 100 }, quiet: true });
   const used = (state.data?.data ?? []).filter((one) => one.template === id);
-  const body = JSON.stringify({ from: "hello@example.com", to: "ann@example.com", template: id, variables: filled(usedNames(draft), samples) }, null, 2).replaceAll("'", "\\u0027");
+  const body = JSON.stringify({ from: "hello@example.com", to: "ann@example.com", template: id, variables: values, ...(data && { data }) }, null, 2).replaceAll("'", "\\u0027");
   return html`<div class="stack"><${Card} title="Broadcasts" flush>
     ${!state.data ? html`<div class="card-body"><${Skeleton} lines=${2} /></div>` : used.length === 0 ? html`<p class="card-body soft">None of the newest ${state.data.data.length} broadcasts uses it.</p>` : html`<ul>${used.map((one) => html`<li class="line"><a class="grow" href=${href(`/broadcasts/${one.id}`)}>${one.name}</a><${Chip}>${one.status}<//><span class="soft small">${OPEN.has(one.status) ? "uses the latest version when it is sent" : one.templateVersion ? `version ${one.templateVersion}` : ""}</span></li>`)}</ul>`}<//>
     <${Card} title="Messages" actions=${html`<${Button} icon="send" to="/messages" query=${{ template: id }}>Messages made with it<//>`}><div class="stack-tight"><p class="soft">A message keeps the version that it was made with. To send it from a program:</p>

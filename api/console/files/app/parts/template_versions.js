@@ -8,6 +8,8 @@ import { Differences } from "./differences.js";
 const PARTS = [["subject", "Subject"], ["html", "HTML"], ["text", "Text"]];
 const declared = (version) => (version.variables ?? []).map((one) => `${one.name}${one.required ? ", required" : ""}${one.default === null ? "" : `, default ${JSON.stringify(one.default)}`}`).join("\n");
 
+const layoutOf = ({ layout, layoutVersion }) => (!layout ? "" : layoutVersion ? `${layout}, version ${layoutVersion}` : layout);
+
 /** The versions of template `id`; `current` is the latest. `onRestore(version)` puts one into the editor. */
 export function Versions({ id, current, onRestore }) {
   const state = usePages("GET /v1/templates/{id}/versions", { path: { id }, query: {} }, { limit: 20 });
@@ -37,7 +39,8 @@ function VersionDialog({ chosen, others, current, onClose, onRestore }) {
 
 /** What differs between two versions, part by part; parts that are the same are named in one line. */
 export function AllDifferences({ from, to }) {
-  const parts = [...PARTS.map(([part, label]) => [label, from[part] ?? "", to[part] ?? ""]), ["Variables", declared(from), declared(to)]];
+  const layouts = from.layout === to.layout && !(from.layoutVersion && to.layoutVersion) ? ["", ""] : [layoutOf(from), layoutOf(to)]; // a draft has no version
+  const parts = [...PARTS.map(([part, label]) => [label, from[part] ?? "", to[part] ?? ""]), ["Variables", declared(from), declared(to)], ["Layout", ...layouts]];
   const same = parts.filter(([, before, after]) => before === after).map(([label]) => label);
   return html`${parts.filter(([, before, after]) => before !== after).map(([label, before, after]) => html`<${Differences} key=${label} label=${label} before=${before} after=${after} />`)}
     ${same.length > 0 && html`<p class="soft small">Without a difference: ${same.join(", ")}.</p>`}`;
