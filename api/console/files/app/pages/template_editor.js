@@ -1,15 +1,17 @@
 // The editor of a template: its parts, variables, live preview, versions, tests, and saving without overwriting others.
 import { ApiError, call, useAction, useCall } from "../core/api.js";
 import { go, guardLeaving, href, location, setQuery } from "../core/router.js";
+import { Lazy } from "../core/shell.js";
 import { Button, Confirm, Dialog, ErrorNote, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, toast } from "../core/ui.js";
 import { html, useEffect, useState } from "../core/view.js";
 import { Editor } from "../parts/editor.js";
 import { allNames, Rendered, SampleFields, useLayout, useRendered } from "../parts/live_preview.js";
-import { TemplateUse } from "../parts/template_use.js";
 import { filled, keepData, keepSamples, keptData, keptSamples, namesBeside, parsedData, usedNames } from "../parts/template_samples.js";
 import { declaredOf, Variables } from "../parts/template_variables.js";
-import { AllDifferences, Versions } from "../parts/template_versions.js";
-import { TestDialog } from "../parts/test_dialog.js";
+
+const loadTest = () => import("../parts/test_dialog.js");
+const loadUse = () => import("../parts/template_use.js");
+const loadVersions = () => import("../parts/template_versions.js");
 
 const START = { subject: "Your order {{order}}", html: "<h1>Hello {{name}}</h1>\n<p>Your order {{order}} is on its way.</p>\n", text: "Hello {{name}},\n\nyour order {{order}} is on its way.\n", variables: [{ name: "name", required: true, default: null }, { name: "order", required: true, default: null }] };
 const BACK = ["/templates", "Templates"];
@@ -96,13 +98,13 @@ function EditorPage({ id, saved }) {
           ${tab === "html" && html`<${Editor} key="html" label="HTML" value=${draft.html} onValue=${(value) => set({ html: value })} error=${wrong("html")} line=${wrong("html") && line} hint="{{name}} is the value, escaped; {{#name}} … {{/name}} is shown if it has one." />`}
           ${tab === "text" && html`<${Editor} key="text" label="Text" language="text" value=${draft.text} onValue=${(text) => set({ text })} error=${wrong("text")} line=${wrong("text") && line} hint="The plain text for readers without HTML." />`}
           ${tab === "variables" && html`<${Variables} names=${usedNames(draft)} variables=${draft.variables} onVariables=${(variables) => set({ variables })} />`}
-          ${tab === "versions" && id && html`<${Versions} key=${base.version} id=${id} current=${base} onRestore=${restore} />`}
-          ${tab === "use" && id && html`<${TemplateUse} id=${id} values=${filled(names, samples, variables)} data=${data} />`}
+          ${tab === "versions" && id && html`<${Lazy} load=${loadVersions} name="Versions" key=${base.version} id=${id} current=${base} onRestore=${restore} />`}
+          ${tab === "use" && id && html`<${Lazy} load=${loadUse} name="TemplateUse" id=${id} values=${filled(names, samples, variables)} data=${data} />`}
         </div>
         <div class="stack"><${SampleFields} names=${names} variables=${variables} samples=${samples} onSamples=${keep} data=${json} onData=${keepJson} /><${Rendered} state=${shown} title="Preview of the template" /></div>
       </div>
     </div>
-    ${dialog === "test" && html`<${TestDialog} title=${`Send a test of ${base.name ?? id}`} sender send=${({ to, from }) => call("POST /v1/templates/{id}/test", { path: { id }, body: { from, to, version: base.version, variables: filled(namesBeside(allNames(base, layout), data, variables), samples, variables), data } })} onClose=${() => setDialog(null)}>
+    ${dialog === "test" && html`<${Lazy} load=${loadTest} name="TestDialog" title=${`Send a test of ${base.name ?? id}`} sender send=${({ to, from }) => call("POST /v1/templates/{id}/test", { path: { id }, body: { from, to, version: base.version, variables: filled(namesBeside(allNames(base, layout), data, variables), samples, variables), data } })} onClose=${() => setDialog(null)}>
       ${changed ? html`<${Notice} tone="warn">The test sends version ${base.version} as it was saved, without your unsaved changes.<//>` : html`<p class="soft">It sends version ${base.version} with the sample values.</p>`}<//>`}
     ${dialog === "duplicate" && html`<${DuplicateDialog} id=${id} name=${base.name ?? id} changed=${changed} onClose=${() => setDialog(null)} />`}
     ${dialog === "conflict" && newer && html`<${ConflictDialog} newer=${newer} base=${base} draft=${draft} busy=${saving.busy} onClose=${() => setDialog(null)} onReplace=${() => { setDialog(null); submit(newer.version); }} onTake=${() => { setDialog(null); setBase(newer); setDraft(fieldsOf(newer)); setNewer(null); saving.clear(); }} />`}
@@ -145,6 +147,6 @@ function ConflictDialog({ newer, base, draft, busy, onClose, onReplace, onTake }
   const foot = html`<${Button} onClick=${onClose}>Go on editing<//><${Button} onClick=${onTake}>Drop my changes<//><${Button} kind="primary" danger busy=${busy} onClick=${onReplace}>Replace version ${newer.version} with mine<//>`;
   return html`<${Dialog} title=${`Version ${newer.version} and your changes`} wide onClose=${onClose} foot=${foot}>
     <p>Version ${newer.version} was saved while you edited version ${base.version}. From it to what you have in the editor:</p>
-    <${AllDifferences} from=${newer} to=${draft} />
+    <${Lazy} load=${loadVersions} name="AllDifferences" from=${newer} to=${draft} />
   <//>`;
 }
