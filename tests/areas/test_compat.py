@@ -201,7 +201,8 @@ async def test_a_batch_of_postmark_has_a_result_for_each_message(
     assert [one["ErrorCode"] for one in results] == [0, 300, 300, *[0] * 118]
     assert "`TrackLinks`" in results[2]["Message"]
     assert results[1]["error"] | {"message": ""} == {
-        "type": "invalid_address", "address": "nobody", "field": "To[0]", "message": ""
+        "type": "invalid_address", "address": "nobody", "field": "To[0]", "message": "",
+        "docs": f"{api.base_url}/docs/errors#invalid_address",
     }  # fmt: skip
     assert len({one["MessageID"] for one in results if one["ErrorCode"] == 0}) == await stored(pool, account) == 119
     assert (too_many.status, too_many.json["ErrorCode"]) == (422, 410)

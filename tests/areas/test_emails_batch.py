@@ -94,7 +94,9 @@ async def test_one_bad_message_never_fails_the_others(api: Api, account: TestAcc
     assert data[3]["error"]["domain"] == "elsewhere.test"
     assert data[4]["error"]["filename"] == "a.exe"
     assert data[6]["error"]["template"] == "nobody-made-this"
-    assert all(one["error"]["message"] for one in data if one["status"] == "refused")
+    refused = [one["error"] for one in data if one["status"] == "refused"]
+    assert all(error["message"] for error in refused)
+    assert [error["docs"].rpartition("#")[2] for error in refused] == [error["type"] for error in refused]
     assert not any("retryAfter" in one["error"] for one in data if one["status"] == "refused")
     assert await sent_today(api, account) == 2
 

@@ -16,6 +16,7 @@ from api.areas.broadcasts.schemas import (
     NewBroadcast,
     RenderedBroadcast,
 )
+from api.http import item_errors
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.api_keys.key_auth import check_scope
@@ -114,7 +115,9 @@ async def test(call: Call) -> BroadcastTestReply:
     decisions = await broadcast_samples.send_test(
         call.services.pool, call.services.acceptor, _links(call), row, to, _origin(call)
     )
-    return BroadcastTestReply([records.tested(*one) for one in zip(to, decisions, strict=True)])
+    data = [records.tested(*one) for one in zip(to, decisions, strict=True)]
+    item_errors.link(call, data)
+    return BroadcastTestReply(data)
 
 
 async def preview(call: Call) -> RenderedBroadcast:

@@ -22,6 +22,7 @@ from api.areas.compat.schemas import (
     ResendItemError,
     ResendSent,
 )
+from api.http import item_errors
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.operation import Access, Call, ErrorForm, HeaderField, Operation, Raw
 from engine.areas.emails.types import SEND_REFUSALS, Accepted, SendRequest
@@ -86,6 +87,7 @@ async def send_postmark_batch(call: Call) -> Raw:
         _postmark_result(email, decision, at)
         for (email, _), decision in zip(read, _named(decisions, items, postmark_mapping.NAMES), strict=True)
     ]
+    item_errors.link(call, results)
     return Raw(msgspec.json.encode(results), "application/json")
 
 

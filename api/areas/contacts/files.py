@@ -58,7 +58,7 @@ async def import_file(call: Call) -> ContactImportReply:
         list_id=list_id(body.list, "list"),
         actor=call.actor,
     )
-    return import_reply(result)
+    return import_reply(call, result)
 
 
 async def export(call: Call) -> Streamed:

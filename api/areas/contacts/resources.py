@@ -15,6 +15,7 @@ from api.areas.contacts.schemas import (
     NewContactIn,
     RefusedContact,
 )
+from api.http import item_errors
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.api_keys.key_auth import check_scope
@@ -73,7 +74,7 @@ async def import_contacts(call: Call) -> ContactImportReply:
         list_id=list_id(body.list, "list"),
         actor=call.actor,
     )
-    return import_reply(result)
+    return import_reply(call, result)
 
 
 async def list_contacts(call: Call) -> ContactPage:
@@ -150,15 +151,17 @@ def contact_of(row: ContactRow) -> Contact:
     )
 
 
-def import_reply(result: ImportResult) -> ContactImportReply:
+def import_reply(call: Call, result: ImportResult) -> ContactImportReply:
     """Return the result of an import as the API shows it."""
+    refused = [RefusedContact(row.index, row.error) for row in result.invalid]
+    item_errors.link(call, refused)
     return ContactImportReply(
         result.created,
         result.updated,
         result.unchanged,
         result.suppressed,
         result.over_limit,
-        [RefusedContact(row.index, row.error) for row in result.invalid],
+        refused,
     )
 
 

@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.areas.emails.resources import refused_item, send_reply
 from api.areas.emails.schemas import MAX_MESSAGES, ItemError, SendReply
+from api.http import item_errors
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.emails.types import IDEMPOTENCY_DAYS, SEND_REFUSALS, Accepted, MinTls
@@ -99,6 +100,7 @@ async def resend_many(call: Call) -> BulkResendReply:
         _item(index, body.ids[index], next(decisions) if isinstance(one, ResendOrder) else one)
         for index, one in enumerate(known)
     ]
+    item_errors.link(call, data)
     refused = sum(1 for one in data if one.status == "refused")
     duplicates = sum(1 for one in data if one.status == "duplicate")
     return BulkResendReply(data, len(data) - refused - duplicates, duplicates, refused)

@@ -20,6 +20,7 @@ from api.areas.emails.schemas import (
     SendReply,
     SendRequest,
 )
+from api.http import item_errors
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
@@ -71,6 +72,7 @@ async def send_batch(call: Call) -> BatchReply:
     else:
         decisions = await call.services.acceptor.accept_batch(requests, _origin(call))
         data = [_item(index, decision) for index, decision in enumerate(decisions)]
+    item_errors.link(call, data)
     refused = sum(1 for one in data if one.status == "refused")
     duplicates = sum(1 for one in data if one.status == "duplicate")
     reply = BatchReply(data=data, accepted=len(data) - refused - duplicates, duplicates=duplicates, refused=refused)

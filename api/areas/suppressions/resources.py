@@ -23,6 +23,7 @@ from api.areas.suppressions.schemas import (
     SuppressionsExportQuery,
     SuppressionsQuery,
 )
+from api.http import item_errors
 from api.http.decode import refusal_of
 from api.http.operation import Access, Call, Operation, Streamed
 from engine.areas.suppressions import files, rules, store
@@ -67,6 +68,7 @@ async def add_suppression(call: Call) -> Suppression:
 async def import_suppressions(call: Call) -> ImportReply:
     """Suppress many addresses in one transaction; invalid rows are reported by their index and do not affect others."""
     wanted, refused = await asyncio.to_thread(_read, call.body.suppressions, call.body.reason)
+    item_errors.link(call, refused)
     return _reply(await _suppress(call, wanted), refused)
 
 
@@ -77,6 +79,7 @@ async def import_file(call: Call) -> ImportReply:
     counted: Counter[SuppressionChange] = Counter()
     for start in range(0, len(wanted), MAX_ROWS):
         counted += await _suppress(call, wanted[start : start + MAX_ROWS])
+    item_errors.link(call, refused)
     return _reply(counted, refused)
 
 

@@ -25,6 +25,7 @@ from api.areas.templates.schemas import (
     VariableIn,
     VersionsQuery,
 )
+from api.http import item_errors
 from api.http.operation import Access, Call, Operation
 from engine.areas.templates import rules, store
 from engine.areas.templates import service as templates_service
@@ -123,7 +124,9 @@ async def send_test(call: Call) -> TemplateTestReply:
     )
     origin = Origin(call.account_id, "api", call.reach)
     decisions = await template_test.send(call.services.pool, call.services.acceptor, test, origin)
-    return TemplateTestReply([_tested(*one) for one in zip(body.to, decisions, strict=True)])
+    data = [_tested(*one) for one in zip(body.to, decisions, strict=True)]
+    item_errors.link(call, data)
+    return TemplateTestReply(data)
 
 
 async def delete_template(call: Call) -> None:
