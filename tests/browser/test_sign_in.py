@@ -42,6 +42,19 @@ async def sign_in_once_allowed(page: ConsolePage, email: str, password: str) -> 
             await asyncio.sleep(0.2)
 
 
+async def test_a_right_password_soon_after_a_wrong_one_signs_in(
+    browser: Browser, service: Service, user: ConsoleUser
+) -> None:
+    async with opened(browser, service.base_url) as page:
+        await page.go("/sign-in")
+        await sign_in(page, user.person.email, "not the password of anybody")
+        await expect(page.page.get_by_role("alert")).to_contain_text("wrong")
+        await sign_in(page, user.person.email, PASSWORD)
+        await heading(page, "Home")
+        page.forgive("401")
+        page.forgive("429")
+
+
 async def sign_out(page: ConsolePage, user: ConsoleUser) -> None:
     await page.page.get_by_role("button", name=user.person.email).click()
     async with page.page.expect_navigation():  # a new document, so that nothing of the session stays in memory

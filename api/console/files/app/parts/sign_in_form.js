@@ -40,10 +40,23 @@ async function resumed(before) {
   return call("GET /v1/auth/me", { quiet: true });
 }
 
+const MAX_WAIT_S = 3;
+
+/** Sign in; after a refusal of the last try, wait the second or so that the service asks for, and try once more. */
+async function logIn(body) {
+  try {
+    await call("POST /v1/auth/login", { body, quiet: true });
+  } catch (refusal) {
+    if (refusal.status !== 429 || !(refusal.retryAfterS <= MAX_WAIT_S)) throw refusal;
+    await new Promise((done) => { setTimeout(done, refusal.retryAfterS * 1000); });
+    await call("POST /v1/auth/login", { body, quiet: true });
+  }
+}
+
 function PasswordStep({ email, setEmail, password, setPassword, onDone, onCode }) {
   const [signIn, { busy, error }] = useAction(async () => {
     try {
-      await call("POST /v1/auth/login", { body: { email, password }, quiet: true });
+      await logIn({ email, password });
     } catch (refusal) {
       if (refusal.type !== "totp_required") throw refusal;
       onCode();
@@ -64,7 +77,7 @@ function CodeStep({ email, password, ticket, onDone, onBack }) {
   const [signIn, { busy, error }] = useAction(async () => {
     const given = code.trim();
     if (ticket) await call("POST /v1/auth/idp/totp", { body: { ticket, code: given }, quiet: true });
-    else await call("POST /v1/auth/login", { body: { email, password, code: given }, quiet: true });
+    else await logIn({ email, password, code: given });
     await onDone();
   });
   return html`<${Form} onSubmit=${signIn}>
