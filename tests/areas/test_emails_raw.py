@@ -85,13 +85,16 @@ async def test_a_header_in_utf_8_is_announced_by_the_media_type(api: Api, accoun
 
 
 async def test_a_template_takes_the_content_of_a_raw_message(api: Api, account: TestAccount) -> None:
-    made = {"id": "hello", "subject": "Hello", "text": "Hello {{name}}"}
+    text = "Hello {{name}}{{#items}}, {{title}}{{/items}}"
+    made = {"id": "hello", "subject": "Hello", "text": text}
     assert (await api.post("/v1/templates", account.token, made)).status == 201
     mail = EmailMessage()
     mail["From"], mail["To"] = account.sender, "ann@people.test"
     mail["X-Waybill-Template"], mail["X-Waybill-Variables"] = "hello", '{"name": "Ann"}'
 
     assert b"Hello Ann" in await raw_of(api, account, await post(api, account, mail.as_bytes(policy=SMTP)))
+    mail["X-Waybill-Data"] = '{"items": [{"title": "Lamp"}, {"title": "Desk"}]}'
+    assert b"Hello Ann, Lamp, Desk" in await raw_of(api, account, await post(api, account, mail.as_bytes(policy=SMTP)))
 
 
 async def test_a_dry_run_of_a_raw_message_sends_nothing(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:

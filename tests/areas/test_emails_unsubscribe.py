@@ -89,6 +89,19 @@ async def test_a_template_places_the_link_by_its_name(api: Api, pool: asyncpg.Po
     assert mail.count("/u/") == 2
 
 
+async def test_a_layout_places_the_link_for_its_templates(api: Api, account: TestAccount) -> None:
+    layout = {"id": "brand", "html": "<body>{{{content}}}<a href='{{unsubscribe_url}}'>out</a></body>"}
+    assert (await api.post("/v1/layouts", account.token, layout)).status == 201
+    template = {"id": "digest", "subject": "News", "html": "<p>News</p>", "layout": "brand"}
+    assert (await api.post("/v1/templates", account.token, template)).status == 201
+    message = account.email(listUnsubscribe="auto", stream="news", template="digest", text=None, subject=None)
+
+    mail = await raw(api, account, await api.post("/v1/emails", account.token, message))
+
+    assert f"<body><p>News</p><a href='{api.base_url}/u/" in mail
+    assert mail.count("/u/") == 2
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

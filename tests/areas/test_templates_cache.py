@@ -7,11 +7,12 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from engine.areas.templates import rules, store
+from engine.areas.templates import layout_service, rules, store
 from engine.areas.templates import service as templates_service
+from engine.areas.templates.layout_service import LayoutEdit
 from engine.areas.templates.service import TemplateEdit
 from engine.areas.templates.store import TemplateCache
-from engine.areas.templates.types import TemplateContent, Variable
+from engine.areas.templates.types import LayoutContent, TemplateContent, Variable
 from engine.base.errors import ErrorType, Refusal
 from engine.store import caches
 from engine.store.caches import Stamps
@@ -52,6 +53,24 @@ async def test_the_latest_version_is_the_one_without_a_number(pool: asyncpg.Pool
         (2, "two"),
         (3, "three"),
     ]
+
+
+async def test_other_processes_hear_of_a_changed_layout_by_the_stamp(
+    pool: asyncpg.Pool, account: TestAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caches, "clear_here", lambda kind, account=None: None)  # the change is made in another process
+    shelf = TemplateCache(pool)
+    stamps = Stamps(pool, [shelf.latest])
+    layout = LayoutContent("{{{content}}}", "<{{{content}}}>", ())
+    await layout_service.create(pool, account.id, slug="brand", name=None, content=layout)
+    content = TemplateContent("Hi", None, "one", (), "brand")
+    await templates_service.create(pool, account.id, slug="welcome", name=None, content=content)
+    await stamps.check()
+    assert await text_of(shelf, account.id, "welcome") == (1, "<one>")
+    await layout_service.change(pool, account.id, "brand", LayoutEdit(text="[{{{content}}}]"))
+    await stamps.check()
+    assert await text_of(shelf, account.id, "welcome") == (2, "[one]")
+    assert await text_of(shelf, account.id, "welcome", 1) == (1, "<one>")
 
 
 @pytest.mark.parametrize("version", [0, 2, 2**31 - 1, 2**31, 2**63, 10**30])

@@ -49,6 +49,29 @@ async def test_a_broadcast_is_written_and_previewed_for_a_contact(
     await expect(shown.get_by_text("News for Ann 0")).to_be_visible()
 
 
+async def test_the_preview_of_a_broadcast_has_the_layout_of_its_template(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    layout: dict[str, object] = {
+        "id": "brand",
+        "html": "<main>{{{content}}}</main><footer>{{company}} {{unsubscribe_url}}</footer>",
+    }
+    layout["variables"] = [{"name": "company", "default": "Shop"}]
+    assert (await served.post("/v1/layouts", user.access.key, layout)).status == 201
+    template = {"id": "news", "subject": "News", "html": "<h1>Dear {{name}}</h1>", "layout": "brand"}
+    assert (await served.post("/v1/templates", user.access.key, template)).status == 201
+    audience = await list_of(served, user, 1)
+    shown = page.page
+    await page.go("/broadcasts/new")
+    await shown.get_by_label("Audience").select_option(f"list {audience}")
+    await shown.get_by_text("From a template").click()
+    await shown.get_by_label("Template", exact=True).select_option("news")
+    frame = shown.frame_locator("iframe")
+    await expect(frame.locator("main")).to_have_text("Dear Ann 0")
+    await expect(frame.locator("footer")).to_contain_text("Shop https://example.com/unsubscribe")
+    await expect(shown.get_by_text("A footer with the unsubscribe link")).to_have_count(0)
+
+
 async def test_sending_names_the_number_of_people(page: ConsolePage, served: Api, user: ConsoleUser) -> None:
     broadcast = await drafted(served, user, await list_of(served, user, 3), perMinute=1)
     shown = page.page

@@ -84,7 +84,7 @@ def read(
         attachments = [_stored(file, place) for place, file in enumerate(_checked(files(found.kept)), start=1)]
     except UnreadableMail as error:
         raise invalid("body", f"The MIME structure of the message can't be read: {error}") from error
-    for name in ("template_version", "variables"):
+    for name in ("template_version", "variables", "data"):
         if name in given:
             raise invalid(
                 header_of(name),

@@ -58,7 +58,7 @@ def _object(name: str, text: str) -> Mapping[str, object]:
     try:
         found = msgspec.json.decode(text.encode(), type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise invalid(name, f"`{name}` is not a JSON object of strings.") from error
+        raise invalid(name, f"`{name}` is not a JSON object.") from error
     return found
 
 
@@ -73,6 +73,7 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, list[str]], object]]]] = {
     "x-waybill-template": ("template", _one),
     "x-waybill-template-version": ("template_version", _number),
     "x-waybill-variables": ("variables", _objects),
+    "x-waybill-data": ("data", _objects),
 }
 _FOLDED_JSON: Final = frozenset({"metadata", "variables"})
 

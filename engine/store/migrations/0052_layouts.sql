@@ -1,5 +1,6 @@
 -- Layouts of templates: named frames with versions of their own; a template version names the layout version it stands in.
--- Additive: processes of the version before write versions without a layout.
+-- Additive: processes of the version before ignore layouts, and find no content in a version that a changed layout
+-- published. So create layouts after the upgrade of all processes.
 
 -- As with templates, a deleted layout keeps its row and its versions: versions of templates still stand in them.
 CREATE TABLE layouts (

@@ -274,6 +274,7 @@ async def test_content_of_exactly_the_limit_passes_whatever_dots_it_holds(
         ),
         ("From: {sender}\r\nX-Waybill-Stream: nope", "550 5.6.0 [invalid_request] There is no stream named 'nope'"),
         ("From: {sender}\r\nX-Waybill-Strem: a", "550 5.6.0 [invalid_request] Unknown header `X-Waybill-Strem`"),
+        ("From: {sender}\r\nX-Waybill-Data: {{}}", "550 5.6.0 [invalid_request] `X-Waybill-Data` needs"),
         ("From: {sender}\r\nX-Waybill-Variables: {{}}", "550 5.6.0 [invalid_request] `X-Waybill-Variables` needs"),
     ],
 )
@@ -548,6 +549,12 @@ async def test_a_template_makes_the_message_and_the_rest_is_kept(
         ),
         ('X-Waybill-Template: welcome\r\nX-Waybill-Variables: {"name": 1}', "\r\n", "550 5.6.0 [invalid_request] "),
         ("X-Waybill-Template: welcome\r\nX-Waybill-Variables: [1]", "\r\n", "550 5.6.0 [invalid_request] "),
+        ("X-Waybill-Template: welcome\r\nX-Waybill-Data: [1]", "\r\n", "550 5.6.0 [invalid_request] "),
+        (
+            f'X-Waybill-Template: welcome\r\nX-Waybill-Data: {{"name": {"[" * 9}{"]" * 9}}}',
+            "\r\n",
+            "550 5.6.0 [invalid_request] ",
+        ),
     ],
 )
 async def test_a_template_refuses_as_in_the_api(

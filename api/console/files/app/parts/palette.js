@@ -12,6 +12,7 @@ const MAX_SHOWN = 12;
 const ACTIONS = [
   ["Send a message", "/messages/new", "send"],
   ["New template", "/templates/new", "plus"],
+  ["New layout", "/layouts/new", "plus"],
   ["New broadcast", "/broadcasts/new", "plus"],
   ["Import contacts", "/contacts/import", "upload"],
   ["Create an API key", "/api-keys?new=1", "key", "admin"],
