@@ -15,6 +15,7 @@ from playwright.async_api import Browser, async_playwright
 
 from loadtests.drill.service import Service
 from ops import chromium
+from tests.harness import posted_events
 from tests.harness.accounts import PEPPER
 from tests.harness.api import Api
 from tests.harness.browser import ARGUMENTS, ConsolePage, ConsoleUser, new_user, opened
@@ -47,6 +48,7 @@ def service() -> Iterator[Service]:
     """Run `ops up`, with short leases and retries."""
     with running({"KEY_PEPPER": PEPPER}) as started:  # so that the fixtures of other tests can make keys and sessions
         yield started
+        posted_events.check(started.settings)
 
 
 @pytest.fixture

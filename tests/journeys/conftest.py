@@ -7,15 +7,17 @@ import pytest
 
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
+from tests.harness import posted_events
 from tests.harness.api import Api
 from tests.harness.service import new_access, running
 
 
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
-    """`ops up`, as it comes."""
+    """`ops up`, as it comes. At the end, all events that it recorded are as their description says."""
     with running() as started:
         yield started
+        posted_events.check(started.settings)
 
 
 @pytest.fixture
