@@ -19,7 +19,7 @@ async def test_templates_are_listed_newest_first_without_their_bodies(api: Api, 
 
     assert page == {
         "data": [
-            {name: one[name] for name in ("id", "name", "version", "subject", "createdAt", "updatedAt")}
+            {name: one[name] for name in ("id", "name", "version", "subject", "layout", "createdAt", "updatedAt")}
             for one in reversed(made)
         ],
         "nextCursor": None,

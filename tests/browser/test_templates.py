@@ -203,3 +203,14 @@ async def test_lists_are_given_as_json_in_the_preview_and_in_a_send(
     review = shown.get_by_role("dialog", name="Before it is sent")
     await expect(review.get_by_text("Order 7")).to_be_visible()
     await expect(review.frame_locator("iframe").locator("li")).to_have_text("Chair")
+
+
+async def test_the_preview_has_the_looks_that_the_body_of_a_mail_gives(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    html = '<html><head><style>p { color: rgb(4, 5, 6) }</style></head><body style="background: rgb(1, 2, 3)"><p>Hi</p>'
+    await published(served, user, html=html, text=None)
+    await page.go("/templates/receipt")
+    frame = page.page.frame_locator("iframe")
+    await expect(frame.locator("p")).to_have_css("color", "rgb(4, 5, 6)")
+    await expect(frame.locator("body")).to_have_css("background-color", "rgb(1, 2, 3)")

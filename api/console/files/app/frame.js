@@ -4,6 +4,10 @@
 
 const remoteAllowed = location.pathname.endsWith("/remote-images");
 
+// A fragment has no body, but the look of a mail may depend on these attributes of its body tag.
+const BODY_TAG = /<body\b((?:"[^"]*"|'[^']*'|[^>"'])*)>/i;
+const LOOKS = ["style", "class", "id", "bgcolor", "text", "dir", "lang"];
+
 // Links are reported to the console, which shows the address before it opens anything.
 document.addEventListener("click", (event) => {
   const link = event.target instanceof Element && event.target.closest("a[*|href], area[href]"); // in SVG the attribute is xlink:href
@@ -20,11 +24,15 @@ addEventListener("message", (event) => {
   if (event.source !== parent || typeof event.data?.html !== "string") return;
   const { html, dark } = event.data;
   document.documentElement.style.colorScheme = dark ? "dark" : "light";
-  const parsed = document.createElement("template");
-  parsed.innerHTML = html; // scripts inserted this way never run, and the policy forbids inline handlers
-  for (const element of parsed.content.querySelectorAll("base, meta")) element.remove(); // a refresh would empty the frame
-  if (!remoteAllowed) dropRemote(parsed.content);
-  document.body.replaceChildren(parsed.content);
+  const parsed = fragment(html);
+  for (const element of parsed.querySelectorAll("base, meta")) element.remove(); // a refresh would empty the frame
+  if (!remoteAllowed) dropRemote(parsed);
+  const body = fragment(`<div${BODY_TAG.exec(html)?.[1] ?? ""}></div>`).firstElementChild;
+  for (const name of LOOKS) {
+    if (body.hasAttribute(name)) document.body.setAttribute(name, body.getAttribute(name));
+    else document.body.removeAttribute(name);
+  }
+  document.body.replaceChildren(parsed);
   report();
   new ResizeObserver(report).observe(document.body);
 });
@@ -37,6 +45,13 @@ function dropRemote(content) {
       if (element.hasAttribute(name) && !/^data:image\//i.test(element.getAttribute(name).trim())) element.removeAttribute(name);
     }
   }
+}
+
+/** Return the elements of an HTML text; scripts inserted this way never run, and the policy forbids inline handlers. */
+function fragment(html) {
+  const parsed = document.createElement("template");
+  parsed.innerHTML = html;
+  return parsed.content;
 }
 
 function report() {
