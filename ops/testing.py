@@ -11,10 +11,10 @@ from ops import chromium
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = 4  # each has its own PostgreSQL and Valkey; most tests spend half their time waiting
 
-QUICK_WORKERS = 2  # most quick tests are CPU-bound
+QUICK_WORKERS = 4  # the tests with servers among them mostly wait
 BROWSER_WORKERS = 2  # a browser, its pages and a service keep a core busy
 BROWSER = ["tests/browser", "-m", "browser"]  # with the matrix of all pages, which the whole suite leaves out
-QUICK = "(rules or quick) and not properties"  # marks that tests/harness/selection.py sets
+QUICK = "(rules or quick) and not properties and not slow"  # marks that tests/harness/selection.py sets
 
 
 def run(args: list[str], *, quick: bool = False, browser: bool = False) -> int:

@@ -14,10 +14,16 @@ _STARTS_PROCESSES = frozenset(
         "subprocess", "temporary_servers",
     }
 )  # fmt: skip
+_SERVERS = frozenset({"servers", "service", "browser"})
 # A way through each part with servers: accepting, delivering, settling, one area of the API.
 _QUICK = frozenset(
     {"flows/test_accept.py", "flows/test_settle.py", "mta/outbound/test_delivery.py", "areas/test_emails_post.py"}
 )
+# Rules that read every module of the project, or judge the whole OpenAPI document: a third of the time of all rules.
+_SLOW = frozenset(
+    {"contracts/test_operations.py", "contracts/test_queries.py", "contracts/test_structure.py",
+     "contracts/test_driver_errors.py", "contracts/test_services.py", "mta/inbound/authentication/test_spf_suite.py"}
+)  # fmt: skip
 _LEFT_OUT = pytest.StashKey[list[str]]()
 
 
@@ -29,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("rules")
         elif item.path.relative_to(TESTS).as_posix() in _QUICK:
             item.add_marker("quick")
+        if item.path.relative_to(TESTS).as_posix() in _SLOW:
+            item.add_marker("slow")
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("properties")
 
@@ -79,7 +87,7 @@ def _is_rule(item: pytest.Item) -> bool:
     fixtures: list[str] = getattr(item, "fixturenames", [])
     module = vars(getattr(item, "module", object))
     apart = any(item.get_closest_marker(name) for name in ("hosts", "journey", "peers"))
-    return not apart and "servers" not in fixtures and _STARTS_PROCESSES.isdisjoint(module)
+    return not apart and _SERVERS.isdisjoint(fixtures) and _STARTS_PROCESSES.isdisjoint(module)
 
 
 def _reason(report: pytest.TestReport) -> str:
