@@ -8,17 +8,22 @@ import orjson
 import pytest
 
 from engine.areas.audit import store as audit
+from engine.areas.emails import submitted
+from engine.areas.emails.submitted import Submitted
 from engine.areas.erasures import rules, service
 from engine.areas.suppressions import service as suppressions
 from engine.areas.suppressions.types import Reason
 from engine.base import clock, ids
+from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.flows.receiving.receive import Receiver
 from engine.flows.retention import erase_address
+from engine.flows.sending.accept import Origin
+from engine.mail.address import parse_mailbox
 from tests.flows.test_erase import tables
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
-from tests.harness.broadcasts import with_stream
+from tests.harness.broadcasts import broadcasting, make_list, with_stream
 from tests.harness.people import make_person, signed_in
 from tests.harness.received_mail import ClaimedAddress, mail, receive
 from tests.harness.unsubscribing import store_link
@@ -151,6 +156,27 @@ async def test_mail_to_an_erased_address_that_was_suppressed_is_still_refused(
         assert refused.error["type"] == "suppressed", refused.body
     assert (await api.delete(f"/v1/suppressions/{address}", account.token)).status == 204
     assert (await api.post("/v1/emails", account.token, account.email(to=[address]))).status == 202
+
+
+async def test_smtp_and_broadcasts_leave_out_an_erased_address_that_was_suppressed(
+    pool: asyncpg.Pool, settings: Settings
+) -> None:
+    account = await with_stream(pool, await make_account(pool))
+    address = f"zoe-{ids.encode(account.id)}@people.test"
+    await suppressions.suppress(pool, account.id, [(address, Reason.COMPLAINT)])
+    await service.request(pool, account.id, address, actor="service")
+    await erased(pool, settings, account)
+
+    async with broadcasting(settings) as here:
+        octets = f"From: {account.sender}\r\nTo: {address}\r\nSubject: Hi\r\n\r\nHi\r\n".encode()
+        written = submitted.read(octets, [parse_mailbox(address)], smtputf8=False, host="mail.waybill.test")
+        assert isinstance(written, Submitted)
+        with pytest.raises(Refusal, match="suppress"):
+            await here.process.acceptor.accept_submitted(written, Origin(account.id, "smtp"))
+        broadcast = await here.sent(account, await make_list(pool, account, [address, "ann@people.test"]))
+        await here.runner.run_due()
+        counts = await here.counts(broadcast)
+    assert (counts.accepted, counts.suppressed) == (1, 1)
 
 
 async def test_an_entry_without_payload_that_no_erasure_names_is_a_break(pool: asyncpg.Pool) -> None:

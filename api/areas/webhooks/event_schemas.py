@@ -178,6 +178,11 @@ DETAILS: dict[str, EventDetail] = {
             "value": number("The measured value", 0.08),
             "window_days": whole("The days that the measurement covers", 7) | {"type": ["integer", "null"]},
             "test": flag("True for a test of the rule; missing otherwise"),
+            "detail": {
+                "type": "object",
+                "description": "What the measurement found: counts, or the records, domains or lists that it names",
+                "examples": [{"settled": 200, "bounced": 16}],
+            },
         },
         ("id", "rule_id", "kind", "value", "threshold", "fired_at"),
         has_message=False,
