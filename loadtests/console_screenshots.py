@@ -9,15 +9,16 @@ import os
 import tempfile
 import urllib.request
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.response import addinfourl
-
-from playwright.async_api import Browser, async_playwright
 
 from engine.areas.sessions.rules import COOKIE
 from loadtests.drill.service import Service, temporary
 from ops import chromium
 from ops.process_specs import ROOT
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
 
 FOLDER: Final = ROOT / "ops" / "runbooks"
 SIZE: Final = (1280, 760)
@@ -78,6 +79,8 @@ def _sign_in(service: Service) -> str:
 
 
 async def _photograph(program: str, service: Service, secret: str) -> None:
+    from playwright.async_api import async_playwright  # noqa: PLC0415 - part of the packages for browser tests
+
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         for theme in ("light", "dark"):
@@ -85,7 +88,7 @@ async def _photograph(program: str, service: Service, secret: str) -> None:
         await browser.close()
 
 
-async def _picture(browser: Browser, service: Service, secret: str, theme: str) -> None:
+async def _picture(browser: "Browser", service: Service, secret: str, theme: str) -> None:
     width, height = SIZE
     context = await browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light"

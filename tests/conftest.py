@@ -22,6 +22,7 @@ from tests.harness.api import Api, serving
 
 TEMPLATE = "waybill_template"
 JOURNEYS = Path(__file__).parent / "journeys"
+collect_ignore = [] if selection.CAN_DRIVE_BROWSERS else ["browser"]
 
 _NUMBERS = itertools.count(1)
 NewDatabase = Callable[[], Awaitable[str]]

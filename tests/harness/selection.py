@@ -1,5 +1,6 @@
 """Hooks that tests/conftest.py registers: the marks `rules`, `quick` and `properties`, and what a run left out."""
 
+import importlib.util
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent.parent
+# `ops test` installs the driver only where it finds a browser; without the driver, tests/browser can't be imported.
+CAN_DRIVE_BROWSERS = importlib.util.find_spec("playwright") is not None
 # What a module imports that starts processes without a fixture.
 _STARTS_PROCESSES = frozenset(
     {
@@ -76,6 +79,8 @@ def pytest_terminal_summary(
     yield
     reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
     parts = [f"{count} × {reason}" if count > 1 else reason for reason, count in sorted(reasons.items())]
+    if not CAN_DRIVE_BROWSERS:
+        parts.append("tests/browser, which needs Playwright")
     left_out = config.stash[_LEFT_OUT]
     if left_out:
         parts.append(f"{len(left_out)} by -m {config.option.markexpr!r}" + (" or -k" if config.option.keyword else ""))
