@@ -46,7 +46,9 @@ async def browser() -> AsyncIterator[Browser]:
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
     """Run `ops up`, with short leases and retries."""
-    with running({"KEY_PEPPER": PEPPER}) as started:  # so that the fixtures of other tests can make keys and sessions
+    # The pepper lets the fixtures of other tests make keys and sessions. All tests sign in from one network: with the
+    # default of 5 tries a minute, the sixth would fail.
+    with running({"KEY_PEPPER": PEPPER, "SIGN_IN_RATE": "60"}) as started:
         yield started
         posted_events.check(started.settings)
 

@@ -17,7 +17,7 @@ from ops.process_specs import PortTaken
 from ops.state import StateLock, kept_pepper, write_private
 from ops.up import NotRunning
 
-PORTS = ("API", "METRICS", "SINK", "DNS", "SUBMISSION", "SUBMISSION_TLS")
+PORTS = ("API", "METRICS", "SINK", "DNS", "SUBMISSION", "SUBMISSION_TLS", "MX")
 
 
 def environ(state: Path, **more: str) -> dict[str, str]:
