@@ -118,7 +118,9 @@ def _blocks(text: str, about: dict[str, str]) -> Iterator[dict[str, str]]:
                 yield waiting
             waiting, block = block, {}
         elif waiting is not None and "action" not in waiting:
-            waiting, block = block | waiting, {}
+            for name, value in block.items():  # not a new dict: a stranger may write 40,000 such paragraphs
+                waiting.setdefault(name, value)
+            block = {}
     if waiting:
         yield waiting
 

@@ -16,6 +16,9 @@ from msgspec import Struct
 from engine.mail.xml_text import XmlText
 
 MAX_ROWS: Final = 100_000
+MAX_ELEMENTS: Final = 4_000_000  # a row with its record has about 25
+MAX_NAMES: Final = 256  # different names of elements and attributes; the parser keeps each; a report has about 40
+MAX_TAG: Final = 64 * 1024  # octets of one tag or comment; the parser begins an incomplete one again with each piece
 MAX_DEPTH: Final = 32  # elements within elements; a report has 5
 MAX_COUNT: Final = 1_000_000_000  # messages of one row
 MAX_WORD: Final = 512  # characters of one value; longer ones are cut
@@ -75,6 +78,7 @@ class DmarcReader:
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = _refuse_doctype
         self._collector = _Collector(parser)
+        self._fed = 0  # octets
         self._ended = False
 
     def feed(self, piece: bytes) -> None:
@@ -89,8 +93,11 @@ class DmarcReader:
     def _parse(self, text: bytes, *, final: bool) -> None:
         if self._ended:
             return
+        self._fed += len(text)
         try:
             self._parser.Parse(text, final)
+            if self._fed - self._parser.CurrentByteIndex > MAX_TAG + len(text):
+                raise BadReport(f"The report has a tag or comment of more than {MAX_TAG} octets.")
         except expat.ExpatError as error:
             # Some reporters send the document twice, or with the rest of a template behind it.
             if error.code != expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]:
@@ -108,10 +115,11 @@ class _Collector:
     def __init__(self, parser: expat.XMLParserType) -> None:
         self._parser = parser
         self._path: list[str] = []
-        self._names: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # of elements and attributes, by the tags as written
         self._word = ""
         self._values: dict[str, str] = {}  # of the current record
         self._rows: list[dict[str, str]] = []  # of the current record, nearly always one
+        self._elements = 0
         self._about: dict[str, str] = {}
         self._ips: dict[str, str | None] = {}
         self._counts: dict[DmarcRow, int] = {}
@@ -131,8 +139,14 @@ class _Collector:
             counts=self._counts, rows=self._read, skipped=self._skipped,
         )  # fmt: skip
 
-    def _start(self, tag: str, _attributes: dict[str, str]) -> None:
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
         name = self._names.get(tag) or self._name(tag)
+        for attribute in attributes:
+            if attribute not in self._names:
+                self._name(attribute)
+        self._elements += 1
+        if self._elements > MAX_ELEMENTS:
+            raise BadReport(f"The report has more than {MAX_ELEMENTS} elements.")
         self._path.append(name)
         if len(self._path) > MAX_DEPTH:
             raise BadReport(f"The report nests deeper than {MAX_DEPTH} elements.")
@@ -158,22 +172,26 @@ class _Collector:
         elif name == "row":
             self._rows.append(self._values)
             self._values = {}
+            self._check_rows(self._read + len(self._rows))
         elif name == "record":
             self._sum()
 
     def _name(self, tag: str) -> str:
-        """Return an element's name in lower case and without its namespace prefix; remembered for a few tags."""
-        name = tag.rpartition(":")[2].lower()
-        if len(self._names) < 256:
-            self._names[tag] = name
+        """Return a new name in lower case and without its namespace prefix. Raises BadReport if there are too many."""
+        if len(self._names) == MAX_NAMES:
+            raise BadReport(f"The report has more than {MAX_NAMES} different names of elements and attributes.")
+        name = self._names[tag] = tag.rpartition(":")[2].lower()
         return name
+
+    @staticmethod
+    def _check_rows(count: int) -> None:
+        if count > MAX_ROWS:
+            raise BadReport(f"The report has more than {MAX_ROWS} rows.")
 
     def _sum(self) -> None:
         header_from = self._values.get("header_from", "")
         for row in self._rows:
             self._read += 1
-            if self._read > MAX_ROWS:
-                raise BadReport(f"The report has more than {MAX_ROWS} rows.")
             source_ip = self._ip(row.get("source_ip", ""))
             count = _count(row.get("count", ""))
             if source_ip is None or count is None:

@@ -72,6 +72,19 @@ def test_the_action_is_read_or_follows_from_the_status(fields: str, action: Acti
     assert found.action is action
 
 
+def test_fields_behind_stray_blank_lines_belong_to_the_recipient_and_the_first_of_a_name_counts() -> None:
+    fields = [
+        "Final-Recipient: rfc822; ann@b.example",
+        "Status: 5.1.1",
+        "Status: 4.4.1",
+        "Diagnostic-Code: smtp; 550 no",
+    ]
+    [found] = read_status("\n\n".join(["Reporting-MTA: dns; a", *fields, "Action: failed"])).recipients
+    assert (found.address, found.status, found.reply_code, found.action) == (
+        "ann@b.example", "5.1.1", 550, Action.FAILED,
+    )  # fmt: skip
+
+
 def said(text: str, **fields: object) -> RecipientReport:
     return RecipientReport("ann@b.example", **({"action": Action.FAILED, "diagnostic": text} | fields))  # type: ignore[arg-type]
 

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.mail import dmarc_reports
 from engine.mail.dmarc_reports import (
     MAX_DEPTH,
+    MAX_NAMES,
     MAX_ROWS,
+    MAX_TAG,
     BadReport,
     DmarcReader,
     DmarcReport,
@@ -188,6 +191,30 @@ def test_more_rows_than_the_limit_are_refused_before_the_end() -> None:
         reader.feed(piece)
     with pytest.raises(BadReport, match="more than"):
         reader.feed(row().encode() + b" ")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<record>" + "<row/>" * (MAX_ROWS + 1), "more than 100000 rows"),
+        ("".join(f"<a{number}/>" for number in range(MAX_NAMES)), "more than 256 different names"),
+        ("<a " + " ".join(f"b{number}='c'" for number in range(MAX_NAMES)) + "/>", "more than 256 different names"),
+        ("<a b='" + "x" * (MAX_TAG + 65_536 * 2), "more than 65536 octets"),
+        ("<!-- " + "x" * (MAX_TAG + 65_536 * 2), "more than 65536 octets"),
+    ],
+    ids=["rows of one record", "elements", "attributes", "tag", "comment"],
+)
+def test_what_costs_memory_or_time_is_refused_before_the_end(text: str, reason: str) -> None:
+    beginning = document(about=text)[: -len("</feedback>")]
+    with pytest.raises(BadReport, match=reason):
+        read(beginning, 65_536)
+
+
+def test_more_elements_than_the_limit_are_refused_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dmarc_reports, "MAX_ELEMENTS", 1_000)
+    reader = DmarcReader()
+    with pytest.raises(BadReport, match="more than 1000 elements"):
+        reader.feed(document(about="<a/>" * 1_000)[: -len("</feedback>")])
 
 
 def test_long_values_and_open_tags_take_a_bounded_time() -> None:

@@ -43,6 +43,12 @@ def _zip_bomb() -> bytes:
     return target.getvalue()
 
 
+def _stray_fields() -> bytes:
+    """Return a recipient without an action, and after it fields of different names between blank lines."""
+    names = (b"x%05d:\n\n" % number for number in range(20_000))
+    return _STATUS + b"Final-Recipient: rfc822;a@b.test\n\n" + b"".join(names)
+
+
 def _unpack(content: bytes) -> None:
     for _ in unpacked(content):
         pass
@@ -53,7 +59,7 @@ def _dmarc(content: bytes) -> None:
 
 
 _READ = f"{MAX_READ // _MB} MB, {MAX_PARTS} parts"
-_XML = "50 MB, 100,000 rows, depth 32"
+_XML = "50 MB, 100,000 rows, 4,000,000 elements"
 _NESTED = b"Content-Type: message/rfc822\r\n\r\n"
 _NESTED_BASE64 = b"Content-Type: message/rfc822\r\nContent-Transfer-Encoding: base64\r\n\r\n"
 
@@ -66,6 +72,7 @@ CASES = (
         "bounce", "recipients", _READ, _filled(_STATUS, b"Final-Recipient: rfc822;a@b.test\r\n\r\n"),
         read_delivery_report,
     ),
+    FunctionCase("bounce", "fields between blank lines", _READ, _stray_fields, read_delivery_report),
     FunctionCase("bounce", "addresses in the text", _READ, _filled(_NOTICE, b"a@b.test "), read_delivery_report),
     FunctionCase(
         "bounce", "listed addresses", _READ,
@@ -100,8 +107,14 @@ CASES = (
     ),
     FunctionCase("DMARC", "40 MB, 100,000 rows", _XML, _aggregate, _dmarc),
     FunctionCase("DMARC", "nested elements", _XML, _filled(b"", b"<a>"), _dmarc),
-    FunctionCase("DMARC", "empty elements", _XML, _filled(b"<a>", b"<b/>"), _dmarc),
+    FunctionCase("DMARC", "empty elements", _XML, _filled(b"<a>", b"<b/>", size=MAX_UNPACKED), _dmarc),
     FunctionCase("DMARC", "one attribute list", _XML, _filled(b"<a ", b"b='c' "), _dmarc),
+    FunctionCase("DMARC", "an open tag", _XML, _filled(b"<a b='", b"c", size=MAX_UNPACKED), _dmarc),
+    FunctionCase("DMARC", "rows of one record", _XML, _filled(b"<a><record>", b"<row/>", size=MAX_UNPACKED), _dmarc),
+    FunctionCase(
+        "DMARC", "different names", _XML, lambda: b"<a>" + b"".join(b"<b%x/>" % number for number in range(5_000_000)),
+        _dmarc,
+    ),
     FunctionCase("DMARC", "open tags", _XML, _filled(b"<a>", b"<"), _dmarc),
     FunctionCase("DMARC", "addresses in brackets", _XML, _filled(b"<a>", b"<b@c>"), _dmarc),
     FunctionCase("DMARC", "a long value", _XML, _filled(b"<report_metadata><org_name>", b"x"), _dmarc),
