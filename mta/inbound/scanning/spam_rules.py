@@ -1,7 +1,8 @@
 """Score a message without rspamd, from its authentication and its header. Pure.
 
-A message counts as spam from 6 points on. The table is made so that none of these alone marks a message: a forwarded
-message (SPF fails, DKIM passes) stays below, a forged sender whose domain publishes `p=reject` does not.
+A message counts as spam from 6 points on. One rule alone marks a message: DMARC failed, and the domain of the author
+asks that such mail is rejected or quarantined. A forwarded message (SPF fails, DKIM passes) stays below. The reasons:
+ops/decisions/0080.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from engine.mail.received import ReceivedSummary
 
 SPF: Final = {"fail": 3.0, "softfail": 1.5, "permerror": 1.0, "none": 0.5, "neutral": 0.5}
 DKIM: Final = {"fail": 1.0, "permerror": 1.0, "policy": 0.5, "none": 0.5}
-DMARC_FAIL: Final = {"reject": 4.0, "quarantine": 3.0, "none": 1.5, "": 1.5}  # by the policy of the author's domain
+DMARC_FAIL: Final = {"reject": 6.0, "quarantine": 6.0, "none": 1.5, "": 1.5}  # by the policy of the author's domain
 DMARC_PASS: Final = -1.0
 # From is unreadable or has several authors, by which a forger could evade any policy (DMARC permerror). Less than 4,
 # so that a misleading name, which mostly comes with it, does not make the sum 6.

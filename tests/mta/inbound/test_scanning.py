@@ -237,6 +237,9 @@ def verdicts(spf: str, dkim: str, dmarc: str, policy: Any = "") -> Authenticatio
         (("fail", "none", "fail", "none"), False),  # forwarded without a signature; its domain asks for nothing
         (("fail", "none", "fail", "reject"), True),
         (("fail", "fail", "fail", "quarantine"), True),
+        (("pass", "none", "fail", "reject"), True),  # SPF passed for the envelope domain, which is the forger's own
+        (("pass", "pass", "fail", "quarantine"), True),  # and so did DKIM
+        (("pass", "fail", "fail", "none"), False),  # a mailing list, and an author whose domain only watches
         (("fail", "none", "permerror"), True),  # its author can't be told
         (("pass", "pass", "permerror"), False),
         (("temperror", "temperror", "temperror"), False),
