@@ -1,7 +1,8 @@
 """`ops bench --mx`: the cost of receiving a message, from MAIL to the 250 after its commit.
 
-A separate service runs one mx process, PostgreSQL and Valkey. The messages have 2 KB, are signed with DKIM, and come
-from domains whose SPF, DKIM and DMARC records the local DNS responder serves, so that each message is judged.
+A separate service runs one mx process, PostgreSQL and Valkey, and with `--posts` a worker, which posts each message to
+a webhook endpoint. The messages have 2 KB, are signed with DKIM, and come from domains whose SPF, DKIM and DMARC
+records the local DNS responder serves, so that each message is judged.
 """
 
 import asyncio
@@ -9,7 +10,8 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.areas.inbound_addresses import service as addresses
+from engine.areas.inbound_routes import service as routes
+from engine.areas.inbound_routes.types import RouteAction, RouteSettings
+from engine.areas.webhooks import service as webhooks
 from engine.base import settings
 from engine.mail import dkim
 from engine.store.queries import Queries
@@ -26,6 +31,7 @@ from loadtests.bench.load import LoadOrder, LoadProcess, times_of
 from loadtests.bench.measured_run import SLOWEST_PER_S
 from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
 from loadtests.bench.service import DOMAIN, BenchService, own_service
+from loadtests.bench.webhook_arrivals import WebhookArrivals, receiving
 from loadtests.bench.yardstick import Yardstick
 from ops.process_specs import LOOPBACK, ROOT
 
@@ -39,12 +45,23 @@ _STORED = Queries.beside(__file__, "inbound.sql").command("stored_and_passed")
 
 
 def run(
-    *, messages: int, connections: int, runs: int, profile: bool, as_json: bool, each: int, tls: bool, idle: int
+    *,
+    messages: int,
+    connections: int,
+    runs: int,
+    profile: bool,
+    as_json: bool,
+    each: int,
+    tls: bool,
+    idle: int,
+    posts: bool,
 ) -> int:
     """Measure and print; return exit status 0 when every message was stored once and passed."""
     progress = report.Progress()
     folder = report.new_folder(ROOT) if profile else None
-    bench = InboundBench(messages=messages, connections=connections, runs=runs, each=each, tls=tls, idle=idle)
+    bench = InboundBench(
+        messages=messages, connections=connections, runs=runs, each=each, tls=tls, idle=idle, posts=posts
+    )
     try:
         with machine_lock(progress.say):
             result = asyncio.run(bench.measure(folder, progress))
@@ -67,13 +84,14 @@ class InboundBench(msgspec.Struct, frozen=True, kw_only=True):
     each: int
     tls: bool
     idle: int
+    posts: bool = False
     paced: bool = True
 
     async def measure(self, folder: Path | None, progress: report.Progress) -> dict[str, Any]:
         """Run the service, send and count."""
         given = msgspec.structs.replace(
             settings.load(os.environ).settings,
-            processes=("mx",),
+            processes=("mx", "worker") if self.posts else ("mx",),
             mx_workers=1,
             mx_sessions=self.connections + self.idle + 100,
             mx_sessions_each=self.connections + self.idle + 100,
@@ -82,7 +100,10 @@ class InboundBench(msgspec.Struct, frozen=True, kw_only=True):
         key = await asyncio.to_thread(dkim.generate_rsa)
         progress.say("Starting a separate service with one mx process")
         zone = zone_of(dkim.public_txt(key))
-        async with own_service(given, progress.say, delivering=True, tls=False, zone=zone) as service:
+        async with (
+            own_service(given, progress.say, delivering=True, tls=False, zone=zone) as service,
+            self._arrivals(service) as arrivals,
+        ):
             target = await self._target(service, key)
             before_mb = _memory_mb(service)
             async with LoadProcess(GENERATOR, target, service.settings.state / "log" / "generator.log") as generator:
@@ -92,7 +113,7 @@ class InboundBench(msgspec.Struct, frozen=True, kw_only=True):
                 sent = WARM_UP + self.messages * self.runs
                 paced = {}
                 if self.paced:
-                    paced = await self._paced(generator, sent, result["received_per_s"] / 2, progress)
+                    paced = await self._paced(generator, sent, result["received_per_s"] / 2, arrivals, progress)
                     sent += paced.pop("messages")
             [counted] = await _STORED.records(service.pool)
             deaths = service.deaths()
@@ -106,6 +127,22 @@ class InboundBench(msgspec.Struct, frozen=True, kw_only=True):
         result["cost_in_signatures"] = round(result["server_cpu_ms_per_message"] / result["signature_ms"], 2)
         result["checked"] = dict(counted) == {"stored": sent, "different": sent, "passed": sent} and not deaths
         return dict(result)
+
+    @asynccontextmanager
+    async def _arrivals(self, service: BenchService) -> AsyncIterator[WebhookArrivals | None]:
+        """Run the receiver of the posts and register it, if wanted."""
+        if not self.posts:
+            yield None
+            return
+        with receiving() as arrivals:
+            pepper = service.settings.key_pepper
+            assert pepper is not None
+            url = f"http://{LOOPBACK}:{arrivals.quick_port}/hook"
+            account = service.access.account_id
+            await webhooks.create(service.pool, account, url=url, event_types=(), pepper=pepper)
+            both = RouteSettings(action=RouteAction.BOTH)
+            await routes.create(service.pool, account, address=None, domain=DOMAIN, settings=both)
+            yield arrivals
 
     async def _target(self, service: BenchService, key: bytes) -> inbound_load.InboundTarget:
         state = service.settings.state
@@ -139,16 +176,28 @@ class InboundBench(msgspec.Struct, frozen=True, kw_only=True):
         return rounds, signatures
 
     async def _paced(
-        self, generator: LoadProcess, first: int, rate: float, progress: report.Progress
+        self,
+        generator: LoadProcess,
+        first: int,
+        rate: float,
+        arrivals: WebhookArrivals | None,
+        progress: report.Progress,
     ) -> dict[str, Any]:
         count = max(1, round(rate * PACED_S))
+        if arrivals is not None:
+            progress.say("Waiting for the posts so far")
+            await arrivals.wait_for(first)
         progress.say(f"At half the rate: {count:,} messages, {rate:,.0f} a second")
         sent = await generator.send(
             LoadOrder(first=first, count=count, rate=rate, timeout_s=_PATIENCE_S + count / SLOWEST_PER_S)
         )
         if sent.refused:
             raise BenchFailed(f"Not every message was accepted: {sent.refused}\n{sent.example}")
-        return {"messages": count, "per_s": round(rate, 1), "accept_ms": figures.percentiles(times_of(sent)[0])}
+        found = {"messages": count, "per_s": round(rate, 1), "accept_ms": figures.percentiles(times_of(sent)[0])}
+        if arrivals is not None:
+            await arrivals.wait_for(first + count)
+            found["post_ms"] = figures.percentiles(await arrivals.delays_s(first))
+        return found
 
 
 async def _round(service: BenchService, generator: LoadProcess, first: int, count: int) -> dict[str, Any]:
@@ -196,6 +245,11 @@ def _show(result: Mapping[str, Any], *, as_json: bool) -> None:
         ("in RSA signatures", f"{result['cost_in_signatures']:.2f} ({', '.join(by_role)})"),
         ("to the 250 at full rate, ms p50 p95 p99", " ".join(map(str, result["accept_ms"].values()))),
         (f"… at {paced['per_s']:,.0f} a second", " ".join(map(str, paced["accept_ms"].values()))),
+        *(
+            [("… from storing to the webhook post", " ".join(map(str, paced["post_ms"].values())))]
+            if "post_ms" in paced
+            else []
+        ),
         ("memory, MiB: started, with all sessions open", " ".join(map(str, result["memory_mb"].values()))),
         ("cores used by others", str(result["cores_used_by_others"])),
     ):

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -39,6 +38,7 @@ from engine.store.postgres import open_pool
 from engine.store.queries import Queries
 from loadtests.bench import figures, flame_graphs, measure, report
 from loadtests.bench.run_control import BenchFailed
+from loadtests.bench.webhook_arrivals import PATIENCE_S, WebhookArrivals, receiving
 from loadtests.ports import reserve_port
 from ops import admin, launch
 from ops.embedded import CannotServe, PostgresServer
@@ -49,7 +49,6 @@ ACCOUNTS: Final = 10  # with one living endpoint each
 PACE_PER_S: Final = 100
 WARM_UP: Final = 1_000
 EVENTS_EACH: Final = 400  # of backlog for the hanging ones: more than they get through during the bench
-PATIENCE_S: Final = 120.0
 _CAP: Final = 10_000_000
 _DETAIL: Final = log.detail_text(
     {"recipient": "ann@people.test", "mx": "mx.people.test", "tls": "TLSv1.3", "attempt": 1, "smtp_code": 250,
@@ -73,9 +72,7 @@ class WebhookBench(Struct, frozen=True):
 
     pool: asyncpg.Pool
     roots: dict[str, list[int]]
-    receiver: str  # its base URL
-    quick_port: int
-    never_port: int
+    arrivals: WebhookArrivals
     folder: Path
     times: PhaseLengths
 
@@ -103,7 +100,7 @@ async def _measure(
         async with _running(folder, times) as bench:
             accounts = [await _account(bench, f"{number}") for number in range(ACCOUNTS)]
             for account in accounts:
-                await _endpoint(bench, account, f"http://127.0.0.1:{bench.quick_port}/hook")
+                await _endpoint(bench, account, f"http://127.0.0.1:{bench.arrivals.quick_port}/hook")
             progress.say(f"Warming up with {WARM_UP:,} deliveries")
             sent = await _full_rate(bench, accounts, WARM_UP, None)
             progress.say(f"Measuring {deliveries:,} deliveries alone")
@@ -114,7 +111,7 @@ async def _measure(
             )
             dead = await _account(bench, "hanging")
             for _ in range(hanging):
-                await _endpoint(bench, dead, f"http://127.0.0.1:{bench.never_port}/hook")
+                await _endpoint(bench, dead, f"http://127.0.0.1:{bench.arrivals.never_port}/hook")
             await _write(bench, [dead], EVENTS_EACH)
             await asyncio.sleep(times.learning_s)
             progress.say(f"Measuring {deliveries:,} deliveries beside them")
@@ -159,14 +156,14 @@ async def _idle(bench: WebhookBench) -> dict[str, float]:
 
 async def _paced(bench: WebhookBench, accounts: list[UUID]) -> dict[str, Any]:
     """Write events one by one at a constant rate; return the ms from creation to arrival."""
-    before = await _count(bench)
+    before = await bench.arrivals.count()
     events: list[UUID] = []
     began = time.monotonic()
     for number in range(int(PACE_PER_S * bench.times.paced_s)):
         await asyncio.sleep(max(0.0, began + number / PACE_PER_S - time.monotonic()))
         events += await _write(bench, [accounts[number % len(accounts)]], 1)
     await _arrived(bench, before + len(events))
-    came = await _arrivals(bench)
+    came = dict(await bench.arrivals.lines())
     delays = [(came[ids.format_id(ids.Kind.EVENT, event)] - ids.milliseconds_of(event)) / 1000 for event in events]
     return {"delay_ms": figures.percentiles(delays), "events": len(events)}
 
@@ -175,7 +172,7 @@ async def _full_rate(
     bench: WebhookBench, accounts: list[UUID], deliveries: int, profile: Path | None
 ) -> dict[str, Any]:
     """Make all posts due at once; time them from the first arrivals to the last."""
-    first = await _count(bench)
+    first = await bench.arrivals.count()
     targets = {"webhooks": bench.roots["worker"][0]} if profile is not None else {}
     async with flame_graphs.FlameRecorders(targets, profile or Path()):
         async with bench.pool.acquire() as connection, connection.transaction():
@@ -185,7 +182,7 @@ async def _full_rate(
             before = measure.sample(bench.roots)
         count = each * len(accounts)
         began = await _arrived(bench, first + max(1, count // 50))
-        at_first = await _count(bench)
+        at_first = await bench.arrivals.count()
         await _arrived(bench, first + count)
         took_s = time.monotonic() - began
         await _posted(bench, accounts)
@@ -201,7 +198,7 @@ async def _full_rate(
 
 
 async def _checks(bench: WebhookBench, accounts: list[UUID], sent: int) -> list[dict[str, Any]]:
-    came = Counter(name for name, _ in await _lines(bench))
+    came = Counter(name for name, _ in await bench.arrivals.lines())
     twice = sum(1 for count in came.values() if count > 1)
     made = (await _ATTEMPTS.records(bench.pool, accounts))[0]
     left = (await _PENDING.records(bench.pool, accounts))[0]["pending"]
@@ -259,36 +256,12 @@ async def _posted(bench: WebhookBench, accounts: list[UUID]) -> None:
         await asyncio.sleep(0.05)
 
 
-# -- what arrived ---------------------------------------------------------------------------------
-
-
-async def _count(bench: WebhookBench) -> int:
-    return int(await asyncio.to_thread(_fetch, f"{bench.receiver}/count"))
-
-
 async def _arrived(bench: WebhookBench, count: int) -> float:
     """Wait until `count` posts have arrived; return the monotonic time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (found := await _count(bench)) < count:
-        if time.monotonic() > deadline:
-            raise BenchFailed(f"Only {found} of {count} posts arrived.\n{_end_of_log(bench.folder)}")
-        await asyncio.sleep(0.02)
-    return time.monotonic()
-
-
-async def _lines(bench: WebhookBench) -> list[tuple[str, int]]:
-    text = await asyncio.to_thread(_fetch, f"{bench.receiver}/arrivals")
-    return [(line.split()[0], int(line.split()[1])) for line in text.splitlines()]
-
-
-async def _arrivals(bench: WebhookBench) -> dict[str, int]:
-    return dict(await _lines(bench))
-
-
-def _fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - our own receiver
-        text: str = answer.read().decode()
-        return text
+    try:
+        return await bench.arrivals.wait_for(count)
+    except BenchFailed as failed:
+        raise BenchFailed(f"{failed}\n{_end_of_log(bench.folder)}") from None
 
 
 # -- what runs ------------------------------------------------------------------------------------
@@ -309,27 +282,22 @@ async def _running(folder: Path, times: PhaseLengths) -> AsyncIterator[WebhookBe
     """Start all processes and stop them at the end."""
     postgres = PostgresServer(folder)
     postgres.start()
-    processes: list[subprocess.Popen[bytes]] = []
+    worker: subprocess.Popen[bytes] | None = None
     try:
         await migrate(postgres.url)
-        receiver = _started(["loadtests.bench.webhook_receiver"], {}, subprocess.PIPE)
-        processes.append(receiver)
-        assert receiver.stdout is not None
-        ports = json.loads(receiver.stdout.readline())
         settings = Settings(state=folder, database_url=postgres.url, key_pepper=PEPPER, metrics_port=reserve_port())
         with (folder / "worker.log").open("wb") as output:
             worker = _started(["ops.processes.worker"], to_environ(settings), output)
-        processes.append(worker)
         pool = await open_pool(postgres.url, name="bench", largest=4)
         assert postgres.pid is not None
         roots = {"worker": [worker.pid], "postgres": [postgres.pid]}
-        base = f"http://127.0.0.1:{ports['quick']}"
-        yield WebhookBench(pool, roots, base, ports["quick"], ports["never"], folder, times)
+        with receiving() as arrivals:
+            yield WebhookBench(pool, roots, arrivals, folder, times)
         await pool.close()
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        if worker is not None:
+            worker.kill()
+            worker.wait()
         postgres.stop(5.0)
         shutil.rmtree(postgres.paths.base, ignore_errors=True)
 
@@ -338,8 +306,8 @@ def _started(words: list[str], settings: dict[str, str], output: Any) -> "subpro
     environ = {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
     return subprocess.Popen(
         launch.command([sys.executable, "-m", *words]),
-        env=environ | settings, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output,
-        stderr=None if output == subprocess.PIPE else subprocess.STDOUT, start_new_session=True,
+        env=environ | settings, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+        start_new_session=True,
     )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from ops.commands.base import as_json
 @click.option("--only", help="With --readers: only cases that contain this text.")
 @click.option("--relay", is_flag=True, help="Compare acceptance over SMTP and HTTP instead.")
 @click.option("--mx", is_flag=True, help="Measure receiving mail instead; --tls and --each 1: a TLS session a message.")
+@click.option("--posts", is_flag=True, help="With --mx: post each message to a webhook endpoint and measure that, too.")
 @click.option("--idle", type=click.IntRange(0, 10_000), default=0, help="With --mx: sessions that stay open and idle.")
 @click.option(
     "--mailbox",
@@ -97,6 +98,7 @@ def bench(  # noqa: C901, PLR0912 - one branch for each mode
     only: str | None,
     relay: bool,
     mx: bool,
+    posts: bool,
     mailbox: int | None,
     console: int | None,
     console_people: int | None,
@@ -165,7 +167,7 @@ def bench(  # noqa: C901, PLR0912 - one branch for each mode
         raise click.exceptions.Exit(run_relay(**chosen, pipelined=not lock_step, each=each))
     if mx:
         chosen = {name: options[name] for name in ("messages", "connections", "runs", "profile", "as_json", "tls")}
-        raise click.exceptions.Exit(run_mx(**chosen, each=each, idle=idle))
+        raise click.exceptions.Exit(run_mx(**chosen, each=each, idle=idle, posts=posts))
     if webhooks:
         chosen = {name: options[name] for name in ("profile", "as_json")}
         raise click.exceptions.Exit(run_webhooks(deliveries=options["messages"], hanging=hanging, **chosen))
