@@ -1,6 +1,9 @@
 """Templates in the console: write, preview, save as versions, compare, restore, test, and not overwrite others."""
 
+import re
+
 import orjson
+import pytest
 from playwright.async_api import expect
 
 from tests.harness.api import Api
@@ -214,3 +217,24 @@ async def test_the_preview_has_the_looks_that_the_body_of_a_mail_gives(
     frame = page.page.frame_locator("iframe")
     await expect(frame.locator("p")).to_have_css("color", "rgb(4, 5, 6)")
     await expect(frame.locator("body")).to_have_css("background-color", "rgb(1, 2, 3)")
+
+
+@pytest.mark.parametrize(
+    ("html", "scheme"),
+    [
+        ("<p>Hi</p>", "dark"),
+        ('<table bgcolor="#ffffff"><tr><td><p>Hi</p></td></tr></table>', "light"),
+        ('<div style="background: #fff"><p>Hi</p></div>', "light"),
+        ("<style>b { background: red } @media (prefers-color-scheme: dark) { b { color: red } }</style>", "dark"),
+    ],
+    ids=["plain", "bgcolor", "background", "own dark colours"],
+)  # fmt: skip
+async def test_a_mail_with_a_background_and_no_dark_colours_stays_light(
+    page: ConsolePage, served: Api, user: ConsoleUser, html: str, scheme: str
+) -> None:
+    await published(served, user, html=html, text=None)
+    await page.go("/templates/receipt")
+    await page.page.get_by_role("button", name="Dark", exact=True).click()
+    await expect(page.page.get_by_role("button", name="Light", exact=True)).to_be_visible()
+    await expect(page.page.frame_locator("iframe").locator("html")).to_have_css("color-scheme", scheme)
+    await expect(page.page.locator("iframe")).to_have_class(re.compile("dark" if scheme == "dark" else "^mail-frame$"))

@@ -8,6 +8,11 @@ const remoteAllowed = location.pathname.endsWith("/remote-images");
 const BODY_TAG = /<body\b((?:"[^"]*"|'[^']*'|[^>"'])*)>/i;
 const LOOKS = ["style", "class", "id", "bgcolor", "text", "dir", "lang"];
 
+// Mail programs show a mail on dark ground that speaks of colour schemes itself, or that sets no background at all. With
+// a background of its own, a mail stays as it is: the light text of a dark page would be invisible on it.
+const SPEAKS_OF_SCHEMES = /color-scheme/i;
+const SETS_BACKGROUND = /\bbgcolor\s*=|\bbackground(?:-color)?\s*[:=]/i;
+
 // Links are reported to the console, which shows the address before it opens anything.
 document.addEventListener("click", (event) => {
   const link = event.target instanceof Element && event.target.closest("a[*|href], area[href]"); // in SVG the attribute is xlink:href
@@ -20,10 +25,13 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") parent.postMessage({ kind: "escape" }, "*");
 });
 
+let isDark = false;
+
 addEventListener("message", (event) => {
   if (event.source !== parent || typeof event.data?.html !== "string") return;
   const { html, dark } = event.data;
-  document.documentElement.style.colorScheme = dark ? "dark" : "light";
+  isDark = dark && (SPEAKS_OF_SCHEMES.test(html) || !SETS_BACKGROUND.test(html));
+  document.documentElement.style.colorScheme = isDark ? "dark" : "light";
   const parsed = fragment(html);
   for (const element of parsed.querySelectorAll("base, meta")) element.remove(); // a refresh would empty the frame
   if (!remoteAllowed) dropRemote(parsed);
@@ -55,7 +63,7 @@ function fragment(html) {
 }
 
 function report() {
-  parent.postMessage({ kind: "height", height: Math.ceil(document.documentElement.scrollHeight) }, "*");
+  parent.postMessage({ kind: "height", height: Math.ceil(document.documentElement.scrollHeight), dark: isDark }, "*");
 }
 
 parent.postMessage({ kind: "ready" }, "*");

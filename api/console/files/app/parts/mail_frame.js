@@ -9,12 +9,14 @@ const MAX_HEIGHT = 20_000;
 const OPENED = /^(https?|mailto):/i;
 
 /**
- * The mail `html` in a frame: `title` names it, `dark` asks for dark colours, `width` in px narrows it (null: all),
- * `remote` allows pictures of other hosts. A link shows its address before it is opened.
+ * The mail `html` in a frame: `title` names it, `dark` asks for dark colours where mail programs would use them,
+ * `width` in px narrows it (null: all), `remote` allows pictures of other hosts. A link shows its address before it is
+ * opened.
  */
 export function MailFrame({ html: content, title, dark = false, remote = false, width = null }) {
   const frame = useRef(null);
   const [height, setHeight] = useState(MIN_HEIGHT);
+  const [onDark, setOnDark] = useState(dark);
   const [link, setLink] = useState(null);
   const sent = useRef({});
   sent.current = { html: content ?? "", dark };
@@ -24,7 +26,10 @@ export function MailFrame({ html: content, title, dark = false, remote = false, 
       if (event.source !== frame.current?.contentWindow || event.data === null || typeof event.data !== "object") return;
       const { kind } = event.data;
       if (kind === "ready") post();
-      else if (kind === "height") setHeight(Math.max(MIN_HEIGHT, Math.min(MAX_HEIGHT, Number(event.data.height) || 0)));
+      else if (kind === "height") {
+        setHeight(Math.max(MIN_HEIGHT, Math.min(MAX_HEIGHT, Number(event.data.height) || 0)));
+        setOnDark(event.data.dark === true);
+      }
       else if (kind === "link" && event.data.href) setLink({ href: String(event.data.href).slice(0, 4000), text: String(event.data.text ?? "") });
     };
     addEventListener("message", hear);
@@ -32,7 +37,7 @@ export function MailFrame({ html: content, title, dark = false, remote = false, 
   }, []);
   useEffect(post, [content, dark]);
   const address = `${BASE}console-frame${remote ? "/remote-images" : ""}`;
-  return html`<iframe key=${address} ref=${frame} class=${classes("mail-frame", dark && "dark")} title=${title} src=${address} sandbox="allow-scripts" referrerpolicy="no-referrer" style=${{ height: `${height}px`, maxWidth: width ? `${width}px` : "none" }}></iframe>
+  return html`<iframe key=${address} ref=${frame} class=${classes("mail-frame", onDark && "dark")} title=${title} src=${address} sandbox="allow-scripts" referrerpolicy="no-referrer" style=${{ height: `${height}px`, maxWidth: width ? `${width}px` : "none" }}></iframe>
     ${link && html`<${LinkDialog} ...${link} onClose=${() => setLink(null)} />`}`;
 }
 
