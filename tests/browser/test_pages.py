@@ -127,3 +127,29 @@ async def test_an_empty_page_in_each_theme_and_width(
     browser: Browser, service: Service, user: ConsoleUser, path: str, phone: bool, dark: bool
 ) -> None:
     await look(browser, service, user, path, phone=phone, dark=dark)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("path", [*SIGNED_IN, *DETAILS])
+async def test_buttons_can_be_pressed_while_the_replies_are_awaited(
+    browser: Browser, service: Service, full: tuple[ConsoleUser, Ids], path: str
+) -> None:
+    user, things = full
+    waiting: list[Route] = []
+
+    async def hold(route: Route) -> None:
+        waiting.append(route)
+
+    async with opened(browser, service.base_url, user) as shown:
+        await shown.page.route(re.compile(r"/v1/(?!auth/|instance)"), hold)
+        await shown.go(path.format(**things))
+        main = shown.page.get_by_role("main")
+        buttons = main.locator("button:visible:not([disabled]):not([aria-disabled=true])")
+        for number in range(await buttons.count()):
+            if number >= await buttons.count():
+                break
+            await buttons.nth(number).evaluate("button => button.click()")
+            await shown.page.keyboard.press("Escape")
+        for route in waiting:
+            await route.abort()
+        shown.forgive("ERR_FAILED")

@@ -20,9 +20,9 @@ export function Team() {
     setOpen(null);
     if (done) state.reload();
   };
-  const alone = data && data.members.length < 2 ? "There is nobody else on the account. Invite the new owner first." : undefined;
+  const unready = !data ? "The members are not known yet." : data.members.length < 2 ? "There is nobody else on the account. Invite the new owner first." : undefined;
   const invite = html`<${Button} kind="primary" icon="user-plus" role="admin" onClick=${() => setOpen({ what: "invite" })}>Invite<//>`;
-  const actions = html`${hasRole("owner") && html`<${Button} why=${whyNot("owner") ?? alone} onClick=${() => setOpen({ what: "transfer" })}>Transfer ownership<//>`}${invite}`;
+  const actions = html`${hasRole("owner") && html`<${Button} why=${whyNot("owner") ?? unready} onClick=${() => setOpen({ what: "transfer" })}>Transfer ownership<//>`}${invite}`;
   return html`<${PageHead} title="Team" lead="Members sign in with their own address and work in this account with their role. Each change stands in the audit log." actions=${actions} />
     <div class="stack">
       ${data && data.seats.limit !== null && html`<${Card}><${CapMeter} label="Seats" used=${data.seats.used} limit=${data.seats.limit} note="Members and pending invitations take a seat each." /><//>`}

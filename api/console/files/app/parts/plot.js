@@ -46,9 +46,11 @@ function Canvas({ label, times, series, format, bars, height }) {
   const [hover, setHover] = useState(null);
   const chosen = theme.value;
   useEffect(() => {
-    const draw = () => new uPlot(options(box.current, { series, format, bars, height, onHover: setHover }), data(times, series), box.current);
+    const frame = box.current; // the ref is empty once the plot is taken away, which observers may still learn of
+    if (!frame) return undefined;
+    const draw = () => new uPlot(options(frame, { series, format, bars, height, onHover: setHover }), data(times, series), frame);
     let plot = draw();
-    const resized = new ResizeObserver(() => plot.setSize({ width: box.current.clientWidth, height }));
+    const resized = new ResizeObserver(() => plot.setSize({ width: frame.clientWidth, height }));
     resized.observe(box.current);
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     const redraw = () => {
