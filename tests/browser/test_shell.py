@@ -128,3 +128,10 @@ async def test_a_message_html_of_a_stranger_can_not_leave_its_frame(browser: Bro
         assert answer is not None
         assert "sandbox allow-scripts" in answer.headers["content-security-policy"]
         assert await page.page.evaluate("origin") == "null"
+
+
+async def test_a_browser_that_refuses_to_copy_is_no_fault(page: ConsolePage) -> None:
+    await page.page.context.clear_permissions()
+    await page.go("/smtp")
+    await page.page.get_by_role("button", name="Copy").first.click()
+    await expect(page.page.get_by_text("The browser refused to copy").first).to_be_visible()

@@ -43,8 +43,12 @@ document.querySelector(".pages [aria-current]")?.scrollIntoView({ block: "center
 for (const block of document.querySelectorAll("main pre")) {
   const button = element("button", { type: "button", className: "button small", textContent: "Copy" });
   button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(block.textContent);
-    button.textContent = "Copied";
+    try {
+      await navigator.clipboard.writeText(block.textContent);
+      button.textContent = "Copied";
+    } catch { // forbidden by the person, or a page over plain HTTP, which has no clipboard
+      button.textContent = "The browser refused to copy";
+    }
     setTimeout(() => (button.textContent = "Copy"), 2000);
   });
   const holder = element("div", { className: "copied" });

@@ -203,15 +203,29 @@ export function breakable(address) {
   return at < 1 ? address : html`${address.slice(0, at)}<wbr />${address.slice(at)}`;
 }
 
+/** Copy `text`; return whether the browser did: people and administrators can forbid it. */
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    return false;
+  }
+  return true;
+}
+
+/** The message to show when the browser refuses to copy. */
+export const COPY_REFUSED = "The browser refused to copy";
+
 /** A button that copies `text`. */
 export function CopyButton({ text, label = "Copy" }) {
-  const [done, setDone] = useState(false);
+  const [copied, setCopied] = useState(null); // null: not asked lately
   const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    setDone(true);
-    setTimeout(() => setDone(false), 1500);
+    const allowed = await copyText(text);
+    setCopied(allowed);
+    setTimeout(() => setCopied(null), allowed ? 1500 : 6000);
   };
-  return html`<span class="copy"><${Button} kind="quiet" icon=${done ? "check" : "copy"} label=${label} onClick=${copy} /><span class="visually-hidden" role="status">${done ? "Copied" : ""}</span></span>`;
+  const said = copied === null ? "" : copied ? "Copied" : COPY_REFUSED;
+  return html`<span class="copy"><${Button} kind="quiet" icon=${copied ? "check" : "copy"} label=${label} onClick=${copy} /><span class=${copied === false ? "refused bad small" : "visually-hidden"} role="status">${said}</span></span>`;
 }
 
 /** One line of text to copy, such as an id. */

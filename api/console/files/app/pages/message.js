@@ -1,7 +1,7 @@
 // One message: its waybill, content, source and recipients, and what can be done with it.
 import { ApiError, call, download, useAction, useCall } from "../core/api.js";
 import { go, href, location, setQuery } from "../core/router.js";
-import { Button, Card, Chip, Code, Confirm, CopyLine, Dialog, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
+import { Button, Card, Chip, Code, Confirm, COPY_REFUSED, CopyLine, copyText, Dialog, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
 import { isDark } from "../core/shell.js";
 import { Table } from "../core/table.js";
 import { bytes, html, plural, useEffect, useState, undirected } from "../core/view.js";
@@ -10,6 +10,11 @@ import { Waybill } from "../parts/waybill.js";
 
 const SETTLED = new Set(["delivered", "bounced", "complained", "failed", "rejected", "canceled"]);
 const POLL_MS = 2000;
+
+async function copyLink() {
+  if (await copyText(window.location.href)) toast("Link copied");
+  else toast(COPY_REFUSED, { tone: "bad" });
+}
 
 export function Message({ id, service }) {
   const [settled, setSettled] = useState(false);
@@ -41,7 +46,7 @@ function Actions({ message, onChange }) {
   };
   const scheduled = message.status === "scheduled";
   const items = [
-    { text: "Copy the link to this page", icon: "link", onSelect: () => navigator.clipboard.writeText(window.location.href) },
+    { text: "Copy the link to this page", icon: "link", onSelect: copyLink },
     { text: "Download the source (.eml)", icon: "download", onSelect: () => download("GET /v1/messages/{id}/raw", { path: { id: message.id } }, `${message.id}.eml`).catch(report) },
     message.recipients.length === 1 && { text: "Messages to this recipient", icon: "search", to: "/messages", query: { to: message.recipients[0].address } },
   ].filter(Boolean);

@@ -46,12 +46,11 @@ function Canvas({ label, times, series, format, bars, height }) {
   const [hover, setHover] = useState(null);
   const chosen = theme.value;
   useEffect(() => {
-    const frame = box.current; // the ref is empty once the plot is taken away, which observers may still learn of
-    if (!frame) return undefined;
+    const frame = box.current; // Preact empties the ref before the clean-up below ends the observer
     const draw = () => new uPlot(options(frame, { series, format, bars, height, onHover: setHover }), data(times, series), frame);
     let plot = draw();
     const resized = new ResizeObserver(() => plot.setSize({ width: frame.clientWidth, height }));
-    resized.observe(box.current);
+    resized.observe(frame);
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     const redraw = () => {
       plot.destroy();
