@@ -13,7 +13,7 @@ WORKERS = 4  # each has its own PostgreSQL and Valkey; most tests spend half the
 
 QUICK_WORKERS = 4  # the tests with servers among them mostly wait
 BROWSER_WORKERS = 2  # a browser, its pages and a service keep a core busy
-BROWSER = ["tests/browser", "-m", "browser"]  # with the matrix of all pages, which the whole suite leaves out
+BROWSER = ["tests/browser", "-m", "browser"]  # with the matrix of all pages
 QUICK = "(rules or quick) and not properties and not slow"  # marks that tests/harness/selection.py sets
 
 

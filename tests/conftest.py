@@ -22,7 +22,6 @@ from tests.harness.api import Api, serving
 
 TEMPLATE = "waybill_template"
 JOURNEYS = Path(__file__).parent / "journeys"
-collect_ignore = [] if selection.CAN_DRIVE_BROWSERS else ["browser"]
 
 _NUMBERS = itertools.count(1)
 NewDatabase = Callable[[], Awaitable[str]]
@@ -36,6 +35,11 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marks `rules` and `quick` and the summary of tests left out."""
     config.pluginmanager.register(selection, "selection")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the tests that drive a browser unless they are asked for, as `ops test --browser` does."""
+    return (collection_path == selection.BROWSER_TESTS and not selection.drives_browsers(config)) or None
 
 
 @pytest.hookimpl(trylast=True)

@@ -121,15 +121,18 @@ def bootstrap(lock: str) -> None:
     "--quick", is_flag=True, help="Run a few flows, and the pure rules without generated or very large inputs."
 )
 @click.option(
-    "--browser", is_flag=True, help="Run the tests of the console, every page in each theme, width and state too."
+    "--browser",
+    is_flag=True,
+    help="Run the tests of the console instead, with every page in each theme and width.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="Arguments for pytest.")
 def test(*, quick: bool, browser: bool, arguments: tuple[str, ...]) -> None:
     """Run the test suite; ARGUMENTS go to pytest, such as `tests/mail -k dkim`.
 
     The last line but one lists skipped tests and why: tests of programs that are not installed, and tests marked
-    `hosts`, which create network namespaces as root (`ops test -m hosts`). The tests of the console need Chromium:
-    WAYBILL_CHROMIUM, or one of Debian's packages `chromium-headless-shell` and `chromium`.
+    `hosts`, which create network namespaces as root (`ops test -m hosts`). The tests of the console run by themselves
+    (`--browser`), and need Chromium: WAYBILL_CHROMIUM, or one of Debian's packages `chromium-headless-shell` and
+    `chromium`.
     """
     from ops.testing import run  # noqa: PLC0415
 

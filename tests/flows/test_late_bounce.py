@@ -320,3 +320,58 @@ async def test_parallel_workers_apply_each_report_of_a_batch_once(
     assert set((await statuses(pool, message)).values()) == {"bounced"}
     assert await day_counts(pool, account) == {"bounced": 50}
     assert len(await suppressed(pool, account)) == 50
+
+
+SUPPRESS = """
+INSERT INTO suppressions (account_id, address, reason, created_at)
+SELECT $1, address, 'manual', now() FROM recipients WHERE message_id = $2
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "result", "kinds"),
+    [
+        (
+            "UPDATE recipients SET status = 'complained' WHERE account_id = $1 AND message_id = $2",
+            ("ignored", "already_complained"),
+            [],
+        ),
+        (
+            SUPPRESS.replace("manual", "complaint"),
+            ("applied", "bounced"),
+            ["bounced"],
+        ),
+        (
+            SUPPRESS,
+            ("applied", "bounced"),
+            ["bounced", "suppression.added"],
+        ),
+        ("UPDATE accounts SET status = 'closing' WHERE id = $1 AND $2::uuid > $1", ("ignored", "unknown_message"), []),
+    ],
+    ids=["the recipient complained", "suppressed for a complaint", "suppressed by hand", "the account is being closed"],
+)
+async def test_what_changes_between_reading_and_locking_is_heeded(
+    change: str, result: tuple[str, str], kinds: list[str],
+    door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings,
+) -> None:  # fmt: skip
+    account, message = await delivered(door, settler, pool)
+    before = await pool.fetchval("SELECT seq FROM account_heads WHERE account_id = $1", account.id)
+    async with pool.acquire() as other:
+        async with other.transaction():
+            await other.execute("SELECT FROM account_heads WHERE account_id = $1 FOR UPDATE", account.id)
+            reading = asyncio.create_task(come(pool, settings, message, failed(ANN)))
+            async with asyncio.timeout(30):
+                while not await pool.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                    await asyncio.sleep(0.01)
+            await other.execute(change, account.id, message)
+        assert await reading == result
+
+    rows = await pool.fetch(
+        "SELECT type FROM events WHERE account_id = $1 AND seq > $2 ORDER BY seq", account.id, before
+    )
+    assert [row["type"] for row in rows] == kinds
+    head = await pool.fetchrow("SELECT seq, hash FROM account_heads WHERE account_id = $1", account.id)
+    last = await pool.fetchrow(
+        "SELECT seq, hash FROM events WHERE account_id = $1 ORDER BY seq DESC LIMIT 1", account.id
+    )
+    assert head == last

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent.parent
-# `ops test` installs the driver only where it finds a browser; without the driver, tests/browser can't be imported.
-CAN_DRIVE_BROWSERS = importlib.util.find_spec("playwright") is not None
+BROWSER_TESTS = TESTS / "browser"
+# Only `ops test --browser` installs the driver; without it, tests/browser can't be imported.
+_HAS_DRIVER = importlib.util.find_spec("playwright") is not None
 # What a module imports that starts processes without a fixture.
 _STARTS_PROCESSES = frozenset(
     {
@@ -79,12 +80,18 @@ def pytest_terminal_summary(
     yield
     reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
     parts = [f"{count} × {reason}" if count > 1 else reason for reason, count in sorted(reasons.items())]
-    if not CAN_DRIVE_BROWSERS:
-        parts.append("tests/browser, which needs Playwright")
+    if not drives_browsers(config):
+        parts.append("tests/browser (`ops test --browser`)")
     left_out = config.stash[_LEFT_OUT]
     if left_out:
         parts.append(f"{len(left_out)} by -m {config.option.markexpr!r}" + (" or -k" if config.option.keyword else ""))
     terminalreporter.line(f"Left out: {'; '.join(parts) or 'nothing'}.")
+
+
+def drives_browsers(config: pytest.Config) -> bool:
+    """Return whether the arguments name tests that drive a browser, and its driver is installed."""
+    named = [(config.invocation_params.dir / word.partition("::")[0]).resolve() for word in config.args]
+    return _HAS_DRIVER and any(BROWSER_TESTS in (one, *one.parents) for one in named)
 
 
 def _is_rule(item: pytest.Item) -> bool:
