@@ -27,6 +27,10 @@ class AcmeFailed(Exception):  # noqa: N818 - named for what happened
     """The authority refused or did not answer; the text says why."""
 
 
+class AcmeAccountUnknown(AcmeFailed):
+    """The authority does not know the account at the URL (any more); register it again."""
+
+
 def new_account_key() -> bytes:
     """Return a new account key, P-256 in PKCS #8 DER."""
     return ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
@@ -41,6 +45,7 @@ class AcmeClient:
         Raises AcmeUnavailable without the package, AcmeFailed if the authority does not answer.
         """
         self._acme = _package()
+        self.url = url
         self._key = self._acme.jose.JWKEC(key=load_der_private_key(account_key, None))
         network = self._acme.client.ClientNetwork(
             self._key, alg=self._acme.jose.ES256, user_agent=USER_AGENT, timeout=REQUEST_S,
@@ -55,16 +60,17 @@ class AcmeClient:
                     uri=url, body=self._acme.messages.Registration()
                 )
 
-    def register(self, email: str | None) -> str:
-        """Register the account key, or find its account, and return the account's URL; agrees to the terms."""
+    def register(self, email: str | None) -> None:
+        """Register the account key, or find its account, and set `url`; agrees to the terms."""
         messages = self._acme.messages
         with self._acme.failures():
             new = messages.NewRegistration.from_data(email=email, terms_of_service_agreed=True)
             try:
                 account = self._client.new_account(new)
             except self._acme.errors.ConflictError as known:
-                return str(known.location)
-        return str(account.uri)
+                self.url = str(known.location)
+                return
+        self.url = str(account.uri)
 
     def issue(self, host: str, answer: Callable[[str, str], None]) -> IssuedCertificate:
         """Get a certificate for `host` (P-256) by HTTP-01; `answer(token, text)` must publish before it returns."""
@@ -118,7 +124,8 @@ class _Failures:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         """Translate an exception of the package."""
         if error is not None and isinstance(error, self._caught) and not isinstance(error, AcmeFailed):
-            raise AcmeFailed(_text_of(error)) from error
+            unknown = getattr(error, "code", None) == "accountDoesNotExist"  # RFC 8555, section 6.7
+            raise (AcmeAccountUnknown if unknown else AcmeFailed)(_text_of(error)) from error
 
 
 def _text_of(error: BaseException) -> str:

@@ -3,12 +3,12 @@
 INSERT INTO tls_certificates (host, domain_id, due_at) VALUES ($1, $2, $3)
 ON CONFLICT (host) DO UPDATE SET domain_id = excluded.domain_id WHERE tls_certificates.domain_id <> excluded.domain_id;
 
--- name: claim_due_certificates
--- Claim at most $2 hosts that are due at $1 by postponing them to $3; only hosts whose policy's alias leads here.
-UPDATE tls_certificates SET due_at = $3
+-- name: claim_due_certificate
+-- Claim the host that has been due longest at $1 by postponing it to $2; only hosts whose policy's alias leads here.
+UPDATE tls_certificates SET due_at = $2
 WHERE host IN (
     SELECT c.host FROM tls_certificates c JOIN hosted_sts_policies p ON p.domain_id = c.domain_id
-    WHERE c.due_at <= $1 AND p.findings ->> 'cname' = 'ok' ORDER BY c.due_at LIMIT $2 FOR UPDATE OF c SKIP LOCKED)
+    WHERE c.due_at <= $1 AND p.findings ->> 'cname' = 'ok' ORDER BY c.due_at LIMIT 1 FOR UPDATE OF c SKIP LOCKED)
 RETURNING host, domain_id, failures;
 
 -- name: save_certificate
@@ -39,6 +39,10 @@ INSERT INTO acme_accounts (directory, sealed_key) VALUES ($1, $2) ON CONFLICT DO
 -- name: save_acme_account
 -- Store the URL $2 of the account at authority $1.
 UPDATE acme_accounts SET url = $2 WHERE directory = $1;
+
+-- name: forget_acme_account
+-- Forget the URL $2 of the account at authority $1, so that the account is registered again with the same key.
+UPDATE acme_accounts SET url = NULL WHERE directory = $1 AND url = $2;
 
 -- name: put_challenge
 -- Answer challenge $1 with $2 until $3; deletes expired ones.

@@ -1,7 +1,7 @@
 """Get certificates for MTA-STS policy hosts whose DNS leads here, and renew them at two thirds of their life.
 
 Only with WAYBILL_ACME_DIRECTORY: otherwise a proxy in front has the certificates and asks which hosts it may get them
-for. Each host is claimed by one worker; a failure waits from five minutes to a day.
+for. Each host is claimed by one worker, for longer than an order may take; a failure waits from five minutes to a day.
 """
 
 import asyncio
@@ -13,14 +13,20 @@ import asyncpg
 import structlog
 
 from engine.areas.certificates import rules, store
-from engine.areas.certificates.acme_client import AcmeClient, AcmeFailed, AcmeUnavailable, new_account_key
+from engine.areas.certificates.acme_client import (
+    AcmeAccountUnknown,
+    AcmeClient,
+    AcmeFailed,
+    AcmeUnavailable,
+    new_account_key,
+)
 from engine.areas.certificates.types import DueCertificate, IssuedCertificate, StoredAcmeAccount
 from engine.base import clock
 from engine.base.secrets import derived, seal, unseal
 from engine.base.settings import Settings
 from engine.store.queries import Queries
 
-MAX_CLAIMED: Final = 10
+MAX_HOSTS: Final = 10  # in one round
 CLAIMED_FOR: Final = timedelta(minutes=30)
 CHALLENGE_S: Final = timedelta(minutes=10)
 CHALLENGE_PATH: Final = "/.well-known/acme-challenge/"
@@ -37,28 +43,33 @@ async def get_due(pool: asyncpg.Pool, settings: Settings) -> int:
         return 0
     await _want(pool)
     issued = 0
-    at = clock.now()
-    claimed = await store.CLAIM_DUE.fetch(pool, at, MAX_CLAIMED, at + CLAIMED_FOR)
-    if not claimed:
-        return 0
-    try:
-        client = await _client(pool, settings)
-    except (AcmeFailed, AcmeUnavailable) as error:
-        for one in claimed:
-            await _failed(pool, one, str(error))
-        return 0
-    for one in claimed:
-        issued += await _get(pool, settings, client, one)
+    client: AcmeClient | None = None
+    for _ in range(MAX_HOSTS):
+        at = clock.now()
+        due = await store.CLAIM_DUE.first(pool, at, at + CLAIMED_FOR)
+        if due is None:
+            break
+        try:
+            client = client or await _client(pool, settings)
+            issued += await _get(pool, settings, client, due)
+        except AcmeAccountUnknown as error:
+            assert client is not None
+            await store.FORGET_ACCOUNT.execute(pool, settings.acme_directory, client.url)
+            client = None
+            await _failed(pool, due, str(error))
+        except (AcmeFailed, AcmeUnavailable) as error:
+            await _failed(pool, due, str(error))
     return issued
 
 
 async def _want(pool: asyncpg.Pool) -> None:
     at = clock.now()
-    for row in await _WANTED.records(pool, MAX_CLAIMED):
+    for row in await _WANTED.records(pool, MAX_HOSTS):
         await store.WANT.execute(pool, f"mta-sts.{row['name']}", row["id"], at)
 
 
-async def _get(pool: asyncpg.Pool, settings: Settings, client: AcmeClient, due: DueCertificate) -> bool:
+async def _get(pool: asyncpg.Pool, settings: Settings, client: AcmeClient, due: DueCertificate) -> int:
+    """Get and store the certificate of a host; return 1. Raises AcmeFailed."""
     loop = asyncio.get_running_loop()
 
     def publish(token: str, text: str) -> None:
@@ -66,14 +77,10 @@ async def _get(pool: asyncpg.Pool, settings: Settings, client: AcmeClient, due: 
         stored = store.PUT_CHALLENGE.execute(pool, token, text, clock.now() + CHALLENGE_S)
         asyncio.run_coroutine_threadsafe(stored, loop).result(timeout=CHALLENGE_S.total_seconds())
 
-    try:
-        issued = await asyncio.to_thread(client.issue, due.host, publish)
-    except AcmeFailed as error:
-        await _failed(pool, due, str(error))
-        return False
+    issued = await asyncio.to_thread(client.issue, due.host, publish)
     await save(pool, settings, due.host, issued)
     _log.info("certificate issued", host=due.host, until=clock.iso(rules.ends_at(issued.chain)))
-    return True
+    return 1
 
 
 async def save(pool: asyncpg.Pool, settings: Settings, host: str, issued: IssuedCertificate) -> None:
@@ -100,8 +107,8 @@ async def _client(pool: asyncpg.Pool, settings: Settings) -> AcmeClient:
     make = partial(AcmeClient, directory, key, url=account.url, authorities=settings.acme_authorities)
     client = await asyncio.to_thread(make)
     if account.url is None:
-        url = await asyncio.to_thread(client.register, settings.acme_email)
-        await store.SAVE_ACCOUNT.execute(pool, directory, url)
+        await asyncio.to_thread(client.register, settings.acme_email)
+        await store.SAVE_ACCOUNT.execute(pool, directory, client.url)
     return client
 
 

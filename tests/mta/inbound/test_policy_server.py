@@ -84,10 +84,10 @@ async def serving(world: PolicyWorld) -> AsyncIterator[PolicyServer]:
 
 
 @asynccontextmanager
-async def acme_server(world: PolicyWorld, folder: Path) -> AsyncIterator[str]:
+async def acme_server(world: PolicyWorld, folder: Path, port: int | None = None) -> AsyncIterator[str]:
     """Pebble, which asks our own DNS server and our own challenge port; yields its directory's URL."""
     assert PEBBLE is not None
-    port = reserve_port()
+    port = port or reserve_port()
     own = ROOT.leaf("localhost")
     (folder / "cert.pem").write_bytes(own.certificate.public_bytes(Encoding.PEM))
     (folder / "key.pem").write_bytes(own.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -163,6 +163,27 @@ async def test_a_policy_host_gets_a_certificate_that_is_served_by_its_name(world
     assert b"PRIVATE KEY" not in bytes(row["sealed_key"])
     assert clock.now() < row["due_at"] < row["not_after"]
     assert (status, text.splitlines()[:2]) == (200, ["version: STSv1", "mode: testing"])
+
+
+@needs_pebble
+async def test_an_account_that_the_authority_has_lost_is_registered_again(world: PolicyWorld, tmp_path: Path) -> None:
+    """Pebble keeps its accounts in memory: after a restart it has lost them."""
+    port = reserve_port()
+    got: list[int] = []
+    for _ in range(2):
+        host = f"mta-sts.{await world.policy()}"
+        async with serving(world), acme_server(world, tmp_path, port) as directory:
+            settings = structs.replace(world.settings, acme_directory=directory)
+            got.append(await certificates.get_due(world.pool, settings))
+            row = await world.pool.fetchrow("SELECT * FROM tls_certificates WHERE host = $1", host)
+            await world.pool.execute(
+                "UPDATE tls_certificates SET due_at = now() - interval '1 minute' WHERE host = $1", host
+            )
+            got.append(await certificates.get_due(world.pool, settings))
+    assert got == [1, 1, 0, 1]
+    assert row is not None
+    assert row["failures"] == 1
+    assert "account" in row["error"].lower()
 
 
 async def test_an_authority_that_does_not_answer_is_asked_again_later(world: PolicyWorld) -> None:
