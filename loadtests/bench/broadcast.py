@@ -1,6 +1,7 @@
 """`ops bench --broadcast CONTACTS`: how fast a broadcast is accepted, and what it does to transactional mail meanwhile.
 
-The same account, and another one, send single messages at a low rate: first alone, then while the broadcast runs.
+The same account, and another one, send single messages at a low rate: first alone, then while the broadcast runs. It is
+paused once near its beginning, to see how long after the request messages are still accepted.
 """
 
 import asyncio
@@ -29,6 +30,8 @@ from ops import admin
 DOMAINS: Final = 1_000
 MARK_S: Final = 70.0  # for 100,000 contacts
 MARK_FACTOR: Final = 2.0
+MARK_PAUSE_S: Final = 1.0
+STILL_S: Final = 2.0  # without an accepted message, after which a paused broadcast stands still
 RATE: Final = 20.0  # single messages a second of each account
 ALONE_S, STEP_S = 20.0, 4.0
 OTHER: Final = "other.test"
@@ -82,6 +85,7 @@ async def _measure(contacts: int, progress: report.Progress) -> dict[str, Any]:
             memory = _worker_kib(service)
             broadcast = await asyncio.to_thread(_start, service, list_id)
             run_ = BroadcastRun(service, broadcast)
+            await run_.pause_and_resume()
             during = await _phase(service, senders, run_.until_accepted)
         peak = _worker_kib(service, "VmHWM")
         copies = await _delivered(service, broadcast, contacts)
@@ -94,9 +98,10 @@ async def _measure(contacts: int, progress: report.Progress) -> dict[str, Any]:
     exact = copies["messages"] == copies["addresses"] == contacts
     return {
         "mode": "broadcast", "contacts": contacts, "accepted_in_s": round(run_.took_s, 2),
-        "accepted_per_s": round(contacts / run_.took_s, 1), "alone": alone, "during": during, "factors": factors,
+        "accepted_per_s": round(contacts / run_.took_s, 1), "accepted_after_pause_s": round(run_.after_pause_s, 3),
+        "alone": alone, "during": during, "factors": factors,
         "worker_mib": {"before": memory // 1024, "peak": peak // 1024}, "copies": dict(copies), "deaths": deaths,
-        "checked": exact and not deaths and within
+        "checked": exact and not deaths and within and run_.after_pause_s <= MARK_PAUSE_S
         and all(one is not None and one < MARK_FACTOR for one in factors.values()),
     }  # fmt: skip
 
@@ -108,13 +113,35 @@ class BroadcastRun:
         self._service = service
         self._broadcast = broadcast
         self._began = time.monotonic()
-        self.took_s = 0.0
+        self._paused_s = 0.0
+        self.took_s = 0.0  # without the time of the pause
+        self.after_pause_s = 0.0  # from the request to pause to the last accepted message before the resumption
+
+    async def pause_and_resume(self) -> None:
+        """Pause when the first messages are accepted, wait until none is accepted any more, and resume."""
+        counts = await store.counts(self._service.pool, self._broadcast)
+        while not counts.accepted:
+            await asyncio.sleep(0.02)
+            counts = await store.counts(self._service.pool, self._broadcast)
+        asked = last = time.monotonic()
+        await asyncio.to_thread(_act, self._service, self._broadcast, "pause")
+        accepted = counts.accepted
+        while (now := time.monotonic()) - last < STILL_S:
+            counts = await store.counts(self._service.pool, self._broadcast)
+            if counts.accepted != accepted:
+                accepted, last = counts.accepted, now
+            await asyncio.sleep(0.02)
+        self.after_pause_s = last - asked
+        if not counts.waiting:
+            raise BenchFailed("the broadcast was over before it could be paused: give it more contacts")
+        await asyncio.to_thread(_act, self._service, self._broadcast, "resume")
+        self._paused_s = time.monotonic() - last
 
     async def until_accepted(self) -> None:
         """Return when no recipient waits; raises BenchFailed after some minutes."""
         while True:
             counts = await store.counts(self._service.pool, self._broadcast)
-            self.took_s = time.monotonic() - self._began
+            self.took_s = time.monotonic() - self._began - self._paused_s
             if counts.recipients and not counts.waiting:
                 return
             if self.took_s > _PATIENCE_S:
@@ -210,6 +237,10 @@ def _start(service: BenchService, list_id: UUID) -> UUID:
     made = _call(service, "/v1/broadcasts", body)
     _call(service, f"/v1/broadcasts/{made['id']}/send", {})
     return ids.parse_id(ids.Kind.BROADCAST, made["id"])
+
+
+def _act(service: BenchService, broadcast: UUID, action: str) -> None:
+    _call(service, f"/v1/broadcasts/{ids.format_id(ids.Kind.BROADCAST, broadcast)}/{action}", {})
 
 
 def _call(service: BenchService, path: str, body: Mapping[str, object]) -> dict[str, Any]:
