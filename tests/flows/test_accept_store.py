@@ -9,7 +9,7 @@ import pytest
 from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.sending.accept_store import FastPathBackoff
+from engine.flows.sending.fast_path import FastPathBackoff
 from tests.harness import history
 from tests.harness.accounts import make_account
 from tests.harness.sending import Process, accepted, head_of, message_id, process, stored, suppress

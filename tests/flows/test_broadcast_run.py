@@ -163,6 +163,36 @@ async def test_two_copies_for_a_contact_in_one_batch_become_one_message(
     assert (await here.counts(broadcast)).accepted == 3
 
 
+async def test_a_daily_limit_that_other_mail_reaches_while_a_batch_is_written_holds(
+    here: BroadcastWorld, account: TestAccount
+) -> None:
+    """A batch is decided twice: before its content is written, and under the lock of the account's head."""
+    await here.pool.execute("UPDATE accounts SET daily_cap = 3 WHERE id = $1", account.id)
+    broadcast = await here.sent(account, await make_list(here.pool, account, 5))
+    await start(here.pool, account.id, broadcast, clock.now())
+    async with here.pool.acquire() as other:
+        async with other.transaction():
+            await other.execute("SELECT FROM account_heads WHERE account_id = $1 FOR UPDATE", account.id)
+            await here.make_due(broadcast)
+            running = asyncio.create_task(here.runner.run_due())
+            async with asyncio.timeout(30):
+                while not await here.pool.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                    await asyncio.sleep(0.01)
+            await other.execute(
+                "UPDATE account_heads SET day = $2, sent_today = 2 WHERE account_id = $1",
+                account.id,
+                clock.now().date(),
+            )
+        await running
+
+    assert len(await addressed(here.pool, account)) == 1
+    for table in ("messages", "queue", "unsubscribe_links"):
+        assert await here.pool.fetchval(f"SELECT count(*) FROM {table} WHERE account_id = $1", account.id) == 1, table
+    assert await here.pool.fetchval("SELECT sent_today FROM account_heads WHERE account_id = $1", account.id) == 3
+    counts, row = await here.counts(broadcast), await here.read(account, broadcast)
+    assert (counts.accepted, counts.waiting, row.status, row.paused_because) == (1, 4, "paused", "daily_limit")
+
+
 async def test_recipients_who_cannot_get_it_are_skipped_by_reason_and_the_others_get_it(
     here: BroadcastWorld, account: TestAccount
 ) -> None:

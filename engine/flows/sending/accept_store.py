@@ -2,6 +2,7 @@
 
 A process caches the heads as it last wrote them. If none has changed since, one conditional statement stores the batch.
 Otherwise nothing is stored and the batch takes the locks: look up suppressions, lock heads, decide, store, commit.
+Copies of broadcasts come in large batches, so their content is written before the heads are locked.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.extra_rows import ExtraRow
 from engine.flows.sending import accepted_rows
 from engine.flows.sending.admission import Pending, Replays, decide
+from engine.flows.sending.fast_path import FastPathBackoff
 from engine.ledger import heads, log, quota_usage
 from engine.ledger.heads import AccountHead
 from engine.ledger.quota_usage import Ceiling, Simulated
@@ -61,7 +63,6 @@ _INSERT = _SQL.wide(
 _STORED = _SQL.command("stored_message")
 
 MAX_CACHED_HEADS = 10_000  # beyond it the cache is cleared
-MAX_COUNTED_MISSES = 5  # in a row; after so many, 31 batches take the locks
 
 
 class BatchResult(Struct):
@@ -79,6 +80,10 @@ class OutcomeUnknown(Exception):  # noqa: N818 - not an error of the caller's
         super().__init__(repr(error))
         self.result = result
         self.error = error
+
+
+class _DecidedOtherwise(Exception):  # noqa: N818 - named for what happened
+    """A head changed while a batch was written, so that other messages are accepted."""
 
 
 class Preconditions(Struct):
@@ -119,6 +124,11 @@ class Storer:
             if result is not None:
                 return result
         await _mark_suppressed(connection, batch)
+        if all(item.message.copy is not None and not self._is_simulated(item) for item in batch):
+            try:
+                return await self._store_copies(connection, batch, at, split)
+            except _DecidedOtherwise:
+                pass  # decided again under the locks
         return await self._store_locked(connection, batch, at, split)
 
     async def foresee(self, connection: Conn, batch: Sequence[Pending], at: datetime) -> list[Accepted | Exception]:
@@ -219,6 +229,39 @@ class Storer:
                 await quota_usage.count_simulated(connection, self._simulated(batch, result, at.date()))
                 await _mark_copies(connection, batch, result)
                 await _write_extras(connection, result.stored)
+        except DatabaseUnavailable as error:
+            if _may_be_stored(result, error):
+                raise OutcomeUnknown(result, error) from error
+            raise
+        return result
+
+    async def _store_copies(
+        self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
+    ) -> BatchResult:
+        """Store copies of broadcasts with short locks: the heads are locked after the content is written, not before.
+
+        Decides on the heads as they are, writes the content, locks the heads, decides again, and appends the events.
+        Raises _DecidedOtherwise, with nothing written, if the second decisions are not the first ones.
+        """
+        result = BatchResult()
+        try:
+            async with connection.transaction():
+                await _claim_copies(connection, batch)
+                accounts = {item.message.account_id for item in batch}
+                foreseen = await heads.read_many(connection, accounts)
+                await quota_usage.advance_all(connection, foreseen, at.date())
+                first = self._decide(batch, foreseen, {}, at)
+                await self._insert(connection, BatchResult(stored=first.stored), {}, split)
+                await _write_extras(connection, first.stored)
+                locked = await heads.lock_counted(connection, accounts)
+                await quota_usage.advance_all(connection, locked, at.date())
+                decided = self._decide(batch, locked, {}, at)
+                if list(map(_kind, decided.decisions)) != list(map(_kind, first.decisions)):
+                    raise _DecidedOtherwise
+                result = decided
+                if not await self._insert(connection, BatchResult(entries=decided.entries), locked, split):
+                    raise RuntimeError("a head changed under its lock")
+                await _mark_copies(connection, batch, decided)
         except DatabaseUnavailable as error:
             if _may_be_stored(result, error):
                 raise OutcomeUnknown(result, error) from error
@@ -356,32 +399,6 @@ class Storer:
         return timedelta(0) if stored and all(one.copy is not None for one in stored) else self._fresh_due
 
 
-class FastPathBackoff:
-    """Decides whether to store without locking first; each miss in a row doubles the number of batches that take the
-    locks.
-    """
-
-    def __init__(self) -> None:
-        self._misses = 0
-        self._locking = 0
-
-    def may_try(self) -> bool:
-        """Return True if the next batch may try the fast path; call it once per batch."""
-        if self._locking == 0:
-            return True
-        self._locking -= 1
-        return False
-
-    def hit(self) -> None:
-        """Record that the fast path stored a batch."""
-        self._misses = 0
-
-    def miss(self) -> None:
-        """Record a failed fast-path attempt."""
-        self._misses = min(self._misses + 1, MAX_COUNTED_MISSES)
-        self._locking = 2**self._misses - 1
-
-
 def _expected(held: Mapping[UUID, AccountHead], *, checked: bool) -> list[ExpectedHead]:
     if not checked:
         return [ExpectedHead(account) for account in held]
@@ -498,6 +515,11 @@ def left_out() -> Refusal:
     return Refusal(
         ErrorType.CONFLICT, "This message was not sent, because another one of its batch was refused. Correct that one."
     )
+
+
+def _kind(decision: Accepted | Exception) -> object:
+    """Return what two decisions on one message have in common if they are alike."""
+    return decision.kind if isinstance(decision, Refusal) else type(decision)
 
 
 def is_suppressed(decision: Accepted | Exception) -> bool:
