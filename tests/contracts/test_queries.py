@@ -1,17 +1,17 @@
 """Every named query holds against the migrated schema, fills its Struct, and has one caller."""
 
 import ast
+import functools
 import importlib
 import pkgutil
 from collections import Counter
+from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
-from types import NoneType
 from typing import Any, get_args, get_type_hints
 from uuid import UUID
 
 import asyncpg
-import pytest
 
 import api
 import engine
@@ -54,25 +54,42 @@ def sql_files() -> list[Path]:
     )
 
 
-@pytest.mark.parametrize("query", QUERIES, ids=name_of)
-async def test_every_query_can_be_prepared_on_the_migrated_database(query: Query, pool: asyncpg.Pool) -> None:
+async def test_every_query_can_be_prepared_on_the_migrated_database(pool: asyncpg.Pool) -> None:
+    faults: dict[str, str] = {}
     async with pool.acquire() as connection:
-        await connection.prepare(query.sql)
+        for query in QUERIES:
+            try:
+                await connection.prepare(query.sql)
+            except asyncpg.PostgresError as error:
+                faults[name_of(query)] = str(error)
+
+    assert not faults
 
 
-@pytest.mark.parametrize("query", ROW_QUERIES, ids=name_of)
-async def test_columns_are_the_fields_of_the_struct_in_order(query: RowQuery[Any], pool: asyncpg.Pool) -> None:
+async def test_columns_are_the_fields_of_the_struct_in_order(pool: asyncpg.Pool) -> None:
+    faults: dict[str, list[str]] = {}
     async with pool.acquire() as connection:
-        columns = (await connection.prepare(query.sql)).get_attributes()
+        for query in ROW_QUERIES:
+            columns = (await connection.prepare(query.sql)).get_attributes()
+            if found := misfits(query, columns):
+                faults[name_of(query)] = found
 
-    assert tuple(column.name for column in columns) == query.row.__struct_fields__
+    assert not faults
+
+
+def misfits(query: RowQuery[Any], columns: Sequence[asyncpg.Attribute]) -> list[str]:
+    """Return the columns that don't fit the fields of the query's Struct."""
+    names = tuple(column.name for column in columns)
+    if names != query.row.__struct_fields__:
+        return [f"{names} instead of {query.row.__struct_fields__}"]
     hints = get_type_hints(query.row)
-    for column in columns:
-        possible = [kind for kind in get_args(hints[column.name]) or (hints[column.name],) if kind is not NoneType]
-        if column.type.kind == "array":
-            assert str(hints[column.name]).startswith("list["), column.name
-        else:
-            assert PYTHON[column.type.name] in possible, f"{column.name} is {column.type.name}"
+    return [f"{column.name} is {column.type.name}" for column in columns if not _fits(column, hints[column.name])]
+
+
+def _fits(column: asyncpg.Attribute, hint: Any) -> bool:
+    if column.type.kind == "array":
+        return str(hint).startswith("list[")
+    return PYTHON[column.type.name] in (get_args(hint) or (hint,))
 
 
 def test_every_query_of_every_file_is_declared_once() -> None:
@@ -82,20 +99,17 @@ def test_every_query_of_every_file_is_declared_once() -> None:
     assert declared == written
 
 
-@pytest.mark.parametrize("path", sql_files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_query_file_has_one_caller_beside_it(path: Path) -> None:
-    callers = [module for module in path.parent.glob("*.py") if path.name in query_files_of(module)]
+def test_a_query_file_has_one_caller_beside_it() -> None:
+    callers = Counter(module.parent / name for module in modules() for name in query_files_of(module))
 
-    assert len(callers) == 1
+    assert callers == Counter(sql_files())
 
 
 def test_query_files_are_opened_from_beside_only() -> None:
     """So that the test above sees every caller there is."""
     elsewhere = [
         str(module.relative_to(ROOT))
-        for package in PACKAGES
-        for folder in package.__path__
-        for module in Path(folder).rglob("*.py")
+        for module in modules()
         for name in query_files_of(module)
         if not (module.parent / name).is_file()
     ]
@@ -103,6 +117,11 @@ def test_query_files_are_opened_from_beside_only() -> None:
     assert not elsewhere
 
 
+def modules() -> list[Path]:
+    return [path for package in PACKAGES for folder in package.__path__ for path in Path(folder).rglob("*.py")]
+
+
+@functools.cache
 def query_files_of(module: Path) -> list[str]:
     """File names that a module opens by `Queries.beside(__file__, …)`."""
     found = []
