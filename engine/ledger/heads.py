@@ -32,7 +32,6 @@ class AccountHead(Struct):
     monthly_cap: int | None
     scheduled: int = 0  # messages that are scheduled
     parent_id: UUID | None = None  # of a sub-account, whose mail also counts against the parent's month
-    version: int = 0  # of the head's row (xmin): every change sets another
     account_version: int = 0  # of the account's row (xmin)
 
 

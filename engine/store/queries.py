@@ -102,12 +102,16 @@ class SessionFunction(Query):
         self._call = f"SELECT pg_temp.{name}({places})"
         self._created: WeakSet[Conn] = WeakSet()
 
-    async def run(self, connection: Conn, *sets: Arrays, **single: object) -> object:
-        """Call the function; return its result."""
+    async def prepare(self, connection: Conn) -> None:
+        """Create the function if the session lacks it: before a transaction, so that no rollback removes it."""
         if connection not in self._created:
             await connection.execute(self.sql)
             if not connection.is_in_transaction():  # else a rollback would remove it
                 self._created.add(connection)
+
+    async def run(self, connection: Conn, *sets: Arrays, **single: object) -> object:
+        """Call the function; return its result."""
+        await self.prepare(connection)
         return await connection.fetchval(self._call, *self._statement.arguments(sets, single))
 
 

@@ -1,15 +1,20 @@
-"""Storing on what a process remembers: one statement where nobody else was at the head, else the sure way."""
+"""Storing on what a process remembers: one call if each message is still accepted, else a decision under the locks."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import asyncpg
 import pytest
 
 from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal
+from engine.base.plans import Plan
 from engine.base.settings import Settings
+from engine.flows.sending.accept_store import BatchResult
+from engine.flows.sending.admission import Pending
 from engine.flows.sending.fast_path import FastPathBackoff
+from engine.ledger import heads, quota
 from tests.harness import history
 from tests.harness.accounts import make_account
 from tests.harness.sending import Process, accepted, head_of, message_id, process, stored, suppress
@@ -22,20 +27,70 @@ async def doors(settings: Settings) -> AsyncIterator[tuple[Process, Process]]:
         yield one, two
 
 
-async def test_a_head_that_nobody_else_touched_is_not_locked_first(
-    doors: tuple[Process, Process], pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def decided_under_locks(doors: tuple[Process, Process], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the batches that the first process decides under the locks."""
+    storer, sizes = doors[0].acceptor._storer, list[int]()
+    locked = storer._store_locked
+
+    async def counted(connection: Any, batch: Sequence[Pending], *others: Any) -> BatchResult:
+        sizes.append(len(batch))
+        return await locked(connection, batch, *others)
+
+    monkeypatch.setattr(storer, "_store_locked", counted)
+    return sizes
+
+
+async def test_a_head_that_others_changed_meanwhile_needs_no_decision_under_its_lock(
+    doors: tuple[Process, Process], pool: asyncpg.Pool, decided_under_locks: list[int]
+) -> None:
+    account, (one, two) = await make_account(pool), doors
+    await one.send(account)
+    assert decided_under_locks == [1]  # the process did not know the head
+    for _ in range(3):
+        await two.send(account)
+        assert (await one.send(account)).status == "queued"
+
+    assert decided_under_locks == [1]
+    assert await stored(pool, account) == 7
+    assert (await head_of(pool, account))["sent_today"] == 7
+    assert await history.chain_holds(pool, account)
+
+
+async def test_an_allowance_that_another_sub_account_used_up_meanwhile_is_refused(
+    doors: tuple[Process, Process], pool: asyncpg.Pool, decided_under_locks: list[int]
+) -> None:
+    parent, (one, two) = await make_account(pool, plan=Plan.ENTERPRISE), doors
+    children = [await make_account(pool) for _ in range(2)]
+    await pool.execute(
+        "UPDATE accounts SET parent_id = $1 WHERE id = ANY($2)", parent.id, [child.id for child in children]
+    )
+    for door, child in zip((one, two), children, strict=True):
+        await door.send(child)
+    cap = quota.monthly_cap((await heads.read_many(pool, [parent.id]))[parent.id])
+    await pool.execute("UPDATE account_heads SET sent_this_month = $2 WHERE account_id = $1", parent.id, cap - 2)
+    await one.send(children[0])
+    await two.send(children[1])
+
+    refusal = await one.try_send(children[0])
+
+    assert isinstance(refusal, Refusal)
+    assert refusal.kind is ErrorType.MONTHLY_LIMIT_REACHED
+    assert refusal.fields["allowance"] == "parent"
+    assert len(decided_under_locks) == 2
+    assert [(await head_of(pool, child))["sent_this_month"] for child in children] == [2, 2]
+    assert (await head_of(pool, parent))["sent_this_month"] == cap
+
+
+async def test_large_messages_are_not_passed_to_a_function(
+    doors: tuple[Process, Process], pool: asyncpg.Pool, decided_under_locks: list[int]
 ) -> None:
     account, (door, _) = await make_account(pool), doors
     await door.send(account)
 
-    async def never(*_: object) -> None:
-        raise AssertionError("the head was locked first")
+    assert (await door.send(account, text="x" * 70 + "\n" + "0123456789\n" * 100_000)).status == "queued"
 
-    monkeypatch.setattr(door.acceptor._storer, "_store_locked", never)
-    for _ in range(3):
-        assert (await door.send(account)).status == "queued"
-    assert await stored(pool, account) == 4
-    assert await history.chain_holds(pool, account)
+    assert decided_under_locks == [1, 1]
 
 
 async def test_processes_that_accept_in_turn_count_each_message_and_never_fork_the_chain(

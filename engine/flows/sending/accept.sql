@@ -4,54 +4,116 @@ SELECT i.account_id, i.key, i.message_id, i.request_digest
 FROM unnest($1::uuid[], $2::text[]) AS n (account_id, key)
 JOIN idempotency i ON i.account_id = n.account_id AND i.key = n.key;
 
+-- fragment: content_stored
+-- Common table expressions that store messages with their bodies, recipients, pending deliveries, times and idempotency
+-- keys. Deliveries fall due after `wait`, by the database's clock.
+message_stored AS (
+    INSERT INTO messages (:message.names) SELECT message.* FROM :message
+), body_stored AS (
+    INSERT INTO message_bodies (:body.names) SELECT body.* FROM :body
+), recipient_stored AS (
+    INSERT INTO recipients (:recipient.names) SELECT recipient.* FROM :recipient
+), pending AS (
+    INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, deliver_by, min_tls, due_at,
+                       priority)
+    SELECT queued.message_id, queued.domain, queued.shard, queued.account_id, queued.from_domain, queued.recipients,
+           queued.total, queued.deliver_by, queued.min_tls, clock_timestamp() + :wait::interval,
+           mail_priority(queued.source, queued.stream)
+    FROM :queued
+), later AS (
+    INSERT INTO schedules (:scheduled.names) SELECT scheduled.* FROM :scheduled
+), once AS (
+    INSERT INTO idempotency (:idempotency.names) SELECT idempotency.* FROM :idempotency
+)
+
 -- name: insert_accepted
--- Store a batch of accepted messages with their events, queue rows and posts to webhooks, and save the heads; returns
--- the new version of each head. Deliveries fall due after `wait`, by the database's clock. Writes nothing and returns
--- no row unless each head and its account stand at the version `expected` (null: any, for a caller that has locked the
--- heads), no other transaction holds a head, no address `unsuppressed` is suppressed and no idempotency key `unused` is
--- taken. Every change of a head sets another version, so these checks hold until this statement has locked the head.
-WITH held AS MATERIALIZED (
-    SELECT h.account_id
-    FROM :expected
-    JOIN account_heads h ON h.account_id = expected.account_id AND (expected.version IS NULL OR h.xmin = expected.version)
-    JOIN accounts a ON a.id = h.account_id AND (expected.account_version IS NULL OR a.xmin = expected.account_version)
-    ORDER BY h.account_id FOR NO KEY UPDATE OF h SKIP LOCKED
-), fits AS MATERIALIZED (
-    SELECT 1 WHERE (SELECT count(*) FROM held) = (SELECT count(*) FROM :expected)
-      AND NOT EXISTS (SELECT 1 FROM :unsuppressed
+-- Store a batch of accepted messages with their events, queue rows and posts to webhooks, and save the heads, which the
+-- caller has locked. Returns the accounts of the heads with the versions of the accounts' rows.
+WITH :content_stored, sealed AS (
+    SELECT event.* FROM :event
+), :append_events, saved AS (
+    UPDATE account_heads h
+    SET seq = head.seq, hash = head.hash, rung = head.rung, day = head.day, sent_today = head.sent_today,
+        month = head.month, sent_this_month = head.sent_this_month, scheduled = head.scheduled
+    FROM :head
+    WHERE h.account_id = head.account_id
+    RETURNING h.account_id
+)
+SELECT account_id FROM saved;
+
+-- name: accept
+-- Store a batch of messages that are all accepted, as insert_accepted does: lock the heads `counted` (ascending), check
+-- what the decisions depend on, number and hash the events, count the messages. Returns 'done', or 'changed' with
+-- nothing written: a head stands at another day, month or step of the daily cap; the batch exceeds what is left of a
+-- day or month (null: no limit); an account's row is not at the version `counted`; an address `unsuppressed` is
+-- suppressed; an idempotency key is taken. `events` tells how many of the events, in their order, are each account's.
+DECLARE
+    head_seqs     bigint[];
+    head_hashes   bytea[];
+    unchanged     bigint;
+    sealed_seqs   bigint[] := '{}';
+    sealed_hashes bytea[] := '{}';
+    last_seq      bigint;
+    last_hash     bytea;
+    sealed_count  integer := 0;
+BEGIN
+    -- A head that another transaction held is read again, with the conditions, once it is free.
+    SELECT array_agg(h.seq ORDER BY h.account_id), array_agg(h.hash ORDER BY h.account_id)
+    INTO head_seqs, head_hashes
+    FROM (SELECT a.account_id, a.seq, a.hash
+          FROM account_heads a
+          JOIN :counted ON counted.account_id = a.account_id AND counted.rung = a.rung
+              AND counted.day = a.day AND (a.sent_today + counted.today <= counted.max_today) IS NOT FALSE
+              AND counted.month = a.month
+              AND (a.sent_this_month + counted.this_month <= counted.max_this_month) IS NOT FALSE
+          ORDER BY a.account_id FOR NO KEY UPDATE OF a) AS h;
+    IF cardinality(head_seqs) IS DISTINCT FROM cardinality(:counted.account_id) THEN
+        RETURN 'changed';
+    END IF;
+    -- A statement of its own, begun under the locks: it sees what earlier holders of the locks committed.
+    SELECT count(*) INTO unchanged
+    FROM :counted JOIN accounts a ON a.id = counted.account_id AND a.xmin = counted.account_version
+    WHERE NOT EXISTS (SELECT 1 FROM :unsuppressed
                       JOIN suppressions s
                         ON s.account_id = unsuppressed.account_id AND s.address = unsuppressed.address)
       AND NOT EXISTS (SELECT 1 FROM :unsuppressed
                       JOIN erasure_keys k ON k.account_id = unsuppressed.account_id
                       JOIN erased_suppressions e
                         ON e.account_id = k.account_id AND e.digest = address_digest(k.key, unsuppressed.address))
-      AND NOT EXISTS (SELECT 1 FROM :unused
-                      JOIN idempotency i ON i.account_id = unused.account_id AND i.key = unused.key)
-), stored_message AS (
-    INSERT INTO messages (:message.names) SELECT message.* FROM :message, fits
-), stored_body AS (
-    INSERT INTO message_bodies (:body.names) SELECT body.* FROM :body, fits
-), stored_recipient AS (
-    INSERT INTO recipients (:recipient.names) SELECT recipient.* FROM :recipient, fits
-), pending AS (
-    INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, deliver_by, min_tls, due_at,
-                       priority)
-    SELECT queued.message_id, queued.domain, queued.shard, queued.account_id, queued.from_domain, queued.recipients, queued.total, queued.deliver_by, queued.min_tls,
-           clock_timestamp() + :wait::interval, mail_priority(queued.source, queued.stream)
-    FROM :queued, fits
-), later AS (
-    INSERT INTO schedules (:scheduled.names) SELECT scheduled.* FROM :scheduled, fits
-), sealed AS (
-    SELECT event.* FROM :event, fits
-), :append_events, once AS (
-    INSERT INTO idempotency (:idempotency.names) SELECT idempotency.* FROM :idempotency, fits
-)
-UPDATE account_heads h
-SET seq = head.seq, hash = head.hash, rung = head.rung, day = head.day, sent_today = head.sent_today,
-    month = head.month, sent_this_month = head.sent_this_month, scheduled = head.scheduled
-FROM :head, fits
-WHERE h.account_id = head.account_id
-RETURNING h.account_id, h.xmin AS version;
+      AND NOT EXISTS (SELECT 1 FROM :idempotency
+                      JOIN idempotency i ON i.account_id = idempotency.account_id AND i.key = idempotency.key);
+    IF unchanged < cardinality(:counted.account_id) THEN
+        RETURN 'changed';
+    END IF;
+
+    FOR own IN 1..cardinality(head_seqs) LOOP
+        last_seq := head_seqs[own];
+        last_hash := head_hashes[own];
+        FOR step IN 1..(:counted.events)[own] LOOP
+            last_seq := last_seq + 1;
+            sealed_count := sealed_count + 1;
+            last_hash := :chained;
+            sealed_seqs[sealed_count] := last_seq;
+            sealed_hashes[sealed_count] := last_hash;
+        END LOOP;
+        head_seqs[own] := last_seq;
+        head_hashes[own] := last_hash;
+    END LOOP;
+
+    WITH :content_stored, sealed AS (
+        SELECT unsealed.id, unsealed.account_id, sealed_seqs[unsealed.place] AS seq, unsealed.type,
+               unsealed.message_id, unsealed.occurred_at, substr(unsealed.link, 27) AS payload,
+               sealed_hashes[unsealed.place] AS hash
+        FROM :unsealed
+    ), :append_events
+    UPDATE account_heads h
+    SET seq = tip.seq, hash = tip.hash, sent_today = h.sent_today + tip.today,
+        sent_this_month = h.sent_this_month + tip.this_month
+    FROM unnest(:counted.account_id, head_seqs, head_hashes, :counted.today, :counted.this_month)
+        AS tip (account_id, seq, hash, today, this_month)
+    WHERE h.account_id = tip.account_id;
+    RETURN 'done';
+END;
 
 -- name: stored_message
 -- Return the id of message $1 if it is stored.

@@ -1,10 +1,12 @@
 """Store a batch of prepared messages: decide each on its account's head, and write all of them in one transaction.
 
-A process caches the heads as it last wrote them. If none has changed since, one conditional statement stores the batch.
-Otherwise nothing is stored and the batch takes the locks: look up suppressions, lock heads, decide, store, commit.
-Copies of broadcasts come in large batches, so their content is written before the heads are locked.
+A batch is decided on the heads as the process last saw them. If all its messages are accepted, one call of a database
+function locks the heads, checks that each is still accepted, and stores them. Otherwise nothing is stored and the batch
+is decided under the locks: look up suppressions, lock heads, decide, store, commit. Copies of broadcasts come in large
+batches, so their content is written before the heads are locked.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import date, datetime, timedelta
@@ -26,43 +28,57 @@ from engine.base.extra_rows import ExtraRow
 from engine.flows.sending import accepted_rows
 from engine.flows.sending.admission import Pending, Replays, decide
 from engine.flows.sending.fast_path import FastPathBackoff
-from engine.ledger import heads, log, quota_usage
+from engine.ledger import heads, log, quota, quota_usage
 from engine.ledger.heads import AccountHead
 from engine.ledger.quota_usage import Ceiling, Simulated
 from engine.store.database_errors import DatabaseUnavailable, MissingPartition, SessionLost
 from engine.store.queries import Conn, Queries, Source, columns
-from engine.store.row_sets import Column, RowSet
+from engine.store.row_sets import Arrays, Column, RowSet
 
 Pair = tuple[UUID, str]
 
 
-class ExpectedHead(Struct, frozen=True):
-    """The expected versions of a head's row and its account's row; None for any version, when the head is locked."""
+class CountedHead(Struct, frozen=True):
+    """What a batch adds to a head, and what its decisions depend on. Limits are None where there is none."""
 
     account_id: UUID
-    version: int | None = None
-    account_version: int | None = None
+    account_version: int
+    rung: int
+    day: date
+    month: date
+    today: int  # messages, as `this_month`
+    this_month: int
+    max_today: int | None
+    max_this_month: int | None
+    events: int
 
 
-_EXPECTED = RowSet(
-    "expected", ExpectedHead, Column("account_id"), Column("version", "xid"), Column("account_version", "xid")
-)
+_COUNTED = RowSet(
+    "counted", CountedHead,
+    Column("account_id"), Column("account_version", "xid"), Column("rung", "smallint"), Column("day"), Column("month"),
+    Column("today", "integer"), Column("this_month", "integer"), Column("max_today", "integer"),
+    Column("max_this_month", "integer"), Column("events", "integer"),
+)  # fmt: skip
 _UNSUPPRESSED = RowSet(
     "unsuppressed", tuple,
     Column("account_id", "uuid", itemgetter(0), repeats=True), Column("address", "text", itemgetter(1)),
 )  # fmt: skip
-_UNUSED = RowSet("unused", tuple, Column("account_id", "uuid", itemgetter(0)), Column("key", "text", itemgetter(1)))
 
 _SQL = Queries.beside(__file__, "accept.sql")
 _REPLAYS = _SQL.command("replays")
-_INSERT = _SQL.wide(
-    "insert_accepted", _EXPECTED, _UNSUPPRESSED, _UNUSED, accepted_rows.MESSAGE, accepted_rows.BODY,
-    accepted_rows.RECIPIENT, accepted_rows.QUEUED, accepted_rows.SCHEDULED, log.EVENT, accepted_rows.IDEMPOTENCY,
-    heads.HEAD, append_events=log.APPEND_EVENTS,
+_CONTENT = (
+    accepted_rows.MESSAGE, accepted_rows.BODY, accepted_rows.RECIPIENT, accepted_rows.QUEUED, accepted_rows.SCHEDULED,
+    accepted_rows.IDEMPOTENCY,
+)  # fmt: skip
+_INSERT = _SQL.wide("insert_accepted", *_CONTENT, log.EVENT, heads.HEAD, append_events=log.APPEND_EVENTS)
+_ACCEPT = _SQL.session_function(
+    "accept", _COUNTED, _UNSUPPRESSED, *_CONTENT, log.UNSEALED, log.EVENT,
+    returns="text", types={"wait": "interval"}, append_events=log.APPEND_EVENTS, chained=log.CHAINED,
 )  # fmt: skip
 _STORED = _SQL.command("stored_message")
 
 MAX_CACHED_HEADS = 10_000  # beyond it the cache is cleared
+MAX_CALL_BYTES = 1024 * 1024  # of content: a function copies its arguments
 
 
 class BatchResult(Struct):
@@ -86,16 +102,6 @@ class _DecidedOtherwise(Exception):  # noqa: N818 - named for what happened
     """A head changed while a batch was written, so that other messages are accepted."""
 
 
-class Preconditions(Struct):
-    """Conditions that the statement checks besides the versions of the heads, when these are not locked."""
-
-    unsuppressed: Sequence[Pair]  # accounts and addresses
-    unused: Sequence[Pair]  # accounts and idempotency keys
-
-
-_NOTHING_TO_CHECK = Preconditions((), ())
-
-
 class Storer:
     """Stores the batches of one process, one at a time. Mail to the domain `simulator` is also counted apart."""
 
@@ -117,10 +123,8 @@ class Storer:
 
         Raises OutcomeUnknown if the connection failed at a moment that leaves open whether the batch is stored.
         """
-        # Simulated messages, copies of broadcasts and extra rows need more statements in the same transaction, and
-        # whole sets are undone on locked heads.
-        if not any(map(self._needs_locks, batch)) and self._backoff.may_try():
-            result = await self._store_on_cached_heads(connection, batch, at, split)
+        if self._fits_one_call(batch) and self._backoff.may_try():
+            result = await self._store_in_one_call(connection, batch, at, split)
             if result is not None:
                 return result
         await _mark_suppressed(connection, batch)
@@ -156,8 +160,7 @@ class Storer:
                 await quota_usage.advance_all(connection, locked, at.date())
                 for item in batch:
                     await self._decide_tied(connection, item, locked, result, at)
-                if not await self._insert(connection, result, locked, split):
-                    raise RuntimeError("a head changed under its lock")
+                await self._insert(connection, result, locked, split)
                 await quota_usage.count_simulated(connection, self._simulated(batch, result, at.date()))
         except DatabaseUnavailable as error:
             if _may_be_stored(result, error):
@@ -187,30 +190,34 @@ class Storer:
         if made.stored:
             await tied.write(connection, item.message, head, payer, at)
 
-    async def _store_on_cached_heads(
+    async def _store_in_one_call(
         self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
     ) -> BatchResult | None:
-        """Store the batch by one statement if the heads are as cached, no recipient is suppressed and no idempotency
-        key was used.
+        """Store the batch by one call of the database if all its messages are accepted.
 
         Returns None if nothing was stored.
         """
-        held = self._cached_heads({item.message.account_id for item in batch}, at.date())
-        if held is None:
+        cached = self._cached_heads({item.message.account_id for item in batch}, at.date())
+        if cached is None:
             return None
+        held = {account: copy(head) for account, head in cached.items()}
         result = self._decide(batch, held, {}, at)
-        recipients = [(item.message.account_id, one.canonical) for item in batch for one in item.message.recipients]
+        if any(isinstance(decision, Exception) for decision in result.decisions):
+            return None
+        counted = _counted(cached, held, result.entries)
+        recipients = [(one.account_id, recipient.canonical) for one in result.stored for recipient in one.recipients]
         try:
-            written = await self._insert(connection, result, held, split, Preconditions(recipients, _keys(batch)))
+            is_stored = await self._accept(connection, result, counted, recipients, split)
         except DatabaseUnavailable as error:
             if _may_be_stored(result, error):
                 raise OutcomeUnknown(result, error) from error
             raise
-        if written:
+        if is_stored:
             self._backoff.hit()
+            self._cached |= held
             return result
         for account in held:
-            del self._cached[account]
+            self._cached.pop(account, None)
         self._backoff.miss()
         return None
 
@@ -224,8 +231,7 @@ class Storer:
                 locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
                 await quota_usage.advance_all(connection, locked, at.date())
                 result = self._decide_sets(batch, locked, await _load_replays(connection, batch), at)
-                if not await self._insert(connection, result, locked, split):
-                    raise RuntimeError("a head changed under its lock")
+                await self._insert(connection, result, locked, split)
                 await quota_usage.count_simulated(connection, self._simulated(batch, result, at.date()))
                 await _mark_copies(connection, batch, result)
                 await _write_extras(connection, result.stored)
@@ -238,30 +244,27 @@ class Storer:
     async def _store_copies(
         self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
     ) -> BatchResult:
-        """Store copies of broadcasts with short locks: the heads are locked after the content is written, not before.
+        """Store copies of broadcasts with short locks: decide on the heads as they are, write the content, and only
+        then lock the heads, in the call that checks the decisions and appends the events.
 
-        Decides on the heads as they are, writes the content, locks the heads, decides again, and appends the events.
-        Raises _DecidedOtherwise, with nothing written, if the second decisions are not the first ones.
+        Raises _DecidedOtherwise, with nothing written, if one of the messages is not accepted any more.
         """
         result = BatchResult()
+        await _ACCEPT.prepare(connection)
         try:
             async with connection.transaction():
                 await _claim_copies(connection, batch)
-                accounts = {item.message.account_id for item in batch}
-                foreseen = await heads.read_many(connection, accounts)
-                await quota_usage.advance_all(connection, foreseen, at.date())
-                first = self._decide(batch, foreseen, {}, at)
-                await self._insert(connection, BatchResult(stored=first.stored), {}, split)
-                await _write_extras(connection, first.stored)
-                locked = await heads.lock_counted(connection, accounts)
-                await quota_usage.advance_all(connection, locked, at.date())
-                decided = self._decide(batch, locked, {}, at)
-                if list(map(_kind, decided.decisions)) != list(map(_kind, first.decisions)):
+                before = await heads.read_many(connection, {item.message.account_id for item in batch})
+                await quota_usage.advance_all(connection, before, at.date())
+                held = {account: copy(head) for account, head in before.items()}
+                decided = self._decide(batch, held, {}, at)
+                await self._insert(connection, BatchResult(stored=decided.stored), {}, split)
+                await _write_extras(connection, decided.stored)
+                await _mark_copies(connection, batch, decided)
+                counted = _counted(before, held, decided.entries, reserve=self._reserve)
+                if not await self._accept(connection, BatchResult(entries=decided.entries), counted, [], split):
                     raise _DecidedOtherwise
                 result = decided
-                if not await self._insert(connection, BatchResult(entries=decided.entries), locked, split):
-                    raise RuntimeError("a head changed under its lock")
-                await _mark_copies(connection, batch, decided)
         except DatabaseUnavailable as error:
             if _may_be_stored(result, error):
                 raise OutcomeUnknown(result, error) from error
@@ -276,9 +279,17 @@ class Storer:
             if item.message.id in stored and self._is_simulated(item)
         ]
 
+    def _fits_one_call(self, batch: Sequence[Pending]) -> bool:
+        """Return False if the batch needs further statements in its transaction, or decisions on locked heads."""
+        if sum([len(item.message.mime) for item in batch]) > MAX_CALL_BYTES:
+            return False
+        return not any(map(self._needs_locks, batch))
+
     def _needs_locks(self, item: Pending) -> bool:
         message = item.message
-        return bool(message.extras) or message.copy is not None or item.whole is not None or self._is_simulated(item)
+        if message.extras or message.copy is not None or item.whole is not None or message.scheduled_at is not None:
+            return True
+        return self._is_simulated(item)
 
     def _is_simulated(self, item: Pending) -> bool:
         """Return True if the message is sent now and only to the simulator's recipients."""
@@ -286,9 +297,7 @@ class Storer:
         return goes_now(message) and all(one.mailbox.address.endswith(self._simulator) for one in message.recipients)
 
     def _cached_heads(self, accounts: Collection[UUID], day: date) -> dict[UUID, AccountHead] | None:
-        """Return copies of the heads of these accounts and their parents, if all are cached and at that day; else
-        None.
-        """
+        """Return the cached heads of these accounts and their parents, if all are cached and at that day; else None."""
         held: dict[UUID, AccountHead] = {}
         month = clock.first_of_month(day)
         for account in accounts:
@@ -297,7 +306,7 @@ class Storer:
                 head = self._cached.get(one)
                 if head is None or head.day != day or head.month != month:
                     return None
-                held[one] = copy(head)
+                held[one] = head
                 one = head.parent_id if one is account else None
         return held
 
@@ -354,55 +363,85 @@ class Storer:
             result.decisions.append(decision)
         return result
 
-    async def _insert(
+    async def _accept(
         self,
         connection: Conn,
         result: BatchResult,
-        held: dict[UUID, AccountHead],
+        counted: Sequence[CountedHead],
+        unsuppressed: Sequence[Pair],
         split: Mapping[str, int],
-        unlocked: Preconditions | None = None,
     ) -> bool:
-        """Return True if everything was written; then the heads are cached as written.
-
-        Under the heads' locks (`unlocked` is None) no condition is checked again: while the transaction waited for a
-        head, the version of the account's row may have changed.
+        """Lock the heads, and write everything if all messages are still accepted; return False if nothing was
+        written.
         """
-        checks = unlocked or _NOTHING_TO_CHECK
-        events = log.seal_all(held, result.entries)
-        rows = await _INSERT.run(
+        events, _ = log.unsealed([one.account_id for one in counted], result.entries)
+        outcome = await _ACCEPT.run(
             connection,
-            _EXPECTED.of(_expected(held, checked=unlocked is not None)),
-            _UNSUPPRESSED.of(checks.unsuppressed),
-            _UNUSED.of(checks.unused),
-            accepted_rows.MESSAGE.of(result.stored),
-            accepted_rows.BODY.of(result.stored),
-            accepted_rows.recipients_of(result.stored),
-            accepted_rows.queued(filter(goes_now, result.stored), self._shards, split),
-            accepted_rows.SCHEDULED.of([one for one in result.stored if not goes_now(one)]),
-            log.EVENT.of(events),
-            accepted_rows.IDEMPOTENCY.of([one for one in result.stored if one.idempotency_key is not None]),
-            heads.HEAD.of(held.values()),
+            _COUNTED.of(counted),
+            _UNSUPPRESSED.of(unsuppressed),
+            *self._content(result.stored, split),
+            log.UNSEALED.of(events),
             wait=self._wait(result.stored),
         )
-        if len(rows) != len(held):
-            return False
+        return outcome == "done"
+
+    async def _insert(
+        self, connection: Conn, result: BatchResult, locked: dict[UUID, AccountHead], split: Mapping[str, int]
+    ) -> None:
+        """Write everything under the heads' locks, and cache the heads as written."""
+        events = log.seal_all(locked, result.entries)
+        rows = await _INSERT.run(
+            connection,
+            *self._content(result.stored, split),
+            log.EVENT.of(events),
+            heads.HEAD.of(locked.values()),
+            wait=self._wait(result.stored),
+        )
+        if len(rows) != len(locked):
+            raise RuntimeError("a head is gone under its lock")
         if len(self._cached) > MAX_CACHED_HEADS:
             self._cached.clear()
-        for row in rows:
-            head = held[row["account_id"]]
-            head.version = row["version"]
-            self._cached[row["account_id"]] = head
-        return True
+        self._cached |= locked
+
+    def _content(self, stored: Sequence[Prepared], split: Mapping[str, int]) -> tuple[Arrays, ...]:
+        """Return the rows of messages, in the order of `_CONTENT`."""
+        return (
+            accepted_rows.MESSAGE.of(stored),
+            accepted_rows.BODY.of(stored),
+            accepted_rows.recipients_of(stored),
+            accepted_rows.queued(filter(goes_now, stored), self._shards, split),
+            accepted_rows.SCHEDULED.of([one for one in stored if not goes_now(one)]),
+            accepted_rows.IDEMPOTENCY.of([one for one in stored if one.idempotency_key is not None]),
+        )
 
     def _wait(self, stored: Sequence[Prepared]) -> timedelta:
         """Return how long deliveries wait for a hint before they fall due; copies of broadcasts have none."""
         return timedelta(0) if stored and all(one.copy is not None for one in stored) else self._fresh_due
 
 
-def _expected(held: Mapping[UUID, AccountHead], *, checked: bool) -> list[ExpectedHead]:
-    if not checked:
-        return [ExpectedHead(account) for account in held]
-    return [ExpectedHead(account, head.version, head.account_version) for account, head in held.items()]
+def _counted(
+    before: Mapping[UUID, AccountHead],
+    after: Mapping[UUID, AccountHead],
+    entries: Iterable[log.Entry],
+    *,
+    reserve: float = 0.0,
+) -> list[CountedHead]:
+    """Return what the decisions on a batch changed on heads, and the limits that they must fit in, by account."""
+    events = Counter(entry.account_id for entry in entries)
+
+    def left(cap: int) -> int:
+        return quota.less(reserve, cap)
+
+    return [
+        CountedHead(
+            account, head.account_version, head.rung, head.day, head.month,
+            head.sent_today - before[account].sent_today, head.sent_this_month - before[account].sent_this_month,
+            left(quota.daily_cap(head)) if head.sent_today > before[account].sent_today else None,
+            left(quota.monthly_cap(head)) if head.parent_id is None or head.monthly_cap is not None else None,
+            events[account],
+        )
+        for account, head in sorted(after.items())
+    ]  # fmt: skip
 
 
 def _may_be_stored(result: BatchResult, error: Exception) -> bool:
@@ -515,11 +554,6 @@ def left_out() -> Refusal:
     return Refusal(
         ErrorType.CONFLICT, "This message was not sent, because another one of its batch was refused. Correct that one."
     )
-
-
-def _kind(decision: Accepted | Exception) -> object:
-    """Return what two decisions on one message have in common if they are alike."""
-    return decision.kind if isinstance(decision, Refusal) else type(decision)
 
 
 def is_suppressed(decision: Accepted | Exception) -> bool:

@@ -1,13 +1,13 @@
-"""When to store a batch without locking the account heads first."""
+"""When to decide a batch on cached account heads, before any is locked."""
 
 from typing import Final
 
-MAX_COUNTED_MISSES: Final = 5  # in a row; after so many, 31 batches take the locks
+MAX_COUNTED_MISSES: Final = 5  # in a row; after so many, 31 batches are decided under the locks
 
 
 class FastPathBackoff:
-    """Decides whether to store without locking first; each miss in a row doubles the number of batches that take the
-    locks.
+    """Decides whether a batch is decided on cached heads; each miss in a row doubles the number of batches that are
+    decided under the locks.
     """
 
     def __init__(self) -> None:
