@@ -6,7 +6,6 @@ is decided under the locks: look up suppressions, lock heads, decide, store, com
 batches, so their content is written before the heads are locked.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import date, datetime, timedelta
@@ -16,19 +15,17 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.areas.broadcasts import store as broadcasts
-from engine.areas.broadcasts.store import RecipientMark
-from engine.areas.broadcasts.types import BroadcastCopy, RecipientState
 from engine.areas.emails.types import Accepted, Prepared
 from engine.areas.suppressions import rules as suppression_rules
 from engine.areas.suppressions import store as suppressions
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.extra_rows import ExtraRow
-from engine.flows.sending import accepted_rows
-from engine.flows.sending.admission import Pending, Replays, decide
+from engine.flows.sending import accepted_rows, broadcast_copies
+from engine.flows.sending.admission import Pending, Replays, decide, is_suppressed
 from engine.flows.sending.fast_path import FastPathBackoff
-from engine.ledger import heads, log, quota, quota_usage
+from engine.ledger import batch_counts, heads, log, quota_usage
+from engine.ledger.batch_counts import COUNTED, BatchCount
 from engine.ledger.heads import AccountHead
 from engine.ledger.quota_usage import Ceiling, Simulated
 from engine.store.database_errors import DatabaseUnavailable, MissingPartition, SessionLost
@@ -38,27 +35,6 @@ from engine.store.row_sets import Arrays, Column, RowSet
 Pair = tuple[UUID, str]
 
 
-class CountedHead(Struct, frozen=True):
-    """What a batch adds to a head, and what its decisions depend on. Limits are None where there is none."""
-
-    account_id: UUID
-    account_version: int
-    rung: int
-    day: date
-    month: date
-    today: int  # messages, as `this_month`
-    this_month: int
-    max_today: int | None
-    max_this_month: int | None
-    events: int
-
-
-_COUNTED = RowSet(
-    "counted", CountedHead,
-    Column("account_id"), Column("account_version", "xid"), Column("rung", "smallint"), Column("day"), Column("month"),
-    Column("today", "integer"), Column("this_month", "integer"), Column("max_today", "integer"),
-    Column("max_this_month", "integer"), Column("events", "integer"),
-)  # fmt: skip
 _UNSUPPRESSED = RowSet(
     "unsuppressed", tuple,
     Column("account_id", "uuid", itemgetter(0), repeats=True), Column("address", "text", itemgetter(1)),
@@ -72,7 +48,7 @@ _CONTENT = (
 )  # fmt: skip
 _INSERT = _SQL.wide("insert_accepted", *_CONTENT, log.EVENT, heads.HEAD, append_events=log.APPEND_EVENTS)
 _ACCEPT = _SQL.session_function(
-    "accept", _COUNTED, _UNSUPPRESSED, *_CONTENT, log.UNSEALED, log.EVENT,
+    "accept", COUNTED, _UNSUPPRESSED, *_CONTENT, log.UNSEALED, log.EVENT,
     returns="text", types={"wait": "interval"}, append_events=log.APPEND_EVENTS, chained=log.CHAINED,
 )  # fmt: skip
 _STORED = _SQL.command("stored_message")
@@ -204,7 +180,7 @@ class Storer:
         result = self._decide(batch, held, {}, at)
         if any(isinstance(decision, Exception) for decision in result.decisions):
             return None
-        counted = _counted(cached, held, result.entries)
+        counted = batch_counts.counted(cached, held, result.entries)
         recipients = [(one.account_id, recipient.canonical) for one in result.stored for recipient in one.recipients]
         try:
             is_stored = await self._accept(connection, result, counted, recipients, split)
@@ -227,13 +203,13 @@ class Storer:
         result = BatchResult()
         try:
             async with connection.transaction():
-                await _claim_copies(connection, batch)
+                await broadcast_copies.claim(connection, batch)
                 locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
                 await quota_usage.advance_all(connection, locked, at.date())
                 result = self._decide_sets(batch, locked, await _load_replays(connection, batch), at)
                 await self._insert(connection, result, locked, split)
                 await quota_usage.count_simulated(connection, self._simulated(batch, result, at.date()))
-                await _mark_copies(connection, batch, result)
+                await broadcast_copies.mark(connection, batch, result.decisions)
                 await _write_extras(connection, result.stored)
         except DatabaseUnavailable as error:
             if _may_be_stored(result, error):
@@ -253,15 +229,15 @@ class Storer:
         await _ACCEPT.prepare(connection)
         try:
             async with connection.transaction():
-                await _claim_copies(connection, batch)
+                await broadcast_copies.claim(connection, batch)
                 before = await heads.read_many(connection, {item.message.account_id for item in batch})
                 await quota_usage.advance_all(connection, before, at.date())
                 held = {account: copy(head) for account, head in before.items()}
                 decided = self._decide(batch, held, {}, at)
                 await self._insert(connection, BatchResult(stored=decided.stored), {}, split)
                 await _write_extras(connection, decided.stored)
-                await _mark_copies(connection, batch, decided)
-                counted = _counted(before, held, decided.entries, reserve=self._reserve)
+                await broadcast_copies.mark(connection, batch, decided.decisions)
+                counted = batch_counts.counted(before, held, decided.entries, reserve=self._reserve)
                 if not await self._accept(connection, BatchResult(entries=decided.entries), counted, [], split):
                     raise _DecidedOtherwise
                 result = decided
@@ -367,7 +343,7 @@ class Storer:
         self,
         connection: Conn,
         result: BatchResult,
-        counted: Sequence[CountedHead],
+        counted: Sequence[BatchCount],
         unsuppressed: Sequence[Pair],
         split: Mapping[str, int],
     ) -> bool:
@@ -377,7 +353,7 @@ class Storer:
         events, _ = log.unsealed([one.account_id for one in counted], result.entries)
         outcome = await _ACCEPT.run(
             connection,
-            _COUNTED.of(counted),
+            COUNTED.of(counted),
             _UNSUPPRESSED.of(unsuppressed),
             *self._content(result.stored, split),
             log.UNSEALED.of(events),
@@ -417,31 +393,6 @@ class Storer:
     def _wait(self, stored: Sequence[Prepared]) -> timedelta:
         """Return how long deliveries wait for a hint before they fall due; copies of broadcasts have none."""
         return timedelta(0) if stored and all(one.copy is not None for one in stored) else self._fresh_due
-
-
-def _counted(
-    before: Mapping[UUID, AccountHead],
-    after: Mapping[UUID, AccountHead],
-    entries: Iterable[log.Entry],
-    *,
-    reserve: float = 0.0,
-) -> list[CountedHead]:
-    """Return what the decisions on a batch changed on heads, and the limits that they must fit in, by account."""
-    events = Counter(entry.account_id for entry in entries)
-
-    def left(cap: int) -> int:
-        return quota.less(reserve, cap)
-
-    return [
-        CountedHead(
-            account, head.account_version, head.rung, head.day, head.month,
-            head.sent_today - before[account].sent_today, head.sent_this_month - before[account].sent_this_month,
-            left(quota.daily_cap(head)) if head.sent_today > before[account].sent_today else None,
-            left(quota.monthly_cap(head)) if head.parent_id is None or head.monthly_cap is not None else None,
-            events[account],
-        )
-        for account, head in sorted(after.items())
-    ]  # fmt: skip
 
 
 def _may_be_stored(result: BatchResult, error: Exception) -> bool:
@@ -503,36 +454,6 @@ def _keys(batch: Iterable[Pending]) -> list[tuple[UUID, str]]:
     ]
 
 
-async def _claim_copies(connection: Conn, batch: Sequence[Pending]) -> None:
-    """Lock the recipients of the batch's copies of broadcasts, before the heads, and note which of them still wait.
-
-    So a broadcast has one message for each contact, whatever process dies when, and a pause holds at its commit. A copy
-    that is twice in the batch, as two tasks of the process worked on one broadcast, is claimed for the first only.
-    """
-    copies = [BroadcastCopy(*item.message.copy) for item in batch if item.message.copy is not None]
-    if not copies:
-        return
-    claimed = await broadcasts.claim_copies(connection, copies)
-    for item in batch:
-        item.is_claimed = item.message.copy in claimed
-        if item.is_claimed and item.message.copy is not None:
-            claimed.remove(BroadcastCopy(*item.message.copy))
-
-
-async def _mark_copies(connection: Conn, batch: Sequence[Pending], result: BatchResult) -> None:
-    """Mark the recipients whose message is stored, and those that are suppressed."""
-    marks = []
-    for item, decision in zip(batch, result.decisions, strict=True):
-        if item.message.copy is None:
-            continue
-        copy = BroadcastCopy(*item.message.copy)
-        if isinstance(decision, Accepted):
-            marks.append(RecipientMark(copy, RecipientState.ACCEPTED, item.message.id))
-        elif is_suppressed(decision):
-            marks.append(RecipientMark(copy, RecipientState.SUPPRESSED))
-    await broadcasts.mark_copies(connection, marks)
-
-
 def _undone(made: BatchResult, replays: Replays) -> BatchResult:
     """Return the result of a whole set of which no message is accepted; the refused ones keep their reasons.
 
@@ -554,11 +475,6 @@ def left_out() -> Refusal:
     return Refusal(
         ErrorType.CONFLICT, "This message was not sent, because another one of its batch was refused. Correct that one."
     )
-
-
-def is_suppressed(decision: Accepted | Exception) -> bool:
-    """Return True for the refusal of a message to a suppressed recipient."""
-    return isinstance(decision, Refusal) and decision.kind is ErrorType.SUPPRESSED
 
 
 async def _mark_suppressed(connection: Conn, batch: Sequence[Pending]) -> None:

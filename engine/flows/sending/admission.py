@@ -112,6 +112,11 @@ def _suppressed(address: str, reason: str) -> Refusal:
     )
 
 
+def is_suppressed(decision: Accepted | Exception) -> bool:
+    """Return True for the refusal of a message to a suppressed recipient."""
+    return isinstance(decision, Refusal) and decision.kind is ErrorType.SUPPRESSED
+
+
 def beyond_window(head: AccountHead, wanted: datetime, at: datetime) -> Refusal | None:
     """Return the 400 for a time beyond the plan's schedule window, or None."""
     days = CAPS[Plan(head.plan)].schedule_days
