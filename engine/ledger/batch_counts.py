@@ -1,4 +1,4 @@
-"""What a batch of messages adds to account heads, for a database function that checks and adds it. Pure."""
+"""Sum up what a batch of messages adds to account heads; a database function checks the sums and adds them. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,10 @@ from engine.store.row_sets import Column, RowSet
 
 
 class BatchCount(Struct, frozen=True):
-    """What a batch adds to one head, and what its decisions depend on. Limits are None where there is none."""
+    """Hold what a batch adds to one account's head, and the values of the head that its decisions depend on.
+
+    `max_today` and `max_this_month`: the limits in messages, None where there is none.
+    """
 
     account_id: UUID
     account_version: int
@@ -48,17 +51,17 @@ def counted(
     `entries`: the events of the batch. `reserve`: the share of each limit that is kept for other mail.
     """
     events = Counter(entry.account_id for entry in entries)
-
-    def left(cap: int) -> int:
-        return quota.less(reserve, cap)
-
-    return [
-        BatchCount(
-            account, head.account_version, head.rung, head.day, head.month,
-            head.sent_today - before[account].sent_today, head.sent_this_month - before[account].sent_this_month,
-            left(quota.daily_cap(head)) if head.sent_today > before[account].sent_today else None,
-            left(quota.monthly_cap(head)) if head.parent_id is None or head.monthly_cap is not None else None,
-            events[account],
-        )
-        for account, head in sorted(after.items())
-    ]  # fmt: skip
+    counts = []
+    for account, head in sorted(after.items()):
+        today = head.sent_today - before[account].sent_today
+        this_month = head.sent_this_month - before[account].sent_this_month
+        has_monthly_cap = head.parent_id is None or head.monthly_cap is not None
+        max_today = quota.without_reserve(quota.daily_cap(head), reserve) if today > 0 else None
+        max_this_month = quota.without_reserve(quota.monthly_cap(head), reserve) if has_monthly_cap else None
+        counts.append(
+            BatchCount(
+                account, head.account_version, head.rung, head.day, head.month, today, this_month, max_today,
+                max_this_month, events[account],
+            )
+        )  # fmt: skip
+    return counts

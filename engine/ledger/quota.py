@@ -114,7 +114,7 @@ def used_up(
     """
     day = (of or at).date()
     cap = daily_cap(head)
-    if day <= head.day and head.sent_today >= less(reserve, cap):
+    if day <= head.day and head.sent_today >= without_reserve(cap, reserve):
         return Refusal(
             ErrorType.DAILY_LIMIT_REACHED,
             f"This account has used its daily limit of {cap} messages. Try again after midnight UTC.",
@@ -124,7 +124,7 @@ def used_up(
         )
     month = clock.first_of_month(day)
     for one in _limited_by_month(head, parent):
-        if month <= one.month and one.sent_this_month >= less(reserve, monthly_cap(one)):
+        if month <= one.month and one.sent_this_month >= without_reserve(monthly_cap(one), reserve):
             return _month_used_up(one, at, parent=parent)
     return None
 
@@ -138,8 +138,8 @@ def month_usage(head: AccountHead, at: datetime, *, parent: AccountHead | None =
     return max(used, key=lambda one: one[0] / one[1] if one[1] else 1.0)
 
 
-def less(reserve: float, cap: int) -> int:
-    """Return the cap without the share of it that is kept for other mail."""
+def without_reserve(cap: int, reserve: float) -> int:
+    """Return the cap in messages without the share `reserve` (0 to 1) of it that is kept for other mail."""
     return cap - int(cap * reserve)
 
 
