@@ -89,8 +89,11 @@ UNSEALED = RowSet(
 _SQL = Queries.beside(__file__, "log.sql")
 # For statements that store more than events: it requires the row set EVENT and an expression `sealed` with its columns.
 APPEND_EVENTS = _SQL.fragment("append_events")
-# For functions that seal events themselves: it requires the row set UNSEALED.
-CHAINED = _SQL.fragment("chained")
+# For functions that seal events themselves: they require the row sets UNSEALED and EVENT.
+SEALING = {
+    name: _SQL.fragment(name)
+    for name in ("sealing_variables", "lock_heads", "seal_events", "append_sealed", "append_events")
+}
 _APPEND = _SQL.wide("append_events", EVENT, append_events=APPEND_EVENTS)
 
 

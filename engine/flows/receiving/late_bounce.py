@@ -47,7 +47,7 @@ _RECORD = _SQL.session_function(
     log.UNSEALED, log.EVENT,
     returns="text",
     types={"low": "uuid", "high": "uuid", "accounts": "uuid[]", "counts": "integer[]", "as_strong": "text[]"},
-    report_finish=reports.REPORT_FINISH, append_events=log.APPEND_EVENTS, chained=log.CHAINED,
+    report_finish=reports.REPORT_FINISH, **log.SEALING,
 )  # fmt: skip
 _AS_STRONG = [one.value for one in Reason if not is_stronger(Reason.BOUNCE, one)]
 

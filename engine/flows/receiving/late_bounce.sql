@@ -18,24 +18,16 @@ WHERE message_id = ANY ($1::uuid[]) AND id >= $2 AND type = 'delivered' AND payl
 -- subtracted from the day that counted it. `low` and `high` bound the ids for partition pruning, on both sides as in
 -- settle.sql.
 DECLARE
-    head_seqs     bigint[];
-    head_hashes   bytea[];
-    unchanged     bigint;
-    sealed_seqs   bigint[] := '{}';
-    sealed_hashes bytea[] := '{}';
-    last_seq      bigint;
-    last_hash     bytea;
-    sealed_count  integer := 0;
+    event_counts CONSTANT integer[] := :counts;
+    unchanged bigint;
+    :sealing_variables;
 BEGIN
     SELECT count(*) INTO unchanged
     FROM (SELECT FROM report_mails WHERE id = ANY(:finish.id) AND state = 'waiting' ORDER BY id FOR NO KEY UPDATE) AS r;
     IF unchanged < cardinality(:finish.id) THEN
         RETURN 'changed';
     END IF;
-    SELECT array_agg(h.seq ORDER BY h.account_id), array_agg(h.hash ORDER BY h.account_id)
-    INTO head_seqs, head_hashes
-    FROM (SELECT a.account_id, a.seq, a.hash FROM account_heads a WHERE a.account_id = ANY(:accounts)
-          ORDER BY a.account_id FOR NO KEY UPDATE) AS h;
+    :lock_heads;
     -- Statements of their own, begun under the locks: they see what earlier holders of the locks committed.
     IF coalesce(cardinality(head_seqs), 0) < cardinality(:accounts)
        OR EXISTS (SELECT FROM accounts WHERE id = ANY(:accounts) AND status = 'closing') THEN
@@ -52,19 +44,7 @@ BEGIN
         RETURN 'changed';
     END IF;
 
-    FOR own IN 1..cardinality(:accounts) LOOP
-        last_seq := head_seqs[own];
-        last_hash := head_hashes[own];
-        FOR step IN 1..(:counts)[own] LOOP
-            last_seq := last_seq + 1;
-            sealed_count := sealed_count + 1;
-            last_hash := :chained;
-            sealed_seqs[sealed_count] := last_seq;
-            sealed_hashes[sealed_count] := last_hash;
-        END LOOP;
-        head_seqs[own] := last_seq;
-        head_hashes[own] := last_hash;
-    END LOOP;
+    :seal_events;
 
     WITH recipient_updated AS (
         UPDATE recipients r SET status = 'bounced', last_response = bounced.response
@@ -94,12 +74,7 @@ BEGIN
         SET reason = excluded.reason, message_id = excluded.message_id, detail = excluded.detail
     ), finished AS (
         :report_finish
-    ), sealed AS (
-        SELECT unsealed.id, unsealed.account_id, sealed_seqs[unsealed.place] AS seq, unsealed.type,
-               unsealed.message_id, unsealed.occurred_at, substr(unsealed.link, 27) AS payload,
-               sealed_hashes[unsealed.place] AS hash
-        FROM :unsealed
-    ), :append_events
+    ), :append_sealed
     UPDATE account_heads h SET seq = tip.seq, hash = tip.hash
     FROM unnest(:accounts, head_seqs, head_hashes) AS tip (account_id, seq, hash) WHERE h.account_id = tip.account_id;
     RETURN 'done';

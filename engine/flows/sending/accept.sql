@@ -48,14 +48,9 @@ SELECT account_id FROM saved;
 -- day or month (null: no limit); an account's row is not at the version `counted`; an address `unsuppressed` is
 -- suppressed; an idempotency key is taken. `events` tells how many of the events, in their order, are each account's.
 DECLARE
-    head_seqs     bigint[];
-    head_hashes   bytea[];
-    unchanged     bigint;
-    sealed_seqs   bigint[] := '{}';
-    sealed_hashes bytea[] := '{}';
-    last_seq      bigint;
-    last_hash     bytea;
-    sealed_count  integer := 0;
+    event_counts CONSTANT integer[] := :counted.events;
+    unchanged bigint;
+    :sealing_variables;
 BEGIN
     -- A head that another transaction held is read again, with the conditions, once it is free.
     SELECT array_agg(h.seq ORDER BY h.account_id), array_agg(h.hash ORDER BY h.account_id)
@@ -86,26 +81,9 @@ BEGIN
         RETURN 'changed';
     END IF;
 
-    FOR own IN 1..cardinality(head_seqs) LOOP
-        last_seq := head_seqs[own];
-        last_hash := head_hashes[own];
-        FOR step IN 1..(:counted.events)[own] LOOP
-            last_seq := last_seq + 1;
-            sealed_count := sealed_count + 1;
-            last_hash := :chained;
-            sealed_seqs[sealed_count] := last_seq;
-            sealed_hashes[sealed_count] := last_hash;
-        END LOOP;
-        head_seqs[own] := last_seq;
-        head_hashes[own] := last_hash;
-    END LOOP;
+    :seal_events;
 
-    WITH :content_stored, sealed AS (
-        SELECT unsealed.id, unsealed.account_id, sealed_seqs[unsealed.place] AS seq, unsealed.type,
-               unsealed.message_id, unsealed.occurred_at, substr(unsealed.link, 27) AS payload,
-               sealed_hashes[unsealed.place] AS hash
-        FROM :unsealed
-    ), :append_events
+    WITH :content_stored, :append_sealed
     UPDATE account_heads h
     SET seq = tip.seq, hash = tip.hash, sent_today = h.sent_today + tip.today,
         sent_this_month = h.sent_this_month + tip.this_month

@@ -49,7 +49,7 @@ _CONTENT = (
 _INSERT = _SQL.wide("insert_accepted", *_CONTENT, log.EVENT, heads.HEAD, append_events=log.APPEND_EVENTS)
 _ACCEPT = _SQL.session_function(
     "accept", COUNTED, _UNSUPPRESSED, *_CONTENT, log.UNSEALED, log.EVENT,
-    returns="text", types={"wait": "interval"}, append_events=log.APPEND_EVENTS, chained=log.CHAINED,
+    returns="text", types={"wait": "interval"}, **log.SEALING,
 )  # fmt: skip
 _STORED = _SQL.command("stored_message")
 

@@ -46,7 +46,7 @@ _SETTLE = _SQL.session_function(
     log.UNSEALED, log.EVENT,
     returns="text",
     types={"low": "uuid", "high": "uuid", "member": "uuid", "accounts": "uuid[]", "counts": "integer[]"},
-    append_events=log.APPEND_EVENTS, chained=log.CHAINED,
+    **log.SEALING,
 )  # fmt: skip
 
 _RETRY_S = 0.5

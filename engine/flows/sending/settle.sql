@@ -42,19 +42,11 @@ DELETE FROM message_bodies WHERE message_id = ANY($1::uuid[]) AND message_id BET
 -- after `wait` by the database's clock; account days; events with their posts to webhooks; the tips of the account logs.
 -- `counts` tells how many of the events, in their order, are each account's.
 DECLARE
-    head_seqs     bigint[];
-    head_hashes   bytea[];
-    unchanged     bigint;
-    sealed_seqs   bigint[] := '{}';
-    sealed_hashes bytea[] := '{}';
-    last_seq      bigint;
-    last_hash     bytea;
-    sealed_count  integer := 0;
+    event_counts CONSTANT integer[] := :counts;
+    unchanged bigint;
+    :sealing_variables;
 BEGIN
-    SELECT array_agg(h.seq ORDER BY h.account_id), array_agg(h.hash ORDER BY h.account_id)
-    INTO head_seqs, head_hashes
-    FROM (SELECT a.account_id, a.seq, a.hash FROM account_heads a WHERE a.account_id = ANY(:accounts)
-          ORDER BY a.account_id FOR NO KEY UPDATE) AS h;
+    :lock_heads;
     IF cardinality(head_seqs) IS DISTINCT FROM cardinality(:accounts) THEN
         RETURN 'changed';
     END IF;
@@ -71,19 +63,7 @@ BEGIN
         RETURN 'changed';
     END IF;
 
-    FOR own IN 1..cardinality(:accounts) LOOP
-        last_seq := head_seqs[own];
-        last_hash := head_hashes[own];
-        FOR step IN 1..(:counts)[own] LOOP
-            last_seq := last_seq + 1;
-            sealed_count := sealed_count + 1;
-            last_hash := :chained;
-            sealed_seqs[sealed_count] := last_seq;
-            sealed_hashes[sealed_count] := last_hash;
-        END LOOP;
-        head_seqs[own] := last_seq;
-        head_hashes[own] := last_hash;
-    END LOOP;
+    :seal_events;
 
     WITH recipient_updated AS (
         :recipient_update
@@ -107,12 +87,7 @@ BEGIN
         ON CONFLICT (account_id, day) DO UPDATE
         SET delivered = d.delivered + excluded.delivered, bounced = d.bounced + excluded.bounced,
             complained = d.complained + excluded.complained, failed = d.failed + excluded.failed
-    ), sealed AS (
-        SELECT unsealed.id, unsealed.account_id, sealed_seqs[unsealed.place] AS seq, unsealed.type,
-               unsealed.message_id, unsealed.occurred_at, substr(unsealed.link, 27) AS payload,
-               sealed_hashes[unsealed.place] AS hash
-        FROM :unsealed
-    ), :append_events
+    ), :append_sealed
     UPDATE account_heads h SET seq = tip.seq, hash = tip.hash
     FROM unnest(:accounts, head_seqs, head_hashes) AS tip (account_id, seq, hash) WHERE h.account_id = tip.account_id;
     RETURN 'done';
