@@ -18,6 +18,7 @@ import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
+from schemathesis.core.transport import Response
 from schemathesis.generation.feedback import FeedbackSources
 from schemathesis.pytest._test_builder import build_operation_test
 from schemathesis.python._constants.orchestrator import make_constants_value_source
@@ -62,7 +63,7 @@ Case = schemathesis.Case[Any]
 Value = TypeVar("Value")
 FOR_PEOPLE = sorted({operation.path for operation in all_operations() if operation.access is Access.SESSION})
 DOCUMENT = schemathesis.openapi.from_dict(orjson.loads(openapi.document(all_operations(), server="http://127.0.0.1")))
-EXAMPLES = 4  # of each operation for people
+EXAMPLES = 6  # of each operation
 FEEDBACK = FeedbackSources(constants_value_source=make_constants_value_source(DOCUMENT))
 NAMES = sorted(f"{one.method} {one.path}" for one in all_operations() if one.path not in STREAMS)
 
@@ -253,22 +254,6 @@ def for_each_request(name: str, check: Callable[[Case], None], **options: Any) -
     test()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_answers_are_as_described(
-    name: str, world: World, things: dict[str, str], turns: Iterator[int], session: requests.Session
-) -> None:
-    def check(case: Case) -> None:
-        if next(turns) % 2:
-            bring_closer(case, things, world.account)
-        key = {"Authorization": f"Bearer {world.account.token}"}
-        checks = CHECKS if case.operation.path not in OUTSIDE else CHECKS[1:]
-        answer = case.call_and_validate(base_url=world.url, headers=key, checks=checks, timeout=30, session=session)
-
-        assert answer.status_code < 500 or answer.json()["error"]["type"] == "unavailable"
-
-    for_each_request(name, check, max_examples=6, phases=[Phase.explicit, Phase.generate])
-
-
 async def new_people(world: World, count: int) -> list[TestPerson]:
     """New owners of the account, signed in: what a request does to its own session harms no other request."""
     pool = await open_pool(world.database_url, name="tests", smallest=1, largest=1)
@@ -278,30 +263,36 @@ async def new_people(world: World, count: int) -> list[TestPerson]:
         await pool.close()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.partition(" ")[2] in FOR_PEOPLE])
-def test_answers_to_people_are_as_described(name: str, world: World, session: requests.Session) -> None:
-    people = itertools.cycle(apart(new_people(world, EXAMPLES)))
-
-    def check(case: Case) -> None:
-        ann = next(people)
-        if case.headers:
-            case.headers.pop("Authorization", None)  # a made-up one would speak before the cookie
-        if case.cookies:
-            case.cookies.clear()
-        own = {"Cookie": f"svc_session={ann.secret}", "X-CSRF-Token": ann.csrf}
-        answer = case.call_and_validate(base_url=world.url, headers=own, checks=CHECKS, timeout=30, session=session)
-
-        assert answer.status_code not in {401, 500} or answer.json()["error"]["type"] == "invalid_credentials"
-
-    for_each_request(name, check, max_examples=EXAMPLES, phases=[Phase.generate])
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_answers_to_nobody_are_as_described(name: str, world: World, session: requests.Session) -> None:
+def test_answers_are_as_described(
+    name: str, world: World, things: dict[str, str], turns: Iterator[int], session: requests.Session
+) -> None:
+    """Each request is sent with a key and, where people may send it, by a person; one also by nobody."""
+    method, path = name.split(" ")
+    people = iter(apart(new_people(world, EXAMPLES)) if path in FOR_PEOPLE else ())
+    unasked = [True]  # by nobody; requests of other methods, which some examples are, get a 405
+
+    def answer_to(case: Case, headers: dict[str, str]) -> Response:
+        checks = CHECKS if path not in OUTSIDE else CHECKS[1:]
+        return case.call_and_validate(base_url=world.url, headers=headers, checks=checks, timeout=30, session=session)
+
     def check(case: Case) -> None:
-        nothing = {"Authorization": ""}
-        answer = case.call_and_validate(base_url=world.url, headers=nothing, checks=CHECKS, timeout=30, session=session)
+        if next(turns) % 2:
+            bring_closer(case, things, world.account)
+        if unasked and case.method == method:
+            unasked.clear()
+            assert answer_to(case, {"Authorization": ""}).status_code == 401 or path in OPEN
+        answer = answer_to(case, {"Authorization": f"Bearer {world.account.token}"})
+        assert answer.status_code < 500 or answer.json()["error"]["type"] == "unavailable"
+        ann = next(people, None)
+        if ann is not None:
+            if case.headers:
+                case.headers.pop("Authorization", None)  # a made-up one would speak before the cookie
+            if case.cookies:
+                case.cookies.clear()
+            answer = answer_to(case, {"Cookie": f"svc_session={ann.secret}", "X-CSRF-Token": ann.csrf})
+            assert answer.status_code not in {401, 500} or answer.json()["error"]["type"] == "invalid_credentials"
 
-        assert answer.status_code == 401 or case.operation.path in OPEN
+    for_each_request(name, check, max_examples=EXAMPLES, phases=[Phase.explicit, Phase.generate])
 
-    for_each_request(name, check, max_examples=1, phases=[Phase.generate])
+    assert not unasked
