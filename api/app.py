@@ -28,7 +28,7 @@ from api.areas.billing import resources as billing
 from api.areas.bounces import resources as bounces
 from api.areas.broadcasts import resources as broadcasts
 from api.areas.compat import resources as compat
-from api.areas.contacts import confirmation_page, lists, segments
+from api.areas.contacts import confirmation_page, lists, opt_outs, segments
 from api.areas.contacts import files as contact_files
 from api.areas.contacts import resources as contacts
 from api.areas.domains import resources as domains
@@ -111,7 +111,7 @@ def all_operations() -> tuple[Operation, ...]:
     areas = (
         emails, raw, resend, compat, messages, message_exports, tails, statistics, analytics, templates, layouts,
         streams, suppressions, bounces, domains, webhooks, webhook_deliveries,
-        contacts, contact_files, lists, segments, broadcasts,
+        contacts, contact_files, lists, opt_outs, segments, broadcasts,
         inbound_addresses, inbound_messages, inbound_routes, inbound_domains, mta_sts, verifications, address_checks,
         alerts, audit, api_keys, account, billing, auth, identity, email_verification, second_factor, passkeys,
         sub_accounts, account_deletion, erasures, team, leads, request_log, instance, local_sink, operator,

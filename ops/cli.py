@@ -111,6 +111,7 @@ for command in (
     shards.nodes,
     contacts.contacts,
     contacts.suppressions,
+    contacts.opt_outs,
     inbound_mail.inbound,
     alerts.alerts,
     broadcasts.broadcasts,

@@ -15,9 +15,10 @@ from engine.areas.suppressions import rules as suppression_rules
 from engine.areas.suppressions import service as suppressions
 from engine.areas.suppressions import store as suppression_store
 from engine.areas.suppressions.files import SuppressionFileFormat
-from engine.areas.suppressions.types import Reason, SuppressionCursor, SuppressionRow
+from engine.areas.suppressions.types import Reason, SuppressionRow
 from engine.base import clock, csv_files, ids
 from engine.base.errors import Refusal
+from engine.base.list_cursors import ListPlace
 from ops.stored_messages import find_account
 
 OPERATOR = "operator"
@@ -36,7 +37,7 @@ async def import_contacts(
 ) -> dict[str, Any]:
     """Import a file of at most files.MAX_FILE_ROWS contacts; return the counts and the invalid rows."""
     owner = await find_account(pool, account)
-    rows = files.read_file(FileFormat(_format_of(path)), _text_of(path))
+    rows = files.read_file(FileFormat(format_of(path)), text_of(path))
     chosen = None if list_id is None else ids.parse_id(ids.Kind.LIST, list_id)
     result = await imports.import_many(pool, owner, rows, consent=consent, list_id=chosen, actor=OPERATOR)
     return {
@@ -68,7 +69,7 @@ async def export_contacts(pool: asyncpg.Pool, out: IO[bytes], *, account: str, f
 async def import_suppressions(pool: asyncpg.Pool, *, account: str, path: Path, reason: Reason) -> dict[str, Any]:
     """Suppress the addresses of a file; return the counts and the invalid rows."""
     owner = await find_account(pool, account)
-    rows = suppression_files.read_file(SuppressionFileFormat(_format_of(path)), _text_of(path))
+    rows = suppression_files.read_file(SuppressionFileFormat(format_of(path)), text_of(path))
     wanted: list[tuple[str, Reason]] = []
     refused = []
     for index, row in enumerate(rows):
@@ -103,10 +104,10 @@ async def export_suppressions(
         if not page.has_more:
             return written
         last = page.rows[-1]
-        wanted = msgspec.structs.replace(wanted, before=SuppressionCursor(last.created_at, last.address))
+        wanted = msgspec.structs.replace(wanted, before=ListPlace(last.created_at, last.address))
 
 
-def _format_of(path: Path) -> str:
+def format_of(path: Path) -> str:
     """Return the format by the name of a file; raise ValueError for another name."""
     suffix = path.suffix.lower().removeprefix(".")
     if suffix not in {"csv", "ndjson", "jsonl"}:
@@ -114,7 +115,7 @@ def _format_of(path: Path) -> str:
     return "csv" if suffix == "csv" else "ndjson"
 
 
-def _text_of(path: Path) -> str:
+def text_of(path: Path) -> str:
     """Return the text of a file; raise ValueError for one that is not UTF-8."""
     try:
         return path.read_text("utf-8-sig")
@@ -134,6 +135,7 @@ def _contact(row: ContactRow) -> dict[str, Any]:
         "lists": [ids.format_id(ids.Kind.LIST, one) for one in row.lists],
         "suppressed": row.suppression_reason is not None,
         "suppressionReason": row.suppression_reason,
+        "optedOutOf": [ids.format_id(ids.Kind.LIST, one) for one in row.opted_out_of],
         "createdAt": clock.iso(row.created_at),
         "updatedAt": clock.iso(row.updated_at),
     }

@@ -39,6 +39,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "/v1/inbound/domains/{id}": ("The id of the domain", f"{Kind.DOMAIN.value}_{_ID_BODY}"),
     "/v1/inbound/mta-sts/{domain}": ("The domain that receives mail", "example.com"),
     "/v1/layouts/{id}": ("The id of the layout", "brand"),
+    "/v1/lists/{id}/opt-outs/{address}": ("The email address, percent-encoded", "ann@example.com"),
     "/v1/local/sink/{id}": ("The id in the sink, as the list gives it", "000001"),
     "/v1/operator/accounts/{id}": ("The id of the account", f"{Kind.ACCOUNT.value}_{_ID_BODY}"),
     "/v1/operator/reviews/{id}": ("The id of the broadcast", f"{Kind.BROADCAST.value}_{_ID_BODY}"),

@@ -1,4 +1,4 @@
-"""Commands about contacts and suppressions: list, import and export them as files."""
+"""Commands about contacts, suppressions and opt-outs: list, import and export them as files."""
 
 import sys
 from pathlib import Path
@@ -134,6 +134,47 @@ def export_suppressions(*, account: str, form: str, reason: str | None) -> None:
         ),
     )
     click.echo(f"{written} suppressed addresses", err=True)
+
+
+@click.group("opt-outs")
+def opt_outs() -> None:
+    """Import and export opt-outs of a contact list: people whom its broadcasts leave out."""
+
+
+_list = click.option("--list", "list_id", required=True, help="The list (lst_…).")
+
+
+@opt_outs.command("import")
+@_file
+@_account
+@_list
+@as_json
+@reported
+def import_opt_outs(*, file: Path, account: str, list_id: str, as_json: bool) -> None:
+    """Record opt-outs from a .csv, .ndjson or .jsonl file with a column `address` or `email`."""
+    from ops import opt_outs as stored  # noqa: PLC0415
+
+    result = admin.with_pool(
+        attached(), lambda pool: stored.import_file(pool, account=account, path=file, list_id=list_id)
+    )
+    _print_result(result, "refused", as_json=as_json)
+
+
+@opt_outs.command("export")
+@_account
+@_list
+@_format
+@reported
+def export_opt_outs(*, account: str, list_id: str, form: str) -> None:
+    """Write all opt-outs of a list to standard output."""
+    from engine.areas.contacts.files import FileFormat  # noqa: PLC0415
+    from ops import opt_outs as stored  # noqa: PLC0415
+
+    out = sys.stdout.buffer
+    written = admin.with_pool(
+        attached(), lambda pool: stored.export(pool, out, account=account, list_id=list_id, form=FileFormat(form))
+    )
+    click.echo(f"{written} opt-outs", err=True)
 
 
 def _print_result(result: dict[str, Any], refused: str, *, as_json: bool) -> None:

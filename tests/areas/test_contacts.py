@@ -52,7 +52,7 @@ async def test_a_contact_is_created_read_and_listed(api: Api, pool: asyncpg.Pool
     assert made == {
         "id": made["id"], "email": "Ann@example.com", "name": "Ann Lee", "fields": fields, "consent": "customer",
         "consentAt": made["createdAt"], "consentBy": actor, "confirmed": True, "lists": [news], "suppressed": False,
-        "suppressionReason": None, "createdAt": made["createdAt"], "updatedAt": made["createdAt"],
+        "suppressionReason": None, "optedOutOf": [], "createdAt": made["createdAt"], "updatedAt": made["createdAt"],
     }  # fmt: skip
     assert clock.parse_iso(made["createdAt"]) <= clock.now()
     assert {name: type(value) for name, value in made["fields"].items()} == {n: type(v) for n, v in fields.items()}

@@ -54,7 +54,7 @@ def test_a_cursor_reads_back(at: datetime, address: str) -> None:
     one = SuppressionRow(address, "manual", None, None, at.replace(tzinfo=UTC))
     found = rules.place(rules.cursor(one))
 
-    assert (found.created_at, found.address) == (one.created_at, one.address)
+    assert (found.at, found.text) == (one.created_at, one.address)
 
 
 @THOROUGH

@@ -7,8 +7,7 @@ import asyncpg
 import pytest
 
 from api.pages.languages import LANGUAGES
-from engine.areas.unsubscribes import store
-from engine.base import clock, ids
+from engine.base import ids
 from engine.mail import unsubscribe_token
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
@@ -281,21 +280,3 @@ async def test_the_page_speaks_the_language_of_the_browser(
     assert {one.headers["content-language"] for one in pages} == {language}
     assert len({title(one) for one in pages}) == 4
     assert all("{" not in one.body.decode().partition("</style>")[2] for one in pages)
-
-
-async def test_broadcasts_ask_for_the_opt_outs_of_their_topic_and_imports_add_to_them(
-    pool: asyncpg.Pool, account: TestAccount
-) -> None:
-    topic, other = await store_topic(pool, account), await store_topic(pool, account, "Other")
-    wanted = [("bob@people.test", topic), (ANN, other), (ANN, topic)]
-
-    async with pool.acquire() as connection:
-        added = await store.add_topic_opt_outs(connection, account.id, wanted, clock.now())
-        again = await store.add_topic_opt_outs(connection, account.id, wanted[:1], clock.now())
-
-    assert (added, again) == (set(wanted), set())
-    assert await store.opted_out(pool, account.id, other, ["bob@people.test", ANN]) == {ANN}
-    assert await store.opted_out(pool, (await make_account(pool)).id, topic, [ANN]) == set()
-    first = await store.topic_opt_outs(pool, account.id, limit=2)
-    last = await store.topic_opt_outs(pool, account.id, after=(first[-1].list_id, first[-1].address), limit=2)
-    assert [(one.address, one.list_id) for one in first + last] == sorted(wanted, key=lambda one: (one[1], one[0]))

@@ -121,3 +121,28 @@ async def test_suppressions_are_added_lifted_and_imported(page: ConsolePage, ser
     await expect(shown.get_by_role("dialog")).to_contain_text("1 row was refused.")
     await shown.get_by_role("button", name="Done").click()
     await expect(shown.get_by_role("row").filter(has_text="bob@x.test")).to_be_visible()
+
+
+async def test_opt_outs_of_a_list_are_added_imported_and_taken_back(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    made = (await served.post("/v1/lists", user.access.key, json={"name": "News"})).json
+    await add(served, user, email="ann@x.test", lists=[made["id"]])
+    shown = page.page
+    await page.go(f"/lists/{made['id']}")
+    await shown.get_by_role("button", name="More actions").click()
+    await shown.get_by_role("menuitem", name="Opt-outs of this list").click()
+    await shown.get_by_role("button", name="Add opt-out").first.click()
+    await shown.get_by_label("Address", exact=True).fill("ann@x.test")
+    await shown.get_by_role("dialog").get_by_role("button", name="Add").click()
+    await expect(shown.get_by_role("row").filter(has_text="ann@x.test")).to_contain_text("recorded by you")
+    await shown.get_by_role("button", name="Import file").click()
+    await shown.get_by_label("File").set_input_files(payload("email\nbob@x.test\nnobody\n"))
+    await shown.get_by_role("dialog").get_by_role("button", name="Import", exact=True).click()
+    await expect(shown.get_by_role("dialog")).to_contain_text("1 row was refused.")
+    await shown.get_by_role("button", name="Done").click()
+    await shown.get_by_role("button", name="Take back the opt-out of bob@x.test").click()
+    await shown.get_by_role("dialog").get_by_role("button", name="Take back").click()
+    await expect(shown.get_by_role("row").filter(has_text="bob@x.test")).to_have_count(0)
+    await page.go(f"/lists/{made['id']}")
+    await expect(shown.get_by_role("row").filter(has_text="ann@x.test")).to_contain_text("opted out of this list")

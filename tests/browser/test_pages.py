@@ -31,6 +31,7 @@ DETAILS = [
     "/inbox/{received}",
     "/contacts/{contact}",
     "/lists/{list}",
+    "/lists/{list}/opt-outs",
     "/segments/{segment}",
     "/domains/{domain}",
     "/webhooks/{webhook}",

@@ -48,6 +48,8 @@ BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/v1/layouts/{id}"): {"name": "Mine now"},
     ("PATCH", "/v1/lists/{id}"): {"name": "Mine now"},
     ("POST", "/v1/lists/{id}/members"): {"contacts": ["con_00000000000000000000000000"]},
+    ("POST", "/v1/lists/{id}/opt-outs"): {"addresses": ["ann@people.test"]},
+    ("POST", "/v1/lists/{id}/opt-outs/import/file"): {"format": "csv", "content": "address\nann@people.test"},
     ("POST", "/v1/operator/accounts/{id}/agreement"): {"plan": None},
     ("POST", "/v1/operator/accounts/{id}/plan"): {"plan": "free"},
     ("POST", "/v1/operator/accounts/{id}/suspend"): {"reason": "Mine now"},
@@ -213,6 +215,7 @@ PAIRS = {
     "/v1/messages/{id}/attachments/{attachmentId}": ("message", "attachment"),
     "/v1/inbound/messages/{id}/attachments/{attachmentId}": ("received", "received_attachment"),
     "/v1/lists/{id}/members/{contactId}": ("list", "contact"),
+    "/v1/lists/{id}/opt-outs/{address}": ("list", "opt_out"),
     "/v1/webhooks/{id}/deliveries/{event}": ("webhook", "event"),
 }
 

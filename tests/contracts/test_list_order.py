@@ -37,6 +37,7 @@ class Client(Struct):
     owner: TestPerson
     pool: asyncpg.Pool
     settings: Settings
+    list_id: str = ""
 
     async def get(self, path: str) -> Any:
         answer = await self.api.get(path, person=self.owner)
@@ -106,6 +107,11 @@ async def next_broadcast(client: Client, number: int) -> Answer:
     return await client.post("/v1/broadcasts", body)
 
 
+async def next_opt_out(client: Client, number: int) -> Answer:
+    path = f"/v1/lists/{client.list_id}/opt-outs"
+    return await client.post(path, {"addresses": [f"n{number}@people.test"]})
+
+
 async def next_erasure(client: Client, number: int) -> Answer:
     return await client.api.post("/v1/erasures", json={"address": f"n{number}@people.test"}, person=client.owner)
 
@@ -117,6 +123,7 @@ LISTS = {
     "/v1/erasures": Listed(next_erasure),
     "/v1/layouts": Listed(adding("/v1/layouts", name="l{n}", html="{{" * 3 + "content" + "}}" * 3)),
     "/v1/lists": Listed(adding("/v1/lists", name="List {n}")),
+    "/v1/lists/{id}/opt-outs": Listed(next_opt_out, name="address"),
     "/v1/segments": Listed(next_segment),
     "/v1/webhooks": Listed(adding("/v1/webhooks", url="https://hook.example.com/{n}")),
     "/v1/api-keys": Listed(adding("/v1/api-keys", name="Key {n}", scopes=["account:read"])),
@@ -188,7 +195,9 @@ async def walked(client: Client, path: str, listed: Listed) -> list[dict[str, An
 async def test_a_row_appears_above_all_that_are_there_and_pages_hold_each_once(client: Client, path: str) -> None:
     listed, ended = LISTS[path], asyncio.Event()
     await client.post("/v1/templates", {"id": "order", "name": "Order", "subject": "Hello", "text": "Hello"})
-    real = path.replace("{id}", "order")
+    if path.startswith("/v1/lists/{id}"):
+        client.list_id = (await client.post("/v1/lists", {"name": "Order"})).json["id"]
+    real = path.replace("{id}", client.list_id or "order")
 
     async def adds(number: int) -> None:
         for step in range(listed.each):

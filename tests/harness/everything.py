@@ -160,6 +160,9 @@ async def _audience(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
     estate.things["list"] = made["id"]
     person = {"email": f"contact-{mark}@people.test", "name": mark, "consent": "customer", "lists": [made["id"]]}
     estate.things["contact"] = _ok(await api.post("/v1/contacts", account.token, person))["id"]
+    estate.things["opt_out"] = f"left-{mark}@people.test"
+    opted_out = {"addresses": [estate.things["opt_out"]]}
+    _ok(await api.post(f"/v1/lists/{made['id']}/opt-outs", account.token, opted_out))
     filter_ = {"property": "list", "value": made["id"]}
     segment = _ok(await api.post("/v1/segments", account.token, {"name": f"Members {mark}", "filter": filter_}))
     estate.things["segment"] = segment["id"]

@@ -146,6 +146,7 @@ def contact_of(row: ContactRow) -> Contact:
         lists=[ids.format_id(ids.Kind.LIST, one) for one in row.lists],
         suppressed=row.suppression_reason is not None,
         suppression_reason=None if row.suppression_reason is None else Reason(row.suppression_reason),
+        opted_out_of=[ids.format_id(ids.Kind.LIST, one) for one in row.opted_out_of],
         created_at=clock.iso(row.created_at),
         updated_at=clock.iso(row.updated_at),
     )

@@ -90,6 +90,7 @@ class Contact(Struct, rename="camel", kw_only=True):
     lists: list[str]
     suppressed: bool
     suppression_reason: Reason | None
+    opted_out_of: list[str]
     created_at: str
     updated_at: str
 

@@ -30,9 +30,10 @@ from engine.areas.suppressions import files, rules, store
 from engine.areas.suppressions import service as suppressions_service
 from engine.areas.suppressions.files import MAX_FILE_ROWS, SuppressionFileFormat
 from engine.areas.suppressions.service import SuppressionChange
-from engine.areas.suppressions.types import Reason, SuppressionCursor, SuppressionFilters, SuppressionRow
+from engine.areas.suppressions.types import Reason, SuppressionFilters, SuppressionRow
 from engine.base import clock, csv_files, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
+from engine.base.list_cursors import ListPlace
 
 EXPORT_ROWS = 1000  # in one query, and in one piece of the response
 MAX_IMPORT_BYTES = 2 * 1024 * 1024  # 1,000 rows with address, reason and the extra fields of other services' exports
@@ -135,7 +136,7 @@ async def _pieces(
         if not page.has_more:
             return
         last = page.rows[-1]
-        wanted = structs.replace(wanted, before=SuppressionCursor(last.created_at, last.address))
+        wanted = structs.replace(wanted, before=ListPlace(last.created_at, last.address))
 
 
 async def _suppress(call: Call, wanted: list[tuple[str, Reason]]) -> Counter[SuppressionChange]:

@@ -257,13 +257,14 @@ DETAILS: dict[str, EventDetail] = {
         has_message=False,
     ),
     AccountEvent.CONTACT_UNSUBSCRIBED: EventDetail(
-        "A person unsubscribed.",
+        "A person unsubscribed, or the account recorded it.",
         {
             "address": text("The address of the person", ADDRESS),
             "scope": text("`topic` for one list, `all` for all mail of the stream kind", "topic"),
             "list_id": text("The list of the link, null without one", f"lst_{BODY_ID}", nullable=True),
-            "source": text("`unsubscribe_link` (page or one click) or `unsubscribe_mail`", "unsubscribe_link"),
+            "source": text("`unsubscribe_link` (page or one click), `unsubscribe_mail` or `api`", "unsubscribe_link"),
             "broadcast_id": text("The broadcast of the link, null without one", f"brd_{BODY_ID}", nullable=True),
+            **ACTOR,
         },
         ("address", "scope", "list_id", "source", "broadcast_id"),
         has_message=False,

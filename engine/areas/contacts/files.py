@@ -22,8 +22,8 @@ MAX_FIELD_COLUMNS: Final = 500
 MAX_ROW_FIELDS: Final = 2 * MAX_FIELDS + 1  # read of one row; with so many the import refuses it
 FIELD: Final = "fields."
 EXPORTED: Final = (
-    "id", "consent", "consentAt", "consentBy", "confirmed", "lists", "suppressed", "suppressionReason", "createdAt",
-    "updatedAt",
+    "id", "consent", "consentAt", "consentBy", "confirmed", "lists", "suppressed", "suppressionReason",
+    "optedOutOf", "createdAt", "updatedAt",
 )  # fmt: skip
 _TYPES: Final = frozenset({"number", "boolean"})
 _EMAIL: Final = ("email", "e-mail", "email address", "address")  # the first of them that a file has is the address
@@ -74,6 +74,7 @@ def csv_row(row: ContactRow, columns: Sequence[FieldColumn]) -> list[str]:
         " ".join(ids.format_id(ids.Kind.LIST, one) for one in row.lists),
         _cell(row.suppression_reason is not None),
         row.suppression_reason or "",
+        " ".join(ids.format_id(ids.Kind.LIST, one) for one in row.opted_out_of),
         clock.iso(row.created_at),
         clock.iso(row.updated_at),
     ]

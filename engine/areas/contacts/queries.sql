@@ -7,7 +7,9 @@ ORDER BY c.id DESC
 -- Columns of contact `c` in the order of ContactRow.
 c.id, c.address, c.email, c.name, c.fields, c.consent, c.consent_at, c.consent_by, c.confirmed, c.created_at, c.updated_at,
 ARRAY(SELECT m.list_id FROM contact_list_members m WHERE m.contact_id = c.id ORDER BY m.list_id) AS lists,
-(SELECT s.reason FROM suppressions s WHERE s.account_id = c.account_id AND s.address = c.address) AS suppression_reason
+(SELECT s.reason FROM suppressions s WHERE s.account_id = c.account_id AND s.address = c.address) AS suppression_reason,
+ARRAY(SELECT o.list_id FROM topic_opt_outs o WHERE o.account_id = c.account_id AND o.address = c.address
+      ORDER BY o.list_id) AS opted_out_of
 
 -- fragment: in_list
 -- Whether contact `c` is a member of list $5 (null: of any or none).

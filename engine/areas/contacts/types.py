@@ -21,7 +21,9 @@ class Consent(StrEnum):
 
 
 class ContactRow(Struct, frozen=True):
-    """Hold a contact with its lists and the reason of its suppression, None if it is not suppressed."""
+    """Hold a contact with its lists, the reason of its suppression, None if it is not suppressed, and the lists whose
+    broadcasts the person opted out of.
+    """
 
     id: UUID
     address: str
@@ -36,6 +38,7 @@ class ContactRow(Struct, frozen=True):
     updated_at: datetime
     lists: list[UUID]
     suppression_reason: str | None
+    opted_out_of: list[UUID]
 
 
 class StoredContactRow(Struct, frozen=True):

@@ -1,14 +1,13 @@
 """Compare suppression reasons, decide which mail they block, and parse list cursors and filters. Pure."""
 
-import base64
-import binascii
 import re
 import unicodedata
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 
-from engine.areas.suppressions.types import Reason, SuppressionCursor, SuppressionFilters, SuppressionRow
+from engine.areas.suppressions.types import Reason, SuppressionFilters, SuppressionRow
+from engine.base import list_cursors
 from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.list_cursors import ListPlace
 from engine.mail.address import BadAddress, canonical, domain_name, parse_mailbox
 
 # Weakest first. A weaker reason never replaces a stronger one, so that a later manual suppression does not overwrite a
@@ -17,9 +16,6 @@ STRENGTH: tuple[Reason, ...] = (Reason.UNSUBSCRIBE, Reason.MANUAL, Reason.BOUNCE
 
 _TRANSACTIONAL = "transactional"
 _CURSOR = "sup_"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_NEWEST = SuppressionCursor(datetime(9999, 12, 31, tzinfo=UTC), "")
 _WILD = re.compile(r"[\\%_]")
 
 
@@ -49,28 +45,20 @@ def filters(*, before: str | None, reason: Reason | None, search: str | None) ->
     if search is not None and "\0" in search:
         raise invalid("search", "`search` contains NUL (U+0000). Remove it.")
     return SuppressionFilters(
-        before=_NEWEST if before is None else place(before),
+        before=place(before),
         reason=None if reason is None else reason.value,
         search=None if search is None else _patterns(search),
     )
 
 
 def cursor(row: SuppressionRow) -> str:
-    """Return the cursor after a row. It encodes the position, so it stays valid if the row is deleted."""
-    micros = (row.created_at - _EPOCH) // _MICROSECOND
-    return _CURSOR + base64.urlsafe_b64encode(f"{micros}:{row.address}".encode()).rstrip(b"=").decode()
+    """Return the cursor after a row."""
+    return list_cursors.cursor(_CURSOR, ListPlace(row.created_at, row.address))
 
 
-def place(text: str) -> SuppressionCursor:
-    """Return the position encoded in a cursor; raise the 400 if it is invalid."""
-    with suppress(ValueError, OverflowError, binascii.Error):
-        if text.startswith(_CURSOR) and text.isascii():
-            body = text.removeprefix(_CURSOR)
-            plain = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True).decode()
-            micros, colon, address = plain.partition(":")
-            if colon and micros.isascii() and micros.isdigit() and "\0" not in address:
-                return SuppressionCursor(_EPOCH + int(micros) * _MICROSECOND, address)
-    raise invalid("before", "`before` is not a cursor of this list. Use the `nextCursor` of an earlier page.")
+def place(text: str | None) -> ListPlace:
+    """Return the place of a cursor; raise the 400 if it is invalid."""
+    return list_cursors.place(_CURSOR, text)
 
 
 def _patterns(text: str) -> list[str]:

@@ -64,9 +64,7 @@ async def page(
     before = wanted.before
     permit = nullcontext() if wanted.search is None else SEARCHES.of(account)
     async with permit, asyncio.timeout(timeout_s):
-        rows = await _LIST.fetch(
-            source, account, before.created_at, before.address, limit + 1, wanted.reason, wanted.search
-        )
+        rows = await _LIST.fetch(source, account, *before, limit + 1, wanted.reason, wanted.search)
     return SuppressionRows(rows[:limit], len(rows) > limit)
 
 

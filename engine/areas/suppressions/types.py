@@ -6,6 +6,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.base.list_cursors import ListPlace
+
 
 class Reason(StrEnum):
     """State why an account must not send to an address."""
@@ -34,17 +36,10 @@ class SuppressionRow(Struct, frozen=True):
     created_at: datetime
 
 
-class SuppressionCursor(Struct, frozen=True):
-    """Hold a position in the list: later rows are older, or equally old with a smaller address."""
-
-    created_at: datetime
-    address: str
-
-
 class SuppressionFilters(Struct, frozen=True, kw_only=True):
     """Hold the filters of a list; None means no filter."""
 
-    before: SuppressionCursor
+    before: ListPlace
     reason: str | None = None
     search: list[str] | None = None  # LIKE patterns, any of which may match
 

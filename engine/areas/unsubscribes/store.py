@@ -7,7 +7,8 @@ from uuid import UUID
 
 from engine.areas.unsubscribes.types import TopicOptOut
 from engine.base.extra_rows import ExtraRow
-from engine.store.queries import Conn, Queries, Source, columns
+from engine.base.list_cursors import ListPlace
+from engine.store.queries import Conn, Queries, Source
 from engine.store.row_sets import Column, RowSet
 
 # SQL for a statement over broadcast recipients `r` of a broadcast `b`: true for people who opted out of its topic. A
@@ -48,28 +49,26 @@ _LINK: RowSet[StoredLink] = RowSet(
 
 _SQL = Queries.beside(__file__)
 _INSERT = _SQL.wide("insert_links", _LINK)
-_OPTED_OUT = _SQL.command("opted_out_of_topic")
-_PAGE = _SQL.rows("page_topic_opt_outs", TopicOptOut)
-_ADD_TOPICS = _SQL.command("add_topic_opt_outs")
-
-
-async def opted_out(source: Source, account: UUID, topic: UUID, addresses: Sequence[str]) -> set[str]:
-    """Return those of the canonical addresses that opted out of the list `topic`."""
-    rows = await _OPTED_OUT.records(source, account, topic, list(addresses))
-    return {row["address"] for row in rows}
+_LIST_OPT_OUTS = _SQL.rows("list_topic_opt_outs", TopicOptOut)
+_ADD_OPT_OUTS = _SQL.command("add_topic_opt_outs")
+_DELETE_OPT_OUT = _SQL.command("delete_topic_opt_out")
 
 
 async def topic_opt_outs(
-    source: Source, account: UUID, *, after: tuple[UUID, str] = (UUID(int=0), ""), limit: int
+    source: Source, account: UUID, topic: UUID, *, before: ListPlace, limit: int
 ) -> list[TopicOptOut]:
-    """Return at most `limit` topic opt-outs of an account after (list, address), in this order, for export."""
-    return await _PAGE.fetch(source, account, *after, limit)
+    """Return at most `limit` opt-outs of the list `topic` after the place `before`, newest first."""
+    return await _LIST_OPT_OUTS.fetch(source, account, topic, *before, limit)
 
 
 async def add_topic_opt_outs(
-    connection: Conn, account: UUID, wanted: Sequence[tuple[str, UUID]], at: datetime
-) -> set[tuple[str, UUID]]:
-    """Record opt-outs of (canonical address, list), for import; return those that are new."""
-    addresses, topics = columns(list(wanted), 2)
-    rows = await _ADD_TOPICS.records(connection, account, addresses, topics, at)
-    return {(row["address"], row["list_id"]) for row in rows}
+    connection: Conn, account: UUID, topic: UUID, addresses: Sequence[str], at: datetime
+) -> set[str]:
+    """Record that canonical addresses opted out of the list `topic`; return those that had not before."""
+    rows = await _ADD_OPT_OUTS.records(connection, account, topic, list(addresses), at)
+    return {row["address"] for row in rows}
+
+
+async def delete_topic_opt_out(connection: Conn, account: UUID, topic: UUID, address: str) -> bool:
+    """Delete the opt-out of a canonical address from the list `topic`; return False if there is none."""
+    return bool(await _DELETE_OPT_OUT.records(connection, account, topic, address))

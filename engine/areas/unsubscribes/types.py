@@ -22,6 +22,13 @@ class LinkSource(StrEnum):
     MAIL = "unsubscribe_mail"  # mail to `u+<token>@`
 
 
+class OptOutSource(StrEnum):
+    """State how an opt-out of a topic came about."""
+
+    LINK = "link"  # the person used an unsubscribe link
+    API = "api"  # the account recorded it
+
+
 class LinkUse(Struct, frozen=True):
     """Hold one use of a link."""
 
@@ -63,8 +70,16 @@ class LinkChange(Struct, frozen=True):
 
 
 class TopicOptOut(Struct, frozen=True):
-    """Hold one opt-out of a topic, for export."""
+    """Hold one opt-out of a topic: a person whom broadcasts to the list leave out. `address` is canonical.
 
-    list_id: UUID
+    `link_id`: the link that the person used; None if the account recorded the opt-out.
+    """
+
     address: str
+    link_id: UUID | None
     created_at: datetime
+
+    @property
+    def source(self) -> OptOutSource:
+        """Return how the opt-out came about."""
+        return OptOutSource.API if self.link_id is None else OptOutSource.LINK

@@ -81,7 +81,7 @@ function Memberships({ contact, lists, onChanged }) {
   const name = (id) => all.find((one) => one.id === id)?.name ?? id;
   return html`<${Card} title="Lists"><div class="stack-tight">
     ${contact.lists.length === 0 && html`<p class="soft">The contact is on no list.</p>`}
-    <ul class="stack-tight">${contact.lists.map((id) => html`<li class="row-wide" key=${id}><a href=${href(`/lists/${id}`)}>${name(id)}</a><${Button} kind="quiet" icon="x" role="member" label=${`Remove from ${name(id)}`} onClick=${() => change("remove", id)} /></li>`)}</ul>
+    <ul class="stack-tight">${contact.lists.map((id) => html`<li class="row-wide" key=${id}><a href=${href(`/lists/${id}`)}>${name(id)}</a>${contact.optedOutOf.includes(id) && html`<${Chip} tone="warn">opted out<//>`}<${Button} kind="quiet" icon="x" role="member" label=${`Remove from ${name(id)}`} onClick=${() => change("remove", id)} /></li>`)}</ul>
     ${others.length > 0 && html`<div class="row"><div class="grow"><${SelectField} label="List to add" hideLabel value=${chosen} onValue=${setChosen} options=${[["", "Choose a list"], ...others.map((one) => [one.id, one.name])]} /></div><${Button} role="member" busy=${busy} disabled=${!chosen} onClick=${() => change("add", chosen)}>Add to list<//></div>`}
     <${ErrorNote} error=${error} /></div><//>`;
 }

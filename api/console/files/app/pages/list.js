@@ -35,6 +35,7 @@ export function List({ id }) {
   const actions = html`<${Button} icon="upload" role="member" to="/contacts/import" query=${{ list: id }}>Import CSV<//>${add}<${Menu} label="More actions" kind="plain" items=${[
     { text: "Rename", icon: "pencil", onSelect: () => setOpen("rename") },
     { text: "Export as CSV", icon: "download", onSelect: export_ },
+    { text: "Opt-outs of this list", icon: "ban", to: `/lists/${id}/opt-outs` },
     { text: "New broadcast to this list", icon: "megaphone", to: "/broadcasts/new", query: { list: id } },
     { text: "Delete list", icon: "trash-2", danger: true, onSelect: () => setOpen("delete") },
   ]} />`;
@@ -43,17 +44,23 @@ export function List({ id }) {
     <${ErrorNote} error=${removing.error} />
     <div><div class="toolbar"><${SearchField} label="Search members" value=${search} onValue=${(text) => setQuery({ search: text })} />
       ${chosen.size > 0 && html`<span class="row"><strong>${plural(chosen.size, "contact")}</strong><${Button} role="member" busy=${removing.busy} onClick=${() => removeMembers([...chosen])}>Remove from list<//></span>`}</div>
-    <${Table} label="Members" columns=${columns((row) => removeMembers([row.id]))} state=${members} rowTo=${(row) => `/contacts/${row.id}`} selection=${{ chosen, onChange: setChosen }}
+    <${Table} label="Members" columns=${columns(id, (row) => removeMembers([row.id]))} state=${members} rowTo=${(row) => `/contacts/${row.id}`} selection=${{ chosen, onChange: setChosen }}
       empty=${html`<${Empty} icon="users" title=${search ? "No member matches" : "The list is empty"} action=${search ? html`<${Button} onClick=${() => setQuery({ search: null })}>Clear search<//>` : add}>${search ? "The search looks anywhere in the address and the name." : "Add contacts that you have, or import a CSV into this list."}<//>`} /></div></div>
     ${open === "add" && html`<${AddMembers} list=${list} onClose=${changed} />`}
     ${open === "rename" && html`<${ListDialog} list=${list} onClose=${changed} />`}
     ${open === "delete" && html`<${DeleteList} list=${list} onClose=${(gone) => { setOpen(null); if (gone) go("/lists"); }} />`}`;
 }
 
-const columns = (onRemove) => [
+function Reach({ row, list }) {
+  if (row.suppressed) return html`<${ReasonChip} reason=${row.suppressionReason} />`;
+  if (row.optedOutOf.includes(list)) return html`<${Chip} tone="warn">opted out of this list<//>`;
+  return html`<${Chip} tone=${row.confirmed ? "good" : "warn"}>${row.confirmed ? "reachable" : "unconfirmed"}<//>`;
+}
+
+const columns = (list, onRemove) => [
   { title: "Address", cell: (row) => html`<span class="wrap address">${breakable(row.email)}</span>` },
   { title: "Name", cell: (row) => (row.name ? html`<span class="wrap">${row.name}</span>` : html`<span class="soft">–</span>`) },
-  { title: "Broadcasts", cell: (row) => (row.suppressed ? html`<${ReasonChip} reason=${row.suppressionReason} />` : html`<${Chip} tone=${row.confirmed ? "good" : "warn"}>${row.confirmed ? "reachable" : "unconfirmed"}<//>`) },
+  { title: "Broadcasts", cell: (row) => html`<${Reach} row=${row} list=${list} />` },
   { title: "Actions", hideTitle: true, end: true, cell: (row) => html`<${Button} kind="quiet" icon="x" role="member" label=${`Remove ${row.email} from the list`} onClick=${() => onRemove(row)} />` },
 ];
 

@@ -10,7 +10,7 @@ const FIELD_NAME = /^[A-Za-z_][A-Za-z0-9_.-]{0,63}$/;
 const ADDRESS = /^[^\s@"<>(),;:\\]+@[^\s@<>(),;:\\]+\.[^\s@<>(),;:\\]+$/;
 const EMAILS = ["email", "e-mail", "email address", "e-mail address", "address", "mail"];
 const NAMES = ["name", "full name", "full_name"];
-const EXPORTED = ["id", "consent", "consentAt", "consentBy", "confirmed", "lists", "suppressed", "suppressionReason", "createdAt", "updatedAt"];
+const EXPORTED = ["id", "consent", "consentAt", "consentBy", "confirmed", "lists", "suppressed", "suppressionReason", "optedOutOf", "createdAt", "updatedAt"];
 
 /** Return a first guess of what each column of the header means: {as: email | name | field | skip, name, type}. */
 export function guessed(header) {

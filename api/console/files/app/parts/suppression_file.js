@@ -20,7 +20,10 @@ export function SuppressionFile({ onClose }) {
     const reply = await send();
     if (reply !== undefined) setResult(reply);
   };
-  if (result) return html`<${FileResult} result=${result} onClose=${() => onClose(true)} />`;
+  if (result) {
+    const figures = [["Added", number(result.added)], ["Stronger reason", number(result.changed)], ["Already suppressed", number(result.unchanged)]];
+    return html`<${FileResult} figures=${figures} refused=${result.refused} fileName="refused-suppressions.csv" onClose=${() => onClose(true)} />`;
+  }
   const foot = html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} disabled=${!file || large} onClick=${run}>Import<//>`;
   return html`<${Dialog} title="Import suppressions" onClose=${() => onClose(false)} foot=${foot}>
     <p class="soft">A CSV file with a header line and a column <code>address</code> or <code>email</code>, and <code>reason</code> if wanted; or JSON, one object a line. At most 10,000 rows and 4 MB; other columns are left out.</p>
@@ -29,10 +32,10 @@ export function SuppressionFile({ onClose }) {
     <${ErrorNote} error=${error} /><//>`;
 }
 
-function FileResult({ result, onClose }) {
-  const refused = result.refused;
-  const save = () => saveFile(new Blob([csvText([["row", "error", "value"], ...refused.map((one) => [one.index + 1, one.error.message, one.error.address ?? ""])])], { type: "text/csv" }), "refused-suppressions.csv");
+/** Show what became of the rows of a file: `figures` as Figures takes them, and the refused rows, to be saved. */
+export function FileResult({ figures, refused, fileName, onClose }) {
+  const save = () => saveFile(new Blob([csvText([["row", "error", "value"], ...refused.map((one) => [one.index + 1, one.error.message, one.error.address ?? ""])])], { type: "text/csv" }), fileName);
   return html`<${Dialog} title="File imported" onClose=${onClose} foot=${html`${refused.length > 0 && html`<${Button} icon="download" onClick=${save}>Refused rows<//>`}<${Button} kind="primary" onClick=${onClose}>Done<//>`}>
-    <${Figures} items=${[["Added", number(result.added)], ["Stronger reason", number(result.changed)], ["Already suppressed", number(result.unchanged)], ["Refused", number(refused.length)]]} />
+    <${Figures} items=${[...figures, ["Refused", number(refused.length)]]} />
     ${refused.length > 0 && html`<${Notice} tone="warn" title=${`${plural(refused.length, "row was", "rows were")} refused.`}><ul>${refused.slice(0, 5).map((one) => html`<li>Row ${number(one.index + 1)}: ${one.error.message}</li>`)}</ul><//>`}<//>`;
 }

@@ -1,0 +1,188 @@
+"""`/v1/lists/{id}/opt-outs`: listing, adding, importing, exporting and taking back opt-outs of a contact list."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from api.areas.contacts.lists import READ, WHAT, WRITE
+from api.areas.contacts.opt_out_schemas import (
+    ListOptOut,
+    ListOptOutPage,
+    NewOptOuts,
+    OptOutFileIn,
+    OptOutsExportQuery,
+    OptOutsQuery,
+    OptOutsReply,
+    RefusedOptOut,
+)
+from api.http import item_errors
+from api.http.dispatch import path_id
+from api.http.operation import Access, Call, Operation, Streamed
+from engine.areas.contacts import lists_store
+from engine.areas.contacts.files import MAX_FILE_ROWS, FileFormat
+from engine.areas.suppressions import rules
+from engine.areas.unsubscribes import exports, files, store
+from engine.areas.unsubscribes.types import TopicOptOut
+from engine.base import clock, csv_files, ids, list_cursors
+from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.list_cursors import ListPlace
+from engine.flows.audience import topic_opt_outs
+
+MAX_FILE_BYTES = 8 * 1024 * 1024
+_CURSOR = "opt_"
+_HEADER = ("address", "source", "createdAt")
+_ENCODER = msgspec.json.Encoder()
+
+
+async def list_opt_outs(call: Call) -> ListOptOutPage:
+    """Return a page of the people who opted out of a list."""
+    query: OptOutsQuery = call.query
+    pool, topic = call.services.pool, _named(call)
+    before = list_cursors.place(_CURSOR, query.before)
+    await lists_store.read(pool, call.account_id, topic)
+    rows = await store.topic_opt_outs(pool, call.account_id, topic, before=before, limit=query.limit + 1)
+    shown = rows[: query.limit]
+    more = (
+        list_cursors.cursor(_CURSOR, ListPlace(shown[-1].created_at, shown[-1].address))
+        if len(rows) > query.limit
+        else None
+    )
+    return ListOptOutPage([_opt_out(row) for row in shown], more)
+
+
+async def add_opt_outs(call: Call) -> OptOutsReply:
+    """Record that people opted out of a list."""
+    body: NewOptOuts = call.body
+    return await _added(call, body.addresses)
+
+
+async def import_file(call: Call) -> OptOutsReply:
+    """Record the opt-outs of a file, 1,000 in a transaction."""
+    body: OptOutFileIn = call.body
+    return await _added(call, await asyncio.to_thread(topic_opt_outs.read_file, body.format, body.content))
+
+
+async def export_opt_outs(call: Call) -> Streamed:
+    """Stream all opt-outs of a list, newest first."""
+    query: OptOutsExportQuery = call.query
+    pool, topic = call.services.pool, _named(call)
+    await lists_store.read(pool, call.account_id, topic)
+    as_csv = query.format is FileFormat.CSV
+    return Streamed(
+        _pieces(pool, call.account_id, topic, as_csv=as_csv),
+        "text/csv; charset=utf-8" if as_csv else "application/x-ndjson",
+        (
+            ("Content-Disposition", f'attachment; filename="opt-outs.{query.format.value}"'),
+            ("Cache-Control", "private, no-store"),
+        ),
+    )
+
+
+async def take_back(call: Call) -> None:
+    """Take back the opt-out of an address, given in any equivalent form."""
+    try:
+        address = rules.address_of(call.path["address"])
+    except Refusal:
+        raise not_found("opt-out") from None
+    await topic_opt_outs.take_back(call.services.pool, call.account_id, _named(call), address, actor=call.actor)
+
+
+async def _added(call: Call, given: Sequence[str]) -> OptOutsReply:
+    result = await topic_opt_outs.opt_out(call.services.pool, call.account_id, _named(call), given, actor=call.actor)
+    refused = [RefusedOptOut(one.index, one.error) for one in result.refused]
+    item_errors.link(call, refused)
+    return OptOutsReply(result.added, result.already, refused)
+
+
+async def _pieces(pool: asyncpg.Pool, account: UUID, topic: UUID, *, as_csv: bool) -> AsyncGenerator[bytes, None]:
+    if as_csv:
+        yield files.csv_header()
+    async for rows in exports.pages(pool, account, topic):
+        if as_csv:
+            yield csv_files.csv_lines(map(files.csv_row, rows))
+        else:
+            yield b"".join(_ENCODER.encode(_opt_out(row)) + b"\n" for row in rows)
+
+
+def _opt_out(row: TopicOptOut) -> ListOptOut:
+    return ListOptOut(address=row.address, source=row.source, created_at=clock.iso(row.created_at))
+
+
+def _cursor(row: TopicOptOut) -> str:
+    return list_cursors.cursor(_CURSOR, ListPlace(row.created_at, row.address))
+
+
+def _named(call: Call) -> UUID:
+    return path_id(ids.Kind.LIST, call.path["id"], WHAT)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/lists/{id}/opt-outs",
+        tag="Contacts",
+        summary="List the people who opted out of a contact list",
+        note="Broadcasts to the list leave them out, whether they are on the list or not; all other mail reaches them.",
+        access=Access.KEY,
+        scopes=READ,
+        query=OptOutsQuery,
+        reply=ListOptOutPage,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=list_opt_outs,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/lists/{id}/opt-outs",
+        tag="Contacts",
+        summary="Record that up to 1,000 people opted out of a contact list",
+        note="For people who told you so, and for the opt-outs of a former service. They need not be contacts.",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=NewOptOuts,
+        reply=OptOutsReply,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=add_opt_outs,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/lists/{id}/opt-outs/import/file",
+        tag="Contacts",
+        summary=f"Import up to {MAX_FILE_ROWS:,} opt-outs of a contact list from a CSV or newline-delimited JSON",
+        note="1,000 rows in a transaction: after a failure, send the file again.",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=OptOutFileIn,
+        max_body_bytes=MAX_FILE_BYTES,
+        reply=OptOutsReply,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=import_file,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/lists/{id}/opt-outs/export",
+        tag="Contacts",
+        summary="Export all opt-outs of a contact list, one JSON object per line or as CSV",
+        access=Access.KEY,
+        scopes=READ,
+        query=OptOutsExportQuery,
+        reply=ListOptOut,
+        reply_type="application/x-ndjson",
+        other_reply_types=("text/csv",),
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=export_opt_outs,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/lists/{id}/opt-outs/{address}",
+        tag="Contacts",
+        summary="Take back an opt-out of a contact list",
+        note="Only when the person asked for it: broadcasts to the list reach the person again.",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=204,
+        handler=take_back,
+    ),
+)
