@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import asyncpg
+import hypothesis
 import pytest
 import uvloop
 
@@ -22,6 +23,12 @@ from tests.harness.api import Api, serving
 
 TEMPLATE = "waybill_template"
 JOURNEYS = Path(__file__).parent / "journeys"
+
+# Examples take as long as the machine needs: a deadline, or a check for slow data, would fail on a busy one.
+hypothesis.settings.register_profile(
+    "waybill", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("waybill")
 
 _NUMBERS = itertools.count(1)
 NewDatabase = Callable[[], Awaitable[str]]

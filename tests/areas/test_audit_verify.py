@@ -237,7 +237,7 @@ async def connection(pool: asyncpg.Pool) -> AsyncIterator[asyncpg.pool.PoolConne
         yield one
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     previous=st.binary(min_size=32, max_size=32),
     seq=st.integers(0, 2**63 - 1),

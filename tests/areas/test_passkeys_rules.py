@@ -3,7 +3,7 @@
 import cbor2
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.areas.passkeys import ceremony, rules
@@ -14,7 +14,6 @@ from engine.base.settings import BadSetting, load
 from tests.harness.authenticator import PRESENT, VERIFIED, Authenticator, new_key, public_cose, text
 
 PARTY = RelyingParty("mail.example.com", "https://mail.example.com")
-UNHURRIED = settings(deadline=None, database=None)
 OPTIONS = {"challenge": text(b"c" * 32), "rp": {"id": PARTY.id}, "user": {"id": text(b"u" * 16)}}
 
 
@@ -100,7 +99,6 @@ def test_only_base64url_is_base64url(text: str) -> None:
         ceremony.octets(text)
 
 
-@UNHURRIED
 @given(st.binary(max_size=200))
 def test_base64url_reads_back(value: bytes) -> None:
     assert ceremony.octets(ceremony.text_of(value)) == value
@@ -204,7 +202,6 @@ def test_a_signature_against_nobodys_key_is_rejected_however_good_it_is() -> Non
         ceremony.signed(assertion(device.get(OPTIONS)), b"c" * 32, PARTY, None)
 
 
-@UNHURRIED
 @given(st.binary(max_size=300), st.binary(max_size=300), st.binary(max_size=100))
 def test_no_octets_pass_for_an_assertion(told: bytes, data: bytes, signature: bytes) -> None:
     key = cbor2.dumps(KEY)
@@ -221,7 +218,6 @@ NESTED = st.recursive(
 )
 
 
-@UNHURRIED
 @given(NESTED, NESTED, NESTED)
 def test_no_cbor_passes_for_a_registration(form: object, statement: object, key: object) -> None:
     device = Authenticator(PARTY.origin)
@@ -234,7 +230,6 @@ def test_no_cbor_passes_for_a_registration(form: object, statement: object, key:
         ceremony.registered(answer, b"c" * 32, PARTY)
 
 
-@UNHURRIED
 @given(st.binary(max_size=250))
 def test_no_octets_pass_for_what_an_authenticator_says(data: bytes) -> None:
     good = attestation(Authenticator(PARTY.origin).create(OPTIONS))

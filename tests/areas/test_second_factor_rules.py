@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.areas.second_factor import rules
@@ -16,7 +16,6 @@ from engine.base.secrets import Unsealable
 
 SECRET = b"12345678901234567890"  # RFC 6238 appendix B
 AT = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
-UNHURRIED = settings(deadline=None, database=None)
 PEPPER = "a pepper of these tests alone"
 
 
@@ -100,7 +99,6 @@ def test_what_is_no_code_is_none(typed: str) -> None:
     assert rules.read(typed) is None
 
 
-@UNHURRIED
 @given(st.text(max_size=40))
 def test_anything_typed_is_read_or_not(typed: str) -> None:
     found = rules.read(typed)

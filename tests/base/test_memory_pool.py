@@ -1,13 +1,11 @@
 """The memory pool for content: shares, precedence of small owners, and full release."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.base.errors import ErrorType, Refusal
 from engine.base.memory_pool import MemoryPool, Reservation
-
-UNHURRIED = settings(deadline=None, database=None)
 
 
 def pool_of(total: int = 100) -> MemoryPool:
@@ -83,7 +81,6 @@ def test_an_owner_whose_content_has_arrived_protects_no_other_that_still_sends()
     assert (sending.revoked, pool.held) == (True, 70)
 
 
-@UNHURRIED
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.sampled_from(["complete", "release", "-"]))))
 def test_what_is_held_is_the_sum_of_all_reservations_and_ends_at_nothing(steps: list[tuple[str, int, str]]) -> None:
     pool = pool_of()

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
@@ -87,7 +87,6 @@ plain = st.recursive(
 )
 
 
-@settings(deadline=None, database=None)
 @given(st.dictionaries(st.sampled_from(SendRequest.__struct_encode_fields__), plain, max_size=4))
 def test_any_fault_of_a_request_has_words(wrong: dict[str, Any]) -> None:
     whole = {"from": "a@b.test", "to": "a@b.test"} | wrong

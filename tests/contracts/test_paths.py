@@ -36,7 +36,7 @@ def segment(text: str) -> bytes:
     return "".join(f"%{octet:02X}" for octet in text.encode()).encode()
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@settings(max_examples=50, derandomize=True)
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1, max_size=4))
 def test_whatever_a_client_encodes_comes_back_as_it_was(texts: list[str]) -> None:
     raw = b"/" + b"/".join(map(segment, texts))

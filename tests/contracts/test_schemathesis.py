@@ -55,8 +55,6 @@ CHECKS = [
 NEEDS_MORE = ("template", "templateVersion", "variables", "stream", "scheduledAt", "deliverBy")  # than a random value
 REPEATABLE: dict[str, Any] = {
     "derandomize": True,
-    "database": None,
-    "deadline": None,
     "suppress_health_check": list(HealthCheck),
 }
 Case = schemathesis.Case[Any]

@@ -4,7 +4,7 @@ import time
 from email.header import Header, decode_header, make_header
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.mail.address import BadAddress, Mailbox
@@ -22,7 +22,6 @@ from engine.mail.fields import (
 )
 
 FAST_S = 3.0
-UNHURRIED = settings(deadline=None, database=None)
 
 
 def test_fields_stand_where_they_were_written() -> None:
@@ -67,7 +66,6 @@ def test_what_is_no_header_is_refused(head: bytes) -> None:
         fields(head, len(head))
 
 
-@UNHURRIED
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=80).map(str.strip))
 def test_encoded_words_of_the_standard_library_are_decoded(text: str) -> None:
     encoded = Header(text, "utf-8", maxlinelen=60).encode(linesep="\r\n")
@@ -102,7 +100,6 @@ def test_what_is_decoded_can_be_stored() -> None:
         assert not any(letter in text for letter in "\0\r\n\x07")
 
 
-@UNHURRIED
 @given(st.binary(max_size=60), st.text(max_size=12))
 def test_any_octets_in_any_charset_become_text(octets: bytes, charset: str) -> None:
     assert isinstance(in_charset(octets, charset).encode(), bytes)

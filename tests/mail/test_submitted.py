@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from email import message_from_bytes, policy
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.areas.emails import submitted as area
@@ -17,7 +17,6 @@ from engine.mail.read import files
 from engine.mail.submitted import MAX_LINE, Flaw, Unsendable, check_octets, complete, read, written
 from tests.mail.drafts import THOROUGH, drafts
 
-UNHURRIED = settings(deadline=None, database=None)
 AT = datetime(2026, 11, 20, 8, 9, 10, tzinfo=UTC)
 PLAIN = b"From: a@b.test\r\nTo: c@d.test\r\nSubject: x\r\n\r\nhello\r\n"
 
@@ -132,7 +131,6 @@ def test_several_of_the_same_trace_or_free_field_are_fine() -> None:
     assert flaw_of(b"Received: x\r\n" * 50 + b"X-A: b\r\nX-A: c\r\nComments: a\r\nComments: b\r\n" + PLAIN) is None
 
 
-@UNHURRIED
 @given(st.lists(st.integers(0, 2_100), max_size=8))
 def test_a_line_is_too_long_wherever_it_stands(lengths: list[int]) -> None:
     octets = b"".join(b"x" * length + b"\r\n" for length in lengths)
@@ -146,7 +144,6 @@ def test_a_line_is_too_long_wherever_it_stands(lengths: list[int]) -> None:
     assert found is (None if fits else Flaw.LINE)
 
 
-@UNHURRIED
 @given(st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"a", b"."]), max_size=12).map(b"".join))
 def test_only_whole_line_ends_pass(octets: bytes) -> None:
     stripped = octets.replace(b"\r\n", b"")
@@ -158,14 +155,12 @@ def test_only_whole_line_ends_pass(octets: bytes) -> None:
         assert not whole
 
 
-@UNHURRIED
 @given(st.binary(max_size=300))
 def test_any_octets_are_read_or_refused(octets: bytes) -> None:
     for head in (b"", b"From: a@b.test\r\n", b"From: a@b.test\r\n\r\n"):
         flaw_of(head + octets, smtputf8=True)
 
 
-@UNHURRIED
 @given(st.lists(st.sampled_from(["a", "@", "b.test", "<", ">", '"', ",", ":", ";", "(", ")", " ", "\\", "\r\n ", "ü"])))
 def test_any_from_is_one_address_or_refused(words: list[str]) -> None:
     octets = f"From: {''.join(words)}\r\nTo: c@d.test\r\n\r\n".encode()

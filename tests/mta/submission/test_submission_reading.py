@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.base.errors import REGISTRY, ErrorType, Refusal
@@ -26,7 +26,6 @@ from mta.smtp.server.reader import (
 from mta.submission import replies
 from tests.harness.patience import PATIENCE_S, until
 
-UNHURRIED = settings(deadline=None, database=None)
 pieces = st.sampled_from([b"\r", b"\n", b"\r\n", b".", b"..", b"a", b"\r\n.\r\n", b"\0", b"\r\n.", b".\r\n"])
 contents = st.lists(pieces, max_size=14).map(b"".join)
 
@@ -85,7 +84,6 @@ def memory(total: int = 10**9) -> MemoryPool:
 # -- content -----------------------------------------------------------------------------------------
 
 
-@UNHURRIED
 @given(contents, st.lists(st.integers(0, 100), max_size=5), contents)
 async def test_content_ends_at_the_first_real_end_however_it_is_cut(
     before: bytes, places: list[int], after: bytes
@@ -101,7 +99,6 @@ async def test_content_ends_at_the_first_real_end_however_it_is_cut(
     assert (whole[end + len(CONTENT_END) :]).startswith(rest)
 
 
-@UNHURRIED
 @given(contents)
 async def test_what_was_stuffed_is_unstuffed(content: bytes) -> None:
     text = content.replace(b"\r\n.\r\n", b"").replace(b"\n", b"\r\n") + b"\r\n"
@@ -196,7 +193,6 @@ async def test_clients_that_send_much_content_take_turns() -> None:
 # -- lines -------------------------------------------------------------------------------------------
 
 
-@UNHURRIED
 @given(
     st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"").replace(b"\r", b"")), max_size=5),
     st.lists(st.integers(0, 100), max_size=6),
@@ -236,7 +232,6 @@ def refusal_of(read: Callable[[], object]) -> str | None:
 # -- commands ----------------------------------------------------------------------------------------
 
 
-@UNHURRIED
 @given(st.text(max_size=60))
 def test_any_argument_is_read_or_refused_with_a_reply(text: str) -> None:
     for argument in (text, f"FROM:<{text}>", f"FROM:<a@b.test> {text}", f"TO:<{text}>"):
@@ -248,7 +243,6 @@ def test_any_argument_is_read_or_refused_with_a_reply(text: str) -> None:
                 assert (refusal_of(read) or "5")[0] == "5"
 
 
-@UNHURRIED
 @given(st.binary(max_size=40))
 def test_any_line_is_a_command_or_refused(line: bytes) -> None:
     refusal = refusal_of(lambda: commands.parse_command(line))
@@ -334,7 +328,6 @@ def test_what_is_no_proxy_header_is_refused(octets: bytes) -> None:
         proxy_protocol.parse_proxy_header(octets)
 
 
-@UNHURRIED
 @given(st.binary(max_size=60))
 def test_any_octets_are_a_header_or_not(octets: bytes) -> None:
     for start in (b"", b"PROXY ", proxy_protocol.SIGNATURE, proxy_protocol.SIGNATURE + b"\x21\x11\x00\x0c"):

@@ -144,7 +144,7 @@ def test_a_malformed_chain_has_no_sets() -> None:
 CHAIN: Final = chained(3)
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=300)
 @given(st.integers(0, len(CHAIN) - 1), st.sampled_from(b"aA0 =;:+/\t"), st.integers(0, 2))
 def test_both_judge_a_changed_octet_alike(at: int, octet: int, cut: int) -> None:
     mime = CHAIN[:at] + bytes([octet]) + CHAIN[at + cut :]

@@ -205,7 +205,7 @@ octets = st.lists(line | st.binary(max_size=30), max_size=12).map(b"\r\n".join)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
-@settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(octets, text, text, st.sampled_from(["192.0.2.7", "2001:db8::1", "::ffff:192.0.2.7", "not an address"]))
 def test_any_octets_have_verdicts(message: bytes, helo: str, sender: str, ip: str) -> None:
     async def judged() -> AuthenticationVerdicts:
