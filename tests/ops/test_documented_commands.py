@@ -101,7 +101,7 @@ def test_every_command_option_and_argument_says_what_it_is() -> None:
 # What prints no answer: it runs a service or another program, changes the network under a host, or writes a file.
 NO_JSON = {
     ("up",), ("test",), ("bootstrap",), ("completion",), ("hosts", "cut"), ("hosts", "heal"), ("inbound", "raw"),
-    ("contacts", "export"), ("suppressions", "export"),
+    ("contacts", "export"), ("opt-outs", "export"), ("suppressions", "export"),
 }  # fmt: skip
 
 
