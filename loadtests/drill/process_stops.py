@@ -1,9 +1,7 @@
 """Stop mta processes for longer than their lease, and find the cause of each duplicate copy.
 
-The sink records the client port of every arrival, and the open connections of a stopped process are known. So each
-copy
-can be assigned: the new owner sent it because the message was on the wire or not settled at the stop, which is
-allowed,
+The sink records the client port of every arrival, and the open connections of a stopped process are known. So each copy
+can be assigned: the new owner sent it because the message was on the wire or not settled at the stop, which is allowed,
 or the stopped process sent it after it continued, which is an error.
 """
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol
@@ -31,6 +32,7 @@ from shards.ownership import ShardOwnership
 ACK_EVERY_S = 0.1
 BURIED_S = 3600.0
 MAX_KEPT = 10_000  # deliveries whose faults are counted
+MAX_UNSETTLED = 256  # of broadcasts, and of other mail: a killed process leaves these to be sent a second time
 
 _log = structlog.get_logger("mta")
 
@@ -75,6 +77,7 @@ class CompleteStage:
         self._simulated = simulated
         self._tasks = tasks
         self._longest_s = 0.0
+        self._unsettled: Counter[bool] = Counter()  # by whether they are of broadcasts
         self._faults: dict[tuple[UUID, str], int] = {}
 
     def settle(self, delivery: ActiveDelivery, attempt: DeliveryAttempt) -> None:
@@ -88,9 +91,12 @@ class CompleteStage:
         attempt = self._site_stats.saw(attempt)
         _tell(attempt)
         ended = time.monotonic()
+        kind = _is_broadcast(delivery)
+        self._unsettled[kind] += 1
         future = self._settler.settle(attempt)
 
         def committed(done: "asyncio.Future[bool]") -> None:
+            self._unsettled[kind] -= 1
             if done.cancelled():
                 return
             error = done.exception()
@@ -108,6 +114,10 @@ class CompleteStage:
             self._active.drop(delivery)
 
         future.add_done_callback(committed)
+
+    def is_behind(self, delivery: ActiveDelivery) -> bool:
+        """Return True while this delivery should not begin, because many outcomes of its kind wait for their commit."""
+        return self._unsettled[_is_broadcast(delivery)] >= MAX_UNSETTLED
 
     def forget_all(self) -> None:
         """Forget every delivery: other processes own the shards by now. Open transactions stop before content."""
@@ -162,6 +172,10 @@ class CompleteStage:
         except DatabaseUnavailable as away:
             _log.error("unsettled attempt not set aside", message=str(delivery.row.message_id), error=repr(away))
         self._active.drop(delivery)
+
+
+def _is_broadcast(delivery: ActiveDelivery) -> bool:
+    return delivery.row.priority >= queue.BROADCAST_PRIORITY
 
 
 def _tell(attempt: DeliveryAttempt) -> None:

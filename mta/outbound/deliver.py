@@ -41,7 +41,7 @@ from mta.outbound.tls.security import TransportSecurity
 from mta.smtp.client.connection import Envelope, SmtpConnection, Transaction
 
 MAX_TRIES = 3  # connections that may break during a delivery before that counts as an attempt
-LEASE_POLL_S = 0.05
+POLL_S = 0.05  # until a delivery may begin
 STALE_S = 5.0  # suppressions are checked again for a delivery that waited longer
 _sixteenth = cycle(range(16))
 
@@ -208,10 +208,12 @@ class DeliveryWorker:
 
     async def _next(self) -> ActiveDelivery | None:
         """Return the next delivery once the site's rate allows it; a connection does not stay open long for that."""
-        if not self._site.waiting:
+        first = self._site.waiting.peek()
+        if first is None:
             return None
-        if not self._permission.lease_holds:  # mail that waits meanwhile needs no second signature and connection
-            await asyncio.sleep(LEASE_POLL_S)
+        # Without the lease, mail that waits in the queue needs no second signature and connection later.
+        if not self._permission.lease_holds or self._completer.is_behind(first):
+            await asyncio.sleep(POLL_S)
             return None
         if self._pacer.limits.rates and not await self._windows.token(self._pacer, IDLE_S):
             self._seat.leave()
@@ -228,6 +230,8 @@ class DeliveryWorker:
         if delivery is None or self._seat.stopped or pacer.excess or not self._permission.granted(delivery):
             return None
         if time.monotonic() - delivery.loaded_at > STALE_S or delivery.row.mime is None:
+            return None
+        if self._completer.is_behind(delivery):
             return None
         if not 0 < len(delivery.addresses) <= pacer.limits.recipients or not pacer.may_begin():
             return None

@@ -1,5 +1,7 @@
 """Delivery end to end in one event loop, for each behaviour of mail servers."""
 
+import asyncio
+
 import pytest
 
 from mta.outbound.sites import site
@@ -66,6 +68,23 @@ async def test_the_next_server_takes_over_from_a_dead_one(here: World) -> None:
     assert await here.steps(message) == ["accepted", "attempted", "delivered"]
     detail = dict(await here.waybill(message))["delivered"]
     assert detail["mx"] == "second.two.test"
+
+
+async def test_a_process_whose_outcomes_wait_for_their_commit_begins_no_more_deliveries(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill would leave them all to be sent again."""
+    monkeypatch.setattr("mta.outbound.complete.MAX_UNSETTLED", 5)
+    await here.send_many(40, lambda n: f"reader{n}@peer.test")
+    async with here.pool.acquire() as blocker, blocker.transaction():
+        await blocker.execute("SELECT 1 FROM account_heads WHERE account_id = $1 FOR UPDATE", here.account.id)
+        await here.mta(site_connections=3)
+        await here.until(lambda: here.sink.count >= 5)
+        await asyncio.sleep(0.3)
+        assert here.sink.count <= 5 + 2 * 3  # on each connection one delivery, and one pipelined behind it
+    await here.until_idle()
+
+    assert here.sink.count == 40
 
 
 # -- hostile and dead sites --------------------------------------------------------------------
