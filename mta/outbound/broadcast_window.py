@@ -1,9 +1,10 @@
 """Limits how many deliveries of broadcasts one process works on at once, so that its other mail need not wait. No I/O.
 
 A delivery needs some ten turns of the event loop, and a turn lasts as long as the work of all deliveries that are ready
-for it. So the window shrinks when a turn takes long, because of this process's work or of other processes on the same
-processors, and grows while turns are short, as with many servers that answer slowly. A delivery whose server keeps it
-waiting uses no turns, so it soon leaves the window; one whose outcome is being stored has left it.
+for it. So the window shrinks when a turn takes long, or when the process often waits for a processor that others use:
+then the other mail waits in each process on its way. It grows while turns are short, as with many servers that answer
+slowly. A delivery whose server keeps it waiting uses no turns, so it soon leaves the window; one whose outcome is being
+stored has left it.
 """
 
 from typing import Final
@@ -16,11 +17,14 @@ MIN_BESIDE: Final = 8.0  # deliveries, while other mail comes
 MIN_ALONE: Final = 64.0  # fills the pipe on busy processors too, when no other mail waits for the event loop
 BESIDE_S: Final = 3.0  # after other mail was taken
 LONG_TURN_S: Final = 0.003  # other mail waits for some ten of them
+# Of the working time: 0.4 to 0.5 while all processors are in use, 0.1 to 0.2 while a fifth is (ops/decisions/0082).
+MAX_PROCESSOR_WAIT: Final = 0.25
 SHRINK, GROW = 0.7, 1.1
 FULL_FROM: Final = 0.75  # of the window: below, more room would change nothing
 STUCK_S: Final = 1.0  # after which a delivery no longer counts: it waits for its server
-# While turns stay long beside other mail, broadcasts go on at this pace: delayed, never stopped.
-MAX_HOLD_S: Final = 0.25
+# While the process is late beside other mail, broadcasts go on at this pace: delayed, never stopped.
+MAX_HOLD_S: Final = 0.1
+FEW: Final = 2  # deliveries at that pace; other mail that comes meanwhile waits for their signatures
 
 
 class BroadcastWindow:
@@ -57,15 +61,17 @@ class BroadcastWindow:
 
     def room(self, now: float) -> int:
         """Return how many deliveries of broadcasts to take now: none, or at least a quarter of the window, because
-        loading a few costs almost as much as loading many."""
-        if self._is_late and self._is_beside(now) and now - self._begun_at < MAX_HOLD_S:
-            return 0
+        loading a few costs almost as much as loading many. A process that is late beside other mail takes a few at a
+        time."""
         room = self.size - self._working(now)
+        if self._is_late and self._is_beside(now):
+            return max(0, min(FEW, room)) if now - self._begun_at >= MAX_HOLD_S else 0
         return room if room >= max(1, self.size // 4) else 0
 
-    def measured(self, turn_s: float, now: float) -> None:
-        """Adapt the window to a turn of the event loop that took `turn_s`."""
-        self._is_late = turn_s > LONG_TURN_S
+    def measured(self, turn_s: float, processor_wait: float, now: float) -> None:
+        """Adapt the window to a turn of the event loop that took `turn_s`, and to the part of its working time that the
+        process lately waited for a processor."""
+        self._is_late = turn_s > LONG_TURN_S or processor_wait > MAX_PROCESSOR_WAIT
         least = min(MIN_BESIDE if self._is_beside(now) else MIN_ALONE, self._largest)
         if self._is_late:
             self._size *= SHRINK

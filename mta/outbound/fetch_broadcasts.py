@@ -16,6 +16,7 @@ from engine.delivery import queue
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import FULL, ActiveQueue, Key
 from mta.outbound.intake import RowIntake
+from mta.outbound.processor_wait import ProcessorWait
 from mta.outbound.row_moves import RowMoves
 from mta.outbound.shares import UNPROVEN, unproven_room
 from mta.outbound.sites.proven_domains import ProvenDomains
@@ -52,6 +53,7 @@ class BroadcastLoader:
         self._domains: OrderedDict[str, dict[Key, None]] = OrderedDict()  # the next one first
         self._more = False  # behind the keys that were offered last
         self._came = asyncio.Event()
+        self._processor_wait = ProcessorWait()
 
     @property
     def ahead(self) -> Iterable[Key]:
@@ -99,7 +101,7 @@ class BroadcastLoader:
         await asyncio.sleep(TICK_S)
         await asyncio.sleep(0)  # a whole turn
         now = time.monotonic()
-        self._window.measured(now - began - TICK_S, now)
+        self._window.measured(now - began - TICK_S, self._processor_wait.look(), now)
 
     def _room(self) -> int:
         active = self._active

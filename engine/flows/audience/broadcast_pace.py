@@ -10,7 +10,7 @@ from engine.areas.broadcasts.rules import MAX_BATCH
 
 MIN_BATCH: Final = 25
 FIRST_BATCH: Final = 50
-STORE_S: Final = (0.01, 0.018)  # a transaction outside of these bounds makes the next one larger or smaller
+STORE_S: Final = (0.006, 0.011)  # a transaction outside of these bounds makes the next one larger or smaller
 GROW, SHRINK = 1.1, 0.8
 BUSY_FROM: Final = 3.0  # times the quickest time lately; at five times it, pauses are as long as the batches
 PAUSE_SLOPE: Final = 0.5

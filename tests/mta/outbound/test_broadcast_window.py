@@ -2,14 +2,18 @@
 
 from uuid import UUID
 
+import pytest
+
 from engine.base import clock, ids
 from engine.delivery.queue import BROADCAST_PRIORITY, Row
 from mta.outbound import broadcast_window
 from mta.outbound.broadcast_window import (
     BESIDE_S,
+    FEW,
     FIRST,
     LONG_TURN_S,
     MAX_HOLD_S,
+    MAX_PROCESSOR_WAIT,
     MIN_ALONE,
     MIN_BESIDE,
     STUCK_S,
@@ -38,11 +42,13 @@ def filled(window: BroadcastWindow, at: float = NOW) -> list[ActiveDelivery]:
     return taken
 
 
-def measure(window: BroadcastWindow, turn_s: float, times: int = 100, at: float = NOW) -> None:
+def measure(
+    window: BroadcastWindow, turn_s: float, times: int = 100, at: float = NOW, processor_wait: float = 0.0
+) -> None:
     """Measure as many turns; the window is full in each."""
     for _ in range(times):
         filled(window, at)
-        window.measured(turn_s, at)
+        window.measured(turn_s, processor_wait, at)
 
 
 def test_the_window_has_room_until_it_is_full_and_again_when_deliveries_leave() -> None:
@@ -68,7 +74,7 @@ def test_short_turns_of_a_full_window_let_it_grow_up_to_its_largest_size() -> No
 def test_a_window_that_is_not_used_does_not_grow() -> None:
     window = BroadcastWindow(LARGEST)
     for _ in range(100):
-        window.measured(SHORT, NOW)
+        window.measured(SHORT, 0.0, NOW)
     assert window.size == MIN_ALONE
 
 
@@ -80,18 +86,37 @@ def test_long_turns_shrink_the_window_more_while_other_mail_comes() -> None:
         measure(window, LONG)
 
     assert (alone.size, beside.size) == (MIN_ALONE, MIN_BESIDE)
-    beside.measured(LONG, NOW + BESIDE_S)
+    beside.measured(LONG, 0.0, NOW + BESIDE_S)
     assert beside.size == MIN_ALONE
 
 
-def test_broadcasts_go_on_slowly_while_turns_stay_long_beside_other_mail() -> None:
+def test_a_process_that_waits_for_processors_shrinks_its_window_although_turns_are_short() -> None:
+    window = BroadcastWindow(LARGEST)
+    window.taken(delivery(priority=1))
+    measure(window, SHORT)
+    measure(window, SHORT, processor_wait=MAX_PROCESSOR_WAIT + 0.01)
+    assert window.size == MIN_BESIDE
+
+
+@pytest.mark.parametrize(("turn_s", "processor_wait"), [(LONG, 0.0), (SHORT, MAX_PROCESSOR_WAIT + 0.01)])
+def test_broadcasts_go_on_slowly_while_the_process_is_late_beside_other_mail(
+    turn_s: float, processor_wait: float
+) -> None:
     window = BroadcastWindow(LARGEST)
     window.taken(delivery(NOW - 1, priority=0))
     window.taken(delivery(NOW))
-    window.measured(LONG, NOW)
+    window.measured(turn_s, processor_wait, NOW)
 
     assert window.room(NOW + MAX_HOLD_S / 2) == 0
-    assert window.room(NOW + MAX_HOLD_S) > 0
+    assert window.room(NOW + MAX_HOLD_S) == FEW
+
+
+def test_a_full_window_takes_nothing_while_the_process_is_late() -> None:
+    window = BroadcastWindow(LARGEST)
+    window.taken(delivery(priority=0))
+    filled(window)
+    window.measured(LONG, 0.0, NOW)
+    assert window.room(NOW + MAX_HOLD_S) == 0
 
 
 def test_deliveries_whose_servers_keep_them_waiting_leave_the_window() -> None:
