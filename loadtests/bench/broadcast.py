@@ -44,6 +44,7 @@ _DELIVERY_S: Final = 60.0
 _SQL = Queries.beside(__file__, "broadcast.sql")
 _CONTACTS = _SQL.command("store_contacts")
 _LIST = _SQL.command("store_list")
+_PAST = _SQL.command("store_past")
 _SECONDS = _SQL.command("delivery_seconds")
 _COPIES = _SQL.command("copies")
 
@@ -59,18 +60,21 @@ class Sender(msgspec.Struct):
     refused: int = 0
 
 
-def run(*, contacts: int, as_json: bool) -> int:
-    """Measure and print; return exit status 0 if each contact got one message and the marks were met."""
-    return run_measurement(lambda progress: _measure(contacts, progress), as_json=as_json)
+def run(*, contacts: int, past: int, as_json: bool) -> int:
+    """Measure and print; return exit status 0 if each contact got one message and the marks were met.
+
+    `past`: ended broadcasts that are stored before, with their lists, each to `past` times as many other contacts.
+    """
+    return run_measurement(lambda progress: _measure(contacts, past, progress), as_json=as_json)
 
 
-async def _measure(contacts: int, progress: report.Progress) -> dict[str, Any]:
+async def _measure(contacts: int, past: int, progress: report.Progress) -> dict[str, Any]:
     given = msgspec.structs.replace(
         settings.load(os.environ).settings, processes=("api", "mta", "worker"), api_workers=1
     )
     async with own_service(given, progress.say, delivering=True, tls=False) as service:
         progress.say(f"Storing {contacts:,} contacts of {DOMAINS:,} domains")
-        list_id = await _store(service, contacts)
+        list_id = await _store(service, contacts, past)
         other = await _other_account(service)
         log = service.settings.state / "load.log"
         async with (
@@ -97,7 +101,7 @@ async def _measure(contacts: int, progress: report.Progress) -> dict[str, Any]:
     within = run_.took_s <= MARK_S * contacts / 100_000
     exact = copies["messages"] == copies["addresses"] == contacts
     return {
-        "mode": "broadcast", "contacts": contacts, "accepted_in_s": round(run_.took_s, 2),
+        "mode": "broadcast", "contacts": contacts, "past": past, "accepted_in_s": round(run_.took_s, 2),
         "accepted_per_s": round(contacts / run_.took_s, 1), "accepted_after_pause_s": round(run_.after_pause_s, 3),
         "alone": alone, "during": during, "factors": factors,
         "worker_mib": {"before": memory // 1024, "peak": peak // 1024}, "copies": dict(copies), "deaths": deaths,
@@ -202,15 +206,25 @@ def _seconds(seconds: float) -> Any:
     return lambda: asyncio.sleep(seconds)
 
 
-async def _store(service: BenchService, contacts: int) -> UUID:
+async def _store(service: BenchService, contacts: int, past: int) -> UUID:
+    """Store what was there before, then the contacts of the broadcast; return their list."""
     account, list_id = service.access.account_id, ids.uuid7()
+    if past:
+        await _store_contacts(service, ids.uuid7(), contacts * past, "before")
+        for _ in range(past):
+            await _PAST.execute(service.pool, account, [ids.uuid7()], [ids.uuid7()], contacts * past, SENDER)
     await _LIST.execute(service.pool, account, list_id, contacts)
-    for first in range(0, contacts, _CHUNK):
-        numbers = range(first, min(contacts, first + _CHUNK))
-        addresses = [f"person{number}@bench-{number % DOMAINS}.test" for number in numbers]
-        await _CONTACTS.execute(service.pool, account, list(ids.uuid7s(len(addresses))), addresses, list_id)
-    await service.pool.execute("ANALYZE contacts, contact_list_members")
+    await _store_contacts(service, list_id, contacts, "person")
+    await service.pool.execute("VACUUM ANALYZE")
     return list_id
+
+
+async def _store_contacts(service: BenchService, list_id: UUID, count: int, name: str) -> None:
+    account = service.access.account_id
+    for first in range(0, count, _CHUNK):
+        numbers = range(first, min(count, first + _CHUNK))
+        addresses = [f"{name}{number}@bench-{number % DOMAINS}.test" for number in numbers]
+        await _CONTACTS.execute(service.pool, account, list(ids.uuid7s(len(addresses))), addresses, list_id)
 
 
 async def _other_account(service: BenchService) -> BenchAccess:

@@ -65,6 +65,12 @@ from ops.commands.base import as_json
     help="Measure a broadcast to this many contacts, and single messages meanwhile, instead.",
 )
 @click.option(
+    "--past",
+    type=click.IntRange(0, 100),
+    default=0,
+    help="With --broadcast: ended broadcasts to store before, and how many times as many other contacts.",
+)
+@click.option(
     "--reports", type=click.FloatRange(1, 5_000), help="Measure sends while this many late bounces a second come in."
 )
 @click.option(
@@ -104,6 +110,7 @@ def bench(  # noqa: C901, PLR0912 - one branch for each mode
     console_people: int | None,
     contacts: int | None,
     broadcast: int | None,
+    past: int,
     alerts: int | None,
     codes: bool,
     billing: bool,
@@ -153,7 +160,7 @@ def bench(  # noqa: C901, PLR0912 - one branch for each mode
     if contacts is not None:
         raise click.exceptions.Exit(run_contacts(contacts=contacts, as_json=options["as_json"]))
     if broadcast is not None:
-        raise click.exceptions.Exit(run_broadcast(contacts=broadcast, as_json=options["as_json"]))
+        raise click.exceptions.Exit(run_broadcast(contacts=broadcast, past=past, as_json=options["as_json"]))
     if reports is not None:
         raise click.exceptions.Exit(run_reports(rate=reports, runs=options["runs"], as_json=options["as_json"]))
     if unsubscribe is not None:

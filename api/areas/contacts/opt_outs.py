@@ -33,7 +33,6 @@ from engine.flows.audience import topic_opt_outs
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 _CURSOR = "opt_"
-_HEADER = ("address", "source", "createdAt")
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -45,12 +44,7 @@ async def list_opt_outs(call: Call) -> ListOptOutPage:
     await lists_store.read(pool, call.account_id, topic)
     rows = await store.topic_opt_outs(pool, call.account_id, topic, before=before, limit=query.limit + 1)
     shown = rows[: query.limit]
-    more = (
-        list_cursors.cursor(_CURSOR, ListPlace(shown[-1].created_at, shown[-1].address))
-        if len(rows) > query.limit
-        else None
-    )
-    return ListOptOutPage([_opt_out(row) for row in shown], more)
+    return ListOptOutPage([_opt_out(row) for row in shown], _cursor(shown[-1]) if len(rows) > query.limit else None)
 
 
 async def add_opt_outs(call: Call) -> OptOutsReply:
