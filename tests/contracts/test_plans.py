@@ -6,6 +6,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from engine.areas.broadcasts import store as broadcasts
 from engine.areas.messages import store as messages
 from engine.areas.messages.types import MessageIndex
 from engine.base import clock
@@ -98,6 +99,44 @@ async def test_outcomes_are_counted_along_the_logs_of_their_accounts(pool: async
 async def test_a_share_of_what_is_due_is_found_along_the_schedules_of_the_accounts(pool: asyncpg.Pool) -> None:
     read = await read_by(pool, release.TAKE_FAIRLY, "schedules", "now(), 128, 8")
     assert read == {"schedules_by_account", "schedules_pkey"}
+
+
+# As after many broadcasts, all of whose recipients got their message: the planner expects that nobody waits.
+ENDED = """
+    INSERT INTO broadcast_recipients (broadcast_id, contact_id, address, state, message_id)
+    SELECT 'a0000000-0000-7000-8000-000000000000', gen_random_uuid(), n || '@people.test', 'accepted', gen_random_uuid()
+    FROM generate_series(1, 20000) AS n;
+    ANALYZE broadcast_recipients"""
+
+
+@pytest.mark.parametrize(
+    ("query", "count"), [(broadcasts.CLAIM_COPIES, 2), (broadcasts.MARK_COPIES, 4)], ids=["claim", "mark"]
+)
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+async def test_recipients_of_a_batch_are_looked_up_one_by_one(
+    pool: asyncpg.Pool, query: Query, count: int, mode: str
+) -> None:
+    ids = f"ARRAY['{UUID(int=1)}', '{UUID(int=2)}']::uuid[]"
+    values = [ids, ids, "ARRAY['accepted', 'accepted']", ids][:count]
+    async with pool.acquire() as connection:
+        undone = connection.transaction()
+        await undone.start()
+        try:
+            await connection.execute(ENDED)
+            await connection.execute(f"SET LOCAL plan_cache_mode = {mode}")
+            await connection.execute(f"PREPARE judged AS {query.sql}")
+            plan = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE judged ({', '.join(values)})")
+            await connection.execute("DEALLOCATE judged")
+        finally:
+            await undone.rollback()
+    nodes, conditions = [json.loads(plan)[0]["Plan"]], []
+    while nodes:
+        node = nodes.pop()
+        nodes += node.get("Plans", [])
+        if node.get("Relation Name") == "broadcast_recipients" and node["Node Type"] != "ModifyTable":
+            conditions.append(node.get("Index Cond", "none"))
+    assert conditions
+    assert all("broadcast_id" in one and "contact_id" in one for one in conditions), conditions
 
 
 async def plan_of(connection: Conn, query: Query, arguments: str) -> set[str]:

@@ -159,24 +159,34 @@ UPDATE broadcasts SET started_at = now(), status = 'sending', updated_at = now()
 
 -- name: claim_copies
 -- Lock, of the broadcasts $1 and contacts $2, the recipients that still wait in a broadcast that is sending, and return
--- them. A pause waits until the transaction ends.
+-- them. A pause waits until the transaction ends. The recipients are looked up one by one: statistics of a time when none
+-- waited make the planner go through all that wait, for each batch.
 WITH open AS MATERIALIZED (
     SELECT id FROM broadcasts WHERE id = ANY ($1::uuid[]) AND status = 'sending' ORDER BY id FOR SHARE
 )
 SELECT r.broadcast_id, r.contact_id
 FROM unnest($1::uuid[], $2::uuid[]) AS n (broadcast_id, contact_id)
 JOIN open ON open.id = n.broadcast_id
-JOIN broadcast_recipients r ON r.broadcast_id = n.broadcast_id AND r.contact_id = n.contact_id
-WHERE r.state = 'waiting'
-ORDER BY r.broadcast_id, r.contact_id FOR NO KEY UPDATE OF r SKIP LOCKED;
+CROSS JOIN LATERAL (
+    SELECT broadcast_id, contact_id FROM broadcast_recipients
+    WHERE broadcast_id = n.broadcast_id AND contact_id = n.contact_id AND state = 'waiting'
+    FOR NO KEY UPDATE SKIP LOCKED
+) r;
 
 -- name: mark_copies
 -- Mark the recipients of broadcasts $1 and contacts $2, which the caller has locked, as $3, with messages $4, and count
--- them.
-WITH marked AS (
-    UPDATE broadcast_recipients r SET state = n.state, message_id = n.message_id
+-- them. Looked up as by `claim_copies`.
+WITH waiting AS MATERIALIZED (
+    SELECT n.*
     FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[]) AS n (broadcast_id, contact_id, state, message_id)
-    WHERE r.broadcast_id = n.broadcast_id AND r.contact_id = n.contact_id AND r.state = 'waiting'
+    CROSS JOIN LATERAL (
+        SELECT 1 FROM broadcast_recipients
+        WHERE broadcast_id = n.broadcast_id AND contact_id = n.contact_id AND state = 'waiting'
+        FOR NO KEY UPDATE
+    ) r
+), marked AS (
+    UPDATE broadcast_recipients r SET state = n.state, message_id = n.message_id
+    FROM waiting n WHERE r.broadcast_id = n.broadcast_id AND r.contact_id = n.contact_id
     RETURNING r.broadcast_id, r.state
 ), sums AS (
     SELECT broadcast_id, count(*) FILTER (WHERE state = 'accepted') AS accepted,

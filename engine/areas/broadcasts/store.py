@@ -40,8 +40,8 @@ _APPROVED = _SQL.command("approved_before")
 _LOCK_REVIEW = _SQL.command("lock_review")
 APPROVE = _SQL.command("approve")
 START_COUNTS = _SQL.command("start_counts")
-_CLAIM_COPIES = _SQL.command("claim_copies")
-_MARK = _SQL.command("mark_copies")
+CLAIM_COPIES = _SQL.command("claim_copies")
+MARK_COPIES = _SQL.command("mark_copies")
 _ANY_WAITING = _SQL.command("any_waiting")
 _FORGET = _SQL.command("forget_recipients")
 _REMOVE_FILES = _SQL.command("remove_files")
@@ -141,7 +141,7 @@ async def lock_review(connection: Conn, account: UUID) -> bool:
 
 async def claim_copies(connection: Conn, copies: Collection[BroadcastCopy]) -> set[BroadcastCopy]:
     """Lock and return those copies whose recipient still waits, in a broadcast that is sending."""
-    rows = await _CLAIM_COPIES.records(connection, *columns(list(copies), 2))
+    rows = await CLAIM_COPIES.records(connection, *columns(list(copies), 2))
     return {BroadcastCopy(row["broadcast_id"], row["contact_id"]) for row in rows}
 
 
@@ -149,7 +149,7 @@ async def mark_copies(connection: Conn, marks: Sequence[RecipientMark]) -> None:
     """Mark recipients that the caller has claimed, and count them."""
     rows = [(*mark.copy, mark.state.value, mark.message_id) for mark in marks]
     if rows:
-        await _MARK.execute(connection, *columns(rows, 4))
+        await MARK_COPIES.execute(connection, *columns(rows, 4))
 
 
 async def any_waiting(source: Source, broadcast: UUID) -> bool:
