@@ -22,15 +22,14 @@ SLOTS: Final = 16_384
 READY_S: Final = 20.0
 NODE_TIMEOUT_MS: Final = 2_000  # how long a primary is missed before its replicas may take over
 _POLL_S = 0.02
-_BUS: Final = 10_000  # the cluster bus of a port, by default
 
 
 class Valkey:
-    """A Valkey server on 127.0.0.1."""
+    """A Valkey server on 127.0.0.1; with `bus_port`, a node of a cluster that talks to the others on that port."""
 
-    def __init__(self, folder: Path, port: int, *, clustered: bool) -> None:
+    def __init__(self, folder: Path, port: int, *, bus_port: int | None = None) -> None:
         self.port = port
-        self._clustered = clustered
+        self.bus_port = bus_port
         self._paths = server_paths.find_paths(folder)
         self._folder = server_paths.own_folder(self._paths, f"valkey-{port}")
         self._process: subprocess.Popen[bytes] | None = None
@@ -52,11 +51,11 @@ class Valkey:
             "bind": "127.0.0.1", "port": str(self.port), "dir": str(self._folder), "save": "", "appendonly": "no",
             "maxmemory-policy": "noeviction", "daemonize": "no", "repl-diskless-sync-delay": "0",
         }  # fmt: skip
-        if self._clustered:
+        if self.bus_port is not None:
             options |= {
                 "cluster-enabled": "yes", "cluster-config-file": "nodes.conf",
                 "cluster-node-timeout": str(NODE_TIMEOUT_MS), "cluster-require-full-coverage": "no",
-                "cluster-port": str(self.port + _BUS if self.port + _BUS < 65_536 else self.port - _BUS),
+                "cluster-port": str(self.bus_port),
             }  # fmt: skip
         words = [str(server_paths.valkey_program(self._paths))]
         words += [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -101,7 +100,9 @@ def valkey_servers(count: int, *, clustered: bool = False) -> Iterator[list[Valk
     """Start `count` independent servers in a temporary folder. Enter from the main thread."""
     folder = Path(tempfile.mkdtemp(prefix="waybill-valkeys-"))
     folder.chmod(0o711)
-    servers = [Valkey(folder, port, clustered=clustered) for port in reserve_ports(count)]
+    # Without a bus port of its own a node takes its port + 10,000, which the kernel may give to an outgoing connection.
+    buses = reserve_ports(count) if clustered else [None] * count
+    servers = [Valkey(folder, port, bus_port=bus) for port, bus in zip(reserve_ports(count), buses, strict=True)]
     try:
         for server in servers:
             server.start()
@@ -121,7 +122,7 @@ def form_cluster(primaries: Sequence[Valkey], replicas: Sequence[Valkey] = ()) -
         server.command("CLUSTER", "ADDSLOTSRANGE", number * each, last)
         server.command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
     for server in [*primaries[1:], *replicas]:
-        server.command("CLUSTER", "MEET", "127.0.0.1", first.port, _bus_of(first))
+        server.command("CLUSTER", "MEET", "127.0.0.1", first.port, first.bus_port)
     count = len(primaries) + len(replicas)
     servers = [*primaries, *replicas]
     until(lambda: all(_known(one) == count for one in servers), READY_S, "the servers did not find each other")
@@ -178,7 +179,3 @@ def _well(server: Valkey) -> bool:
 def _cluster_info(server: Valkey) -> dict[str, str]:
     answer = server.command("CLUSTER", "INFO")
     return dict(answer) if isinstance(answer, dict) else dict(line.split(":", 1) for line in answer.split())
-
-
-def _bus_of(server: Valkey) -> int:
-    return server.port + _BUS if server.port + _BUS < 65_536 else server.port - _BUS
