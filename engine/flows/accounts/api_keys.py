@@ -153,7 +153,9 @@ async def _check_places(connection: Conn, account: UUID, names: Iterable[str], s
     opened = {row.slug for row in await streams.LIST.fetch(connection, account)} if slugs else set()
     for slug in slugs:
         if slug not in opened:
-            raise invalid("streams", f"There is no stream named {slug!r} on this account.")
+            raise invalid(
+                "streams", f"There is no stream named {slug!r} on this account. Create it with POST /v1/streams."
+            )
 
 
 def created_detail(row: KeyListRow) -> dict[str, object]:

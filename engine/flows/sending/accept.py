@@ -380,7 +380,9 @@ class Acceptor:
                 domain=domain,
             )
         if not await _fits_cached(self.streams, account, lambda known: stream in known, reread):
-            raise invalid("stream", f"There is no stream named {stream!r} on this account.")
+            raise invalid(
+                "stream", f"There is no stream named {stream!r} on this account. Create it with POST /v1/streams."
+            )
         return (await self.domains.get(account)).get(domain)
 
     async def _content(self, request: SendRequest, origin: Origin) -> Content:
