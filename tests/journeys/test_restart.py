@@ -80,7 +80,7 @@ async def test_what_was_accepted_arrives_although_processes_are_killed(
 async def test_an_mta_that_is_stopped_under_load_sends_nothing_after_its_lease(
     harmed: Service, access: ApiAccess
 ) -> None:
-    """What it had on the wire goes out twice; a busy machine that keeps others from settling adds to these copies."""
+    """Check the cause of each second copy, not their number: a busy machine settles late, which adds to them."""
     rng, stops = random.Random(), ProcessStops()
     client = SendClient(harmed.base_url, access, plan(SENDS, "pause-mta"), rate=RATE, rng=rng)
     injected = await under_load(harmed, client, stops.inject, rounds=KILLS, rng=rng, every_s=EVERY_S)

@@ -1,4 +1,4 @@
-"""How much of its working time a thread waits for a processor."""
+"""Test the measurement of the time that a process waits for a processor."""
 
 import sys
 from pathlib import Path
