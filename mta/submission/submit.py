@@ -12,7 +12,8 @@ from msgspec import Struct
 from engine.areas.api_keys.key_auth import Caller
 from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal, invalid, unavailable
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.preparation import Origin
 from engine.flows.sending.submit import accept_message, read_message
 from engine.mail.address import Mailbox
 from engine.mail.submitted import Unsendable

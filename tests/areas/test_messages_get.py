@@ -13,7 +13,7 @@ import pytest
 from engine.areas.emails.types import SendRequest
 from engine.base import clock, ids
 from engine.base.settings import Settings
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.sending import process

@@ -15,7 +15,7 @@ from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows.accounts.sub_accounts import SubAccountPatch, change_sub_account, open_sub_account
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 from engine.ledger import heads
 from engine.mail.address import parse_mailbox
 from engine.store.postgres import open_pool

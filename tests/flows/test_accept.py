@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 from engine.store import postgres
 from engine.store.caches import Cache
 from ops.embedded import Temporary
@@ -200,13 +200,13 @@ async def test_what_was_verified_or_opened_elsewhere_a_moment_ago_can_be_used(
 
 
 async def test_a_refused_batch_asks_the_tables_once(door: Process, pool: asyncpg.Pool) -> None:
-    account, load, asked = await make_account(pool), door.acceptor.domains._load, []
+    account, load, asked = await make_account(pool), door.acceptor.preparer.domains._load, []
 
     async def counted(of: UUID) -> dict[str, str | None]:
         asked.append(of)
         return await load(of)
 
-    door.acceptor.domains = Cache("domains", counted)
+    door.acceptor.preparer.domains = Cache("domains", counted)
     requests = [request_of(account, **{"from": f"shop@no{place}.test"}) for place in range(100)]
     decisions = await door.acceptor.accept_batch(requests, Origin(account.id, "api"))
 
@@ -238,7 +238,7 @@ async def test_a_replay_is_answered_though_it_would_be_refused_by_now(door: Proc
     await pool.execute("UPDATE domains SET status = 'failed' WHERE account_id = $1", account.id)
 
     again = await door.send(account, idempotencyKey="k")  # suppressed, over the cap
-    door.acceptor.domains.clear()
+    door.acceptor.preparer.domains.clear()
     and_again = await door.send(account, idempotencyKey="k")  # and from a domain that is not verified
 
     assert (again.id, again.status, and_again.id, and_again.status) == (first.id, "duplicate", first.id, "duplicate")

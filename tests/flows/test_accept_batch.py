@@ -14,8 +14,8 @@ from engine.areas.emails.submitted import Submitted
 from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.sending.accept import Origin
 from engine.flows.sending.admission import Decision
+from engine.flows.sending.preparation import Origin
 from engine.mail.address import parse_mailbox
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.schedules import standing, waybill, within
@@ -274,7 +274,7 @@ async def test_a_submitted_message_can_wait_and_be_replayed(door: Process, pool:
     assert first.status == "scheduled"
     assert await standing(pool, message_id(first)) == ("scheduled", ["scheduled"], 0)
     await pool.execute("UPDATE domains SET status = 'failed' WHERE account_id = $1", account.id)
-    door.acceptor.domains.clear()
+    door.acceptor.preparer.domains.clear()
 
     again = await hand_in(door, account, later)  # refused by now, but for the key
 

@@ -13,7 +13,7 @@ from engine.base.settings import Settings
 from engine.delivery.sealed_mail import cut_out
 from engine.flows.codes.send import CodeSender
 from engine.flows.codes.types import ResendRequest, StartRequest
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 from engine.mail.read import bodies
 from tests.conftest import NewDatabase
 from tests.harness.outbound import World, world

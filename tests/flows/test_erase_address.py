@@ -18,7 +18,7 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.flows.receiving.receive import Receiver
 from engine.flows.retention import erase_address
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 from engine.mail.address import parse_mailbox
 from tests.flows.test_erase import tables
 from tests.harness.accounts import TestAccount, make_account

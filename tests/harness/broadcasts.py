@@ -16,7 +16,7 @@ from engine.base.settings import Settings
 from engine.flows.audience import broadcast_draft, broadcast_send
 from engine.flows.audience.broadcast_draft import BroadcastFields
 from engine.flows.audience.broadcast_run import BroadcastRunner
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 from tests.harness.accounts import TestAccount
 from tests.harness.sending import Process, process
 

@@ -18,7 +18,8 @@ from engine.base.settings import HostPort, Settings
 from engine.delivery.hints import HintReader, Hints, WakeListener, WokenShards
 from engine.delivery.mx_routes import Router
 from engine.delivery.partition import hint_stream, shard_of
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.preparation import Origin
 from engine.flows.sending.settle import DeliveryAttempt, Settler
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps

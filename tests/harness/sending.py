@@ -18,7 +18,8 @@ from engine.delivery import queue
 from engine.delivery.hints import Hints
 from engine.delivery.outcome import Outcome, classify
 from engine.delivery.queue import Row
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.preparation import Origin
 from engine.flows.sending.settle import DeliveryAttempt, Result, Settler
 from engine.mail.replies import Answer, Phase, Reply
 from engine.store import redis as redis_store

@@ -26,7 +26,7 @@ from engine.areas.broadcasts.types import Broadcast
 from engine.base import ids
 from engine.base.errors import ErrorType
 from engine.flows.audience import broadcast_audience, broadcast_draft, broadcast_samples, broadcast_send
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.mail.unsubscribe_token import key_of
 

@@ -28,7 +28,7 @@ from api.http.operation import Access, Call, ErrorForm, HeaderField, Operation, 
 from engine.areas.emails.types import SEND_REFUSALS, Accepted, SendRequest
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 
 BATCH_STEP: Final = 100  # messages of a Postmark batch in one transaction
 VALIDATION: Final = "x-batch-validation"

@@ -25,7 +25,7 @@ from engine.areas.suppressions.types import Reason
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, unavailable
 from engine.flows.audience.double_opt_in import ConfirmationRequest, DoubleOptIn
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 
 WHAT = service.WHAT
 MAX_CONTACT_BYTES = 256 * 1024  # 16 KiB of fields, each character as an escape

@@ -9,7 +9,7 @@ from engine.areas.emails.types import Accepted, Prepared, SendRequest
 from engine.areas.messages.rules import written
 from engine.base import clock
 from engine.base.errors import Refusal
-from engine.flows.sending.accept import LARGE_REQUEST_BYTES, Origin
+from engine.flows.sending.preparation import LARGE_REQUEST_BYTES, Origin
 from engine.mail.read import Bodies, UnreadableMail, bodies
 
 

@@ -11,7 +11,7 @@ from api.http.operation import Access, Call, Operation
 from engine.areas.emails import rules
 from engine.areas.emails.types import MAX_RECIPIENTS, SEND_REFUSALS, AddressText
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 from engine.flows.sending.submit import accept_message, foresee_message, read_file
 from engine.mail.address import BadAddress, Mailbox, parse_mailbox
 from engine.mail.submitted import Flaw, Unsendable

@@ -12,7 +12,7 @@ from api.http.operation import Access, Call, Operation
 from engine.areas.emails.types import IDEMPOTENCY_DAYS, SEND_REFUSALS, Accepted, MinTls
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 from engine.flows.sending.resend import MAX_KEY, ResendOrder, resend
 
 AskedTls = Annotated[

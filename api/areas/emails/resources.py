@@ -27,8 +27,8 @@ from api.http.operation import Access, Call, Operation
 from engine.areas.emails.types import SEND_REFUSALS, Accepted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
-from engine.flows.sending.accept import Origin
 from engine.flows.sending.cancel_schedule import cancel_schedule
+from engine.flows.sending.preparation import Origin
 from engine.flows.sending.reschedule import reschedule
 
 _ITEM = msgspec.json.Decoder(SendRequest)

@@ -8,7 +8,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.flows.receiving import conversation, replay, reply
 from engine.flows.receiving.reply import ReplyRequest
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 
 
 async def read_thread(call: Call) -> Conversation:

@@ -35,8 +35,8 @@ from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.slugs import is_slug
 from engine.flows.sending import template_test
-from engine.flows.sending.accept import Origin
 from engine.flows.sending.admission import Decision
+from engine.flows.sending.preparation import Origin
 from engine.flows.sending.template_test import TemplateTest
 
 # Two texts of a million characters, as common encoders write them: UTF-8, or escapes for other scripts than Latin.

@@ -20,7 +20,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.flows.codes.send import SOURCE
 from engine.flows.codes.types import ResendRequest, StartRequest
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 
 READ, WRITE = ("verifications:read",), ("verifications:write",)
 SENDS = (

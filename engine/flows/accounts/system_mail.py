@@ -31,7 +31,8 @@ from engine.base.settings import Settings, variable
 from engine.delivery.hints import Hints
 from engine.flows.accounts import invoices, platform_account
 from engine.flows.accounts.platform_account import Platform
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.preparation import Origin
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.database_errors import DatabaseUnavailable

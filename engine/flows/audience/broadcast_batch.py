@@ -26,7 +26,8 @@ from engine.base.errors import ErrorType, Refusal
 from engine.flows.audience import broadcast_content
 from engine.flows.audience.broadcast_checks import LARGE_BYTES, SOURCE
 from engine.flows.audience.broadcast_content import CompiledBroadcast, MergeContact
-from engine.flows.sending.accept import Acceptor, Composer, Origin
+from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.preparation import Composer, Origin
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.store.queries import Queries, Source
 
@@ -120,7 +121,7 @@ class BroadcastSender:
     async def composer(self, row: BroadcastSummary) -> Composer:
         """Return the function that composes this broadcast's messages; raise the refusal of its domain or stream."""
         sender = email_rules.sender_of(SendRequest(from_=row.sender, to=row.sender))
-        return await self._acceptor.composer(Origin(row.account_id, SOURCE), sender, row.stream)
+        return await self._acceptor.preparer.composer(Origin(row.account_id, SOURCE), sender, row.stream)
 
     async def skip_unreachable(
         self, row: BroadcastSummary, chunk: Sequence[WaitingRecipient]

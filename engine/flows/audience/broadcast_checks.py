@@ -24,7 +24,8 @@ from engine.base.errors import invalid, not_found
 from engine.base.plans import CAPS, Plan
 from engine.flows.audience import broadcast_audience, broadcast_content
 from engine.flows.audience.broadcast_content import CompiledBroadcast, MergeContact
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.preparation import Origin
 from engine.ledger import heads
 from engine.mail.unsubscribe_links import UnsubscribeLink
 from engine.store.queries import Source
@@ -52,7 +53,7 @@ async def check(
         from_=row.sender, to=SAMPLE.email, subject=row.subject, text=row.text, html=row.html, reply_to=row.reply_to,
         stream=row.stream, template=row.template,
     )  # fmt: skip
-    compose = await acceptor.composer(origin, email_rules.sender_of(request), row.stream)
+    compose = await acceptor.preparer.composer(origin, email_rules.sender_of(request), row.stream)
     await _check_audience(pool, row.account_id, row.audience)
     has_content = row.template is not None or row.html is not None or row.text is not None
     if has_content or sending:

@@ -19,7 +19,8 @@ from engine.base.events import AccountEvent
 from engine.base.plans import Plan
 from engine.flows.audience import broadcast_checks
 from engine.flows.audience.broadcast_content import attachments_text
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.preparation import Origin
 from engine.ledger.plan_limits import locked_plan
 from engine.store.database_clock import new_time
 

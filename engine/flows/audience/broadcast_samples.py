@@ -20,8 +20,9 @@ from engine.base import ids
 from engine.base.errors import Refusal, not_found
 from engine.flows.audience import broadcast_audience, broadcast_checks, broadcast_content
 from engine.flows.audience.broadcast_content import CompiledBroadcast, MergeContact
-from engine.flows.sending.accept import Acceptor, Composer, Origin
+from engine.flows.sending.accept import Acceptor
 from engine.flows.sending.admission import Decision
+from engine.flows.sending.preparation import Composer, Origin
 from engine.mail.address import Mailbox, canonical
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 
@@ -71,7 +72,7 @@ async def send_test(
     )
     broadcast = broadcast_content.without_required(await broadcast_checks.compiled(row, template))
     sender = email_rules.sender_of(SendRequest(from_=row.sender, to=row.sender))
-    compose = await acceptor.composer(origin, sender, row.stream)
+    compose = await acceptor.preparer.composer(origin, sender, row.stream)
     known = await _contacts(pool, row.account_id, mailboxes)
     decisions: list[Decision] = []
     for one in mailboxes:

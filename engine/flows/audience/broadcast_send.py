@@ -20,8 +20,9 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.events import AccountEvent
 from engine.flows.audience import broadcast_audience, broadcast_checks
 from engine.flows.audience.broadcast_start import hold_for_review
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
 from engine.flows.sending.admission import beyond_window
+from engine.flows.sending.preparation import Origin
 from engine.ledger import heads
 from engine.store.concurrency_limiter import SEARCHES
 from engine.store.queries import Conn, Queries

@@ -18,7 +18,8 @@ from engine.areas.contacts.types import Consent, ContactRow, NewContact
 from engine.areas.emails.types import SendRequest
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.preparation import Origin
 from engine.mail.address import BadAddress, parse_mailbox
 from engine.store.database_errors import DatabaseUnavailable
 

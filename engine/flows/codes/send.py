@@ -22,7 +22,8 @@ from engine.base.settings import Settings
 from engine.delivery.sealed_mail import MailSealer, masked
 from engine.flows.codes.tied_rows import AnotherCode, FirstCode
 from engine.flows.codes.types import AlreadyStarted, ResendRequest, Started, StartRequest
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.preparation import Origin
 from engine.mail.address import BadAddress, Mailbox, bare_address, canonical
 from engine.store import metrics
 

@@ -13,7 +13,8 @@ from engine.areas.emails.types import MAX_HEADER_VALUE, Accepted, AddressText, S
 from engine.areas.inbound_messages import rules, store
 from engine.areas.inbound_messages.types import ReceivedSingleRow
 from engine.base.errors import invalid, not_found
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.preparation import Origin
 from engine.mail.received import summarise
 
 MAX_SUBJECT = 998  # characters, as of any send

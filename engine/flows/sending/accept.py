@@ -1,13 +1,11 @@
-"""Accept messages: all checks from a decoded request to the commit before the 202.
+"""Accept messages: from a decoded request to the commit before the 202.
 
-key restrictions → sender domain verified → stream exists → shape and times → template rendered → recipients, headers,
-attachments → MIME composed → (group commit:) idempotency key → plan's schedule window → suppressions → daily and
-monthly allowance → platform ceiling → stored with an `accepted` event and queue rows, or with a `scheduled` event and
-a row in `schedules`. Then the hint is sent, and then the answer.
+checked and composed (engine.flows.sending.preparation) → (group commit:) idempotency key → plan's schedule window →
+suppressions → daily and monthly allowance → platform ceiling → stored with an `accepted` event and queue rows, or with
+a `scheduled` event and a row in `schedules`. Then the hint is sent, and then the answer.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -17,25 +15,17 @@ from uuid import UUID
 
 import asyncpg
 import structlog
-from msgspec import Struct
 
-from engine.areas.api_keys.rules import KeyRestrictions
-from engine.areas.domains import store as domains
 from engine.areas.emails import rules
 from engine.areas.emails.submitted import Submitted
-from engine.areas.emails.submitted import prepare as prepare_submitted
-from engine.areas.emails.types import Accepted, Content, Prepared, SendRequest, Timing
-from engine.areas.streams import store as streams
-from engine.areas.templates import rules as template_rules
-from engine.areas.templates.store import TemplateCache
+from engine.areas.emails.types import Accepted, Prepared, SendRequest
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, NoRoom, Refusal, invalid, unavailable
+from engine.base.errors import ErrorType, NoRoom, Refusal, unavailable
 from engine.base.memory_pool import MemoryPool
-from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.delivery.splits import Splits
-from engine.flows.sending import accepted_rows, auto_unsubscribe
+from engine.flows.sending import accepted_rows
 from engine.flows.sending.accept_store import (
     BatchResult,
     OutcomeUnknown,
@@ -46,11 +36,8 @@ from engine.flows.sending.accept_store import (
     replays_of,
 )
 from engine.flows.sending.admission import Decision, Pending, TiedRows, replayed
+from engine.flows.sending.preparation import Origin, Preparer, run_sized
 from engine.ledger.quota_usage import Ceiling
-from engine.mail import unsubscribe_links
-from engine.mail.address import Mailbox
-from engine.mail.feedback_headers import cfbl_fields
-from engine.mail.return_path import key_of
 from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.caches import Cache
@@ -59,8 +46,6 @@ from engine.store.deadlines import within
 from engine.store.group_commit import GroupCommit, Overloaded
 from engine.store.queries import Conn
 
-LARGE_REQUEST_BYTES = 256 * 1024  # composing more takes over 1 ms, so a thread does it
-MAX_BUSY_S = 0.001  # of composing, after which a batch yields to other requests
 RECHECK_TRIES, RECHECK_PAUSE_S = 10, 0.5  # Postgres recovers from a crash within seconds, or not soon
 COMMIT_TIMEOUT_S = 15  # after it the client gets 503; statement timeouts bound the transaction itself
 
@@ -68,17 +53,6 @@ _log = structlog.get_logger("accept")
 
 Value = TypeVar("Value")
 StoreBatch = Callable[[Conn, Sequence[Pending], datetime, Mapping[str, int]], Awaitable[BatchResult]]
-Composer = Callable[[SendRequest, Content, tuple[UUID, UUID] | None, UUID], Prepared]
-
-
-class Origin(Struct, frozen=True):
-    """The account, source and restrictions of a send request."""
-
-    account_id: UUID
-    source: str  # `api` or `smtp`
-    reach: KeyRestrictions | None = None  # None for a key without restrictions, and for people
-    resent_from: UUID | None = None  # the message whose content is resent
-    answers: UUID | None = None  # the received message that this one answers
 
 
 class Acceptor:
@@ -87,13 +61,11 @@ class Acceptor:
     def __init__(
         self, pool: asyncpg.Pool, hints: Hints, settings: Settings, *, on_flush: Callable[[int, float], None]
     ) -> None:
+        self.preparer = Preparer(pool, settings)
         self._pool = pool
         self._hints = hints
         self._settings = settings
         self._on_flush = on_flush
-        self._feedback_key = None if settings.key_pepper is None else derived(settings.key_pepper, "feedback id")
-        self._path_key = None if settings.key_pepper is None else key_of(settings.key_pepper)
-        self._links = unsubscribe_links.links_of(settings)
         self._ceiling = Ceiling(settings.platform_daily_ceiling)
         self._storer = Storer(
             self._ceiling,
@@ -105,20 +77,12 @@ class Acceptor:
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
         self._tied_group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush_tied, bad_data=(BadData,))
         self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
-        self.domains: Cache[UUID, dict[str, str | None]] = Cache("domains", self._load_domains, by_account=True)
-        self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams, by_account=True)
-        self.templates = TemplateCache(pool)
         self._splits = Splits(pool)
-
-    @property
-    def max_request_bytes(self) -> int:
-        """Return the limit of all messages of one request together, composed."""
-        return self._settings.max_request_bytes
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
         """Return the caches that the process must keep current (engine.store.caches.Stamps)."""
-        return self.domains, self.streams, self.templates.latest, self._splits.cache
+        return *self.preparer.caches, self._splits.cache
 
     async def accept(self, request: SendRequest, origin: Origin) -> Accepted:
         """Accept one message; return after its commit.
@@ -127,7 +91,7 @@ class Acceptor:
         the request would be refused now.
         """
         try:
-            message = await self._prepare(request, origin, set())
+            message = await self.preparer.prepare(request, origin)
         except Refusal:
             replay = (await self._replays_of(origin, [request.idempotency_key])).get(request.idempotency_key or "")
             if replay is not None:
@@ -140,7 +104,7 @@ class Acceptor:
     async def accept_submitted(self, submitted: Submitted, origin: Origin) -> Accepted:
         """Accept one message that its client composed, with the checks of `accept`."""
         try:
-            message = await self._prepare_submitted(submitted, origin)
+            message = await self.preparer.prepare_submitted(submitted, origin)
         except Refusal:
             replay = (await self._replays_of(origin, [submitted.idempotency_key])).get(submitted.idempotency_key or "")
             if replay is not None:
@@ -156,9 +120,9 @@ class Acceptor:
         return await self._committed(self._group.submit(Pending(message)), origin, len(message.mime))
 
     async def prepare(self, request: SendRequest, origin: Origin) -> Prepared:
-        """Check and compose one message for `accept_tied`."""
+        """Check and compose one message for `accept_tied`; raise its Refusal, or `unavailable`."""
         try:
-            return await self._prepare(request, origin, set())
+            return await self.preparer.prepare(request, origin)
         except DatabaseUnavailable as error:
             raise unavailable() from error
 
@@ -178,20 +142,6 @@ class Acceptor:
         work = self._group.submit_set([Pending(one) for one in messages])
         return list(map(_decision, await self._committed(work, origin, sum([len(one.mime) for one in messages]))))
 
-    async def composer(self, origin: Origin, sender: Mailbox, stream: str) -> Composer:
-        """Return a function that composes messages of one sender and stream: from a request, its content, the broadcast
-        and contact that it is for, and the id of the message.
-
-        Raises the Refusal if the account may not send from this domain or on this stream.
-        """
-        host = await self._checked_origin(origin, sender.domain, stream, set())
-
-        def composed(request: SendRequest, content: Content, copy: tuple[UUID, UUID] | None, message: UUID) -> Prepared:
-            facts = self._facts(origin, host, clock.now(), message)
-            return rules.prepare(request, sender, content, Timing(), copy=copy, **facts)
-
-        return composed
-
     async def accept_batch(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Decision]:
         """Accept several messages in one transaction, each decided on its own; return after its commit.
 
@@ -199,7 +149,7 @@ class Acceptor:
         is returned in its place. Raises `unavailable` if none could be stored.
         """
         try:
-            prepared = await self._prepare_all(requests, origin)
+            prepared = await self.preparer.prepare_all(requests, origin)
         except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
         keys = [one.idempotency_key if isinstance(one, SendRequest) else None for one in requests]
@@ -218,7 +168,7 @@ class Acceptor:
         with a `conflict`. Raises `unavailable` if none could be stored.
         """
         try:
-            prepared = await self._prepare_all(requests, origin)
+            prepared = await self.preparer.prepare_all(requests, origin)
         except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
         ready = [one for one in prepared if isinstance(one, Prepared)]
@@ -241,15 +191,6 @@ class Acceptor:
             return keys[index][1]
 
         return await self._decide_all(messages, [key for key, _ in keys], digest_of, origin)
-
-    async def checked_facts(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> dict[str, Any]:
-        """Return what composing a message of this domain and stream needs; raise a Refusal if the key or the account
-        forbids them.
-        """
-        try:
-            return self._facts(origin, await self._checked_origin(origin, domain, stream, reread), clock.now())
-        except DatabaseUnavailable as error:
-            raise unavailable() from error
 
     async def _decide_all(
         self,
@@ -289,14 +230,14 @@ class Acceptor:
         Raises `unavailable` if the database is away.
         """
         try:
-            return await self._foreseen(await self._prepare_all(requests, origin))
+            return await self._foreseen(await self.preparer.prepare_all(requests, origin))
         except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
 
     async def foresee_submitted(self, submitted: Submitted, origin: Origin) -> tuple[Decision, Prepared | None]:
         """Return the decision of a message that its client composed, as `foresee` does."""
         try:
-            (found,) = await self._foreseen([await self._prepare_submitted(submitted, origin)])
+            (found,) = await self._foreseen([await self.preparer.prepare_submitted(submitted, origin)])
         except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
         return found
@@ -314,107 +255,6 @@ class Acceptor:
         with suppress(DatabaseUnavailable):  # a lease that is not returned stays unused until midnight
             async with self._pool.acquire() as connection:
                 await self._ceiling.give_back(connection)
-
-    # -- before the transaction ------------------------------------------------------------------
-
-    async def _prepare(self, request: SendRequest, origin: Origin, reread: set[str]) -> Prepared:
-        sender = rules.sender_of(request)
-        host = await self._checked_origin(origin, sender.domain, rules.stream_of(request), reread)
-        rules.check_shape(request)
-        at = clock.now()
-        timing = rules.timing_of(request.scheduled_at, request.deliver_by, at, give_up_s=self._settings.give_up_s)
-        content = await self._content(request, origin)
-        size_bytes = rules.composing_bytes(request)
-        if content.template is not None:
-            size_bytes += len(content.text or "") + len(content.html or "")
-        facts = self._facts(origin, host, at) | auto_unsubscribe.facts(request, origin.account_id, self._links)
-        return await run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, **facts))
-
-    async def _prepare_submitted(self, submitted: Submitted, origin: Origin) -> Prepared:
-        host = await self._checked_origin(origin, submitted.sender.domain, submitted.stream, set())
-        at = clock.now()
-        give_up_s = self._settings.give_up_s
-        timing = rules.timing_of(submitted.scheduled_at, submitted.deliver_by, at, give_up_s=give_up_s)
-        facts = self._facts(origin, host, at)
-        return await run_sized(submitted.size_bytes, partial(prepare_submitted, submitted, timing, **facts))
-
-    async def _prepare_all(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Prepared | Refusal]:
-        """Compose or refuse each message, within a total size: templates make large messages of small requests."""
-        prepared: list[Prepared | Refusal] = []
-        composed = 0
-        reread: set[str] = set()
-        began = time.monotonic()
-        for request in requests:
-            if time.monotonic() - began > MAX_BUSY_S:
-                await asyncio.sleep(0)
-                began = time.monotonic()
-            if isinstance(request, Refusal):
-                prepared.append(request)
-                continue
-            try:
-                message = await self._prepare(request, origin, reread)
-            except Refusal as refusal:
-                prepared.append(refusal)
-                continue
-            if composed + len(message.mime) > self.max_request_bytes:
-                prepared.append(batch_too_large(self.max_request_bytes))
-                continue
-            composed += len(message.mime)
-            prepared.append(message)
-        return prepared
-
-    async def _checked_origin(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> str | None:
-        """Return the domain's own return-path host; raise a Refusal if the key or the account forbids domain or stream.
-
-        A refusal is decided on the tables, not on the cache, so that a domain verified or a stream created in another
-        process is usable at once. `reread` bounds this to one read of each table per request, however many messages it
-        has.
-        """
-        if origin.reach is not None:
-            origin.reach.check(domain, stream)
-        account = origin.account_id
-        if not await _fits_cached(self.domains, account, lambda known: domain in known, reread):
-            raise Refusal(
-                ErrorType.DOMAIN_NOT_VERIFIED,
-                f"{domain} is not a verified sending domain of this account. Add and verify it first.",
-                domain=domain,
-            )
-        if not await _fits_cached(self.streams, account, lambda known: stream in known, reread):
-            raise invalid(
-                "stream", f"There is no stream named {stream!r} on this account. Create it with POST /v1/streams."
-            )
-        return (await self.domains.get(account)).get(domain)
-
-    async def _content(self, request: SendRequest, origin: Origin) -> Content:
-        if request.template is None:
-            return rules.content_of(request)
-        version = await self.templates.get(origin.account_id, request.template, request.template_version)
-        if version is None:
-            raise template_rules.unknown(request.template, request.template_version)
-        template_rules.check_sendable(version)
-        values = request.variables or {}
-        if request.list_unsubscribe == rules.AUTO_UNSUBSCRIBE:
-            values = {**values, unsubscribe_links.NAME: unsubscribe_links.PLACEHOLDER}
-        if request.data:
-            render = partial(template_rules.render_checked, version, values, request.data, subject=request.subject)
-            rendered = await asyncio.to_thread(render)  # lists can take tens of milliseconds
-        else:
-            rendered = template_rules.render(version, values, subject=request.subject)
-        return Content(rendered.subject, rendered.text, rendered.html, version.slug, version.version)
-
-    def _facts(self, origin: Origin, host: str | None, at: datetime, message_id: UUID | None = None) -> dict[str, Any]:
-        message_id = message_id or ids.uuid7()
-        return {
-            "account_id": origin.account_id,
-            "message_id": message_id,
-            "source": origin.source,
-            "at": at,
-            "max_bytes": self._settings.max_message_bytes,
-            "feedback_key": self._feedback_key,
-            "cfbl": cfbl_fields(self._path_key, message_id, host) if host and self._path_key else "",
-            "resent_from": origin.resent_from,
-            "answers": origin.answers,
-        }
 
     async def _replays_of(self, origin: Origin, given: Iterable[str | None]) -> dict[str, tuple[UUID, bytes]]:
         """Return messages accepted earlier under the keys of requests that are refused now."""
@@ -496,35 +336,10 @@ class Acceptor:
             await asyncio.sleep(RECHECK_PAUSE_S)
         return False
 
-    async def _load_domains(self, account: UUID) -> dict[str, str | None]:
-        """Return the verified domains of an account, each with its own return-path host."""
-        known = await domains.NAMES.fetch(self._pool, account)
-        return {row.name: row.return_path_host for row in known if row.status == "verified"}
-
-    async def _load_streams(self, account: UUID) -> frozenset[str]:
-        return frozenset(row.slug for row in await streams.LIST.fetch(self._pool, account))
-
-
-async def _fits_cached(
-    cache: Cache[UUID, Value], account: UUID, fits: Callable[[Value], bool], reread: set[str]
-) -> bool:
-    """Return True if the cached value of the account fits; before returning False, read its table once per request."""
-    if fits(await cache.get(account)):
-        return True
-    if cache.kind in reread:
-        return False
-    reread.add(cache.kind)
-    return fits(await cache.anew(account))
-
 
 async def _answered(replay: tuple[UUID, bytes], request: SendRequest) -> Accepted:
     work = partial(rules.request_digest, request)
     return replayed(*replay, await run_sized(rules.composing_bytes(request), work))
-
-
-async def run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
-    """Run `work`, in a thread if its `size_bytes` would block the event loop for long."""
-    return await asyncio.to_thread(work) if size_bytes > LARGE_REQUEST_BYTES else work()
 
 
 def _decision(result: Accepted | Exception) -> Decision:
@@ -544,15 +359,6 @@ def _unavailable(error: Exception) -> Refusal:
 
 def _unstorable() -> Refusal:
     return Refusal(ErrorType.INVALID_REQUEST, "The message contains a value that cannot be stored.")
-
-
-def batch_too_large(limit: int) -> Refusal:
-    """Return the 413 of a message that takes its request over the limit of all its messages."""
-    return Refusal(
-        ErrorType.PAYLOAD_TOO_LARGE,
-        f"The composed messages of this batch exceed {limit} bytes in total. Send this message in another request.",
-        limit=limit,
-    )
 
 
 def _close(work: Awaitable[Any]) -> None:

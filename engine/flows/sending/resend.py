@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import asyncpg
@@ -12,9 +12,11 @@ from msgspec import Struct
 from engine.areas.emails import resent
 from engine.areas.emails.resent import SentMessage
 from engine.areas.emails.types import MinTls, Prepared
-from engine.base.errors import Refusal, not_found
-from engine.flows.sending.accept import Acceptor, Origin, batch_too_large, run_sized
+from engine.base.errors import Refusal, not_found, unavailable
+from engine.flows.sending.accept import Acceptor
 from engine.flows.sending.admission import Decision
+from engine.flows.sending.preparation import Origin, batch_too_large, run_sized
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 
 MAX_KEY: Final = 224  # characters of a bulk request's key: those of its messages add their ids to it
@@ -82,9 +84,12 @@ async def _prepared(
     if message is None:
         raise not_found("message")
     resent.check_resendable(message)
-    facts: dict[str, Any] = await acceptor.checked_facts(origin, message.from_domain, message.stream, reread)
+    try:
+        facts = await acceptor.preparer.checked_facts(origin, message.from_domain, message.stream, reread)
+    except DatabaseUnavailable as error:
+        raise unavailable() from error
     if left is not None and message.size_bytes > left:
-        raise batch_too_large(acceptor.max_request_bytes)
+        raise batch_too_large(acceptor.preparer.max_request_bytes)
     content = await _CONTENT.first(pool, message.id)
     if content is None:
         raise resent.erased(message)

@@ -10,8 +10,9 @@ from functools import partial
 from engine.areas.emails import submitted
 from engine.areas.emails.submitted import Submitted
 from engine.areas.emails.types import Accepted, Prepared, SendRequest
-from engine.flows.sending.accept import LARGE_REQUEST_BYTES, Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
 from engine.flows.sending.admission import Decision
+from engine.flows.sending.preparation import LARGE_REQUEST_BYTES, Origin
 from engine.mail.address import Mailbox
 from engine.mail.submitted import with_crlf
 

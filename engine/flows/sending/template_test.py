@@ -14,8 +14,9 @@ from engine.areas.templates import rules as template_rules
 from engine.areas.templates import store as templates
 from engine.areas.templates.types import MAX_SUBJECT
 from engine.base.errors import Refusal, not_found
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
 from engine.flows.sending.admission import Decision
+from engine.flows.sending.preparation import Origin
 
 
 class TemplateTest(Struct, frozen=True, kw_only=True):

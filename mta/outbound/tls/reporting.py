@@ -15,7 +15,8 @@ from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
-from engine.flows.sending.accept import Acceptor, Origin
+from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.preparation import Origin
 from engine.mail.address import BadAddress, Mailbox, domain_name, parse_mailbox
 from engine.store import redis as redis_store
 from engine.store.queries import Queries

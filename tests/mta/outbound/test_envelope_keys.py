@@ -35,7 +35,7 @@ def name() -> str:
 
 async def sent(here: World, domain: DomainRow, to: str) -> UUID:
     """A message from the domain; what the acceptor remembers of domains is a moment old at most."""
-    here.acceptor.domains.clear()
+    here.acceptor.preparer.domains.clear()
     fields: dict[str, Any] = {"from": f"shop@{domain.name}"}
     return await here.send(to, **fields)
 

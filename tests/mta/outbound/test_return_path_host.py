@@ -28,7 +28,7 @@ def name() -> str:
 
 async def path_of(here: World, domain: DomainRow, to: str) -> str:
     """The host of the envelope sender with which mail of the domain arrives."""
-    here.acceptor.domains.clear()
+    here.acceptor.preparer.domains.clear()
     fields: dict[str, Any] = {"from": f"shop@{domain.name}"}
     await here.send(to, **fields)
     await here.until(lambda: any(to in one.recipients for one in here.sink.messages))

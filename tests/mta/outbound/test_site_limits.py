@@ -13,7 +13,7 @@ from engine.base import clock, ids
 from engine.delivery import queue, sites_store
 from engine.delivery.queue import BEFORE_ALL
 from engine.delivery.routes import MailHost, Route
-from engine.flows.sending.accept import Origin
+from engine.flows.sending.preparation import Origin
 from mta.outbound.sites import pacer as pacers
 from mta.outbound.sites import site as sites
 from mta.outbound.tls.policy import WITHOUT, TlsPolicy
