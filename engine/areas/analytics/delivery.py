@@ -14,7 +14,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.analytics import delivery_rules, histogram, rules
-from engine.areas.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, GroupKey, RecordedMessages
+from engine.areas.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, RecordedMessages
 from engine.areas.analytics.rules import KEPT_DAYS
 from engine.areas.analytics.types import DeliveryFiguresRow, DeliverySums, DeliveryWanted, GroupBy
 from engine.base import clock, ids
@@ -25,11 +25,11 @@ from engine.store.row_sets import Column, RowSet
 # Counting 2,000 events takes about 30 ms: a reader does that itself. More wait for the worker.
 MANY_EVENTS = 2_000
 BUSY_EVERY, QUIET_EVERY = timedelta(seconds=20), timedelta(minutes=10)
-MAX_EVENTS = 20_000  # per transaction: 20 MB, and the second for which the account's record is locked
+MAX_EVENTS = 20_000  # per transaction: the second for which the account's record is locked
+PAGE = 500  # events, or groups, at once: each takes about 2 ms of the event loop, which other jobs share
 BUDGET_S = 20.0
 MAX_FORGOTTEN = 5_000  # groups per statement
 _SKEW = timedelta(days=1)  # the largest difference between the clocks of hosts that write one log
-_IN_THREAD = 500  # events, or groups; fewer cost less than 2 ms
 _MERGED_IN_THREAD = 100_000  # octets of histograms; fewer are merged in 2 ms
 
 
@@ -122,16 +122,13 @@ async def count_rest(pool: asyncpg.Pool, account: UUID) -> None:
 async def _count(connection: Conn, due: UncountedLog, at: datetime) -> None:
     """Count the next events of an account whose record is locked."""
     upto = min(due.tip, due.after + MAX_EVENTS)
-    oldest = max(due.counted_at - _SKEW, at - timedelta(days=KEPT_DAYS))
-    events = await _EVENTS.fetch(connection, due.account_id, due.after, upto, _floor(oldest))
-    if events:
-        recorded = await _recorded(connection, events)
-        since = at.date() - timedelta(days=KEPT_DAYS)
-        if len(events) > _IN_THREAD:
-            groups = await asyncio.to_thread(delivery_rules.counted, events, recorded, since)
-        else:
-            groups = delivery_rules.counted(events, recorded, since)
-        await add(connection, due.account_id, groups)
+    oldest = _floor(max(due.counted_at - _SKEW, at - timedelta(days=KEPT_DAYS)))
+    counter = delivery_rules.DeliveryCounter(at.date() - timedelta(days=KEPT_DAYS))
+    for after in range(due.after, upto, PAGE):
+        events = await _EVENTS.fetch(connection, due.account_id, after, min(after + PAGE, upto), oldest)
+        if events:
+            counter.add(events, await _recorded(connection, events))
+    await add(connection, due.account_id, counter.groups())
     await _ADVANCE.execute(connection, due.account_id, upto, at if upto == due.tip else due.counted_at)
 
 
@@ -155,30 +152,24 @@ async def _recorded(connection: Conn, events: Sequence[CountedEvent]) -> Recorde
 
 async def add(connection: Conn, account: UUID, groups: Sequence[GroupCounts]) -> None:
     """Add to the counts by day and by week of an account whose record is locked."""
-    await _add(connection, account, groups, _DAYS)
-    await _add(connection, account, delivery_rules.by_week(groups), _WEEKS)
+    for first in range(0, len(groups), PAGE):
+        page = groups[first : first + PAGE]
+        await _add(connection, account, page, _DAYS)
+        await _add(connection, account, delivery_rules.by_week(page), _WEEKS)
 
 
 async def _add(
     connection: Conn, account: UUID, groups: Sequence[GroupCounts], table: tuple[WideQuery, WideQuery]
 ) -> None:
     """Add to the counts and histograms of an account whose record is locked."""
-    if not groups:
-        return
     times_of, add = table
     timed = [one for one in groups if one.samples]
     found = await times_of.run(connection, WANTED.of(timed), account=account) if timed else []
     stored = {(tag, day, domain, stream, sender): times for tag, day, domain, stream, sender, times in found}
-    if len(timed) > _IN_THREAD:
-        await asyncio.to_thread(_merge_times, timed, stored)
-    else:
-        _merge_times(timed, stored)
-    await add.run(connection, COUNTED.of(groups), account=account)
-
-
-def _merge_times(groups: Sequence[GroupCounts], stored: Mapping[GroupKey, bytes]) -> None:
-    for one in groups:
+    for one in timed:
         one.times = histogram.added(stored.get(one.key, b""), one.samples)
+    if groups:
+        await add.run(connection, COUNTED.of(groups), account=account)
 
 
 async def rows(

@@ -83,26 +83,6 @@ class RecordedMessages(Struct, frozen=True):
     history: Mapping[UUID, Sequence[CountedEvent]]
 
 
-def counted(events: Iterable[CountedEvent], recorded: RecordedMessages, since: date) -> list[GroupCounts]:
-    """Return what the events add, by group. Messages accepted before day `since`, or erased, do not count."""
-    groups = _Groups()
-    for event in events:
-        message = recorded.messages.get(event.message_id)
-        accepted = recorded.accepted.get(event.message_id)
-        if message is None or accepted is None or accepted.date() < since:
-            continue
-        if event.type == EventType.ACCEPTED:
-            for address in recorded.recipients.get(event.message_id, ()):
-                for group in groups.of(message, accepted.date(), _domain(address)):
-                    group.deliveries += 1
-            continue
-        recipient = recipient_of(event, recorded)
-        if recipient is not None:
-            own = groups.of(message, accepted.date(), _domain(recipient))
-            _settle(own, event, recipient, recorded)
-    return [one for one in groups.by_key.values() if one.changed]
-
-
 def by_week(groups: Iterable[GroupCounts]) -> list[GroupCounts]:
     """Return the additions by calendar week instead of day, without those of pairs of a tag and a domain."""
     weeks: dict[GroupKey, GroupCounts] = {}
@@ -176,14 +156,38 @@ def _delivered_before(event: CountedEvent, address: str, recorded: RecordedMessa
     return delivered
 
 
-class _Groups:
-    """The groups that a batch of events changes."""
+class DeliveryCounter:
+    """Adds up what events add to the counts, page by page. Messages accepted before day `since`, or erased, do not
+    count.
+    """
 
-    def __init__(self) -> None:
-        self.by_key: dict[GroupKey, GroupCounts] = {}
+    def __init__(self, since: date) -> None:
+        self._since = since
+        self._by_key: dict[GroupKey, GroupCounts] = {}
         self._found: dict[tuple[date, str, str, str, tuple[str, ...]], list[GroupCounts]] = {}
 
-    def of(self, message: CountedMessage, day: date, domain: str) -> list[GroupCounts]:
+    def add(self, events: Iterable[CountedEvent], recorded: RecordedMessages) -> None:
+        """Count the next events of a log."""
+        for event in events:
+            message = recorded.messages.get(event.message_id)
+            accepted = recorded.accepted.get(event.message_id)
+            if message is None or accepted is None or accepted.date() < self._since:
+                continue
+            if event.type == EventType.ACCEPTED:
+                for address in recorded.recipients.get(event.message_id, ()):
+                    for group in self._groups_of(message, accepted.date(), _domain(address)):
+                        group.deliveries += 1
+                continue
+            recipient = recipient_of(event, recorded)
+            if recipient is not None:
+                own = self._groups_of(message, accepted.date(), _domain(recipient))
+                _settle(own, event, recipient, recorded)
+
+    def groups(self) -> list[GroupCounts]:
+        """Return what the events added, by group."""
+        return [one for one in self._by_key.values() if one.changed]
+
+    def _groups_of(self, message: CountedMessage, day: date, domain: str) -> list[GroupCounts]:
         """Return the groups in which a delivery counts: its domain, each tag, and each tag with its domain."""
         place = (day, domain, message.stream, message.from_domain, tuple(message.tags))
         found = self._found.get(place)
@@ -192,9 +196,9 @@ class _Groups:
         return found
 
     def _group(self, key: GroupKey) -> GroupCounts:
-        group = self.by_key.get(key)
+        group = self._by_key.get(key)
         if group is None:
-            group = self.by_key[key] = GroupCounts(*key)
+            group = self._by_key[key] = GroupCounts(*key)
         return group
 
 
