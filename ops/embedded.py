@@ -264,6 +264,10 @@ class PostgresServer(Server):
             "autovacuum_naptime": "10s",
             "autovacuum_vacuum_scale_factor": "0.05",
             "autovacuum_vacuum_cost_limit": "1000",
+            # Statements look up what they name, so coarse statistics do. While 4,000 messages a second were accepted,
+            # the analyses took 0.45 s of a processor every 10 s with PostgreSQL's own values (100 and 0.1).
+            "default_statistics_target": "30",
+            "autovacuum_analyze_scale_factor": "0.25",
             "jit": "off",  # short statements: compiling costs more than running
             "idle_in_transaction_session_timeout": "60s",
             "timezone": "UTC",

@@ -6,6 +6,7 @@ runs again at its next turn.
 
 import asyncio
 import os
+import random
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -56,6 +57,8 @@ from shards import rebalancer
 _log = structlog.get_logger("worker")
 _LOGS = gauges.Logs()
 _PUT_OFF = 12
+SPREAD = (0.8, 1.2)  # of each wait: jobs that are due once a minute must not all run in one second of it
+_random = random.Random()
 
 
 def main() -> None:
@@ -81,7 +84,7 @@ class Context(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True):
-    """A background job: `run` is called again `every_s` seconds after it returned.
+    """A background job: `run` is called again about `every_s` seconds after it returned (SPREAD).
 
     The wait is longer, up to `_PUT_OFF` times `every_s`, if the job would otherwise use more than `share` of the time.
     """
@@ -142,7 +145,7 @@ async def _repeat(job: Job, context: Context) -> None:
         except Exception:  # noqa: BLE001 - process loop: one job must not end the others
             gauges.JOB_FAILED.labels(job.name).inc()
             _log.exception("job failed", job=job.name)
-        await asyncio.sleep(job.wait_s(time.monotonic() - began))
+        await asyncio.sleep(job.wait_s(time.monotonic() - began) * _random.uniform(*SPREAD))
 
 
 async def _gauges(context: Context) -> None:

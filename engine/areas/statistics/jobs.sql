@@ -37,15 +37,16 @@ WITH due AS (
     FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[]) AS n (account_id, after, upto, whole)
     JOIN account_records r ON r.account_id = n.account_id
 ), seen AS MATERIALIZED (
-    SELECT due.account_id, due.first_quarter, e.type, e.message_id, e.occurred_at
+    SELECT due.account_id, due.first_quarter, uuid7_quarter(e.message_id) AS quarter,
+           CASE e.type WHEN 'accepted' THEN (e.occurred_at AT TIME ZONE 'UTC')::date END AS accepted_on, count(*) AS events
     FROM due CROSS JOIN LATERAL (
         SELECT type, message_id, occurred_at FROM events
         WHERE account_id = due.account_id AND seq > due.after AND seq <= due.upto AND id >= due.since
         LIMIT due.upto - due.after
     ) e
+    GROUP BY 1, 2, 3, 4
 ), touched AS MATERIALIZED (
-    SELECT DISTINCT account_id, uuid7_quarter(message_id) AS quarter FROM seen
-    WHERE message_id IS NOT NULL AND uuid7_quarter(message_id) >= first_quarter
+    SELECT DISTINCT account_id, quarter FROM seen WHERE quarter >= first_quarter
 ), quarter AS (
     INSERT INTO message_quarters AS q (account_id, quarter, from_domain, stream, accepted, queued, sending, delivered,
                                        bounced, complained, failed, rejected, scheduled, canceled)
@@ -63,7 +64,7 @@ WITH due AS (
     ON CONFLICT (account_id, tag, quarter, from_domain, stream) DO UPDATE :counted_anew
 ), day AS (
     INSERT INTO accepted_days AS d (account_id, day, messages)
-    SELECT account_id, (occurred_at AT TIME ZONE 'UTC')::date, count(*) FROM seen WHERE type = 'accepted' GROUP BY 1, 2
+    SELECT account_id, accepted_on, sum(events) FROM seen WHERE accepted_on IS NOT NULL GROUP BY 1, 2
     ON CONFLICT (account_id, day) DO UPDATE SET messages = d.messages + excluded.messages
 )
 UPDATE account_records r
