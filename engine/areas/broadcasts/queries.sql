@@ -157,31 +157,37 @@ WITH progress AS (
 )
 UPDATE broadcasts SET started_at = now(), status = 'sending', updated_at = now() WHERE id = $1;
 
--- name: claim_copies
--- Lock, of the broadcasts $1 and contacts $2, the recipients that still wait in a broadcast that is sending, and return
--- them. A pause waits until the transaction ends. The recipients are looked up one by one: statistics of a time when none
--- waited make the planner go through all that wait, for each batch.
-WITH open AS MATERIALIZED (
-    SELECT id FROM broadcasts WHERE id = ANY ($1::uuid[]) AND status = 'sending' ORDER BY id FOR SHARE
+-- fragment: copies_claimed
+-- Common table expressions. `claimed` locks, of the recipients `mark`, those that still wait in a broadcast that is sending;
+-- a pause waits until the transaction ends. The recipients are looked up one by one: statistics of a time when none waited
+-- make the planner go through all that wait, for each batch.
+open AS MATERIALIZED (
+    SELECT id FROM broadcasts WHERE id = ANY (:mark.broadcast_id) AND status = 'sending' ORDER BY id FOR SHARE
+), claimed AS (
+    SELECT r.broadcast_id, r.contact_id
+    FROM :mark
+    JOIN open ON open.id = mark.broadcast_id
+    CROSS JOIN LATERAL (
+        SELECT broadcast_id, contact_id FROM broadcast_recipients
+        WHERE broadcast_id = mark.broadcast_id AND contact_id = mark.contact_id AND state = 'waiting'
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) r
 )
-SELECT r.broadcast_id, r.contact_id
-FROM unnest($1::uuid[], $2::uuid[]) AS n (broadcast_id, contact_id)
-JOIN open ON open.id = n.broadcast_id
-CROSS JOIN LATERAL (
-    SELECT broadcast_id, contact_id FROM broadcast_recipients
-    WHERE broadcast_id = n.broadcast_id AND contact_id = n.contact_id AND state = 'waiting'
-    FOR NO KEY UPDATE SKIP LOCKED
-) r;
 
--- name: mark_copies
--- Mark the recipients of broadcasts $1 and contacts $2, which the caller has locked, as $3, with messages $4, and count
--- them. Looked up as by `claim_copies`.
+-- name: claim_copies
+-- Lock, of the recipients `mark`, those that still wait in a broadcast that is sending, and return them.
+WITH :copies_claimed
+SELECT broadcast_id, contact_id FROM claimed;
+
+-- fragment: copies_marked
+-- Marks the recipients `mark`, which the caller has locked, with their states and messages, and counts them. Looked up as
+-- by `copies_claimed`.
 WITH waiting AS MATERIALIZED (
-    SELECT n.*
-    FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[]) AS n (broadcast_id, contact_id, state, message_id)
+    SELECT mark.*
+    FROM :mark
     CROSS JOIN LATERAL (
         SELECT 1 FROM broadcast_recipients
-        WHERE broadcast_id = n.broadcast_id AND contact_id = n.contact_id AND state = 'waiting'
+        WHERE broadcast_id = mark.broadcast_id AND contact_id = mark.contact_id AND state = 'waiting'
         FOR NO KEY UPDATE
     ) r
 ), marked AS (
@@ -201,7 +207,11 @@ UPDATE broadcast_progress p
 SET accepted = p.accepted + sums.accepted, suppressed = p.suppressed + sums.suppressed,
     removed = p.removed + sums.removed, template_error = p.template_error + sums.template_error,
     unconfirmed = p.unconfirmed + sums.unconfirmed, unsubscribed = p.unsubscribed + sums.unsubscribed
-FROM sums WHERE p.broadcast_id = sums.broadcast_id;
+FROM sums WHERE p.broadcast_id = sums.broadcast_id
+
+-- name: mark_copies
+-- Mark the recipients `mark`, which the caller has locked, with their states and messages, and count them.
+:copies_marked;
 
 -- name: any_waiting
 -- Return a row if a recipient of broadcast $1 is neither accepted nor skipped.

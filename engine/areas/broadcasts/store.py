@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Final
 from uuid import UUID
 
 from msgspec import Struct, structs
@@ -19,7 +21,8 @@ from engine.areas.broadcasts.types import (
     UnfinishedBroadcasts,
     WaitReason,
 )
-from engine.store.queries import Conn, Queries, Source, columns
+from engine.store.queries import Conn, Queries, Source
+from engine.store.row_sets import Column, RowSet
 
 _SQL = Queries.beside(__file__)
 LIST = _SQL.rows("list_broadcasts", BroadcastSummary)
@@ -40,8 +43,6 @@ _APPROVED = _SQL.command("approved_before")
 _LOCK_REVIEW = _SQL.command("lock_review")
 APPROVE = _SQL.command("approve")
 START_COUNTS = _SQL.command("start_counts")
-CLAIM_COPIES = _SQL.command("claim_copies")
-MARK_COPIES = _SQL.command("mark_copies")
 _ANY_WAITING = _SQL.command("any_waiting")
 _FORGET = _SQL.command("forget_recipients")
 _REMOVE_FILES = _SQL.command("remove_files")
@@ -64,6 +65,19 @@ class RecipientMark(Struct, frozen=True):
     message_id: UUID | None = None
 
 
+_COPY = RowSet("mark", BroadcastCopy, Column("broadcast_id", repeats=True), Column("contact_id"))
+MARK: Final = RowSet(
+    "mark",
+    RecipientMark,
+    Column("broadcast_id", "uuid", attrgetter("copy.broadcast_id"), repeats=True),
+    Column("contact_id", "uuid", attrgetter("copy.contact_id")),
+    Column("state", "text", attrgetter("state.value"), repeats=True),
+    Column("message_id"),
+)
+# For statements that store the copies' messages, too: they require the row set MARK.
+COPIES: Final = {name: _SQL.fragment(name) for name in ("copies_claimed", "copies_marked")}
+CLAIM_COPIES = _SQL.wide("claim_copies", _COPY)
+MARK_COPIES = _SQL.wide("mark_copies", MARK)
 CLAIM_WORK = _SQL.rows("claim_work", ClaimedWork)
 
 
@@ -141,15 +155,14 @@ async def lock_review(connection: Conn, account: UUID) -> bool:
 
 async def claim_copies(connection: Conn, copies: Collection[BroadcastCopy]) -> set[BroadcastCopy]:
     """Lock and return those copies whose recipient still waits, in a broadcast that is sending."""
-    rows = await CLAIM_COPIES.records(connection, *columns(list(copies), 2))
+    rows = await CLAIM_COPIES.run(connection, _COPY.of(copies))
     return {BroadcastCopy(row["broadcast_id"], row["contact_id"]) for row in rows}
 
 
 async def mark_copies(connection: Conn, marks: Sequence[RecipientMark]) -> None:
     """Mark recipients that the caller has claimed, and count them."""
-    rows = [(*mark.copy, mark.state.value, mark.message_id) for mark in marks]
-    if rows:
-        await MARK_COPIES.execute(connection, *columns(rows, 4))
+    if marks:
+        await MARK_COPIES.run(connection, MARK.of(marks))
 
 
 async def any_waiting(source: Source, broadcast: UUID) -> bool:

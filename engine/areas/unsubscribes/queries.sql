@@ -1,8 +1,12 @@
--- name: insert_links
--- Store links; one that is stored already stays as it is.
+-- fragment: links_stored
+-- Stores the links `link`; one that is stored already stays as it is.
 INSERT INTO unsubscribe_links (:link.names, created_at)
 SELECT link.*, now() FROM :link ORDER BY link.id
-ON CONFLICT (id) DO NOTHING;
+ON CONFLICT (id) DO NOTHING
+
+-- name: insert_links
+-- Store links; one that is stored already stays as it is.
+:links_stored;
 
 -- name: list_topic_opt_outs
 -- List the opt-outs of list $2 of account $1 before position ($3, $4) in the order of time and address, newest first, at

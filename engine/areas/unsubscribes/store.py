@@ -34,10 +34,10 @@ class StoredLink(ExtraRow, frozen=True):
     @classmethod
     async def write(cls, connection: Any, rows: Sequence[Self]) -> None:
         """Store the links of a batch."""
-        await _INSERT.run(connection, _LINK.of(rows))
+        await _INSERT.run(connection, LINK.of(rows))
 
 
-_LINK: RowSet[StoredLink] = RowSet(
+LINK: Final[RowSet[StoredLink]] = RowSet(
     "link",
     StoredLink,
     Column("id"),
@@ -48,7 +48,8 @@ _LINK: RowSet[StoredLink] = RowSet(
 )
 
 _SQL = Queries.beside(__file__)
-_INSERT = _SQL.wide("insert_links", _LINK)
+LINKS_STORED: Final = _SQL.fragment("links_stored")  # for statements that store more: it requires the row set LINK
+_INSERT = _SQL.wide("insert_links", LINK)
 _LIST_OPT_OUTS = _SQL.rows("list_topic_opt_outs", TopicOptOut)
 _ADD_OPT_OUTS = _SQL.command("add_topic_opt_outs")
 _DELETE_OPT_OUT = _SQL.command("delete_topic_opt_out")

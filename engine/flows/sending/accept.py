@@ -30,11 +30,11 @@ from engine.flows.sending.accept_store import (
     BatchResult,
     OutcomeUnknown,
     Storer,
-    goes_now,
     is_stored,
     left_out,
     replays_of,
 )
+from engine.flows.sending.accepted_rows import goes_now
 from engine.flows.sending.admission import Decision, Pending, TiedRows, replayed
 from engine.flows.sending.preparation import Origin, Preparer, run_sized
 from engine.ledger.quota_usage import Ceiling

@@ -41,27 +41,41 @@ WITH :content_stored, sealed AS (
 )
 SELECT account_id FROM saved;
 
+-- fragment: lock_counted
+-- Locks the heads `counted` (ascending) that stand at the day, month and step of the daily cap of the decisions and have
+-- room for the batch (null: no limit). There are fewer of them if another decision is due.
+-- A head that another transaction held is read again, with the conditions, once it is free.
+SELECT array_agg(h.seq ORDER BY h.account_id), array_agg(h.hash ORDER BY h.account_id)
+INTO head_seqs, head_hashes
+FROM (SELECT a.account_id, a.seq, a.hash
+      FROM account_heads a
+      JOIN :counted ON counted.account_id = a.account_id AND counted.rung = a.rung
+          AND counted.day = a.day AND (a.sent_today + counted.today <= counted.max_today) IS NOT FALSE
+          AND counted.month = a.month
+          AND (a.sent_this_month + counted.this_month <= counted.max_this_month) IS NOT FALSE
+      ORDER BY a.account_id FOR NO KEY UPDATE OF a) AS h
+
+-- fragment: heads_advanced
+-- Adds the messages to the counts of the heads, which end with the sealed events.
+UPDATE account_heads h
+SET seq = tip.seq, hash = tip.hash, sent_today = h.sent_today + tip.today,
+    sent_this_month = h.sent_this_month + tip.this_month
+FROM unnest(:counted.account_id, head_seqs, head_hashes, :counted.today, :counted.this_month)
+    AS tip (account_id, seq, hash, today, this_month)
+WHERE h.account_id = tip.account_id
+
 -- name: accept
 -- Store a batch of messages that are all accepted, as insert_accepted does: lock the heads `counted` (ascending), check
 -- what the decisions depend on, number and hash the events, count the messages. Returns 'done', or 'changed' with
--- nothing written: a head stands at another day, month or step of the daily cap; the batch exceeds what is left of a
--- day or month (null: no limit); an account's row is not at the version `counted`; an address `unsuppressed` is
--- suppressed; an idempotency key is taken. `events` tells how many of the events, in their order, are each account's.
+-- nothing written: another decision is due by a head; an account's row is not at the version `counted`; an address
+-- `unsuppressed` is suppressed; an idempotency key is taken. `events` tells how many of the events, in their order, are
+-- each account's.
 DECLARE
     event_counts CONSTANT integer[] := :counted.events;
     unchanged bigint;
     :sealing_variables;
 BEGIN
-    -- A head that another transaction held is read again, with the conditions, once it is free.
-    SELECT array_agg(h.seq ORDER BY h.account_id), array_agg(h.hash ORDER BY h.account_id)
-    INTO head_seqs, head_hashes
-    FROM (SELECT a.account_id, a.seq, a.hash
-          FROM account_heads a
-          JOIN :counted ON counted.account_id = a.account_id AND counted.rung = a.rung
-              AND counted.day = a.day AND (a.sent_today + counted.today <= counted.max_today) IS NOT FALSE
-              AND counted.month = a.month
-              AND (a.sent_this_month + counted.this_month <= counted.max_this_month) IS NOT FALSE
-          ORDER BY a.account_id FOR NO KEY UPDATE OF a) AS h;
+    :lock_counted;
     IF cardinality(head_seqs) IS DISTINCT FROM cardinality(:counted.account_id) THEN
         RETURN 'changed';
     END IF;
@@ -84,13 +98,45 @@ BEGIN
     :seal_events;
 
     WITH :content_stored, :append_sealed
-    UPDATE account_heads h
-    SET seq = tip.seq, hash = tip.hash, sent_today = h.sent_today + tip.today,
-        sent_this_month = h.sent_this_month + tip.this_month
-    FROM unnest(:counted.account_id, head_seqs, head_hashes, :counted.today, :counted.this_month)
-        AS tip (account_id, seq, hash, today, this_month)
-    WHERE h.account_id = tip.account_id;
+    :heads_advanced;
     RETURN 'done';
+END;
+
+-- name: accept_copies
+-- Store a batch of copies of broadcasts that are all accepted, as `accept` does, with their unsubscribe links, and mark
+-- their recipients. The heads are locked last: for the events and the commit, between which no client is asked. Returns
+-- 'done', or 'changed' with nothing written: a recipient does not wait any more, its broadcast is not sending, or another
+-- decision is due by a head or an account's row.
+DECLARE
+    event_counts CONSTANT integer[] := :counted.events;
+    unchanged bigint;
+    :sealing_variables;
+BEGIN
+    WITH :copies_claimed
+    SELECT count(*) INTO unchanged FROM claimed;
+    IF unchanged < cardinality(:mark.contact_id) THEN
+        RETURN 'changed';
+    END IF;
+
+    WITH :content_stored
+    :links_stored;
+    :copies_marked;
+
+    :lock_counted;
+    SELECT count(*) INTO unchanged
+    FROM :counted JOIN accounts a ON a.id = counted.account_id AND a.xmin = counted.account_version;
+    IF least(unchanged, coalesce(cardinality(head_seqs), 0)) < cardinality(:counted.account_id) THEN
+        RAISE SQLSTATE 'WB001';
+    END IF;
+
+    :seal_events;
+
+    WITH :append_sealed
+    :heads_advanced;
+    RETURN 'done';
+EXCEPTION
+    WHEN SQLSTATE 'WB001' THEN
+        RETURN 'changed';
 END;
 
 -- name: stored_message

@@ -15,13 +15,16 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.areas.broadcasts import store as broadcasts
 from engine.areas.emails.types import Accepted, Prepared
 from engine.areas.suppressions import rules as suppression_rules
 from engine.areas.suppressions import store as suppressions
+from engine.areas.unsubscribes import store as unsubscribes
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.extra_rows import ExtraRow
 from engine.flows.sending import accepted_rows, broadcast_copies
+from engine.flows.sending.accepted_rows import goes_now
 from engine.flows.sending.admission import Pending, Replays, decide, is_suppressed
 from engine.flows.sending.fast_path import FastPathBackoff
 from engine.ledger import batch_counts, heads, log, quota_usage
@@ -30,7 +33,7 @@ from engine.ledger.heads import AccountHead
 from engine.ledger.quota_usage import Ceiling, Simulated
 from engine.store.database_errors import DatabaseUnavailable, MissingPartition, SessionLost
 from engine.store.queries import Conn, Queries, Source, columns
-from engine.store.row_sets import Arrays, Column, RowSet
+from engine.store.row_sets import Column, RowSet
 
 Pair = tuple[UUID, str]
 
@@ -42,14 +45,15 @@ _UNSUPPRESSED = RowSet(
 
 _SQL = Queries.beside(__file__, "accept.sql")
 _REPLAYS = _SQL.command("replays")
-_CONTENT = (
-    accepted_rows.MESSAGE, accepted_rows.BODY, accepted_rows.RECIPIENT, accepted_rows.QUEUED, accepted_rows.SCHEDULED,
-    accepted_rows.IDEMPOTENCY,
-)  # fmt: skip
-_INSERT = _SQL.wide("insert_accepted", *_CONTENT, log.EVENT, heads.HEAD, append_events=log.APPEND_EVENTS)
+_INSERT = _SQL.wide("insert_accepted", *accepted_rows.CONTENT, log.EVENT, heads.HEAD, append_events=log.APPEND_EVENTS)
 _ACCEPT = _SQL.session_function(
-    "accept", COUNTED, _UNSUPPRESSED, *_CONTENT, log.UNSEALED, log.EVENT,
+    "accept", COUNTED, _UNSUPPRESSED, *accepted_rows.CONTENT, log.UNSEALED, log.EVENT,
     returns="text", types={"wait": "interval"}, **log.SEALING,
+)  # fmt: skip
+_ACCEPT_COPIES = _SQL.session_function(
+    "accept_copies", COUNTED, broadcasts.MARK, unsubscribes.LINK, *accepted_rows.CONTENT, log.UNSEALED, log.EVENT,
+    returns="text", types={"wait": "interval"},
+    **log.SEALING, **broadcasts.COPIES, links_stored=unsubscribes.LINKS_STORED,
 )  # fmt: skip
 _STORED = _SQL.command("stored_message")
 
@@ -105,6 +109,9 @@ class Storer:
                 return result
         await _mark_suppressed(connection, batch)
         if all(item.message.copy is not None and not self._is_simulated(item) for item in batch):
+            result = await self._store_copies_in_one_call(connection, batch, at, split)
+            if result is not None:
+                return result
             try:
                 return await self._store_copies(connection, batch, at, split)
             except _DecidedOtherwise:
@@ -190,7 +197,7 @@ class Storer:
             raise
         if is_stored:
             self._backoff.hit()
-            self._cached |= held
+            self._keep(held)
             return result
         for account in held:
             self._cached.pop(account, None)
@@ -216,6 +223,51 @@ class Storer:
                 raise OutcomeUnknown(result, error) from error
             raise
         return result
+
+    async def _store_copies_in_one_call(
+        self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
+    ) -> BatchResult | None:
+        """Store copies of broadcasts by one call of the database if all of them are accepted.
+
+        Returns None if nothing was stored.
+        """
+        marks = broadcast_copies.accepted_marks(batch)
+        links = broadcast_copies.links_of(batch)
+        if len(marks) < len(batch) or links is None or not _fits_call(batch):
+            return None
+        accounts = {item.message.account_id for item in batch}
+        before = self._cached_heads(accounts, at.date())
+        if before is None:
+            before = await heads.read_many(connection, accounts)
+            await quota_usage.advance_all(connection, before, at.date())
+        held = {account: copy(head) for account, head in before.items()}
+        for item in batch:
+            item.is_claimed = True  # the call checks it
+        result = self._decide(batch, held, {}, at)
+        if any(isinstance(decision, Exception) for decision in result.decisions):
+            return None
+        counted = batch_counts.counted(before, held, result.entries, reserve=self._reserve)
+        events, _ = log.unsealed([one.account_id for one in counted], result.entries)
+        try:
+            outcome = await _ACCEPT_COPIES.run(
+                connection,
+                COUNTED.of(counted),
+                broadcasts.MARK.of(marks),
+                unsubscribes.LINK.of(links),
+                *accepted_rows.content_of(result.stored, self._shards, split),
+                log.UNSEALED.of(events),
+                wait=self._wait(result.stored),
+            )
+        except DatabaseUnavailable as error:
+            if _may_be_stored(result, error):
+                raise OutcomeUnknown(result, error) from error
+            raise
+        if outcome == "done":
+            self._keep(held)
+            return result
+        for account in held:
+            self._cached.pop(account, None)
+        return None
 
     async def _store_copies(
         self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
@@ -257,9 +309,7 @@ class Storer:
 
     def _fits_one_call(self, batch: Sequence[Pending]) -> bool:
         """Return False if the batch needs further statements in its transaction, or decisions on locked heads."""
-        if sum([len(item.message.mime) for item in batch]) > MAX_CALL_BYTES:
-            return False
-        return not any(map(self._needs_locks, batch))
+        return _fits_call(batch) and not any(map(self._needs_locks, batch))
 
     def _needs_locks(self, item: Pending) -> bool:
         message = item.message
@@ -355,7 +405,7 @@ class Storer:
             connection,
             COUNTED.of(counted),
             _UNSUPPRESSED.of(unsuppressed),
-            *self._content(result.stored, split),
+            *accepted_rows.content_of(result.stored, self._shards, split),
             log.UNSEALED.of(events),
             wait=self._wait(result.stored),
         )
@@ -368,42 +418,34 @@ class Storer:
         events = log.seal_all(locked, result.entries)
         rows = await _INSERT.run(
             connection,
-            *self._content(result.stored, split),
+            *accepted_rows.content_of(result.stored, self._shards, split),
             log.EVENT.of(events),
             heads.HEAD.of(locked.values()),
             wait=self._wait(result.stored),
         )
         if len(rows) != len(locked):
             raise RuntimeError("a head is gone under its lock")
+        self._keep(locked)
+
+    def _keep(self, held: dict[UUID, AccountHead]) -> None:
+        """Cache heads as they were written."""
         if len(self._cached) > MAX_CACHED_HEADS:
             self._cached.clear()
-        self._cached |= locked
-
-    def _content(self, stored: Sequence[Prepared], split: Mapping[str, int]) -> tuple[Arrays, ...]:
-        """Return the rows of messages, in the order of `_CONTENT`."""
-        return (
-            accepted_rows.MESSAGE.of(stored),
-            accepted_rows.BODY.of(stored),
-            accepted_rows.recipients_of(stored),
-            accepted_rows.queued(filter(goes_now, stored), self._shards, split),
-            accepted_rows.SCHEDULED.of([one for one in stored if not goes_now(one)]),
-            accepted_rows.IDEMPOTENCY.of([one for one in stored if one.idempotency_key is not None]),
-        )
+        self._cached |= held
 
     def _wait(self, stored: Sequence[Prepared]) -> timedelta:
         """Return how long deliveries wait for a hint before they fall due; copies of broadcasts have none."""
         return timedelta(0) if stored and all(one.copy is not None for one in stored) else self._fresh_due
 
 
+def _fits_call(batch: Sequence[Pending]) -> bool:
+    return sum([len(item.message.mime) for item in batch]) <= MAX_CALL_BYTES
+
+
 def _may_be_stored(result: BatchResult, error: Exception) -> bool:
     """Return whether the batch may be stored although `error` was raised while it was written or committed."""
     # SessionLost: the connection was lost before the statement was sent.
     return bool(result.stored) and not isinstance(error, (MissingPartition, SessionLost))
-
-
-def goes_now(message: Prepared) -> bool:
-    """Return True if the message is sent at once, not scheduled."""
-    return message.scheduled_at is None
 
 
 async def replays_of(source: Source, pairs: Iterable[tuple[UUID, str]]) -> Replays:

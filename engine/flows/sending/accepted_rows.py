@@ -3,7 +3,7 @@
 To store another field of a message: give `Prepared` the field, the table a column, and MESSAGE a line.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Final
@@ -90,6 +90,23 @@ def queued(messages: Iterable[Prepared], shards: int, split: Mapping[str, int]) 
         for domain, group in _groups(message).items()
     ]  # fmt: skip
     return QUEUED.of(rows)
+
+
+def goes_now(message: Prepared) -> bool:
+    """Return True if the message is sent at once, not scheduled."""
+    return message.scheduled_at is None
+
+
+def content_of(stored: Sequence[Prepared], shards: int, split: Mapping[str, int]) -> tuple[Arrays, ...]:
+    """Return the rows of messages, for the row sets CONTENT."""
+    return (
+        MESSAGE.of(stored),
+        BODY.of(stored),
+        recipients_of(stored),
+        queued(filter(goes_now, stored), shards, split),
+        SCHEDULED.of([one for one in stored if not goes_now(one)]),
+        IDEMPOTENCY.of([one for one in stored if one.idempotency_key is not None]),
+    )
 
 
 def _groups(message: Prepared) -> dict[str, list[tuple[int, str]]]:
@@ -218,3 +235,4 @@ IDEMPOTENCY = RowSet(
     Column("message_id", "uuid", attrgetter("id")),
     Column("request_digest"),
 )
+CONTENT: Final = MESSAGE, BODY, RECIPIENT, QUEUED, SCHEDULED, IDEMPOTENCY

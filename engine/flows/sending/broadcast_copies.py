@@ -6,6 +6,7 @@ from engine.areas.broadcasts import store as broadcasts
 from engine.areas.broadcasts.store import RecipientMark
 from engine.areas.broadcasts.types import BroadcastCopy, RecipientState
 from engine.areas.emails.types import Accepted
+from engine.areas.unsubscribes.store import StoredLink
 from engine.flows.sending.admission import Pending, is_suppressed
 from engine.store.queries import Conn
 
@@ -24,6 +25,22 @@ async def claim(connection: Conn, batch: Sequence[Pending]) -> None:
         item.is_claimed = item.message.copy in claimed
         if item.is_claimed and item.message.copy is not None:
             claimed.remove(BroadcastCopy(*item.message.copy))
+
+
+def accepted_marks(batch: Sequence[Pending]) -> list[RecipientMark]:
+    """Return the marks of a batch of which every message is accepted; fewer than messages if a copy is there twice."""
+    copies = {item.message.copy: item.message.id for item in batch}
+    return [
+        RecipientMark(BroadcastCopy(*copy), RecipientState.ACCEPTED, message)
+        for copy, message in copies.items()
+        if copy is not None
+    ]
+
+
+def links_of(batch: Sequence[Pending]) -> list[StoredLink] | None:
+    """Return the unsubscribe links of the batch; None if it has rows of other kinds."""
+    links = [row for item in batch for row in item.message.extras if isinstance(row, StoredLink)]
+    return links if len(links) == sum([len(item.message.extras) for item in batch]) else None
 
 
 async def mark(connection: Conn, batch: Sequence[Pending], decisions: Sequence[Accepted | Exception]) -> None:
