@@ -9,6 +9,7 @@ stored has left it.
 
 from typing import Final
 
+from engine.base.processor_wait import LONG_WAIT
 from engine.delivery.queue import BROADCAST_PRIORITY
 from mta.outbound.delivery import ActiveDelivery
 
@@ -17,8 +18,6 @@ MIN_BESIDE: Final = 8.0  # deliveries, while other mail comes
 MIN_ALONE: Final = 64.0  # fills the pipe on busy processors too, when no other mail waits for the event loop
 BESIDE_S: Final = 3.0  # after other mail was taken
 LONG_TURN_S: Final = 0.003  # other mail waits for some ten of them
-# Of the working time: 0.4 to 0.5 while all processors are in use, 0.1 to 0.2 while a fifth is (ops/decisions/0082).
-MAX_PROCESSOR_WAIT: Final = 0.25
 SHRINK, GROW = 0.7, 1.1
 FULL_FROM: Final = 0.75  # of the window: below, more room would change nothing
 STUCK_S: Final = 1.0  # after which a delivery no longer counts: it waits for its server
@@ -71,7 +70,7 @@ class BroadcastWindow:
     def measured(self, turn_s: float, processor_wait: float, now: float) -> None:
         """Adapt the window to a turn of the event loop that took `turn_s`, and to the part of its working time that the
         process lately waited for a processor."""
-        self._is_late = turn_s > LONG_TURN_S or processor_wait > MAX_PROCESSOR_WAIT
+        self._is_late = turn_s > LONG_TURN_S or processor_wait > LONG_WAIT
         least = min(MIN_BESIDE if self._is_beside(now) else MIN_ALONE, self._largest)
         if self._is_late:
             self._size *= SHRINK

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 import asyncpg
 import structlog
 
+from engine.base.processor_wait import ProcessorWait
 from engine.delivery import queue
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import FULL, ActiveQueue, Key
 from mta.outbound.intake import RowIntake
-from mta.outbound.processor_wait import ProcessorWait
 from mta.outbound.row_moves import RowMoves
 from mta.outbound.shares import UNPROVEN, unproven_room
 from mta.outbound.sites.proven_domains import ProvenDomains

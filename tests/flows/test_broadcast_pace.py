@@ -1,14 +1,19 @@
 """Batch sizes and pauses of a broadcast's acceptance."""
 
+import pytest
+
 from engine.areas.broadcasts.rules import MAX_BATCH
-from engine.flows.audience.broadcast_pace import FIRST_BATCH, MAX_PAUSE_S, MIN_BATCH, BatchPace
+from engine.base.processor_wait import LONG_WAIT
+from engine.flows.audience.broadcast_pace import BUSY_RATE, FIRST_BATCH, MAX_PAUSE_S, MIN_BATCH, BatchPace
 
 
 def after(pace: BatchPace, each_s: float, times: int = 1) -> float:
     """Report batches with that time for a message; return the last pause."""
     pause_s = 0.0
     for _ in range(times):
-        pause_s = pace.pause_after(pace.size, composed_s=pace.size * each_s / 2, stored_s=pace.size * each_s / 2)
+        pause_s = pace.pause_after(
+            pace.size, composed_s=pace.size * each_s / 2, stored_s=pace.size * each_s / 2, processor_wait=0.0
+        )
     return pause_s
 
 
@@ -50,3 +55,17 @@ def test_the_rest_of_a_chunk_says_nothing_about_the_load() -> None:
     after(pace, 0.0005, times=10)
     assert pace.pause_after(1, composed_s=0.05, stored_s=0.05) == 0.0
     assert pace.pause_after(0, composed_s=0.0, stored_s=0.0) == 0.0
+
+
+def test_while_processors_are_busy_all_broadcasts_of_a_process_share_a_moderate_rate() -> None:
+    pace = BatchPace()
+
+    def rate(processor_wait: float, broadcasts: int) -> float:
+        pause_s = pace.pause_after(
+            50, composed_s=0.002, stored_s=0.004, processor_wait=processor_wait, broadcasts=broadcasts
+        )
+        return 50 / (0.006 + pause_s)
+
+    assert rate(LONG_WAIT, 1) > 4 * BUSY_RATE
+    assert rate(LONG_WAIT + 0.01, 1) == pytest.approx(BUSY_RATE)
+    assert rate(LONG_WAIT + 0.01, 2) == pytest.approx(BUSY_RATE / 2)

@@ -23,6 +23,7 @@ from engine.areas.broadcasts.store import ClaimedWork
 from engine.areas.broadcasts.types import BroadcastStatus, BroadcastSummary, PauseReason, WaitReason
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
+from engine.base.processor_wait import ProcessorWait
 from engine.base.settings import Settings, variable
 from engine.delivery.hints import Hints
 from engine.flows.audience import broadcast_checks, broadcast_pauses
@@ -73,6 +74,8 @@ class BroadcastRunner:
         self._pool = pool
         self._settings = settings
         self._worker = uuid4().hex
+        self._processor_wait = ProcessorWait()
+        self._sending = 0  # broadcasts whose messages this process accepts now
         self._opened: _BroadcastConnections | None = None
         self._held: OrderedDict[UUID, HeldBroadcast] = OrderedDict()
         self._warned = False
@@ -177,6 +180,19 @@ class BroadcastRunner:
         chunk: Sequence[WaitingRecipient],
         sender: BroadcastSender,
     ) -> TurnEnd | None:
+        self._sending += 1
+        try:
+            return await self._send_batches(row, held, chunk, sender)
+        finally:
+            self._sending -= 1
+
+    async def _send_batches(
+        self,
+        row: BroadcastSummary,
+        held: HeldBroadcast,
+        chunk: Sequence[WaitingRecipient],
+        sender: BroadcastSender,
+    ) -> TurnEnd | None:
         kept_at = time.monotonic()
         ready = await sender.skip_unreachable(row, chunk)
         accepted = 0
@@ -191,7 +207,10 @@ class BroadcastRunner:
                 if not await store.keep_work(self._pool, row.id, self._worker, LEASE):
                     return None
                 kept_at = time.monotonic()
-            pause_s = held.pace.pause_after(outcome.composed, composed_s=outcome.composed_s, stored_s=outcome.stored_s)
+            pause_s = held.pace.pause_after(
+                outcome.composed, composed_s=outcome.composed_s, stored_s=outcome.stored_s,
+                processor_wait=self._processor_wait.look(), broadcasts=self._sending,
+            )  # fmt: skip
             await asyncio.sleep(pause_s)
         wait = rules.pace_wait(row.per_minute, accepted)
         return TurnEnd(wait, WaitReason.PACE if wait else None)

@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 
 from engine.base import clock, ids
+from engine.base.processor_wait import LONG_WAIT
 from engine.delivery.queue import BROADCAST_PRIORITY, Row
 from mta.outbound import broadcast_window
 from mta.outbound.broadcast_window import (
@@ -13,7 +14,6 @@ from mta.outbound.broadcast_window import (
     FIRST,
     LONG_TURN_S,
     MAX_HOLD_S,
-    MAX_PROCESSOR_WAIT,
     MIN_ALONE,
     MIN_BESIDE,
     STUCK_S,
@@ -94,11 +94,11 @@ def test_a_process_that_waits_for_processors_shrinks_its_window_although_turns_a
     window = BroadcastWindow(LARGEST)
     window.taken(delivery(priority=1))
     measure(window, SHORT)
-    measure(window, SHORT, processor_wait=MAX_PROCESSOR_WAIT + 0.01)
+    measure(window, SHORT, processor_wait=LONG_WAIT + 0.01)
     assert window.size == MIN_BESIDE
 
 
-@pytest.mark.parametrize(("turn_s", "processor_wait"), [(LONG, 0.0), (SHORT, MAX_PROCESSOR_WAIT + 0.01)])
+@pytest.mark.parametrize(("turn_s", "processor_wait"), [(LONG, 0.0), (SHORT, LONG_WAIT + 0.01)])
 def test_broadcasts_go_on_slowly_while_the_process_is_late_beside_other_mail(
     turn_s: float, processor_wait: float
 ) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mta.outbound.processor_wait import ProcessorWait
+from engine.base.processor_wait import ProcessorWait
 
 
 def told(path: Path, ran_ms: int, waited_ms: int) -> None:
