@@ -3,8 +3,7 @@
 import pytest
 
 from engine.areas.broadcasts.rules import MAX_BATCH
-from engine.base.processor_wait import LONG_WAIT
-from engine.flows.audience.broadcast_pace import BUSY_RATE, FIRST_BATCH, MAX_PAUSE_S, MIN_BATCH, BatchPace
+from engine.flows.audience.broadcast_pace import BUSY_RATE, FIRST_BATCH, MAX_PAUSE_S, MIN_BATCH, SHORT_WAIT, BatchPace
 
 
 def after(pace: BatchPace, each_s: float, times: int = 1) -> float:
@@ -66,6 +65,6 @@ def test_while_processors_are_busy_all_broadcasts_of_a_process_share_a_moderate_
         )
         return 50 / (0.006 + pause_s)
 
-    assert rate(LONG_WAIT, 1) > 4 * BUSY_RATE
-    assert rate(LONG_WAIT + 0.01, 1) == pytest.approx(BUSY_RATE)
-    assert rate(LONG_WAIT + 0.01, 2) == pytest.approx(BUSY_RATE / 2)
+    assert rate(SHORT_WAIT, 1) > 4 * BUSY_RATE
+    assert rate(SHORT_WAIT + 0.01, 1) == pytest.approx(BUSY_RATE)
+    assert rate(SHORT_WAIT + 0.01, 2) == pytest.approx(BUSY_RATE / 2)
