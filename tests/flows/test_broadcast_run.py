@@ -1,11 +1,12 @@
 """Running broadcasts on real servers: each contact once, pauses, limits and obstacles in the middle, and the end."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from email import message_from_bytes, policy
 from email.message import EmailMessage
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -18,10 +19,15 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.flows.audience import broadcast_checks
 from engine.flows.audience.broadcast_batch import BroadcastSender, next_recipients
+from engine.flows.audience.broadcast_pace import FIRST_BATCH
 from engine.flows.audience.broadcast_start import start
+from engine.flows.sending.accept_store import BatchResult, Storer
+from engine.flows.sending.admission import Pending
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.mail.unsubscribe_token import link_of
+from engine.store.queries import Conn
 from tests.conftest import NewDatabase
+from tests.harness import history
 from tests.harness.accounts import TestAccount, make_account, set_status
 from tests.harness.broadcasts import (
     ACTOR,
@@ -161,6 +167,56 @@ async def test_two_copies_for_a_contact_in_one_batch_become_one_message(
     assert [isinstance(one, Accepted) for one in decisions] == [True] * 3 + [False] * 3
     assert len(await addressed(here.pool, account)) == 3
     assert (await here.counts(broadcast)).accepted == 3
+
+
+@pytest.fixture
+def batches_by_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the batches of copies that are stored by several statements, not by one call."""
+    sizes, stored = list[int](), Storer._store_copies
+
+    async def counted(self: Storer, connection: Conn, batch: Sequence[Pending], *others: Any) -> BatchResult:
+        sizes.append(len(batch))
+        return await stored(self, connection, batch, *others)
+
+    monkeypatch.setattr(Storer, "_store_copies", counted)
+    return sizes
+
+
+async def test_a_batch_is_stored_by_one_call_unless_a_message_is_decided_otherwise(
+    here: BroadcastWorld, account: TestAccount, batches_by_steps: list[int]
+) -> None:
+    broadcast = await here.sent(account, await make_list(here.pool, account, 120, domains=7))
+    await here.runner.run_due()
+    assert (await here.counts(broadcast)).accepted == 120
+    assert batches_by_steps == [FIRST_BATCH]  # it moves the account's head to this day
+    assert await history.chain_holds(here.pool, account)
+
+    await here.pool.execute("UPDATE accounts SET daily_cap = 150 WHERE id = $1", account.id)
+    more = await here.sent(account, await make_list(here.pool, account, [f"more{n}@x.test" for n in range(40)]))
+    await here.runner.run_due()
+    assert (await here.counts(more)).accepted == 30
+    assert batches_by_steps[1:] == [40]
+    assert len(set(await addressed(here.pool, account))) == 150
+    assert await history.chain_holds(here.pool, account)
+
+
+async def test_a_pause_between_claim_and_call_stores_nothing(
+    here: BroadcastWorld, account: TestAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broadcast = await here.sent(account, await make_list(here.pool, account, 5))
+    called = Storer._store_copies_in_one_call
+
+    async def paused_before(self: Storer, *given: Any) -> BatchResult | None:
+        await service.pause(here.pool, account.id, broadcast, actor=ACTOR)
+        return await called(self, *given)
+
+    monkeypatch.setattr(Storer, "_store_copies_in_one_call", paused_before)
+    await here.runner.run_due()
+
+    counts, row = await here.counts(broadcast), await here.read(account, broadcast)
+    assert (counts.accepted, counts.waiting, row.status) == (0, 5, "paused")
+    for table in ("messages", "queue", "unsubscribe_links"):
+        assert await here.pool.fetchval(f"SELECT count(*) FROM {table} WHERE account_id = $1", account.id) == 0, table
 
 
 async def test_a_daily_limit_that_other_mail_reaches_while_a_batch_is_written_holds(
