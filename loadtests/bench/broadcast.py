@@ -20,14 +20,13 @@ from engine.areas.broadcasts import store
 from engine.base import ids, settings
 from engine.base.plans import Plan
 from engine.store.queries import Queries
-from loadtests.bench import report
+from loadtests.bench import past_broadcasts, report
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget, times_of
 from loadtests.bench.one_result import run_measurement
 from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import CAP, SENDER, BenchAccess, BenchService, own_service
 from ops import admin
 
-DOMAINS: Final = 1_000
 MARK_S: Final = 70.0  # for 100,000 contacts
 MARK_FACTOR: Final = 2.0
 MARK_PAUSE_S: Final = 1.0
@@ -37,14 +36,11 @@ ALONE_S, STEP_S = 20.0, 4.0
 OTHER: Final = "other.test"
 TEXT: Final = "Hello {{name}},\n\nyour plan is {{plan}} with {{seats}} seats. Here is what is new this month.\n" * 4
 HTML: Final = f"<html><body><p>{TEXT}</p></body></html>"
-_CHUNK: Final = 20_000
 _PATIENCE_S: Final = 300.0
 _DELIVERY_S: Final = 60.0
 
 _SQL = Queries.beside(__file__, "broadcast.sql")
-_CONTACTS = _SQL.command("store_contacts")
 _LIST = _SQL.command("store_list")
-_PAST = _SQL.command("store_past")
 _SECONDS = _SQL.command("delivery_seconds")
 _COPIES = _SQL.command("copies")
 
@@ -73,7 +69,7 @@ async def _measure(contacts: int, past: int, progress: report.Progress) -> dict[
         settings.load(os.environ).settings, processes=("api", "mta", "worker"), api_workers=1
     )
     async with own_service(given, progress.say, delivering=True, tls=False) as service:
-        progress.say(f"Storing {contacts:,} contacts of {DOMAINS:,} domains")
+        progress.say(f"Storing {contacts:,} contacts of {past_broadcasts.DOMAINS:,} domains")
         list_id = await _store(service, contacts, past)
         other = await _other_account(service)
         log = service.settings.state / "load.log"
@@ -209,22 +205,11 @@ def _seconds(seconds: float) -> Any:
 async def _store(service: BenchService, contacts: int, past: int) -> UUID:
     """Store what was there before, then the contacts of the broadcast; return their list."""
     account, list_id = service.access.account_id, ids.uuid7()
-    if past:
-        await _store_contacts(service, ids.uuid7(), contacts * past, "before")
-        for _ in range(past):
-            await _PAST.execute(service.pool, account, [ids.uuid7()], [ids.uuid7()], contacts * past, SENDER)
+    await past_broadcasts.store(service, past, contacts)
     await _LIST.execute(service.pool, account, list_id, contacts)
-    await _store_contacts(service, list_id, contacts, "person")
+    await past_broadcasts.store_contacts(service, list_id, contacts, "person")
     await service.pool.execute("VACUUM ANALYZE")
     return list_id
-
-
-async def _store_contacts(service: BenchService, list_id: UUID, count: int, name: str) -> None:
-    account = service.access.account_id
-    for first in range(0, count, _CHUNK):
-        numbers = range(first, min(count, first + _CHUNK))
-        addresses = [f"{name}{number}@bench-{number % DOMAINS}.test" for number in numbers]
-        await _CONTACTS.execute(service.pool, account, list(ids.uuid7s(len(addresses))), addresses, list_id)
 
 
 async def _other_account(service: BenchService) -> BenchAccess:

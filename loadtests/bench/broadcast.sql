@@ -1,15 +1,3 @@
--- name: store_contacts
--- Store contacts $2 with addresses $3 on list $4 of account $1.
-WITH stored AS (
-    INSERT INTO contacts (id, account_id, address, email, name, fields, consent, consent_at, consent_by, search, trigrams,
-                          created_at, updated_at)
-    SELECT n.id, $1, n.address, n.address, 'Ann Lee', '{"plan": "pro", "seats": 5}', 'customer', now(), 'bench', n.address,
-           '{}', now(), now()
-    FROM unnest($2::uuid[], $3::text[]) AS n (id, address)
-    RETURNING id
-)
-INSERT INTO contact_list_members (list_id, contact_id, account_id, added_at) SELECT $4, id, $1, now() FROM stored;
-
 -- name: store_list
 -- Store list $2 of account $1 with $3 contacts, and what a large broadcast of the account needs: a stream and a review.
 WITH list AS (
@@ -19,31 +7,6 @@ WITH list AS (
     INSERT INTO streams (account_id, slug, name, created_at) VALUES ($1, 'announcements', 'Announcements', now())
 )
 INSERT INTO broadcast_reviews (account_id, approved_at) VALUES ($1, now());
-
--- name: store_past
--- Store ended broadcasts $2 of account $1, each to a list of its own (ids $3) of all $4 contacts of the account.
-WITH past AS (
-    SELECT * FROM unnest($2::uuid[], $3::uuid[]) AS n (broadcast_id, list_id)
-), list AS (
-    INSERT INTO contact_lists (id, account_id, name, name_key, contacts, created_at, updated_at)
-    SELECT list_id, $1, 'Past ' || list_id, 'past ' || list_id, $4, now(), now() FROM past
-), member AS (
-    INSERT INTO contact_list_members (list_id, contact_id, account_id, added_at)
-    SELECT p.list_id, c.id, $1, now() FROM past p CROSS JOIN contacts c WHERE c.account_id = $1
-), broadcast AS (
-    INSERT INTO broadcasts (id, account_id, name, list_id, stream, sender, from_domain, subject, text, status, started_at,
-                            finished_at, created_at, updated_at)
-    SELECT broadcast_id, $1, 'Past', list_id, 'announcements', $5, split_part($5, '@', 2), 'Past', 'Past', 'sent',
-           now() - interval '20 days', now() - interval '19 days', now() - interval '20 days', now() - interval '19 days'
-    FROM past
-), progress AS (
-    INSERT INTO broadcast_progress (broadcast_id, recipients, accepted) SELECT broadcast_id, $4, $4 FROM past
-), outcome AS (
-    INSERT INTO broadcast_outcomes (broadcast_id, delivered) SELECT broadcast_id, $4 FROM past
-)
-INSERT INTO broadcast_recipients (broadcast_id, contact_id, address, state, message_id, outcome)
-SELECT p.broadcast_id, c.id, c.address, 'accepted', gen_random_uuid(), 'delivered'
-FROM past p CROSS JOIN contacts c WHERE c.account_id = $1;
 
 -- name: delivery_seconds
 -- Return the seconds from acceptance to delivery of the messages of account $1 that the API accepted after $2, in order,

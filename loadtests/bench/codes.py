@@ -21,7 +21,7 @@ from rich.table import Table
 
 from engine.areas.verifications.rules import MAX_ATTEMPTS
 from engine.base import settings
-from loadtests.bench import figures, report
+from loadtests.bench import figures, past_broadcasts, report
 from loadtests.bench.run_control import FAILURES, machine_lock
 from loadtests.bench.service import SENDER, BenchService, own_service
 from ops.local.sink_store import entries
@@ -34,12 +34,15 @@ _ARRIVED_S: Final = 60.0
 _WARM_UP: Final = 50
 
 
-def run(*, starts: int, rounds: int, as_json: bool) -> int:
-    """Measure and print; return exit status 0 if every code arrived and exactly five guesses of each round counted."""
+def run(*, starts: int, rounds: int, past: int, as_json: bool) -> int:
+    """Measure and print; return exit status 0 if every code arrived and exactly five guesses of each round counted.
+
+    `past`: ended broadcasts, and ten thousand times as many verifications, that are stored before.
+    """
     progress = report.Progress()
     try:
         with machine_lock(progress.say):
-            result = asyncio.run(_measure(starts, rounds, progress))
+            result = asyncio.run(_measure(starts, rounds, past, progress))
     except FAILURES as error:
         progress.fail(str(error) or type(error).__name__)
         return 1
@@ -47,9 +50,10 @@ def run(*, starts: int, rounds: int, as_json: bool) -> int:
     return 0 if result["checked"] else 1
 
 
-async def _measure(starts: int, rounds: int, progress: report.Progress) -> dict[str, Any]:
+async def _measure(starts: int, rounds: int, past: int, progress: report.Progress) -> dict[str, Any]:
     given = msgspec.structs.replace(settings.load(os.environ).settings, processes=("api", "mta", "worker"))
     async with own_service(given, progress.say, delivering=True, tls=False) as service:
+        await past_broadcasts.store(service, past)
         base = f"http://{service.settings.api_host}:{service.settings.api_port}"
         headers = {"Authorization": f"Bearer {service.access.key}"}
         connector = aiohttp.TCPConnector(limit=GUESSES)
@@ -66,6 +70,7 @@ async def _measure(starts: int, rounds: int, progress: report.Progress) -> dict[
     return {
         "mode": "codes",
         "starts": starts,
+        "past": past,
         "per_s": RATE,
         "ms": {
             "start": figures.percentiles(caller.start_s),

@@ -14,7 +14,7 @@ import msgspec
 from engine.base import ids, settings
 from engine.mail import unsubscribe_token
 from engine.store.queries import Queries
-from loadtests.bench import figures, measure, report
+from loadtests.bench import figures, measure, past_broadcasts, report
 from loadtests.bench.load import LoadOrder, LoadProcess, LoadResult, times_of
 from loadtests.bench.one_result import run_measurement
 from loadtests.bench.run_control import BenchFailed
@@ -33,15 +33,19 @@ _STORE = _SQL.command("store_links")
 _OPTED_OUT = _SQL.command("opted_out")
 
 
-def run(*, rate: float, as_json: bool) -> int:
-    """Measure and print; return exit status 0 when each person is suppressed once and the mark was met."""
-    return run_measurement(lambda progress: _measure(rate, progress), as_json=as_json)
+def run(*, rate: float, past: int, as_json: bool) -> int:
+    """Measure and print; return exit status 0 when each person is suppressed once and the mark was met.
+
+    `past`: ended broadcasts that are stored before (past_broadcasts.store).
+    """
+    return run_measurement(lambda progress: _measure(rate, past, progress), as_json=as_json)
 
 
-async def _measure(rate: float, progress: report.Progress) -> dict[str, Any]:
+async def _measure(rate: float, past: int, progress: report.Progress) -> dict[str, Any]:
     given = msgspec.structs.replace(settings.load(os.environ).settings, processes=("api",), api_workers=1)
     warm, count = round(rate * WARM_UP_S), round(rate * PHASE_S)
     async with own_service(given, progress.say, delivering=True, tls=False) as service:
+        await past_broadcasts.store(service, past)
         roots = measure.roots_by_role(service.pids())
         target = await _target(service, [ids.uuid7() for _ in range(warm + count)])
         async with LoadProcess(GENERATOR, target, service.settings.state / "unsubscribe.log") as posts:
@@ -56,9 +60,9 @@ async def _measure(rate: float, progress: report.Progress) -> dict[str, Any]:
         deaths = service.deaths()
     exact = row["suppressed"] == row["events"] == warm + count
     return {
-        "mode": "unsubscribe", "posts_per_s": rate, "posts": count, "post_ms": first, "repeated_post_ms": again,
-        "cpu_ms_by_role": usage["cpu_ms_by_role"], "links": warm + count, "suppressed": row["suppressed"],
-        "events": row["events"], "deaths": deaths,
+        "mode": "unsubscribe", "past": past, "posts_per_s": rate, "posts": count, "post_ms": first,
+        "repeated_post_ms": again, "cpu_ms_by_role": usage["cpu_ms_by_role"], "links": warm + count,
+        "suppressed": row["suppressed"], "events": row["events"], "deaths": deaths,
         "checked": exact and not deaths and first["p99"] <= MARK_MS,
     }  # fmt: skip
 

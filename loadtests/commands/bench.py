@@ -68,7 +68,8 @@ from ops.commands.base import as_json
     "--past",
     type=click.IntRange(0, 100),
     default=0,
-    help="With --broadcast: ended broadcasts to store before, and how many times as many other contacts.",
+    help="With --broadcast, --unsubscribe and --codes: ended broadcasts to store before, and how many times as many"
+    " other contacts.",
 )
 @click.option(
     "--reports", type=click.FloatRange(1, 5_000), help="Measure sends while this many late bounces a second come in."
@@ -148,7 +149,8 @@ def bench(  # noqa: C901, PLR0912 - one branch for each mode
     if tails is not None:
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
     if codes:
-        raise click.exceptions.Exit(run_codes(starts=options["messages"] // 40, rounds=100, as_json=options["as_json"]))
+        starts = options["messages"] // 40
+        raise click.exceptions.Exit(run_codes(starts=starts, rounds=100, past=past, as_json=options["as_json"]))
     if billing:
         raise click.exceptions.Exit(run_billing(events=options["messages"] // 40, as_json=options["as_json"]))
     if mailbox is not None:
@@ -164,7 +166,7 @@ def bench(  # noqa: C901, PLR0912 - one branch for each mode
     if reports is not None:
         raise click.exceptions.Exit(run_reports(rate=reports, runs=options["runs"], as_json=options["as_json"]))
     if unsubscribe is not None:
-        raise click.exceptions.Exit(run_unsubscribe(rate=unsubscribe, as_json=options["as_json"]))
+        raise click.exceptions.Exit(run_unsubscribe(rate=unsubscribe, past=past, as_json=options["as_json"]))
     if people:
         raise click.exceptions.Exit(run_people(requests=options["messages"] // 10, as_json=options["as_json"]))
     if readers:
