@@ -11,7 +11,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ async def _serve(loaded: Loaded, state: Path, console: UpConsole, listeners: Lis
                 starting.cancel()
                 await asyncio.wait({starting})
             elif starting.exception() is None:
-                await _run_until_signal(supervisor, state, console, first)
+                await _run_until_signal(supervisor, state, console, first, starting.result())
             if first.is_set():
                 console.say("Stopping: open requests and deliveries are finished first (a second Ctrl-C stops at once)")
             await _either(asyncio.create_task(_stop_all(supervisor, listeners)), second)
@@ -122,8 +122,8 @@ async def _start_all(
     servers: Mapping[str, PostgresServer | ValkeyServer],
     console: UpConsole,
     listeners: ListeningSockets,
-) -> None:
-    """Start all servers and processes, and print that the service is ready."""
+) -> list[str]:
+    """Start all servers and processes; return the lines to print: that the service is ready, and what to do with it."""
     began = time.monotonic()
     check_sources(loaded.settings)
     process_specs.check_ports(loaded.settings, listeners.given)
@@ -152,14 +152,14 @@ async def _start_all(
     for spec in process_specs.processes(settings, listeners):
         supervisor.start(spec)
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
-    console.ready(_ready_line(settings, time.monotonic() - began))
+    lines = [_ready_line(settings, time.monotonic() - began)]
     if warning := await _redis_warning(settings):
-        console.say(warning)
+        lines.append(warning)
     if "api" in settings.processes:
-        for line in await _console_lines(settings, first_run, terminal=console.terminal):
-            console.say(line)
+        lines += await _console_lines(settings, first_run, terminal=console.terminal)
     if is_first_run and first_run:
-        console.say(_first_send_command(first_run, state / _FIRST_RUN, show_key=console.terminal))
+        lines.append(_first_send_command(first_run, state / _FIRST_RUN, show_key=console.terminal))
+    return lines
 
 
 def _runs_local_peers(settings: Settings) -> bool:
@@ -167,8 +167,12 @@ def _runs_local_peers(settings: Settings) -> bool:
     return settings.delivery == "local" and runs_everything(settings)
 
 
-async def _run_until_signal(supervisor: Supervisor, state: Path, console: UpConsole, first: asyncio.Event) -> None:
-    """Serve operators' requests and SIGHUP until the first signal to stop."""
+async def _run_until_signal(
+    supervisor: Supervisor, state: Path, console: UpConsole, first: asyncio.Event, lines: Sequence[str]
+) -> None:
+    """Serve operators' requests and SIGHUP until the first signal to stop. Once they are, print `lines`: who reads
+    that the service is ready may ask at once.
+    """
     roller = Roller(supervisor, console.say)
     hangup = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, (first if console.terminal else hangup).set)
@@ -178,6 +182,9 @@ async def _run_until_signal(supervisor: Supervisor, state: Path, console: UpCons
         await (levels.act if asked.get("do") == "log level" else roller.act)(asked, say)
 
     async with control.answering(state, act):
+        console.ready(lines[0])
+        for line in lines[1:]:
+            console.say(line)
         rolling_restarts = asyncio.create_task(_restart_on_hangup(hangup, roller, console))
         await first.wait()
         rolling_restarts.cancel()
@@ -348,7 +355,7 @@ def _signals() -> tuple[asyncio.Event, asyncio.Event]:
     return first, second
 
 
-async def _either(task: asyncio.Task[None], event: asyncio.Event) -> None:
+async def _either(task: asyncio.Task[Any], event: asyncio.Event) -> None:
     """Wait until the task is done or the event is set; never cancels the task."""
     waiting = asyncio.create_task(event.wait())
     try:

@@ -1,20 +1,25 @@
 """`ops up` before its processes: ports, one start per state folder, and what operator commands attach to."""
 
+import asyncio
 import json
 import os
 import re
 import socket
 import stat
 import subprocess
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.base.settings import Settings, load
 from loadtests.ports import reserve_port, reserve_ports
-from ops import process_specs, up
+from ops import control, process_specs, up
+from ops.console import UpConsole
 from ops.process_specs import PortTaken
 from ops.state import StateLock, kept_pepper, write_private
+from ops.supervise import Supervisor
 from ops.up import NotRunning
 
 PORTS = ("API", "METRICS", "SINK", "DNS", "SUBMISSION", "SUBMISSION_TLS", "MX")
@@ -185,3 +190,27 @@ def test_a_state_folder_of_another_user_is_not_called_a_stopped_service(tmp_path
             up.attach(load({"WAYBILL_STATE": str(tmp_path)}))
     finally:
         tmp_path.chmod(0o700)
+
+
+class AskingConsole(UpConsole):
+    """A console whose reader asks the supervisor for the log levels as soon as it reads that the service is ready."""
+
+    def __init__(self, state: Path, stop: asyncio.Event) -> None:
+        super().__init__()
+        self._state, self._stop = state, stop
+        self.answer: asyncio.Future[list[dict[str, Any]]] | None = None
+
+    def ready(self, text: str) -> None:
+        """Ask, and stop the service once the answer is there."""
+        ask = partial(control.ask, self._state, {"do": "log level"}, 10.0)
+        self.answer = asyncio.ensure_future(asyncio.to_thread(lambda: list(ask())))
+        self.answer.add_done_callback(lambda _: self._stop.set())
+
+
+async def test_who_reads_that_the_service_is_ready_may_ask_at_once(tmp_path: Path) -> None:
+    stop = asyncio.Event()
+    console = AskingConsole(tmp_path, stop)
+    async with asyncio.timeout(60), Supervisor(console.say) as supervisor:
+        await up._run_until_signal(supervisor, tmp_path, console, stop, ["Waybill is ready"])
+    assert console.answer is not None
+    assert console.answer.exception() is None
