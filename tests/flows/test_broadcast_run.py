@@ -200,7 +200,7 @@ async def test_a_batch_is_stored_by_one_call_unless_a_message_is_decided_otherwi
     assert await history.chain_holds(here.pool, account)
 
 
-async def test_a_pause_between_claim_and_call_stores_nothing(
+async def test_a_pause_just_before_a_batch_is_stored_keeps_it_out(
     here: BroadcastWorld, account: TestAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broadcast = await here.sent(account, await make_list(here.pool, account, 5))

@@ -3,7 +3,7 @@
 A batch is decided on the heads as the process last saw them. If all its messages are accepted, one call of a database
 function locks the heads, checks that each is still accepted, and stores them. Otherwise nothing is stored and the batch
 is decided under the locks: look up suppressions, lock heads, decide, store, commit. Copies of broadcasts come in large
-batches, so their content is written before the heads are locked.
+batches, so their content is written before the heads are locked, by a call of their own or by several statements.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
