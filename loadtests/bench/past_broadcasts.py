@@ -33,6 +33,7 @@ async def store(service: BenchService, broadcasts: int, contacts: int = PAST_CON
     await _SUPPRESSIONS.execute(service.pool, account)
     await _VERIFICATIONS.execute(service.pool, account, people, SENDER)
     await service.pool.execute("VACUUM ANALYZE")
+    await service.pool.execute("CHECKPOINT")  # what is past was written to the data files long ago
 
 
 async def store_contacts(service: BenchService, list_id: UUID, count: int, name: str) -> None:

@@ -4,6 +4,7 @@ import ast
 import functools
 import importlib
 import pkgutil
+import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -90,6 +91,27 @@ def _fits(column: asyncpg.Attribute, hint: Any) -> bool:
     if column.type.kind == "array":
         return str(hint).startswith("list[")
     return PYTHON[column.type.name] in (get_args(hint) or (hint,))
+
+
+async def test_no_index_is_searched_by_a_clock_that_moves_within_the_statement(pool: asyncpg.Pool) -> None:
+    """PostgreSQL searches an index by values that a statement can't change: `due_at <= clock_timestamp()` is asked of
+    each row, so that looking for what is due costs more the more waits. `statement_timestamp()` is one value."""
+    leading = await pool.fetch(
+        "SELECT DISTINCT indrelid::regclass::text AS name, attname AS first FROM pg_index JOIN pg_attribute"
+        " ON attrelid = indrelid AND attnum = indkey[0]"
+    )
+    tables: dict[str, set[str]] = {}
+    for row in leading:
+        tables.setdefault(row["first"], set()).add(row["name"])
+    faults = {
+        name_of(query): column
+        for query in QUERIES
+        for column in re.findall(r"(\w+)\s*[<>]=?\s*clock_timestamp\(\)", query.sql)
+        if tables.get(column, set()) & set(re.findall(r"\w+", query.sql))
+    }
+
+    assert "verifications" in tables["due_at"]
+    assert not faults
 
 
 def test_every_query_of_every_file_is_declared_once() -> None:

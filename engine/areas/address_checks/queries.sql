@@ -27,7 +27,7 @@ WHERE u.account_id = ended.account_id AND u.resource = 'address_checks' AND u.mo
 -- name: give_back_expired
 -- Give back the reservations of processes that died.
 WITH ended AS (
-    DELETE FROM address_check_reservations WHERE expires_at <= clock_timestamp() RETURNING account_id, month, checks
+    DELETE FROM address_check_reservations WHERE expires_at <= statement_timestamp() RETURNING account_id, month, checks
 ), summed AS (
     SELECT account_id, month, sum(checks) AS checks FROM ended GROUP BY account_id, month
 )

@@ -118,7 +118,7 @@ RETURNING account_id, destination;
 -- name: due_verifications
 -- Return at most $1 verifications that have ended and whose event is not written yet.
 SELECT id, account_id, CASE WHEN status = 'pending' THEN 'expired' ELSE status END AS status, message_id
-FROM verifications WHERE due_at <= clock_timestamp() AND NOT announced ORDER BY due_at LIMIT $1;
+FROM verifications WHERE due_at <= statement_timestamp() AND NOT announced ORDER BY due_at LIMIT $1;
 
 -- name: mark_announced
 -- Mark the ended verifications $1 as announced and return them; expired ones get their final status.
@@ -132,12 +132,12 @@ RETURNING v.id, v.account_id, v.status, v.message_id;
 -- name: purge_verifications
 -- Delete at most $1 verifications that finished more than 48 hours ago.
 DELETE FROM verifications WHERE id IN (
-    SELECT id FROM verifications WHERE due_at <= clock_timestamp() AND announced ORDER BY due_at LIMIT $1);
+    SELECT id FROM verifications WHERE due_at <= statement_timestamp() AND announced ORDER BY due_at LIMIT $1);
 
 -- name: forget_destinations
 -- Delete at most $1 destinations whose counts and lock have ended.
 DELETE FROM verification_destinations WHERE (account_id, destination) IN (
-    SELECT account_id, destination FROM verification_destinations WHERE forget_at <= clock_timestamp()
+    SELECT account_id, destination FROM verification_destinations WHERE forget_at <= statement_timestamp()
     ORDER BY forget_at LIMIT $1);
 
 -- name: read_settings
