@@ -1,10 +1,13 @@
 """Shared fixtures: real servers per worker, a migrated database, and the API on a real socket."""
 
 import asyncio
+import contextlib
 import gc
+import importlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -22,7 +25,7 @@ from tests.harness.accounts import PEPPER
 from tests.harness.api import Api, serving
 
 TEMPLATE = "waybill_template"
-JOURNEYS = Path(__file__).parent / "journeys"
+JOURNEYS = selection.TESTS / "journeys"
 
 # Examples take as long as the machine needs: a deadline, or a check for slow data, would fail on a busy one.
 hypothesis.settings.register_profile(
@@ -47,6 +50,27 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the tests that drive a browser unless they are asked for, as `ops test --browser` does."""
     return (collection_path == selection.BROWSER_TESTS and not selection.drives_browsers(config)) or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Let each worker of a whole run import another part of the test modules first, and then collect all of them.
+
+    pytest compiles a module when it is first imported, 20 s of CPU for all of them, and the other workers find it on
+    disk: in a fresh checkout, four workers in the same order would compile each module four times.
+    """
+    worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.option.file_or_dir:
+        return
+    modules = sorted(
+        ".".join(path.relative_to(selection.TESTS.parent).with_suffix("").parts)
+        for path in selection.TESTS.rglob("test_*.py")
+        if selection.BROWSER_TESTS not in path.parents
+    )
+    number, workers = int(worker["workerid"].removeprefix("gw")), int(worker["workercount"])
+    for name in modules[number::workers]:
+        with contextlib.suppress(Exception):  # the collection imports it again, and reports why it fails
+            importlib.import_module(name)
 
 
 @pytest.hookimpl(trylast=True)
