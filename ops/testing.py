@@ -21,8 +21,8 @@ def run(args: list[str], *, quick: bool = False, browser: bool = False) -> int:
     """Replace this process by pytest with these arguments (exec); return 1 if pytest or a wanted browser is missing.
 
     Waybill's settings are removed from the environment variables, except the browser's path; a test sets those that it
-    needs. Python keeps
-    compiled modules even if PYTHONDONTWRITEBYTECODE is set: pytest compiles the tests for 8 s of CPU in each worker.
+    needs. Python keeps compiled modules even if PYTHONDONTWRITEBYTECODE is set: pytest compiles the tests for 8 to 14 s
+    of CPU.
     """
     if browser and chromium.find(os.environ) is None:
         print(f"The browser tests were not run: {chromium.MISSING}.", file=sys.stderr)

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 from uuid import UUID
@@ -33,6 +34,9 @@ for _package in PACKAGES:
 
 QUERIES = sorted(REGISTRY, key=lambda query: (str(query.path), query.name))
 ROW_QUERIES = [query for query in QUERIES if isinstance(query, RowQuery)]
+
+# A column before or after the sign of a comparison with the clock.
+BY_MOVING_CLOCK = r"(\w+)\s*[<>]=?\s*clock_timestamp\(\)|clock_timestamp\(\)\s*[<>]=?\s*(?:\w+\.)?(\w+)"
 
 # What asyncpg makes of a column.
 PYTHON: dict[str, type] = {
@@ -106,7 +110,7 @@ async def test_no_index_is_searched_by_a_clock_that_moves_within_the_statement(p
     faults = {
         name_of(query): column
         for query in QUERIES
-        for column in re.findall(r"(\w+)\s*[<>]=?\s*clock_timestamp\(\)", query.sql)
+        for column in filter(None, chain(*re.findall(BY_MOVING_CLOCK, query.sql)))
         if tables.get(column, set()) & set(re.findall(r"\w+", query.sql))
     }
 
