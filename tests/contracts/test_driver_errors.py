@@ -1,6 +1,7 @@
 """Exceptions of the drivers stay inside `engine.store`: everybody else sees those of its borders."""
 
 import ast
+import functools
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,7 @@ def _dotted(node: ast.expr) -> str | None:
     return None
 
 
+@functools.cache
 def _is_exception(name: str) -> bool:
     """Tell whether a dotted name is an exception class; `except*` tuples and calls come down to such names."""
     parts = name.split(".")

@@ -75,9 +75,19 @@ def test_the_registry_holds_every_type_and_only_statuses_of_errors() -> None:
 
 
 def test_the_description_is_valid_openapi_3_1(document: dict[str, Any]) -> None:
-    OpenAPIV31SpecValidator(document).validate()
+    OpenAPIV31SpecValidator(_shared(document, {})).validate()
     assert document["openapi"].startswith("3.1")
     assert document["info"]["version"] == "1.0.0"
+
+
+def _shared(value: Any, known: dict[bytes, Any]) -> Any:
+    """Return an equal value in which equal objects are one: the validator judges each once, two thirds of its time."""
+    if isinstance(value, list):
+        return [_shared(one, known) for one in value]
+    if not isinstance(value, dict):
+        return value
+    made = {name: _shared(one, known) for name, one in value.items()}
+    return known.setdefault(orjson.dumps(made), made)
 
 
 def test_the_description_holds_every_operation(document: dict[str, Any]) -> None:

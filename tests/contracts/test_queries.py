@@ -151,7 +151,8 @@ def modules() -> list[Path]:
 def query_files_of(module: Path) -> list[str]:
     """File names that a module opens by `Queries.beside(__file__, …)`."""
     found = []
-    for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+    text = module.read_text("utf-8")
+    for node in ast.walk(ast.parse(text)) if "Queries.beside" in text else ():
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Queries.beside":
             names = [item.value for item in node.args[1:] if isinstance(item, ast.Constant)]
             found.append(str(names[0]) if names else "queries.sql")

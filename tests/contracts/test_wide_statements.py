@@ -39,7 +39,7 @@ def test_no_call_lists_more_arguments_and_no_array_width_is_larger() -> None:
 
 def _is_wide(call: ast.Call) -> bool:
     """Whether a call runs a statement with too many arguments, or makes too many arrays of rows."""
-    name = ast.unparse(call.func).rpartition(".")[2]
+    name = getattr(call.func, "attr", None) or getattr(call.func, "id", None)
     if name == "columns" and len(call.args) == 2 and isinstance(call.args[1], ast.Constant):
         return int(str(call.args[1].value)) > MAX_ARGUMENTS
     text = call.args[0] if call.args else None
