@@ -11,8 +11,8 @@ from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import Plan
 from engine.base.settings import Settings
-from engine.flows.sending.accept_store import BatchResult
 from engine.flows.sending.admission import Pending
+from engine.flows.sending.batch_decisions import BatchResult
 from engine.flows.sending.fast_path import FastPathBackoff
 from engine.ledger import heads, quota
 from tests.harness import history

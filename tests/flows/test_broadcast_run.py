@@ -21,8 +21,9 @@ from engine.flows.audience import broadcast_checks
 from engine.flows.audience.broadcast_batch import BroadcastSender, next_recipients
 from engine.flows.audience.broadcast_pace import FIRST_BATCH
 from engine.flows.audience.broadcast_start import start
-from engine.flows.sending.accept_store import BatchResult, Storer
+from engine.flows.sending.accept_store import Storer
 from engine.flows.sending.admission import Pending
+from engine.flows.sending.batch_decisions import BatchResult
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.mail.unsubscribe_token import link_of
 from engine.store.queries import Conn

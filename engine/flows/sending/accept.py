@@ -26,16 +26,10 @@ from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.delivery.splits import Splits
 from engine.flows.sending import accepted_rows
-from engine.flows.sending.accept_store import (
-    BatchResult,
-    OutcomeUnknown,
-    Storer,
-    is_stored,
-    left_out,
-    replays_of,
-)
+from engine.flows.sending.accept_store import OutcomeUnknown, Storer, is_stored, replays_of
 from engine.flows.sending.accepted_rows import goes_now
 from engine.flows.sending.admission import Decision, Pending, TiedRows, replayed
+from engine.flows.sending.batch_decisions import BatchResult, left_out
 from engine.flows.sending.preparation import Origin, Preparer, run_sized
 from engine.ledger.quota_usage import Ceiling
 from engine.mail.simulator import domain_of

@@ -9,11 +9,8 @@ batches, so their content is written before the heads are locked, by a call of t
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import date, datetime, timedelta
-from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from uuid import UUID
-
-from msgspec import Struct
 
 from engine.areas.broadcasts import store as broadcasts
 from engine.areas.emails.types import Accepted, Prepared
@@ -21,11 +18,12 @@ from engine.areas.suppressions import rules as suppression_rules
 from engine.areas.suppressions import store as suppressions
 from engine.areas.unsubscribes import store as unsubscribes
 from engine.base import clock
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import Refusal, not_found
 from engine.base.extra_rows import ExtraRow
 from engine.flows.sending import accepted_rows, broadcast_copies
 from engine.flows.sending.accepted_rows import goes_now
-from engine.flows.sending.admission import Pending, Replays, decide, is_suppressed
+from engine.flows.sending.admission import Pending, Replays
+from engine.flows.sending.batch_decisions import BatchResult, decide_batch, decide_sets
 from engine.flows.sending.fast_path import FastPathBackoff
 from engine.ledger import batch_counts, heads, log, quota_usage
 from engine.ledger.batch_counts import COUNTED, BatchCount
@@ -59,14 +57,6 @@ _STORED = _SQL.command("stored_message")
 
 MAX_CACHED_HEADS = 10_000  # beyond it the cache is cleared
 MAX_CALL_BYTES = 1024 * 1024  # of content: a function copies its arguments
-
-
-class BatchResult(Struct):
-    """The decisions on a batch, one per message, and the rows to write."""
-
-    decisions: list[Accepted | Exception] = []
-    stored: list[Prepared] = []
-    entries: list[log.Entry] = []
 
 
 class OutcomeUnknown(Exception):  # noqa: N818 - not an error of the caller's
@@ -126,7 +116,7 @@ class Storer:
             await quota_usage.advance_all(connection, held, at.date())
             room = await self._ceiling.possible(connection, at.date())
             replays = await _load_replays(connection, batch)
-        return self._decide(batch, held, replays, at, room=room).decisions
+        return decide_batch(batch, held, replays, at, room=room, reserve=self._reserve).decisions
 
     async def store_tied(
         self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
@@ -166,7 +156,7 @@ class Storer:
         except Refusal as refusal:
             result.decisions.append(refusal)
             return
-        made = self._decide([item], locked, {}, at, taken=len(result.stored))
+        made = self._decide([item], locked, at, taken=len(result.stored))
         result.decisions += made.decisions
         result.entries += made.entries
         result.stored += made.stored
@@ -184,7 +174,7 @@ class Storer:
         if cached is None:
             return None
         held = {account: copy(head) for account, head in cached.items()}
-        result = self._decide(batch, held, {}, at)
+        result = self._decide(batch, held, at)
         if any(isinstance(decision, Exception) for decision in result.decisions):
             return None
         counted = batch_counts.counted(cached, held, result.entries)
@@ -213,7 +203,9 @@ class Storer:
                 await broadcast_copies.claim(connection, batch)
                 locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
                 await quota_usage.advance_all(connection, locked, at.date())
-                result = self._decide_sets(batch, locked, await _load_replays(connection, batch), at)
+                replays = await _load_replays(connection, batch)
+                room = self._ceiling.room(at.date())
+                result = decide_sets(batch, locked, replays, at, room=room, reserve=self._reserve)
                 await self._insert(connection, result, locked, split)
                 await quota_usage.count_simulated(connection, self._simulated(batch, result, at.date()))
                 await broadcast_copies.mark(connection, batch, result.decisions)
@@ -243,7 +235,7 @@ class Storer:
         held = {account: copy(head) for account, head in before.items()}
         for item in batch:
             item.is_claimed = True  # the call checks it
-        result = self._decide(batch, held, {}, at)
+        result = self._decide(batch, held, at)
         if any(isinstance(decision, Exception) for decision in result.decisions):
             return None
         counted = batch_counts.counted(before, held, result.entries, reserve=self._reserve)
@@ -285,7 +277,7 @@ class Storer:
                 before = await heads.read_many(connection, {item.message.account_id for item in batch})
                 await quota_usage.advance_all(connection, before, at.date())
                 held = {account: copy(head) for account, head in before.items()}
-                decided = self._decide(batch, held, {}, at)
+                decided = self._decide(batch, held, at)
                 await self._insert(connection, BatchResult(stored=decided.stored), {}, split)
                 await _write_extras(connection, decided.stored)
                 await broadcast_copies.mark(connection, batch, decided.decisions)
@@ -336,58 +328,12 @@ class Storer:
                 one = head.parent_id if one is account else None
         return held
 
-    def _decide_sets(
-        self, batch: Sequence[Pending], held: dict[UUID, AccountHead], replays: Replays, at: datetime
-    ) -> BatchResult:
-        """Decide as `_decide` does; of a whole set with a refusal, accept no message and count none."""
-        result = BatchResult()
-        for whole, items in groupby(batch, attrgetter("whole")):
-            chosen = list(items)
-            before = {} if whole is None else {account: copy(head) for account, head in held.items()}
-            made = self._decide(chosen, held, replays, at, taken=len(result.stored))
-            if whole is not None and any(isinstance(one, Exception) for one in made.decisions):
-                held |= before
-                made = _undone(made, replays)
-            result.decisions += made.decisions
-            result.entries += made.entries
-            result.stored += made.stored
-        return result
-
     def _decide(
-        self,
-        batch: Sequence[Pending],
-        held: dict[UUID, AccountHead],
-        replays: Replays,
-        at: datetime,
-        *,
-        taken: int = 0,
-        room: int | None = None,
+        self, batch: Sequence[Pending], held: dict[UUID, AccountHead], at: datetime, *, taken: int = 0
     ) -> BatchResult:
-        """Decide the messages in order, counting them on the heads; `taken` were accepted before them.
-
-        `room`: of the platform's ceiling; None for what this process has leased.
-        """
-        result = BatchResult()
-        room = (self._ceiling.room(at.date()) if room is None else room) - taken
-        for item in batch:
-            message = item.message
-            head = held.get(message.account_id)
-            if head is None or head.status == "closing":  # the erasure began after authentication
-                result.decisions.append(not_found("account"))
-                continue
-            parent = None if head.parent_id is None else held.get(head.parent_id)
-            decision = decide(item, head, replays, room=room, at=at, parent=parent, reserve=self._reserve)
-            if isinstance(decision, Accepted) and decision.status != "duplicate":
-                room -= goes_now(message)
-                result.stored.append(message)
-                result.entries.append(accepted_rows.first_entry(message, at))
-                if message.idempotency_key is not None:
-                    key = (message.account_id, message.idempotency_key)
-                    replays[key] = (message.id, message.request_digest)
-            elif message.copy is None and item.suppressed and is_suppressed(decision):
-                result.entries.append(accepted_rows.suppressed_entry(message, item.suppressed, at))
-            result.decisions.append(decision)
-        return result
+        """Decide messages without looking up their idempotency keys; `taken` were accepted before them."""
+        room = self._ceiling.room(at.date()) - taken
+        return decide_batch(batch, held, {}, at, room=room, reserve=self._reserve)
 
     async def _accept(
         self,
@@ -494,29 +440,6 @@ def _keys(batch: Iterable[Pending]) -> list[tuple[UUID, str]]:
         for item in batch
         if item.message.idempotency_key is not None
     ]
-
-
-def _undone(made: BatchResult, replays: Replays) -> BatchResult:
-    """Return the result of a whole set of which no message is accepted; the refused ones keep their reasons.
-
-    Removes the set's idempotency keys from `replays`. Events about suppressed recipients stay.
-    """
-    for message in made.stored:
-        if message.idempotency_key is not None:
-            del replays[message.account_id, message.idempotency_key]
-    accepted = {message.id for message in made.stored}
-    return BatchResult(
-        [one if isinstance(one, Exception) else left_out() for one in made.decisions],
-        [],
-        [entry for entry in made.entries if entry.message_id not in accepted],
-    )
-
-
-def left_out() -> Refusal:
-    """Return the refusal of a message whose batch is sent as a whole or not at all."""
-    return Refusal(
-        ErrorType.CONFLICT, "This message was not sent, because another one of its batch was refused. Correct that one."
-    )
 
 
 async def _mark_suppressed(connection: Conn, batch: Sequence[Pending]) -> None:
