@@ -6,6 +6,7 @@ a separate pair in a temporary folder for tests.
 
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import signal
@@ -14,11 +15,11 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ops import launch, server_paths
+from ops import launch, server_paths, write_back
 from ops.server_paths import CannotServe, ServerPaths
 from ops.state import bound_log, sync_folder, tail
 
@@ -82,6 +83,11 @@ class Server(ABC):
     @abstractmethod
     def ready(self, pid: int) -> bool:
         """Return True if the server with process id `pid` accepts connections."""
+
+    @property
+    def beside(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Return what to run while the server is ready, until it is cancelled; None for nothing."""
+        return None
 
     def command(self) -> list[str]:
         """Return `argv`, wrapped to run as the servers' user and to end with this process."""
@@ -190,6 +196,11 @@ class PostgresServer(Server):
     def data(self) -> Path:
         """Return the data folder; its name contains the major version."""
         return self.paths.base / f"pg{self._major}"
+
+    @property
+    def beside(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Return what writes changed files back, so that commits do not wait for many of them at once."""
+        return functools.partial(write_back.keep_writing, self.data / "base") if self._durable else None
 
     def prepare(self) -> None:
         """Find the programs, and create the data folder if it is missing; raises CannotServe."""

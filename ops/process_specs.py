@@ -45,6 +45,7 @@ def server(embedded: Server) -> ProcessSpec:
         log=embedded.log,
         before=embedded.clear_leftovers,
         ready=ready,
+        beside=embedded.beside,
         stop_signal=embedded.stop_signal,
         last_signal=embedded.last_signal,
         grace_s=STOP_GRACE_S,

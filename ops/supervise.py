@@ -10,10 +10,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from engine.store.socket_activation import READY_FD
 from ops.state import bound_log, tail
@@ -44,6 +44,7 @@ class ProcessSpec:
     before: Callable[[], None] | None = None  # run in a thread before each start
     ready: Callable[[int], Awaitable[bool]] | None = None  # called with the pid; None: ready as soon as it has started
     ended: Callable[[int], None] | None = None  # called with the pid after the process has exited
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None  # runs while it is ready, until it exits
     stop_signal: signal.Signals = signal.SIGTERM
     last_signal: signal.Signals = signal.SIGKILL
     grace_s: float = 20.0
@@ -236,9 +237,10 @@ class Supervisor:
         if child.was_ready:
             self._say(f"{child.spec.name} runs again")
         child.was_ready = child.is_ready = True
-        while True:
-            await asyncio.sleep(LOG_CHECK_S)
-            await asyncio.to_thread(bound_log, child.spec.log, LOG_LIMIT_BYTES)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_bound(child.spec.log))
+            if child.spec.beside is not None:
+                group.create_task(child.spec.beside())
 
     async def _stop(self, child: _Child) -> None:
         child.stopping.set()
@@ -251,6 +253,13 @@ class Supervisor:
                 _signal(child.process, signal.SIGKILL)
                 await _gone(child.process, _AFTER_LAST_SIGNAL_S)
         await _cancelled(child.keeper)
+
+
+async def _bound(log: Path) -> None:
+    """Limit the size of a log until cancelled."""
+    while True:
+        await asyncio.sleep(LOG_CHECK_S)
+        await asyncio.to_thread(bound_log, log, LOG_LIMIT_BYTES)
 
 
 class _Announcements:

@@ -191,3 +191,25 @@ asyncio.run(main())
     while not all(gone(pid) for pid in children) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert all(gone(pid) for pid in children)
+
+
+async def test_what_runs_beside_a_process_ends_and_begins_with_it(tmp_path: Path) -> None:
+    begun: list[int] = []
+    ended: list[int] = []
+
+    async def beside() -> None:
+        begun.append(1)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(1)
+
+    async with Supervisor(lambda _: None) as supervisor:
+        supervisor.start(spec("one", FOREVER, tmp_path, beside=beside))
+        await until(lambda: len(begun) == 1)
+        assert not ended
+        os.kill(supervisor.pids()["one"], signal.SIGKILL)
+        await until(lambda: len(begun) == 2)
+        assert len(ended) == 1
+        await supervisor.stop("one")
+        assert len(ended) == 2
