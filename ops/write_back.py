@@ -49,7 +49,7 @@ class WriteBack:
         try:
             if file.stat(follow_symlinks=False).st_mtime_ns < since_ns:
                 return False
-            opened = os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            opened = os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:  # PostgreSQL has removed it
             return False
         try:
