@@ -240,7 +240,7 @@ class Supervisor:
         async with asyncio.TaskGroup() as group:
             group.create_task(_bound(child.spec.log))
             if child.spec.beside is not None:
-                group.create_task(child.spec.beside())
+                group.create_task(_run_beside(child.spec.beside(), child.spec))
 
     async def _stop(self, child: _Child) -> None:
         child.stopping.set()
@@ -253,6 +253,14 @@ class Supervisor:
                 _signal(child.process, signal.SIGKILL)
                 await _gone(child.process, _AFTER_LAST_SIGNAL_S)
         await _cancelled(child.keeper)
+
+
+async def _run_beside(work: Coroutine[Any, Any, None], spec: ProcessSpec) -> None:
+    """Run the work; its failure is logged and never ends the supervision of the process."""
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001 - whatever it was, the process goes on
+        _note(spec.log, f"the work beside {spec.name} failed: {error!r}")
 
 
 async def _bound(log: Path) -> None:

@@ -213,3 +213,16 @@ async def test_what_runs_beside_a_process_ends_and_begins_with_it(tmp_path: Path
         assert len(ended) == 1
         await supervisor.stop("one")
         assert len(ended) == 2
+
+
+async def test_a_process_goes_on_when_the_work_beside_it_fails(tmp_path: Path) -> None:
+    async def beside() -> None:
+        raise LookupError("no such table")
+
+    async with Supervisor(lambda _: None) as supervisor:
+        supervisor.start(spec("one", FOREVER, tmp_path, beside=beside))
+        log = tmp_path / "one.log"
+        await until(lambda: log.exists() and "no such table" in log.read_text())
+        first = supervisor.pids()["one"]
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: supervisor.pids().get("one", first) != first)
