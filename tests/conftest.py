@@ -26,6 +26,7 @@ from tests.harness.api import Api, serving
 
 TEMPLATE = "waybill_template"
 JOURNEYS = selection.TESTS / "journeys"
+DELIVERY = {selection.TESTS / "shards", selection.TESTS / "mta"}
 
 # Examples take as long as the machine needs: a deadline, or a check for slow data, would fail on a busy one.
 hypothesis.settings.register_profile(
@@ -75,8 +76,18 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the journeys first: one worker waits for their services while the others compute."""
-    items.sort(key=lambda item: JOURNEYS not in item.path.parents)
+    """Order the tests so that at any time some workers wait while the others compute.
+
+    `--dist worksteal` gives each worker a part of equal length. The journeys come first, and the tests of delivery and
+    of shards begin the second half: with two or four workers, a worker starts with each. Both mostly wait. At the end
+    of the list, delivery kept all four workers waiting for the last 110 s of 465, with 45% of two cores idle.
+    """
+    first = [item for item in items if JOURNEYS in item.path.parents]
+    delivery = [item for item in items if not DELIVERY.isdisjoint(item.path.parents)]
+    placed = {id(item) for item in (*first, *delivery)}
+    rest = [item for item in items if id(item) not in placed]
+    before = max(len(items) // 2 - len(first), 0)
+    items[:] = [*first, *rest[:before], *delivery, *rest[before:]]
 
 
 def pytest_collection_finish() -> None:
