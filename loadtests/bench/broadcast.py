@@ -6,6 +6,7 @@ paused once near its beginning, to see how long after the request messages are s
 
 import asyncio
 import json
+import math
 import os
 import time
 import urllib.request
@@ -32,6 +33,7 @@ MARK_FACTOR: Final = 2.0
 MARK_PAUSE_S: Final = 1.0
 STILL_S: Final = 2.0  # without an accepted message, after which a paused broadcast stands still
 RATE: Final = 20.0  # single messages a second of each account
+SLOWEST: Final = 20  # calls that the result lists
 ALONE_S, STEP_S = 50.0, 4.0  # as long as 100,000 contacts take: what happens once a minute belongs to both phases
 OTHER: Final = "other.test"
 TEXT: Final = "Hello {{name}},\n\nyour plan is {{plan}} with {{seats}} seats. Here is what is new this month.\n" * 4
@@ -46,13 +48,13 @@ _COPIES = _SQL.command("copies")
 
 
 class Sender(msgspec.Struct):
-    """An account that sends single messages, and the latencies of its accepted ones in this phase."""
+    """An account that sends single messages, and its accepted ones in this phase."""
 
     name: str
     access: BenchAccess
     load: LoadProcess
     sent: int = 0
-    latencies: list[float] = []
+    accepted: list[tuple[float, float]] = []  # wall-clock time of the answer, latency; in seconds
     refused: int = 0
 
 
@@ -82,7 +84,7 @@ async def _measure(contacts: int, past: int, progress: report.Progress) -> dict[
             progress.say("Sending single messages alone")
             alone = await _phase(service, senders, _seconds(ALONE_S))
             progress.say("Sending the broadcast")
-            memory = _worker_kib(service)
+            memory, began = _worker_kib(service), time.time()
             broadcast = await asyncio.to_thread(_start, service, list_id)
             run_ = BroadcastRun(service, broadcast)
             await run_.pause_and_resume()
@@ -100,6 +102,7 @@ async def _measure(contacts: int, past: int, progress: report.Progress) -> dict[
         "mode": "broadcast", "contacts": contacts, "past": past, "accepted_in_s": round(run_.took_s, 2),
         "accepted_per_s": round(contacts / run_.took_s, 1), "accepted_after_pause_s": round(run_.after_pause_s, 3),
         "alone": alone, "during": during, "factors": factors,
+        "slowest": slowest_calls(senders, began),
         "worker_mib": {"before": memory // 1024, "peak": peak // 1024}, "copies": dict(copies), "deaths": deaths,
         "checked": exact and not deaths and within and run_.after_pause_s <= MARK_PAUSE_S
         and all(one is not None and one < MARK_FACTOR for one in factors.values()),
@@ -153,7 +156,7 @@ async def _phase(service: BenchService, senders: Sequence[Sender], until: Any) -
     """Send single messages until `until` returns; return the figures of each sender."""
     first = ids.uuid7()
     for one in senders:
-        one.latencies, one.refused = [], 0
+        one.accepted, one.refused = [], 0
     over = asyncio.ensure_future(until())
     while not over.done():
         await _send_for(senders, STEP_S)
@@ -171,7 +174,8 @@ async def _send(sender: Sender, count: int) -> None:
     result = await sender.load.send(LoadOrder(first=sender.sent, count=count, rate=RATE, timeout_s=_PATIENCE_S))
     sender.sent += count
     sender.refused += sum(result.refused.values())
-    sender.latencies += [one for one in times_of(result)[0] if one == one]  # noqa: PLR0124 - not nan
+    latencies, answered = times_of(result)
+    sender.accepted += [(at, took) for at, took in zip(answered, latencies, strict=True) if not math.isnan(took)]
     if result.refused:
         raise BenchFailed(f"single messages were refused: {result.refused} {result.example}")
 
@@ -184,10 +188,11 @@ async def _figures(service: BenchService, sender: Sender, first: UUID) -> dict[s
         if not row["waiting"] or time.monotonic() > ends:
             break
         await asyncio.sleep(0.5)
+    latencies = sorted(took for _, took in sender.accepted)
     return {
-        "messages": len(sender.latencies),
-        "accept_p50_ms": _at(sorted(sender.latencies), 0.5),
-        "accept_p99_ms": _at(sorted(sender.latencies), 0.99),
+        "messages": len(latencies),
+        "accept_p50_ms": _at(latencies, 0.5),
+        "accept_p99_ms": _at(latencies, 0.99),
         "delivery_p50_ms": _at(row["seconds"], 0.5),
         "delivery_p95_ms": _at(row["seconds"], 0.95),
         "undelivered": row["waiting"],
@@ -196,6 +201,18 @@ async def _figures(service: BenchService, sender: Sender, first: UUID) -> dict[s
 
 def _at(ordered: Sequence[float], share: float) -> float:
     return round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1) if ordered else 0.0
+
+
+def slowest_calls(senders: Sequence[Sender], began: float) -> list[dict[str, object]]:
+    """Return the `SLOWEST` calls that took longest, by the time of their answers.
+
+    What they waited for repeats: the log of PostgreSQL, or the processors' use, at those times shows it.
+    """
+    calls = sorted(((took, at, one.name) for one in senders for at, took in one.accepted), reverse=True)[:SLOWEST]
+    return [
+        {"at_s": round(at - began, 1), "sender": name, "ms": round(took * 1000, 1)}
+        for took, at, name in sorted(calls, key=lambda call: call[1])
+    ]
 
 
 def _seconds(seconds: float) -> Any:

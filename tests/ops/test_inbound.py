@@ -25,9 +25,11 @@ async def test_addresses_and_routes_are_listed_by_account_or_of_all(pool: asyncp
 
     [address] = await inbound.addresses(pool, account=first.public_id, limit=10)
     [route] = await inbound.routes(pool, account=f"Account {first.domain}", limit=10)
-    everybody = await inbound.addresses(pool, account=None, limit=2)
+    everybody = await inbound.addresses(pool, account=None, limit=10_000)  # also of other tests, with ids of the future
 
     assert (address["address"], address["label"]) == (f"support@{first.domain}", "Help desk")
     assert (address["enabled"], address["receives"], address["lastReceivedAt"]) == (True, False, None)
     assert (route["target"], route["action"], route["webhookId"]) == (first.domain, "both", None)
-    assert [one["accountId"] for one in everybody] == [second.public_id, first.public_id]
+    own = {first.public_id, second.public_id}
+    assert [one["accountId"] for one in everybody if one["accountId"] in own] == [second.public_id, first.public_id]
+    assert len(await inbound.addresses(pool, account=None, limit=2)) == 2
