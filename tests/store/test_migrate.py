@@ -26,6 +26,7 @@ from tests.harness.sending import DELIVERED, attempt_at, member, process, rows_o
 
 NewDatabase = Callable[[], Awaitable[str]]
 
+FEWER_VACUUMS = {"autovacuum_analyze_threshold=20000", "autovacuum_vacuum_insert_threshold=50000"}
 LAST_OF_VERSION_BEFORE = 22
 STORED_BY_VERSION_BEFORE = """
     INSERT INTO messages (id, account_id, status, source, sender, from_domain, subject, stream, recipient_count,
@@ -186,14 +187,53 @@ async def test_partitions_are_made_beside_a_reader_of_the_whole_table(new_databa
         for table in partitions.TABLES:
             await reader.fetchval(f"SELECT count(*) FROM {table}")
         made = await partitions.ensure(maker, clock.now() + 10 * partitions.WEEK, ahead=0)
-    whole = await maker.fetchval(
-        "SELECT array_agg(c.reloptions::text ORDER BY c.relname) FROM pg_class c WHERE c.relname = ANY($1)", made
-    )
+    parameters = await parameters_of(maker, made)
     await reader.close()
     await maker.close()
 
     assert len(made) == 2 * len(partitions.TABLES)
-    assert whole.count("{fillfactor=60}") == whole.count("{fillfactor=55}") == 2  # messages, recipients
+    assert parameters == {
+        "messages": {"fillfactor=60", *FEWER_VACUUMS},
+        "recipients": {"fillfactor=55", *FEWER_VACUUMS},
+        "message_bodies": FEWER_VACUUMS,
+        "events": FEWER_VACUUMS,
+        "inbound_messages": {"fillfactor=90"},
+        "webhook_attempts": set(),
+        "inbound_bytes": set(),
+    }
+
+
+async def test_partitions_that_exist_get_the_parameters_of_new_ones(new_database: NewDatabase) -> None:
+    """A migration sets them: the partitions of the next five weeks were made by the version before."""
+    connection = await asyncpg.connect(await new_database())
+    tables = ("messages", "message_bodies", "recipients", "events")
+    rows = await connection.fetch(
+        "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = ANY($1::text[]::regclass[])", tables
+    )
+    changed = [row["name"] for row in rows]
+    for name in changed:
+        await connection.execute(
+            f"ALTER TABLE {name} RESET ({', '.join(one.partition('=')[0] for one in FEWER_VACUUMS)})"
+        )
+    assert not any(FEWER_VACUUMS & found for found in (await parameters_of(connection, changed)).values())
+    await connection.execute((migrate.FOLDER / "0061_vacuums_of_broadcasts.sql").read_text("utf-8"))
+
+    parameters = await parameters_of(connection, changed)
+    await connection.close()
+    assert set(parameters) == set(tables)
+    assert all(found >= FEWER_VACUUMS for found in parameters.values())
+
+
+async def parameters_of(connection: asyncpg.Connection, partitions_: list[str]) -> dict[str, set[str]]:
+    """Return the storage parameters that the partitions of each table have in common, by table."""
+    rows = await connection.fetch(
+        "SELECT relname, coalesce(reloptions, '{}') AS options FROM pg_class WHERE relname = ANY($1)", partitions_
+    )
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        table = row["relname"].rpartition("_")[0]
+        found[table] = found.get(table, set(row["options"])) & set(row["options"])
+    return found
 
 
 async def test_a_database_of_the_version_before_migrates_and_what_it_holds_is_delivered(
