@@ -99,7 +99,7 @@ def world(servers: Temporary, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[requests.Session]:
-    """Keep connections between requests, and no cookies; a proxy that the environment names is looked up each time."""
+    """Keep connections between requests, and no cookies; look for no proxy, which requests does for each request."""
     with requests.Session() as kept:
         kept.trust_env = False
         kept.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
