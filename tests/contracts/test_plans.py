@@ -1,6 +1,8 @@
 """What statements read: those that look up what is named must not go through everything else once tables are large."""
 
 import json
+import re
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -15,8 +17,9 @@ from engine.flows.accounts import suspend
 from engine.flows.sending import release
 from engine.store import partitions
 from engine.store.postgres import open_pool
-from engine.store.queries import Conn, Query
+from engine.store.queries import Conn, Query, SessionFunction
 from tests.conftest import NewDatabase
+from tests.contracts.test_queries import QUERIES, name_of
 
 # As after a busy minute: of the queue the planner knows the size alone.
 MANY = {
@@ -219,3 +222,72 @@ async def judge_lists(pool: asyncpg.Pool, mode: str, statistics: str) -> None:
         assert await plan_of(connection, messages._LIST_AMONG, arguments) - OTHER_FILTERS == {
             "messages pkey", "recipients pkey",
         }  # fmt: skip
+
+
+# Below 20,000 rows a partition has no statistics, and the planner takes it for granted that conditions select little.
+YOUNG = (
+    MANY["messages"].replace("20000", "15000").replace("n % 50 = 0", "n % 4 <> 0")
+    + f""";
+    INSERT INTO events (id, account_id, seq, type, message_id, occurred_at, payload, hash)
+    SELECT uuid7_floor((extract(epoch FROM now()) * 1000)::bigint + n), account_id, n, 'delivered', id, now(),
+           repeat('x', 300), '\\x00'
+    FROM (SELECT id, account_id, row_number() OVER () AS n FROM messages) m;
+    INSERT INTO message_bodies (message_id, mime, smtputf8)
+    SELECT id, '\\x00', false FROM messages WHERE account_id = {ACCOUNT}"""
+)
+# Statements that go through all rows of an account, a part at a time.
+READ_ALL_OF_AN_ACCOUNT = {
+    "engine/flows/retention/erase.sql:erase_events",
+    "engine/flows/retention/erase.sql:next_messages",
+    "engine/flows/retention/erase.sql:remaining",
+}
+# What the first columns of an index must be compared with; the account alone is up to every row of the table.
+FIRST_COLUMNS = {
+    "_account_id_lower_message_id_idx": "lower(",
+    "_account_id_seq_idx": "(seq ",
+    "_account_id_id_idx": "(id ",
+    "_account_key_": "uuid_hash_extended(",
+}
+
+
+async def test_no_statement_reads_all_rows_of_an_account_in_a_partition_without_statistics(
+    new_database: NewDatabase,
+) -> None:
+    pool = await open_pool(await new_database(), name="tests", largest=1)
+    tables = tuple(map(this_week, ("messages", "recipients", "events", "message_bodies")))
+    judged, wide = 0, {}
+    try:
+        async with pool.acquire() as connection:
+            await connection.execute(YOUNG)
+            await connection.execute("SET plan_cache_mode = force_generic_plan")
+            for query in filter(reads_large_tables, QUERIES):
+                for node in await nodes_of(connection, query):
+                    index = node.get("Index Name", "")
+                    if index.startswith(tables):
+                        judged += 1
+                        condition = node.get("Index Cond", "")
+                        if not all(part in condition for name, part in FIRST_COLUMNS.items() if name in index):
+                            wide[name_of(query)] = f"{index}: {condition}"
+    finally:
+        await pool.close()
+    assert judged > 50
+    assert set(wide) <= READ_ALL_OF_AN_ACCOUNT, wide
+
+
+def reads_large_tables(query: Query) -> bool:
+    """Return True for a statement of the product that names one of the tables; benchmarks measure theirs."""
+    is_product = not name_of(query).startswith("loadtests/") and not isinstance(query, SessionFunction)
+    return is_product and re.search(r"\b(messages|recipients|events|message_bodies)\b", query.sql) is not None
+
+
+async def nodes_of(connection: Conn, query: Query) -> list[dict[str, Any]]:
+    """Return all nodes of a generic plan of the statement."""
+    count = max(map(int, re.findall(r"\$(\d+)", query.sql)), default=0)
+    arguments = f"({', '.join(['NULL'] * count)})" if count else ""
+    await connection.execute(f"PREPARE judged AS {query.sql}")
+    plan = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE judged {arguments}")
+    await connection.execute("DEALLOCATE judged")
+    nodes = [json.loads(plan)[0]["Plan"]]
+    for node in nodes:  # grows
+        nodes += node.get("Plans", [])
+    return nodes

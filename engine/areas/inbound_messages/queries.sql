@@ -261,10 +261,14 @@ ORDER BY m.id DESC LIMIT $6;
 
 -- name: thread_sent
 -- Return the newest $5 sent messages of account $1 with ids $2, or that answer one of the received messages $3, from one
--- of the domains $4 (null: all).
+-- of the domains $4 (null: all). Joined with OR, the two conditions would make a generic plan read all messages of the account.
+WITH found AS (
+    SELECT id FROM unnest($2::uuid[]) AS sent (id)
+    UNION
+    SELECT m.id FROM messages m WHERE m.account_id = $1 AND m.answers = ANY ($3::uuid[])
+)
 SELECT m.id, m.sender, m.from_domain, m.subject, m.status, m.answers,
        ARRAY(SELECT r.address FROM recipients r WHERE r.message_id = m.id ORDER BY r.n LIMIT 10) AS recipients
-FROM messages m
-WHERE m.account_id = $1 AND (m.id = ANY ($2::uuid[]) OR m.answers = ANY ($3::uuid[]))
-  AND ($4::text[] IS NULL OR m.from_domain = ANY ($4))
+FROM found CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = found.id OFFSET 0) m
+WHERE m.account_id = $1 AND ($4::text[] IS NULL OR m.from_domain = ANY ($4))
 ORDER BY m.id DESC LIMIT $5;

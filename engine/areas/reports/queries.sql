@@ -29,7 +29,8 @@ UPDATE report_mails r
 SET state = finish.state, result = finish.result, reason = finish.reason, account_id = finish.account_id,
     message_id = finish.message_id,
     raw = CASE WHEN finish.state = 'applied' OR EXISTS (
-        SELECT FROM messages m WHERE m.id = finish.message_id AND m.source = 'verification') THEN NULL ELSE r.raw END
+        SELECT FROM (SELECT source FROM messages WHERE id = finish.message_id OFFSET 0) m
+        WHERE m.source = 'verification') THEN NULL ELSE r.raw END
 FROM :finish
 WHERE r.id = finish.id AND r.state = 'waiting'
 
