@@ -12,9 +12,12 @@ from tests.harness.api import Api
 from tests.harness.service import new_access, running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def service() -> Iterator[Service]:
-    """`ops up`, as it comes. At the end, all events that it recorded are as their description says."""
+    """`ops up`, as it comes. At the end, all events that it recorded are as their description says.
+
+    It ends with the last journey: an idle service still takes processor time from the other tests.
+    """
     with running() as started:
         yield started
         posted_events.check(started.settings)
