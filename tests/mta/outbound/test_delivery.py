@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
+from mta.outbound import deliver
 from mta.outbound.sites import site
 from ops.local.dns import DnsBehaviour
 from tests.harness.outbound import World
+from tests.harness.patience import PATIENCE_S
 
 BARE = ("PIPELINING", "8BITMIME", "ENHANCEDSTATUSCODES")
 SLOW_ENOUGH_S = 2 * site.SLOW_S  # for more than one connection to be worth it
@@ -16,7 +18,8 @@ LATER_S = (600.0,)  # a retry that no test waits for
 # -- connections -------------------------------------------------------------------------------
 
 
-async def test_one_connection_carries_many_messages(here: World) -> None:
+async def test_one_connection_carries_many_messages(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliver, "IDLE_S", PATIENCE_S)  # a busy machine may pause for longer than a connection waits
     messages = await here.send_many(30, lambda n: f"reader{n}@peer.test")
     await here.mta(site_connections=1)
     await here.until_idle()
@@ -26,7 +29,8 @@ async def test_one_connection_carries_many_messages(here: World) -> None:
     assert here.sink.connections == 1
 
 
-async def test_a_connection_is_left_after_its_share_of_messages(here: World) -> None:
+async def test_a_connection_is_left_after_its_share_of_messages(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliver, "IDLE_S", PATIENCE_S)  # a busy machine may pause for longer than a connection waits
     await here.send_many(25, lambda n: f"reader{n}@peer.test")
     await here.mta(site_connections=1, messages_per_connection=10)
     await here.until_idle()

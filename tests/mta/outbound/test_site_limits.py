@@ -14,6 +14,7 @@ from engine.delivery import queue, sites_store
 from engine.delivery.queue import BEFORE_ALL
 from engine.delivery.routes import MailHost, Route
 from engine.flows.sending.preparation import Origin
+from mta.outbound import deliver
 from mta.outbound.sites import pacer as pacers
 from mta.outbound.sites import site as sites
 from mta.outbound.tls.policy import WITHOUT, TlsPolicy
@@ -109,7 +110,10 @@ async def test_a_site_that_may_be_reached_by_the_other_family_only_is_not_reache
     assert here.sink.connections == 0
 
 
-async def test_connections_end_after_as_many_messages_as_the_rule_says(here: World) -> None:
+async def test_connections_end_after_as_many_messages_as_the_rule_says(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliver, "IDLE_S", PATIENCE_S)  # a busy machine may pause for longer than a connection waits
     await rule(here, "mx.peer.test", messages_per_connection=5, connections=1)
     await here.send_many(20, lambda n: f"reader{n}@peer.test")
     await here.mta()
