@@ -102,7 +102,7 @@ async def test_all_dns_of_a_call_has_one_time_limit(pool: asyncpg.Pool, account:
     silent.close()
 
     assert set(found.values()) == {MailRoute.UNREACHABLE}
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20  # one after the other, they would take 50 s
 
 
 async def test_results_come_in_order_and_the_same_address_is_charged_once(
