@@ -56,7 +56,9 @@ async def mails(pool: asyncpg.Pool, *people: TestPerson) -> list[list[str]]:
     return [
         [
             row["kind"]
-            for row in await pool.fetch("SELECT kind FROM system_mail WHERE address = $1 ORDER BY ctid", one.email)
+            for row in await pool.fetch(
+                "SELECT kind FROM system_mail WHERE address = $1 ORDER BY created_at, id", one.email
+            )
         ]
         for one in people
     ]

@@ -35,7 +35,7 @@ async def sign_up(api: Api, email: str, **more: object) -> Answer:
 
 
 async def mail_to(pool: asyncpg.Pool, email: str) -> list[asyncpg.Record]:
-    return list(await pool.fetch("SELECT id, kind FROM system_mail WHERE address = $1 ORDER BY ctid", email))
+    return list(await pool.fetch("SELECT id, kind FROM system_mail WHERE address = $1 ORDER BY created_at, id", email))
 
 
 async def test_signing_up_makes_account_owner_and_transactional_stream(api: Api, pool: asyncpg.Pool) -> None:

@@ -137,7 +137,7 @@ async def test_the_log_names_contacts_by_id_alone(api: Api, pool: asyncpg.Pool, 
     await api.delete(f"/v1/lists/{news}/members/{made['id']}", account.token)
     await api.delete(f"/v1/contacts/{made['id']}", account.token)
 
-    rows = await pool.fetch("SELECT payload FROM events WHERE account_id = $1", account.id)
+    rows = await pool.fetch("SELECT payload FROM events WHERE account_id = $1 ORDER BY seq", account.id)
     assert len(rows) == 5
     assert not any("rivate" in row["payload"] for row in rows)
     assert orjson.loads(rows[3]["payload"])["detail"]["contact_id"] == made["id"]

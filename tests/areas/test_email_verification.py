@@ -48,7 +48,7 @@ async def link(
 
 async def mailed(pool: asyncpg.Pool, address: str) -> list[str]:
     """Kinds of the mails that wait for an address."""
-    rows = await pool.fetch("SELECT kind FROM system_mail WHERE address = $1 ORDER BY ctid", address)
+    rows = await pool.fetch("SELECT kind FROM system_mail WHERE address = $1 ORDER BY created_at, id", address)
     return [row["kind"] for row in rows]
 
 

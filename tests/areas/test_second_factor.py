@@ -98,7 +98,9 @@ async def sign_in(api: Api, person: TestPerson, code: str | None = None) -> Answ
 
 
 async def mails(pool: asyncpg.Pool, person: TestPerson) -> list[tuple[str, dict[str, object]]]:
-    rows = await pool.fetch("SELECT kind, detail FROM system_mail WHERE address = $1 ORDER BY ctid", person.email)
+    rows = await pool.fetch(
+        "SELECT kind, detail FROM system_mail WHERE address = $1 ORDER BY created_at, id", person.email
+    )
     return [(row["kind"], orjson.loads(row["detail"])) for row in rows]
 
 

@@ -247,7 +247,7 @@ async def test_a_deleted_sub_account_stops_at_once_and_can_be_taken_back(
     back = await change(api, owner, row["id"], status="active")
     assert (back.status, back.json) == (200, row)
     assert (await api.get("/v1/streams", token)).status == 200
-    mails = await pool.fetch("SELECT kind FROM system_mail WHERE address = $1 ORDER BY ctid", owner.email)
+    mails = await pool.fetch("SELECT kind FROM system_mail WHERE address = $1 ORDER BY created_at, id", owner.email)
     assert [mail["kind"] for mail in mails] == ["deletion_scheduled", "deletion_canceled"]
     kinds = [kind for kind, _ in await events(pool, account.id)]
     assert kinds[-4:] == [

@@ -52,7 +52,9 @@ async def events(pool: asyncpg.Pool, account: TestAccount, kind: str) -> list[di
 
 
 async def mails(pool: asyncpg.Pool, kind: str, address: str) -> list[dict[str, Any]]:
-    rows = await pool.fetch("SELECT detail FROM system_mail WHERE kind = $1 AND address = $2", kind, address)
+    rows = await pool.fetch(
+        "SELECT detail FROM system_mail WHERE kind = $1 AND address = $2 ORDER BY created_at, id", kind, address
+    )
     return [orjson.loads(row["detail"]) for row in rows]
 
 

@@ -79,7 +79,7 @@ async def last_event(pool: asyncpg.Pool, account: UUID) -> tuple[str, dict[str, 
 
 
 async def mails(pool: asyncpg.Pool, address: str) -> list[tuple[str, dict[str, Any]]]:
-    rows = await pool.fetch("SELECT kind, detail FROM system_mail WHERE address = $1 ORDER BY ctid", address)
+    rows = await pool.fetch("SELECT kind, detail FROM system_mail WHERE address = $1 ORDER BY created_at, id", address)
     return [(row["kind"], orjson.loads(row["detail"])) for row in rows]
 
 

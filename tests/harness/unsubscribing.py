@@ -48,7 +48,8 @@ async def suppressions(pool: asyncpg.Pool, account: TestAccount) -> dict[str, st
 
 async def topic_opt_outs(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[UUID, str]]:
     """Return list and address of the topic opt-outs of an account."""
-    rows = await pool.fetch("SELECT list_id, address FROM topic_opt_outs WHERE account_id = $1", account.id)
+    order = "ORDER BY list_id, address"
+    rows = await pool.fetch(f"SELECT list_id, address FROM topic_opt_outs WHERE account_id = $1 {order}", account.id)
     return [(row["list_id"], row["address"]) for row in rows]
 
 
