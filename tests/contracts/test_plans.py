@@ -224,6 +224,81 @@ async def judge_lists(pool: asyncpg.Pool, mode: str, statistics: str) -> None:
         }  # fmt: skip
 
 
+# An account with every twentieth row, all older than half of the others' and newer than the rest.
+QUIET = "CASE WHEN n BETWEEN 10000 AND 11000 THEN 'a0000000-0000-7000-8000-000000000000' ELSE OTHERS END".replace(
+    "OTHERS", "('b0000000-0000-7000-8000-00000000000' || n % 10)::uuid"
+)
+NUMBERED = "uuid7_floor((extract(epoch FROM now()) * 1000)::bigint + n)"
+QUIETLY = f"""
+    INSERT INTO accounts (id, name, plan) VALUES ({ACCOUNT}, 'Quiet', 'scale');
+    INSERT INTO accounts (id, name, plan)
+    SELECT ('b0000000-0000-7000-8000-00000000000' || n)::uuid, 'Other', 'scale' FROM generate_series(0, 9) AS n;
+    INSERT INTO messages (id, account_id, status, source, sender, from_domain, subject, stream, recipient_count,
+                          size_bytes)
+    SELECT {NUMBERED}, {QUIET}, 'delivered', 'api', 'shop@from.test', 'from.test', 'Hello', 'news', 1, 1
+    FROM generate_series(1, 20000) AS n;
+    INSERT INTO contacts (id, account_id, address, email, consent, consent_at, consent_by, search, trigrams, created_at,
+                          updated_at)
+    SELECT {NUMBERED}, {QUIET}, n || '@people.test', n || '@people.test', 'customer', now(), 'operator', '', '{{1}}',
+           now(), now()
+    FROM generate_series(1, 20000) AS n;
+    INSERT INTO inbound_addresses (id, account_id, address, canonical, created_at)
+    SELECT {NUMBERED}, {QUIET}, n || '@shop.test', n || '@shop.test', now() FROM generate_series(1, 20000) AS n;
+    INSERT INTO alert_events (id, account_id, rule_id, kind, value, threshold, window_days, detail, fired_at)
+    SELECT {NUMBERED}, {QUIET}, gen_random_uuid(), 'bounces', 1, 1, 1, '{{}}', now()
+    FROM generate_series(1, 20000) AS n;
+    INSERT INTO inbound_messages (
+        id, account_id, address_id, raw_id, address, domain, recipient, envelope_from, remote_ip, helo, "to", cc,
+        subject, snippet, size_bytes, spam_threshold, authentication, action, in_mailbox, thread_key, is_read)
+    SELECT {NUMBERED}, {QUIET}, gen_random_uuid(), gen_random_uuid(), 'a@shop.test', 'shop.test', 'a@shop.test',
+           'b@people.test', '127.0.0.1', 'people.test', '[]', '[]', '', '', 1, 5, '{{}}', 'mailbox', true, n, n % 2 = 0
+    FROM generate_series(1, 20000) AS n;
+    ANALYZE messages, contacts, inbound_addresses, alert_events, inbound_messages"""
+LOW, HIGH = f"'{UUID(int=0)}'", f"'{UUID(int=2**128 - 1)}'"
+FLAGS = f"{ACCOUNT}, {LOW}, {HIGH}, 26, NULL, NULL, NULL, NULL"
+NOBODY = f"ARRAY[{LOW}]::uuid[]"
+LISTS = {
+    "messages/queries.sql:list_messages": ", ".join([ACCOUNT, LOW, HIGH, "26", *FILTERS["none"], NO_OTHERS]),
+    "contacts/queries.sql:list_contacts": f"{ACCOUNT}, {HIGH}, 26",
+    "contacts/queries.sql:search_newest": f"{ACCOUNT}, {HIGH}, 26, '%x%', NULL, 1000",
+    "inbound_addresses/queries.sql:list_addresses": f"{ACCOUNT}, {HIGH}, NULL, 26",
+    "inbound_messages/queries.sql:list_received": FLAGS,
+    "inbound_messages/queries.sql:list_unread": FLAGS,
+    "inbound_messages/queries.sql:list_spam": FLAGS,
+    "inbound_messages/queries.sql:list_searched": f"{FLAGS}, NULL, NULL, NULL, NULL",
+    "inbound_messages/queries.sql:thread_received": f"{ACCOUNT}, '{{1}}', {NOBODY}, {NOBODY}, NULL, 26",
+    "alerts/queries.sql:list_events": f"{ACCOUNT}, {HIGH}, 26",
+    "retention/erase.sql:next_messages": f"{ACCOUNT}, 500",
+    "retention/purge.sql:expired_messages": f"{ACCOUNT}, {HIGH}, 500",
+    "retention/erase_address.sql:scan_messages": f"{ACCOUNT}, {LOW}, 500, '{{}}', '{{}}'",
+    "retention/erase_address.sql:scan_received": f"{ACCOUNT}, {LOW}, 500, '{{}}', '{{}}'",
+    "retention/purge_received.sql:next_received": f"{ACCOUNT}, {HIGH}, 500",
+}
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+async def test_lists_of_an_account_read_no_rows_of_others_that_are_newer(new_database: NewDatabase, mode: str) -> None:
+    pool = await open_pool(await new_database(), name="tests", largest=1)
+    tables = (*map(this_week, ("messages", "inbound_messages")), "contacts", "inbound_addresses", "alert_events")
+    try:
+        async with pool.acquire() as connection:
+            await connection.execute(QUIETLY)
+            await connection.execute(f"SET plan_cache_mode = {mode}")
+            for name, arguments in LISTS.items():
+                (query,) = [one for one in QUERIES if name_of(one).endswith(name)]
+                scans = [
+                    (node.get("Index Name", "*"), node.get("Index Cond", ""))
+                    for node in await nodes_of(connection, query, arguments)
+                    if node.get("Index Name", "").startswith(tables)
+                    or (node.get("Relation Name") in tables and node["Node Type"] == "Seq Scan")
+                ]
+                assert scans, name
+                for index, condition in scans:
+                    assert "account_id = " in condition or "(id = " in condition, (name, index, condition)
+    finally:
+        await pool.close()
+
+
 # Below 20,000 rows a partition has no statistics, and the planner takes it for granted that conditions select little.
 YOUNG = (
     MANY["messages"].replace("20000", "15000").replace("n % 50 = 0", "n % 4 <> 0")
@@ -280,12 +355,13 @@ def reads_large_tables(query: Query) -> bool:
     return is_product and re.search(r"\b(messages|recipients|events|message_bodies)\b", query.sql) is not None
 
 
-async def nodes_of(connection: Conn, query: Query) -> list[dict[str, Any]]:
-    """Return all nodes of a generic plan of the statement."""
-    count = max(map(int, re.findall(r"\$(\d+)", query.sql)), default=0)
-    arguments = f"({', '.join(['NULL'] * count)})" if count else ""
+async def nodes_of(connection: Conn, query: Query, arguments: str | None = None) -> list[dict[str, Any]]:
+    """Return all nodes of a plan of the statement; without arguments, all are null."""
+    if arguments is None:
+        count = max(map(int, re.findall(r"\$(\d+)", query.sql)), default=0)
+        arguments = ", ".join(["NULL"] * count)
     await connection.execute(f"PREPARE judged AS {query.sql}")
-    plan = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE judged {arguments}")
+    plan = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE judged{arguments and f'({arguments})'}")
     await connection.execute("DEALLOCATE judged")
     nodes = [json.loads(plan)[0]["Plan"]]
     for node in nodes:  # grows

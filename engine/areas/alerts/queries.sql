@@ -52,9 +52,10 @@ SELECT * FROM ended;
 UPDATE alert_rules SET tested_at = $2 WHERE id = $1 AND (tested_at IS NULL OR tested_at <= $3) RETURNING id;
 
 -- name: list_events
--- List alert events of account $1 with ids below $2 (null: from the newest), newest first, at most $3.
+-- List alert events of account $1 with ids below $2 (null: from the newest), newest first, at most $3 (decision 0086).
 SELECT :event_columns FROM alert_events e
-WHERE e.account_id = $1 AND ($2::uuid IS NULL OR e.id < $2) ORDER BY e.id DESC LIMIT $3;
+WHERE e.account_id = ANY (ARRAY[$1::uuid]) AND ($2::uuid IS NULL OR e.id < $2)
+ORDER BY e.account_id DESC, e.id DESC LIMIT $3;
 
 -- name: events_of_ids
 -- Read the alert events $1.

@@ -29,8 +29,9 @@ INSERT INTO contact_totals (account_id) SELECT id FROM accounts WHERE id = $1 ON
 UPDATE contact_totals SET contacts = contacts + $2, lists = lists + $3, segments = segments + $4 WHERE account_id = $1;
 
 -- name: list_contacts
--- List contacts of account $1 with ids below $2, newest first, at most $3.
-SELECT :contact_columns FROM contacts c WHERE c.account_id = $1 AND c.id < $2 ORDER BY c.id DESC LIMIT $3;
+-- List contacts of account $1 with ids below $2, newest first, at most $3 (decision 0086).
+SELECT :contact_columns FROM contacts c WHERE c.account_id = ANY (ARRAY[$1::uuid]) AND c.id < $2
+ORDER BY c.account_id DESC, c.id DESC LIMIT $3;
 
 -- name: list_members
 -- List the members of list $4 of account $1 with ids below $2, newest contacts first, at most $3.
@@ -42,9 +43,10 @@ WITH page AS MATERIALIZED (
 
 -- name: search_newest
 -- Search the newest $6 contacts of account $1 with ids below $2 for the pattern $4, newest first, at most $3: finds
--- frequent texts at once.
+-- frequent texts at once (decision 0086).
 WITH page AS MATERIALIZED (
-    SELECT c.id FROM (SELECT * FROM contacts WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $6) c
+    SELECT c.id FROM (SELECT * FROM contacts WHERE account_id = ANY (ARRAY[$1::uuid]) AND id < $2
+                      ORDER BY account_id DESC, id DESC LIMIT $6) c
     WHERE c.search LIKE $4 AND :in_list ORDER BY c.id DESC LIMIT $3
 )
 :contacts_of_page;

@@ -4,11 +4,11 @@ id, address, canonical, label, enabled, created_at, last_received_at
 
 -- name: list_addresses
 -- List addresses of account $1 under domains $3 (null: all) with ids below $2 (null: from the newest), newest first, at
--- most $4.
+-- most $4 (decision 0086).
 SELECT :address_columns FROM inbound_addresses
-WHERE account_id = $1 AND ($2::uuid IS NULL OR id < $2)
+WHERE account_id = ANY (ARRAY[$1::uuid]) AND ($2::uuid IS NULL OR id < $2)
   AND ($3::text[] IS NULL OR split_part(canonical, '@', 2) = ANY ($3))
-ORDER BY id DESC LIMIT $4;
+ORDER BY account_id DESC, id DESC LIMIT $4;
 
 -- name: read_address
 -- Read address $2 of account $1, if it is under domains $3 (null: all).

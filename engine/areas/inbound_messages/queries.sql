@@ -42,23 +42,27 @@ AND ((SELECT $12::text[]) IS NULL OR EXISTS (
     WHERE b.search_text ILIKE ANY ((SELECT $12::text[])::text[])))
 
 -- name: list_received
--- List received messages of account $1 by their flags, newest first, at most $4. The index alone finds the page.
+-- List received messages of account $1 by their flags, newest first, at most $4. The index alone finds the page
+-- (decision 0086).
 WITH page AS MATERIALIZED (
-    SELECT m.id FROM inbound_messages m WHERE m.account_id = $1 AND :flags ORDER BY m.id DESC LIMIT (SELECT $4::bigint)
+    SELECT m.id FROM inbound_messages m WHERE m.account_id = ANY (ARRAY[$1::uuid]) AND :flags
+    ORDER BY m.account_id DESC, m.id DESC LIMIT (SELECT $4::bigint)
 )
 :rows_of_page;
 
 -- name: list_unread
 -- The same for unread messages, along their own index.
 WITH page AS MATERIALIZED (
-    SELECT m.id FROM inbound_messages m WHERE m.account_id = $1 AND NOT m.is_read AND :flags ORDER BY m.id DESC LIMIT (SELECT $4::bigint)
+    SELECT m.id FROM inbound_messages m WHERE m.account_id = ANY (ARRAY[$1::uuid]) AND NOT m.is_read AND :flags
+    ORDER BY m.account_id DESC, m.id DESC LIMIT (SELECT $4::bigint)
 )
 :rows_of_page;
 
 -- name: list_spam
 -- The same for spam, along its own index.
 WITH page AS MATERIALIZED (
-    SELECT m.id FROM inbound_messages m WHERE m.account_id = $1 AND m.is_spam AND :flags ORDER BY m.id DESC LIMIT (SELECT $4::bigint)
+    SELECT m.id FROM inbound_messages m WHERE m.account_id = ANY (ARRAY[$1::uuid]) AND m.is_spam AND :flags
+    ORDER BY m.account_id DESC, m.id DESC LIMIT (SELECT $4::bigint)
 )
 :rows_of_page;
 
@@ -73,9 +77,10 @@ WITH page AS MATERIALIZED (
 :rows_of_page;
 
 -- name: list_searched
--- List received messages of account $1 by flags and texts, newest first, at most $4.
+-- List received messages of account $1 by flags and texts, newest first, at most $4 (decision 0086).
 SELECT :received_columns FROM inbound_messages m
-WHERE m.account_id = $1 AND :flags AND :texts ORDER BY m.id DESC LIMIT (SELECT $4::bigint);
+WHERE m.account_id = ANY (ARRAY[$1::uuid]) AND :flags AND :texts
+ORDER BY m.account_id DESC, m.id DESC LIMIT (SELECT $4::bigint);
 
 -- name: list_from_sender
 -- The same for a sender, along the index of senders.
@@ -252,16 +257,24 @@ SELECT id FROM gone ORDER BY id;
 
 -- name: thread_received
 -- Return the newest $6 received messages of account $1 in one of the conversations $2, that answer one of the sent
--- messages $3, or with ids $4, at one of the domains $5 (null: all).
+-- messages $3, or with ids $4, at one of the domains $5 (null: all). Joined with OR, the conditions would make a generic
+-- plan read all messages of the account.
+WITH found AS (
+    SELECT id FROM unnest($4::uuid[]) AS received (id)
+    UNION
+    SELECT m.id FROM inbound_messages m WHERE m.account_id = $1 AND m.thread_key = ANY ($2::bigint[])
+    UNION
+    SELECT m.id FROM inbound_messages m
+    WHERE m.account_id = $1 AND m.replies_to = ANY ($3::uuid[]) AND m.replies_to IS NOT NULL
+)
 SELECT m.id, m.address, m.sender, m.subject, m.snippet, m.is_read, m.thread_key, m.replies_to
-FROM inbound_messages m
+FROM found CROSS JOIN LATERAL (SELECT * FROM inbound_messages WHERE id = found.id OFFSET 0) m
 WHERE m.account_id = $1 AND ($5::text[] IS NULL OR m.domain = ANY ($5))
-  AND (m.thread_key = ANY ($2::bigint[]) OR m.replies_to = ANY ($3::uuid[]) OR m.id = ANY ($4::uuid[]))
 ORDER BY m.id DESC LIMIT $6;
 
 -- name: thread_sent
 -- Return the newest $5 sent messages of account $1 with ids $2, or that answer one of the received messages $3, from one
--- of the domains $4 (null: all). Joined with OR, the two conditions would make a generic plan read all messages of the account.
+-- of the domains $4 (null: all); as `thread_received` does.
 WITH found AS (
     SELECT id FROM unnest($2::uuid[]) AS sent (id)
     UNION

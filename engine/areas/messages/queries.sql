@@ -35,13 +35,13 @@ SELECT page.*, ARRAY(
 FROM page ORDER BY page.id DESC
 
 -- name: list_messages
--- List messages of account $1 with $2 <= id < $3 and `message_filters`, newest first, at most $4.
+-- List messages of account $1 with $2 <= id < $3 and `message_filters`, newest first, at most $4 (decision 0086).
 WITH page AS (
     SELECT :message_columns
     FROM messages m
-    WHERE m.account_id = $1 AND m.id >= $2 AND m.id < $3
+    WHERE m.account_id = ANY (ARRAY[$1::uuid]) AND m.id >= $2 AND m.id < $3
       AND :message_filters
-    ORDER BY m.id DESC
+    ORDER BY m.account_id DESC, m.id DESC
     LIMIT $4
 )
 :shown_page;

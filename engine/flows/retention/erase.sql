@@ -38,8 +38,8 @@ DELETE FROM schedules WHERE message_id IN (SELECT message_id FROM schedules WHER
 DELETE FROM inbound_forwards WHERE message_id IN (SELECT message_id FROM inbound_forwards WHERE account_id = $1 LIMIT $2);
 
 -- name: next_messages
--- Return the next $2 messages of account $1.
-SELECT id FROM messages WHERE account_id = $1 ORDER BY id LIMIT $2;
+-- Return the next $2 messages of account $1 (decision 0086).
+SELECT id FROM messages WHERE account_id = ANY (ARRAY[$1::uuid]) ORDER BY account_id, id LIMIT $2;
 
 -- name: erase_messages
 -- Delete messages $1 and everything that refers to them; $2 and $3 bound their ids, $4 are their public ids.

@@ -40,10 +40,10 @@ WHERE m.account_id = $1 AND m.id = ANY ($2::uuid[]) AND m.id BETWEEN $4 AND $5;
 
 -- name: scan_messages
 -- Return the next $3 messages of account $1 after message $2, and whether anything but the sender names an address that
--- matches patterns $4 and expressions $5.
+-- matches patterns $4 and expressions $5 (decision 0086).
 SELECT id, text LIKE ANY ($4::text[]) AND text ~ ANY ($5::text[]) AS is_named FROM (
     SELECT id, lower(concat_ws(' ', reply_to, subject, tags::text, metadata::text, attachments::text)) AS text
-    FROM messages WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3) m ORDER BY id;
+    FROM messages WHERE account_id = ANY (ARRAY[$1::uuid]) AND id > $2 ORDER BY account_id, id LIMIT $3) m ORDER BY id;
 
 -- name: scan_received
 -- Return the next $3 received messages of account $1 after message $2, the message that each was forwarded as, and whether
@@ -51,7 +51,7 @@ SELECT id, text LIKE ANY ($4::text[]) AND text ~ ANY ($5::text[]) AS is_named FR
 SELECT id, forwarded_as, text LIKE ANY ($4::text[]) AND text ~ ANY ($5::text[]) AS is_named FROM (
     SELECT id, forwarded_as, lower(concat_ws(' ', address, recipient, envelope_from, sender::text, sender_address, reply_to::text,
         "to"::text, cc::text, subject, snippet, forward_to, forward_error, attachments::text)) AS text
-    FROM inbound_messages WHERE account_id = $1 AND id > $2 ORDER BY id LIMIT $3) m ORDER BY id;
+    FROM inbound_messages WHERE account_id = ANY (ARRAY[$1::uuid]) AND id > $2 ORDER BY account_id, id LIMIT $3) m ORDER BY id;
 
 -- name: unforward
 -- Remove the received messages $1 from the queue of those to be forwarded.

@@ -30,12 +30,13 @@ ON CONFLICT (account_id) DO UPDATE SET first_quarter = greatest(r.first_quarter,
 UPDATE account_records SET swept_at = $2 WHERE account_id = $1;
 
 -- name: expired_messages
--- Return at most $3 messages of account $1 with ids below $2 that are neither queued nor scheduled, the oldest first.
+-- Return at most $3 messages of account $1 with ids below $2 that are neither queued nor scheduled, the oldest first
+-- (decision 0086).
 SELECT m.id FROM messages m
-WHERE m.account_id = $1 AND m.id < $2
+WHERE m.account_id = ANY (ARRAY[$1::uuid]) AND m.id < $2
   AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.message_id = m.id)
   AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.message_id = m.id)
-ORDER BY m.id LIMIT $3;
+ORDER BY m.account_id, m.id LIMIT $3;
 
 -- name: delete_messages
 -- Delete messages $1 with bodies and recipients; $2 and $3 bound the ids for partition pruning.

@@ -1,6 +1,6 @@
 -- name: next_received
--- Return the oldest $3 received messages of account $1 with ids below $2.
-SELECT id FROM inbound_messages WHERE account_id = $1 AND id < $2 ORDER BY id LIMIT $3;
+-- Return the oldest $3 received messages of account $1 with ids below $2 (decision 0086).
+SELECT id FROM inbound_messages WHERE account_id = ANY (ARRAY[$1::uuid]) AND id < $2 ORDER BY account_id, id LIMIT $3;
 
 -- name: forget_copies
 -- Delete at most $2 digests of messages that were stored before $1.
