@@ -271,7 +271,7 @@ async def test_an_envelope_begun_on_a_connection_that_died_is_answered_at_once(s
 
 async def test_a_silent_server_is_noticed_although_nobody_is_sending(sink: Sink) -> None:
     sink.script("MAIL FROM:<late@sender.test>", delay_s=600.0)
-    connection = await connect(sink.address, timeouts=structs.replace(PATIENT, reply_s=1.0))
+    connection = await connect(sink.address, timeouts=structs.replace(PATIENT, reply_s=3.0))
     second = Envelope("late@sender.test", ("bob@peer.test",), BODY)
     assert outcome(await connection.send(envelope(), lambda: second)) == (Phase.BODY, 250)
     await until(lambda: not connection.usable)
@@ -303,21 +303,21 @@ async def test_a_reply_that_trickles_in_does_not_prolong_its_stage(
     sink: Sink, command: str, phase: Phase, limit: str
 ) -> None:
     sink.script(command, "250 2.0.0 a long reply, one octet at a time", drip_s=0.1)
-    connection = await connect(sink.address, timeouts=structs.replace(PATIENT, **{limit: 1.0}))
+    connection = await connect(sink.address, timeouts=structs.replace(PATIENT, **{limit: 2.0}))
     assert outcome(await connection.send(envelope())) == (phase, BreakKind.TIMEOUT)
     assert not connection.usable
 
 
 async def test_recipients_that_each_stay_in_time_are_bounded_together(sink: Sink) -> None:
     sink.script("RCPT", delay_s=0.2)
-    connection = await connect(sink.address, timeouts=structs.replace(PATIENT, envelope_s=1.0))
+    connection = await connect(sink.address, timeouts=structs.replace(PATIENT, envelope_s=3.0))
     transaction = await connection.send(envelope(*(f"user{number}@peer.test" for number in range(50))))
     assert outcome(transaction, 49) == (Phase.RCPT, BreakKind.TIMEOUT)
 
 
 async def test_a_late_acceptance_within_its_time_counts(sink: Sink) -> None:
-    sink.script(".", delay_s=2.5)  # longer than any other stage may take
-    connection = await connect(sink.address, timeouts=structs.replace(PATIENT, reply_s=1.5, data_s=1.5))
+    sink.script(".", delay_s=4.0)  # longer than any other stage may take
+    connection = await connect(sink.address, timeouts=structs.replace(PATIENT, reply_s=3.0, data_s=3.0))
     assert outcome(await connection.send(envelope())) == (Phase.BODY, 250)
     await connection.close()
 

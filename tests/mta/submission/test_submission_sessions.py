@@ -175,7 +175,7 @@ async def _shown(relay: TestRelay) -> bytes:
 
 async def test_an_idle_client_is_sent_away(settings: Settings, pool: asyncpg.Pool, tmp_path: Path) -> None:
     account = await make_account(pool)
-    async with relaying(settings, tmp_path, relay_idle_s=1.0) as relay:
+    async with relaying(settings, tmp_path, relay_idle_s=3.0) as relay:
         client = await relay.logged_in(account)
         await client.say("NOOP")
         assert (await client.reply()).startswith("421 4.4.2 ")
@@ -183,7 +183,7 @@ async def test_an_idle_client_is_sent_away(settings: Settings, pool: asyncpg.Poo
 
 
 async def test_who_does_not_log_in_is_sent_away(settings: Settings, tmp_path: Path) -> None:
-    async with relaying(settings, tmp_path, relay_login_s=1.0) as relay:
+    async with relaying(settings, tmp_path, relay_login_s=3.0) as relay:
         client = await relay.secured()
         for _ in range(3):  # talking does not help
             assert (await client.say("NOOP")).startswith("250 ")
