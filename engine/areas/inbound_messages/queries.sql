@@ -67,11 +67,11 @@ WITH page AS MATERIALIZED (
 :rows_of_page;
 
 -- name: list_of_addresses
--- The same for a few addresses $8: a page along the index of each, merged.
+-- The same for a few addresses $8: a page along the index of each, merged (decision 0086).
 WITH page AS MATERIALIZED (
     SELECT found.id FROM unnest((SELECT $8::uuid[])::uuid[]) AS a (id) CROSS JOIN LATERAL (
-        SELECT m.id FROM inbound_messages m WHERE m.address_id = a.id AND m.account_id = $1 AND :flags
-        ORDER BY m.id DESC LIMIT (SELECT $4::bigint)) found
+        SELECT m.id FROM inbound_messages m WHERE m.address_id = ANY (ARRAY[a.id]) AND m.account_id = $1 AND :flags
+        ORDER BY m.address_id DESC, m.id DESC LIMIT (SELECT $4::bigint)) found
     ORDER BY found.id DESC LIMIT (SELECT $4::bigint)
 )
 :rows_of_page;
@@ -85,14 +85,15 @@ ORDER BY m.account_id DESC, m.id DESC LIMIT (SELECT $4::bigint);
 -- name: list_from_sender
 -- The same for a sender, along the index of senders.
 SELECT :received_columns FROM inbound_messages m
-WHERE m.account_id = $1 AND m.sender_address = (SELECT $9::text) AND :flags AND :texts
-ORDER BY m.id DESC LIMIT (SELECT $4::bigint);
+WHERE m.account_id = ANY (ARRAY[$1::uuid]) AND m.sender_address = (SELECT $9::text) AND :flags AND :texts
+ORDER BY m.account_id DESC, m.id DESC LIMIT (SELECT $4::bigint);
 
 -- name: list_replies
 -- The same for the replies to a sent message, along their index.
 SELECT :received_columns FROM inbound_messages m
-WHERE m.account_id = $1 AND m.replies_to = (SELECT $10::uuid) AND m.replies_to IS NOT NULL AND :flags AND :texts
-ORDER BY m.id DESC LIMIT (SELECT $4::bigint);
+WHERE m.account_id = ANY (ARRAY[$1::uuid]) AND m.replies_to = (SELECT $10::uuid) AND m.replies_to IS NOT NULL
+  AND :flags AND :texts
+ORDER BY m.account_id DESC, m.id DESC LIMIT (SELECT $4::bigint);
 
 -- name: count_between
 -- Count received messages of account $1 with ids from $2 to below $3 by their flags.
