@@ -225,9 +225,8 @@ async def judge_lists(pool: asyncpg.Pool, mode: str, statistics: str) -> None:
 
 
 # An account with every twentieth row, all older than half of the others' and newer than the rest.
-QUIET = "CASE WHEN n BETWEEN 10000 AND 11000 THEN 'a0000000-0000-7000-8000-000000000000' ELSE OTHERS END".replace(
-    "OTHERS", "('b0000000-0000-7000-8000-00000000000' || n % 10)::uuid"
-)
+OTHERS = "('b0000000-0000-7000-8000-00000000000' || n % 10)::uuid"
+QUIET = f"CASE WHEN n BETWEEN 10000 AND 11000 THEN {ACCOUNT} ELSE {OTHERS} END"
 NUMBERED = "uuid7_floor((extract(epoch FROM now()) * 1000)::bigint + n)"
 QUIETLY = f"""
     INSERT INTO accounts (id, name, plan) VALUES ({ACCOUNT}, 'Quiet', 'scale');
