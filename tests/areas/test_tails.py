@@ -328,23 +328,28 @@ async def test_an_account_has_five_tails_and_a_closed_one_makes_room_at_once(api
         assert sixth.status == 200
 
 
+async def statuses_at_once(api: Api, token: str, count: int) -> list[int]:
+    """Ask for so many tails at once, keep them until all are answered, and return the statuses."""
+    statuses: list[int] = []
+    done = asyncio.Event()
+
+    async def reach() -> None:
+        async with following(api, token) as tail:
+            statuses.append(tail.status)
+            await done.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(count):
+            tasks.create_task(reach())
+        await until(lambda: len(statuses) == count)
+        done.set()
+    return sorted(statuses)
+
+
 async def test_two_at_once_never_get_a_sixth_place(api: Api, pool: asyncpg.Pool) -> None:
     for _ in range(5):
         account = await make_account(pool)
-
-        async def reach(token: str, answers: list[int], done: asyncio.Event) -> None:
-            async with following(api, token) as tail:
-                answers.append(tail.status)
-                await done.wait()
-
-        answers: list[int] = []
-        done = asyncio.Event()
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(12):
-                tasks.create_task(reach(account.token, answers, done))
-            await until(lambda answers=answers: len(answers) == 12)  # type: ignore[misc]
-            assert sorted(answers) == [200] * 5 + [429] * 7
-            done.set()
+        assert await statuses_at_once(api, account.token, 12) == [200] * 5 + [429] * 7
 
 
 async def test_a_revoked_key_ends_its_tails_and_no_others(api: Api, pool: asyncpg.Pool) -> None:

@@ -129,7 +129,7 @@ async def test_hold_survives_a_restart_and_a_hold_with_an_end_lets_go_by_itself(
     monkeypatch.setattr("engine.flows.sending.postpone.SPREAD_S", 0.2)
     first = await here.mta()
     on = queue_target(HoldKind.DOMAIN, "peer.test")
-    until = clock.now() + timedelta(seconds=5)
+    until = clock.now() + timedelta(seconds=12)
     await queue_admin.suspend(here.pool, on, reason=WHY, until=until)
     message = await here.send("ann@peer.test")
     await until_held(here, message)
