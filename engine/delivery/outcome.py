@@ -1,10 +1,10 @@
 """Classify the replies of remote servers: verdict, scope and class. Used for every delivery attempt.
 
 The first step that finds a meaning decides: words that refuse us, words about the mailbox (`provider_replies.toml`), a
-specific enhanced status, general words, a vague status, the three-digit code. Then the phase corrects the scope: before
-RCPT no reply can concern a recipient, and after the content a bare code concerns the message. The first digit of the
-code alone decides between deferred and bounced. `_read` decides whether a reply is clear enough to suppress the
-address.
+specific enhanced status other than that of a dead mailbox, general words, the status of a dead mailbox, a vague status,
+the three-digit code. Then the phase corrects the scope: before RCPT no reply can concern a recipient, and after the
+content a bare code concerns the message. The first digit of the code alone decides between deferred and bounced.
+`_read` decides whether a reply is clear enough to suppress the address.
 """
 
 import re
@@ -190,18 +190,22 @@ def _unroutable(status: str | None) -> ReplyMeaning:
 def _read(phase: Phase, code: int, status: str | None, words: str) -> tuple[ReplyMeaning, bool]:
     """Return the meaning of a reply, and whether it is clear enough to suppress an address.
 
-    Specific words come before the status, general words after it. A reply about a temporary state never suppresses,
-    whatever its code. If only the code has a meaning, the reply suppresses if it has no text of its own, or if it names
-    a mailbox and has no word about us.
+    Specific words come before the status, general words after it. Only a status of a dead mailbox comes after the
+    general words: `550 5.1.1 Access denied` contradicts itself, and refuses us. A reply about a temporary state never
+    suppresses, whatever its code. If only the code has a meaning, the reply suppresses if it has no text of its own, or
+    if it names a mailbox and has no word about us.
     """
     if (refusal := REFUSALS.first(words, status)) is not None:
         return refusal, False
-    telling = RECIPIENTS.first(words, status) or by_status(status, code)
-    if telling is not None:
+    if (telling := RECIPIENTS.first(words, status)) is not None:
         return telling, not is_passing(words)
-    vague = HINTS.first(words, status)
-    if vague is not None:
+    numbered = by_status(status, code)
+    if numbered is not None and numbered.category not in _DEAD:
+        return numbered, False
+    if (vague := HINTS.first(words, status)) is not None:
         return vague, False
+    if numbered is not None:
+        return numbered, not is_passing(words)
     found = by_vague_status(status) or by_code(phase, code) or by_phase(phase, code)
     return found, is_bare(words) or (names_a_mailbox_only(words) and not is_passing(words))
 

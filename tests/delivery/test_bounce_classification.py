@@ -191,6 +191,21 @@ def test_the_sets_hold_replies_of_thirty_servers_and_providers(labels: set[str])
     assert len({re.split(r"[,;]", one.source)[0] for one in named}) >= 30
 
 
+@pytest.mark.parametrize("status", ["5.1.1", "5.1.3", "5.1.6", "5.2.1"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Mail refused", "Message rejected", "Blocked", "Access denied", "Administrative prohibition", "spam detected",
+        "not permitted", "<ann@b.test>: Recipient address rejected: Blocked by policy", "attachment", "Relaying",
+    ],
+)  # fmt: skip
+def test_a_status_of_a_dead_mailbox_does_not_suppress_beside_words_that_refuse_us(status: str, words: str) -> None:
+    assert Bounce("", Phase.RCPT, f"550 {status} Address rejected", "").outcome.suppress
+
+    found = Bounce("", Phase.RCPT, f"550 {status} {words}", "").outcome
+    assert (found.verdict, found.suppress) == (Verdict.BOUNCED, False)
+
+
 @given(
     st.sampled_from([one for one in EVERY if one.label == "dead" and one.outcome.suppress]),
     st.sampled_from(["spam", "policy", "blocked", "dnsbl"]),
