@@ -71,8 +71,7 @@ def sample(roots: Mapping[str, Iterable[int]]) -> UsageSample:
 def memory_mb(roots: Mapping[str, Iterable[int]]) -> tuple[dict[str, float], str]:
     """Return memory by role in MiB, and its kind.
 
-    `pss` divides shared pages among their users; `rss`, used where the kernel does not allow reading PSS, counts
-    shared
+    `pss` divides shared pages among their users; `rss`, used where the kernel does not allow reading PSS, counts shared
     pages in each process.
     """
     stats = _stats()

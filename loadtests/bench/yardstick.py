@@ -1,7 +1,6 @@
 """Measure the CPU of one RSA-2048 signature, the unit in which benches quote CPU per message.
 
-CPU per message varies with other load on a shared machine, and the signature varies with it, so that their ratio can
-be
+CPU per message varies with other load on a shared machine, and the signature varies with it, so that their ratio can be
 compared between runs.
 """
 

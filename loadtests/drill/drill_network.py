@@ -1,7 +1,6 @@
 """The network between a drill's service and its sink: a DNS responder with failures, and SMTP proxies.
 
-The DNS responder answers from its own zone and asks the service's responder for other names. A proxy listens on
-another
+The DNS responder answers from its own zone and asks the service's responder for other names. A proxy listens on another
 loopback address at the sink's port; mail for domains that point there goes through it.
 """
 

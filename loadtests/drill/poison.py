@@ -1,8 +1,7 @@
 """`ops drill poison`: messages that crash or fail their process on every attempt.
 
 One large message whose mta process is killed each time it loads the message, and messages that cannot be signed. After
-a
-few attempts each must fail with a reason, and other mail must continue to flow.
+a few attempts each must fail with a reason, and other mail must continue to flow.
 """
 
 import asyncio

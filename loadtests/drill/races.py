@@ -1,7 +1,6 @@
 """`ops drill races`: concurrent requests that compete for one resource, a hundred times; counts must be exact.
 
-Cases: sends at one below the daily cap, a cancellation against the release, a key revoked among sends, a domain
-deleted
+Cases: sends at one below the daily cap, a cancellation against the release, a key revoked among sends, a domain deleted
 and an address suppressed while their mail waits.
 """
 

@@ -1,11 +1,9 @@
 """`ops drill scale`: change the number of mta processes while thousands of messages wait.
 
 Most messages are for one domain. Every ten seconds the number of mta processes changes: 2, 4, 1, 3; the hot domain is
-split and merged meanwhile. In the first round processes end by SIGTERM and no message may arrive twice; in every
-second
+split and merged meanwhile. In the first round processes end by SIGTERM and no message may arrive twice; in every second
 one by SIGKILL, and messages with their final dot on the wire may. Each domain has its own mail server, which checks
-that
-all processes together keep the connection limit of its site.
+that all processes together keep the connection limit of its site.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """`ops drill silent-sites`: one tenant mails thousands of servers that never answer; other mail must not wait.
 
-A bystander and the harmful tenant each send 5 messages a second to healthy domains; the baseline is measured with
-these
+A bystander and the harmful tenant each send 5 messages a second to healthy domains; the baseline is measured with these
 alone. Then the harmful tenant queues one message to each of many domains at once, whose servers stay silent after
 accepting, drop SYN packets, or whose name servers never answer. Rule: the 99th percentile of the healthy mail, the
 harmful tenant's included, stays below `silent_checks.limit_ms`, and nothing is lost. All limits are the defaults.
