@@ -29,6 +29,7 @@ MAX_SOCKET_FOLDER = 80  # sun_path, which includes the socket's name, holds 108 
 START_TIMEOUT_S = 60.0  # long enough to recover a few gigabytes of WAL after a crash
 RESTART_WINDOW_S = 5.0  # backends may hold shared memory briefly after the postmaster was killed
 STOP_GRACE_S = 30.0
+END_GRACE_S = 10.0  # PostgreSQL kills those of its processes that are left 5 s after SIGQUIT
 _GIBIBYTE = 1024**3
 
 
@@ -66,7 +67,7 @@ class Server(ABC):
     @property
     def death_signal(self) -> signal.Signals:
         """Return the signal that the server receives when the process that started it is killed."""
-        return self.stop_signal if self._durable else signal.SIGKILL
+        return self.stop_signal if self._durable else self.last_signal
 
     @abstractmethod
     def prepare(self) -> None:
@@ -118,12 +119,16 @@ class Server(ABC):
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """Shut the server down, by force after `grace_s` seconds; idempotent."""
-        for number, patience_s in ((self.stop_signal, grace_s), (self.last_signal, 5.0)):
-            if self._process is None or not self.alive():
-                break
-            self._process.send_signal(number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience_s)
+        self._signal(self.stop_signal, grace_s)
+        self.end()
+
+    def end(self) -> None:
+        """End the server at once, without saving anything; idempotent.
+
+        PostgreSQL removes its shared memory. After SIGKILL that stays until the next start with the same data, or until
+        a reboot, and the kernel has room for 4,096 segments (shmmni).
+        """
+        self._signal(self.last_signal, END_GRACE_S)
         self.kill()
         self.forget_sockets()
 
@@ -150,6 +155,12 @@ class Server(ABC):
                 if self.paths.identity is not None:
                     os.chown(self._sockets, self.paths.identity.uid, self.paths.identity.gid)
         return self._sockets
+
+    def _signal(self, number: signal.Signals, patience_s: float) -> None:
+        if self._process is not None and self.alive():
+            self._process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience_s)
 
     def _reap(self) -> None:
         if self._process is not None:
@@ -410,10 +421,8 @@ def temporary_servers(root: Path | None = None) -> Iterator[Temporary]:
             servers.valkey.start()
             yield servers
         finally:
-            servers.valkey.kill()
-            servers.postgres.kill()
-            servers.postgres.forget_sockets()
-            servers.valkey.forget_sockets()
+            servers.valkey.end()
+            servers.postgres.end()
             for path in {folder, servers.postgres.paths.base}:
                 shutil.rmtree(path, ignore_errors=True)
 

@@ -112,10 +112,9 @@ class PostgresPair:
         self._follow()
 
     def stop(self) -> None:
-        """Kill both servers; their data is not needed any more."""
+        """End both servers; their data is not needed any more."""
         for server in (self.primary, self.replica):
-            server.kill()
-            server.forget_sockets()
+            server.end()
 
     def _follow(self) -> None:
         streaming = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"

@@ -24,6 +24,7 @@ from typing import Any, Self
 from engine.base.settings import PREFIX, Settings, load
 from loadtests.ports import reserve_ports
 from ops import launch
+from ops.embedded import END_GRACE_S
 from ops.first_run import FILE as FIRST_RUN
 from ops.process_specs import ROOT
 from ops.server_paths import SHARED
@@ -61,8 +62,7 @@ class Service:
     """One `ops up` in `folder`, on free ports, with `more` settings (names without prefix).
 
     A context manager: entering starts it and waits until it is ready, leaving ends it, by force if necessary. The
-    folder
-    stays, so that `start` after `stop` continues with the same data.
+    folder stays, so that `start` after `stop` continues with the same data.
     """
 
     def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
@@ -104,17 +104,19 @@ class Service:
         return self._process.wait(grace_s)
 
     def kill(self) -> None:
-        """Kill it and everything that it started; idempotent."""
+        """Kill it and everything that it started; idempotent.
+
+        PostgreSQL receives SIGQUIT first: it saves as little as after SIGKILL, but removes its shared memory.
+        """
         if self._process is None:
             return
+        began = time.monotonic()
         if self._process.poll() is None:
-            for pid in (self._process.pid, *self.everything()):
-                _kill(pid)
+            _kill(self._process.pid)
         self._process.wait()
-        deadline = time.monotonic() + STOP_GRACE_S
-        while (left := self.everything()) and time.monotonic() < deadline:
+        while (left := self.everything()) and (waited := time.monotonic() - began) < STOP_GRACE_S:
             for pid in left:
-                _kill(pid)
+                _kill(pid, quit_first=waited < END_GRACE_S)
             time.sleep(_POLL_S)
 
     def _begin(self, deadline: float) -> bool:
@@ -295,6 +297,8 @@ def _words(pid: int) -> str:
         return ""
 
 
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def _kill(pid: int, *, quit_first: bool = False) -> None:
+    """Send SIGKILL; with `quit_first`, SIGQUIT if it is a process of PostgreSQL."""
+    with contextlib.suppress(OSError):
+        quits = quit_first and Path("/proc", str(pid), "comm").read_text().strip() == "postgres"
+        os.kill(pid, signal.SIGQUIT if quits else signal.SIGKILL)

@@ -24,10 +24,10 @@ from msgspec import Struct
 from engine.base.plans import Plan
 from engine.store.sink_folder import SinkEntry
 from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service, temporary
+from loadtests.drill.service import Service, ServicePart, temporary
 from ops import admin
 from ops.local.sink_store import entries
-from tests.harness import fork_server
+from tests.harness import fork_server, shared_memory
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S
 
@@ -54,6 +54,9 @@ def running(more: Mapping[str, str] | None = None) -> Iterator[Service]:
     """Start a service with short leases and retries, and remove all of it at the end. Main thread only."""
     with temporary(QUICK | dict(more or {})) as service:
         yield service
+        servers = service.pids(ServicePart.POSTGRES)
+        segments = frozenset[str]().union(*(shared_memory.held_by(pid) for pid in servers))
+    assert shared_memory.left(segments) == set()
 
 
 async def new_access(service: Service) -> ApiAccess:

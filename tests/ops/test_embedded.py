@@ -21,6 +21,7 @@ from ops import embedded, server_paths
 from ops.embedded import PostgresServer, Temporary, ValkeyServer, temporary_servers
 from ops.server_paths import CannotServe
 from ops.state import AlreadyRunning, StateLock, UnusableState, bound_log, holder, kept_pepper, make_state, tail
+from tests.harness import shared_memory
 
 ROOT = Path(__file__).parents[2]
 
@@ -176,15 +177,29 @@ def test_servers_end_when_their_starter_is_killed(tmp_path: Path) -> None:
         while not (report.exists() and report.read_text()) and time.monotonic() < deadline:
             time.sleep(0.02)
         postgres, valkey, folder = report.read_text().split()
+        segments = shared_memory.held_by(int(postgres))
         starter.kill()
 
     while not (gone(int(postgres)) and gone(int(valkey))) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert gone(int(postgres))
     assert gone(int(valkey))
+    assert shared_memory.left(segments) == set()
     os.utime(folder, (0, 0))
     embedded._clear_abandoned(Path(folder).parent)
     assert not Path(folder).exists()
+
+
+def test_servers_leave_no_shared_memory_when_they_end() -> None:
+    with temporary_servers() as pair:
+        assert pair.postgres.pid is not None
+        first = shared_memory.held_by(pair.postgres.pid)
+        pair.postgres.kill()
+        pair.postgres.start()
+        segments = shared_memory.held_by(pair.postgres.pid)
+        assert bool(segments) == Path("/proc/sysvipc/shm").exists()
+
+    assert shared_memory.left(first | segments) == set()
 
 
 def test_a_second_start_on_a_state_folder_fails_at_once_and_names_the_first(tmp_path: Path) -> None:
