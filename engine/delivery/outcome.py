@@ -1,10 +1,10 @@
 """Classify the replies of remote servers: verdict, scope and class. Used for every delivery attempt.
 
 The first step that finds a meaning decides: words that refuse us, words about the mailbox (`provider_replies.toml`), a
-specific enhanced status other than that of a dead mailbox, general words, the status of a dead mailbox, a vague status,
-the three-digit code. Then the phase corrects the scope: before RCPT no reply can concern a recipient, and after the
-content a bare code concerns the message. The first digit of the code alone decides between deferred and bounced.
-`_read` decides whether a reply is clear enough to suppress the address.
+specific enhanced status (unless general words contradict it, see `_read`), general words, a vague status, the
+three-digit code. Then the phase corrects the scope: before RCPT no reply can concern a recipient, and after the content
+a bare code concerns the message. The first digit of the code alone decides between deferred and bounced. `_read`
+decides whether a reply is clear enough to suppress the address.
 """
 
 import re
@@ -106,6 +106,12 @@ _DEAD = frozenset({
     Category.DNS,
 })  # fmt: skip
 
+# These say that the server refuses us, our sender or our message.
+_REFUSES_US = frozenset({
+    Category.POLICY, Category.REPUTATION, Category.AUTH, Category.RATE, Category.CONTENT, Category.SENDER_REFUSED,
+    Category.RELAYING,
+})  # fmt: skip
+
 # Before MAIL the server has seen nothing of the message, so its reply concerns the sending host.
 _BEFORE_MAIL = frozenset({
     Phase.ROUTE, Phase.CONNECT, Phase.GREETING, Phase.EHLO, Phase.STARTTLS, Phase.TLS
@@ -190,22 +196,23 @@ def _unroutable(status: str | None) -> ReplyMeaning:
 def _read(phase: Phase, code: int, status: str | None, words: str) -> tuple[ReplyMeaning, bool]:
     """Return the meaning of a reply, and whether it is clear enough to suppress an address.
 
-    Specific words come before the status, general words after it. Only a status of a dead mailbox comes after the
-    general words: `550 5.1.1 Access denied` contradicts itself, and refuses us. A reply about a temporary state never
-    suppresses, whatever its code. If only the code has a meaning, the reply suppresses if it has no text of its own, or
+    Specific words come before the status, general words after it. Only a permanent reply with the status of a dead
+    mailbox and general words that refuse us contradicts itself, as `550 5.1.1 Access denied` does: it counts as a
+    refusal of this message, not of all mail to the site. A reply about a temporary state never suppresses, whatever its
+    code. If only the code has a meaning, the reply suppresses if it has no text of its own, or
     if it names a mailbox and has no word about us.
     """
     if (refusal := REFUSALS.first(words, status)) is not None:
         return refusal, False
     if (telling := RECIPIENTS.first(words, status)) is not None:
         return telling, not is_passing(words)
-    numbered = by_status(status, code)
-    if numbered is not None and numbered.category not in _DEAD:
-        return numbered, False
-    if (vague := HINTS.first(words, status)) is not None:
-        return vague, False
+    numbered, vague = by_status(status, code), HINTS.first(words, status)
     if numbered is not None:
+        if vague is not None and vague.category in _REFUSES_US and numbered.category in _DEAD and code >= 500:
+            return ReplyMeaning(vague.category, Scope.MESSAGE), False
         return numbered, not is_passing(words)
+    if vague is not None:
+        return vague, False
     found = by_vague_status(status) or by_code(phase, code) or by_phase(phase, code)
     return found, is_bare(words) or (names_a_mailbox_only(words) and not is_passing(words))
 

@@ -204,6 +204,24 @@ def test_a_status_of_a_dead_mailbox_does_not_suppress_beside_words_that_refuse_u
 
     found = Bounce("", Phase.RCPT, f"550 {status} {words}", "").outcome
     assert (found.verdict, found.suppress) == (Verdict.BOUNCED, False)
+    assert found.scope is Scope.MESSAGE, "one recipient's refusal slows no mail to others"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "450 4.1.1 unverified address: Address lookup failed", "450 4.1.1 Blocked", "451 4.2.1 spam check pending",
+        "450 4.2.1 service unavailable for this mailbox",
+    ],
+)  # fmt: skip
+def test_a_temporary_reply_with_a_mailbox_status_defers_no_mail_to_others(text: str) -> None:
+    found = Bounce("", Phase.RCPT, text, "").outcome
+    assert (found.verdict, found.scope) == (Verdict.DEFERRED, Scope.RECIPIENT)
+
+
+@pytest.mark.parametrize("text", ["lookup failed", "this message could not be delivered", "configuration error"])
+def test_a_status_of_a_dead_mailbox_suppresses_where_the_words_refuse_nobody(text: str) -> None:
+    assert Bounce("", Phase.RCPT, f"550 5.1.1 {text}", "").outcome.suppress
 
 
 @given(
