@@ -299,6 +299,6 @@ def _words(pid: int) -> str:
 
 def _kill(pid: int, *, quit_first: bool = False) -> None:
     """Send SIGKILL; with `quit_first`, SIGQUIT if it is a process of PostgreSQL."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         quits = quit_first and Path("/proc", str(pid), "comm").read_text().strip() == "postgres"
         os.kill(pid, signal.SIGQUIT if quits else signal.SIGKILL)
