@@ -9,7 +9,7 @@ from engine.base.settings import PREFIX
 from ops import chromium
 
 ROOT = Path(__file__).resolve().parent.parent
-WORKERS = 4  # each has its own PostgreSQL and Valkey; most tests spend half their time waiting
+WORKERS = 5  # each has its own PostgreSQL and Valkey; most tests spend half their time waiting (decision 0087)
 
 QUICK_WORKERS = 4  # the tests with servers among them mostly wait
 BROWSER_WORKERS = 2  # a browser, its pages and a service keep a core busy
