@@ -252,6 +252,7 @@ async def test_what_was_taken_and_not_tried_is_given_back(here: World, server: W
     message = await here.send("ann@dead.test")
     mta = await here.mta(source_ips=ONE, retry_ladder_s=(60.0,))
     await here.until_step(message, "deferred")
+    await here.until_idle()  # the event is stored before the delivery leaves memory
     await mta.outbound.sources.tend()
 
     assert await used(here) == {"mx.dead.test": 0}
