@@ -3,11 +3,13 @@
 Callers stand to whom they ask about as a stranger does, as a sub-account to its parent and to its sibling, and as a
 parent to its sub-account. An operation that comes new is walked by itself; where it takes a body, BODIES has to say one
 that it would accept.
+
+Whether an id is of the right kind is decided before anybody asks whose it is. So ids of every kind are asked for in one
+relation, and in the others only those that the operation takes: 25,000 requests instead of 72,000.
 """
 
 import asyncio
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -81,8 +83,6 @@ MAY = {
 STREAMED = ("/v1/events/tail", "/v1/messages/tail")
 ECHOED = "/v1/requests"  # shows the paths that the caller itself asked for; tests/areas/test_request_log.py tries it
 
-sent: Counter[str] = Counter()
-
 
 class Caller(Struct):
     """Somebody who asks: with a key, or as a person."""
@@ -96,7 +96,6 @@ class Caller(Struct):
         return operation.access is Access.KEY or (operation.access is Access.SESSION and self.person is not None)
 
     async def ask(self, api: Api, operation: Operation, path: str, body: object = None) -> Answer:
-        sent[operation.method] += 1
         content = None if operation.request is None else orjson.dumps(body)
         token = None if self.person is not None else self.account.token
         headers = {"Content-Type": "application/json"} if content is not None else None
@@ -210,28 +209,82 @@ LISTS = [
 ]  # fmt: skip
 
 
-# What the two parameters of a path name, by the kinds of things of an Estate.
-PAIRS = {
-    "/v1/messages/{id}/attachments/{attachmentId}": ("message", "attachment"),
-    "/v1/inbound/messages/{id}/attachments/{attachmentId}": ("received", "received_attachment"),
-    "/v1/lists/{id}/members/{contactId}": ("list", "contact"),
-    "/v1/lists/{id}/opt-outs/{address}": ("list", "opt_out"),
-    "/v1/webhooks/{id}/deliveries/{event}": ("webhook", "event"),
+# What the parameters of a path name, by the beginning of the path: things of an Estate, of which one has to be there.
+# Where nothing is declared, everything is asked for in every relation.
+ADDRESSES = ("recipient", "suppression", "opt_out", "inbound_mailbox", "invited")
+KINDS: dict[str, tuple[str, ...]] = {
+    "/v1/alerts/rules/": ("alert_rule",),
+    "/v1/api-keys/": ("key",),
+    "/v1/auth/passkeys/": ("passkey",),
+    "/v1/auth/sessions/": ("owner_session", "member_session"),
+    "/v1/billing/invoices/": ("invoice", "checkout"),
+    "/v1/bounces/": ADDRESSES,
+    "/v1/broadcasts/": ("broadcast",),
+    "/v1/contacts/": ("contact",),
+    "/v1/domains/": ("domain",),
+    "/v1/emails/": ("message", "scheduled"),
+    "/v1/inbound/addresses/": ("inbound_address",),
+    "/v1/inbound/domains/": ("domain",),
+    "/v1/inbound/messages/": ("received",),
+    "/v1/inbound/mta-sts/": ("domain_name",),
+    "/v1/inbound/routes/": ("inbound_route",),
+    "/v1/layouts/": ("layout",),
+    "/v1/lists/": ("list",),
+    "/v1/messages/": ("message", "scheduled"),
+    "/v1/operator/accounts/": ("account", "sub_account"),
+    "/v1/segments/": ("segment",),
+    "/v1/streams/": ("stream",),
+    "/v1/sub-accounts/": ("account", "sub_account"),
+    "/v1/suppressions/": ADDRESSES,
+    "/v1/team/invites/": ("invite",),
+    "/v1/team/members/": ("owner", "member"),
+    "/v1/templates/": ("template",),
+    "/v1/verifications/": ("verification",),
+    "/v1/webhooks/": ("webhook",),
+    "/v1/webhooks/deliveries/": ("event",),
 }
+SECOND = {
+    "/v1/messages/{id}/attachments/{attachmentId}": "attachment",
+    "/v1/inbound/messages/{id}/attachments/{attachmentId}": "received_attachment",
+    "/v1/lists/{id}/members/{contactId}": "contact",
+    "/v1/lists/{id}/opt-outs/{address}": "opt_out",
+    "/v1/webhooks/{id}/deliveries/{event}": "event",
+}
+NO_BOUNCE = "/v1/bounces/{address}"  # nothing of an Estate has bounced
 
 
-def combined(path: str, relation: Relation, theirs: list[str]) -> set[tuple[str, ...]]:
+def beginning(operation: Operation) -> str:
+    return operation.path.partition("{")[0]
+
+
+def things_of(estate: Estate) -> dict[str, str]:
+    account = estate.account
+    return {**estate.things, "account": account.public_id, "domain_name": account.domain}
+
+
+def theirs(relation: Relation) -> dict[str, str]:
+    """Return what the other has and the caller has not: a sub-account is furnished by its parent's people."""
+    mine = set(things_of(relation.own).values())
+    return {name: value for name, value in things_of(relation.whose).items() if value not in mine}
+
+
+def asked_for(operation: Operation, relation: Relation, *, all_kinds: bool) -> set[tuple[str, ...]]:
     """Return the values for the parameters of a path: one of theirs, or pairs of which at least one is theirs.
 
     Each thing of theirs stands in each place of a pair, beside the other's right kind, theirs and the caller's own.
     """
-    if len(_PARAMETER.findall(path)) == 1:
-        return {(value,) for value in theirs}
-    first, second = PAIRS[path]
-    pairs = {(value, value) for value in theirs}
+    found = theirs(relation)
+    kinds = KINDS.get(beginning(operation), ())
+    values = [value for name, value in found.items() if all_kinds or not kinds or name in kinds]
+    if len(_PARAMETER.findall(operation.path)) == 1:
+        return {(value,) for value in values}
+    [first], second = kinds[:1], SECOND[operation.path]
+    seconds = list(found.values()) if all_kinds else [found[second]]
+    pairs: set[tuple[str, ...]] = {(value, value) for value in seconds}
     for things in (relation.whose.things, relation.own.things):
-        pairs |= {(things[first], value) for value in theirs}
-    return pairs | {(value, relation.whose.things[second]) for value in theirs}
+        pairs |= {(things[first], value) for value in seconds}
+        pairs |= {(value, things[second]) for value in values}
+    return pairs
 
 
 @pytest.mark.parametrize("operation", WITH_IDS, ids=name_of)
@@ -251,18 +304,37 @@ async def test_another_accounts_ids_are_as_unknown_as_any(operation: Operation, 
             return None
         return f"{relation.name}: {path} -> {said} {answer.body[:200]!r}"
 
-    work = []
+    work: list[Any] = []
     for relation in everybody.relations:
         if not relation.caller.may_call(operation):
             continue
         if relation.parental and (operation.access is Access.SESSION or (operation.method, operation.path) in MAY):
             continue
-        theirs = sorted({*relation.whose.things.values(), relation.whose.account.public_id} - _shared(relation))
-        work += [asked(relation, values) for values in sorted(combined(operation.path, relation, theirs))]
+        values = asked_for(operation, relation, all_kinds=not work)
+        work += [asked(relation, one) for one in sorted(values)]
     wrong = [found for found in await gathered(work) if found is not None]
 
     assert work
     assert not wrong, f"{len(wrong)} of {len(work)}:\n" + "\n".join(wrong[:10])
+
+
+READ = [
+    one for one in WITH_IDS
+    if one.method == "GET" and one.path != NO_BOUNCE and beginning(one) in KINDS
+    and one.path.endswith("}") and one.path not in SECOND and not one.path.startswith("/v1/operator/")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", READ, ids=name_of)
+async def test_an_accounts_own_ids_are_known(operation: Operation, everybody: Cast) -> None:
+    """KINDS says what an operation takes."""
+    owner, own = everybody.relations[1].caller, everybody.relations[1].own
+    found = []
+    for name in KINDS[beginning(operation)]:
+        path = _PARAMETER.sub(things_of(own)[name], operation.path)
+        found.append((await owner.ask(everybody.api, operation, path)).status)
+
+    assert 200 in found
 
 
 @pytest.mark.parametrize("operation", LISTS, ids=name_of)
@@ -276,23 +348,32 @@ async def test_no_list_shows_another_accounts_things(operation: Operation, every
 
 @pytest.mark.parametrize("operation", [one for one in LISTS if one.query is not None], ids=name_of)
 async def test_no_cursor_or_filter_brings_another_accounts_things(operation: Operation, everybody: Cast) -> None:
-    """An id of the wrong kind is a 400; what is taken finds nothing of theirs."""
+    """An id of the wrong kind is a 400, of one's own too; what is taken finds nothing of theirs."""
     assert operation.query is not None
     names = [field.encode_name for field in fields(operation.query)]
 
     async def asked(relation: Relation, name: str, value: str) -> str | None:
-        path = f"{operation.path}?{name}={value.replace('+', '%2B')}"
-        answer = await relation.caller.ask(everybody.api, operation, path)
+        answer = await filtered(relation, name, value)
         if answer.status in {200, 400, 403, 404} and not leaks(relation, answer, value):
             return None
-        return f"{relation.name}: {path} -> {answer.status} {answer.body[:200]!r}"
+        return f"{relation.name}: {operation.path}?{name}={value} -> {answer.status} {answer.body[:200]!r}"
 
+    async def filtered(relation: Relation, name: str, value: str) -> Answer:
+        path = f"{operation.path}?{name}={value.replace('+', '%2B')}"
+        return await relation.caller.ask(everybody.api, operation, path)
+
+    async def taken(name: str, thing: str, value: str) -> tuple[str, str] | None:
+        return (name, thing) if (await filtered(able[0], name, value)).status != 400 else None
+
+    able = [one for one in everybody.relations if one.caller.may_call(operation) and not one.parental]
+    mine = things_of(able[0].own).items()
+    right = set(await gathered([taken(name, thing, value) for name in names for thing, value in mine]))
     work = [
         asked(relation, name, value)
-        for relation in everybody.relations
-        if relation.caller.may_call(operation) and not relation.parental
+        for relation in able
         for name in names
-        for value in sorted({*relation.whose.things.values(), relation.whose.account.public_id} - _shared(relation))
+        for thing, value in theirs(relation).items()
+        if relation is able[0] or (name, thing) in right
     ]
     wrong = [found for found in await gathered(work) if found is not None]
 
@@ -415,14 +496,8 @@ async def test_everything_is_as_it_was(everybody: Cast) -> None:
         assert things["suppression"] in {row["address"] for row in held}
         keys = (await everybody.api.get("/v1/api-keys", token)).json["data"]
         assert [row["revokedAt"] for row in keys if row["id"] == things["key"]] == [None]
-    assert sum(sent.values()) > 5_000
 
 
 def test_ids_are_recognised() -> None:
     assert uuid_in(ids.format_id(ids.Kind.LEAD, ids.uuid7())) is not None
     assert uuid_in("news-1") is None
-
-
-def _shared(relation: Relation) -> set[str]:
-    """What both have: a sub-account is furnished by its parent's people."""
-    return {*relation.own.things.values(), relation.own.account.public_id}
