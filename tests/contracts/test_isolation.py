@@ -271,7 +271,8 @@ def theirs(relation: Relation) -> dict[str, str]:
 def asked_for(operation: Operation, relation: Relation, *, all_kinds: bool) -> set[tuple[str, ...]]:
     """Return the values for the parameters of a path: one of theirs, or pairs of which at least one is theirs.
 
-    Each thing of theirs stands in each place of a pair, beside the other's right kind, theirs and the caller's own.
+    Without `all_kinds` they are of the kinds that the operation takes. In a pair each stands in each place, beside the
+    other's right kind, theirs and the caller's own.
     """
     found = theirs(relation)
     kinds = KINDS.get(beginning(operation), ())
@@ -291,6 +292,7 @@ def asked_for(operation: Operation, relation: Relation, *, all_kinds: bool) -> s
 async def test_another_accounts_ids_are_as_unknown_as_any(operation: Operation, everybody: Cast) -> None:
     known = operation.request is None or operation.no_body_is_empty or (operation.method, operation.path) in BODIES
     assert known, "say a body for it in BODIES"
+    assert set(KINDS.get(beginning(operation), ())) <= things_of(everybody.relations[0].whose).keys()
     body = BODIES.get((operation.method, operation.path), {})
     names = _PARAMETER.findall(operation.path)
 
@@ -327,7 +329,7 @@ READ = [
 
 @pytest.mark.parametrize("operation", READ, ids=name_of)
 async def test_an_accounts_own_ids_are_known(operation: Operation, everybody: Cast) -> None:
-    """KINDS says what an operation takes."""
+    """What KINDS declares is found, where a GET of one thing can show it."""
     owner, own = everybody.relations[1].caller, everybody.relations[1].own
     found = []
     for name in KINDS[beginning(operation)]:
