@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from itertools import product
+from functools import cache
 from uuid import UUID
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base32, lower case
 _VALUE = {letter: index for index, letter in enumerate(ALPHABET)}
-_PAIRS = tuple(a + b for a, b in product(ALPHABET, repeat=2))
 _LENGTH = 26
+_LETTERS = bytes.maketrans(bytes(range(32)), ALPHABET.encode())
 
 
 class Kind(StrEnum):
@@ -126,8 +126,30 @@ def encode(value: UUID) -> str:
 
 
 def base32(number: int, length: int) -> str:
-    """Encode a number in `length` base32 characters (an even number of them), most significant first."""
-    return "".join([_PAIRS[number >> shift & 0x3FF] for shift in range(5 * length - 10, -1, -10)])
+    """Encode a number of at most 5 * `length` bits in `length` base32 characters, most significant first.
+
+    Spreads the number until each octet holds five bits: half the time of a look-up for each pair of characters.
+    """
+    for lower, upper, shift in _spreads(length):
+        number = number & lower | (number & upper) << shift
+    return number.to_bytes(length, "big").translate(_LETTERS).decode()
+
+
+@cache
+def _spreads(length: int) -> tuple[tuple[int, int, int], ...]:
+    """Return the steps of `base32`: masks of the lower and upper halves of all groups, and how far the upper ones move.
+
+    A group holds five bits for each of its characters, in the space of as many octets; each step halves the groups.
+    """
+    steps = []
+    half = 1 << (length - 1).bit_length() >> 1  # characters in half a group
+    groups = 1
+    while half:
+        masks = [((1 << 5 * half) - 1) << 16 * half * group for group in range(groups)]
+        lower = sum(masks)
+        steps.append((lower, lower << 5 * half, 3 * half))
+        half, groups = half // 2, groups * 2
+    return tuple(steps)
 
 
 def parse_id(kind: Kind, text: str) -> UUID:

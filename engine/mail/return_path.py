@@ -5,13 +5,12 @@ digest of both. Index 255 stands for all recipients of a shared transaction.
 """
 
 import hmac
-from hashlib import sha256
 from uuid import UUID
 
 from msgspec import Struct
 
 from engine.base.ids import ALPHABET, base32
-from engine.base.secrets import derived
+from engine.base.secrets import derived, hmac_sha256
 
 SHARED = 255
 _PREFIX = "b+"
@@ -64,4 +63,4 @@ def origin(key: bytes, address: str) -> ReturnPathOrigin | None:
 
 
 def _mac(key: bytes, named: bytes) -> bytes:
-    return hmac.digest(key, named, sha256)[:_MAC_BYTES]
+    return hmac_sha256(key, named)[:_MAC_BYTES]

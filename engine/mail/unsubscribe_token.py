@@ -6,12 +6,11 @@ forged one, without a lookup. Letters may arrive in either case, because some ma
 """
 
 import hmac
-from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
 from engine.base.ids import ALPHABET, base32
-from engine.base.secrets import derived
+from engine.base.secrets import derived, hmac_sha256
 
 _ID_BYTES: Final = 16
 _MAC_BYTES: Final = 14
@@ -52,10 +51,10 @@ def link_of_person(key: bytes, account: UUID, address: str) -> UUID:
     The same person gets the same id, so that such links are stored once however many messages carry them (RFC 9562
     5.8: a UUID of version 8).
     """
-    digest = hmac.digest(key, _PERSON + account.bytes + address.encode(), sha256)[:_ID_BYTES]
+    digest = hmac_sha256(key, _PERSON + account.bytes + address.encode())[:_ID_BYTES]
     number = int.from_bytes(digest, "big") & ~(0xF << 76) & ~(0x3 << 62)
     return UUID(int=number | 0x8 << 76 | 0x2 << 62)
 
 
 def _mac(key: bytes, named: bytes) -> bytes:
-    return hmac.digest(key, _TOKEN + named, sha256)[:_MAC_BYTES]
+    return hmac_sha256(key, _TOKEN + named)[:_MAC_BYTES]

@@ -109,5 +109,12 @@ def test_no_text_is_read_as_an_id_that_writes_otherwise(text: str) -> None:
     assert ids.format_id(Kind.MESSAGE, value) == text
 
 
+@given(st.integers(1, 64), st.data())
+def test_base32_writes_five_bits_in_each_character(length: int, data: st.DataObject) -> None:
+    number = data.draw(st.integers(0, 32**length - 1))
+    characters = [ids.ALPHABET[number >> 5 * place & 31] for place in reversed(range(length))]
+    assert ids.base32(number, length) == "".join(characters)
+
+
 def test_prefixes_are_unique() -> None:
     assert len({kind.value for kind in Kind}) == len(Kind)
