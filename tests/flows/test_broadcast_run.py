@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from engine.areas.broadcasts import service, store
+from engine.areas.broadcasts.store import ClaimedWork
 from engine.areas.emails.types import Accepted
 from engine.base import clock
 from engine.base.errors import Refusal
@@ -20,6 +21,7 @@ from engine.base.settings import Settings
 from engine.flows.audience import broadcast_checks
 from engine.flows.audience.broadcast_batch import BroadcastSender, next_recipients
 from engine.flows.audience.broadcast_pace import FIRST_BATCH
+from engine.flows.audience.broadcast_run import LANES, BroadcastRunner, TurnEnd
 from engine.flows.audience.broadcast_start import start
 from engine.flows.sending.accept_store import Storer
 from engine.flows.sending.admission import Pending
@@ -40,6 +42,7 @@ from tests.harness.broadcasts import (
     states,
     with_stream,
 )
+from tests.harness.patience import PATIENCE_S
 from tests.harness.sending import suppress as suppress_address
 from tests.harness.unsubscribing import KEY
 
@@ -113,6 +116,29 @@ async def test_a_link_in_a_section_that_is_left_out_is_replaced_by_a_footer(
         link = mail["List-Unsubscribe"].partition("<")[2].partition(">")[0]
         bodies = [mail.get_body((kind,)) for kind in ("html", "plain")]
         assert [str(one.get_content()).count(link) for one in bodies if one is not None] == [1, 1], address
+
+
+async def test_one_worker_gives_several_broadcasts_their_turns_at_once(
+    here: BroadcastWorld, account: TestAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    news = await make_list(here.pool, account, 1)
+    due = {await here.sent(account, news) for _ in range(LANES + 1)}
+    all_lanes, ended = asyncio.Event(), set()
+    in_turn = 0
+
+    async def turn(runner: BroadcastRunner, work: ClaimedWork, sender: object) -> TurnEnd:
+        nonlocal in_turn
+        if work.broadcast_id in due:
+            in_turn += 1
+            if in_turn == LANES:
+                all_lanes.set()
+            await asyncio.wait_for(all_lanes.wait(), PATIENCE_S)
+            ended.add(work.broadcast_id)
+        return TurnEnd(timedelta(hours=1))
+
+    monkeypatch.setattr(BroadcastRunner, "_turn", turn)
+    await here.runner.run_due()
+    assert ended == due
 
 
 async def test_parallel_workers_that_die_and_pauses_neither_repeat_nor_omit(

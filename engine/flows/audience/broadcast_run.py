@@ -85,8 +85,7 @@ class BroadcastRunner:
         if not self._can_send():
             return
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(LANES):
-                tasks.create_task(self._lane())
+            tasks.create_task(self._lane(tasks, LANES - 1))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -102,10 +101,16 @@ class BroadcastRunner:
         self._warned = True
         return False
 
-    async def _lane(self) -> None:
-        """Take turns until no broadcast is due. After an error the claim lapses, and the broadcast is tried again."""
+    async def _lane(self, tasks: asyncio.TaskGroup, others: int) -> None:
+        """Take turns until no broadcast is due. After an error the claim lapses, and the broadcast is tried again.
+
+        At the first turn, start the next of `others` lanes: while no broadcast is due, one query finds that out.
+        """
         try:
             while (work := await store.CLAIM_WORK.first(self._pool, self._worker, LEASE)) is not None:
+                if others:
+                    tasks.create_task(self._lane(tasks, others - 1))
+                    others = 0
                 await self._work_on(work)
         except (DatabaseUnavailable, OSError) as error:
             _log.warning("broadcasts delayed", error=repr(error))
