@@ -1,6 +1,6 @@
 """Hash and encrypt secrets with keys derived from the pepper (`WAYBILL_KEY_PEPPER`).
 
-Pure: the caller passes the pepper; this module stores nothing.
+The caller passes the pepper. This module stores nothing but the prepared states of the last keys.
 """
 
 import hmac
