@@ -6,11 +6,13 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from email.message import Message, MIMEPart
 from email.mime.image import MIMEImage
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import django  # type: ignore[import-untyped]
 import django.core.mail as django_mail  # type: ignore[import-untyped]
 import flask
 import pytest
@@ -49,6 +51,32 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         sys.modules.pop(name, None)
 
 
+def django_backend(path: str) -> dict[str, Any]:
+    """The settings that name a backend: before Django 6.1 EMAIL_BACKEND, since then MAILERS."""
+    if django.VERSION < (6, 1):
+        return {"EMAIL_BACKEND": path}
+    return {"MAILERS": {"default": {"BACKEND": path}, "silent": {"BACKEND": path, "OPTIONS": {"fail_silently": True}}}}
+
+
+def django_connection(*, silently: bool = False) -> Any:
+    """The connection of the backend in the settings."""
+    if django.VERSION < (6, 1):
+        return django_mail.get_connection(fail_silently=silently)
+    return django_mail.mailers["silent" if silently else "default"]
+
+
+def inline_logo() -> Message:
+    """An image with a Content-ID, as Django takes it: MIMEImage, since 6.0 MIMEPart."""
+    if django.VERSION < (6, 0):
+        logo: Message = MIMEImage(b"GIF89a", "gif")
+        logo.add_header("Content-ID", "<logo>")
+        logo.add_header("Content-Disposition", "inline", filename="logo.gif")
+        return logo
+    part = MIMEPart()
+    part.set_content(b"GIF89a", "image", "gif", disposition="inline", filename="logo.gif", cid="<logo>")
+    return part
+
+
 @pytest.fixture
 async def account(pool: asyncpg.Pool) -> TestAccount:
     return await make_account(pool)
@@ -72,16 +100,13 @@ async def test_django_sends_through_the_backend(
             reply_to=["help@people.test", "x@people.test"], headers={"X-Order": "4711"},
         )  # fmt: skip
         rich.attach("receipt.txt", "Total: 9.50", "text/plain")
-        logo = MIMEImage(b"GIF89a", "gif")
-        logo.add_header("Content-ID", "<logo>")
-        logo.add_header("Content-Disposition", "inline", filename="logo.gif")
-        rich.attach(logo)
+        rich.attach(inline_logo())
         rich.waybill = {"tags": ["receipt"], "metadata": {"order": "4711"}, "idempotencyKey": "receipt-4711"}
-        with django_mail.get_connection() as connection:
+        with django_connection() as connection:
             return int(connection.send_messages([rich, rich]))
 
     with override_settings(
-        EMAIL_BACKEND="recipe_django.EmailBackend", DEFAULT_FROM_EMAIL=account.sender, WAYBILL_URL=api_url,
+        **django_backend("recipe_django.EmailBackend"), DEFAULT_FROM_EMAIL=account.sender, WAYBILL_URL=api_url,
         WAYBILL_API_KEY=account.token,
     ):  # fmt: skip
         sent = await asyncio.to_thread(send)
@@ -110,10 +135,10 @@ async def test_a_refusal_is_an_exception_in_django_unless_it_is_to_fail_silently
 
     def send(*, silently: bool) -> int:
         mails = [django_mail.EmailMessage("Hello", "Text", None, one) for one in to]
-        return int(django_mail.get_connection(fail_silently=silently).send_messages(mails))
+        return int(django_connection(silently=silently).send_messages(mails))
 
     with override_settings(
-        EMAIL_BACKEND="recipe_django_refused.EmailBackend", DEFAULT_FROM_EMAIL=account.sender, WAYBILL_URL=api_url,
+        **django_backend("recipe_django_refused.EmailBackend"), DEFAULT_FROM_EMAIL=account.sender, WAYBILL_URL=api_url,
         WAYBILL_API_KEY=account.token,
     ):  # fmt: skip
         assert await asyncio.to_thread(send, silently=True) == 1
@@ -136,7 +161,7 @@ async def test_the_recipes_repeat_what_was_not_accepted_with_the_same_key(
         app.config.update(WAYBILL_URL=url, WAYBILL_API_KEY="svc_live_x")
         helper.init_app(app)
         with override_settings(
-            EMAIL_BACKEND="recipe_django_repeats.EmailBackend", WAYBILL_URL=url, WAYBILL_API_KEY="svc_live_x"
+            **django_backend("recipe_django_repeats.EmailBackend"), WAYBILL_URL=url, WAYBILL_API_KEY="svc_live_x"
         ):
             sent = await asyncio.to_thread(django_mail.send_mail, "Hello", "Text", "a@b.test", ["c@d.test"])
         with app.app_context():
