@@ -8,6 +8,7 @@ permissions.
 import hashlib
 import importlib.metadata
 import importlib.util
+import itertools
 import os
 import pwd
 import re
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 from ops import launch
 from ops.launch import SystemUser
-from ops.state import make_state
+from ops.state import PEPPER, make_state
 
 SYSTEM_USER = "waybill"
 SHARED = Path("/var/lib/waybill")  # data of a root whose state folder the system user can't reach
@@ -162,8 +163,18 @@ def _known_base(state: Path) -> Path:
 
 
 def _reachable_base(state: Path, identity: SystemUser) -> Path:
-    """Return a data folder outside a path that the user can't traverse; the state folder links to it."""
-    base = SHARED / hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]
+    """Return a data folder outside a path that the user can't traverse; the state folder links to it.
+
+    A new state folder gets one without data: what a deleted state folder at the same path left has another pepper.
+    """
+    name = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]
+    base = SHARED / name
+    link = state / _LINK
+    if not os.path.lexists(link) and not (state / PEPPER).exists():
+        for number in itertools.count(2):
+            if data_major(base) is None:
+                break
+            base = SHARED / f"{name}-{number}"
     try:
         SHARED.mkdir(mode=0o755, parents=True, exist_ok=True)
         base.mkdir(mode=0o711, exist_ok=True)
@@ -172,7 +183,6 @@ def _reachable_base(state: Path, identity: SystemUser) -> Path:
             f"The user {identity.name}, which runs the embedded servers, can't reach {state}, and {SHARED}"
             f" can't be made ({error}). Set WAYBILL_STATE to a folder that other users can pass through."
         ) from error
-    link = state / _LINK
     link.unlink(missing_ok=True)
     link.symlink_to(base)
     return base

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import IO, Self
 
 LOG_LIMIT_BYTES = 10 * 1024 * 1024
+PEPPER = "pepper"  # the file of the key pepper
 _TAIL_BYTES = 8192
 _PROBE_S = 0.2  # `holder` takes the lock for microseconds; that must not look like a second start
 
@@ -99,7 +100,7 @@ def kept_pepper(state: Path) -> str:
 
     Without it every API key is invalid, so it is synced to disk before its first use.
     """
-    path = state / "pepper"
+    path = state / PEPPER
     with contextlib.suppress(FileNotFoundError):
         text = path.read_text("ascii").strip()
         if len(text) != 64:

@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -134,10 +136,21 @@ async def test_an_environment_behind_its_lock_is_found(tmp_path: Path, monkeypat
 # -- the whole --------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Path]:
+    """The path of a state folder; under root its data is outside the folder, and removed at the end."""
+    yield tmp_path / "state"
+    data = tmp_path / "state" / "embedded"
+    if data.is_symlink():
+        shutil.rmtree(data.resolve())
+
+
 @pytest.mark.journey
-def test_the_doctor_finds_nothing_wrong_with_a_fresh_installation_and_says_when_it_is_down(tmp_path: Path) -> None:
+def test_the_doctor_finds_nothing_wrong_with_a_fresh_installation_and_says_when_it_is_down(
+    tmp_path: Path, state: Path
+) -> None:
     variables = {name: text for name, text in os.environ.items() if not name.startswith("WAYBILL_")}
-    variables |= environ(tmp_path / "state", WAYBILL_SHARDS=16, WAYBILL_MTA_WORKERS=1, WAYBILL_LEASE_S=2)
+    variables |= environ(state, WAYBILL_SHARDS=16, WAYBILL_MTA_WORKERS=1, WAYBILL_LEASE_S=2)
 
     def doctor() -> tuple[int, dict[str, dict[str, object]]]:
         done = run_ops(variables, "doctor", "--json")

@@ -165,6 +165,29 @@ def test_a_folder_closed_to_the_servers_user_is_left_closed(open_path: Path, mon
     assert server_paths.runs(["/bin/sh", "-c", f"cd {paths.base}"], paths.identity)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root hands servers to another user")
+def test_a_new_state_folder_does_not_get_the_data_of_a_deleted_one(
+    open_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_paths, "SHARED", open_path / "shared")
+    state = open_path / "home" / "state"
+    state.parent.mkdir(mode=0o700)
+    bases = []
+    for _ in range(3):
+        bases.append(server_paths.find_paths(state).base)
+        (bases[-1] / "pg17").mkdir()
+        (bases[-1] / "pg17" / "PG_VERSION").write_text("17\n")
+        os.chown(bases[-1] / "pg17", 1, 1)
+        assert server_paths.find_paths(state).base == bases[-1]
+        shutil.rmtree(state)
+
+    assert len(set(bases)) == 3
+    assert all((base / "pg17" / "PG_VERSION").exists() for base in bases)
+    state.mkdir(mode=0o700)
+    (state / "pepper").write_text("of the first data")  # the state folder was copied without its link
+    assert server_paths.find_paths(state).base == bases[0]
+
+
 def test_servers_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     report = tmp_path / "pids"
     code = (
