@@ -15,7 +15,7 @@ def test_a_keyed_digest_depends_on_its_own_key_and_message_alone(calls: list[tup
 
 
 def test_a_keyed_digest_is_that_of_rfc_4231() -> None:
-    """Test case 2 of RFC 4231."""
+    """Check the digest of test case 2 of RFC 4231."""
     assert hmac_sha256(b"Jefe", b"what do ya want for nothing?").hex() == (
         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
     )

@@ -329,7 +329,7 @@ READ = [
 
 @pytest.mark.parametrize("operation", READ, ids=name_of)
 async def test_an_accounts_own_ids_are_known(operation: Operation, everybody: Cast) -> None:
-    """What KINDS declares is found, where a GET of one thing can show it."""
+    """Answer 200 to the owner for at least one thing of the kinds that KINDS declares for the path."""
     owner, own = everybody.relations[1].caller, everybody.relations[1].own
     found = []
     for name in KINDS[beginning(operation)]:

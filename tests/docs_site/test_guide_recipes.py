@@ -52,21 +52,21 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
 
 def django_backend(path: str) -> dict[str, Any]:
-    """The settings that name a backend: before Django 6.1 EMAIL_BACKEND, since then MAILERS."""
+    """Return the settings that name a backend: before Django 6.1 EMAIL_BACKEND, since then MAILERS."""
     if django.VERSION < (6, 1):
         return {"EMAIL_BACKEND": path}
     return {"MAILERS": {"default": {"BACKEND": path}, "silent": {"BACKEND": path, "OPTIONS": {"fail_silently": True}}}}
 
 
 def django_connection(*, silently: bool = False) -> Any:
-    """The connection of the backend in the settings."""
+    """Return a connection of the backend that the settings name."""
     if django.VERSION < (6, 1):
         return django_mail.get_connection(fail_silently=silently)
     return django_mail.mailers["silent" if silently else "default"]
 
 
 def inline_logo() -> Message:
-    """An image with a Content-ID, as Django takes it: MIMEImage, since 6.0 MIMEPart."""
+    """Return an image with a Content-ID as Django takes it: a MIMEImage, since 6.0 a MIMEPart."""
     if django.VERSION < (6, 0):
         logo: Message = MIMEImage(b"GIF89a", "gif")
         logo.add_header("Content-ID", "<logo>")

@@ -138,7 +138,7 @@ async def test_an_environment_behind_its_lock_is_found(tmp_path: Path, monkeypat
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[Path]:
-    """The path of a state folder; under root its data is outside the folder, and removed at the end."""
+    """Return the path of a state folder; at the end, remove its data, which root keeps outside the folder."""
     yield tmp_path / "state"
     data = tmp_path / "state" / "embedded"
     if data.is_symlink():
