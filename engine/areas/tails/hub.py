@@ -115,6 +115,8 @@ class Tails:
         self._feeds: dict[tuple[UUID, LogView], tuple[Feed, set[Tail]]] = {}
         self._tails: set[Tail] = set()
         self._any = asyncio.Event()
+        self._no_renewal = asyncio.Event()  # set while no query renews slots
+        self._no_renewal.set()
         self._stopping = asyncio.Event()
 
     # -- tails ---------------------------------------------------------------------------------
@@ -159,6 +161,8 @@ class Tails:
         tails.remove(tail)
         if not tails:
             del self._feeds[key]
+        # A renewal that has begun with this slot would claim it again after its release. Later ones leave it out.
+        await self._no_renewal.wait()
         try:
             await store.release(self._pool, tail.place)
         except DatabaseUnavailable as error:
@@ -238,7 +242,11 @@ class Tails:
     async def _renew(self) -> bool:
         tails = list(self._tails)
         if tails:
-            kept = await store.renew(self._pool, [tail.place for tail in tails], self._settings.tail_lease_s)
+            self._no_renewal.clear()
+            try:
+                kept = await store.renew(self._pool, [tail.place for tail in tails], self._settings.tail_lease_s)
+            finally:
+                self._no_renewal.set()
             for tail in tails:
                 if tail.place.holder not in kept:
                     tail.end(Ending.TOO_MANY_STREAMS)
