@@ -21,6 +21,7 @@ from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
 
 FINAL_PIECE_S: Final = 1.0
+KERNEL_GRACE_S: Final = 5.0  # the kernel waits this much longer: a stream ends with its log line and its final piece
 PIECE_BYTES: Final = 64 * 1024  # per `stream_write_s`, by default 2 KB per second
 UNSENT_BYTES: Final = 128 * 1024  # in the kernel for one connection, beyond the peer's receive window
 _TCP_NOTSENT_LOWAT: Final = 25  # linux/tcp.h; in Python's socket module from 3.12 on
@@ -204,19 +205,21 @@ def connection_of(scope: MutableMapping[str, Any]) -> Connection:
 
 
 async def guard_listeners(patience_s: float) -> None:
-    """Set socket options so that the kernel drops a connection whose peer reads nothing for `patience_s`.
+    """Set socket options so that the kernel drops a connection whose peer has read nothing for a time.
 
-    They also limit the unsent data of each connection. Accepted sockets inherit the options of the listening ones
-    (Linux). The server opens those after the application has started, so this waits until they exist.
+    The time is `patience_s`, the limit of each write to a stream, and `KERNEL_GRACE_S`. The options also limit the
+    unsent data of each connection. Accepted sockets inherit the options of the listening ones (Linux). The server opens
+    those after the application has started, so this waits until they exist.
     """
     if not hasattr(socket, "TCP_USER_TIMEOUT"):
         return
+    user_timeout_ms = round((patience_s + KERNEL_GRACE_S) * 1000)
     with suppress(TimeoutError):
         async with asyncio.timeout(_FOUND_S):
             while True:
                 found = 0
                 for listener in _listeners():
-                    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(patience_s * 1000))
+                    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout_ms)
                     listener.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_BYTES)
                     found += 1
                 if found:

@@ -86,7 +86,7 @@ async def test_the_people_of_a_suspended_account_go_on_looking(
     async with watching(api, person) as tail, following(api, account.token) as keys:
         await keys.until("ready")
         await set_status(pool, account.id, "suspended")
-        assert (await keys.until("bye", SOON_S)).data["reason"] == "unauthorized"
+        assert (await keys.until("bye")).data["reason"] == "unauthorized"
         await logbook.many(pool, account.id, 1)
 
         assert len(await tail.messages(1)) == 1

@@ -26,8 +26,12 @@ async def test_a_tail_closed_during_a_renewal_leaves_no_slot(settings: Settings,
     closed = await hub.open(TailReader(second), EVENTS, all_events, start)
 
     async def renewal_waits() -> bool:
-        found = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() AND query LIKE '%INTO tail_slots%'"
-        return bool(await pool.fetchval(found))
+        return bool(
+            await pool.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND wait_event_type = 'Lock' AND query LIKE '%INTO tail_slots%'"
+            )
+        )
 
     async with _running(hub):
         async with pool.acquire() as other, other.transaction():

@@ -261,14 +261,13 @@ async def test_sending_goes_on_during_a_purge(own: asyncpg.Pool) -> None:
     account = await make_account(own, plan="free")
     await history.write(own, account, *[ago(40)] * 1_500)
     task = asyncio.create_task(purge.purge(own, clock.now(), everyone=True))
-    longest = 0.0
+    written = 0
     while not task.done():
-        began = asyncio.get_running_loop().time()
         await history.write(own, account, clock.now())
-        longest = max(longest, asyncio.get_running_loop().time() - began)
+        written += 1
     await task
 
-    assert longest < 1.0
+    assert written >= 10  # some hundred; had they to wait for the purge, one
     assert await history.chain_holds(own, account)
 
 

@@ -106,7 +106,7 @@ async def test_mail_accepted_without_valkey_is_found_by_its_due_time(here: World
     deaf = Acceptor(here.pool, Hints(nowhere), here.settings, on_flush=lambda _items, _seconds: None)
     await here.mta()
     message = await here.send("ann@peer.test", acceptor=deaf)
-    await here.until_step(message, "delivered", timeout_s=here.settings.fresh_due_s + 3)
+    await here.until_step(message, "delivered")
     await nowhere.aclose()
 
 
