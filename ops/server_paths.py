@@ -56,6 +56,14 @@ def find_paths(state: Path) -> ServerPaths:
     return ServerPaths(state, base, identity)
 
 
+def earlier_data(paths: ServerPaths) -> list[Path]:
+    """Return the data folders of earlier state folders at the same path, which were deleted or moved."""
+    if paths.identity is None:
+        return []
+    found = SHARED.glob(f"{_shared_name(paths.state)}*")
+    return sorted(one for one in found if one != paths.base and data_major(one) is not None)
+
+
 def own_folder(paths: ServerPaths, name: str) -> Path:
     """Create a folder of mode 0700 in the data folder, owned by the servers' user."""
     folder = paths.base / name
@@ -167,7 +175,7 @@ def _reachable_base(state: Path, identity: SystemUser) -> Path:
 
     A new state folder gets one without data: what a deleted state folder at the same path left has another pepper.
     """
-    name = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]
+    name = _shared_name(state)
     base = SHARED / name
     link = state / _LINK
     if not os.path.lexists(link) and not (state / PEPPER).exists():
@@ -186,6 +194,11 @@ def _reachable_base(state: Path, identity: SystemUser) -> Path:
     link.unlink(missing_ok=True)
     link.symlink_to(base)
     return base
+
+
+def _shared_name(state: Path) -> str:
+    """Return the name of the first data folder of a state folder at this path."""
+    return hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]
 
 
 def _owner_of_data(base: Path) -> SystemUser | None:

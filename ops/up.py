@@ -20,7 +20,7 @@ import msgspec
 from engine.base.settings import BadSetting, HostPort, Loaded, Settings, runs_everything, variable
 from engine.store.socket_activation import WrongSockets
 from mta.outbound.source_ips.addresses import check_sources
-from ops import control, log_levels, process_specs, rolling
+from ops import control, log_levels, process_specs, rolling, server_paths
 from ops.cluster_check import ClusterMismatch, agree
 from ops.console import UpConsole
 from ops.control import Refused
@@ -155,6 +155,8 @@ async def _start_all(
     lines = [_ready_line(settings, time.monotonic() - began)]
     if warning := await _redis_warning(settings):
         lines.append(warning)
+    if isinstance(postgres := servers.get("database_url"), PostgresServer):
+        lines += [_earlier_data_line(folder) for folder in server_paths.earlier_data(postgres.paths)]
     if "api" in settings.processes:
         lines += await _console_lines(settings, first_run, terminal=console.terminal)
     if is_first_run and first_run:
@@ -324,6 +326,13 @@ def _ready_line(settings: Settings, took_s: float) -> str:
     if _runs_local_peers(settings):
         parts += [f"sink {settings.state / 'sink'}", f"first run {settings.state / _FIRST_RUN}"]
     return f"Waybill is ready in {took_s:.1f} s: " + " · ".join(parts)
+
+
+def _earlier_data_line(folder: Path) -> str:
+    return (
+        f"{folder} holds the data of an earlier state folder at this path. It is kept, and not used here; the earlier"
+        " folder still needs it if it was moved."
+    )
 
 
 def _first_send_command(first_run: Mapping[str, Any], file: Path, *, show_key: bool) -> str:

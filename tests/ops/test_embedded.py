@@ -178,7 +178,8 @@ def test_a_new_state_folder_does_not_get_the_data_of_a_deleted_one(
         (bases[-1] / "pg17").mkdir()
         (bases[-1] / "pg17" / "PG_VERSION").write_text("17\n")
         os.chown(bases[-1] / "pg17", 1, 1)
-        assert server_paths.find_paths(state).base == bases[-1]
+        again = server_paths.find_paths(state)
+        assert (again.base, server_paths.earlier_data(again)) == (bases[-1], sorted(bases[:-1]))
         shutil.rmtree(state)
 
     assert len(set(bases)) == 3
