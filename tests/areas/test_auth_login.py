@@ -22,6 +22,7 @@ from engine.store.rate_limits import RateLimiter
 from engine.store.redis import connect
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.api import Api, serving
+from tests.harness.patience import PATIENCE_S
 from tests.harness.people import PASSWORD, TestPerson, make_person
 
 
@@ -177,7 +178,7 @@ class Own(Struct):
 @pytest.fixture
 async def own(pool: asyncpg.Pool, settings: Settings) -> AsyncIterator[Own]:
     assert settings.redis_url is not None
-    client = connect(settings.redis_url)
+    client = connect(settings.redis_url, timeout_s=PATIENCE_S)
     passwords = Passwords()
     yield Own(pool, passwords, RateLimiter(client), structs.replace(settings, sign_in_rate=5))
     passwords.close()

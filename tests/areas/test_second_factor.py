@@ -25,7 +25,7 @@ from engine.store.rate_limits import RateLimiter
 from engine.store.redis import connect
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api, serving
-from tests.harness.patience import until
+from tests.harness.patience import PATIENCE_S, until
 from tests.harness.people import PASSWORD, TestPerson, make_person, signed_in
 
 
@@ -55,7 +55,7 @@ class Parts(Struct):
 async def parts(pool: asyncpg.Pool, settings: Settings) -> AsyncIterator[Parts]:
     """The flows' services, of one process."""
     assert settings.redis_url is not None
-    client = connect(settings.redis_url)
+    client = connect(settings.redis_url, timeout_s=PATIENCE_S)
     passwords = Passwords()
     yield Parts(pool, passwords, RateLimiter(client), settings)
     passwords.close()

@@ -28,7 +28,7 @@ def shard() -> int:
 
 @pytest.fixture
 async def client(redis_url: str) -> AsyncIterator[RedisClient]:
-    one = connect(redis_url)
+    one = connect(redis_url, timeout_s=PATIENCE_S)
     yield one
     await one.aclose()
 

@@ -158,7 +158,7 @@ class World:
         self.sink = sink
         assert settings.redis_url is not None
         self.redis = redis.from_url(settings.redis_url)
-        self._client = redis_store.connect(settings.redis_url)
+        self._client = redis_store.connect(settings.redis_url, timeout_s=PATIENCE_S)
         self.hints = Hints(self._client)
         self.acceptor = Acceptor(pool, self.hints, settings, on_flush=lambda _items, _seconds: None)
         self.mtas: list[Mta] = []

@@ -56,7 +56,7 @@ async def process(settings: Settings, *, connections: int = 4) -> AsyncIterator[
     assert settings.database_url is not None
     assert settings.redis_url is not None
     pool = await open_pool(settings.database_url, name="accept test", largest=connections)
-    client = redis_store.connect(settings.redis_url)
+    client = redis_store.connect(settings.redis_url, timeout_s=PATIENCE_S)
     hints = Hints(client)
     flushes: list[int] = []
     acceptor = Acceptor(pool, hints, settings, on_flush=lambda count, _seconds: flushes.append(count))

@@ -12,23 +12,24 @@ from engine.store.redis import RedisClient, RedisUnavailable
 from engine.store.redis_primary import read_role
 from loadtests.drill.valkey_servers import Valkey, linked, until, valkey_servers
 from tests.harness.patience import PATIENCE_S
-from tests.store.redis_servers import eventually
+from tests.store.redis_servers import eventually, unhurried
 
 
 @pytest.fixture
 def pair() -> Iterator[list[Valkey]]:
     """A primary and its replica."""
-    with valkey_servers(2) as servers:
+    with unhurried(), valkey_servers(2) as servers:
         primary, replica = servers
         replica.command("REPLICAOF", "127.0.0.1", primary.port)
-        until(lambda: linked(replica), 10, "the replica did not follow")
+        until(lambda: linked(replica), PATIENCE_S, "the replica did not follow")
         yield servers
 
 
 @pytest.fixture
 async def client(pair: list[Valkey]) -> AsyncIterator[RedisClient]:
     primary, replica = pair
-    opened = redis_store.connect(f"redis://{replica.address},{primary.address}")  # the order says nothing
+    urls = f"redis://{replica.address},{primary.address}"  # the order says nothing
+    opened = redis_store.connect(urls, timeout_s=PATIENCE_S)
     yield opened
     await opened.aclose()
 
@@ -95,7 +96,7 @@ async def test_of_two_primaries_the_one_promoted_last_is_taken_by_everybody(
     primary, replica = pair
     replica.command("REPLICAOF", "NO", "ONE")  # and the old one goes on
     await client.one("SET", "who", "wrote")
-    other = redis_store.connect(f"redis://{primary.address},{replica.address}")
+    other = redis_store.connect(f"redis://{primary.address},{replica.address}", timeout_s=PATIENCE_S)
     try:
         assert await other.one("GET", "who") == b"wrote"
     finally:
@@ -108,7 +109,7 @@ async def test_of_two_primaries_the_one_promoted_last_is_taken_by_everybody(
 async def test_a_lone_url_of_a_demoted_server_answers_with_its_refusal_and_follows_the_name(
     pair: list[Valkey],
 ) -> None:
-    hints = Hints(lone := redis_store.connect(f"redis://{pair[1].address}"))
+    hints = Hints(lone := redis_store.connect(f"redis://{pair[1].address}", timeout_s=PATIENCE_S))
     try:
         assert not await announced(hints, 1)
         assert hints.away

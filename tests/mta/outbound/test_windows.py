@@ -21,7 +21,7 @@ NOWHERE = "unix:///nonexistent/valkey.sock"
 
 @pytest.fixture
 async def client(redis_url: str) -> AsyncIterator[redis_store.RedisClient]:
-    opened = redis_store.connect(f"{redis_url}?db=8")
+    opened = redis_store.connect(f"{redis_url}?db=8", timeout_s=PATIENCE_S)
     await opened.one("FLUSHDB")
     yield opened
     await opened.aclose()
