@@ -231,7 +231,7 @@ async def test_what_a_dead_endpoint_was_not_tried_with_for_a_day_is_given_up(her
         await here.pool.execute(
             "UPDATE webhook_queue SET due_at = now() - interval '25 hours' WHERE webhook_id = $1", endpoint.id
         )
-        async with here.posting(webhook_connections_each=1) as poster:
+        async with here.posting(webhook_connections_each=1, webhook_timeout_s=1.0) as poster:
             await here.until_attempts(endpoint, events[0], 1)
             known = poster._shares.endpoints[endpoint.id]
             assert known.failing_since is not None

@@ -13,6 +13,7 @@ from engine.base.settings import Settings
 from engine.store.http_client import HttpFailure, HttpReply
 from ops.local.dns import DnsBehaviour, Responder
 from tests.conftest import NewDatabase
+from tests.harness.patience import PATIENCE_S
 from tests.harness.receiver import Hostile, Receiver, World, client_of, failed, post, request_of, saying, world
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -25,7 +26,7 @@ async def zone() -> AsyncIterator[Responder]:
         yield responder
 
 
-async def met(hostile: Hostile, *, timeout_s: float = 1.0) -> HttpReply | HttpFailure:
+async def met(hostile: Hostile, *, timeout_s: float = PATIENCE_S) -> HttpReply | HttpFailure:
     async with hostile, client_of() as client:
         return await post(client, hostile.url, timeout_s=timeout_s)
 
@@ -37,20 +38,20 @@ async def test_one_byte_at_a_time_ends_at_the_total_time() -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     trickle = saying(HEAD + b"Content-Length: 100\r\n\r\n", *[b"x"] * 50, pause_s=0.2)
-    found = failed(await met(Hostile(trickle)))
+    found = failed(await met(Hostile(trickle), timeout_s=1.0))
 
     assert 0.9 < loop.time() - began < 9.0  # the trickle takes ten seconds
     assert (found.kind, found.text, found.status) == ("timeout", "the answer was not complete within 1 s", 200)
 
 
 async def test_headers_one_byte_at_a_time_end_at_the_total_time() -> None:
-    found = failed(await met(Hostile(saying(*[bytes([one]) for one in HEAD * 3], pause_s=0.1))))
+    found = failed(await met(Hostile(saying(*[bytes([one]) for one in HEAD * 3], pause_s=0.1)), timeout_s=1.0))
 
     assert (found.kind, found.status) == ("timeout", None)
 
 
 async def test_interim_answers_without_end_are_no_answer() -> None:
-    found = failed(await met(Hostile(saying(*[b"HTTP/1.1 100 Continue\r\n\r\n"] * 100, pause_s=0.05))))
+    found = failed(await met(Hostile(saying(*[b"HTTP/1.1 100 Continue\r\n\r\n"] * 100, pause_s=0.05)), timeout_s=1.0))
 
     assert found.kind == "timeout"
 
@@ -107,7 +108,7 @@ async def test_a_gigabyte_of_header_is_cut_off(head: bytes) -> None:
             await writer.drain()
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = failed(await met(Hostile(saying(head, then=flood)), timeout_s=5.0))
+    found = failed(await met(Hostile(saying(head, then=flood))))
 
     assert found.kind in {"protocol", "connect"}
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
@@ -249,7 +250,7 @@ async def test_what_went_wrong_stands_in_the_history(
     async with Hostile(script) as hostile:  # type: ignore[arg-type]
         endpoint = await here.endpoint(hostile.url)
         event = await here.event(endpoint.account)
-        async with here.posting():
+        async with here.posting(webhook_timeout_s=1.0 if "complete" in error else 20.0):
             [attempt] = await here.until_attempts(endpoint, event, 1)
 
     assert (attempt.delivered, attempt.status_code) == (False, status)

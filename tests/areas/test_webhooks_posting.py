@@ -265,7 +265,7 @@ async def test_a_hanging_endpoint_is_given_up_in_total_time_and_delays_nobody(he
     async with Hostile(hang) as dead:
         bad = [await here.endpoint(dead.url) for _ in range(30)]
         good = await here.endpoint(receiver.url)
-        async with here.posting(webhook_connections=40):
+        async with here.posting(webhook_connections=40, webhook_timeout_s=1.0):
             lost = [(await here.events(endpoint.account, ["delivered"] * 20))[0] for endpoint in bad]
             await asyncio.sleep(3.5)  # by now they are known for what they are, and hold all that they can get
             sent = []

@@ -180,7 +180,7 @@ async def test_the_standard_library_client_delivers_over_tls(tmp_path: Path) -> 
         host, port = sink.address
 
         def send() -> None:
-            with smtplib.SMTP(host, port, timeout=5) as client:
+            with smtplib.SMTP(host, port, timeout=60) as client:
                 client.starttls(context=trusted)
                 client.sendmail("ann@sender.test", ["bob@a.test"], BODY)
 
