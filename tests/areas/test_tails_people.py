@@ -14,8 +14,6 @@ from tests.harness.api import Api
 from tests.harness.people import TestPerson, make_person, signed_in
 from tests.harness.sse import Reader, following
 
-SOON_S = 2.5  # sessions are asked about every second
-
 
 @pytest.fixture
 async def account(pool: asyncpg.Pool) -> TestAccount:

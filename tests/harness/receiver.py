@@ -265,7 +265,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(settings: Settings, database_url: str) -> AsyncIterator[World]:
-    """Yield a Poster on its own migrated database; receivers have far more time than a busy machine needs."""
+    """Yield a World on its own migrated database; receivers have far more time than a busy machine needs."""
     pool = await open_pool(database_url, name="webhook tests", largest=8)
     own = structs.replace(settings, database_url=database_url, webhook_timeout_s=20.0)
     try:
