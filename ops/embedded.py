@@ -188,7 +188,10 @@ class Server(ABC):
 
 
 class PostgresServer(Server):
-    """PostgreSQL on a unix socket; `durable=False` gives up crash safety for speed, for tests only."""
+    """PostgreSQL on a unix socket; `durable=False` gives up crash safety for speed, for tests only.
+
+    `model` is the data folder of a stopped server, which is copied instead of running initdb.
+    """
 
     name = "postgres"
     stop_signal = signal.SIGINT  # fast shutdown: ends sessions, writes a checkpoint
@@ -197,6 +200,10 @@ class PostgresServer(Server):
     _programs: Path
     _major: int
     _compression: str
+
+    def __init__(self, state: Path, *, durable: bool = True, model: Path | None = None) -> None:
+        super().__init__(state, durable=durable)
+        self._model = model
 
     @property
     def url(self) -> str:
@@ -305,6 +312,10 @@ class PostgresServer(Server):
         """Run initdb in another folder, then rename it: an interrupted start leaves no incomplete data folder."""
         aside = self.paths.base / f"pg{self._major}.new"
         shutil.rmtree(aside, ignore_errors=True)
+        if self._model is not None:
+            subprocess.run(["cp", "-a", str(self._model), str(aside)], check=True, timeout=60)
+            aside.rename(self.data)
+            return
         server_paths.own_folder(self.paths, aside.name)
         words = [str(self._programs / "initdb"), "-D", str(aside), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         # The session that needs a new WAL file fills it with zeros, and all others wait to commit meanwhile:
@@ -387,9 +398,9 @@ class ValkeyServer(Server):
 class Temporary:
     """A temporary pair of servers; a test may kill and restart `postgres` and `valkey`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, model: Path | None = None) -> None:
         self.folder = folder
-        self.postgres = PostgresServer(folder, durable=False)
+        self.postgres = PostgresServer(folder, durable=False, model=model)
         self.valkey = ValkeyServer(folder, durable=False)
 
     @property
@@ -404,10 +415,10 @@ class Temporary:
 
 
 @contextlib.contextmanager
-def temporary_servers(root: Path | None = None) -> Iterator[Temporary]:
+def temporary_servers(root: Path | None = None, *, model: Path | None = None) -> Iterator[Temporary]:
     """Start both servers in a new folder under `root` (default: the temporary folder); remove it at the end.
 
-    Call it from the main thread. Folders that killed test runs left behind are removed first.
+    PostgreSQL starts with a copy of the data folder `model`, if one is given. Call it from the main thread. Folders that killed test runs left behind are removed first.
     """
     root = root or _short_temp()
     _clear_abandoned(root)
@@ -415,7 +426,7 @@ def temporary_servers(root: Path | None = None) -> Iterator[Temporary]:
     folder.chmod(0o711)  # the servers' user may pass through, but not list it
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        servers = Temporary(folder)
+        servers = Temporary(folder, model)
         try:
             servers.postgres.start()
             servers.valkey.start()

@@ -1,13 +1,9 @@
 """Shared fixtures: real servers per worker, a migrated database, and the API on a real socket."""
 
 import asyncio
-import contextlib
-import gc
-import importlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -20,19 +16,20 @@ from engine.base.settings import Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.embedded import Temporary, temporary_servers
-from tests.harness import canaries, memory, selection
+from tests.harness import canaries, fork_server, limits, memory, prepared, selection, workers
 from tests.harness.accounts import PEPPER
 from tests.harness.api import Api, serving
-
-TEMPLATE = "waybill_template"
-JOURNEYS = selection.TESTS / "journeys"
-DELIVERY = {selection.TESTS / "shards", selection.TESTS / "mta"}
+from tests.harness.prepared import TEMPLATE
 
 # Examples take as long as the machine needs: a deadline, or a check for slow data, would fail on a busy one.
-hypothesis.settings.register_profile(
-    "waybill", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("waybill")
+for _name, _examples in (("few", 15), ("all", 100)):
+    hypothesis.settings.register_profile(
+        _name,
+        max_examples=_examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
 
 _NUMBERS = itertools.count(1)
 NewDatabase = Callable[[], Awaitable[str]]
@@ -43,65 +40,58 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
     return {"uvloop": uvloop.new_event_loop}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--workers` and `--all`, which `ops test` sets."""
+    group = parser.getgroup("waybill")
+    group.addoption(workers.OPTION, type=int, default=0, metavar="N", help="run the tests in N forked processes")
+    group.addoption("--all", action="store_true", dest="everything", help="also tests that many inputs make long")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marks `rules` and `quick` and the summary of tests left out."""
+    """Register the marks, the summary of tests left out, and the processes that run the tests."""
+    hypothesis.settings.load_profile("all" if config.getoption("everything") else "few")
     config.pluginmanager.register(selection, "selection")
+    if workers.count(config):
+        config.pluginmanager.register(workers.Pool(config, selection.modules), "pool")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the tests that drive a browser unless they are asked for, as `ops test --browser` does."""
-    return (collection_path == selection.BROWSER_TESTS and not selection.drives_browsers(config)) or None
+    """Leave out the tests that drive a browser unless they are asked for."""
+    below = selection.BROWSER_TESTS in (collection_path, *collection_path.parents)
+    return (below and not selection.drives_browsers(config)) or None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    """Let each worker of a whole run import another part of the test modules first, and then collect all of them.
-
-    pytest compiles a module when it is first imported, 8 to 14 s of CPU for all of them, and the other workers find it
-    on disk: in a fresh checkout, workers in the same order would each compile every module.
-    """
-    worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
-    if worker is None or session.config.option.file_or_dir:
-        return
-    modules = sorted(
-        ".".join(path.relative_to(selection.TESTS.parent).with_suffix("").parts)
-        for path in selection.TESTS.rglob("test_*.py")
-        if selection.BROWSER_TESTS not in path.parents
-    )
-    number, workers = int(worker["workerid"].removeprefix("gw")), int(worker["workercount"])
-    for name in modules[number::workers]:
-        with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection imports it again, and reports why
-            importlib.import_module(name)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Set the time limit of a test."""
+    limits.apply(item)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests so that at any time some workers wait while the others compute.
-
-    `--dist worksteal` gives each worker a part of equal length. The journeys come first, and the tests of delivery and
-    of shards begin the part of the worker in the middle: from the start, one worker runs the ones, another the others.
-    Both mostly wait. At the end of the list, delivery kept four workers waiting for the last 110 s of 465, with 45% of
-    two cores idle.
-    """
-    workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
-    first = [item for item in items if JOURNEYS in item.path.parents]
-    delivery = [item for item in items if not DELIVERY.isdisjoint(item.path.parents)]
-    placed = {id(item) for item in (*first, *delivery)}
-    rest = [item for item in items if id(item) not in placed]
-    before = max(len(items) * (workers // 2) // workers - len(first), 0)
-    items[:] = [*first, *rest[:before], *delivery, *rest[before:]]
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import the project for the processes that tests start, and prepare the data of their databases, in the background."""
+    if workers.count(session.config):
+        fork_server.begin()
+        prepared.begin(session.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
 
 
-def pytest_collection_finish() -> None:
-    """Exclude collected tests and their imports from garbage collection, which saves time in every later cycle."""
-    gc.collect()
-    gc.freeze()
+def pytest_sessionfinish() -> None:
+    """Remove the data of the databases."""
+    prepared.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
+    """Add to the report of a failure the logs that the service wrote to during the test."""
+    report = yield
+    if report.failed:
+        base: Path = item.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        report.sections.extend(workers.logs_since(base, call.duration + 1))
+    return report
 
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Temporary]:
     """Run PostgreSQL and Valkey for this worker; they end with it, even after a crash."""
-    with temporary_servers(memory.folder()) as running:
+    with temporary_servers(memory.folder(), model=prepared.model()) as running:
         yield running
 
 
@@ -172,7 +162,7 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
 @pytest.fixture(scope="module")
 async def disposable_servers() -> AsyncIterator[Temporary]:
     """Start a migrated PostgreSQL and a Valkey for one module; a test that kills one starts it again."""
-    with temporary_servers() as running:
+    with temporary_servers(model=prepared.model()) as running:
         await migrate(running.database_url)
         yield running
 

@@ -120,23 +120,24 @@ def bootstrap(lock: str) -> None:
 @click.option(
     "--quick", is_flag=True, help="Run a few flows, and the pure rules without generated or very large inputs."
 )
+@click.option("--browser", is_flag=True, help="Run the tests of the console instead.")
 @click.option(
-    "--browser",
+    "--all",
+    "everything",
     is_flag=True,
-    help="Run the tests of the console instead, with every page in each theme and width.",
+    help="Run all tests: also the console's, every operation, many generated and very large inputs. About 12 minutes.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="Arguments for pytest.")
-def test(*, quick: bool, browser: bool, arguments: tuple[str, ...]) -> None:
+def test(*, quick: bool, browser: bool, everything: bool, arguments: tuple[str, ...]) -> None:
     """Run the test suite; ARGUMENTS go to pytest, such as `tests/mail -k dkim`.
 
     The last line but one lists skipped tests and why: tests of programs that are not installed, and tests marked
-    `hosts`, which create network namespaces as root (`ops test -m hosts`). The tests of the console run by themselves
-    (`--browser`), and need Chromium: WAYBILL_CHROMIUM, or one of Debian's packages `chromium-headless-shell` and
-    `chromium`.
+    `hosts`, which create network namespaces as root (`ops test -m hosts`). The tests of the console (`--browser` or
+    `--all`) need Chromium: WAYBILL_CHROMIUM, or one of Debian's packages `chromium-headless-shell` and `chromium`.
     """
     from ops.testing import run  # noqa: PLC0415
 
-    raise click.exceptions.Exit(run(list(arguments), quick=quick, browser=browser))
+    raise click.exceptions.Exit(run(list(arguments), quick=quick, browser=browser, everything=everything))
 
 
 @click.command()

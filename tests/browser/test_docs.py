@@ -59,9 +59,9 @@ async def test_a_signed_in_reader_sends_the_first_email_from_the_page(page: Cons
     ("size", "dark"),
     [
         pytest.param(DESKTOP, False, id="desktop-light"),
-        pytest.param(DESKTOP, True, id="desktop-dark", marks=pytest.mark.matrix),
-        pytest.param(PHONE, False, id="phone-light", marks=pytest.mark.matrix),
-        pytest.param(PHONE, True, id="phone-dark", marks=pytest.mark.matrix),
+        pytest.param(DESKTOP, True, id="desktop-dark", marks=pytest.mark.exhaustive),
+        pytest.param(PHONE, False, id="phone-light", marks=pytest.mark.exhaustive),
+        pytest.param(PHONE, True, id="phone-dark", marks=pytest.mark.exhaustive),
     ],
 )
 async def test_axe_finds_nothing(browser: Browser, service: Service, size: tuple[int, int], *, dark: bool) -> None:

@@ -70,7 +70,7 @@ async def hostile_frames(page: ConsolePage) -> list[str]:
     return [frame.url for frame in page.page.frames if await frame.evaluate("typeof hostile") != "undefined"]
 
 
-@pytest.mark.matrix
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(8))
 async def test_the_mail_frame_runs_and_asks_nothing(
     browser: Browser, service: Service, canary: Canary, part: int
@@ -86,7 +86,7 @@ async def test_the_mail_frame_runs_and_asks_nothing(
     assert canary.asked == []
 
 
-@pytest.mark.matrix
+@pytest.mark.exhaustive
 async def test_subjects_names_and_tags_stay_text(
     page: ConsolePage, served: Api, user: ConsoleUser, canary: Canary
 ) -> None:

@@ -88,7 +88,7 @@ async def full(service: Service, http: aiohttp.ClientSession) -> tuple[ConsoleUs
     return ConsoleUser(estate.owner, access, service.base_url), estate.things
 
 
-@pytest.mark.matrix
+@pytest.mark.exhaustive
 @THEMES
 @WIDTHS
 @pytest.mark.parametrize("path", [*SIGNED_IN, *DETAILS])
@@ -99,7 +99,7 @@ async def test_a_full_page_in_each_theme_and_width(
     await look(browser, service, user, path.format(**things), phone=phone, dark=dark)
 
 
-@pytest.mark.matrix
+@pytest.mark.exhaustive
 @THEMES
 @WIDTHS
 @pytest.mark.parametrize("path", SIGNED_IN)
@@ -120,7 +120,7 @@ async def test_a_page_whose_calls_are_refused_in_each_theme_and_width(
         shown.forgive("503")
 
 
-@pytest.mark.matrix
+@pytest.mark.exhaustive
 @THEMES
 @WIDTHS
 @pytest.mark.parametrize("path", SIGNED_IN)
@@ -130,7 +130,7 @@ async def test_an_empty_page_in_each_theme_and_width(
     await look(browser, service, user, path, phone=phone, dark=dark)
 
 
-@pytest.mark.matrix
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", [*SIGNED_IN, *DETAILS])
 async def test_buttons_can_be_pressed_while_the_replies_are_awaited(
     browser: Browser, service: Service, full: tuple[ConsoleUser, Ids], path: str

@@ -14,7 +14,7 @@ from tests.harness.browser import new_user, opened
 NOT_FOR = {"member": {"/sub-accounts"}, "admin": set(), "owner": set()}
 
 
-@pytest.mark.matrix
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("role", ["member", "admin", "owner"])
 async def test_no_page_asks_for_what_the_role_may_not_read(browser: Browser, service: Service, role: str) -> None:
     user = await new_user(service, role)
@@ -34,7 +34,7 @@ async def test_no_page_asks_for_what_the_role_may_not_read(browser: Browser, ser
         assert refused == []
 
 
-@pytest.mark.matrix
+@pytest.mark.exhaustive
 async def test_a_suspended_account_is_offered_no_change(browser: Browser, service: Service) -> None:
     user = await new_user(service)
     async with admin.opened(service.settings) as pool:

@@ -116,6 +116,12 @@ def start(
     return ForkedProcess(ours)
 
 
+def begin() -> None:
+    """Start the server now, so that it imports the project meanwhile; processes forked later use the same one."""
+    if sys.platform == "linux":
+        _server()
+
+
 @functools.cache
 def _server() -> socket.socket:
     """Start the server of this test process; it ends when the socket is closed."""
@@ -198,10 +204,12 @@ def _serve(control: socket.socket) -> _Request | None:
     signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
     server = os.getpid()
     while True:
-        ready, _, _ = select.select([control, woken], [], [])
+        ready, _, _ = select.select([control, woken, *links.values()], [], [])
         if woken in ready:
             woken.recv(4096)
             _reap(links)
+        for pid in [pid for pid, link in links.items() if link in ready]:  # its requester has ended
+            os.killpg(pid, signal.SIGKILL)
         if control not in ready:
             continue
         content, fds, _, _ = socket.recv_fds(control, _MAX_REQUEST, 3)

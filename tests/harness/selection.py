@@ -1,6 +1,7 @@
 """Hooks that tests/conftest.py registers: the marks `rules`, `quick` and `properties`, and what a run left out."""
 
 import importlib.util
+import itertools
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -28,7 +29,12 @@ _SLOW = frozenset(
     {"contracts/test_operations.py", "contracts/test_queries.py", "contracts/test_structure.py",
      "contracts/test_driver_errors.py", "contracts/test_services.py", "mta/inbound/authentication/test_spf_suite.py"}
 )  # fmt: skip
-_LEFT_OUT = pytest.StashKey[list[str]]()
+# By duration: from 15 s in a whole run.
+_LONG = (
+    "contracts/test_schemathesis.py", "journeys/test_restart.py", "ops/test_bootstrap.py", "loadtests/test_bench.py",
+    "contracts/test_isolation.py", "journeys/test_documentation.py", "journeys/test_bystander.py",
+)  # fmt: skip
+_left_out = 0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -45,31 +51,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("properties")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Begin without anything left out."""
-    config.stash[_LEFT_OUT] = []
-
-
-def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Note what `-m` or `-k` leaves out; in a worker when there are workers."""
-    for item in items:
-        item.config.stash[_LEFT_OUT].append(item.nodeid)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Pass the deselected tests to the process that started this worker."""
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["left_out"] = session.config.stash[_LEFT_OUT]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object) -> None:
-    """Take over what a worker left out: each collects the same tests."""
-    found = getattr(node, "workeroutput", {}).get("left_out")
-    if found is not None:
-        node.config.stash[_LEFT_OUT] = found  # type: ignore[attr-defined]
+def pytest_deselected(items: list[pytest.Item | str]) -> None:
+    """Count what `-m` or `-k` leaves out; a worker tells node ids."""
+    global _left_out  # noqa: PLW0603 - one in a run
+    _left_out += len(items)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -82,10 +67,23 @@ def pytest_terminal_summary(
     parts = [f"{count} × {reason}" if count > 1 else reason for reason, count in sorted(reasons.items())]
     if not drives_browsers(config):
         parts.append("tests/browser (`ops test --browser`)")
-    left_out = config.stash[_LEFT_OUT]
-    if left_out:
-        parts.append(f"{len(left_out)} by -m {config.option.markexpr!r}" + (" or -k" if config.option.keyword else ""))
+    if _left_out:
+        parts.append(f"{_left_out} by -m {config.option.markexpr!r}" + (" or -k" if config.option.keyword else ""))
     terminalreporter.line(f"Left out: {'; '.join(parts) or 'nothing'}.")
+
+
+def modules(path: Path) -> list[Path]:
+    """Return the modules of tests below `path` in the order in which workers take them.
+
+    Long ones come first: none of them may be the last that runs. Then one of each folder in turn, so that modules that
+    wait run beside modules that compute.
+    """
+    folders: dict[str, list[Path]] = {}
+    for file in sorted(path.rglob("test_*.py")):
+        folders.setdefault(file.relative_to(TESTS).parts[0], []).append(file)
+    mixed = [file for turn in itertools.zip_longest(*folders.values()) for file in turn if file is not None]
+    ranks = {name: rank for rank, name in enumerate(_LONG)}
+    return sorted(mixed, key=lambda file: ranks.get(file.relative_to(TESTS).as_posix(), len(ranks)))
 
 
 def drives_browsers(config: pytest.Config) -> bool:
