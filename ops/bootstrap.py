@@ -69,7 +69,8 @@ def enter(words: list[str]) -> int | None:
 
 def _lock_for(words: list[str]) -> str:
     """Return the lock that a command needs; tests of the console need a browser, listing load tests nothing."""
-    if words[:1] == ["test"] and any("browser" in word or word == "--all" for word in words) and chromium.find(os.environ):
+    drives_browser = any("browser" in word or word == "--all" for word in words)
+    if words[:1] == ["test"] and drives_browser and chromium.find(os.environ):
         return "browser"
     if words[:1] == ["loadtest"] and {"list", "-h", "--help"} & set(words):
         return "run"

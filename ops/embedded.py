@@ -418,7 +418,8 @@ class Temporary:
 def temporary_servers(root: Path | None = None, *, model: Path | None = None) -> Iterator[Temporary]:
     """Start both servers in a new folder under `root` (default: the temporary folder); remove it at the end.
 
-    PostgreSQL starts with a copy of the data folder `model`, if one is given. Call it from the main thread. Folders that killed test runs left behind are removed first.
+    PostgreSQL starts with a copy of the data folder `model`, if one is given. Call it from the main thread. Folders
+    that killed test runs left behind are removed first.
     """
     root = root or _short_temp()
     _clear_abandoned(root)

@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("all" if config.getoption("everything") else "few")
     config.pluginmanager.register(selection, "selection")
     if workers.count(config):
-        config.pluginmanager.register(workers.Pool(config, selection.modules), "pool")
+        config.pluginmanager.register(workers.Pool(config, selection.order), "pool")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -67,7 +67,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Import the project for the processes that tests start, and prepare the data of their databases, in the background."""
+    """Begin what all workers use: the server of forked processes, and the data of the databases."""
     if workers.count(session.config):
         fork_server.begin()
         prepared.begin(session.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]

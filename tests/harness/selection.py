@@ -1,7 +1,7 @@
 """Hooks that tests/conftest.py registers: the marks `rules`, `quick` and `properties`, and what a run left out."""
 
 import importlib.util
-import itertools
+import zlib
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -51,8 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("properties")
 
 
-def pytest_deselected(items: list[pytest.Item | str]) -> None:
-    """Count what `-m` or `-k` leaves out; a worker tells node ids."""
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count what `-m` or `-k` leaves out."""
     global _left_out  # noqa: PLW0603 - one in a run
     _left_out += len(items)
 
@@ -72,18 +72,15 @@ def pytest_terminal_summary(
     terminalreporter.line(f"Left out: {'; '.join(parts) or 'nothing'}.")
 
 
-def modules(path: Path) -> list[Path]:
-    """Return the modules of tests below `path` in the order in which workers take them.
+def order(node: pytest.Item | pytest.Collector) -> tuple[int, int, str]:
+    """Return the key that sorts modules into the order in which workers take them.
 
-    Long ones come first: none of them may be the last that runs. Then one of each folder in turn, so that modules that
-    wait run beside modules that compute.
+    Long ones come first: none of them may be the last that runs. The others are mixed, so that modules that wait run
+    beside modules that compute.
     """
-    folders: dict[str, list[Path]] = {}
-    for file in sorted(path.rglob("test_*.py")):
-        folders.setdefault(file.relative_to(TESTS).parts[0], []).append(file)
-    mixed = [file for turn in itertools.zip_longest(*folders.values()) for file in turn if file is not None]
-    ranks = {name: rank for rank, name in enumerate(_LONG)}
-    return sorted(mixed, key=lambda file: ranks.get(file.relative_to(TESTS).as_posix(), len(ranks)))
+    name = node.path.relative_to(TESTS).as_posix() if TESTS in node.path.parents else node.nodeid
+    rank = _LONG.index(name) if name in _LONG else len(_LONG)
+    return rank, zlib.crc32(name.encode()), node.nodeid
 
 
 def drives_browsers(config: pytest.Config) -> bool:

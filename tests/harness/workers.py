@@ -18,12 +18,14 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, NoReturn
 
 import pytest
+from _pytest.runner import collect_one_node
 from msgspec import Struct, field
 
 from ops import launch
@@ -39,9 +41,9 @@ _OUTPUT = "output.txt"
 
 
 class Unit(Struct, frozen=True):
-    """What a worker takes: an argument of pytest (a module or a node id), and tests of it that have been run."""
+    """What a worker takes: a module, and those of its tests that have been run. `number` is its place among all."""
 
-    argument: str
+    number: int
     skipped: frozenset[str] = frozenset()
 
 
@@ -65,11 +67,12 @@ def count(config: pytest.Config) -> int:
 class Pool:
     """The plugin of the first process: hands out units, and reports what the workers tell."""
 
-    def __init__(self, config: pytest.Config, modules: Callable[[Path], Iterable[Path]]) -> None:
+    def __init__(self, config: pytest.Config, order: Callable[[pytest.Item | pytest.Collector], Any]) -> None:
         self._config = config
-        self._modules = modules
+        self._order = order
+        self._nodes: list[pytest.Item | pytest.Collector] = []
         self._units: deque[Unit] = deque()
-        self._total = 0
+        self._begun = 0
         self._workers: dict[int, _Worker] = {}
         self._numbers = 0
         self._stopped = False
@@ -77,10 +80,10 @@ class Pool:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
-        """Expand the arguments to modules, without importing any."""
-        units = [Unit(one) for word in self._config.args for one in self._expanded(word)]
-        self._units.extend(dict.fromkeys(units))
-        self._total = len(self._units)
+        """Find the modules, without importing them; arguments that name single tests are collected."""
+        found = session.perform_collect(genitems=False)
+        self._nodes = sorted((one for node in found for one in _without_folders(session, node)), key=self._order)
+        self._units.extend(Unit(number) for number in range(len(self._nodes)))
         session.testscollected = 0
         return True
 
@@ -90,7 +93,7 @@ class Pool:
         gc.collect()
         gc.freeze()  # a collection in a worker would copy the pages of these objects
         try:
-            for _ in range(min(count(self._config), self._total)):
+            for _ in range(min(count(self._config), len(self._nodes))):
                 self._start(session)
             while self._workers:
                 for key, _ in self._selector.select(_LOOK_S):
@@ -105,17 +108,6 @@ class Pool:
         if session.shouldstop:
             raise session.Interrupted(session.shouldstop)
         return True
-
-    def _expanded(self, word: str) -> Iterable[str]:
-        path = (self._config.invocation_params.dir / word.partition("::")[0]).resolve()
-        if "::" in word or path.is_file():
-            return [word]
-        found = [
-            str(one)
-            for one in self._modules(path)
-            if not self._config.hook.pytest_ignore_collect(collection_path=one, config=self._config)
-        ]
-        return found or [word]  # pytest says what is wrong with it
 
     def _start(self, session: pytest.Session) -> None:
         number, self._numbers = self._numbers, self._numbers + 1
@@ -133,7 +125,7 @@ class Pool:
                 one.close()
             self._selector.close()
             self._config.pluginmanager.unregister(self)
-            _run_worker(session, theirs, folder, first)
+            _run_worker(session, self._nodes, theirs, folder, first)
         theirs.close()
         worker = _Worker(number, pid, ours, folder, [])
         self._workers[number] = worker
@@ -160,7 +152,10 @@ class Pool:
 
     def _on_start(self, session: pytest.Session, worker: _Worker, name: str, location: Any, limit_s: float) -> None:
         worker.running, worker.since, worker.limit_s = (name, location), time.monotonic(), limit_s
-        session.testscollected += 1
+        self._begun += 1
+        # The total is not known before the last module is taken; the progress shown is an estimate.
+        taken = max(len(self._nodes) - len(self._units) - len(self._workers), 1)
+        session.testscollected = max(self._begun, self._begun * len(self._nodes) // taken if self._units else 0)
         if self._config.get_verbosity() > 0:
             self._config.hook.pytest_runtest_logstart(nodeid=name, location=location)
 
@@ -177,10 +172,7 @@ class Pool:
         self._config.hook.pytest_runtest_logfinish(nodeid=name, location=location)
 
     def _on_deselected(self, session: pytest.Session, worker: _Worker, items: list[str]) -> None:
-        self._config.hook.pytest_deselected(items=items)
-
-    def _on_usage(self, session: pytest.Session, worker: _Worker, text: str) -> None:
-        raise pytest.UsageError(text)
+        self._config.hook.pytest_deselected(items=[SimpleNamespace(nodeid=one) for one in items])
 
     def _on_end(self, session: pytest.Session, worker: _Worker) -> None:
         self._forget(worker)
@@ -188,7 +180,7 @@ class Pool:
     def _lost(self, session: pytest.Session, worker: _Worker, limit_s: float | None = None) -> None:
         """Report the test during which a worker died or was killed, and start another worker for the rest."""
         status = self._forget(worker)
-        name, location = worker.running or (worker.units[-1].argument if worker.units else "(start)", ("", None, ""))
+        name, location = worker.running or (f"(worker {worker.number}, outside of tests)", ("", None, ""))
         why = f"the worker ended with {status} (a signal if negative)"
         text = f"{name}: " + (why if limit_s is None else f"not done after its limit of {limit_s:.0f} s")
         report = pytest.TestReport(
@@ -200,7 +192,7 @@ class Pool:
             return
         gone = frozenset({*worker.finished, name})
         for unit in reversed(worker.units):
-            self._units.appendleft(Unit(unit.argument, unit.skipped | gone))
+            self._units.appendleft(Unit(unit.number, unit.skipped | gone))
         if not self._stopped:
             self._start(session)
 
@@ -263,8 +255,11 @@ class _Reporter:
 class _Items:
     """The items of the units that this worker takes, in order; it asks for the next unit when it needs an item."""
 
-    def __init__(self, session: pytest.Session, link: Connection) -> None:
+    def __init__(
+        self, session: pytest.Session, nodes: Sequence[pytest.Item | pytest.Collector], link: Connection
+    ) -> None:
         self._session = session
+        self._nodes = nodes
         self._link = link
         self._left: deque[pytest.Item] = deque()
 
@@ -285,24 +280,42 @@ class _Items:
     def _collected(self, unit: Unit) -> list[pytest.Item]:
         gc.disable()
         try:
-            self._session.perform_collect([unit.argument], genitems=True)
-        except pytest.UsageError as problem:
-            self._link.send(("usage", str(problem)))
-            raise
+            items = list(self._session.genitems(self._nodes[unit.number]))
         finally:
             gc.freeze()
             gc.enable()
-        return self._session.items
+        config = self._session.config
+        config.hook.pytest_collection_modifyitems(session=self._session, config=config, items=items)
+        return items
 
 
-def _run_worker(session: pytest.Session, link: Connection, folder: Path, first: int) -> NoReturn:
+def _without_folders(
+    session: pytest.Session, node: pytest.Item | pytest.Collector
+) -> Iterator[pytest.Item | pytest.Collector]:
+    """Yield the modules below a folder; another node itself."""
+    if not isinstance(node, pytest.Directory):
+        yield node
+        return
+    report = collect_one_node(node)
+    node.ihook.pytest_collectreport(report=report)
+    for one in report.result or ():
+        yield from _without_folders(session, one)
+
+
+def _run_worker(
+    session: pytest.Session,
+    nodes: Sequence[pytest.Item | pytest.Collector],
+    link: Connection,
+    folder: Path,
+    first: int,
+) -> NoReturn:
     """Run items in this forked process until none is left; ends the process without freeing what it imported."""
     status = 1
     output = (folder / _OUTPUT).open("ab", buffering=0)
     try:
         launch.tie(first)
         _redirect(session.config, output, folder)
-        _run_items(session, link)
+        _run_items(session, nodes, link)
         link.send(("end",))
         status = 0
     except BaseException:
@@ -330,10 +343,10 @@ def _redirect(config: pytest.Config, output: IO[bytes], folder: Path) -> None:
     config.pluginmanager.unregister(name="terminalreporter")
 
 
-def _run_items(session: pytest.Session, link: Connection) -> None:
+def _run_items(session: pytest.Session, nodes: Sequence[pytest.Item | pytest.Collector], link: Connection) -> None:
     config = session.config
     config.pluginmanager.register(_Reporter(config, link), "pool_reporter")
-    items = _Items(session, link)
+    items = _Items(session, nodes, link)
     try:
         item = items.next()
         while item is not None and not items.stopped():
