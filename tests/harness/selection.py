@@ -39,8 +39,10 @@ _left_out = 0
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `-m` may select; before pytest reads `-m`."""
+    """Mark what `-m` may select; before pytest reads `-m`. Where there are workers, the first process has modules."""
     for item in items:
+        if not isinstance(item, pytest.Item):
+            continue
         if _is_rule(item):
             item.add_marker("rules")
         elif item.path.relative_to(TESTS).as_posix() in _QUICK:

@@ -81,7 +81,11 @@ class Pool:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
         """Find the modules, without importing them; arguments that name single tests are collected."""
+        option = self._config.option
+        chosen = option.markexpr, option.keyword
+        option.markexpr = option.keyword = ""  # they select tests, which only the workers see
         found = session.perform_collect(genitems=False)
+        option.markexpr, option.keyword = chosen
         self._nodes = sorted((one for node in found for one in _without_folders(session, node)), key=self._order)
         self._units.extend(Unit(number) for number in range(len(self._nodes)))
         session.testscollected = 0
