@@ -18,14 +18,13 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any, NoReturn
 
 import pytest
-from _pytest.runner import collect_one_node
 from msgspec import Struct, field
 
 from ops import launch
@@ -84,9 +83,9 @@ class Pool:
         option = self._config.option
         chosen = option.markexpr, option.keyword
         option.markexpr = option.keyword = ""  # they select tests, which only the workers see
-        found = session.perform_collect(genitems=False)
+        found = session.perform_collect([one for word in self._config.args for one in self._files(word)], genitems=False)
         option.markexpr, option.keyword = chosen
-        self._nodes = sorted((one for node in found for one in _without_folders(session, node)), key=self._order)
+        self._nodes = sorted(found, key=self._order)
         self._units.extend(Unit(number) for number in range(len(self._nodes)))
         session.testscollected = 0
         return True
@@ -112,6 +111,15 @@ class Pool:
         if session.shouldstop:
             raise session.Interrupted(session.shouldstop)
         return True
+
+    def _files(self, word: str) -> list[str]:
+        """Return the modules below the folder that an argument names; other arguments as they are."""
+        folder = self._config.invocation_params.dir / word
+        if not folder.is_dir():
+            return [word]
+        ignored = self._config.hook.pytest_ignore_collect
+        files = sorted(folder.rglob("test_*.py"))
+        return [str(one) for one in files if not ignored(collection_path=one, config=self._config)] or [word]
 
     def _start(self, session: pytest.Session) -> None:
         number, self._numbers = self._numbers, self._numbers + 1
@@ -291,19 +299,6 @@ class _Items:
         config = self._session.config
         config.hook.pytest_collection_modifyitems(session=self._session, config=config, items=items)
         return items
-
-
-def _without_folders(
-    session: pytest.Session, node: pytest.Item | pytest.Collector
-) -> Iterator[pytest.Item | pytest.Collector]:
-    """Yield the modules below a folder; another node itself."""
-    if not isinstance(node, pytest.Directory):
-        yield node
-        return
-    report = collect_one_node(node)
-    node.ihook.pytest_collectreport(report=report)
-    for one in report.result or ():
-        yield from _without_folders(session, one)
 
 
 def _run_worker(
