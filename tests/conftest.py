@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from engine.base.settings import Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.embedded import Temporary, temporary_servers
-from tests.harness import canaries, fork_server, limits, memory, prepared, selection, workers
+from tests.harness import canaries, fork_server, limits, memory, prepared, sampling, selection, workers
 from tests.harness.accounts import PEPPER
 from tests.harness.api import Api, serving
 from tests.harness.prepared import TEMPLATE
@@ -44,15 +45,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--workers` and `--all`, which `ops test` sets."""
     group = parser.getgroup("waybill")
     group.addoption(workers.OPTION, type=int, default=0, metavar="N", help="run the tests in N forked processes")
+    group.addoption("--seed", type=int, metavar="N", help="choose the same samples as a run that printed this seed")
     group.addoption("--all", action="store_true", dest="everything", help="also tests that many inputs make long")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marks, the summary of tests left out, and the processes that run the tests."""
+    given = config.getoption("seed")
+    sampling.seed = random.randrange(1_000_000) if given is None else given
     hypothesis.settings.load_profile("all" if config.getoption("everything") else "few")
     config.pluginmanager.register(selection, "selection")
     if workers.count(config):
-        config.pluginmanager.register(workers.Pool(config, selection.order), "pool")
+        config.pluginmanager.register(workers.Pool(config, selection.grouped), "pool")
+
+
+def pytest_report_header() -> str:
+    """Show the seed of the samples."""
+    return f"seed: {sampling.seed} (--seed {sampling.seed} chooses the same samples)"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

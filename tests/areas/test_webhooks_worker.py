@@ -120,6 +120,7 @@ async def test_attempts_of_a_month_ago_go_with_their_partition(here: World) -> N
     assert [fields[0] for fields in row.attempts] == [6, 9]
 
 
+@pytest.mark.exhaustive
 def test_the_bench_counts_every_delivery() -> None:
     script = (
         "import sys; from loadtests.bench import webhooks; "

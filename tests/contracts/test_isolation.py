@@ -30,6 +30,7 @@ from tests.harness.api import Answer, Api, serving
 from tests.harness.everything import Estate, furnish, uuid_in, with_domain
 from tests.harness.patience import PATIENCE_S
 from tests.harness.people import TestPerson, signed_in
+from tests.harness.sampling import sampled
 
 OPERATIONS = all_operations()
 _PARAMETER = re.compile(r"\{(\w+)\}")
@@ -288,7 +289,7 @@ def asked_for(operation: Operation, relation: Relation, *, all_kinds: bool) -> s
     return pairs
 
 
-@pytest.mark.parametrize("operation", WITH_IDS, ids=name_of)
+@pytest.mark.parametrize("operation", sampled(WITH_IDS, 6), ids=name_of)
 async def test_another_accounts_ids_are_as_unknown_as_any(operation: Operation, everybody: Cast) -> None:
     known = operation.request is None or operation.no_body_is_empty or (operation.method, operation.path) in BODIES
     assert known, "say a body for it in BODIES"
@@ -339,7 +340,7 @@ async def test_an_accounts_own_ids_are_known(operation: Operation, everybody: Ca
     assert 200 in found
 
 
-@pytest.mark.parametrize("operation", LISTS, ids=name_of)
+@pytest.mark.parametrize("operation", sampled(LISTS, 4), ids=name_of)
 async def test_no_list_shows_another_accounts_things(operation: Operation, everybody: Cast) -> None:
     for relation in everybody.relations:
         if relation.caller.may_call(operation):
@@ -348,7 +349,7 @@ async def test_no_list_shows_another_accounts_things(operation: Operation, every
             assert not leaks(relation, answer), relation.name
 
 
-@pytest.mark.parametrize("operation", [one for one in LISTS if one.query is not None], ids=name_of)
+@pytest.mark.parametrize("operation", sampled([one for one in LISTS if one.query is not None], 4), ids=name_of)
 async def test_no_cursor_or_filter_brings_another_accounts_things(operation: Operation, everybody: Cast) -> None:
     """An id of the wrong kind is a 400, of one's own too; what is taken finds nothing of theirs."""
     assert operation.query is not None

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("engine", "api", "mta", "shards", "ops", "loadtests")
 _CLASS = re.compile(r"^[ \t]*class[ \t]+(\w+)[ \t]*[:(\[]", re.MULTILINE)
@@ -56,6 +58,7 @@ def test_no_two_classes_share_a_name() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+@pytest.mark.exhaustive
 def test_no_modules_import_each_other_in_a_cycle() -> None:
     """Remove modules that import no remaining module until none is left; what stays is part of a cycle."""
     left = {module: set(_imports(module, tree)) - {module} for module, tree in _modules().items()}

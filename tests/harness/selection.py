@@ -3,7 +3,7 @@
 import importlib.util
 import zlib
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,10 +29,13 @@ _SLOW = frozenset(
     {"contracts/test_operations.py", "contracts/test_queries.py", "contracts/test_structure.py",
      "contracts/test_driver_errors.py", "contracts/test_services.py", "mta/inbound/authentication/test_spf_suite.py"}
 )  # fmt: skip
-# By duration: from 15 s in a whole run.
-_LONG = (
-    "contracts/test_schemathesis.py", "journeys/test_restart.py", "ops/test_bootstrap.py", "loadtests/test_bench.py",
-    "contracts/test_isolation.py", "journeys/test_documentation.py", "journeys/test_bystander.py",
+# What begins a whole run, each by one worker: modules that share a service, and those that take longest.
+_FIRST = (
+    "browser/test_pages.py", "browser/", "contracts/test_schemathesis.py", "journeys/test_restart.py",
+    "journeys/test_bystander.py", "journeys/test_tail_kill.py", "journeys/", "contracts/test_isolation.py",
+    "loadtests/test_bench.py", "ops/test_bootstrap.py", "ops/test_doctor.py", "loadtests/test_bench_tails.py",
+    "areas/test_webhooks_worker.py", "shards/test_member.py", "mta/outbound/test_site_limits.py",
+    "areas/test_domains_verify.py", "areas/test_tails_lifetime.py",
 )  # fmt: skip
 _left_out = 0
 
@@ -74,15 +77,19 @@ def pytest_terminal_summary(
     terminalreporter.line(f"Left out: {'; '.join(parts) or 'nothing'}.")
 
 
-def order(node: pytest.Item | pytest.Collector) -> tuple[int, int, str]:
-    """Return the key that sorts modules into the order in which workers take them.
+def grouped(nodes: Sequence[pytest.Item | pytest.Collector]) -> list[list[pytest.Item | pytest.Collector]]:
+    """Return the modules in the order in which workers take them; those of a group share a service, and so a worker.
 
     Long ones come first: none of them may be the last that runs. The others are mixed, so that modules that wait run
     beside modules that compute.
     """
-    name = node.path.relative_to(TESTS).as_posix() if TESTS in node.path.parents else node.nodeid
-    rank = _LONG.index(name) if name in _LONG else len(_LONG)
-    return rank, zlib.crc32(name.encode()), node.nodeid
+    groups: dict[tuple[int, int, str], list[pytest.Item | pytest.Collector]] = {}
+    for node in nodes:
+        name = node.path.relative_to(TESTS).as_posix() if TESTS in node.path.parents else node.nodeid
+        first = next((rank for rank, start in enumerate(_FIRST) if name.startswith(start)), len(_FIRST))
+        key = (first, 0, "") if first < len(_FIRST) else (first, zlib.crc32(name.encode()), name)
+        groups.setdefault(key, []).append(node)
+    return [groups[key] for key in sorted(groups)]
 
 
 def drives_browsers(config: pytest.Config) -> bool:

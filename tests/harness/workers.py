@@ -38,9 +38,12 @@ _LAST_LINES = 60
 _FAULT_FILE = "stacks.txt"
 _OUTPUT = "output.txt"
 
+Node = pytest.Item | pytest.Collector
+Groups = list[list[Node]]
+
 
 class Unit(Struct, frozen=True):
-    """What a worker takes: a module, and those of its tests that have been run. `number` is its place among all."""
+    """What a worker takes: a group of modules, by its number, without those tests that have been run."""
 
     number: int
     skipped: frozenset[str] = frozenset()
@@ -66,10 +69,10 @@ def count(config: pytest.Config) -> int:
 class Pool:
     """The plugin of the first process: hands out units, and reports what the workers tell."""
 
-    def __init__(self, config: pytest.Config, order: Callable[[pytest.Item | pytest.Collector], Any]) -> None:
+    def __init__(self, config: pytest.Config, grouped: Callable[[Sequence[Node]], Groups]) -> None:
         self._config = config
-        self._order = order
-        self._nodes: list[pytest.Item | pytest.Collector] = []
+        self._grouped = grouped
+        self._groups: Groups = []
         self._units: deque[Unit] = deque()
         self._begun = 0
         self._workers: dict[int, _Worker] = {}
@@ -83,10 +86,10 @@ class Pool:
         option = self._config.option
         chosen = option.markexpr, option.keyword
         option.markexpr = option.keyword = ""  # they select tests, which only the workers see
-        found = session.perform_collect([one for word in self._config.args for one in self._files(word)], genitems=False)
+        words = [one for word in self._config.args for one in self._files(word)]
+        self._groups = self._grouped(session.perform_collect(words, genitems=False))
         option.markexpr, option.keyword = chosen
-        self._nodes = sorted(found, key=self._order)
-        self._units.extend(Unit(number) for number in range(len(self._nodes)))
+        self._units.extend(Unit(number) for number in range(len(self._groups)))
         session.testscollected = 0
         return True
 
@@ -96,7 +99,7 @@ class Pool:
         gc.collect()
         gc.freeze()  # a collection in a worker would copy the pages of these objects
         try:
-            for _ in range(min(count(self._config), len(self._nodes))):
+            for _ in range(min(count(self._config), len(self._groups))):
                 self._start(session)
             while self._workers:
                 for key, _ in self._selector.select(_LOOK_S):
@@ -137,7 +140,7 @@ class Pool:
                 one.close()
             self._selector.close()
             self._config.pluginmanager.unregister(self)
-            _run_worker(session, self._nodes, theirs, folder, first)
+            _run_worker(session, self._groups, theirs, folder, first)
         theirs.close()
         worker = _Worker(number, pid, ours, folder, [])
         self._workers[number] = worker
@@ -166,8 +169,8 @@ class Pool:
         worker.running, worker.since, worker.limit_s = (name, location), time.monotonic(), limit_s
         self._begun += 1
         # The total is not known before the last module is taken; the progress shown is an estimate.
-        taken = max(len(self._nodes) - len(self._units) - len(self._workers), 1)
-        session.testscollected = max(self._begun, self._begun * len(self._nodes) // taken if self._units else 0)
+        taken = max(len(self._groups) - len(self._units) - len(self._workers), 1)
+        session.testscollected = max(self._begun, self._begun * len(self._groups) // taken if self._units else 0)
         if self._config.get_verbosity() > 0:
             self._config.hook.pytest_runtest_logstart(nodeid=name, location=location)
 
@@ -267,11 +270,9 @@ class _Reporter:
 class _Items:
     """The items of the units that this worker takes, in order; it asks for the next unit when it needs an item."""
 
-    def __init__(
-        self, session: pytest.Session, nodes: Sequence[pytest.Item | pytest.Collector], link: Connection
-    ) -> None:
+    def __init__(self, session: pytest.Session, groups: Groups, link: Connection) -> None:
         self._session = session
-        self._nodes = nodes
+        self._groups = groups
         self._link = link
         self._left: deque[pytest.Item] = deque()
 
@@ -292,7 +293,7 @@ class _Items:
     def _collected(self, unit: Unit) -> list[pytest.Item]:
         gc.disable()
         try:
-            items = list(self._session.genitems(self._nodes[unit.number]))
+            items = [item for node in self._groups[unit.number] for item in self._session.genitems(node)]
         finally:
             gc.freeze()
             gc.enable()
@@ -303,7 +304,7 @@ class _Items:
 
 def _run_worker(
     session: pytest.Session,
-    nodes: Sequence[pytest.Item | pytest.Collector],
+    groups: Groups,
     link: Connection,
     folder: Path,
     first: int,
@@ -314,7 +315,7 @@ def _run_worker(
     try:
         launch.tie(first)
         _redirect(session.config, output, folder)
-        _run_items(session, nodes, link)
+        _run_items(session, groups, link)
         link.send(("end",))
         status = 0
     except BaseException:
@@ -342,10 +343,10 @@ def _redirect(config: pytest.Config, output: IO[bytes], folder: Path) -> None:
     config.pluginmanager.unregister(name="terminalreporter")
 
 
-def _run_items(session: pytest.Session, nodes: Sequence[pytest.Item | pytest.Collector], link: Connection) -> None:
+def _run_items(session: pytest.Session, groups: Groups, link: Connection) -> None:
     config = session.config
     config.pluginmanager.register(_Reporter(config, link), "pool_reporter")
-    items = _Items(session, nodes, link)
+    items = _Items(session, groups, link)
     try:
         item = items.next()
         while item is not None and not items.stopped():

@@ -11,6 +11,7 @@ RATE, SECONDS = 20, 4.0
 PATIENT_MS = 250.0  # a machine full of other tests makes ratios of a few milliseconds meaningless
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(170)
 @pytest.mark.parametrize("habit", ["tarpit", "slow+60"])
 async def test_a_site_that_hangs_delays_no_other(habit: str) -> None:

@@ -77,6 +77,7 @@ class Shell:
         return text.replace(".state/", f"{self._service.state}/").replace("/var/backups", str(self._folder))
 
 
+@pytest.mark.exhaustive
 async def test_what_is_printed_to_be_typed_works_as_it_stands(service: Service, tmp_path: Path) -> None:
     sent = command(service, "send", "--to", "typed@people.test", "--json").json["id"]
 

@@ -85,6 +85,7 @@ def python_client(service: Service, folder: Path) -> Path:
     return folder / found[2]
 
 
+@pytest.mark.exhaustive
 def test_each_sample_runs_and_answers_what_the_guide_shows(service: Service, tmp_path: Path) -> None:
     shell = GuideShell(service, tmp_path)
     for guide in guides().values():

@@ -116,6 +116,7 @@ async def test_the_operator_sees_and_names_whom_system_mail_comes_from(service: 
     assert "is not a domain of this account" in refused.err
 
 
+@pytest.mark.exhaustive
 async def test_a_state_folder_from_before_gets_its_platform_account() -> None:
     with running() as service:
         async with admin.opened(service.settings) as pool:

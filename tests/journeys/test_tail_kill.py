@@ -14,6 +14,7 @@ pytestmark = pytest.mark.journey
 EVENTS, KILLS = 3_000, 5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(170)
 async def test_no_event_is_missed_and_none_comes_twice_while_workers_are_killed() -> None:
     makes = {"httpx-sse": with_httpx_sse, "sseclient": with_sseclient, "curl": with_curl, "plain": tails.plain}

@@ -61,6 +61,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.journey
 def test_a_small_bench_checks_itself_and_reports_every_figure(temporary: Path) -> None:
     with start_bench(temporary, messages=200, warm_up=20, paced=False, as_json=True) as bench:
@@ -85,6 +86,7 @@ def test_a_small_bench_checks_itself_and_reports_every_figure(temporary: Path) -
     assert processes_of(temporary) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.journey
 def test_an_interrupted_bench_leaves_nothing_behind(temporary: Path) -> None:
     with start_bench(temporary, messages=100_000, warm_up=20) as bench:
@@ -101,6 +103,7 @@ def test_an_interrupted_bench_leaves_nothing_behind(temporary: Path) -> None:
     assert processes_of(temporary) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.journey
 async def test_the_check_finds_lost_duplicated_and_changed_messages(tmp_path: Path) -> None:
     async with own_service(Settings(mta_workers=1), print, delivering=False, tls=True, rsa=True) as service:

@@ -11,6 +11,7 @@ from engine.base.settings import PREFIX
 from ops.process_specs import ROOT
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(120)
 def test_the_tail_bench_counts_every_event_at_every_tail() -> None:
     words = (

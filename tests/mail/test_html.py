@@ -266,6 +266,7 @@ def _soup() -> Iterator[str]:
     yield from ("text", "&amp;", "<br>", "<!-- -->", "<style>", "</style>")
 
 
+@pytest.mark.exhaustive
 @THOROUGH
 @given(st.lists(st.sampled_from(list(_soup())), min_size=1, max_size=8).map("".join))
 def test_no_short_pattern_evades_the_limits(pattern: str) -> None:

@@ -90,6 +90,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return checkout
 
 
+@pytest.mark.exhaustive
 def test_a_later_start_installs_nothing_and_says_nothing(made: Checkout) -> None:
     before = (made.venv / "waybill.json").stat()
     status, out, err = made.run("again", PIP_FIND_LINKS="/nonexistent")
@@ -98,16 +99,19 @@ def test_a_later_start_installs_nothing_and_says_nothing(made: Checkout) -> None
     assert (made.venv / "waybill.json").stat() == before
 
 
+@pytest.mark.exhaustive
 def test_the_exit_status_is_the_commands_own(made: Checkout) -> None:
     assert made.run("seven")[0] == 7
 
 
+@pytest.mark.exhaustive
 def test_the_waybill_script_works_from_any_folder(made: Checkout) -> None:
     done = subprocess.run([made.venv / "bin" / "waybill", "x"], cwd="/", capture_output=True, text=True, check=True)
 
     assert done.stdout == f"['x'] {made.venv} 1.0\n"
 
 
+@pytest.mark.exhaustive
 def test_a_changed_lock_is_installed_by_the_next_start_outside_and_inside(made: Checkout) -> None:
     made.lock("run", "1.1")
     assert made.run("a")[1].endswith(" 1.1\n")
@@ -116,6 +120,7 @@ def test_a_changed_lock_is_installed_by_the_next_start_outside_and_inside(made: 
         assert process.communicate(timeout=100)[0].endswith(" 1.2\n")
 
 
+@pytest.mark.exhaustive
 def test_a_larger_lock_satisfies_the_smaller_one(made: Checkout) -> None:
     made.lock("run", "1.3")
     shutil.copy(made.root / "ops" / "lock" / "run.txt", made.root / "ops" / "lock" / "test.txt")
@@ -126,6 +131,7 @@ def test_a_larger_lock_satisfies_the_smaller_one(made: Checkout) -> None:
     assert set(json.loads((made.venv / bootstrap.RECORD).read_text())["locks"]) == {"run", "test"}
 
 
+@pytest.mark.exhaustive
 def test_a_broken_environment_is_made_anew(made: Checkout) -> None:
     (made.venv / "bin" / "python").unlink()
     status, out, err = made.run("mended")
@@ -135,6 +141,7 @@ def test_a_broken_environment_is_made_anew(made: Checkout) -> None:
     assert out.startswith("['mended']")
 
 
+@pytest.mark.exhaustive
 def test_a_package_with_another_hash_is_refused_without_a_traceback(made: Checkout) -> None:
     wheel(made.wheels, "1.4")
     made.lock("run", "1.4", digest="0" * 64)
@@ -147,6 +154,7 @@ def test_a_package_with_another_hash_is_refused_without_a_traceback(made: Checko
     assert "Traceback" not in err
 
 
+@pytest.mark.exhaustive
 def test_a_missing_package_index_is_explained(made: Checkout) -> None:
     made.lock("run", "9.9", digest="0" * 64)
     status, _, err = made.run("x")
@@ -157,6 +165,7 @@ def test_a_missing_package_index_is_explained(made: Checkout) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.exhaustive
 def test_an_unknown_lock_is_named(made: Checkout) -> None:
     status, _, err = made.run("bootstrap", "nope")
 
@@ -164,6 +173,7 @@ def test_an_unknown_lock_is_named(made: Checkout) -> None:
     assert "no lock named nope; there are: run" in err
 
 
+@pytest.mark.exhaustive
 def test_an_environment_made_by_hand_is_kept_and_two_starts_share_one_installation(tmp_path: Path) -> None:
     checkout = Checkout(tmp_path / "hand")
     subprocess.run([sys.executable, "-m", "venv", checkout.venv], check=True)
@@ -225,9 +235,13 @@ def test_real_locks_pin_every_requirement_with_hashes() -> None:
 
 
 def test_ops_test_runs_several_workers_unless_told_otherwise() -> None:
-    assert testing.command(["tests/ops"])[-5:] == ["-n", str(testing.WORKERS), "--dist", "worksteal", "tests/ops"]
-    assert testing.command(["-n0"])[1:] == ["-m", "pytest", "-n0"]
+    assert testing.command(["tests/ops"])[1:] == ["-m", "pytest", "--workers", str(testing.WORKERS), "tests/ops"]
+    assert testing.command(["--workers=0"])[1:] == ["-m", "pytest", "--workers=0"]
 
 
 def test_ops_test_quick_selects_rules_and_flows() -> None:
     assert testing.command(["-x"], quick=True)[-3:] == ["-m", testing.QUICK, "-x"]
+
+
+def test_ops_test_all_leaves_out_only_what_needs_hosts() -> None:
+    assert testing.command(["-x"], everything=True)[-4:] == ["--all", "-m", testing.ALL, "-x"]

@@ -145,6 +145,7 @@ def state(tmp_path: Path) -> Iterator[Path]:
         shutil.rmtree(data.resolve())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.journey
 def test_the_doctor_finds_nothing_wrong_with_a_fresh_installation_and_says_when_it_is_down(
     tmp_path: Path, state: Path

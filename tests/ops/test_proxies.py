@@ -24,7 +24,7 @@ from tests.harness.raw_http import exchange
 from tests.harness.sse import Reader
 from tests.ops.proxies import MIB, PROXIES, Proxy, Running, running
 
-pytestmark = [pytest.mark.proxies, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.proxies, pytest.mark.exhaustive]
 
 MAX_BODY_BYTES = 24 * MIB
 SENT_BYTES = 8 * MIB

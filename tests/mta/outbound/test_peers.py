@@ -18,7 +18,7 @@ from engine.base import clock
 from tests.harness.outbound import World
 from tests.mta.outbound.peers import DOMAIN, PEERS, Peer, running
 
-pytestmark = [pytest.mark.peers, pytest.mark.timeout(170)]
+pytestmark = [pytest.mark.peers, pytest.mark.exhaustive, pytest.mark.timeout(170)]
 
 ADDRESS = "127.0.0.5"
 COUNT = 1_000
