@@ -12,8 +12,9 @@ from loadtests.drill.service import Service
 from ops import admin
 from tests.harness.accounts import make_account
 from tests.harness.api import Api
-from tests.harness.browser import DESKTOP, PHONE, ConsoleUser, opened
+from tests.harness.browser import DESKTOP, PHONE, ConsolePage, ConsoleUser, opened
 from tests.harness.everything import Ids, furnish
+from tests.harness.sampling import sampled
 
 _ROUTE = re.compile(r'^  page\("(/[^":]*)"', re.MULTILINE)
 MAIN = (assets.FILES / "app" / "main.js").read_text("utf-8")
@@ -50,32 +51,36 @@ DETAILS = [
 UNAVAILABLE = '{"error": {"type": "unavailable", "message": "A part of the service is not available. Try again."}}'
 
 
-async def look(
-    browser: Browser, service: Service, user: ConsoleUser | None, path: str, *, phone: bool, dark: bool
-) -> None:
-    """Open the page, check that it has one main heading and fits the width, and run axe."""
-    size = PHONE if phone else DESKTOP
-    async with opened(browser, service.base_url, user, size=size, dark=dark) as shown:
-        await shown.go(path)
-        if path != "/components":  # it shows busy parts on purpose
-            await shown.settled()
-        assert await shown.page.get_by_role("heading", level=1).count() == 1
-        assert await shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "wider than the screen"
-        assert await shown.axe() == []
+Look = tuple[tuple[int, int], bool]  # size, and whether in dark colours
+USUAL: Look = (DESKTOP, False)
+EVERY: list[Look] = [USUAL, (DESKTOP, True), (PHONE, True), (PHONE, False)]
 
 
-@pytest.mark.parametrize("path", SIGNED_IN)
+async def look(shown: ConsolePage, path: str, looks: list[Look], headings: int | None = 1) -> None:
+    """Open the page; check in each look that it has one main heading and fits the width, and run axe."""
+    await shown.go(path)
+    if path != "/components":  # it shows busy parts on purpose
+        await shown.settled()
+    for (width, height), dark in looks:
+        await shown.page.set_viewport_size({"width": width, "height": height})
+        await shown.page.emulate_media(color_scheme="dark" if dark else "light")
+        if headings is not None:
+            assert await shown.page.get_by_role("heading", level=1).count() == headings
+        wider = await shown.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wider <= 0, f"wider than {width} px"
+        assert await shown.axe() == [], (width, dark)
+
+
+@pytest.mark.parametrize("path", sampled(SIGNED_IN, 3))
 async def test_a_page_opens_without_faults(browser: Browser, service: Service, user: ConsoleUser, path: str) -> None:
-    await look(browser, service, user, path, phone=False, dark=False)
+    async with opened(browser, service.base_url, user) as shown:
+        await look(shown, path, [USUAL])
 
 
 @pytest.mark.parametrize("path", sorted(SIGNED_OUT))
 async def test_a_page_for_strangers_opens_without_faults(browser: Browser, service: Service, path: str) -> None:
-    await look(browser, service, None, path, phone=False, dark=False)
-
-
-THEMES = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-WIDTHS = pytest.mark.parametrize("phone", [False, True], ids=["1280", "375"])
+    async with opened(browser, service.base_url) as shown:
+        await look(shown, path, [USUAL])
 
 
 @pytest.fixture(scope="session")
@@ -89,45 +94,36 @@ async def full(service: Service, http: aiohttp.ClientSession) -> tuple[ConsoleUs
 
 
 @pytest.mark.exhaustive
-@THEMES
-@WIDTHS
 @pytest.mark.parametrize("path", [*SIGNED_IN, *DETAILS])
 async def test_a_full_page_in_each_theme_and_width(
-    browser: Browser, service: Service, full: tuple[ConsoleUser, Ids], path: str, phone: bool, dark: bool
+    browser: Browser, service: Service, full: tuple[ConsoleUser, Ids], path: str
 ) -> None:
     user, things = full
-    await look(browser, service, user, path.format(**things), phone=phone, dark=dark)
+    async with opened(browser, service.base_url, user) as shown:
+        await look(shown, path.format(**things), EVERY)
 
 
 @pytest.mark.exhaustive
-@THEMES
-@WIDTHS
 @pytest.mark.parametrize("path", SIGNED_IN)
 async def test_a_page_whose_calls_are_refused_in_each_theme_and_width(
-    browser: Browser, service: Service, user: ConsoleUser, path: str, phone: bool, dark: bool
+    browser: Browser, service: Service, user: ConsoleUser, path: str
 ) -> None:
     async def refuse(route: Route) -> None:
         await route.fulfill(status=503, content_type="application/json", body=UNAVAILABLE, headers={"Retry-After": "9"})
 
-    size = PHONE if phone else DESKTOP
-    async with opened(browser, service.base_url, user, size=size, dark=dark) as shown:
+    async with opened(browser, service.base_url, user) as shown:
         await shown.page.route(re.compile(r"/v1/(?!auth/|instance)"), refuse)
-        await shown.go(path)
-        if path != "/components":
-            await shown.settled()
-        assert await shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "wider than the screen"
-        assert await shown.axe() == []
+        await look(shown, path, EVERY, headings=None)
         shown.forgive("503")
 
 
 @pytest.mark.exhaustive
-@THEMES
-@WIDTHS
 @pytest.mark.parametrize("path", SIGNED_IN)
 async def test_an_empty_page_in_each_theme_and_width(
-    browser: Browser, service: Service, user: ConsoleUser, path: str, phone: bool, dark: bool
+    browser: Browser, service: Service, user: ConsoleUser, path: str
 ) -> None:
-    await look(browser, service, user, path, phone=phone, dark=dark)
+    async with opened(browser, service.base_url, user) as shown:
+        await look(shown, path, EVERY[1:])  # test_a_page_opens_without_faults has the first
 
 
 @pytest.mark.exhaustive
