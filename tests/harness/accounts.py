@@ -18,11 +18,12 @@ from engine.base import ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.secrets import digest
+from engine.mail import dkim
 from engine.store.caches import bump
+from tests.harness import rsa_keys
 
 PEPPER = "test pepper, of no use anywhere else"
-# An RSA key takes a tenth of a second of CPU, and a thousand domains are made: so many that a test meets no pair twice.
-_PAIRS = 16
+_PAIRS = 16  # so many that a test meets no pair twice
 _turns = itertools.count()
 
 
@@ -157,5 +158,7 @@ async def _insert_domain(
 
 @functools.cache
 def _pair(number: int) -> tuple[domains.FreshKey, ...]:
-    """Return one of the key pairs of this worker, generated on first use."""
-    return tuple(domains.fresh_pair("wb1"))
+    """Return one of the key pairs of this worker."""
+    der = rsa_keys.all_keys()[number]
+    rsa = domains.FreshKey("wb1", "rsa-sha256", der, dkim.public_txt(der))
+    return (rsa, domains.fresh_key("wb1e", "ed25519-sha256"))

@@ -26,6 +26,7 @@ import msgspec
 
 from ops import launch
 from ops.process_specs import ROOT
+from tests.harness import rsa_keys
 
 _IMPORTED = (
     "granian.cli", "mta.process", "ops.admin", "ops.cli", "ops.doctor", "ops.processes.api", "ops.processes.worker",
@@ -175,6 +176,7 @@ def main() -> None:
     atexit.register(ending.end)  # before the imports: the function that was registered first runs last
     for name in _IMPORTED:
         importlib.import_module(name)
+    rsa_keys.install()
     gc.collect()
     gc.freeze()  # a collection in a forked process would copy the pages of these objects
     request = _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -41,7 +41,7 @@ _left_out = 0
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item | pytest.Collector]) -> None:
     """Mark what `-m` may select; before pytest reads `-m`. Where there are workers, the first process has modules."""
     for item in items:
         if not isinstance(item, pytest.Item):

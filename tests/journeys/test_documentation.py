@@ -78,6 +78,7 @@ class Shell:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(300)  # some hundred commands
 async def test_what_is_printed_to_be_typed_works_as_it_stands(service: Service, tmp_path: Path) -> None:
     sent = command(service, "send", "--to", "typed@people.test", "--json").json["id"]
 
