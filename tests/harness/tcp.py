@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+
+from tests.harness.patience import PATIENCE_S
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[object]]
 Address = tuple[str, int]
@@ -47,3 +50,12 @@ async def listening(
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         await server.wait_closed()
+
+
+def accepts(port: int, host: str = "127.0.0.1") -> bool:
+    """Return True if a server accepts connections at this port."""
+    try:
+        socket.create_connection((host, port), timeout=PATIENCE_S).close()
+    except OSError:
+        return False
+    return True
