@@ -53,7 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marks, the summary of tests left out, and the processes that run the tests."""
     given = config.getoption("seed")
     sampling.seed = random.randrange(1_000_000) if given is None else given
-    hypothesis.settings.load_profile("all" if config.getoption("everything") else "few")
+    sampling.everything = config.getoption("everything")
+    hypothesis.settings.load_profile("all" if sampling.everything else "few")
     config.pluginmanager.register(selection, "selection")
     if workers.count(config):
         config.pluginmanager.register(workers.Pool(config, selection.grouped), "pool")

@@ -98,6 +98,7 @@ async def test_an_account_that_uses_its_share_up_is_told_so(
     assert int(refused.headers["retry-after"]) >= 1
 
 
+@pytest.mark.exhaustive
 async def test_a_body_that_only_trickles_is_given_up_however_much_came_before(
     tight: Api, account: TestAccount, open_wires: AsyncExitStack
 ) -> None:

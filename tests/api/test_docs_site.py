@@ -57,6 +57,7 @@ def pages(site: DocumentationSite) -> dict[str, Page]:
     return {path: Page(file.plain.decode()) for path, file in site.files.items() if file.media.startswith("text/html")}
 
 
+@pytest.mark.exhaustive
 def test_every_page_is_small_and_has_one_title(site: DocumentationSite, pages: dict[str, Page]) -> None:
     assert len(pages) > 60
     assert {path: page.headings for path, page in pages.items() if page.headings != 1} == {}

@@ -50,6 +50,7 @@ def own_url(
         yield url
 
 
+@pytest.mark.exhaustive
 async def test_searches_that_take_long_leave_sessions_to_everybody_else(
     own_servers: Temporary, own_url: str, two_accounts: tuple[TestAccount, TestAccount], http: aiohttp.ClientSession
 ) -> None:

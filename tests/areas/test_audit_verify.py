@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from engine.areas.audit import store
@@ -21,6 +21,7 @@ from engine.store.database_errors import BadData
 from tests.harness import logbook
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
+from tests.harness.sampling import examples
 
 COPY = (
     "INSERT INTO events SELECT gen_random_uuid7(), account_id, {to}, type, message_id, occurred_at, payload, hash"
@@ -237,7 +238,7 @@ async def connection(pool: asyncpg.Pool) -> AsyncIterator[asyncpg.pool.PoolConne
         yield one
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     previous=st.binary(min_size=32, max_size=32),
     seq=st.integers(0, 2**63 - 1),

@@ -107,6 +107,7 @@ async def test_an_old_domain_that_was_never_published_is_left_in_peace(place: Pl
     assert await flow.check_due(place.pool, place.settings) == 0
 
 
+@pytest.mark.exhaustive
 async def test_several_workers_share_the_due_domains_and_check_each_once(place: Place) -> None:
     account = await place.account()
     domains = [await _insert(place, account, f"n{number}.{name()}") for number in range(120)]

@@ -149,6 +149,7 @@ async def test_an_optional_record_without_answer_keeps_nothing_from_being_decide
     assert "some records" in str(found.notice)
 
 
+@pytest.mark.exhaustive
 async def test_a_name_server_that_never_answers_holds_a_check_for_a_bounded_time(place: Place) -> None:
     account = await place.account()
     domain = await place.add(account, name())
@@ -185,6 +186,7 @@ async def test_a_key_behind_an_alias_counts(place: Place) -> None:
     assert (await place.verify(account, domain)).domain.status == "verified"
 
 
+@pytest.mark.exhaustive
 async def test_one_name_is_asked_about_only_so_often(place: Place) -> None:
     account = await place.account()
     domain = await place.add(account, name())
@@ -278,6 +280,7 @@ async def test_while_dns_does_not_tell_of_the_holder_the_name_stays(place: Place
     assert (await place.row(first, held.id)).status == "verified"
 
 
+@pytest.mark.exhaustive
 async def test_two_accounts_that_check_at_once_do_not_both_get_the_name(place: Place) -> None:
     for _ in range(10):
         first, second = await place.account(), await place.account()
@@ -305,6 +308,7 @@ async def test_the_operators_word_does_not_give_a_name_to_two(place: Place) -> N
     assert await place.pool.fetchval("SELECT count(*) FROM domains WHERE name = $1", held.name) == 1
 
 
+@pytest.mark.exhaustive
 async def test_a_vouched_domain_keeps_its_name_and_its_standing_whatever_dns_says(place: Place) -> None:
     first, second = await place.account(), await place.account()
     made = await add_domain(place.pool, place.settings, first.id, name(), vouched=True)

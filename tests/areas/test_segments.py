@@ -165,6 +165,7 @@ async def test_a_list_that_a_segment_names_stays(api: Api, account: TestAccount)
     assert (await api.delete(f"/v1/lists/{left}", account.token)).status == 204
 
 
+@pytest.mark.exhaustive
 async def test_counting_gives_up_where_other_searches_leave_no_place(
     api: Api, pool: asyncpg.Pool, account: TestAccount
 ) -> None:

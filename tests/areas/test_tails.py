@@ -366,6 +366,7 @@ async def test_a_revoked_key_ends_its_tails_and_no_others(api: Api, pool: asyncp
         assert (await other.messages(1))[0].id == 1
 
 
+@pytest.mark.exhaustive
 async def test_a_suspended_account_and_an_expired_key_end_their_tails(api: Api, pool: asyncpg.Pool) -> None:
     account, other = await make_account(pool), await make_account(pool)
     key = await add_key(pool, other.id, expires_at=clock.now() + timedelta(seconds=3))

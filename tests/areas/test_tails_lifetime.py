@@ -70,6 +70,7 @@ async def test_heartbeats_come_at_their_interval_and_carry_the_place_reached(
     assert took >= 3 * HEARTBEAT_S - 0.05
 
 
+@pytest.mark.exhaustive
 async def test_a_tail_without_a_message_event_is_closed_and_says_why(brisk_api: Api, pool: asyncpg.Pool) -> None:
     account = await make_account(pool)
     async with following(brisk_api, account.token) as tail:
@@ -128,6 +129,7 @@ async def test_a_stop_says_bye_to_every_tail_and_gives_the_places_back(
             await until(free)  # the places are given back after the port is closed
 
 
+@pytest.mark.exhaustive
 async def test_places_of_a_worker_that_was_killed_come_back_by_themselves(
     brisk: Settings, pool: asyncpg.Pool, http: aiohttp.ClientSession, api_log: Path
 ) -> None:
@@ -183,6 +185,7 @@ async def test_places_lost_in_a_crash_of_the_database_are_taken_again(brisk_api:
         assert tail.status == 200
 
 
+@pytest.mark.exhaustive
 async def test_a_tail_outlives_an_outage_of_the_database_and_misses_nothing(
     settings: Settings, new_database: NewDatabase, http: aiohttp.ClientSession, api_log: Path
 ) -> None:
@@ -225,6 +228,7 @@ async def test_a_reader_that_hangs_up_is_noticed_without_an_event(api: Api, pool
         await until(free, 10.0)  # the first heartbeat comes after 15 seconds
 
 
+@pytest.mark.exhaustive
 async def test_a_reader_that_never_reads_is_cut_and_costs_a_bounded_buffer(
     brisk: Settings, pool: asyncpg.Pool, http: aiohttp.ClientSession, api_log: Path
 ) -> None:

@@ -261,6 +261,7 @@ async def test_another_accounts_endpoint_hears_nothing(here: World, receiver: Re
     assert not await here.queued(theirs)
 
 
+@pytest.mark.exhaustive
 async def test_a_hanging_endpoint_is_given_up_in_total_time_and_delays_nobody(here: World, receiver: Receiver) -> None:
     async with Hostile(hang) as dead:
         bad = [await here.endpoint(dead.url) for _ in range(30)]

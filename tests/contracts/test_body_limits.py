@@ -71,6 +71,7 @@ async def begin(
     await connection.head(operation.method, path, kind, *fields, token=token, person=person)
 
 
+@pytest.mark.exhaustive
 async def test_a_declared_size_above_the_bound_is_refused_before_an_octet_is_read(
     bounded: Api, account: TestAccount, owner: TestPerson
 ) -> None:

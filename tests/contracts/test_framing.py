@@ -233,6 +233,7 @@ async def test_a_body_that_breaks_off_is_never_taken_for_a_whole_one(served: Ser
     _is_careful(found[0])
 
 
+@pytest.mark.exhaustive
 async def test_a_chunk_that_never_comes_is_given_up(served: Served) -> None:
     found = await exchange(served.url, chunked(b"ffffffffffffffff\r\nabcde\r\n" + END))
 

@@ -6,7 +6,7 @@ import re
 import asyncpg
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.app import all_operations
@@ -18,6 +18,7 @@ from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
 from tests.harness.people import TestPerson, make_person
 from tests.harness.raw_http import RawAnswer, exchange
+from tests.harness.sampling import examples
 
 AT_ONCE = 16
 _PARAMETER = re.compile(r"\{(\w+)\}")
@@ -36,7 +37,7 @@ def segment(text: str) -> bytes:
     return "".join(f"%{octet:02X}" for octet in text.encode()).encode()
 
 
-@settings(max_examples=50, derandomize=True)
+@examples(50, derandomize=True)
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1, max_size=4))
 def test_whatever_a_client_encodes_comes_back_as_it_was(texts: list[str]) -> None:
     raw = b"/" + b"/".join(map(segment, texts))
@@ -90,6 +91,7 @@ def request(operation: Operation, path: str, account: TestAccount, owner: TestPe
     return "\r\n".join(lines).encode("latin-1") + body
 
 
+@pytest.mark.exhaustive
 async def test_odd_parameters_are_as_unknown_as_any_other(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     owner = await make_person(pool, account.id, "owner")
     gate = asyncio.Semaphore(AT_ONCE)

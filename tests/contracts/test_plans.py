@@ -279,6 +279,7 @@ LISTS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 async def test_lists_of_an_account_read_no_rows_of_others_that_are_newer(new_database: NewDatabase, mode: str) -> None:
     pool = await open_pool(await new_database(), name="tests", largest=1)

@@ -263,7 +263,7 @@ async def new_people(world: World, count: int) -> list[TestPerson]:
         await pool.close()
 
 
-@pytest.mark.parametrize("name", sampled(NAMES, 8))
+@pytest.mark.parametrize("name", sampled(NAMES, 12))
 def test_answers_are_as_described(
     name: str, world: World, things: dict[str, str], turns: Iterator[int], session: requests.Session
 ) -> None:

@@ -161,6 +161,7 @@ async def test_what_waits_for_the_commit_is_bounded_in_memory(settings: Settings
 # -- races ------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 async def test_batches_and_singles_at_the_cap_are_counted_exactly(
     doors: tuple[Process, Process], pool: asyncpg.Pool
 ) -> None:
@@ -194,6 +195,7 @@ async def test_batches_and_singles_at_the_cap_are_counted_exactly(
         assert await stored(pool, account) == cap + 6
 
 
+@pytest.mark.exhaustive
 async def test_fifty_parallel_posts_of_one_key_are_one_message_every_time(
     doors: tuple[Process, Process], pool: asyncpg.Pool
 ) -> None:

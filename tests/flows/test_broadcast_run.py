@@ -437,6 +437,7 @@ async def test_the_template_version_of_send_is_used_even_if_the_template_is_dele
     assert (await mail_of(here, account, "ann@x.test")).get_content().startswith("first 5")
 
 
+@pytest.mark.exhaustive
 async def test_lists_below_the_limit_cannot_go_around_the_review(here: BroadcastWorld, account: TestAccount) -> None:
     first, second = [await make_list(here.pool, account, [f"p{place + n}@x.test" for n in range(700)])
                      for place in (0, 600)]  # fmt: skip

@@ -200,6 +200,7 @@ async def test_what_is_not_due_or_was_canceled_stays(pool: asyncpg.Pool) -> None
     assert await exists(pool, canceled.id)
 
 
+@pytest.mark.exhaustive
 async def test_an_erasure_may_be_broken_off_anywhere(
     own_pool: asyncpg.Pool, own_api: Api, settings: Settings, database: str
 ) -> None:
@@ -324,6 +325,7 @@ async def here(settings: Settings, new_database: NewDatabase) -> AsyncIterator[W
         yield made
 
 
+@pytest.mark.exhaustive
 async def test_nothing_of_the_account_is_sent_after_its_erasure_began(here: World) -> None:
     other = await make_account(here.pool)
     await here.mta()

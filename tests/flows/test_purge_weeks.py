@@ -135,6 +135,7 @@ async def test_weeks_to_come_are_not_dropped_though_they_are_empty(own: asyncpg.
 # -- from outside ----------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 async def test_a_purged_account_reads_as_whole(api: Api, pool: asyncpg.Pool) -> None:
     await keep_longer(pool)
     account = await make_account(pool, plan="free")

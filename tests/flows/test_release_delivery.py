@@ -62,6 +62,7 @@ async def test_a_released_message_is_delivered_dated_for_its_time(here: World) -
     assert message_from_bytes(arrived.content, policy=SMTP)["Date"].datetime == at
 
 
+@pytest.mark.exhaustive
 async def test_deliver_by_ends_the_retries_earlier(here: World) -> None:
     end = clock.now() + timedelta(seconds=4)
     message = await here.send("full+1@peer.test", deliverBy=clock.iso(end))
@@ -88,6 +89,7 @@ async def test_retries_of_a_released_message_have_their_whole_time(here: World) 
     assert (await here.steps(message))[:4] == ["scheduled", "accepted", "attempted", "deferred"]
 
 
+@pytest.mark.exhaustive
 async def test_killed_workers_release_each_message_once(settings: Settings, new_database: NewDatabase) -> None:
     own = structs.replace(settings, database_url=await new_database())
     environ = {name: text for name, text in to_environ(own).items() if name.startswith(PREFIX)}

@@ -190,6 +190,7 @@ async def test_an_outcome_that_cannot_be_stored_fails_alone(
 # -- Postgres away ----------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 async def test_settling_waits_for_postgres_and_then_completes(
     settings: Settings, disposable_servers: Temporary
 ) -> None:

@@ -1,15 +1,24 @@
-"""A part of a long table of cases: chosen by the seed of the run by default, all with `ops test --all`.
+"""What `ops test` tries less of than `ops test --all`: cases of long tables, and generated inputs.
 
-The other cases are collected with the mark `exhaustive`. The report's header shows the seed, and `--seed` repeats it.
+The seed of the run chooses the cases; the others have the mark `exhaustive`. The report's header shows the seed, and
+`--seed` repeats it.
 """
 
 import random
 from collections.abc import Iterable
 from typing import Any
 
+import hypothesis
 import pytest
 
-seed = 0  # set by tests/conftest.py before modules are imported
+# Set by tests/conftest.py before modules are imported.
+seed = 0
+everything = False
+
+
+def examples(many: int, **options: Any) -> hypothesis.settings:
+    """Return settings with so many examples for `ops test --all`, and a tenth of them otherwise."""
+    return hypothesis.settings(max_examples=many if everything else many // 10, **options)
 
 
 def sampled(cases: Iterable[object], share: int) -> list[Any]:

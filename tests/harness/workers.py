@@ -3,7 +3,7 @@
 The first process imports pytest and the project once and forks. A worker imports only the modules that it takes, so a
 run collects each module once. The first process receives the reports and is the only one that prints. It starts a new
 worker for one that dies or whose test takes longer than its limit; that test fails with the stacks of all threads, and
-the others of its module go on. tests/conftest.py registers the plugin. Measured: ops/decisions/0088.
+the others of its module go on. tests/conftest.py registers the plugin. Measured: ops/decisions/0087.
 """
 
 import atexit

@@ -11,6 +11,7 @@ from tests.harness.service import arrived, octets, parsed, until
 pytestmark = pytest.mark.journey
 
 
+@pytest.mark.exhaustive
 async def test_ten_bounces_of_a_hundred_messages_fire_an_alert(
     service: Service, served: Api, access: ApiAccess
 ) -> None:

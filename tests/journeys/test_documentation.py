@@ -127,6 +127,7 @@ for words in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.exhaustive
 async def test_no_command_speaks_python_to_people(service: Service) -> None:
     message = command(service, "send", "--to", "read@people.test", "--json").json["id"]
 
@@ -198,6 +199,7 @@ async def test_a_mail_of_the_sink_is_shown_with_its_links(service: Service) -> N
     assert (missing.status, "LAST" in missing.err) == (1, True)
 
 
+@pytest.mark.exhaustive
 async def test_a_log_level_is_changed_while_it_runs_and_ends_by_itself(service: Service) -> None:
     log = service.state / "log" / "worker.log"
 

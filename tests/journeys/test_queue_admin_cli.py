@@ -35,6 +35,7 @@ async def until_applied(service: Service) -> int:
     return held(service)
 
 
+@pytest.mark.exhaustive
 async def test_a_domain_is_suspended_explained_partly_bounced_and_resumed(service: Service, served: Api) -> None:
     laid = command(service, "queue", "suspend", "--domain", "held.test", "--reason", WHY, "--json")
     assert laid.json == {"suspended": "domain", "target": "held.test", "until": None, "rowsHeld": 0}

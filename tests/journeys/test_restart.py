@@ -80,6 +80,7 @@ async def test_what_was_accepted_arrives_although_processes_are_killed(
     assert found.copies <= (KILLS * ON_THE_WIRE if name == "kill-mta" else 0)
 
 
+@pytest.mark.exhaustive
 async def test_an_mta_that_is_stopped_under_load_sends_nothing_after_its_lease(
     harmed: Service, access: ApiAccess
 ) -> None:
@@ -95,6 +96,7 @@ async def test_an_mta_that_is_stopped_under_load_sends_nothing_after_its_lease(
     assert causes.ok, causes
 
 
+@pytest.mark.exhaustive
 async def test_received_mail_is_in_its_mailboxes_once_although_the_mx_is_killed(harmed: Service) -> None:
     accounts, recipients = await receivers(harmed)
     client = MxClient(harmed.settings.mx_port, recipients, "journey", rate=RATE, rng=random.Random(), cut=0.1)
@@ -106,6 +108,7 @@ async def test_received_mail_is_in_its_mailboxes_once_although_the_mx_is_killed(
     assert all(check.ok for check in checks_of(found)), found
 
 
+@pytest.mark.exhaustive
 async def test_without_postgres_the_api_refuses_with_503_and_accepts_nothing(
     harmed: Service, served: Api, access: ApiAccess
 ) -> None:
@@ -128,6 +131,7 @@ async def test_without_postgres_the_api_refuses_with_503_and_accepts_nothing(
     assert [one["id"] for one in page.json["data"]] == [accepted.json["id"]]
 
 
+@pytest.mark.exhaustive
 async def test_without_valkey_mail_is_accepted_and_delivered_and_readiness_says_so(
     harmed: Service, served: Api, access: ApiAccess
 ) -> None:
@@ -153,6 +157,7 @@ async def test_without_valkey_mail_is_accepted_and_delivered_and_readiness_says_
     await until(well)
 
 
+@pytest.mark.exhaustive
 async def test_an_mta_that_stood_still_past_its_lease_sends_nothing_twice(
     harmed: Service, served: Api, access: ApiAccess
 ) -> None:
@@ -208,6 +213,7 @@ async def test_a_second_up_on_the_same_folder_fails_at_once(harmed: Service) -> 
     assert harmed.readiness()["status"] == "ready"
 
 
+@pytest.mark.exhaustive
 async def test_nothing_outlives_a_killed_supervisor_and_the_next_start_goes_on(
     harmed: Service, served: Api, access: ApiAccess
 ) -> None:

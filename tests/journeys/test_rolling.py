@@ -59,6 +59,7 @@ def standings(service: Service) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in command(service, "status", "--json").json}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(150)
 async def test_nobody_is_refused_while_processes_are_replaced(service: Service) -> None:
     before = standings(service)

@@ -220,6 +220,7 @@ async def test_a_refusal_is_counted_with_its_answer_and_has_no_latency(tmp_path:
     assert all(math.isnan(latency) for latency in times_of(load)[0])
 
 
+@pytest.mark.exhaustive
 async def test_an_order_to_a_stalled_service_ends_at_its_timeout(tmp_path: Path) -> None:
     async with generating(tmp_path, connections=2, takes_s=30) as (generator, _):
         load = await generator.send(LoadOrder(first=0, count=6, timeout_s=0.3))
@@ -227,6 +228,7 @@ async def test_an_order_to_a_stalled_service_ends_at_its_timeout(tmp_path: Path)
     assert (load.accepted, load.refused) == (0, {"unanswered": 6})
 
 
+@pytest.mark.exhaustive
 async def test_paced_requests_are_sent_no_earlier_than_due(tmp_path: Path) -> None:
     async with generating(tmp_path, connections=8) as (generator, _):
         load = await generator.send(LoadOrder(first=0, count=50, rate=500, timeout_s=PATIENCE_S))

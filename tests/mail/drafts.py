@@ -3,14 +3,14 @@
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Literal
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from engine.mail.address import Mailbox
 from engine.mail.compose import Draft
 from engine.mail.parts import MailAttachment
+from tests.harness.sampling import examples
 
-THOROUGH = settings(max_examples=150)
+THOROUGH = examples(150)
 
 # No line breaks of any kind here: in header-bound values CR, LF and NUL are refused (tested apart), and the
 # parser that serves as the oracle also breaks lines at these others.

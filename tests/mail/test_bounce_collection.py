@@ -105,6 +105,7 @@ def facts(report: DeliveryReport) -> object:
     return report.kind, [(one.address, one.action, one.status, one.reply_code) for one in report.recipients]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ends", _LINE_ENDS)
 def test_truncated_files_raise_nothing(ends: str) -> None:
     for one in FILES:

@@ -147,6 +147,7 @@ def test_octets_pass_every_server(draft: Draft) -> None:
     assert head.isascii() == (not composed.smtputf8)
 
 
+@pytest.mark.exhaustive
 @THOROUGH
 @given(drafts())
 def test_folded_lines_keep_the_advised_length_where_blanks_allow(draft: Draft) -> None:
@@ -170,6 +171,7 @@ def test_encoded_words_are_short_and_whole(draft: Draft) -> None:
         decoded.decode("utf-8")  # a divided character would raise
 
 
+@pytest.mark.exhaustive
 @THOROUGH
 @given(drafts(), body_text)
 def test_no_content_can_end_its_own_part(draft: Draft, text: str) -> None:

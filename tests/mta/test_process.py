@@ -22,6 +22,7 @@ print(os.nice(0), words[-1] if words else "-")
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_delivering_process_gives_way_and_renices_no_session_but_its_own(alone: bool) -> None:
     words = _GROUP.read_text().split() if _GROUP.exists() else []  # it is there and empty where grouping is off

@@ -169,6 +169,7 @@ async def test_what_was_under_way_is_held_until_the_operator_lets_go(kept: Backe
     assert verdict.broken is None
 
 
+@pytest.mark.exhaustive
 async def test_a_backup_beside_sending_holds_one_moment(
     mail: Mail, own_database: str, blank: str, tmp_path: Path
 ) -> None:

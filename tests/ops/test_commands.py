@@ -59,6 +59,7 @@ def test_a_reader_who_has_seen_enough_is_no_failure_and_a_server_that_hangs_up_i
         assert command.wait(PATIENCE_S) == 1
 
 
+@pytest.mark.exhaustive
 def test_what_is_logged_in_a_command_stands_beside_its_json() -> None:
     list_and_log = "main(['drill', 'list', '--json']); structlog.get_logger().info('x')"
     script = f"import structlog; from ops.cli import main; {list_and_log}"

@@ -79,6 +79,7 @@ async def test_a_database_that_is_away_is_found_quickly(given: dict[str, str], t
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.exhaustive
 async def test_servers_that_hang_are_found_within_their_time(given: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

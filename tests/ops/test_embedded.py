@@ -56,6 +56,7 @@ def gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.exhaustive
 async def test_both_servers_answer_on_unix_sockets(servers: Temporary) -> None:
     assert await scalar(servers.database_url, "SELECT current_setting('server_version_num')::int / 10000 >= 15")
     assert await scalar(servers.database_url, "SELECT current_setting('listen_addresses')") == ""
@@ -74,6 +75,7 @@ def test_data_and_sockets_are_closed_to_other_users(servers: Temporary) -> None:
         assert status.st_uid != 0, "a server never runs as root"
 
 
+@pytest.mark.exhaustive
 async def test_a_durable_server_syncs_every_commit(open_path: Path) -> None:
     server = PostgresServer(open_path)
     server.prepare()

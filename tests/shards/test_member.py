@@ -142,6 +142,7 @@ async def test_three_members_share_evenly(start: Start) -> None:
     assert [process.fenced for process in processes] == [0, 0, 0]
 
 
+@pytest.mark.exhaustive
 async def test_no_shard_has_two_owners_while_members_come_and_go(start: Start) -> None:
     processes = [start("a")]
 
@@ -327,6 +328,7 @@ async def test_shards_of_a_member_that_never_existed_are_free(start: Start, own_
     assert await until(lambda: shared_out(alone)) < LONG_S
 
 
+@pytest.mark.exhaustive
 async def test_an_outage_of_postgres_fences_no_member() -> None:
     with temporary_servers() as servers:
         await migrate(servers.database_url)

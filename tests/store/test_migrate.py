@@ -147,6 +147,7 @@ async def test_a_migration_that_was_changed_is_refused(new_database: NewDatabase
         await migrate.migrate(url, folder)
 
 
+@pytest.mark.exhaustive
 async def test_a_process_on_a_database_that_lacks_a_migration_says_so_and_ends(
     new_database: NewDatabase, settings: Settings, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from tests.store.redis_servers import clustered, eventually
 SHARDS = 40
 
 
+@pytest.mark.exhaustive
 async def test_every_use_of_redis_is_right_on_a_cluster_that_changes() -> None:
     """One cluster for all of it: bringing one up takes seconds."""
     async with clustered() as (servers, client):

@@ -55,6 +55,7 @@ print(sha256(render(invoice(SCRIPTS, lines=50))).hexdigest())
 SCRIPTS = "Łódź Αθήνα Москва 東京 カブシキ 서울 חברת دمة"
 
 
+@pytest.mark.exhaustive
 def test_another_machine_makes_the_same_bytes() -> None:
     """The environment, locale, time zone and hash seed change nothing, and neither does a version of zlib."""
     elsewhere = {

@@ -18,6 +18,7 @@ def billing(settings: Settings) -> Billing:
     return configured(structs.replace(settings, prices=f"starter:month:EUR={PRICE}", seller_name="Seller"))
 
 
+@pytest.mark.exhaustive
 async def test_a_year_of_events_in_any_order_ends_in_the_same_state(pool: asyncpg.Pool, billing: Billing) -> None:
     ends = await payment_year.play_all(pool, billing, range(ORDERS), at_once=3)
 

@@ -164,6 +164,7 @@ async def test_messages_beyond_the_memory_budget_are_put_off_and_bystanders_pass
         assert mx.services.server.memory.held == 0
 
 
+@pytest.mark.exhaustive
 async def test_slow_clients_are_disconnected_and_bystanders_pass(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory, account: TestAccount
 ) -> None:

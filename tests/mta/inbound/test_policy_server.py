@@ -143,6 +143,7 @@ async def fetch(world: PolicyWorld, host: str, *, trusted: ssl.SSLContext | None
             return answer.status, await answer.text()
 
 
+@pytest.mark.exhaustive
 @needs_pebble
 async def test_a_policy_host_gets_a_certificate_that_is_served_by_its_name(world: PolicyWorld, tmp_path: Path) -> None:
     name = await world.policy()
@@ -165,6 +166,7 @@ async def test_a_policy_host_gets_a_certificate_that_is_served_by_its_name(world
     assert (status, text.splitlines()[:2]) == (200, ["version: STSv1", "mode: testing"])
 
 
+@pytest.mark.exhaustive
 @needs_pebble
 async def test_an_account_that_the_authority_has_lost_is_registered_again(world: PolicyWorld, tmp_path: Path) -> None:
     """Pebble keeps its accounts in memory: after a restart it has lost them."""

@@ -226,6 +226,7 @@ async def test_greylisted_mail_arrives_on_the_retry_with_the_same_signature(here
     assert here.sink.messages[0].content.startswith(row["signature"])
 
 
+@pytest.mark.exhaustive
 async def test_retries_end_in_failed_when_the_time_is_over(here: World) -> None:
     message = await here.send("full+1@peer.test")
     await here.mta(give_up_s=4.0)

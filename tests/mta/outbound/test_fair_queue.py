@@ -25,6 +25,7 @@ def taken(line: FairQueue, count: int) -> list[ActiveDelivery]:
     return [one for one in found if one is not None]
 
 
+@pytest.mark.exhaustive
 def test_one_code_is_not_behind_another_accounts_hundred_thousand() -> None:
     line = FairQueue()
     for _ in range(100_000):

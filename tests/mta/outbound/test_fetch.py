@@ -169,6 +169,7 @@ async def test_hints_that_were_read_and_forgotten_are_finished_after_a_while(
 # -- bounds and faults -------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 async def test_more_mail_than_fits_in_hand_is_delivered_all_the_same(here: World) -> None:
     for number in range(20):
         here.domain(f"d{number}.test")
@@ -185,6 +186,7 @@ async def test_more_mail_than_fits_in_hand_is_delivered_all_the_same(here: World
     assert most <= 20  # hints and due times may both find room at the same moment
 
 
+@pytest.mark.exhaustive
 async def test_a_queue_for_one_site_drains_without_pauses(here: World) -> None:
     """What is beyond a site's share of the hand waits in Postgres, but not while the site has nothing to do."""
     await here.send_many(500, lambda n: f"reader{n}@peer.test")

@@ -16,6 +16,7 @@ async def broadcast_to(here: World, *domains: str, count: int) -> list[UUID]:
     return messages
 
 
+@pytest.mark.exhaustive
 async def test_every_due_row_of_a_broadcast_is_delivered_once(here: World) -> None:
     domains = [f"d{number}.test" for number in range(5)]
     for domain in domains:

@@ -71,6 +71,7 @@ def copies(here: World) -> list[str]:
 # -- limits and moods ----------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("says_why", [True, False], ids=["421", "closed"])
 async def test_a_server_that_refuses_further_connections_gets_everything_over_those_it_takes(
     here: World, *, says_why: bool
@@ -191,6 +192,7 @@ async def test_one_dead_address_of_three_costs_no_deferral(here: World) -> None:
     assert here.sink.count + third.count == 30
 
 
+@pytest.mark.exhaustive
 async def test_an_address_that_swallows_connections_is_tried_last_once_that_is_known(here: World) -> None:
     here.dns.set("hole.test", "MX", ["10 mx.hole.test."])
     here.dns.set("mx.hole.test", "A", ["127.0.0.1", "127.0.0.9"])
@@ -267,6 +269,7 @@ async def test_a_domain_that_names_loopback_or_private_servers_bounces_and_nobod
     assert here.sink.connections == 0
 
 
+@pytest.mark.exhaustive
 async def test_silent_name_servers_defer_one_domain_and_delay_no_other(here: World) -> None:
     here.dns.behave_under("mute.test", DnsBehaviour(drop=True))
     stuck = await here.send_many(20, lambda n: f"reader{n}@d{n}.mute.test")
@@ -330,6 +333,7 @@ async def test_killed_before_the_reply_to_the_dot_the_message_goes_out_again_onc
     assert await here.steps(message) == ["accepted", "attempted", "delivered"]
 
 
+@pytest.mark.exhaustive
 async def test_killed_between_the_remote_250_and_its_commit_one_more_copy_goes_out_and_no_third(
     here: World, tmp_path: Path
 ) -> None:

@@ -380,6 +380,7 @@ async def test_a_new_id_is_fetched_anew_and_an_old_one_is_not(
     assert len(host.requests) == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("trouble", ["servfail", "silence", "gone", "malformed"])
 async def test_a_kept_policy_rules_whatever_becomes_of_the_record(
     zone: Responder, policies: Policies, resolver: Resolver, trouble: str

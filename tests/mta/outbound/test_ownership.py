@@ -91,6 +91,7 @@ async def test_mail_waits_while_the_lease_has_lapsed_and_the_connection_stays(
 # -- hand-over ---------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 async def test_a_second_engine_gets_its_half_under_load_and_nothing_is_lost_or_doubled(here: World) -> None:
     here.sink.script(".", delay_s=0.01)
     await mail_for(here, 150)
@@ -120,6 +121,7 @@ async def test_an_engine_that_drains_leaves_everything_to_the_other_at_once(here
     assert copies(here) == readers(200)
 
 
+@pytest.mark.exhaustive
 async def test_the_shards_of_a_dead_engine_are_taken_over_when_its_lease_has_run_out(here: World) -> None:
     here.sink.script(".", delay_s=0.02)
     await mail_for(here, 200)

@@ -34,6 +34,7 @@ KILLED = DEADLY.format(end="os.kill(os.getpid(), signal.SIGKILL)")
 ENDLESS = DEADLY.format(end="while True: pass")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("program", "status"), [(KILLED, -signal.SIGKILL), (ENDLESS, -signal.SIGPROF)], ids=["crash", "endless loop"]
 )
@@ -86,6 +87,7 @@ async def test_a_process_killed_between_messages_accuses_nobody(here: World, tmp
     assert await here.status(message) == "queued"
 
 
+@pytest.mark.exhaustive
 async def test_a_process_stopped_past_its_lease_settles_nothing_and_sends_nothing_more(
     here: World, tmp_path: Path
 ) -> None:
@@ -147,6 +149,7 @@ async def test_due_times_go_by_the_databases_clock_whatever_that_of_the_host_say
         assert await here.steps(later) == ["accepted"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shift", ["+7200", "-3600", "over midnight"])
 async def test_a_wall_clock_that_jumps_under_the_process_sends_nothing_twice_and_loses_nothing(
     here: World, tmp_path: Path, shift: str

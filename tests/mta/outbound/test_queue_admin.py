@@ -123,6 +123,7 @@ async def test_suspended_site_holds_every_domain_behind_the_same_servers(here: W
     assert await queue_admin.resume(here.pool, queue_target(HoldKind.SITE, "mx.big.test")) is not None
 
 
+@pytest.mark.exhaustive
 async def test_hold_survives_a_restart_and_a_hold_with_an_end_lets_go_by_itself(
     here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

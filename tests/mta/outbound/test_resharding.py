@@ -140,6 +140,7 @@ async def test_an_errand_ends_once_nobody_can_know_the_old_parts(here: World) ->
     assert await here.pool.fetchval("SELECT count(*) FROM shard_rehomings") == 0
 
 
+@pytest.mark.exhaustive
 async def test_split_and_merged_while_two_engines_deliver_nothing_comes_twice(here: World) -> None:
     here.sink.script(".", delay_s=0.02)
     here.domain(HOT)

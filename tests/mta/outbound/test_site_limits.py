@@ -42,6 +42,7 @@ async def state(here: World, site: str) -> dict[str, Any]:
 # -- rules -------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 async def test_a_rule_is_in_force_within_a_second_and_without_a_restart(here: World) -> None:
     here.sink.script(".", delay_s=SLOW_ENOUGH_S)
     await here.mta(site_connections=6)
@@ -151,6 +152,7 @@ async def test_two_processes_share_the_connections_of_a_site(here: World) -> Non
     assert 3 <= here.sink.most_open <= 5  # a busy server may see a new connection before the end of an old one
 
 
+@pytest.mark.exhaustive
 async def test_without_valkey_two_processes_keep_to_their_parts_and_deliver(here: World) -> None:
     for number in range(12):
         here.domain(f"d{number}.test", mx="mx.hoster.test")
@@ -195,6 +197,7 @@ async def test_a_site_without_a_place_gets_one_although_another_of_its_group_has
 # -- push-backs --------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 async def test_servers_that_push_back_are_left_alone_and_the_answer_is_shown(
     here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

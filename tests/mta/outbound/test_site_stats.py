@@ -105,6 +105,7 @@ async def test_a_deferral_carries_how_the_same_servers_answered_all_others(here:
     assert dict(await here.waybill(alone))["deferred"]["site_lately"]["delivered"] == 2
 
 
+@pytest.mark.exhaustive
 async def test_a_trace_shows_conversations_live_and_never_the_content(here: World) -> None:
     here.sink.script("RCPT TO:<gone@peer.test>", "550 5.1.1 <gone@peer.test>: no such user")
     here.domain("quiet.test")
@@ -155,6 +156,7 @@ async def test_a_watcher_that_died_is_forgotten(here: World) -> None:
     assert watch.drain() == ([], 0)
 
 
+@pytest.mark.exhaustive
 async def test_two_watchers_see_each_what_they_asked_for_and_tls_is_told(here: World, tmp_path: Path) -> None:
     secure = await here.server("127.0.0.3", tls=certificate.server_context(tmp_path))
     here.domain("secure.test", "127.0.0.3")

@@ -231,6 +231,7 @@ async def owned_by(here: World, count: int) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.exhaustive
 async def test_a_restart_keeps_the_count(here: World, server: Witness, tmp_path: Path) -> None:
     await warming(here, 8)
     async with process(here, tmp_path, name="mta-1", source_ips=ONE) as mta:
@@ -272,6 +273,7 @@ async def test_a_drain_gives_back_what_waits_in_hand(here: World, server: Witnes
     assert await used(here) == {SITE: server.count}
 
 
+@pytest.mark.exhaustive
 async def test_a_process_that_hands_its_shards_over_leaves_the_next_one_the_room_it_had_taken(
     here: World, server: Witness
 ) -> None:
@@ -293,6 +295,7 @@ async def test_a_process_that_hands_its_shards_over_leaves_the_next_one_the_room
 # -- what waits --------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 async def test_a_message_whose_time_ends_before_there_is_room_fails_then_and_not_before(
     here: World, server: Witness
 ) -> None:

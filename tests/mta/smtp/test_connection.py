@@ -315,6 +315,7 @@ async def test_recipients_that_each_stay_in_time_are_bounded_together(sink: Sink
     assert outcome(transaction, 49) == (Phase.RCPT, BreakKind.TIMEOUT)
 
 
+@pytest.mark.exhaustive
 async def test_a_late_acceptance_within_its_time_counts(sink: Sink) -> None:
     sink.script(".", delay_s=4.0)  # longer than any other stage may take
     connection = await connect(sink.address, timeouts=structs.replace(PATIENT, reply_s=3.0, data_s=3.0))

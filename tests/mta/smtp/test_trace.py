@@ -80,6 +80,7 @@ def test_a_command_that_may_carry_a_secret_shows_its_verb_only(command: str, sho
     assert shown_command(command) == shown
 
 
+@pytest.mark.exhaustive
 def test_lines_are_bounded_by_conversation_and_by_second() -> None:
     seconds = iter(range(10_000))
     watch = SmtpTrace(lambda: float(next(seconds)), lambda: NOW)

@@ -189,6 +189,7 @@ async def test_an_idle_client_is_sent_away(settings: Settings, pool: asyncpg.Poo
         assert await client.ended()
 
 
+@pytest.mark.exhaustive
 async def test_who_does_not_log_in_is_sent_away(settings: Settings, tmp_path: Path) -> None:
     async with relaying(settings, tmp_path, relay_login_s=3.0) as relay:
         client = await relay.secured()

@@ -6,7 +6,7 @@ from typing import Final
 
 import dkim as dkimpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.mail.arc_seal import seal
@@ -16,6 +16,7 @@ from engine.mail.dkim import SigningKey
 from mta.inbound.authentication import arc
 from mta.inbound.authentication.arc import ArcResult
 from mta.inbound.authentication.public_keys import UnusableKey, VerificationKey, parse_key
+from tests.harness.sampling import examples
 from tests.mta.inbound.authentication.signing import ED, RECORDS, RELAY, RSA, comes_over_smtp
 
 NOW: Final = int(time.time())
@@ -144,7 +145,8 @@ def test_a_malformed_chain_has_no_sets() -> None:
 CHAIN: Final = chained(3)
 
 
-@settings(max_examples=300)
+@pytest.mark.exhaustive
+@examples(300)
 @given(st.integers(0, len(CHAIN) - 1), st.sampled_from(b"aA0 =;:+/\t"), st.integers(0, 2))
 def test_both_judge_a_changed_octet_alike(at: int, octet: int, cut: int) -> None:
     mime = CHAIN[:at] + bytes([octet]) + CHAIN[at + cut :]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from engine.base.settings import HostPort
@@ -20,6 +20,7 @@ from mta.inbound.authentication import dkim, spf
 from mta.inbound.authentication.judge import MAX_INLINE, MessageOrigin, authenticate
 from ops.local.dns import DnsBehaviour, Responder
 from tests.harness.patience import PATIENCE_S
+from tests.harness.sampling import examples
 from tests.mta.inbound.authentication.signing import ED, RECORDS, RELAY, RSA
 
 NOW: Final = int(time.time())
@@ -205,7 +206,7 @@ octets = st.lists(line | st.binary(max_size=30), max_size=12).map(b"\r\n".join)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@examples(200, suppress_health_check=list(HealthCheck))
 @given(octets, text, text, st.sampled_from(["192.0.2.7", "2001:db8::1", "::ffff:192.0.2.7", "not an address"]))
 def test_any_octets_have_verdicts(message: bytes, helo: str, sender: str, ip: str) -> None:
     async def judged() -> AuthenticationVerdicts:
