@@ -4,6 +4,8 @@ import random
 from collections import Counter
 from uuid import UUID
 
+import pytest
+
 from engine.base import clock, ids
 from engine.delivery.queue import Row
 from mta.outbound.delivery import ActiveDelivery

@@ -3,6 +3,8 @@
 from collections import Counter
 from uuid import UUID
 
+import pytest
+
 from tests.harness.outbound import World
 
 

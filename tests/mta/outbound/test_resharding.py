@@ -3,6 +3,7 @@
 import asyncio
 from uuid import UUID
 
+import pytest
 from msgspec import structs
 
 from engine.base import clock, ids
