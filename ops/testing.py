@@ -10,7 +10,7 @@ from ops import chromium
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = 6  # most tests spend half their time waiting (decision 0087)
-QUICK_WORKERS = 3  # the tests with servers among them mostly wait
+QUICK_WORKERS = 5  # the tests with servers among them mostly wait
 QUICK = (
     "(rules or quick) and not properties and not slow and not exhaustive"  # tests/harness/selection.py sets the marks
 )
