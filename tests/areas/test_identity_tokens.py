@@ -19,6 +19,7 @@ from engine.base.netaddr import is_public
 from engine.base.settings import HostPort, Settings
 from engine.store.http_client import any_address
 from engine.store.resolver import Resolver
+from tests.harness import rsa_keys
 from tests.harness.provider import CLIENT_ID, CLIENT_SECRET, Claims, Person, TestProvider, providing
 
 NONCE = "n-0S6_WzA2Mj"
@@ -211,7 +212,7 @@ async def test_a_key_of_one_kind_serves_no_algorithm_of_another(provider: TestPr
     provider.keys = {"k1": ECKey.generate_key("P-256")}
     client = use()
     await client.describe()
-    provider.keys = {"k1": RSAKey.generate_key(2048)}  # known to us as the other
+    provider.keys = {"k1": RSAKey.import_key(rsa_keys.next_pem())}  # known to us as the other
 
     with pytest.raises(BadToken, match="no key"):
         await proven(client, provider.id_token(Person.new(), NONCE))
@@ -268,7 +269,7 @@ async def test_new_keys_are_found_and_removed_ones_refused_without_a_restart(
     client = use()
     before = provider.id_token(Person.new(), NONCE)
     await proven(client, before)
-    provider.keys, provider.key = {"k2": RSAKey.generate_key(2048)}, "k2"
+    provider.keys, provider.key = {"k2": RSAKey.import_key(rsa_keys.next_pem())}, "k2"
     time.now += 61
 
     await proven(client, provider.id_token(Person.new(), NONCE))
@@ -316,7 +317,7 @@ async def test_a_provider_without_key_names_may_change_its_only_key(
         "nonce": NONCE,
     }
     await proven(client, provider.signed(nameless | {"sub": "a"}, kid=None))
-    provider.keys["k1"] = RSAKey.generate_key(2048)
+    provider.keys["k1"] = RSAKey.import_key(rsa_keys.next_pem())
     provider.key_set = orjson.dumps({"keys": [provider.keys["k1"].as_dict(private=False)]})
     time.now += 61
 
@@ -343,7 +344,7 @@ def test_keys_that_could_not_have_signed_are_passed_over() -> None:
 
 
 def test_a_published_private_key_is_used_as_a_public_one() -> None:
-    published = RSAKey.generate_key(2048).as_dict(private=True)
+    published = RSAKey.import_key(rsa_keys.next_pem()).as_dict(private=True)
 
     (found,) = id_tokens.keys_in(orjson.dumps({"keys": [published]}))
 

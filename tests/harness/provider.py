@@ -23,6 +23,7 @@ from msgspec import Struct, structs
 
 from engine.base import clock, ids
 from engine.base.settings import Settings
+from tests.harness import rsa_keys
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person
@@ -34,7 +35,7 @@ CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 Claims = dict[str, Any]
 Key = RSAKey | ECKey | OKPKey
 
-_RSA = RSAKey.generate_key(2048)  # takes a tenth of a second: one for all tests
+_RSA = RSAKey.import_key(rsa_keys.next_pem())
 
 
 class Person(Struct):

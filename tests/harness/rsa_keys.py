@@ -21,6 +21,11 @@ def next_key() -> bytes:
     return keys[next(_turns) % len(keys)]
 
 
+def next_pem() -> bytes:
+    """Return the next private key in PEM."""
+    return b"-----BEGIN PRIVATE KEY-----\n" + base64.encodebytes(next_key()) + b"-----END PRIVATE KEY-----\n"
+
+
 @functools.cache
 def all_keys() -> tuple[bytes, ...]:
     """Return the keys of the file."""

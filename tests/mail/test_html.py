@@ -249,6 +249,7 @@ WITHIN = [
 ]
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("html", WITHIN, ids=[html[:30] for html in WITHIN])
 def test_long_documents_are_sanitised_in_linear_time(html: str) -> None:
     began = time.process_time()
