@@ -17,7 +17,15 @@ from tests.mail.drafts import THOROUGH
 @pytest.mark.parametrize("reason", list(Reason))
 @pytest.mark.parametrize("stream", ["transactional", "news"])
 def test_who_unsubscribed_still_gets_what_the_transactional_stream_carries(reason: Reason, stream: str) -> None:
-    assert rules.blocks(reason, stream) == (reason is not Reason.UNSUBSCRIBE or stream != "transactional")
+    assert rules.blocks(reason, stream=stream, source="api") == (
+        reason is not Reason.UNSUBSCRIBE or stream != "transactional"
+    )
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+@pytest.mark.parametrize("stream", ["transactional", "news"])
+def test_a_broadcast_is_blocked_on_every_stream(reason: Reason, stream: str) -> None:
+    assert rules.blocks(reason, stream=stream, source="broadcast")
 
 
 NOW = clock.now()

@@ -22,9 +22,9 @@ WHERE array_position('{unsubscribe,manual,bounce,complaint}'::text[], excluded.r
     > array_position('{unsubscribe,manual,bounce,complaint}'::text[], suppressions.reason)
 RETURNING account_id, address, reason;
 
--- name: streams_of
--- Read the streams of messages $1; $2 and $3 bound the ids for partition pruning.
-SELECT id, stream FROM messages WHERE id = ANY($1::uuid[]) AND id BETWEEN $2 AND $3;
+-- name: kinds_of
+-- Read the streams and sources of messages $1; $2 and $3 bound the ids for partition pruning.
+SELECT id, stream, source FROM messages WHERE id = ANY($1::uuid[]) AND id BETWEEN $2 AND $3;
 
 -- name: list_suppressions
 -- List suppressions of account $1 before position ($2, $3) in the order of time and address, newest first, at most $4.

@@ -14,14 +14,19 @@ from engine.mail.address import BadAddress, canonical, domain_name, parse_mailbo
 # complaint or a hard bounce.
 STRENGTH: tuple[Reason, ...] = (Reason.UNSUBSCRIBE, Reason.MANUAL, Reason.BOUNCE, Reason.COMPLAINT)
 
+BROADCAST = "broadcast"  # the source of a broadcast's messages
 _TRANSACTIONAL = "transactional"
 _CURSOR = "sup_"
 _WILD = re.compile(r"[\\%_]")
 
 
-def blocks(reason: str, stream: str) -> bool:
-    """Return True if `reason` blocks mail of `stream`; an unsubscribed address still gets transactional mail."""
-    return reason != Reason.UNSUBSCRIBE or stream != _TRANSACTIONAL
+def blocks(reason: str, *, stream: str, source: str) -> bool:
+    """Return True if `reason` blocks a message of `stream` from `source`.
+
+    An unsubscribed address still gets transactional mail. A broadcast is never transactional, although accounts whose
+    plan has one stream send broadcasts on that stream.
+    """
+    return reason != Reason.UNSUBSCRIBE or stream != _TRANSACTIONAL or source == BROADCAST
 
 
 def is_stronger(wanted: Reason, current: str) -> bool:

@@ -17,7 +17,7 @@ _SQL = Queries.beside(__file__)
 FIND = _SQL.rows("find_suppressed", Hit)
 ADD = _SQL.rows("add_suppressions", Hit)
 DELETE = _SQL.command("delete_suppression")
-_STREAMS = _SQL.command("streams_of")
+_KINDS = _SQL.command("kinds_of")
 _LIST = _SQL.rows("list_suppressions", SuppressionRow)
 _READ = _SQL.rows("read_suppressions", SuppressionRow)
 _PUT = _SQL.command("put_suppressions")
@@ -32,17 +32,19 @@ async def find(connection: Source, accounts: list[UUID], addresses: list[str]) -
 async def blocking(source: Source, wanted: Sequence[tuple[UUID, str, UUID]]) -> dict[tuple[UUID, str, UUID], str]:
     """Return the reasons of those (account, canonical address, message) that must not be sent.
 
-    Reads the streams of messages only for reasons that do not block every stream.
+    Reads streams and sources of messages only for reasons that do not block every message.
     """
     found = await find(source, [account for account, _, _ in wanted], [address for _, address, _ in wanted])
     if not found:
         return {}
     hits = {key: reason for key in wanted if (reason := found.get(key[:2])) is not None}
     partly = sorted({key[2] for key, reason in hits.items() if reason == Reason.UNSUBSCRIBE})
-    streams: dict[UUID, str] = {}
+    kinds: dict[UUID, dict[str, str]] = {}
     if partly:
-        streams = {row["id"]: row["stream"] for row in await _STREAMS.records(source, partly, partly[0], partly[-1])}
-    return {key: reason for key, reason in hits.items() if rules.blocks(reason, streams.get(key[2], ""))}
+        rows = await _KINDS.records(source, partly, partly[0], partly[-1])
+        kinds = {row["id"]: {"stream": row["stream"], "source": row["source"]} for row in rows}
+    unknown = {"stream": "", "source": ""}  # a message that is gone is not sent
+    return {key: reason for key, reason in hits.items() if rules.blocks(reason, **kinds.get(key[2], unknown))}
 
 
 async def add(

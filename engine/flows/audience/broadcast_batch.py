@@ -19,7 +19,6 @@ from engine.areas.broadcasts.store import RecipientMark
 from engine.areas.broadcasts.types import BroadcastCopy, BroadcastSummary, RecipientState
 from engine.areas.emails import rules as email_rules
 from engine.areas.emails.types import Accepted, Prepared, SendRequest
-from engine.areas.suppressions.rules import blocks
 from engine.areas.unsubscribes.store import IS_OPTED_OUT, StoredLink
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
@@ -56,11 +55,12 @@ class WaitingRecipient(Struct, frozen=True):
     suppressed: str | None
     is_opted_out: bool
 
-    def obstacle(self, stream: str) -> RecipientState | None:
+    @property
+    def obstacle(self) -> RecipientState | None:
         """Return why the recipient is skipped before anything is rendered, or None."""
         if self.email is None:
             return RecipientState.REMOVED
-        if self.suppressed is not None and blocks(self.suppressed, stream):
+        if self.suppressed is not None:
             return RecipientState.SUPPRESSED
         if self.is_opted_out:
             return RecipientState.UNSUBSCRIBED
@@ -127,7 +127,7 @@ class BroadcastSender:
         self, row: BroadcastSummary, chunk: Sequence[WaitingRecipient]
     ) -> list[WaitingRecipient]:
         """Mark the recipients that get no message; return the others."""
-        obstacles = [(one, one.obstacle(row.stream)) for one in chunk]
+        obstacles = [(one, one.obstacle) for one in chunk]
         marks = [RecipientMark(BroadcastCopy(row.id, one.contact_id), why) for one, why in obstacles if why is not None]
         await mark(self._pool, marks)
         return [one for one, why in obstacles if why is None]

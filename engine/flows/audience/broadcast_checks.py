@@ -16,6 +16,7 @@ from engine.areas.broadcasts.types import Broadcast, BroadcastAudience
 from engine.areas.emails import rules as email_rules
 from engine.areas.emails.types import SendRequest
 from engine.areas.streams.store import TRANSACTIONAL
+from engine.areas.suppressions.rules import BROADCAST
 from engine.areas.templates import rules as template_rules
 from engine.areas.templates import store as templates
 from engine.areas.templates.types import VersionRow
@@ -30,7 +31,7 @@ from engine.ledger import heads
 from engine.mail.unsubscribe_links import UnsubscribeLink
 from engine.store.queries import Source
 
-SOURCE: Final = "broadcast"  # of the messages
+SOURCE: Final = BROADCAST  # of the messages
 DEFAULT_STREAM: Final = "announcements"
 SAMPLE: Final = MergeContact("recipient@example.com")
 SAMPLE_LINK: Final = UnsubscribeLink(f"https://example.com/u/{'0' * 48}", f"mailto:u+{'0' * 48}@example.com")

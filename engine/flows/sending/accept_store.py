@@ -447,8 +447,9 @@ async def _mark_suppressed(connection: Conn, batch: Sequence[Pending]) -> None:
     pairs = [(item.message.account_id, one.canonical) for item in batch for one in item.message.recipients]
     found = await suppressions.find(connection, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
     for item in batch:
-        for one in item.message.recipients if found else ():
-            reason = found.get((item.message.account_id, one.canonical))
-            if reason is not None and suppression_rules.blocks(reason, item.message.stream):
+        message = item.message
+        for one in message.recipients if found else ():
+            reason = found.get((message.account_id, one.canonical))
+            if reason and suppression_rules.blocks(reason, stream=message.stream, source=message.source):
                 item.suppressed = (one.mailbox.address, reason)
                 break

@@ -201,18 +201,23 @@ async def _load(connection: Conn, taken: Sequence[DueMessage]) -> list[WaitingMe
     found = await suppressions.find(connection, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
     waiting = []
     for one in found_all:
-        own, stream = recipients[one.message_id], rows[one.message_id]["stream"]
+        own, stream, source = recipients[one.message_id], rows[one.message_id]["stream"], rows[one.message_id]["source"]
         hits = ((address, found.get((one.account_id, canonical(address)))) for _, address in own) if found else ()
         waiting.append(
             WaitingMessage(
                 due=one,
-                source=rows[one.message_id]["source"],
+                source=source,
                 stream=stream,
                 from_domain=rows[one.message_id]["from_domain"],
                 domain_status=rows[one.message_id]["domain_status"],
                 recipients=own,
                 suppressed=next(
-                    ((address, why) for address, why in hits if why is not None and blocks(why, stream)), None
+                    (
+                        (address, why)
+                        for address, why in hits
+                        if why is not None and blocks(why, stream=stream, source=source)
+                    ),
+                    None,
                 ),
             )
         )
