@@ -46,6 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("waybill")
     group.addoption(workers.OPTION, type=int, default=0, metavar="N", help="run the tests in N forked processes")
     group.addoption("--seed", type=int, metavar="N", help="choose the same samples as a run that printed this seed")
+    group.addoption("--postgres", metavar="FOLDER", help="test with the PostgreSQL whose programs are in this folder")
+    group.addoption("--redis", metavar="PROGRAM", help="test with this Redis or Valkey")
     group.addoption("--all", action="store_true", dest="everything", help="also tests that many inputs make long")
 
 
@@ -55,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     sampling.seed = random.randrange(1_000_000) if given is None else given
     sampling.everything = config.getoption("everything")
     hypothesis.settings.load_profile("all" if sampling.everything else "few")
+    prepared.use_servers(config.getoption("postgres"), config.getoption("redis"))
     config.pluginmanager.register(selection, "selection")
     if workers.count(config):
         config.pluginmanager.register(workers.Pool(config, selection.grouped), "pool")

@@ -30,6 +30,14 @@ _NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _LOCK = 0x57617962  # "Wayb": one migration at a time on a database
 _POLL_S = 0.25
 
+# Digests of earlier texts with the same effect, by number: `STORAGE` inside CREATE TABLE needed PostgreSQL 16.
+FORMER: dict[int, str] = {
+    1: "1dc8c766673ed6a8b0923d4a364e1b15684263743481e341b10f24c3d4500727",
+    25: "298e3966ba260650452fb9a73bdb3021ca7d729b21c02da7ba296de9f8229b05",
+    27: "6ebc41c132a1be95d1969f00d43dbee3b9753a977124e5eafad5abc326990b10",
+    37: "b01a2f872014218657dec441ca2f10dd7c039cab82881801d019272133d39c7a",
+}
+
 _MIGRATIONS_TABLE = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
     number     integer PRIMARY KEY,
@@ -189,7 +197,7 @@ async def _apply_missing(
         if file.number not in done:
             await _apply(connection, file, report, max_wait_s)
             applied.append(file.name)
-        elif done[file.number]["digest"] != file.digest:
+        elif done[file.number]["digest"] not in {file.digest, FORMER.get(file.number)}:
             raise MigrationError(
                 f"migration {file.name} was changed after it had been applied; restore the original file"
             )

@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import asyncpg
 
 from engine.store.migrate import migrate
-from ops import launch
+from ops import launch, server_paths
 from ops.embedded import temporary_servers
 from tests.harness import memory
 from tests.harness.patience import PATIENCE_S
@@ -22,6 +23,17 @@ from tests.harness.patience import PATIENCE_S
 TEMPLATE = "waybill_template"
 
 _maker: tuple[int, Path] | None = None  # pid, and the file that names the data folder once that is ready
+
+
+def use_servers(postgres: str | None, redis: str | None) -> None:
+    """Let all servers of the tests run these programs: the folder of PostgreSQL's, and a Redis or Valkey."""
+    if postgres is not None:
+        folder = Path(postgres)
+        said = subprocess.run([folder / "postgres", "--version"], check=True, capture_output=True, text=True).stdout
+        major = int(said.split()[2].partition(".")[0])
+        server_paths.postgres_programs = lambda _: (folder, major)
+    if redis is not None:
+        server_paths.valkey_program = lambda _: Path(redis)
 
 
 def begin(folder: Path) -> None:

@@ -147,6 +147,37 @@ async def test_a_migration_that_was_changed_is_refused(new_database: NewDatabase
         await migrate.migrate(url, folder)
 
 
+async def test_earlier_texts_of_a_migration_are_accepted(new_database: NewDatabase) -> None:
+    url = await new_database()
+    connection = await asyncpg.connect(url)
+    try:
+        for number, digest in migrate.FORMER.items():
+            await connection.execute("UPDATE schema_migrations SET digest = $2 WHERE number = $1", number, digest)
+    finally:
+        await connection.close()
+
+    assert await migrate.migrate(url) == []
+
+
+async def test_large_bytes_are_stored_apart_and_not_compressed_again(new_database: NewDatabase) -> None:
+    url = await new_database()
+    connection = await asyncpg.connect(url)
+    try:
+        rows = await connection.fetch(
+            "SELECT c.relname, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+            " WHERE c.relkind IN ('r', 'p') AND a.atttypid = 'bytea'::regtype AND a.attstorage = 'e'"
+        )
+    finally:
+        await connection.close()
+
+    found = {f"{row['relname']}.{row['attname']}" for row in rows}
+    assert {
+        "message_bodies.mime", "inbound_bytes.bytes", "report_mails.raw", "verification_settings.logo"
+    } <= found  # fmt: skip
+    for table in ("message_bodies", "inbound_bytes"):
+        assert [one for one in found if one.startswith(f"{table}_")], f"no partition of {table}"
+
+
 @pytest.mark.exhaustive
 async def test_a_process_on_a_database_that_lacks_a_migration_says_so_and_ends(
     new_database: NewDatabase, settings: Settings, tmp_path: Path

@@ -136,10 +136,11 @@ CREATE INDEX messages_by_account ON messages (account_id, id);
 -- The composed message without its signature: text, html and attachments are read back out of it.
 CREATE TABLE message_bodies (
     message_id uuid NOT NULL,
-    mime       bytea STORAGE EXTERNAL NOT NULL,
+    mime       bytea NOT NULL,
     smtputf8   boolean NOT NULL,
     PRIMARY KEY (message_id)
 ) PARTITION BY RANGE (message_id);
+ALTER TABLE message_bodies ALTER COLUMN mime SET STORAGE EXTERNAL;
 
 CREATE TABLE recipients (
     message_id      uuid NOT NULL,

@@ -126,9 +126,10 @@ CREATE INDEX inbound_messages_by_raw ON inbound_messages (raw_id);
 -- The bytes as they came, in the same week as their messages.
 CREATE TABLE inbound_bytes (
     id    uuid NOT NULL,
-    bytes bytea STORAGE EXTERNAL NOT NULL,
+    bytes bytea NOT NULL,
     PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
+ALTER TABLE inbound_bytes ALTER COLUMN bytes SET STORAGE EXTERNAL;
 
 -- What was stored in the last 24 hours: a sender that lost our 250 sends the same bytes again, and nothing is stored.
 CREATE TABLE inbound_recent (

@@ -12,7 +12,7 @@ CREATE TABLE report_mails (
     received_at   timestamptz NOT NULL,
     size_bytes    integer NOT NULL,
     digest        bytea NOT NULL,                    -- SHA-256 of the body: header fields differ by the path taken
-    raw           bytea STORAGE EXTERNAL,            -- null once applied, or too large to be read
+    raw           bytea,                             -- null once applied, or too large to be read
     state         text NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'applied', 'ignored', 'unreadable')),
     result        text,                              -- the effect, or why there is none: one word
     reason        text,                              -- the same as a sentence
@@ -22,6 +22,7 @@ CREATE TABLE report_mails (
     due_at        timestamptz NOT NULL,
     UNIQUE (local, digest)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 2000);
+ALTER TABLE report_mails ALTER COLUMN raw SET STORAGE EXTERNAL;
 CREATE INDEX report_mails_due ON report_mails (due_at) WHERE state = 'waiting';
 CREATE INDEX report_mails_by_account ON report_mails (account_id) WHERE account_id IS NOT NULL;
 

@@ -45,12 +45,13 @@ CREATE TABLE verification_settings (
     account_id  uuid PRIMARY KEY REFERENCES accounts,
     brand_name  text,
     code_length smallint,
-    logo        bytea STORAGE EXTERNAL,              -- re-encoded, as served
+    logo        bytea,                               -- re-encoded, as served
     logo_token  text UNIQUE,                         -- of its public URL; new with every upload
     logo_type   text,
     logo_width  integer,
     logo_height integer
 );
+ALTER TABLE verification_settings ALTER COLUMN logo SET STORAGE EXTERNAL;
 
 -- Account events that webhooks may subscribe to; all others stay inside the account log.
 CREATE OR REPLACE FUNCTION webhook_wants(event_types text[], type text) RETURNS boolean
