@@ -63,7 +63,8 @@ class _Worker(Struct, eq=False):
 
 def count(config: pytest.Config) -> int:
     """Return the number of workers that the command line asks for; 0 runs the tests in this process."""
-    return 0 if config.getoption("usepdb") else int(config.getoption("workers"))
+    alone = config.getoption("usepdb") or config.getoption("collectonly")
+    return 0 if alone else int(config.getoption("workers"))
 
 
 class Pool:
