@@ -1,8 +1,8 @@
 """Start `python -m MODULE` as a fork of a process that has imported the project already.
 
-Importing the API takes 0.8 s of CPU, a command of `ops` 0.4 s, and the suite starts some hundreds of them. A run has one
-fork server, which its workers share. It ends with the last of them, and its children with it; the processes of a worker
-that dies are killed.
+Importing the API takes 0.8 s of CPU, a command of `ops` 0.4 s, and the suite starts some hundreds of them. A run has
+one fork server, which its workers share. It ends with the last of them, and its children with it; the processes of a
+worker that dies are killed.
 
 Linux only: elsewhere `start` creates an ordinary process, as it does where LD_PRELOAD names a library.
 """
