@@ -11,9 +11,9 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,7 +32,10 @@ from ops.supervise import StartFailed, Supervisor
 
 READY_TIMEOUT_S = 60.0
 REDIS_TIMEOUT_S = 2.0
+STORE_WAIT_S = 60.0  # for PostgreSQL during the start; a failover or the recovery of some gigabytes of WAL take less
+_STORE_POLL_S = 0.5
 INTERRUPTED = 130
+Done = TypeVar("Done")
 _RUNNING = "running.json"
 _FIRST_RUN = "first-run.json"
 
@@ -136,8 +139,8 @@ async def _start_all(
     settings = _filled(loaded, state, {field: server.url for field, server in servers.items()})
     _record(settings, state)
     console.stage("Bringing the database up to date")
-    await _migrate(settings)
-    await _agree(settings, console)
+    await _patiently(lambda: _migrate(settings), console)
+    await _patiently(lambda: _agree(settings, console), console)
     process_specs.empty_metrics(state)
     log_levels.forget(state)
     first_run: dict[str, Any] = {}
@@ -147,7 +150,7 @@ async def _start_all(
         for spec in process_specs.helpers(settings):
             supervisor.start(spec)
         await supervisor.wait_ready(*process_specs.HELPERS, timeout_s=READY_TIMEOUT_S)
-        first_run = await _first_run(settings, state)
+        first_run = await _patiently(lambda: _first_run(settings, state), console)
     console.stage("Starting the service")
     for spec in process_specs.processes(settings, listeners):
         supervisor.start(spec)
@@ -259,20 +262,38 @@ def _record(settings: Settings, state: Path) -> None:
     write_private(state / _RUNNING, json.dumps(running) + "\n")
 
 
+async def _patiently(step: Callable[[], Awaitable[Done]], console: UpConsole) -> Done:
+    """Run a step of the start, which is repeatable; repeat it while PostgreSQL does not answer, such as during a
+    failover or its recovery after a crash. Raises StartFailed for other errors of the database, and after STORE_WAIT_S.
+    """
+    from engine.store.database_errors import DatabaseError, DatabaseUnavailable  # noqa: PLC0415 - see _migrate
+
+    ends = time.monotonic() + STORE_WAIT_S
+    told = False
+    while True:
+        try:
+            return await step()
+        except (DatabaseError, OSError) as error:
+            words = str(error) or type(error).__name__
+            if not isinstance(error, (DatabaseUnavailable, OSError)) or time.monotonic() > ends:
+                raise StartFailed(
+                    f"The database can't be used: {words}."
+                    " If WAYBILL_DATABASE_URL is set, check that it is reachable and that its user may create tables."
+                ) from error
+            if not told:
+                console.say(f"PostgreSQL does not answer ({words}): trying again for up to {STORE_WAIT_S:.0f} s")
+                told = True
+            await asyncio.sleep(_STORE_POLL_S)
+
+
 async def _migrate(settings: Settings) -> list[str]:
-    from engine.store.database_errors import DatabaseError  # noqa: PLC0415 - a second `ops up` must fail fast
-    from engine.store.migrate import MigrationError, migrate  # noqa: PLC0415 - as above
+    from engine.store.migrate import MigrationError, migrate  # noqa: PLC0415 - a second `ops up` must fail fast
 
     assert settings.database_url is not None
     try:
         return await migrate(settings.database_url)
     except MigrationError as error:
         raise StartFailed(f"The database can't be brought up to date: {error}") from error
-    except (DatabaseError, OSError) as error:
-        raise StartFailed(
-            f"The database can't be brought up to date: {str(error) or type(error).__name__}."
-            " If WAYBILL_DATABASE_URL is set, check that it is reachable and that its user may create tables."
-        ) from error
 
 
 async def _redis_warning(settings: Settings) -> str | None:

@@ -1,7 +1,11 @@
 """The first run of a state folder is repeatable: whatever interrupts it, the next start completes it."""
 
 import json
+import os
 import random
+import signal
+import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -10,9 +14,10 @@ import pytest
 
 from engine.areas.people import store as people
 from engine.base.operators import FIRST_OWNER
-from loadtests.drill.service import Service, ServiceNotReady, clear, make_folder
+from loadtests.drill.service import Service, ServiceNotReady, ServicePart, clear, make_folder
 from ops import first_run
 from tests.harness import sampling
+from tests.harness.patience import PATIENCE_S
 
 FOLDERS, KILLS = 4, 3
 LATEST_S = 6.0  # a start takes 3 to 6 s
@@ -48,6 +53,33 @@ def test_a_first_start_that_is_killed_at_any_moment_leaves_a_folder_that_starts(
             assert sent(service) == 202
             keys = json.loads(asked(service, "/v1/api-keys"))["data"]
             assert len([one for one in keys if one["revokedAt"] is None]) == 1
+    finally:
+        clear(Path(folder))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(200)
+def test_a_first_start_goes_on_although_its_postgres_is_killed_meanwhile() -> None:
+    folder = make_folder()
+    service = Service(folder)
+    killed: list[int] = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not killed and time.monotonic() < deadline:
+            if "Bringing the database up to date" in service.output_text():
+                killed.extend(service.pids(ServicePart.POSTGRES))
+                for pid in killed:
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+    killer = threading.Thread(target=kill)
+    try:
+        killer.start()
+        with service:
+            killer.join()
+            assert killed
+            assert sent(service) == 202
     finally:
         clear(Path(folder))
 
