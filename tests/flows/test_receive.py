@@ -108,6 +108,20 @@ async def test_the_same_bytes_are_stored_once_within_a_day_and_again_later(
     assert len(await messages_of(pool, account.id)) == 4
 
 
+async def test_mail_without_a_message_id_is_stored_each_time(pool: asyncpg.Pool, receiver: Receiver) -> None:
+    account = await make_account(pool)
+    address = await claim(pool, account)
+    alarm = b"From: ann@people.test\r\nSubject: Door open\r\n\r\nDoor 3 is open.\r\n"
+    named = b"Message-ID: <1@people.test>\r\n" + alarm
+    forged = named.replace(b"Door 3", b"Door 4")  # a Message-ID that was used before hides nothing
+
+    for raw in (alarm, alarm, named, named, forged):
+        assert await receive(receiver, address.recipient(), raw=raw) is STORED
+    await asyncio.gather(*[receive(receiver, address.recipient(), raw=alarm) for _ in range(5)])
+
+    assert len(await messages_of(pool, account.id)) == 2 + 1 + 1 + 5
+
+
 async def test_two_recipients_with_tags_of_one_address_are_one_message(pool: asyncpg.Pool, receiver: Receiver) -> None:
     account = await make_account(pool)
     address = await claim(pool, account)

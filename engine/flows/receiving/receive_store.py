@@ -133,12 +133,15 @@ class Decisions:
         route = self._routes.get(address)
         if route is None or route.account_id != account or not route.receives:
             return ReceiveOutcome.GONE
-        if (mail.digest, address) in self._copies:
+        # Without a Message-ID, equal bytes may be two messages: a device that raises the same alarm twice a day.
+        copy = None if mail.header_message_id is None else (mail.digest, address)
+        if copy in self._copies:
             return ReceiveOutcome.STORED
         payer = payer_of(self._locked[account])
         if recipient.purpose is not RecipientPurpose.PLATFORM and self._month_used(payer):
             return ReceiveOutcome.MONTH_USED
-        self._copies.add((mail.digest, address))
+        if copy is not None:
+            self._copies.add(copy)
         self._used[payer] = self._used.get(payer, 0) + 1
         result.stored.append(self._message(mail, recipient, route, next(new_ids)))
         return ReceiveOutcome.STORED
@@ -188,7 +191,7 @@ async def _insert(
         connection,
         rows.BYTES.of(contents),
         rows.MESSAGE.of(stored),
-        rows.RECENT.of(stored),
+        rows.RECENT.of([one for one in stored if one.mail.header_message_id is not None]),
         rows.COUNT.of(rows.count_changes(stored)),
         rows.USAGE.of(_usage(stored, locked, clock.first_of_month(at.date()))),
         rows.NEWEST.of(_newest(stored)),
@@ -242,7 +245,7 @@ async def _copies(connection: Conn, batch: Sequence[WaitingMail], at: datetime) 
         (item.mail.digest, one.address_id)
         for item in batch
         for one in item.recipients
-        if one.purpose in MAILBOXES and one.address_id is not None
+        if one.purpose in MAILBOXES and one.address_id is not None and item.mail.header_message_id is not None
     ]
     rows_found = await _COPIES.records(connection, *columns(pairs, 2), at - COPIES_KNOWN)
     return {(row["digest"], row["address_id"]) for row in rows_found}
