@@ -17,6 +17,7 @@ from engine.areas.broadcasts.types import (
 )
 from engine.base import clock, ids
 from engine.base.errors import Refusal
+from engine.base.plans import CAPS, Plan
 from engine.flows.audience import broadcast_outcomes
 from tests.harness.accounts import TestAccount, add_domain, add_key, make_account
 from tests.harness.api import Answer, Api
@@ -70,6 +71,47 @@ async def read(api: Api, account: TestAccount, made: Made) -> Made:
 def refused(answer: Answer, status: int, kind: str, field: str | None = None) -> bool:
     """Whether the answer is this refusal; `field` is what it names."""
     return answer.status == status and answer.error["type"] == kind and answer.error.get("field") == field
+
+
+async def stream_names(api: Api, account: TestAccount) -> set[str]:
+    return {one["id"] for one in (await api.get("/v1/streams", account.token)).json["data"]}
+
+
+async def test_the_first_broadcast_creates_its_default_stream(api: Api, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    body = {"name": "News", "list": await listed(pool, account), "from": account.sender}
+    refused_one = await api.post("/v1/broadcasts", account.token, body | {"from": "news@elsewhere.test"})
+    assert refused_one.status == 403
+    assert await stream_names(api, account) == {"transactional"}
+
+    made = await api.post("/v1/broadcasts", account.token, body)
+
+    assert (made.status, made.json["stream"]) == (201, "announcements"), made.body
+    assert await stream_names(api, account) == {"transactional", "announcements"}
+    again = await asyncio.gather(*[api.post("/v1/broadcasts", account.token, body) for _ in range(3)])
+    assert [one.status for one in again] == [201] * 3
+
+
+async def test_a_broadcast_of_a_plan_with_one_stream_goes_out_on_it(api: Api, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool, plan="free")
+    body = {"name": "News", "list": await listed(pool, account), "from": account.sender}
+
+    made = await api.post("/v1/broadcasts", account.token, body)
+
+    assert (made.status, made.json["stream"]) == (201, "transactional"), made.body
+    assert await stream_names(api, account) == {"transactional"}
+
+
+async def test_where_the_plan_has_no_room_the_missing_stream_is_named(api: Api, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool, plan="starter")
+    for number in range((CAPS[Plan.STARTER].streams or 0) - 1):
+        assert (await api.post("/v1/streams", account.token, {"id": f"s{number}"})).status == 201
+    body = {"name": "News", "list": await listed(pool, account), "from": account.sender}
+
+    answer = await api.post("/v1/broadcasts", account.token, body)
+
+    assert refused(answer, 400, "invalid_request", "stream"), answer.body
+    assert "announcements" in answer.error["message"]
 
 
 async def test_a_draft_is_created_read_changed_and_listed(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
@@ -163,7 +205,7 @@ async def test_unfinished_broadcasts_are_bounded_in_number_and_size(
 async def test_a_draft_is_checked_as_a_send_is(
     api: Api, pool: asyncpg.Pool, account: TestAccount, fields: Made, status: int, kind: str, field: str | None
 ) -> None:
-    given = {"list": await listed(pool, account), "text": "Hello"} | fields
+    given: Made = {"list": await listed(pool, account), "text": "Hello"} | fields
     answer = await post(api, account, **{name: value for name, value in given.items() if value is not None})
     assert (answer.status, answer.error["type"]) == (status, kind)
     assert field is None or answer.error["field"] == field

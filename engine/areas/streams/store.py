@@ -5,7 +5,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.store.queries import Conn, Queries, Source
+from engine.store.queries import Queries, Source
 
 _SQL = Queries.beside(__file__)
 
@@ -48,6 +48,6 @@ async def page(source: Source, account: UUID, *, limit: int, before: str | None)
     return StreamRows(rows[:limit], len(rows) > limit)
 
 
-async def count(connection: Conn, account: UUID) -> int:
+async def count(connection: Source, account: UUID) -> int:
     """Count the streams that are not deleted, including the transactional one."""
     return int((await _COUNT.records(connection, account))[0]["used"])

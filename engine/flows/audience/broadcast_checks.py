@@ -42,11 +42,18 @@ Value = TypeVar("Value")
 
 
 async def check(
-    pool: asyncpg.Pool, acceptor: Acceptor, row: Broadcast, origin: Origin, plan: Plan, *, sending: bool = False
+    pool: asyncpg.Pool,
+    acceptor: Acceptor,
+    row: Broadcast,
+    origin: Origin,
+    plan: Plan,
+    *,
+    sending: bool = False,
+    is_stream_new: bool = False,
 ) -> VersionRow | None:
     """Raise the refusal of the first failed check; return the version of its template, None without a template.
 
-    `sending`: the broadcast must have content.
+    `sending`: the broadcast must have content. `is_stream_new`: its stream is created after the checks.
     """
     if row.stream == TRANSACTIONAL and not has_one_stream(plan):
         raise invalid("stream", "Broadcasts can't use the transactional stream. Name another `stream`, or create one.")
@@ -54,7 +61,8 @@ async def check(
         from_=row.sender, to=SAMPLE.email, subject=row.subject, text=row.text, html=row.html, reply_to=row.reply_to,
         stream=row.stream, template=row.template,
     )  # fmt: skip
-    compose = await acceptor.preparer.composer(origin, email_rules.sender_of(request), row.stream)
+    stream = TRANSACTIONAL if is_stream_new else row.stream
+    compose = await acceptor.preparer.composer(origin, email_rules.sender_of(request), stream)
     await _check_audience(pool, row.account_id, row.audience)
     has_content = row.template is not None or row.html is not None or row.text is not None
     if has_content or sending:

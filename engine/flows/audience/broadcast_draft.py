@@ -12,11 +12,13 @@ from engine.areas.broadcasts import rules, service, store
 from engine.areas.broadcasts.types import Broadcast, BroadcastAudience, BroadcastDraft, BroadcastStatus
 from engine.areas.emails import rules as email_rules
 from engine.areas.emails.types import AttachmentIn, SendRequest
+from engine.areas.streams import store as streams
+from engine.areas.streams.service import open_stream
 from engine.areas.streams.store import TRANSACTIONAL
 from engine.base import clock, ids
-from engine.base.errors import invalid
+from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.events import AccountEvent
-from engine.base.plans import Plan
+from engine.base.plans import CAPS, Plan
 from engine.flows.audience import broadcast_checks
 from engine.flows.audience.broadcast_content import attachments_text
 from engine.flows.sending.accept import Acceptor
@@ -55,7 +57,10 @@ async def create(
     account = origin.account_id
     plan = await broadcast_checks.plan_of(pool, account)
     draft = merged(_NEW, fields, plan)
-    await broadcast_checks.check(pool, acceptor, _row_of(account, draft), origin, plan)
+    is_stream_new = await _lacks_default(pool, draft, fields, origin, plan)
+    await broadcast_checks.check(pool, acceptor, _row_of(account, draft), origin, plan, is_stream_new=is_stream_new)
+    if is_stream_new:
+        await _make_default(pool, account, actor)
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
         at = await new_time(connection)
@@ -91,6 +96,33 @@ async def change(
         await service.record(connection, row, AccountEvent.BROADCAST_UPDATED, actor, fields=sorted(fields.given()))
         rules.check_room(await store.unfinished(connection, account))  # under the lock of the account's head
     return await service.read(pool, account, broadcast, domains)
+
+
+async def _lacks_default(
+    pool: asyncpg.Pool, draft: BroadcastDraft, fields: BroadcastFields, origin: Origin, plan: Plan
+) -> bool:
+    """Return True if the draft uses the default stream, which the account does not have and has room for.
+
+    A key that is limited to streams makes none.
+    """
+    if fields.stream not in {UNSET, None} or draft.stream != broadcast_checks.DEFAULT_STREAM:
+        return False
+    if origin.reach is not None and origin.reach.streams is not None:
+        return False
+    known = await streams.READ_SLUG.first(pool, origin.account_id, draft.stream)
+    if known is not None and known.deleted_at is None:
+        return False
+    limit = CAPS[plan].streams
+    return limit is None or await streams.count(pool, origin.account_id) < limit
+
+
+async def _make_default(pool: asyncpg.Pool, account: UUID, actor: str) -> None:
+    try:
+        slug = broadcast_checks.DEFAULT_STREAM
+        await open_stream(pool, account, slug=slug, name=slug.capitalize(), actor=actor)
+    except Refusal as refusal:
+        if refusal.kind is not ErrorType.CONFLICT:  # another request has just made it
+            raise
 
 
 def merged(draft: BroadcastDraft, fields: BroadcastFields, plan: Plan) -> BroadcastDraft:

@@ -114,7 +114,9 @@ function StreamField({ value, onValue, error }) {
   const streams = useCall("GET /v1/streams", { query: { limit: 100 } });
   const all = streams.data?.data ?? [];
   const usable = all.length > 1 ? all.filter((one) => one.deletable) : all;
-  return html`<${SelectField} label="Stream" value=${value} onValue=${onValue} error=${error} options=${[["", "The default, announcements"], ...usable.map((one) => [one.id, one.name])]} hint="Not the transactional one: people who unsubscribe still get receipts." />`;
+  const me = useCall("GET /v1/me", { quiet: true });
+  const isOnly = me.data?.limits?.find((one) => one.resource === "streams")?.limit === 1;
+  return html`<${SelectField} label="Stream" value=${value} onValue=${onValue} error=${error} options=${[["", `The default, ${isOnly ? "transactional" : "announcements"}`], ...usable.map((one) => [one.id, one.name])]} hint="Not the transactional one: people who unsubscribe still get receipts." />`;
 }
 
 /** The draft as one contact would get it, while it is written. */
