@@ -129,6 +129,27 @@ async def test_an_international_domain_is_asked_for_in_ascii(
     assert (found.normalized, found.verdict) == ("ann@xn--mnchen-3ya.test", AddressVerdict.DELIVERABLE)
 
 
+@pytest.mark.parametrize(
+    ("reason", "verdict", "said"),
+    [
+        ("bounce", "undeliverable", "suppressed"),
+        ("complaint", "undeliverable", "suppressed"),
+        ("manual", "undeliverable", "suppressed"),
+        ("unsubscribe", "risky", "unsubscribed"),
+    ],
+)
+async def test_an_address_that_only_unsubscribed_still_gets_transactional_mail(
+    pool: asyncpg.Pool, resolver: Resolver, account: TestAccount, reason: str, verdict: str, said: str
+) -> None:
+    await pool.execute(
+        "INSERT INTO suppressions (account_id, address, reason) VALUES ($1, 'ann@good.test', $2)", account.id, reason
+    )
+
+    found = await one(pool, resolver, account, "ann@good.test")
+
+    assert (found.verdict, found.reason, found.checks.suppressed) == (verdict, said, said == "suppressed")
+
+
 async def test_only_the_accounts_own_suppressions_count(
     pool: asyncpg.Pool, resolver: Resolver, account: TestAccount
 ) -> None:
@@ -157,9 +178,9 @@ def test_role_names_are_recognised(local: str, role: bool) -> None:
 
 def test_twenty_typing_errors_are_suggested_and_never_applied() -> None:
     assert len(domain_lists.TYPING_ERRORS) == 20
-    found = rules.judge(rules.parsed("ann@gmial.com"), {"gmial.com": MailRoute.NO_DOMAIN}, ())
+    found = rules.judge(rules.parsed("ann@gmial.com"), {"gmial.com": MailRoute.NO_DOMAIN}, {})
     assert (found.normalized, found.suggestion) == ("ann@gmial.com", "ann@gmail.com")
-    assert rules.judge(rules.parsed("a@b.test"), {"b.test": MailRoute.SERVER}, ()).suggestion is None
+    assert rules.judge(rules.parsed("a@b.test"), {"b.test": MailRoute.SERVER}, {}).suggestion is None
 
 
 async def test_more_than_the_month_has_left_is_refused_whole(

@@ -35,9 +35,9 @@ UPDATE plan_usage u SET used = u.used - summed.checks FROM summed
 WHERE u.account_id = summed.account_id AND u.resource = 'address_checks' AND u.month = summed.month;
 
 -- name: suppressed_of
--- Return those of the canonical addresses $2 that account $1 suppresses.
-SELECT address FROM suppressions WHERE account_id = $1 AND address = ANY ($2::text[])
+-- Return those of the canonical addresses $2 that account $1 suppresses, with the reasons.
+SELECT address, reason FROM suppressions WHERE account_id = $1 AND address = ANY ($2::text[])
 UNION
-SELECT n.address FROM unnest($2::text[]) AS n (address)
+SELECT n.address, e.reason FROM unnest($2::text[]) AS n (address)
 CROSS JOIN LATERAL (SELECT key FROM erasure_keys WHERE account_id = $1 OFFSET 0) k
 JOIN erased_suppressions e ON e.account_id = $1 AND e.digest = address_digest(k.key, n.address);

@@ -1,6 +1,6 @@
 """Judge addresses from their syntax, lists and what DNS says. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.mail.address import BadAddress, bare_address, canonical
 
 MAX_ADDRESSES: Final = 100  # of one call
+_UNSUBSCRIBE: Final = "unsubscribe"  # the reason of a suppression
 
 
 class ParsedAddress(Struct, frozen=True):
@@ -38,8 +39,11 @@ def parsed(text: str) -> ParsedAddress:
         return ParsedAddress(text, None)
 
 
-def judge(one: ParsedAddress, routes: Mapping[str, MailRoute], suppressed: Collection[str]) -> AddressCheck:
-    """Return the result for an address, given the routes of domains and the suppressed canonical addresses."""
+def judge(one: ParsedAddress, routes: Mapping[str, MailRoute], suppressed: Mapping[str, str]) -> AddressCheck:
+    """Return the result for an address, given the routes of domains and the reasons of suppressed canonical addresses.
+
+    `unsubscribe` leaves transactional mail open, so it makes an address risky and not undeliverable.
+    """
     if one.normalized is None:
         return AddressCheck(
             address=one.text, normalized=None, verdict=AddressVerdict.UNDELIVERABLE, reason=CheckReason.SYNTAX,
@@ -54,10 +58,10 @@ def judge(one: ParsedAddress, routes: Mapping[str, MailRoute], suppressed: Colle
         null_mx=None if route is MailRoute.NO_DOMAIN else _reached(route, route is MailRoute.NULL_MX),
         disposable=domain_lists.is_disposable(domain),
         role=domain_lists.is_role(local),
-        suppressed=one.key in suppressed,
+        suppressed=suppressed.get(one.key, _UNSUBSCRIBE) != _UNSUBSCRIBE,
         relay=domain_lists.is_relay(domain),
     )
-    verdict, reason = _verdict(checks, route)
+    verdict, reason = _verdict(checks, route, is_unsubscribed=suppressed.get(one.key) == _UNSUBSCRIBE)
     return AddressCheck(
         address=one.text, normalized=one.normalized, verdict=verdict, reason=reason, checks=checks,
         suggestion=_suggestion(local, domain),
@@ -68,7 +72,7 @@ def _reached(route: MailRoute, found: bool) -> bool | None:  # noqa: FBT001 - th
     return None if route is MailRoute.UNREACHABLE else found
 
 
-def _verdict(checks: Checks, route: MailRoute) -> tuple[AddressVerdict, CheckReason | None]:
+def _verdict(checks: Checks, route: MailRoute, *, is_unsubscribed: bool) -> tuple[AddressVerdict, CheckReason | None]:
     """Return the first verdict that holds, from the worst to the best."""
     if route in _NO_ROUTE:
         return AddressVerdict.UNDELIVERABLE, _NO_ROUTE[route]
@@ -76,6 +80,8 @@ def _verdict(checks: Checks, route: MailRoute) -> tuple[AddressVerdict, CheckRea
         return AddressVerdict.UNDELIVERABLE, CheckReason.SUPPRESSED
     if route is MailRoute.UNREACHABLE:
         return AddressVerdict.UNKNOWN, CheckReason.DNS
+    if is_unsubscribed:
+        return AddressVerdict.RISKY, CheckReason.UNSUBSCRIBED
     if checks.role:
         return AddressVerdict.RISKY, CheckReason.ROLE
     if checks.disposable:

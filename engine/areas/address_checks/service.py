@@ -39,7 +39,7 @@ async def check(
     try:
         routes = await routes_of(resolver, {one.domain for one in given if one.normalized is not None})
         rows = await _SUPPRESSED.records(pool, account, [one.key for one in given if one.normalized is not None])
-        suppressed = {row["address"] for row in rows}
+        suppressed = {row["address"]: row["reason"] for row in rows}
         results = [rules.judge(one, routes, suppressed) for one in given]
         certain = {
             one.key for one, result in zip(given, results, strict=True) if result.verdict is not AddressVerdict.UNKNOWN

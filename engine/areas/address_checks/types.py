@@ -23,6 +23,7 @@ class CheckReason(StrEnum):
     NULL_MX = "null_mx"
     NO_MAIL_SERVER = "no_mail_server"
     SUPPRESSED = "suppressed"
+    UNSUBSCRIBED = "unsubscribed"
     DNS = "dns"
     ROLE = "role"
     DISPOSABLE = "disposable"
@@ -42,7 +43,7 @@ class Checks(Struct, frozen=True, rename="camel", kw_only=True):
     """Each check on its own; null if it was not reached.
 
     `mx`: a mail server exists, by MX or, where there is none, by an address record. `relay`: a privacy relay, which is
-    not `disposable`.
+    not `disposable`. `suppressed`: for all mail; an address that only unsubscribed is not.
     """
 
     syntax: bool

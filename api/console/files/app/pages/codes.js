@@ -146,6 +146,7 @@ const REASONS = {
   no_domain: "The domain does not exist.",
   null_mx: "The domain says that it takes no mail (null MX).",
   no_mail_server: "The domain has no mail server.",
+  unsubscribed: "The address unsubscribed: it gets transactional mail only.",
   suppressed: "Your account does not send to this address: see its suppression.",
   dns: "DNS did not answer in time; try again.",
   role: "Read by a group, such as info@: complaints are more likely.",
