@@ -38,6 +38,11 @@ CASES: dict[str, tuple[bytes, Any, Any, str | None]] = {
     "no version 1": (BODY, f"t={NOW},v0=00", NEW, "unsupported_version"),
     "no time": (BODY, "v1=00", NEW, "malformed_header"),
     "no header": (BODY, {}, NEW, "malformed_header"),
+    "nothing for the headers": (BODY, None, NEW, "malformed_header"),
+    "a header without a value": (BODY, {rules.SIGNATURE: None}, NEW, "malformed_header"),
+    "a header that is no text": (BODY, {rules.SIGNATURE: 7}, NEW, "malformed_header"),
+    "a lone surrogate in the signature": (BODY, f"t={NOW},v1=\ud800", NEW, "signature_mismatch"),
+    "a lone surrogate in the secret": (BODY, GOOD, "\ud800", "signature_mismatch"),
 }
 
 
@@ -49,6 +54,13 @@ def test_python_verifies_what_the_service_signs(case: str, waybill_client: Any) 
         return
     with pytest.raises(waybill_client.WebhookVerificationError) as caught:
         waybill_client.webhooks.verify(body, header, secret, now=NOW)
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(("body", "reason"), [(None, "malformed_body"), ("\ud800", "signature_mismatch")])
+def test_a_body_that_is_none_is_refused(body: Any, reason: str, waybill_client: Any) -> None:
+    with pytest.raises(waybill_client.WebhookVerificationError) as caught:
+        waybill_client.webhooks.verify(body, GOOD, NEW, now=NOW)
     assert caught.value.reason == reason
 
 

@@ -29,7 +29,7 @@ export class WebhookVerificationError extends Error {
  */
 export function verify(
   body: string | ArrayBuffer | Uint8Array,
-  header: string | Headers | Record<string, string | string[] | undefined>,
+  header: string | Headers | Record<string, string | string[] | undefined> | null | undefined,
   secret: string | string[],
   options?: { toleranceS?: number; now?: number },
 ): Promise<WebhookEvent>;

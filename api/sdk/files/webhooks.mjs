@@ -34,10 +34,13 @@ export async function verify(body, header, secret, { toleranceS = DEFAULT_TOLERA
 }
 
 function signatureHeaders(headers) {
-  if (typeof headers.get === "function") return NAMES.map((name) => headers.get(name)).filter(Boolean);
+  if (headers == null) return [];
+  if (typeof headers.get === "function") return NAMES.map((name) => headers.get(name)).filter(isText);
   const lower = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]));
-  return NAMES.map((name) => lower[name]).flat().filter(Boolean);
+  return NAMES.map((name) => lower[name]).flat().filter(isText);
 }
+
+const isText = (value) => typeof value === "string" && value !== "";
 
 async function check(content, header, secrets, toleranceS, now) {
   const pairs = header.slice(0, 4096).split(",").map((part) => part.trim().split("="));

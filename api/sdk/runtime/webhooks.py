@@ -34,7 +34,7 @@ class WebhookEvent(TypedDict):
 
 def verify(
     body: bytes | str,
-    header: str | Mapping[str, str],
+    header: str | Mapping[str, str] | None,
     secret: str | Sequence[str],
     *,
     tolerance: float = DEFAULT_TOLERANCE_S,
@@ -47,8 +47,11 @@ def verify(
     rotation. `secret` is the endpoint's signing secret, or several of them. `tolerance` is the largest difference of
     the clocks in seconds, in both directions. Raises WebhookVerificationError. Compares in constant time.
     """
-    content = body.encode() if isinstance(body, str) else body
-    secrets = [secret] if isinstance(secret, str) else list(secret)
+    content = _octets(body) if isinstance(body, str) else body
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise WebhookVerificationError("malformed_body", f"the body is {type(body).__name__}, not bytes or text")
+    content = bytes(content)
+    secrets = [secret] if isinstance(secret, str) else list(secret or ())
     if not secrets or not all(secrets):
         raise ValueError("give the signing secret of the endpoint")
     headers = _headers(header)
@@ -67,19 +70,26 @@ def verify(
     raise failure
 
 
-def _headers(header: str | Mapping[str, str]) -> list[str]:
+def _octets(text: str) -> bytes:
+    """Encode any text, also with lone surrogates: a signature that does not fit is refused, and nothing raises."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _headers(header: str | Mapping[str, str] | None) -> list[str]:
     if isinstance(header, str):
         return [header]
+    if header is None:
+        return []
     wanted = (SIGNATURE_HEADER.lower(), PREVIOUS_SIGNATURE_HEADER.lower())
-    found = {name.lower(): value for name, value in header.items()}
+    found = {str(name).lower(): value for name, value in header.items() if isinstance(value, str)}
     return [found[name] for name in wanted if name in found]
 
 
 def _check(content: bytes, header: str, secrets: list[str], tolerance: float, at: float) -> None:
     sent_at, signatures = _parsed(header)
     signed = sent_at.encode() + b"." + content
-    expected = [hmac.digest(one.encode(), signed, hashlib.sha256).hex().encode() for one in secrets]
-    matches = [hmac.compare_digest(mine, given.encode()) for mine in expected for given in signatures]
+    expected = [hmac.digest(_octets(one), signed, hashlib.sha256).hex().encode() for one in secrets]
+    matches = [hmac.compare_digest(mine, _octets(given)) for mine in expected for given in signatures]
     if not any(matches):
         raise WebhookVerificationError("signature_mismatch", "the signature does not fit the body and the secret")
     age = at - int(sent_at)
