@@ -8,17 +8,20 @@ cookies and decompression are off.
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import structlog
 import yarl
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
 from msgspec import Struct
 
 from engine.base.netaddr import is_public
@@ -34,7 +37,8 @@ MAX_STALE = 32  # pooled connections in a row that may turn out to be closed
 
 _LOOPBACK = ("127.0.0.1", "::1")  # RFC 6761 6.3: localhost is not looked up
 _SKIPPED = ("Accept", "Accept-Encoding", "User-Agent")
-_dialled: ContextVar[list[bool]] = ContextVar("dialled")
+_status_line = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\r\n]*)?\r?\n").match
+_head_end = re.compile(rb"\r?\n\r?\n").search
 
 _log = structlog.get_logger("web")
 
@@ -51,7 +55,7 @@ class HttpReply(Struct, frozen=True):
 
 
 class HttpFailure(Struct, frozen=True):
-    """The reason why there was no response, for the owner of the URL. `status` is set if the head of one arrived."""
+    """The reason why there was no response, for the owner of the URL. `status` is set if its status line arrived."""
 
     kind: str  # timeout, refused_address, dns, connect, tls, protocol, url
     text: str
@@ -98,25 +102,33 @@ class HttpClient:
         """Send one POST and read at most `max_bytes` of the response; `timeout_s` covers DNS to the last byte.
 
         The reply holds the first `max_header_chars` characters of the response's header lines.
-        A pooled connection that the server has closed is replaced by a new one within the same time limit.
+        A pooled connection that the server has closed is replaced by a new one within the same time limit. Once the
+        status line has arrived, no fault in what follows it (framing, early close) makes a failure, only the time
+        limit: the server has decided, and another try would repeat its work.
         """
-        head: list[int] = []
+        exchange = _Exchange()
         try:
             async with asyncio.timeout(timeout_s):
                 for _ in range(MAX_STALE):
-                    dialled: list[bool] = []
-                    _dialled.set(dialled)
+                    exchange = _Exchange()
+                    _exchange.set(exchange)
                     try:
-                        return await self._exchange(url, body, headers, max_bytes, max_header_chars, head)
-                    except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                        if dialled or isinstance(error, aiohttp.ClientConnectorError):
+                        return await self._reply(url, body, headers, max_bytes, max_header_chars)
+                    except (
+                        aiohttp.ClientResponseError,
+                        aiohttp.ServerDisconnectedError,
+                        aiohttp.ClientOSError,
+                    ) as error:
+                        if exchange.status is not None:
+                            return HttpReply(exchange.status, b"")
+                        if exchange.dialled or isinstance(error, aiohttp.ClientConnectorError):
                             raise
                 return HttpFailure("connect", "the server had closed all pooled connections")
         except TimeoutError:
-            late = "the answer was not complete" if head else "there was no answer"
-            return HttpFailure("timeout", f"{late} within {timeout_s:g} s", head[0] if head else None)
+            late = "there was no answer" if exchange.status is None else "the answer was not complete"
+            return HttpFailure("timeout", f"{late} within {timeout_s:g} s", exchange.status)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return _failure(error, head[0] if head else None)
+            return _failure(error)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -127,23 +139,17 @@ class HttpClient:
         if session is not None:
             await session.close()
 
-    async def _exchange(
-        self,
-        url: yarl.URL,
-        body: bytes,
-        headers: Mapping[str, str],
-        max_bytes: int,
-        max_header_chars: int,
-        head: list[int],
+    async def _reply(
+        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], max_bytes: int, max_header_chars: int
     ) -> HttpReply:
         response = await self._open().request("POST", url, data=body, headers=headers, allow_redirects=False)
-        head.append(response.status)
         try:
             content = await _beginning(response.content, max_bytes)
         except (aiohttp.ClientError, OSError):  # cut off in the middle: the status is known
             content = b""
         finally:
-            response.close() if not response.content.at_eof() else response.release()
+            reusable = response.content.at_eof() and not _announces_forbidden_body(response)
+            response.release() if reusable else response.close()
         return HttpReply(response.status, content, _header_lines(response.raw_headers, max_header_chars))
 
     def _open(self) -> aiohttp.ClientSession:
@@ -180,12 +186,71 @@ class HttpClient:
         )
 
 
+class _Exchange:
+    """One request: whether it opened a connection, and the status of the final answer once its line arrived."""
+
+    __slots__ = ("dialled", "status")
+
+    def __init__(self) -> None:
+        self.dialled = False
+        self.status: int | None = None
+
+
+_exchange: ContextVar[_Exchange] = ContextVar("exchange")
+
+
 class _Connector(aiohttp.TCPConnector):
-    """A connector that records whether a request opened a connection or used a pooled one."""
+    """A connector that records whether a request opened a connection, and the status line of its answer."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory = cast("partial[ResponseHandler]", partial(_StatusReader, loop=self._loop))
 
     async def _create_connection(self, *arguments: Any) -> Any:
-        _dialled.get().append(True)
+        _exchange.get().dialled = True
         return await super()._create_connection(*arguments)
+
+
+class _StatusReader(ResponseHandler):
+    """aiohttp's protocol, which also records the status of the answer before parsing it.
+
+    When a fault arrives in the same segment as the head, such as a body behind a 204, aiohttp's parser reports only the
+    fault and loses the head.
+    """
+
+    _answered: _Exchange | None = None  # the exchange whose status line is awaited
+    _seen = b""
+
+    def set_response_params(self, **parameters: Any) -> None:
+        """Begin to wait for the answer to a request."""
+        self._answered, self._seen = _exchange.get(), b""
+        super().set_response_params(**parameters)
+
+    def data_received(self, data: bytes) -> None:
+        """Look for the status line, then parse."""
+        if self._answered is not None:
+            self._seen = _after_interim(self._seen + data)
+            if (line := _status_line(self._seen)) is not None and not line[1].startswith(b"1"):
+                self._answered.status = int(line[1])
+                self._answered, self._seen = None, b""
+        super().data_received(data)
+
+
+def _after_interim(octets: bytes) -> bytes:
+    """Return what follows the complete interim answers (RFC 9110 15.2) at the beginning."""
+    octets = octets.lstrip(b"\r\n")
+    while (line := _status_line(octets)) is not None and line[1].startswith(b"1"):
+        end = _head_end(octets, line.end() - 2)
+        if end is None:
+            break
+        octets = octets[end.end() :]
+    return octets
+
+
+def _announces_forbidden_body(response: aiohttp.ClientResponse) -> bool:
+    """Return True for a 204 or 304 that announces a body: its octets would be read as the next answer."""
+    announced = response.headers.get("Content-Length", "0").strip() != "0" or "Transfer-Encoding" in response.headers
+    return response.status in (204, 304) and announced
 
 
 class GuardedResolver(AbstractResolver):
@@ -293,7 +358,7 @@ def _result(host: str, address: str, port: int) -> ResolveResult:
     return ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=socket.AI_NUMERICHOST)
 
 
-def _failure(error: Exception, status: int | None) -> HttpFailure:
+def _failure(error: Exception) -> HttpFailure:
     """Translate an exception of aiohttp, the socket or TLS."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     text = _words(cause)
@@ -306,8 +371,8 @@ def _failure(error: Exception, status: int | None) -> HttpFailure:
     if isinstance(error, (aiohttp.InvalidURL, ValueError)):
         return HttpFailure("url", "the URL can't be used")
     if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, OSError)):
-        return HttpFailure("connect", text or "the connection was closed without an answer", status)
-    return HttpFailure("protocol", f"the answer is not HTTP: {text}", status)
+        return HttpFailure("connect", text or "the connection was closed without an answer")
+    return HttpFailure("protocol", f"the answer is not HTTP: {text}")
 
 
 def _words(error: object) -> str:
