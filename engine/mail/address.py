@@ -89,6 +89,20 @@ def bare_address(text: str) -> str:
     return mailbox.address
 
 
+def path_mailbox(text: str) -> Mailbox:
+    """Parse the address of an SMTP path, which may have a quoted local part (RFC 5321 4.1.2); raise BadAddress.
+
+    Quotes that the local part does not need are removed.
+    """
+    if not text.startswith('"'):
+        return parse_mailbox(text)
+    _check_text(text)
+    found = _validated(text, quoted=True)
+    if len(found.local_part.encode()) > MAX_LOCAL:
+        raise BadAddress(f"The part before the @-sign is longer than {MAX_LOCAL} octets.")
+    return Mailbox("", f"{found.local_part}@{found.ascii_domain}")
+
+
 def check_sender(mailbox: Mailbox) -> None:
     """Raise BadAddress for a From mailbox whose display name contains an address of another domain."""
     shown = impersonated(mailbox)
@@ -186,12 +200,12 @@ def _address(text: str) -> str:
     return f"{local}@{found.ascii_domain}"
 
 
-def _validated(address: str) -> ValidatedEmail:
-    if "," in address or ";" in address:
+def _validated(address: str, *, quoted: bool = False) -> ValidatedEmail:
+    if not quoted and ("," in address or ";" in address):
         raise BadAddress("Give one address at a time, without a comma or semicolon.")
     try:
         return validate_email(
-            address, check_deliverability=False, allow_smtputf8=True, allow_quoted_local=False,
+            address, check_deliverability=False, allow_smtputf8=True, allow_quoted_local=quoted,
             allow_domain_literal=False, allow_display_name=False,
         )  # fmt: skip
     except EmailNotValidError as error:

@@ -14,7 +14,7 @@ from engine.base.errors import ErrorType, Refusal, unavailable
 from engine.base.memory_pool import MemoryPool
 from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
-from engine.mail.address import BadAddress, Mailbox, canonical, parse_mailbox
+from engine.mail.address import BadAddress, Mailbox, canonical, path_mailbox
 from engine.store import rate_limits
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.rate_limits import RateLimiter
@@ -105,7 +105,7 @@ class SubmissionSession(EsmtpSession):
         if not self.extended:
             raise BadCommand("503 5.5.1 Say EHLO first")
         password = await self.ask_password(argument)
-        if password is None:  # the mechanism has said why: cancelled, or not base64
+        if password is None:  # the reply is given: cancelled, not base64, no user name
             self.count_fault()
         else:
             await self._log_in(password)
@@ -180,7 +180,7 @@ class SubmissionSession(EsmtpSession):
             return
         address = commands.parse_rcpt(argument, smtputf8=self._smtputf8, extended=self.extended)
         try:
-            mailbox = parse_mailbox(address)
+            mailbox = path_mailbox(address)
             key = canonical(mailbox.address)
         except BadAddress as error:
             raise BadCommand(replies.reply_line("553 5.1.3", ErrorType.INVALID_ADDRESS, str(error))) from None

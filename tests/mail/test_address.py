@@ -5,7 +5,8 @@ from email_validator import EmailNotValidError, validate_email
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mail.address import BadAddress, Mailbox, canonical, domain_name, impersonated, parse_mailbox
+from engine.mail.address import BadAddress, Mailbox, canonical, domain_name, impersonated, parse_mailbox, path_mailbox
+from mta.smtp.client.envelope import Envelope, EnvelopeNeeds
 from tests.mail.drafts import THOROUGH
 
 
@@ -169,3 +170,29 @@ def test_any_text_is_a_mailbox_or_one_error(text: str) -> None:
 )
 def test_an_address_of_another_domain_in_the_display_name_is_found(name: str, shown: str | None) -> None:
     assert impersonated(Mailbox(name, "x@shop.test")) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ('"Ann B"@c.example', '"Ann B"@c.example'),
+        ('"a<b>,c;d@e"@C.Example', '"a<b>,c;d@e"@c.example'),
+        (r'"a\"b"@c.example', r'"a\"b"@c.example'),
+        ('"ann"@c.example', "ann@c.example"),  # the quotes are not needed
+        (r'"a\nn"@c.example', "ann@c.example"),
+        ("ann@c.example", "ann@c.example"),
+    ],
+)
+def test_a_path_may_have_a_quoted_local_part_that_can_be_written_again(text: str, address: str) -> None:
+    found = path_mailbox(text)
+    assert found == Mailbox("", address)
+    assert EnvelopeNeeds.of(Envelope("", (found.address,), b"")).unsafe == ()
+
+
+@pytest.mark.parametrize(
+    "text", ['""@c.example', '"a@c.example', '"a"b"@c.example', '"a" b@c.example', '"a\nb"@c.example', '"a"',
+             f'"{"a b" * 21}cd"@c.example'],
+)  # fmt: skip
+def test_a_malformed_path_is_refused(text: str) -> None:
+    with pytest.raises(BadAddress):
+        path_mailbox(text)

@@ -234,7 +234,12 @@ class AiosmtpdSession(SMTP):
             words[1] = ""
         result: AuthResult = await method(self, self, words)
         presented = result.auth_data
-        return presented.password if isinstance(presented, LoginPassword) else None
+        if not isinstance(presented, LoginPassword):
+            return None
+        if not presented.login:  # RFC 4616 2: the authentication identity has one character at least
+            await self.push("535 5.7.8 [unauthorized] Give a user name; any will do")
+            return None
+        return presented.password
 
     # -- aiosmtpd's AUTH mechanisms --------------------------------------------------------------------
 
@@ -370,6 +375,10 @@ class AiosmtpdSession(SMTP):
         method = getattr(self, name) if name in self._commands else None
         if commands.is_foreign_protocol(verb):
             self.say("554 5.5.1 This is a mail server")
+            self.closing = True
+        elif verb == "BDAT":
+            # RFC 3030 2: the chunk follows without waiting for the reply; its lines must not run as commands.
+            self.say("502 5.5.1 CHUNKING is not offered")
             self.closing = True
         elif method is None:
             self.fault("500 5.5.1 The command is not known here")

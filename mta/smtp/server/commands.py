@@ -13,13 +13,17 @@ MAX_PATH_COMMAND: Final = (
 )  # MAIL with SIZE, BODY, SMTPUTF8 and AUTH: RFC 1870, 6152, 6531, 4954
 MAX_AUTH_LINE: Final = 12_288  # RFC 4954 4
 MAX_PARAMETERS: Final = 16
+MAX_HOST: Final = 255  # octets: RFC 5321 4.5.3.1.2
 
+_QUOTED: Final = r'"(?:[^"\\]|\\.)*+"'  # RFC 5321 4.1.2: Quoted-string
+# Possessive, and escapes pass in pairs outside quotes, too: an open quote takes linear time.
+_PATH: Final = rf"<((?>{_QUOTED}|\\[^<>]|[^<>])*+)>"
 # The grammar has no blanks after the colon, but common clients write one, and it can't be misread.
-_mail = re.compile(r"FROM:[ ]{0,4}<([^<>]*)>(.*)", re.IGNORECASE).fullmatch
-_rcpt = re.compile(r"TO:[ ]{0,4}<([^<>]*)>(.*)", re.IGNORECASE).fullmatch
+_mail = re.compile(rf"FROM:[ ]{{0,4}}{_PATH}(.*)", re.IGNORECASE).fullmatch
+_rcpt = re.compile(rf"TO:[ ]{{0,4}}{_PATH}(.*)", re.IGNORECASE).fullmatch
+_without_quoted = re.compile(_QUOTED).sub
 _route = re.compile(r"@[^:\s]+:").match  # RFC 5321 4.1.2: source routes are to be ignored
 _parameter = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*)(?:=([!-<>-~\x80-\U0010ffff]+))?").fullmatch
-_host = re.compile(r"[A-Za-z0-9_.:\[\]-]{1,255}").fullmatch  # RFC 5321 4.1.1.1; real host names have underscores, too
 _controls = re.compile(rb"[\x00-\x1f\x7f]").search
 # The first word of a browser that a web page makes talk to this port.
 _FOREIGN: Final = frozenset({"GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "PATCH", "CONNECT"})
@@ -57,11 +61,14 @@ def max_line_octets(line: bytes) -> int:
 
 
 def parse_command(line: bytes) -> SmtpCommand:
-    """Parse a line; raises BadCommand for control characters and for octets that are not UTF-8."""
+    """Parse a line; raises BadCommand for control characters, and for octets that are not UTF-8 except in a greeting.
+
+    Old clients give the name of their computer in its own charset.
+    """
     if _controls(line) is not None:
         raise BadCommand("501 5.5.2 Control characters can't stand in a command")
     try:
-        text = line.decode()
+        text = line.decode(errors="replace" if line[:5].upper() in (b"EHLO ", b"HELO ") else "strict")
     except UnicodeDecodeError:
         raise BadCommand("501 5.5.2 The command is not in UTF-8") from None
     verb, _, argument = text.partition(" ")
@@ -74,10 +81,13 @@ def is_foreign_protocol(verb: str) -> bool:
 
 
 def parse_host(argument: str) -> str:
-    """Return the host name or address literal of EHLO or HELO."""
-    if _host(argument) is None:
-        raise BadCommand("501 5.5.4 Say EHLO with a host name or an address literal")
-    return argument
+    """Return the name that EHLO or HELO gives, its unprintable characters replaced.
+
+    Any name is taken: many clients know none of their own, and RFC 5321 4.1.4 forbids to refuse mail for it.
+    """
+    if not argument or len(argument.encode()) > MAX_HOST:
+        raise BadCommand(f"501 5.5.4 Say EHLO with a host name or an address literal of at most {MAX_HOST} octets")
+    return argument if argument.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in argument)
 
 
 def parse_mail(argument: str, *, extended: bool, max_octets: int) -> MailCommand:
@@ -117,7 +127,7 @@ def parse_rcpt(argument: str, *, smtputf8: bool, extended: bool) -> str:
 def _path(path: str, *, smtputf8: bool, bad: str) -> str:
     route = _route(path)
     address = path[route.end() :] if route is not None else path
-    if " " in address or len(address.encode()) > MAX_ADDRESS:
+    if len(address.encode()) > MAX_ADDRESS or " " in _without_quoted("", address):
         raise BadCommand(f"{bad} The address holds a blank, or more than {MAX_ADDRESS} octets")
     if not address.isascii() and not smtputf8:
         raise BadCommand("553 5.6.7 An address outside ASCII needs SMTPUTF8 with MAIL")

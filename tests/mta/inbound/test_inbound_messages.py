@@ -40,6 +40,20 @@ async def test_a_message_is_stored_as_it_came_before_its_250(mx: TestMx, account
     assert (str(row["remote_ip"]), row["tls"]) == (source, "TLSv1.3")
 
 
+async def test_a_quoted_local_part_reaches_the_catch_all_whatever_the_client_calls_itself(
+    mx: TestMx, account: TestAccount
+) -> None:
+    await mx.claim(account, "*")
+    client, address = await mx.greeted(), f'"Ann <a> B"@{account.domain}'
+    await client.write(b"HELO (none) M\xfcller\r\n")
+    assert (await client.reply()).startswith("250 ")
+
+    assert await deliver(client, mail(f"*@{account.domain}"), address) == STORED
+
+    [row] = await mx.stored(account)
+    assert (row["recipient"], row["helo"]) == (address, "(none) M\ufffdller")
+
+
 async def test_a_retry_with_the_same_octets_is_taken_and_not_stored_again(mx: TestMx, account: TestAccount) -> None:
     address = await mx.claim(account)
     client = await mx.greeted()

@@ -131,6 +131,12 @@ async def test_recipients_are_those_of_the_envelope_and_the_header_says_their_ki
     ]
 
 
+async def test_a_quoted_local_part_is_a_recipient(client: Client, account: TestAccount, pool: asyncpg.Pool) -> None:
+    found = await stored(pool, await client.send(account, message(account), '"Ann <a> B"@people.test'))
+    query = "SELECT address FROM recipients WHERE message_id = $1"
+    assert [row["address"] for row in await pool.fetch(query, found["id"])] == ['"Ann <a> B"@people.test']
+
+
 async def test_dots_are_unstuffed_once(client: Client, account: TestAccount, pool: asyncpg.Pool) -> None:
     row = await stored(pool, await client.send(account, message(account, body="..\r\n...x\r\n.y\r\na.\r\n")))
     assert bytes(row["mime"]).endswith(b"\r\n\r\n.\r\n..x\r\ny\r\na.\r\n")

@@ -137,6 +137,14 @@ async def test_nothing_below_tls_1_2_is_spoken(relay: TestRelay) -> None:
     assert b"Cipher is (NONE)" in said
 
 
+async def test_no_session_tickets_are_sent(relay: TestRelay) -> None:
+    client = await relay.client(tls=True)
+    await client.reply()
+    secure = client.writer.get_extra_info("ssl_object")
+    assert (secure.version(), secure.session.has_ticket) == ("TLSv1.3", False)
+    await client.close()
+
+
 @pytest.mark.parametrize("tls", [False, True])
 async def test_a_broken_handshake_gives_its_place_back(tls: bool, relay: TestRelay) -> None:
     before = relay.services.server.sessions
