@@ -23,8 +23,19 @@ _MIN_WORD: Final = 24  # with less room on the first line, the words begin on th
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
+# RFC 2369 and RFC 8058: links in angle brackets, which readers take with any blank in them.
+URL_LISTS: Final = frozenset({
+    "list-archive", "list-help", "list-owner", "list-post", "list-subscribe", "list-unsubscribe",
+})  # fmt: skip
+# Readers look for encoded words in text only (RFC 2047 5): these fields are never encoded.
+_STRUCTURED: Final = frozenset({
+    "auto-submitted", "cfbl-address", "cfbl-feedback-id", "disposition-notification-to", "feedback-id", "in-reply-to",
+    "list-id", "list-unsubscribe-post", "precedence", "references",
+})  # fmt: skip
 words_of = re.compile(r" *[^ ]+").findall  # each with its leading blanks, which unfolding preserves
 _atoms = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?: [A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*").fullmatch
+# Entries of a URL list, each with its comma; a comma or blank within angle brackets belongs to the URL.
+_entries = re.compile(r"(?:<[^<>]*>|[^,])*+,?").findall
 _escaped = re.compile(r'(["\\])').sub
 
 
@@ -45,18 +56,22 @@ def date_field(at: datetime) -> str:
 
 
 def text_field(name: str, value: str) -> str:
-    """Format an unstructured field (Subject, a customer's own): as it is if possible, else in encoded words.
+    """Format a field that is no address list (Subject, a customer's own): as it is if possible, else in encoded words.
 
     Blanks around the value are removed, as every parser does.
     """
     value = value.strip(" \t")
-    if value.isascii() and value.isprintable() and "=?" not in value:
+    kind = name.lower()
+    if value.isascii() and value.isprintable() and ("=?" not in value or kind in URL_LISTS or kind in _STRUCTURED):
+        if kind in URL_LISTS:
+            return url_list_field(name, value)
         if not value:
             return f"{name}:\r\n"
         if len(name) + len(value) <= FOLD_AT - 2:
             return f"{name}: {value}\r\n"
         words = words_of(" " + value)
-        if max(map(len, words)) + len(name) < MAX_LINE:  # else a word is too long for any line
+        # A text that begins on the second line is shown by some readers with the blank that begins the line.
+        if max(map(len, words)) <= (MAX_LINE if kind in _STRUCTURED else MAX_LINE - len(name) - 1):
             return folded(name, words)
     room = FOLD_AT - len(name) - 2
     words = encoded_words(value, _IN_TEXT, first=min(room, WORD_LIMIT) if room >= _MIN_WORD else WORD_LIMIT)
@@ -80,26 +95,26 @@ def mailbox_field(name: str, mailboxes: Sequence[Mailbox]) -> str:
 
 
 def url_list_field(name: str, value: str) -> str:
-    """Format List-Unsubscribe: URLs in angle brackets, in which blanks have no meaning (RFC 2369 2).
+    """Format List-Unsubscribe or its like, in ASCII: lines break after commas only.
 
-    Therefore a URL that is too long for a line may be divided.
+    Readers unfold a break within a URL to a blank. RFC 2369 2 tells them to ignore it, but many lose the URL, so only
+    one that no line can hold is divided.
     """
-    words = [
-        " " + word[at : at + MAX_LINE // 2] for word in value.split(" ") for at in range(0, len(word), MAX_LINE // 2)
-    ]
-    return folded(name, words)
+    room = MAX_LINE - 1
+    entries = [entry.strip(" ") for entry in _entries(value)]
+    return folded(name, [" " + one[at : at + room] for one in entries for at in range(0, len(one), room)])
 
 
 def folded(name: str, words: Iterable[str]) -> str:
     """Join words, which carry their leading blanks, into one field; lines break only before such a blank.
 
-    The first word stays on the line of the name unless that line would be too long.
+    The first word stays on the line of the name, also above `FOLD_AT`, unless it is encoded or exceeds the line.
     """
     lines: list[str] = []
     line = name + ":"
     for word in words:
         full = len(line) + len(word) > FOLD_AT
-        if full and (lines or len(line) > len(name) + 1 or _is_encoded(word)):
+        if full and (lines or len(line) > len(name) + 1 or len(line) + len(word) > MAX_LINE or _is_encoded(word)):
             lines.append(line)
             line = word
         else:
@@ -115,6 +130,17 @@ def phrase(name: str) -> list[str]:
             return [name]
         return ['"' + _escaped(r"\\\1", name) + '"']
     return encoded_words(name, _IN_PHRASE, first=_PHRASE_WORD, limit=_PHRASE_WORD)
+
+
+def quoted_words(name: str, value: str) -> list[str]:
+    """Return the parameter `name` with its value in encoded words in quotes.
+
+    RFC 2047 5 forbids them there, but Outlook before 2010 reads no RFC 2231 and takes these.
+    """
+    words = encoded_words(value, _IN_PHRASE, first=_PHRASE_WORD, limit=_PHRASE_WORD)
+    words[0] = f'{name}="{words[0]}'
+    words[-1] += '"'
+    return [" " + word for word in words]
 
 
 def encoded_words(text: str, escapes: Sequence[str], *, first: int = WORD_LIMIT, limit: int = WORD_LIMIT) -> list[str]:

@@ -8,10 +8,11 @@ from msgspec import Struct
 
 from engine.mail.attachments import content_id, media_type
 from engine.mail.encode import base64_body, text_body
-from engine.mail.headers import FOLD_AT, folded, words_of
+from engine.mail.headers import FOLD_AT, folded, quoted_words, words_of
 
 # File names of these characters are quoted, which every mail client reads; others are encoded by RFC 2231.
 _plain_filename = re.compile(r"[A-Za-z0-9!#$&+._^`{}~()@,;:=\[\]'-]+(?: +[A-Za-z0-9!#$&+._^`{}~()@,;:=\[\]'-]+)*")
+_has_name = re.compile(r";\s*name\*?=", re.IGNORECASE).search
 _UNRESERVED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$&+-.^_`{}~"
 _PERCENT: Final = tuple(chr(code) if code in _UNRESERVED else f"%{code:02X}" for code in range(256))
 _SEGMENT: Final = 54  # with ` filename*99*=utf-8''` before and `;` behind, a line stays below FOLD_AT
@@ -54,7 +55,7 @@ def file_entity(file: MailAttachment) -> EncodedEntity:
         # RFC 2045 6.4 forbids base64 for these, and the file's octets must arrive as they are.
         kind = "application/octet-stream"
     head = (
-        folded("Content-Type", words_of(" " + kind))
+        folded("Content-Type", _typed(kind, file.filename))
         + "Content-Transfer-Encoding: base64\r\n"
         + folded("Content-Disposition", _disposition(file))
     )
@@ -75,6 +76,15 @@ def multipart(subtype: str, boundary: str, entities: Sequence[EncodedEntity], pa
         body.append(b"\r\n")
     body.append(f"--{boundary}--".encode())
     return EncodedEntity(f'Content-Type: multipart/{subtype};{parameters} boundary="{boundary}"\r\n', body)
+
+
+def _typed(kind: str, filename: str) -> list[str]:
+    """Return the words of Content-Type, with the file name for clients that can't read it in Content-Disposition."""
+    words = words_of(" " + kind)
+    if _plain_filename.fullmatch(filename) is not None or _has_name(kind):
+        return words
+    words[-1] += ";"
+    return words + quoted_words("name", filename)
 
 
 def _disposition(file: MailAttachment) -> list[str]:

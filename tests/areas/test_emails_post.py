@@ -130,6 +130,7 @@ async def test_every_field_at_its_bound_is_accepted(api: Api, account: TestAccou
         ({"headers": {"X-A": "v", "x-a": "v"}}, "headers.x-a"),
         ({"headers": {"Reply-To": "nobody"}}, "headers.Reply-To"),
         ({"headers": {"List-Unsubscribe": "<https://shop.test/ü>"}}, "headers.List-Unsubscribe"),
+        ({"headers": {"List-Help": "<https://shop.test/ü>"}}, "headers.List-Help"),
         ({"headers": {"": "v"}}, "headers."),
         ({"headers": {"X-Ä": "v"}}, "headers.X-Ä"),
         ({"listUnsubscribe": "u" * 1001}, "listUnsubscribe"),

@@ -360,3 +360,67 @@ def test_any_header_name_and_value_fit(data: st.DataObject) -> None:
 
     assert all(len(line) <= 998 for line in mime.split(b"\r\n"))
     assert str(email.message_from_bytes(mime, policy=email.policy.SMTP)[name]).strip() == value
+
+
+# Long values ------------------------------------------------------------------------------------------
+
+LONG_URL = "<https://shop.test/u?t=" + "a,b" * 320 + ">"
+
+
+def raw_lines(draft: Draft, name: str) -> list[str]:
+    """The lines of a field, without CRLF."""
+    head = compose(draft).mime.decode().partition("\r\n\r\n")[0] + "\r\n"
+    found = re.search(rf"^{name}:.*\r\n(?:[ \t].*\r\n)*", head, re.MULTILINE)
+    assert found is not None
+    return found[0].split("\r\n")[:-1]
+
+
+@pytest.mark.parametrize("name", ["List-Unsubscribe", "List-Help", "list-archive"])
+@pytest.mark.parametrize("comma", [",", ", "])
+def test_links_are_divided_at_commas_only(name: str, comma: str) -> None:
+    value = comma.join((LONG_URL, "<mailto:u@shop.test?subject=out>", LONG_URL, LONG_URL))
+    draft = with_(list_unsubscribe=value) if name == "List-Unsubscribe" else with_(headers=((name, value),))
+    lines = raw_lines(draft, name)
+
+    assert max(map(len, lines)) <= 998
+    assert [line.removeprefix(f"{name}:").strip(" ,") for line in lines if len(line) > len(name) + 1] == [
+        LONG_URL, "<mailto:u@shop.test?subject=out>", LONG_URL, LONG_URL
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [499, 500, 960, 997])
+def test_a_link_that_fits_a_line_stays_whole(length: int) -> None:
+    link = "<https://a.test/".ljust(length - 1, "x") + ">"
+    lines = raw_lines(with_(list_unsubscribe=link), "List-Unsubscribe")
+
+    assert " " + link in lines or lines == [f"List-Unsubscribe: {link}"]
+
+
+@pytest.mark.parametrize("name", ["References", "In-Reply-To", "Feedback-ID"])
+def test_structured_fields_are_not_encoded(name: str) -> None:
+    value = "<=?utf-8?q?a?=@shop.test> <" + "b" * 980 + "@shop.test>"
+    lines = raw_lines(with_(headers=((name, value),)), name)
+
+    assert "".join(lines) == f"{name}: {value}"
+    assert max(map(len, lines)) <= 998
+
+
+@pytest.mark.parametrize("filename", ["Übersicht.pdf", "100%.pdf", "счёт за ноябрь " * 6 + ".pdf", 'a"b\\c.pdf'])
+def test_a_file_name_that_needs_encoding_also_stands_in_content_type(filename: str) -> None:
+    draft = with_(attachments=(msgspec.structs.replace(PAPER, filename=filename),))
+    part = next(iter(parsed(draft).iter_attachments()))
+
+    assert part.get_filename() == filename
+    old = email.message_from_bytes(compose(draft).mime).get_payload()[1]  # type: ignore[index]
+    name = old.get_param("name")  # type: ignore[union-attr]
+    assert isinstance(name, str)
+    assert str(make_header(decode_header(name))) == filename
+    assert max(map(len, compose(draft).mime.split(b"\r\n"))) <= 78
+
+
+def test_a_plain_file_name_or_a_name_of_the_customer_is_not_repeated() -> None:
+    named = msgspec.structs.replace(PAPER, filename="ü.pdf", content_type="application/pdf; name=u.pdf")
+    mime = compose(with_(attachments=(PAPER, named))).mime
+
+    assert mime.count(b"name=u.pdf") == 1
+    assert b'name="=?' not in mime

@@ -35,6 +35,7 @@ from engine.mail import attachments as files
 from engine.mail.address import BadAddress, Mailbox, canonical, check_sender, parse_mailbox
 from engine.mail.compose import BadDraft, Composed, Draft, compose
 from engine.mail.feedback_headers import feedback_field
+from engine.mail.headers import URL_LISTS
 from engine.mail.parts import MailAttachment
 from engine.mail.unsubscribe_links import UnsubscribeLink, with_link
 
@@ -342,6 +343,9 @@ def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
         if folded in found:
             raise invalid(field, f"{name} and {found[folded][0]} are the same header. Give it once.")
         forbid_line_breaks(field, value)
+        if folded in URL_LISTS and not (value.strip(" ") and value.isascii() and value.isprintable()):
+            # Encoded words would break the links.
+            raise invalid(field, f"{name} must hold links in printable ASCII. Percent-encode other characters.")
         found[folded] = (name, value)
     return found
 
@@ -470,17 +474,11 @@ def _reply_to(request: SendRequest, header: tuple[str, str] | None) -> tuple[tup
 def _unsubscribe(request: SendRequest, header: tuple[str, str] | None) -> tuple[str | None, bool]:
     """Return the List-Unsubscribe value, and True if RFC 8058 one-click applies.
 
-    One-click needs an https URL that takes the POST. A List-Unsubscribe in `headers` is kept as written; encoded words
-    would break its links, so it must be ASCII. The caller then writes List-Unsubscribe-Post in `headers`, too, or the
-    message has none.
+    One-click needs an https URL that takes the POST. A List-Unsubscribe in `headers` is kept as written. The caller
+    then writes List-Unsubscribe-Post in `headers`, too, or the message has none.
     """
     if header is not None:
-        name, value = header
-        if not value.strip(" ") or not value.isascii() or not value.isprintable():
-            raise invalid(
-                f"headers.{name}", f"{name} must hold links in printable ASCII. Percent-encode other characters."
-            )
-        return value.strip(" "), False
+        return header[1].strip(" "), False
     if not request.list_unsubscribe:
         return None, False
     forbid_line_breaks("listUnsubscribe", request.list_unsubscribe)
