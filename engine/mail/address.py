@@ -126,7 +126,7 @@ def impersonated(mailbox: Mailbox) -> str | None:
     plain = unicodedata.normalize("NFKC", plain).replace("\u3002", ".")
     for found in _shown_address(plain):
         domain = _comparable(found[1])
-        if not _same_organisation(domain, mailbox.domain):
+        if not same_organisation(domain, mailbox.domain):
             return found[0]
     return None
 
@@ -138,7 +138,8 @@ def _comparable(domain: str) -> str:
         return domain.lower()
 
 
-def _same_organisation(one: str, other: str) -> bool:
+def same_organisation(one: str, other: str) -> bool:
+    """Return True if one domain is the other, or is below it."""
     return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
 
 

@@ -1,7 +1,7 @@
 """Check and complete a message that a client composed, for SMTP submission and for `POST /v1/emails/raw`.
 
-The message stays as the client wrote it, except that `Bcc`, `Return-Path` and the service's own `X-Waybill-*` fields
-are removed, and missing mandatory fields are prepended.
+The message stays as the client wrote it, except that `Bcc`, the service's own `X-Waybill-*` fields and those that only
+mail servers write (`client_fields`) are removed, and missing mandatory fields are prepended.
 """
 
 import re
@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from engine.mail.address import BadAddress, Mailbox, check_sender
+from engine.mail.client_fields import is_foreign
 from engine.mail.fields import MAX_HEADER, BadHeader, Field, divided, entries, fields, hidden_control, mailbox, text_of
 from engine.mail.headers import date_field
 
@@ -22,7 +23,6 @@ MAX_SUBJECT: Final = 998  # characters kept for the record
 MAX_ENTRIES: Final = 1_000  # read of one address list
 OPTION: Final = b"x-waybill-"
 
-_REMOVED: Final = frozenset({b"bcc", b"resent-bcc", b"return-path"})
 # RFC 5322 3.6 and RFC 2045 allow one each. Mail clients differ in which of two they use, so one could be checked and
 # the other shown.
 _SINGLE: Final = frozenset({
@@ -129,7 +129,8 @@ def read(octets: bytes, *, smtputf8: bool) -> Mail:
         _check_charset(head, announced=smtputf8)
     _check_counts(header)
     _check_words(header)
-    kept_fields, removed = _sorted(header)
+    sender = _sender(header)
+    kept_fields, removed = _sorted(header, sender.domain)
     kept = octets
     if removed:
         start, pieces = 0, []
@@ -145,7 +146,7 @@ def read(octets: bytes, *, smtputf8: bool) -> Mail:
         if field.name.startswith(OPTION)
     ]
     blind = [field for field in removed if field.name == b"bcc"]
-    return Mail(kept, kept_fields, _sender(header), options, not in_ascii, blind)
+    return Mail(kept, kept_fields, sender, options, not in_ascii, blind)
 
 
 def with_crlf(octets: bytes) -> bytes:
@@ -242,13 +243,14 @@ def _check_words(header: list[Field]) -> None:
             )
 
 
-def _sorted(header: list[Field]) -> tuple[list[Field], list[Field]]:
+def _sorted(header: list[Field], from_domain: str) -> tuple[list[Field], list[Field]]:
     """Return the fields to keep and those to remove. An empty Date or Message-ID counts as missing."""
     stay: list[Field] = []
     out: list[Field] = []
     for field in header:
         empty = field.name in _COMPLETED and not field.value.strip(b" \t\r\n")
-        (out if empty or field.name in _REMOVED or field.name.startswith(OPTION) else stay).append(field)
+        ours = field.name == b"bcc" or field.name.startswith(OPTION)
+        (out if empty or ours or is_foreign(field, from_domain) else stay).append(field)
     return stay, out
 
 

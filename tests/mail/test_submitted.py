@@ -56,6 +56,39 @@ def test_the_services_own_fields_are_taken_out_and_told() -> None:
     assert [(one.name, one.text) for one in mail.options] == [("X-Waybill-Tag", "ü, b"), ("x-WAYBILL-tag", "c")]
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        "Sender: ceo@victim.test", "SENDER : ceo@victim.test", "Sender: a@b.test, ceo@victim.test",
+        "Sender: Boss\r\n <ceo@victim.test>", "Sender: ceo@sub.b.test", "Sender: nobody", "Sender: ",
+        'Sender: "ceo@victim.test" <a@b.test>',
+        "Authentication-Results: mx.d.test; dkim=pass", "Received-SPF: pass", "Return-Path: <x@y.test>",
+        "Resent-From: ceo@victim.test", "resent-bcc: z@people.test", "ARC-Seal: i=1; cv=none",
+        "arc-message-signature: i=1",
+        "ARC-Authentication-Results: i=1; mx.d.test; spf=pass", "DomainKey-Signature: a=rsa-sha1; d=b.test",
+        "DKIM-Signature: v=1; d=victim.test; b=AA", "DKIM-Signature: v=1; d=test; b=AA", "dkim-signature: v=1; b=AA",
+        "DKIM-Signature: v=1; d=b.test;\r\n d=victim.test; b=AA", "DKIM-Signature: nonsense",
+    ],
+)  # fmt: skip
+def test_a_field_that_only_others_may_write_is_taken_out(field: str) -> None:
+    mail = read(field.encode() + b"\r\n" + PLAIN, smtputf8=False)
+    assert mail.kept == PLAIN
+    assert [one.name for one in mail.header] == [b"from", b"to", b"subject"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "Sender: A Robot <robot@B.test>", "Received: from x by y; Fri, 20 Nov 2026 08:09:10 +0000",
+        "DKIM-Signature: v=1; a=rsa-sha256;\r\n d=B.test; s=x; b=AA", "DKIM-Signature: v=1; d=mail.b.test; b=AA",
+        "Reply-To: x@elsewhere.test", "List-Id: <x.b.test>", "X-Sender: ceo@victim.test",
+    ],
+)  # fmt: skip
+def test_a_field_of_the_from_domain_stays(field: str) -> None:
+    octets = field.encode() + b"\r\n" + PLAIN
+    assert read(octets, smtputf8=False).kept == octets
+
+
 def test_a_header_alone_becomes_a_message_with_an_empty_body() -> None:
     mail = read(b"From: a@b.test\r\n", smtputf8=False)
     parsed = message_from_bytes(complete(mail, message_id="i@b.test", at=AT), policy=policy.default)

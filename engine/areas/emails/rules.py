@@ -33,6 +33,7 @@ from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.extra_rows import ExtraRow
 from engine.mail import attachments as files
 from engine.mail.address import BadAddress, Mailbox, canonical, check_sender, parse_mailbox
+from engine.mail.client_fields import is_owned
 from engine.mail.compose import BadDraft, Composed, Draft, compose
 from engine.mail.feedback_headers import feedback_field
 from engine.mail.headers import URL_LISTS
@@ -48,11 +49,6 @@ MAX_VARIABLES = 500
 AT_ONCE = timedelta(seconds=60)  # a message scheduled less than this ahead is sent immediately
 DEFAULT_STREAM = "transactional"
 AUTO_UNSUBSCRIBE = "auto"  # `listUnsubscribe`: the service's own page and address
-OWNED_HEADERS = frozenset({
-    "from", "to", "cc", "bcc", "subject", "date", "message-id", "sender", "return-path", "received",
-    "dkim-signature", "mime-version", "authentication-results",
-})  # fmt: skip
-OWNED_PREFIXES = ("content-", "arc-")
 _FIELD_NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # RFC 5322 2.2: printable ASCII except the colon
 _LINE_BREAKERS = re.compile(r"[\r\n\x00]")
 _LINK_ENDS = re.compile(r",\s*(?=<?(?:https:|mailto:)|$)")  # a comma inside a URL is part of it
@@ -336,7 +332,7 @@ def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
                 field, f"The value of {name} has {len(value)} characters; at most {MAX_HEADER_VALUE} are allowed."
             )
         folded = name.lower()
-        if folded in OWNED_HEADERS or folded.startswith(OWNED_PREFIXES):
+        if is_owned(folded):
             raise invalid(field, f"The service writes {name} itself. Remove it from `headers`.")
         if also_fields.get(folded):
             raise invalid(field, f"{name} is set in `headers` and in its own field. Set it in one of the two.")

@@ -31,6 +31,7 @@ from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import submitted as mail
 from engine.mail.address import BadAddress, Mailbox, canonical
 from engine.mail.attachments import blocked_extension
+from engine.mail.client_fields import is_owned
 from engine.mail.feedback_headers import feedback_field
 from engine.mail.fields import mailbox, text_of
 from engine.mail.headers import date_field
@@ -303,7 +304,7 @@ def _own_headers(found: Mail) -> dict[str, str]:
     headers: dict[str, str] = {}
     for field in found.header:
         name = field.name.decode()
-        if name not in rules.OWNED_HEADERS and not name.startswith(rules.OWNED_PREFIXES):
+        if not is_owned(name):
             headers.setdefault(name.title(), text_of(field.value))
     reply_to = ", ".join(map(mail.written, found.mailboxes(b"reply-to")))
     return headers | {"Reply-To": reply_to} if reply_to else headers

@@ -60,7 +60,8 @@ async def test_8_bit_content_reaches_a_server_without_8bitmime_with_a_valid_sign
 async def test_a_clients_own_signature_is_kept(here: World, relay: TestRelay) -> None:
     await here.mta()
     client = await relay.logged_in(here.account)
-    own = "DKIM-Signature: v=1; a=rsa-sha256; d=other.test; s=x; h=from; bh=AA==; b=AA==\r\n"
+    own = f"DKIM-Signature: v=1; a=rsa-sha256; d={here.account.domain}; s=x; h=from; bh=AA==; b=AA==\r\n"
+    own += own.replace(here.account.domain, "other.test")
     await client.send(here.account, own.encode() + message(here.account, to="ann@peer.test"), "ann@peer.test")
     await here.until_idle()
     (mail,) = here.sink.messages
