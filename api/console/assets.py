@@ -42,6 +42,7 @@ _MEDIA: Final = {
     ".svg": "image/svg+xml",
 }
 FILES_PATH: Final = "/console-files"
+FRAME_SCRIPT: Final = "app/frame.js"
 FRAME_PATH: Final = "/console-frame"
 REMOTE_FRAME_PATH: Final = "/console-frame/remote-images"
 _FOREVER: Final = "public, max-age=31536000, immutable"
@@ -159,6 +160,8 @@ class ModuleFile:
             raise falcon.HTTPNotFound
         _answer(request, response, file, _FOREVER if version == known.version else _CHANGED)
         response.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+        if path == FRAME_SCRIPT:  # the sandbox that loads it has an opaque origin
+            response.set_header("Cross-Origin-Resource-Policy", "cross-origin")
 
 
 class MailFrame:

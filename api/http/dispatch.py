@@ -36,12 +36,19 @@ MAX_SUSPECT_LOOKUPS = 50  # keys that are still looked up for a suspect address:
 MAX_SUSPECTS = 10_000
 REQUEST_ID = "X-Request-Id"
 _JSON = "application/json"
+_PERMISSIONS = (
+    "accelerometer=(), camera=(), display-capture=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(),"
+    " midi=(), payment=(), usb=()"
+)
 # OWASP REST Security Cheat Sheet: responses are data, not pages; browsers must not store or frame them.
 SECURITY_HEADERS = (
     ("Cache-Control", "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),
     ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    # Passkeys and the clipboard stay: the console uses them.
+    ("Permissions-Policy", _PERMISSIONS),
 )
 _HSTS = ("Strict-Transport-Security", "max-age=31536000")
 _ENCODER = msgspec.json.Encoder()

@@ -109,6 +109,17 @@ async def test_files_outside_the_console_are_not_served(api: Api) -> None:
         assert (await api.get(f"/console-files/{version}/{path}")).status == 404, path
 
 
+async def test_answers_forbid_other_origins_and_devices(api: Api) -> None:
+    version = assets.files().version
+    for path in ("/console", "/console-frame", "/v1/me", "/nothing", f"/console-files/{version}/app/main.js"):
+        answer = await api.get(path)
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin", path
+        assert "camera=()" in answer.headers["permissions-policy"], path
+    # The sandbox of the mail frame has an opaque origin, so for it every origin is another one.
+    script = await api.get(f"/console-files/{version}/{assets.FRAME_SCRIPT}")
+    assert script.headers["cross-origin-resource-policy"] == "cross-origin"
+
+
 async def test_the_mail_frame_has_an_origin_of_its_own(api: Api) -> None:
     answer = await api.get("/console-frame")
     policy = answer.headers["content-security-policy"]

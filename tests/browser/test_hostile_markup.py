@@ -121,6 +121,7 @@ async def test_a_mail_can_not_empty_or_leave_its_frame_and_its_links_are_shown_a
         '<meta http-equiv="refresh" content="0;url=https://elsewhere.test/"><base href="https://elsewhere.test/">'
         '<p>Still here</p><a href="https://example.com@\u0430pple.test/\u202egnp">example.com</a>'
         '<a href="javascript:alert(1)">run</a>'
+        '<iframe srcdoc="inner"></iframe><object data="x"></object><embed src="x"><link rel="dns-prefetch" href="//x">'
         '<svg width="60" height="20"><a xlink:href="https://drawn.test/"><text y="15">drawn</text></a></svg>'
     )
     body = {"from": user.access.sender, "to": ["ann@people.test"], "subject": "Links", "html": html}
@@ -133,6 +134,13 @@ async def test_a_mail_can_not_empty_or_leave_its_frame_and_its_links_are_shown_a
     await expect(dialog).to_contain_text("xn--pple-43d.test/%E2%80%AEgnp")  # the host and the direction, spelled out
     await expect(dialog).to_contain_text("The text names another host")
     await page.page.keyboard.press("Escape")
+    await frame.get_by_text("example.com").click(button="right")
+    await expect(dialog).to_have_count(0)
+    await frame.get_by_text("example.com").click(button="middle")
+    await expect(dialog).to_contain_text("xn--pple-43d.test")
+    assert len(page.page.context.pages) == 1
+    await page.page.keyboard.press("Escape")
+    await expect(frame.locator("iframe, object, embed, link")).to_have_count(0)
     await frame.get_by_text("drawn").click()
     await expect(dialog).to_contain_text("https://drawn.test/")
     await page.page.keyboard.press("Escape")

@@ -13,17 +13,26 @@ const LOOKS = ["style", "class", "id", "bgcolor", "text", "dir", "lang"];
 const SPEAKS_OF_SCHEMES = /color-scheme/i;
 const SETS_BACKGROUND = /\bbgcolor\s*=|\bbackground(?:-color)?\s*[:=]/i;
 
-// Links are reported to the console, which shows the address before it opens anything.
-document.addEventListener("click", (event) => {
-  const link = event.target instanceof Element && event.target.closest("a[*|href], area[href]"); // in SVG the attribute is xlink:href
+// Links are reported to the console, which shows the address before it opens anything. In SVG the attribute is
+// xlink:href, and in MathML every element may have one.
+const LINKS = "a[*|href], area[href], math[href], math [href]";
+document.addEventListener("click", follow);
+document.addEventListener("auxclick", follow); // the middle button opens a tab
+
+function follow(event) {
+  const link = event.button !== 2 && event.target instanceof Element && event.target.closest(LINKS); // 2: the context menu
   if (!link) return;
   event.preventDefault();
   parent.postMessage({ kind: "link", href: link.getAttribute("href") ?? link.getAttributeNS("http://www.w3.org/1999/xlink", "href"), text: link.textContent.trim().slice(0, 200) }, "*");
-});
+}
 document.addEventListener("submit", (event) => event.preventDefault());
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") parent.postMessage({ kind: "escape" }, "*");
 });
+
+// A refresh would empty the frame, the name of a linked host would be looked up, and what the policy keeps from loading
+// in an inner frame would show as an empty box.
+const REMOVED = "base, meta, link, iframe, frame, frameset, object, embed, applet, portal, fencedframe";
 
 let isDark = false;
 
@@ -33,7 +42,7 @@ addEventListener("message", (event) => {
   isDark = dark && (SPEAKS_OF_SCHEMES.test(html) || !SETS_BACKGROUND.test(html));
   document.documentElement.style.colorScheme = isDark ? "dark" : "light";
   const parsed = fragment(html);
-  for (const element of parsed.querySelectorAll("base, meta")) element.remove(); // a refresh would empty the frame
+  for (const element of parsed.querySelectorAll(REMOVED)) element.remove();
   if (!remoteAllowed) dropRemote(parsed);
   const body = fragment(`<div${BODY_TAG.exec(html)?.[1] ?? ""}></div>`).firstElementChild;
   for (const name of LOOKS) {
