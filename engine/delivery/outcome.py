@@ -27,8 +27,11 @@ from engine.delivery.reply_rules import (
     RECIPIENTS,
     REFUSALS,
     is_bare,
+    is_empty,
     is_passing,
+    is_unexplained,
     names_a_mailbox_only,
+    names_the_sender,
     words_of,
 )
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
@@ -45,7 +48,11 @@ class Verdict(StrEnum):
 
 
 class Outcome(Struct, frozen=True):
-    """A recipient's outcome. `suppress` is True if the address proved invalid; `diagnostic` is one printable line."""
+    """A recipient's outcome.
+
+    `suppress` is True if the address proved invalid; `diagnostic` is one printable line. `unexplained` is True for a
+    bounce of the recipient without a word about its cause, which suppresses only when it repeats.
+    """
 
     verdict: Verdict
     scope: Scope
@@ -54,6 +61,7 @@ class Outcome(Struct, frozen=True):
     smtp_code: int | None
     enhanced_code: str | None
     diagnostic: str
+    unexplained: bool = False
 
 
 # Looking up an enum member by attribute costs 40 ns in Python 3.11; every delivery passes here.
@@ -106,6 +114,8 @@ _DEAD = frozenset({
     Category.DNS,
 })  # fmt: skip
 
+_UNAVAILABLE = ReplyMeaning(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT)
+
 # These say that the server refuses us, our sender or our message.
 _REFUSES_US = frozenset({
     Category.POLICY, Category.REPUTATION, Category.AUTH, Category.RATE, Category.CONTENT, Category.SENDER_REFUSED,
@@ -124,6 +134,12 @@ _BEFORE_MAIL = frozenset({
 # A 5xx about the session (too many recipients) is not final either while the transaction has several: RFC 5321
 # 4.5.3.1.10 treats such a 552 as temporary, and the other recipients go in another session.
 _NEVER_FINAL = frozenset({Phase.CONNECT, Phase.GREETING, Phase.STARTTLS, Phase.TLS})
+
+# The recipient's domain does not exist or takes no mail, whatever the words say of it: 5.1.2 and 5.1.10.
+_OF_DOMAINS = frozenset({"1.2", "1.10"})
+_NO_DOMAIN = frozenset({Category.DNS, Category.NULL_MX})
+# Codes that are about the address even without words (RFC 5321 4.2.3, RFC 7504 4).
+_OF_ADDRESSES = frozenset({551, 556})
 
 _CLOSING = 421
 _STATUS = re.compile(r"[245]\.\d{1,3}\.\d{1,3}", re.ASCII)
@@ -144,11 +160,11 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
             diagnostic=diagnostic,
         )
     status = _status(reply, severity)
-    sure = True
+    words, sure = words_of(reply.text), True
     if phase is Phase.ROUTE:
         found = _unroutable(status)
     else:
-        found, sure = _read(phase, reply.code, status, words_of(reply.text))
+        found, sure = _read(phase, reply.code, status, words)
         if reply.code == _CLOSING and phase is not Phase.RCPT and found.scope in {Scope.MESSAGE, Scope.RECIPIENT}:
             # The server closes the connection (RFC 5321 3.8), so its words concern our host, not this sender.
             found = by_status(status, reply.code) or by_code(phase, reply.code) or found
@@ -156,6 +172,7 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
     one_of_many = phase is Phase.RCPT and found.scope is Scope.SESSION and not alone
     bounced = severity == 5 and phase not in _NEVER_FINAL and not one_of_many
     suppress = bounced and sure and found.scope is Scope.RECIPIENT and found.category in _DEAD
+    no_reason = found == _UNAVAILABLE and bounced and not suppress
     return Outcome(
         verdict=Verdict.BOUNCED if bounced else Verdict.DEFERRED,
         scope=found.scope,
@@ -164,6 +181,7 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
         smtp_code=reply.code,
         enhanced_code=status,
         diagnostic=diagnostic,
+        unexplained=no_reason and is_unexplained(words),
     )
 
 
@@ -196,17 +214,27 @@ def _unroutable(status: str | None) -> ReplyMeaning:
 def _read(phase: Phase, code: int, status: str | None, words: str) -> tuple[ReplyMeaning, bool]:
     """Return the meaning of a reply, and whether it is clear enough to suppress an address.
 
-    Specific words come before the status, general words after it. Only a permanent reply with the status of a dead
-    mailbox and general words that refuse us contradicts itself, as `550 5.1.1 Access denied` does: it counts as a
-    refusal of this message, not of all mail to the site. A reply about a temporary state never suppresses, whatever its
-    code. If only the code has a meaning, the reply suppresses if it has no text of its own, or
-    if it names a mailbox and has no word about us.
+    Specific words come before the status, general words after it. Three statuses come before all words: 5.1.2 and
+    5.1.10 are about the recipient's domain unless the words name the sender, and a status about the sender is about no
+    recipient. Only a permanent reply with the status of a dead mailbox and general words that refuse us contradicts
+    itself, as `550 5.1.1 Access denied` does: it counts as a refusal of this message, not of all mail to the site. A
+    reply about a temporary state never suppresses, whatever its code. If only the code has a meaning, the reply
+    suppresses if it says that something does not exist, or if it names a mailbox and has no word about us; without any
+    words only X.1.0 and the codes 551 and 556 suppress.
     """
-    if (refusal := REFUSALS.first(words, status)) is not None:
+    numbered, telling = by_status(status, code), RECIPIENTS.first(words, status)
+    about_sender = names_the_sender(words)
+    if status is not None and status[2:] in _OF_DOMAINS and not about_sender:
+        telling = telling if telling is not None and telling.category in _DEAD else numbered
+    elif (refusal := REFUSALS.first(words, status)) is not None:
         return refusal, False
-    if (telling := RECIPIENTS.first(words, status)) is not None:
+    elif numbered is not None and numbered.category is Category.SENDER_REFUSED:
+        return numbered, False
+    elif about_sender and (telling or numbered or _UNAVAILABLE).category in _NO_DOMAIN:
+        return ReplyMeaning(Category.SENDER_REFUSED, Scope.MESSAGE), False
+    if telling is not None:
         return telling, not is_passing(words)
-    numbered, vague = by_status(status, code), HINTS.first(words, status)
+    vague = HINTS.first(words, status)
     if numbered is not None:
         if vague is not None and vague.category in _REFUSES_US and numbered.category in _DEAD and code >= 500:
             return ReplyMeaning(vague.category, Scope.MESSAGE), False
@@ -214,6 +242,8 @@ def _read(phase: Phase, code: int, status: str | None, words: str) -> tuple[Repl
     if vague is not None:
         return vague, False
     found = by_vague_status(status) or by_code(phase, code) or by_phase(phase, code)
+    if is_empty(words):
+        return found, (status is not None and status[2:4] == "1.") or code in _OF_ADDRESSES
     return found, is_bare(words) or (names_a_mailbox_only(words) and not is_passing(words))
 
 

@@ -10,7 +10,10 @@ from msgspec import Struct
 from engine.delivery.reply_codes import Category, ReplyMeaning, Scope
 from engine.delivery.reply_text import Phrase, index, plain
 
-__all__ = ["HINTS", "RECIPIENTS", "REFUSALS", "ReplyRules", "is_bare", "is_passing", "names_a_mailbox_only", "words_of"]
+__all__ = [
+    "HINTS", "RECIPIENTS", "REFUSALS", "ReplyRules", "is_bare", "is_empty", "is_passing", "is_unexplained",
+    "names_a_mailbox_only", "names_the_sender", "words_of",
+]  # fmt: skip
 
 
 class ReplyRule(Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,6 +31,7 @@ class ReplyRule(Struct, frozen=True, forbid_unknown_fields=True):
 class _Table(Struct, frozen=True, forbid_unknown_fields=True):
     block_lists: tuple[str, ...]
     bare_texts: tuple[str, ...]
+    silent: tuple[str, ...]
     passing: tuple[str, ...]
     about_us: tuple[str, ...]
     sets: dict[str, tuple[str, ...]]
@@ -89,7 +93,9 @@ class _Words:
 
 _PASSING = _Words(_TABLE.passing)
 _ABOUT_US = _Words(_TABLE.about_us)
+_SENDER = _Words(_TABLE.sets["sender"] + _TABLE.sets["our_host"])
 _MAILBOX = _Words(_TABLE.sets["mailbox"])
+_SILENT = frozenset(plain(word).strip() for word in _TABLE.silent)
 _BARE = frozenset(f" {plain(text).strip()} " for text in _TABLE.bare_texts)
 
 
@@ -99,9 +105,26 @@ def words_of(text: str) -> str:
 
 
 def is_bare(words: str) -> bool:
+    """Return True if the whole text, but for addresses and hosts, says that an address is not there."""
+    return f" {_said(words)} " in _BARE
+
+
+def is_empty(words: str) -> bool:
     """Return True if a reply has no text besides its code and the addresses and hosts that it names."""
-    said = " ".join(word for word in words.split() if word not in {"@", "@host"})
-    return f" {said} " in _BARE
+    return not _said(words)
+
+
+def _said(words: str) -> str:
+    return " ".join(word for word in words.split() if word not in {"@", "@host"})
+
+
+def is_unexplained(words: str) -> bool:
+    """Return True if a reply has no word about its cause: neither about us nor about a state that passes."""
+    return _is_silent(words) or not (_ABOUT_US.any_in(words) or is_passing(words))
+
+
+def _is_silent(words: str) -> bool:
+    return _SILENT.issuperset(words.split())
 
 
 def is_passing(words: str) -> bool:
@@ -111,4 +134,9 @@ def is_passing(words: str) -> bool:
 
 def names_a_mailbox_only(words: str) -> bool:
     """Return True if a reply names a mailbox and has no word about us, our host or our message."""
-    return _MAILBOX.any_in(words) and not _ABOUT_US.any_in(words)
+    return _MAILBOX.any_in(words) and not _ABOUT_US.any_in(words) and not _is_silent(words)
+
+
+def names_the_sender(words: str) -> bool:
+    """Return True if a reply names the sender, its domain or our host."""
+    return _SENDER.any_in(words)

@@ -224,6 +224,101 @@ def test_a_status_of_a_dead_mailbox_suppresses_where_the_words_refuse_nobody(tex
     assert Bounce("", Phase.RCPT, f"550 5.1.1 {text}", "").outcome.suppress
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "550 ", "554 ", "553 ", "550 5.0.0", "550 5.2.0", "550 Rejected", "550 5.0.0 Rejected", "550 5.1.0 Rejected",
+        "550 <ann@b.test>: Refused", "554 Transaction failed", "550 failed", "550 permanent failure",
+        "550 Requested action not taken", "550 Command rejected", "554 Error: 550", "550 Fehler", "550 no",
+        "550 permanent failure for one or more recipients (ann@b.test)",
+    ],
+)  # fmt: skip
+def test_a_reply_that_says_nothing_bounces_and_suppresses_only_when_it_repeats(text: str) -> None:
+    found = Bounce("", Phase.RCPT, text if " " in text[4:] else f"{text} ", "").outcome
+    assert (found.verdict, found.scope) == (Verdict.BOUNCED, Scope.RECIPIENT)
+    assert (found.suppress, found.unexplained) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "550 your mail is not wanted", "550 mailbox busy, try again later", "550 5.7.1 Rejected", "450 Rejected",
+        "550 5.1.1 Rejected", "550 Message rejected", "552 5.2.2 full",
+    ],
+)  # fmt: skip
+def test_a_reply_that_tells_its_cause_never_counts_as_unexplained(text: str) -> None:
+    assert not Bounce("", Phase.RCPT, text, "").outcome.unexplained
+
+
+@pytest.mark.parametrize("phase", [Phase.MAIL, Phase.DATA, Phase.BODY])
+def test_only_at_rcpt_a_reply_that_says_nothing_is_about_the_address(phase: Phase) -> None:
+    assert not Bounce("", phase, "554 Transaction failed", "").outcome.unexplained
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "550 Envelope expired", "550 <ann@b.test>: Envelope expired", "554 5.4.7 Delivery expired (message too old)",
+        "550 5.0.0 retry timeout exceeded", "550 Message expired: unable to deliver in 840 minutes",
+        "554 5.4.7 message timeout (exceeded max time)", "550 unable to deliver message after 3 days",
+        "550 ann@b.test could not be delivered for 5 days; deleted from queue",
+        "550 message has been in the queue too long",
+        "550 retry time not reached for any host after a long failure period",
+        "550 QUEUE.Expired; message expired", "550 Tried 4 times to deliver ann@b.test, delivery attempts exceeded",
+    ],
+)  # fmt: skip
+def test_a_server_that_gave_up_after_its_time_tells_of_the_network(text: str) -> None:
+    found = Bounce("", Phase.RCPT, text, "").outcome
+    assert (found.category, found.scope, found.suppress) == (Category.NETWORK, Scope.MESSAGE, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "550 Account expired", "550 ann@b.test expired", "550 5.2.1 This mailbox expired 90 days ago",
+        "550 mailbox disabled after 180 days of inactivity",
+    ],
+)  # fmt: skip
+def test_an_expired_mailbox_is_dead(text: str) -> None:
+    assert Bounce("", Phase.RCPT, text, "").outcome.suppress
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "550 5.1.2 Access denied", "550 5.1.2 x.test", "550 Host not found", "550 x.test does not exist",
+        "550 unknown domain",
+        "550 Domain x.test does not exist", "550 5.4.310 DNS domain x.test does not exist", "550 No such domain",
+        "556 5.1.10 <ann@x.test>: Recipient address rejected: Domain x.test does not accept mail (nullMX)",
+        "550 all relevant MX records point to non-existent hosts", "550 an MX or SRV record indicated no SMTP service",
+    ],
+)  # fmt: skip
+def test_a_domain_that_does_not_exist_is_a_dead_address(text: str) -> None:
+    found = Bounce("", Phase.RCPT, text, "").outcome
+    assert found.suppress
+    assert found.category in {Category.DNS, Category.NULL_MX}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "550 5.7.27 Sender address has null MX", "550 5.7.27 nullMX", "550 5.1.8 Host not found",
+        "553 5.1.7 address does not exist", "550 5.1.2 sender's host unknown",
+        "550 Sender domain x.test does not exist",
+        "550 5.1.10 Sender domain has a null MX", "450 4.1.8 <b@a.test>: Sender address rejected: Domain not found",
+    ],
+)  # fmt: skip
+def test_a_missing_domain_of_the_sender_is_about_the_sender(text: str) -> None:
+    found = Bounce("", Phase.RCPT, text, "").outcome
+    assert (found.category, found.scope, found.suppress) == (Category.SENDER_REFUSED, Scope.MESSAGE, False)
+
+
+def test_a_host_that_is_not_configured_to_relay_for_us_is_not_about_the_address() -> None:
+    text = "501 Rcpt-To validation failed: <ann@b.test>: this host is not configured to relay mail"
+    found = Bounce("", Phase.RCPT, text, "").outcome
+    assert (found.category, found.suppress, found.unexplained) == (Category.RELAYING, False, False)
+
+
 @given(
     st.sampled_from([one for one in EVERY if one.label == "dead" and one.outcome.suppress]),
     st.sampled_from(["spam", "policy", "blocked", "dnsbl"]),

@@ -59,9 +59,9 @@ DEAD_ADDRESSES = [
     "550 Unrouteable address",
     "550 5.1.6 recipient no longer on server: ann@b.test",
     "556 5.1.10 Recipient address has a null MX",
-    "550",
-    "550 rejected",
-    "554 Transaction failed",
+    "551",
+    "550 5.1.0",
+    "550 5.1.1 Rejected",
     "550 5.1.1 <virus@b.test>: Recipient address rejected: User unknown",
     "550 5.1.1 <blacklist@spamhaus.org>... User unknown",
 ]
