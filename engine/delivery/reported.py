@@ -6,6 +6,7 @@ from typing import Final
 from msgspec import structs
 
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
+from engine.delivery.reply_rules import RECIPIENTS, words_of
 from engine.mail.delivery_status import Action, RecipientReport
 from engine.mail.replies import Answer, Phase, Reply
 
@@ -63,8 +64,8 @@ def _reply(report: RecipientReport) -> Reply:
         permanent = status is None or not status.startswith("4")
         code = _FAILED_CODE if permanent and report.action is Action.FAILED else _DELAYED_CODE
         text = _TITLE(" ", text)
-        if status is not None and status[1:4] == ".4.":  # the words are the reporter's own, about the network
-            text = ""
+        if status is not None and status[1:4] == ".4." and not _names_no_domain(text):
+            text = ""  # the words are the reporter's own, about the network
     if code == _CLOSING:
         code = _DELAYED_CODE
     if status is not None and status[0] != str(code)[0]:
@@ -72,8 +73,12 @@ def _reply(report: RecipientReport) -> Reply:
     return Reply(code, text, status)
 
 
+def _names_no_domain(text: str) -> bool:
+    """Return True if a relay says that the domain does not exist: Postfix does so with 5.4.4."""
+    found = RECIPIENTS.first(words_of(text), None)
+    return found is not None and found.category is Category.DNS
+
+
 def _phase(report: RecipientReport) -> Phase:
-    """Return the phase in which a quoted reply was given; RCPT unless the report names another one."""
-    if report.reply_code is None or report.reply_code // 100 not in {4, 5}:
-        return Phase.BODY
-    return report.phase or Phase.RCPT
+    """Return the phase of a report's reply; BODY, where a bare reply is about the message, if the report names none."""
+    return report.phase or Phase.BODY

@@ -63,6 +63,12 @@ class FailedAddress(NamedTuple):
     phase: Phase | None = None
 
 
+class _QuotedReply(NamedTuple):
+    line: int
+    column: int
+    text: str  # joined with the lines that continue it
+
+
 class _Candidate(NamedTuple):
     address: str
     line: int
@@ -167,18 +173,31 @@ def _described(lines: list[str], one: _Candidate, places: list[int]) -> FailedAd
     later = bisect_right(places, one.line)
     end = places[later] if later < len(places) else len(lines)
     around = lines[one.line : min(end, one.line + _REGION_LINES)]
-    found = _reply_in(around)
+    found, near = _reply_in(around), around
     said = _paragraphs(around, one.address)
     if found is None and len(places) == 1:  # sendmail's transcript, or an explanation above the list
-        found = _reply_in(lines)
+        found, near = _reply_in(lines), lines
     host = _host_said(" ".join(around)[:4_000])
     remote = next((group for group in host.groups() if group), "").rstrip(".") if host else ""
+    phase = _phase_near(near, found)
     if found is not None:
-        code, text = quoted_reply(found)
-        phase = phase_in(" ".join(around))
+        code, text = quoted_reply(found.text)
         return FailedAddress(one.address, text, code, status_in(text), remote, phase)
     text = printable(said or " ".join([*_before(lines, places), *around]))[:MAX_DIAGNOSTIC].strip(" :>)")
-    return FailedAddress(one.address, text, None, status_in(text), remote)
+    return FailedAddress(one.address, text, None, status_in(text), remote, phase)
+
+
+def _phase_near(lines: list[str], reply: _QuotedReply | None) -> Phase | None:
+    """Return the phase that the lines around a quoted reply name."""
+    if reply is None:
+        return phase_of(lines)
+    before = [*lines[: reply.line], lines[reply.line][: reply.column]]
+    return phase_in(printable(" ".join(lines)), reply_at=len(printable(" ".join(before))))
+
+
+def phase_of(lines: list[str]) -> Phase | None:
+    """Return the first phase that a notice names, which may wrap its lines anywhere."""
+    return phase_in(printable(" ".join(lines)))
 
 
 def _paragraphs(lines: list[str], address: str) -> str:
@@ -212,8 +231,8 @@ def _before(lines: list[str], places: list[int]) -> list[str]:
     return [line for line in lines[max(0, first - 10) : first] if line.strip()]
 
 
-def _reply_in(lines: list[str]) -> str | None:
-    """Return the first SMTP reply quoted in lines, joined with the lines that continue it."""
+def _reply_in(lines: list[str]) -> _QuotedReply | None:
+    """Return the first SMTP reply quoted in lines."""
     for place, line in enumerate(lines):
         found = _reply(line)
         if found is None or (found[2] is None and _weak_number(line[: found.start(1)]) is not None):
@@ -223,7 +242,7 @@ def _reply_in(lines: list[str]) -> str | None:
             if not following.strip() or _stops(following):
                 break
             pieces.append(following.strip().removeprefix("<<<").strip())
-        return " ".join(pieces)[:MAX_DIAGNOSTIC]
+        return _QuotedReply(place, found.start(1), " ".join(pieces)[:MAX_DIAGNOSTIC])
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from engine.mail import bounce_words
-from engine.mail.bounce_texts import FailedAddress, divided_notice, read_notice
+from engine.mail.bounce_texts import FailedAddress, divided_notice, phase_of, read_notice
 from engine.mail.delivery_status import (
     MAX_DIAGNOSTIC,
     Action,
@@ -23,6 +23,7 @@ from engine.mail.delivery_status import (
     printable,
     read_status,
 )
+from engine.mail.replies import Phase
 from engine.mail.report_parts import (
     RETURNED_HEADERS,
     Head,
@@ -142,7 +143,9 @@ def _recipients(report: _SortedReport) -> tuple[RecipientReport, ...]:
     own = _own(report)
     failed = read_notice(report.notice, known, own)
     if report.status is not None and report.status.recipients:
-        return tuple(_completed(one, failed, known) for one in report.status.recipients)
+        alone = len(report.status.recipients) == 1
+        phase = phase_of(report.notice) if alone else None
+        return tuple(_completed(one, failed, known, phase, alone=alone) for one in report.status.recipients)
     listed = _in_fields(report.head)
     if listed:
         return tuple(_from_text(address, _about(address, failed) or _whole(report.notice)) for address in listed)
@@ -151,21 +154,27 @@ def _recipients(report: _SortedReport) -> tuple[RecipientReport, ...]:
     return tuple(_from_text(one.address, one) for one in failed)
 
 
-def _completed(one: RecipientReport, failed: list[FailedAddress], known: set[str]) -> RecipientReport:
-    """Add what only the text of a notification says: the reason, an address."""
+def _completed(
+    one: RecipientReport, failed: list[FailedAddress], known: set[str], phase: Phase | None, *, alone: bool
+) -> RecipientReport:
+    """Add what only the text of a notification says: the reason, the phase, an address.
+
+    `phase` is the one that the whole text names; `alone`: the notification is about one recipient.
+    """
     said = _about(one.final, failed) or _about(one.address, failed)
-    if said is None and len(failed) == 1:
+    if said is None and alone and len(failed) == 1:
         said = failed[0]
     address = one.address
     if "@" not in address:
         local = [name for name in known if name.partition("@")[0] == address.lower()] or list(known)
         address = local[0] if len(local) == 1 else said.address if said else address
+    one = structs.replace(one, address=address, phase=one.phase or (said and said.phase) or phase)
     clear = one.diagnostic and (one.reply_code or len(one.diagnostic) > MIN_REASON)
     if clear or said is None or not said.diagnostic:
-        return structs.replace(one, address=address)
+        return one
     return structs.replace(
-        one, address=address, diagnostic=said.diagnostic, reply_code=said.reply_code or one.reply_code,
-        remote_mta=one.remote_mta or said.remote_mta, phase=said.phase,
+        one, diagnostic=said.diagnostic, reply_code=said.reply_code or one.reply_code,
+        remote_mta=one.remote_mta or said.remote_mta,
     )  # fmt: skip
 
 

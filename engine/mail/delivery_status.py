@@ -21,19 +21,26 @@ _type = re.compile(r"\s*([a-z0-9-]{1,20})\s*;\s*", re.IGNORECASE).match
 _encoded_plus = re.compile(r"\+(2B|3D|20)").sub  # RFC 3461 4: xtext, which some servers don't decode
 _unitext = re.compile(r"\\x\{([0-9A-Fa-f]{2,6})\}").sub  # RFC 6533 3
 _comment = re.compile(r"\s*\([^()]*\)\s*$").sub
-# Postfix: "(in reply to RCPT TO command)"; Exim: "after end of data"; sendmail and Courier: ">>> DATA"; qmail-remote.c:
-# the sentences at the end.
+# Postfix: "(in reply to RCPT TO command)", "while sending MAIL FROM", "refused to talk to me"; Exim: "after pipelined
+# MAIL FROM:<…>", "after end of data"; sendmail and Courier: ">>> DATA", ">>> ."; hMailServer: "sent: RCPT TO:<…>";
+# Stalwart: "rejected command 'DATA'"; qmail-remote.c: the sentences at the end.
 _command = re.compile(
-    r"(?:in reply to (?:the )?|after (?:sending )?|>>> )"
-    r"(end of data|mail from|rcpt to|data|helo|ehlo|starttls|initial connection|pipelined data|body|rcpt|mail)\b"
+    r"(?:(?:in reply to|in response to|after|while sending|while receiving|while performing|>>>|-->|sent:|command) '?"
+    r"(?:the )?(?:sending )?(?:pipelined )?)"
+    r"(end of (?:data|message)|mail from|rcpt to|data block|data|bdat|[ehl]{2}lo|starttls|auth|body|rcpt"
+    r"|initial (?:server )?(?:connection|greeting)|mail(?= command))\b"
+    r"|(?<=>>> )(\.)(?=\s|$)|\b(rcpt to|mail from):\s?<"
     r"|(does not like recipient|failed after i sent the message|failed on data|but sender was rejected"
-    r"|but greeting failed|but my name was rejected)",
+    r"|but greeting failed|but my name was rejected|refused to talk to me)",
     re.IGNORECASE,
-).search
+).finditer
 _PHASES: Final = {
-    "end of data": Phase.BODY, "body": Phase.BODY, "data": Phase.DATA, "pipelined data": Phase.DATA,
-    "rcpt to": Phase.RCPT, "rcpt": Phase.RCPT, "mail from": Phase.MAIL, "mail": Phase.MAIL, "helo": Phase.EHLO,
-    "ehlo": Phase.EHLO, "starttls": Phase.STARTTLS, "initial connection": Phase.GREETING,
+    "end of data": Phase.BODY, "end of message": Phase.BODY, "body": Phase.BODY, "data block": Phase.BODY,
+    ".": Phase.BODY, "bdat": Phase.BODY, "data": Phase.DATA, "rcpt to": Phase.RCPT, "rcpt": Phase.RCPT,
+    "mail from": Phase.MAIL, "mail": Phase.MAIL, "auth": Phase.EHLO, "helo": Phase.EHLO, "ehlo": Phase.EHLO,
+    "lhlo": Phase.EHLO, "starttls": Phase.STARTTLS, "initial connection": Phase.GREETING,
+    "initial greeting": Phase.GREETING, "initial server greeting": Phase.GREETING,
+    "initial server connection": Phase.GREETING, "refused to talk to me": Phase.GREETING,
     "does not like recipient": Phase.RCPT, "failed after i sent the message": Phase.BODY, "failed on data": Phase.DATA,
     "but sender was rejected": Phase.MAIL, "but greeting failed": Phase.GREETING,
     "but my name was rejected": Phase.EHLO,
@@ -187,10 +194,14 @@ def status_in(text: str) -> str | None:
     return f"{found[1]}.{int(found[2])}.{int(found[3])}" if found else None
 
 
-def phase_in(text: str) -> Phase | None:
-    """Return the phase that a text names as that of the reply; None if it names none."""
-    found = _command(text)
-    return _PHASES[(found[1] or found[2]).lower()] if found else None
+def phase_in(text: str, reply_at: int | None = None) -> Phase | None:
+    """Return the phase that a text names as that of its reply; None if it names none.
+
+    Of several commands, the last one before the reply at `reply_at` counts, else the first one behind it.
+    """
+    named = [(found.start(), _PHASES[found[found.lastindex or 0].lower()]) for found in _command(text)]
+    before = [phase for at, phase in named if reply_at is not None and at < reply_at]
+    return before[-1] if before else named[0][1] if named else None
 
 
 def quoted_reply(text: str) -> tuple[int | None, str]:

@@ -10,6 +10,7 @@ from engine.delivery.outcome import Category, Scope, Verdict
 from engine.delivery.reported import outcome_of
 from engine.mail.delivery_reports import Action, RecipientReport, ReportKind, read_delivery_report
 from engine.mail.delivery_status import address_of, quoted_reply, read_status, status_in
+from engine.mail.replies import Phase
 from engine.mail.report_parts import MAX_PARTS
 from tests.mail.bounce_files import FILES
 
@@ -109,6 +110,105 @@ def said(text: str, **fields: object) -> RecipientReport:
 def test_only_proof_against_the_recipient_suppresses(report: RecipientReport, scope: Scope, suppress: bool) -> None:
     found = outcome_of(report)
     assert (found.verdict, found.scope, found.suppress) == (Verdict.BOUNCED, scope, suppress)
+
+
+def notification(text: str, fields: str, *, kind: str = "delivery-status", part: str = "") -> bytes:
+    """Return a multipart/report about ann@b.example with a text and the fields about her."""
+    return (
+        f"From: MAILER-DAEMON@relay.example\nSubject: Undelivered Mail\n"
+        f"Content-Type: multipart/report; report-type={kind}; boundary=B\n\n"
+        f"--B\nContent-Type: text/plain\n\n{text}\n"
+        f"--B\nContent-Type: message/{part or kind}\n\nReporting-MTA: dns; relay.example\n\n"
+        f"Final-Recipient: rfc822; ann@b.example\n{fields}\n--B--\n"
+    ).replace("\n", "\r\n").encode()  # fmt: skip
+
+
+_NOTICES = {  # by software, with the place of the command and of the reply
+    "postfix": "<ann@b.example>: host mx.b.example[192.0.2.1] said: {reply} (in\n    reply to {postfix} command)",
+    "exim": "  ann@b.example\n    host mx.b.example [192.0.2.1]\n    SMTP error from remote mail server after {exim}:\n"
+    "    {reply}",
+    "exim in one line": "  ann@b.example\n    SMTP error from remote mail server after pipelined {exim}: {reply}",
+    "sendmail": "   ----- The following addresses had permanent fatal errors -----\n<ann@b.example>\n\n"
+    "   ----- Transcript of session follows -----\n... while talking to mx.b.example.:\n>>> {exim}\n<<< {reply}",
+    "session": "<ann@b.example>\n>>> EHLO relay.example\n<<< 250 mx.b.example\n>>> {exim}\n<<< {reply}\n>>> QUIT",
+    "hmailserver": "ann@b.example\n   Error Type: SMTP\n   hMailServer sent: {exim}\n"
+    "   Remote server replied: {reply}",
+    "stalwart": "<ann@b.example> (host 'mx.b.example' rejected command '{exim}' with: {reply})",
+}  # fmt: skip
+_COMMANDS = {  # as Postfix and as Exim write them
+    Phase.EHLO: ("EHLO", "EHLO relay.example"), Phase.MAIL: ("MAIL FROM", "MAIL FROM:<b+x@a.example>"),
+    Phase.RCPT: ("RCPT TO", "RCPT TO:<ann@b.example>"), Phase.DATA: ("DATA", "DATA"),
+    Phase.BODY: ("end of DATA", "end of data"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("notice", _NOTICES.values(), ids=_NOTICES)
+@pytest.mark.parametrize("phase", _COMMANDS)
+@pytest.mark.parametrize("reply", ["550 Address rejected", "554 5.0.0 Recipient refuses the mail", "550 Rejected"])
+def test_the_text_names_the_phase_of_a_bare_reply_and_only_rcpt_is_about_the_address(
+    notice: str, phase: Phase, reply: str
+) -> None:
+    postfix, exim = _COMMANDS[phase]
+    text = notice.format(reply=reply, postfix=postfix, exim=exim)
+
+    found = read_delivery_report(notification(text, f"Action: failed\nDiagnostic-Code: smtp; {reply}"))
+
+    [one] = found.recipients
+    outcome = outcome_of(one)
+    assert one.phase is phase
+    assert (outcome.verdict, outcome.suppress) == (Verdict.BOUNCED, phase is Phase.RCPT and "Address" in reply)
+    assert outcome.unexplained == (phase is Phase.RCPT and reply == "550 Rejected")
+
+
+@pytest.mark.parametrize(
+    ("text", "phase"),
+    [
+        ("host mx.b.example[192.0.2.1] refused to talk to me: 554 go away", Phase.GREETING),
+        ("192.0.2.1 does not like recipient.\nRemote host said: 550 Rejected", Phase.RCPT),
+        ("192.0.2.1 failed after I sent the message.\nRemote host said: 550 Rejected", Phase.BODY),
+        (">>> .\n<<< 554 Transaction failed", Phase.BODY),
+        ("SMTP error from remote mail server after initial connection: 554 no", Phase.GREETING),
+        ("LMTP error after RCPT TO:<ann@b.example>: 550 no", Phase.RCPT),
+        ("the mail went out after dinner and was rejected: 550 Rejected", None),
+    ],
+)
+def test_servers_name_the_phase_in_their_own_ways(text: str, phase: Phase | None) -> None:
+    raw = notification(f"<ann@b.example>:\n{text}", "Action: failed\nDiagnostic-Code: smtp; 554 Transaction failed")
+    [one] = read_delivery_report(raw).recipients
+    assert one.phase is phase
+
+
+def test_a_bare_reply_without_a_phase_is_about_the_message() -> None:
+    found = outcome_of(said("Address rejected", reply_code=550))
+    assert (found.verdict, found.scope, found.suppress, found.unexplained) == (
+        Verdict.BOUNCED, Scope.MESSAGE, False, False,
+    )  # fmt: skip
+
+
+def test_the_phase_of_one_recipient_is_not_that_of_another() -> None:
+    text = (
+        "<ann@b.example>: host mx.b.example said: 550 Rejected (in reply to end of DATA command)\n\n"
+        "<bob@b.example>: host mx.b.example said: 550 Rejected (in reply to RCPT TO command)"
+    )
+    second = "\n\nFinal-Recipient: rfc822; bob@b.example\nAction: failed\nDiagnostic-Code: smtp; 550 Rejected"
+    raw = notification(text, "Action: failed\nDiagnostic-Code: smtp; 550 Rejected" + second)
+    assert [one.phase for one in read_delivery_report(raw).recipients] == [Phase.BODY, Phase.RCPT]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "suppress"),
+    [
+        ("Host or domain name not found. Name service error for name=x.example type=A: Host not found", "5.4.4", True),
+        ("DNS lookup of x.example responded with code NXDOMAIN", "5.0.0", True),
+        ("x.example does not exist", None, True),
+        ("Host or domain name not found. Name service error: Host not found, try again", "4.4.3", False),
+        ("Sender's domain name not found", "5.4.4", False),
+        ("connect to mx.b.example[192.0.2.1]:25: Connection refused", "5.4.1", False),
+        ("Envelope expired", "5.0.0", False),
+    ],
+)  # fmt: skip
+def test_a_domain_that_a_relay_does_not_find_is_dead(text: str, status: str | None, suppress: bool) -> None:
+    assert outcome_of(said(text, status=status)).suppress == suppress
 
 
 def test_what_was_delayed_is_deferred_and_what_was_relayed_delivered() -> None:
