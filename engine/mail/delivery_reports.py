@@ -46,6 +46,8 @@ _message_id_line = re.compile(
 _mailbox = re.compile(r"[^\s<>()\[\]:;,\"']{1,64}@[^\s<>()\[\]:;,\"']{1,253}").findall
 _reply_subject = re.compile(r"(?:re|aw|sv|antw|odp|rép|res|fwd?|wg|tr|vs)\s*(?:\[\d+\])?\s*:").match
 _words = re.compile(r"[^\s<>()\[\]:;,\"']{1,64}").findall
+_RECEIPT: Final = "disposition-notification"  # RFC 8098
+_disposition_line = re.compile(r"^disposition[ \t]*:", re.IGNORECASE | re.MULTILINE).search
 _STATUS_KINDS: Final = frozenset({"message/delivery-status", "message/global-delivery-status"})
 _RECIPIENT_FIELDS: Final = ("x-failed-recipients", "x-failed-recipient")
 _AUTO_REPLY_FIELDS: Final = ("x-autoreply", "x-autorespond", "x-autoresponder", "x-auto-reply-from", "x-vacation")
@@ -58,7 +60,7 @@ class ReportKind(StrEnum):
     BOUNCE = "bounce"
     DELAY = "delay"
     SUCCESS = "success"
-    AUTO_REPLY = "auto_reply"  # vacation notes and other automatic answers
+    AUTO_REPLY = "auto_reply"  # vacation notes, read receipts and other automatic answers
     CHALLENGE = "challenge"  # demands an action of the sender before the mail is delivered
     UNREADABLE = "unreadable"  # none of these, or a bounce without a recipient
 
@@ -85,6 +87,7 @@ class _SortedReport(Struct, frozen=True):
     notice: list[str]
     status: DeliveryStatus | None
     returned: Head
+    is_receipt: bool
 
 
 def read_delivery_report(raw: bytes, parts: Sequence[ReportPart] | None = None) -> DeliveryReport:
@@ -125,14 +128,22 @@ def _sorted(parts: Sequence[ReportPart]) -> _SortedReport:
     if not returned:
         returned = head_of(rest)
     status = read_status(status_part.text) if status_part else None
-    return _SortedReport(head, notice, status, returned)
+    receipt = status is None and (_RECEIPT in first(head, "content-type").lower() or any(map(_is_receipt, texts)))
+    return _SortedReport(head, notice, status, returned, receipt)
 
 
 def _status_part(parts: Sequence[ReportPart]) -> ReportPart | None:
     """Return the part with the fields of a delivery status: as declared, else by its content."""
     declared = [part for part in parts if part.kind in _STATUS_KINDS and has_status(part.text)]
-    found = declared or [part for part in parts if not part.opens and part.level <= 1 and has_status(part.text)]
+    found = declared or [
+        part for part in parts if not part.opens and part.level <= 1 and has_status(part.text) and not _is_receipt(part)
+    ]
     return min(found, key=lambda part: part.level) if found else None
+
+
+def _is_receipt(part: ReportPart) -> bool:
+    """Return True if a part says what became of a delivered message; its fields resemble those of a delivery status."""
+    return _RECEIPT in part.kind or (has_status(part.text) and _disposition_line(part.text) is not None)
 
 
 # --- recipients ----------------------------------------------------------------------------------
@@ -245,6 +256,8 @@ def _returned_id(report: _SortedReport) -> str | None:
 def _kind(report: _SortedReport, recipients: Sequence[RecipientReport]) -> ReportKind:
     if report.status is not None and report.status.recipients:
         return _kind_by_actions(recipients)
+    if report.is_receipt:
+        return ReportKind.AUTO_REPLY
     text = "\n".join(report.notice)[:_SCANNED].lower()
     subject = first(report.head, "subject").lower()
     if not any(name in report.head for name in _RECIPIENT_FIELDS):

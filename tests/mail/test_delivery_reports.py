@@ -211,6 +211,33 @@ def test_a_domain_that_a_relay_does_not_find_is_dead(text: str, status: str | No
     assert outcome_of(said(text, status=status)).suppress == suppress
 
 
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        ("disposition-notification", ""), ("disposition-notification", "x-unknown"),
+        ("delivery-status", "disposition-notification"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("disposition", ["displayed", "deleted", "deleted/error", "failed"])
+def test_a_read_receipt_is_no_bounce(kind: str, part: str, disposition: str) -> None:
+    fields = f"Disposition: automatic-action/MDN-sent-automatically; {disposition}\nError: 550 5.1.1 User unknown"
+    raw = notification("Delivery failure? The mail to ann@b.example was deleted unread.", fields, kind=kind, part=part)
+
+    found = read_delivery_report(raw)
+
+    assert (found.kind, found.recipients) == (ReportKind.AUTO_REPLY, ())
+
+
+def test_a_returned_read_receipt_leaves_a_bounce_a_bounce() -> None:
+    receipt = notification(
+        "read", "Disposition: manual-action/MDN-sent-manually; displayed", kind="disposition-notification"
+    )
+    status = notification("<ann@b.example>: no", "Action: failed\nStatus: 5.1.1").removesuffix(b"--B--\r\n")
+    raw = status.replace(b"boundary=B", b"boundary=C").replace(b"--B", b"--C")
+    raw += b"--C\r\nContent-Type: message/rfc822\r\n\r\n" + receipt + b"--C--\r\n"
+    assert read_delivery_report(raw).kind is ReportKind.BOUNCE
+
+
 def test_what_was_delayed_is_deferred_and_what_was_relayed_delivered() -> None:
     delayed = outcome_of(said("550 5.1.1 no such user", action=Action.DELAYED))
     relayed = outcome_of(said("", action=Action.RELAYED))
