@@ -6,6 +6,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import asyncpg
+import orjson
 import pytest
 from msgspec import structs
 
@@ -16,7 +17,7 @@ from engine.flows.sending.complaint import complain
 from engine.flows.sending.settle import Settler
 from engine.mail import return_path, simulator
 from engine.mail.return_path import SHARED
-from tests.harness.accounts import PEPPER, TestAccount
+from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.report_mails import add, dsn, failed, mail, stored
 from tests.harness.sending import (
     BOUNCED,
@@ -25,10 +26,12 @@ from tests.harness.sending import (
     Process,
     attempt_at,
     member,
+    message_id,
     process,
     rows_of,
     settler_of,
 )
+from tests.harness.settling import settle
 from tests.harness.stored_messages import day_counts, events, recipients, sent, status, statuses, suppressed
 
 ANN = "ann@people.test"
@@ -375,3 +378,63 @@ async def test_what_changes_between_reading_and_locking_is_heeded(
         "SELECT seq, hash FROM events WHERE account_id = $1 ORDER BY seq DESC LIMIT 1", account.id
     )
     assert head == last
+
+
+async def bounced_for_no_reason(door: Process, pool: asyncpg.Pool, account: TestAccount | None = None) -> TestAccount:
+    """A message of an account, its own by default, that was refused at RCPT without a reason."""
+    account = account or await make_account(pool)
+    message = message_id(await door.send(account, to=[ANN]))
+    await settle(pool, ids.format_id(ids.Kind.MESSAGE, message), (ANN, 550, "Rejected"))
+    assert await status(pool, message) == "bounced"
+    return account
+
+
+async def age(pool: asyncpg.Pool, account: TestAccount, by: timedelta) -> None:
+    await pool.execute(
+        "UPDATE events SET occurred_at = occurred_at - $2::interval WHERE account_id = $1", account.id, by
+    )
+
+
+@pytest.mark.parametrize(("hours", "repeats"), [(23, False), (25, True)])
+async def test_an_unexplained_bounce_suppresses_when_it_repeats_a_day_later(
+    door: Process, pool: asyncpg.Pool, hours: int, repeats: bool
+) -> None:
+    account = await bounced_for_no_reason(door, pool)
+    assert await suppressed(pool, account) == []
+    await age(pool, account, timedelta(hours=hours))
+
+    await bounced_for_no_reason(door, pool, account)
+
+    assert await suppressed(pool, account) == ([ANN] if repeats else [])
+    last = await pool.fetchval(
+        "SELECT payload FROM events WHERE account_id = $1 AND type = 'bounced' ORDER BY seq DESC LIMIT 1", account.id
+    )
+    assert orjson.loads(last)["detail"]["suppressed"] is repeats
+
+
+async def test_an_unexplained_late_bounce_counts_as_a_repetition_only_at_rcpt(
+    door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings
+) -> None:
+    account = await bounced_for_no_reason(door, pool)
+    await age(pool, account, timedelta(days=2))
+    for command, after in (("end of DATA", []), ("RCPT TO", [ANN])):
+        message = message_id(await door.send(account, to=[ANN]))
+        for row in await rows_of(pool, message):
+            assert await settler.settle(attempt_at(row, DELIVERED))
+        said = f"550 Rejected (in reply to {command} command)"
+        assert await come(pool, settings, message, failed(ANN, said, "5.0.0")) == ("applied", "bounced")
+        assert await suppressed(pool, account) == after
+
+
+async def test_the_bounces_of_another_account_or_with_a_reason_are_no_repetition(
+    door: Process, pool: asyncpg.Pool
+) -> None:
+    other = await bounced_for_no_reason(door, pool)
+    account, message = await sent(door)
+    await settle(pool, ids.format_id(ids.Kind.MESSAGE, message), (ANN, 550, "5.7.1 blocked by policy"))
+    for one in (account, other):
+        await age(pool, one, timedelta(days=2))
+
+    await bounced_for_no_reason(door, pool, account)
+
+    assert await suppressed(pool, account) == []

@@ -55,3 +55,17 @@ WHERE e.account_id = $1 AND e.payload IS NOT NULL
   AND e.type IN ('delivered', 'deferred', 'bounced', 'failed', 'complained', 'suppressed')
   AND $2 IN (lower(e.payload::jsonb -> 'detail' ->> 'recipient'), lower(e.payload::jsonb -> 'detail' ->> 'address'))
 ORDER BY e.seq DESC LIMIT $5;
+
+-- name: unexplained_until
+-- Return those of the pairs of accounts $1 and addresses $2 (lower case) that refused one of their oldest messages for no
+-- given reason until $3.
+SELECT n.account_id, n.address FROM unnest($1::uuid[], $2::text[]) AS n (account_id, address)
+WHERE EXISTS (
+    SELECT FROM (
+        SELECT message_id FROM recipients r
+        WHERE r.account_id = n.account_id AND lower(r.address) = n.address AND r.status = 'bounced'
+        ORDER BY r.message_id LIMIT 100) m
+    JOIN events e ON e.message_id = m.message_id
+    WHERE e.type = 'bounced' AND e.occurred_at <= $3 AND e.payload IS NOT NULL
+      AND lower(e.payload::jsonb -> 'detail' ->> 'recipient') = n.address
+      AND e.payload::jsonb -> 'detail' @> '{"class": "mailbox_unavailable", "scope": "recipient", "suppressed": false}');

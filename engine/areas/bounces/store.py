@@ -4,13 +4,17 @@ A page reads at most MAX_READ events of the index of bounces, so that a filter t
 may then be short, or empty, and its cursor leads on.
 """
 
-from datetime import timedelta
+from collections.abc import Collection
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from engine.areas.bounces.types import BounceFilters, BounceRow, BounceRows, ClassCount, ClassCounts, ReadRange
 from engine.base import clock, ids
 from engine.store.queries import Queries, Source
+
+# A server that refuses everybody for an hour must not cost good addresses: ops/decisions/0025.
+REPEATS_AFTER: Final = timedelta(days=1)
 
 MAX_READ: Final = 2_000
 MAX_COUNTED: Final = 10_000
@@ -24,6 +28,7 @@ _LIST = _SQL.rows("list_bounces", BounceRow)
 _CLASSES = _SQL.rows("count_classes", ClassCount)
 _MESSAGES = _SQL.command("messages_to")
 _HISTORY = _SQL.rows("history_of", BounceRow)
+_UNEXPLAINED = _SQL.command("unexplained_until")
 
 
 async def page(source: Source, account: UUID, wanted: BounceFilters, *, before: int | None, limit: int) -> BounceRows:
@@ -54,6 +59,17 @@ async def history(source: Source, account: UUID, address: str) -> list[BounceRow
     made_at = clock.at_milliseconds(ids.milliseconds_of(messages[-1]))
     first_event = ids.floor_of(clock.milliseconds(made_at - _SKEW))
     return await _HISTORY.fetch(source, account, address, messages, first_event, MAX_EVENTS)
+
+
+async def unexplained_before(
+    source: Source, recipients: Collection[tuple[UUID, str]], at: datetime
+) -> set[tuple[UUID, str]]:
+    """Return those of (account, address in lower case) that bounced without a reason REPEATS_AFTER before `at`."""
+    if not recipients:
+        return set()
+    accounts, addresses = [one[0] for one in recipients], [one[1] for one in recipients]
+    rows = await _UNEXPLAINED.records(source, accounts, addresses, at - REPEATS_AFTER)
+    return {(row["account_id"], row["address"]) for row in rows}
 
 
 def _arguments(account: UUID, before: int | None, wanted: BounceFilters) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ import asyncpg
 import orjson
 from msgspec import Struct, field, structs
 
+from engine.areas.bounces import store as bounces
 from engine.areas.reports import store as reports
 from engine.areas.reports.types import ReportResult, ReportState
 from engine.areas.suppressions import store as suppressions
@@ -124,6 +125,7 @@ async def _plan(
     decisions = _Decisions()
     for notice in notices:
         _decide(notice, known, decisions, at, mail_host, overdue)
+    await _judge_repetitions(connection, decisions, at)
     bounced = decisions.bounced
     messages = sorted({one.recipient.message_id for one in bounced})
     changed = sorted({one.recipient.message_id for one in decisions.applied})
@@ -141,6 +143,18 @@ async def _plan(
 async def _recipients(connection: Conn, notices: Sequence[LateNotice]) -> list[KnownRecipient]:
     messages = sorted({one.origin.message_id for one in notices})
     return await _RECIPIENTS.fetch(connection, messages, messages[0], messages[-1])
+
+
+async def _judge_repetitions(connection: Conn, decisions: _Decisions, at: datetime) -> None:
+    """Let an unexplained bounce suppress if the address bounced like this a day before, as settling does."""
+    asked = {
+        (one.recipient.account_id, one.recipient.address.lower()): place
+        for place, one in enumerate(decisions.applied)
+        if rows.is_unexplained(one)
+    }
+    for key in await bounces.unexplained_before(connection, asked, at):
+        place = asked[key]
+        decisions.applied[place] = rows.suppressing(decisions.applied[place])
 
 
 def _decide(

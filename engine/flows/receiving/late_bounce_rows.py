@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.areas.suppressions.types import Reason
 from engine.base import ids
@@ -147,6 +147,20 @@ def is_suppressing(one: AppliedEffect) -> bool:
     if one.simulated or is_masked(one.recipient.address):
         return False
     return one.decided.outcome is not None and suppresses(one.decided.outcome)
+
+
+def is_unexplained(one: AppliedEffect) -> bool:
+    """Return True if a bounce gives no reason, so that it suppresses if it repeats."""
+    if one.simulated or is_masked(one.recipient.address) or one.decided.effect is not NoticeEffect.BOUNCED:
+        return False
+    return one.decided.outcome is not None and one.decided.outcome.unexplained
+
+
+def suppressing(one: AppliedEffect) -> AppliedEffect:
+    """Return the effect with an outcome that suppresses."""
+    assert one.decided.outcome is not None
+    outcome = structs.replace(one.decided.outcome, suppress=True)
+    return structs.replace(one, decided=structs.replace(one.decided, outcome=outcome))
 
 
 def diagnostic(one: AppliedEffect) -> str | None:

@@ -13,7 +13,9 @@ from uuid import UUID
 
 import asyncpg
 import structlog
+from msgspec import structs
 
+from engine.areas.bounces import store as bounces
 from engine.areas.suppressions import store as suppressions
 from engine.base import clock, ids
 from engine.base.events import AccountEvent, Status
@@ -103,9 +105,9 @@ class Settler:
     async def _flush(self, batch: Sequence[DeliveryAttempt]) -> list[bool | Exception]:
         """Settle a batch. Retries until Postgres is back, since the results exist only in memory."""
         started = asyncio.get_running_loop().time()
-        plans = [plan(attempt) for attempt in batch]
         while True:
             try:
+                plans = [plan(attempt) for attempt in await _with_repetitions(self._pool, batch)]
                 done = await self._transact(plans)
                 break
             except BadData:
@@ -175,6 +177,31 @@ class Settler:
         if not rows and not await _IS_MEMBER.records(connection, member):
             raise Fenced
         return {(row["message_id"], row["domain"]) for row in rows}
+
+
+async def _with_repetitions(pool: asyncpg.Pool, batch: Sequence[DeliveryAttempt]) -> Sequence[DeliveryAttempt]:
+    """Return the attempts; an unexplained bounce suppresses if the address bounced like this a day before."""
+    asked = {
+        (attempt.row.account_id, result.address.lower())
+        for attempt in batch
+        if not attempt.simulated and not attempt.row.is_sealed
+        for result in attempt.results
+        if result.outcome is not None and result.outcome.unexplained
+    }
+    repeated = await bounces.unexplained_before(pool, asked, clock.now())
+    if not repeated:
+        return batch
+    return [
+        structs.replace(one, results=tuple(_repeated(each, one.row.account_id, repeated) for each in one.results))
+        for one in batch
+    ]
+
+
+def _repeated(result: Result, account: UUID, repeated: set[tuple[UUID, str]]) -> Result:
+    outcome = result.outcome
+    if outcome is None or not outcome.unexplained or (account, result.address.lower()) not in repeated:
+        return result
+    return structs.replace(result, outcome=structs.replace(outcome, suppress=True))
 
 
 def _independent(plans: Sequence[SettlingPlan]) -> bool:
