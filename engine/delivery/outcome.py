@@ -138,8 +138,8 @@ _NEVER_FINAL = frozenset({Phase.CONNECT, Phase.GREETING, Phase.STARTTLS, Phase.T
 # The recipient's domain does not exist or takes no mail, whatever the words say of it: 5.1.2 and 5.1.10.
 _OF_DOMAINS = frozenset({"1.2", "1.10"})
 _NO_DOMAIN = frozenset({Category.DNS, Category.NULL_MX})
-# Codes that are about the address even without words (RFC 5321 4.2.3, RFC 7504 4).
-_OF_ADDRESSES = frozenset({551, 556})
+_NOT_LOCAL = 551  # RFC 5321 4.2.3: a code that is about the address even without words
+_NO_MAIL_HERE = 556  # RFC 7504 4: the domain takes no mail, whatever the words
 
 _CLOSING = 421
 _STATUS = re.compile(r"[245]\.\d{1,3}\.\d{1,3}", re.ASCII)
@@ -172,7 +172,7 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
     one_of_many = phase is Phase.RCPT and found.scope is Scope.SESSION and not alone
     bounced = severity == 5 and phase not in _NEVER_FINAL and not one_of_many
     suppress = bounced and sure and found.scope is Scope.RECIPIENT and found.category in _DEAD
-    no_reason = found == _UNAVAILABLE and bounced and not suppress
+    refused = bounced and not suppress and phase is Phase.RCPT and found == _UNAVAILABLE
     return Outcome(
         verdict=Verdict.BOUNCED if bounced else Verdict.DEFERRED,
         scope=found.scope,
@@ -181,7 +181,7 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
         smtp_code=reply.code,
         enhanced_code=status,
         diagnostic=diagnostic,
-        unexplained=no_reason and is_unexplained(words),
+        unexplained=refused and is_unexplained(words),
     )
 
 
@@ -214,13 +214,11 @@ def _unroutable(status: str | None) -> ReplyMeaning:
 def _read(phase: Phase, code: int, status: str | None, words: str) -> tuple[ReplyMeaning, bool]:
     """Return the meaning of a reply, and whether it is clear enough to suppress an address.
 
-    Specific words come before the status, general words after it. Three statuses come before all words: 5.1.2 and
-    5.1.10 are about the recipient's domain unless the words name the sender, and a status about the sender is about no
-    recipient. Only a permanent reply with the status of a dead mailbox and general words that refuse us contradicts
+    Specific words come before the status, general words after it. Two kinds of status come before all words: 5.1.2 and
+    5.1.10 are about the recipient's domain unless the words name the sender, and 5.1.7, 5.1.8 and 5.7.27 are about the
+    sender. Only a permanent reply with the status of a dead mailbox and general words that refuse us contradicts
     itself, as `550 5.1.1 Access denied` does: it counts as a refusal of this message, not of all mail to the site. A
-    reply about a temporary state never suppresses, whatever its code. If only the code has a meaning, the reply
-    suppresses if it says that something does not exist, or if it names a mailbox and has no word about us; without any
-    words only X.1.0 and the codes 551 and 556 suppress.
+    reply about a temporary state never suppresses, whatever its code.
     """
     numbered, telling = by_status(status, code), RECIPIENTS.first(words, status)
     about_sender = names_the_sender(words)
@@ -241,9 +239,20 @@ def _read(phase: Phase, code: int, status: str | None, words: str) -> tuple[Repl
         return numbered, not is_passing(words)
     if vague is not None:
         return vague, False
+    return _read_code(phase, code, status, words)
+
+
+def _read_code(phase: Phase, code: int, status: str | None, words: str) -> tuple[ReplyMeaning, bool]:
+    """Return the meaning of a reply whose words and status have none; as `_read`.
+
+    The reply suppresses if it says that something does not exist, or if it names a mailbox and has no word about us;
+    without any words only X.1.0 and 551 suppress. 556 always does, unless the words name the sender.
+    """
     found = by_vague_status(status) or by_code(phase, code) or by_phase(phase, code)
+    if code == _NO_MAIL_HERE:
+        return found, not names_the_sender(words)
     if is_empty(words):
-        return found, (status is not None and status[2:4] == "1.") or code in _OF_ADDRESSES
+        return found, (status is not None and status[2:4] == "1.") or code == _NOT_LOCAL
     return found, is_bare(words) or (names_a_mailbox_only(words) and not is_passing(words))
 
 

@@ -80,5 +80,9 @@ def _names_no_domain(text: str) -> bool:
 
 
 def _phase(report: RecipientReport) -> Phase:
-    """Return the phase of a report's reply; BODY, where a bare reply is about the message, if the report names none."""
-    return report.phase or Phase.BODY
+    """Return the phase of a quoted reply.
+
+    It is BODY, where a bare reply is about the message, if the report names none or quotes no reply.
+    """
+    quoted = report.reply_code is not None and report.reply_code // 100 in {4, 5}
+    return report.phase if quoted and report.phase is not None else Phase.BODY

@@ -123,6 +123,7 @@ def _candidates(lines: list[str], known: AbstractSet[str], own: AbstractSet[str]
             continue
         quotes = _quotes_field(line) is not None  # Exchange names the message by these fields
         fails = FAILING.search(line) is not None
+        reply = _reply(line)
         for found in _address(line):
             address = found[0].strip(".*`").rstrip(".-_")
             lowered = address.lower()
@@ -132,6 +133,8 @@ def _candidates(lines: list[str], known: AbstractSet[str], own: AbstractSet[str]
                 yield _Candidate(address, place, -1)
             else:
                 score = _score(line[: found.start()], line[found.end() :], lowered)
+                if reply is not None and reply.start() < found.start():
+                    score -= 2  # a reply may name the sender
                 yield _Candidate(address, place, score + fails + (4 if lowered in known else 0))
 
 

@@ -23,20 +23,21 @@ _unitext = re.compile(r"\\x\{([0-9A-Fa-f]{2,6})\}").sub  # RFC 6533 3
 _comment = re.compile(r"\s*\([^()]*\)\s*$").sub
 # Postfix: "(in reply to RCPT TO command)", "while sending MAIL FROM", "refused to talk to me"; Exim: "after pipelined
 # MAIL FROM:<…>", "after end of data"; sendmail and Courier: ">>> DATA", ">>> ."; hMailServer: "sent: RCPT TO:<…>";
-# Stalwart: "rejected command 'DATA'"; qmail-remote.c: the sentences at the end.
+# Stalwart: "rejected command 'DATA'"; Yahoo: "[RCPT_TO]"; qmail-remote.c: the sentences at the end.
 _command = re.compile(
     r"(?:(?:in reply to|in response to|after|while sending|while receiving|while performing|>>>|-->|sent:|command) '?"
     r"(?:the )?(?:sending )?(?:pipelined )?)"
     r"(end of (?:data|message)|mail from|rcpt to|data block|data|bdat|[ehl]{2}lo|starttls|auth|body|rcpt"
     r"|initial (?:server )?(?:connection|greeting)|mail(?= command))\b"
-    r"|(?<=>>> )(\.)(?=\s|$)|\b(rcpt to|mail from):\s?<"
+    r"|(?<=>>> )(\.)(?=\s|$)|\[(rcpt_to|mail_from|eom|body)\]|\b(rcpt to|mail from):\s?<"
     r"|(does not like recipient|failed after i sent the message|failed on data|but sender was rejected"
     r"|but greeting failed|but my name was rejected|refused to talk to me)",
     re.IGNORECASE,
 ).finditer
 _PHASES: Final = {
     "end of data": Phase.BODY, "end of message": Phase.BODY, "body": Phase.BODY, "data block": Phase.BODY,
-    ".": Phase.BODY, "bdat": Phase.BODY, "data": Phase.DATA, "rcpt to": Phase.RCPT, "rcpt": Phase.RCPT,
+    ".": Phase.BODY, "eom": Phase.BODY, "rcpt_to": Phase.RCPT, "mail_from": Phase.MAIL,
+    "bdat": Phase.BODY, "data": Phase.DATA, "rcpt to": Phase.RCPT, "rcpt": Phase.RCPT,
     "mail from": Phase.MAIL, "mail": Phase.MAIL, "auth": Phase.EHLO, "helo": Phase.EHLO, "ehlo": Phase.EHLO,
     "lhlo": Phase.EHLO, "starttls": Phase.STARTTLS, "initial connection": Phase.GREETING,
     "initial greeting": Phase.GREETING, "initial server greeting": Phase.GREETING,
