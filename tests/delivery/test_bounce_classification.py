@@ -2,40 +2,17 @@
 
 import re
 from collections import Counter
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify, detail
+from engine.delivery.outcome import Category, Scope, Verdict, classify, detail
 from engine.delivery.reply_rules import HINTS, RECIPIENTS, REFUSALS
 from engine.mail.replies import Answer, Phase, Reply
+from tests.delivery.reply_files import Bounce, read
 
-DATA = Path(__file__).parents[1] / "data"
 RECOGNISED = 0.95  # of permanent refusals of the recipient
-_LINE = re.compile(r"(\d{3})[ -](?:([245]\.\d{1,3}\.\d{1,3}) )?(.*)", re.DOTALL)
-
-
-class Bounce(NamedTuple):
-    label: str
-    phase: Phase
-    text: str
-    source: str
-
-    @property
-    def outcome(self) -> Outcome:
-        match = _LINE.fullmatch(self.text)
-        assert match is not None, self.text
-        return classify(Answer(self.phase, Reply(int(match[1]), match[3], match[2])))
-
-
-def read(name: str) -> list[Bounce]:
-    lines = (DATA / name).read_text("utf-8").splitlines()
-    rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
-    return [Bounce(label, Phase(phase), text, source) for label, phase, text, source in rows]
-
 
 BOUNCES = read("bounces.tsv")
 HELD_OUT = read("bounces-heldout.tsv")
@@ -169,12 +146,15 @@ def test_a_refusal_of_us_behind_a_bare_code_is_hardly_ever_mistaken() -> None:
 # -- further sets: by server and provider, gathered afterwards, and replies that quote telling words ------
 
 SERVERS, UNSEEN, QUOTED = read("bounces-servers.tsv"), read("bounces-unseen.tsv"), read("bounces-quoted.tsv")
-EVERY = [*BOUNCES, *HELD_OUT, *WORDS, *SERVERS, *UNSEEN, *QUOTED]
+PROVIDERS = read("bounces-providers.tsv")
+EVERY = [*BOUNCES, *HELD_OUT, *WORDS, *SERVERS, *UNSEEN, *QUOTED, *PROVIDERS]
 MIN_SUPPRESSED = 0.97  # of dead addresses
 MAX_SUPPRESSED = 0.005  # of all other replies
 
 
-@pytest.mark.parametrize("bounces", [SERVERS, UNSEEN, QUOTED, EVERY], ids=["servers", "unseen", "quoted", "every"])
+@pytest.mark.parametrize(
+    "bounces", [SERVERS, UNSEEN, QUOTED, PROVIDERS, EVERY], ids=["servers", "unseen", "quoted", "providers", "every"]
+)
 def test_dead_addresses_are_suppressed_and_hardly_any_other(bounces: list[Bounce]) -> None:
     dead = [one for one in bounces if one.label == "dead"]
     others = [one for one in bounces if one.label != "dead"]
@@ -185,9 +165,17 @@ def test_dead_addresses_are_suppressed_and_hardly_any_other(bounces: list[Bounce
     assert len(wrong) / len(others) <= MAX_SUPPRESSED, wrong
 
 
+def test_replies_without_a_word_about_the_cause_are_told_from_all_others() -> None:
+    assert [one.text for one in EVERY if one.label == "silent" and not one.outcome.unexplained] == []
+    told = [one for one in EVERY if one.label not in {"silent", "dead"}]
+    wrong = [one.text for one in told if one.outcome.unexplained]
+    tell(f"\n{len(wrong)} of {len(told)} replies with a cause would suppress when they repeat")
+    assert len(wrong) / len(told) <= MAX_MISTAKEN, wrong
+
+
 @pytest.mark.parametrize("labels", [{"dead"}, {"full", "refused", "soft"}])
 def test_the_sets_hold_replies_of_thirty_servers_and_providers(labels: set[str]) -> None:
-    named = [one for one in [*BOUNCES, *SERVERS, *UNSEEN] if one.label in labels]
+    named = [one for one in [*BOUNCES, *SERVERS, *UNSEEN, *PROVIDERS] if one.label in labels]
     assert len({re.split(r"[,;]", one.source)[0] for one in named}) >= 30
 
 

@@ -1,15 +1,21 @@
 """Bounces of many servers in many languages; `pytest -s` shows the figures."""
 
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+
 import pytest
 
 from engine.delivery.outcome import Scope, Verdict
 from engine.delivery.reported import outcome_of
 from engine.mail.delivery_reports import DeliveryReport, ReportKind, read_delivery_report
 from engine.mail.feedback_reports import read_feedback_report
+from engine.mail.replies import Phase
+from tests.delivery.reply_files import Bounce, read
 from tests.mail.bounce_files import FILES, BounceFile
 
 RECIPIENTS_FOUND = 0.95
-HARD_FOUND = 0.95
+HARD_FOUND = 0.97
 SOFT_SUPPRESSED = 0.01
 READ = {one.name: read_delivery_report(one.crlf) for one in FILES}
 BOUNCES = [one for one in FILES if one.kind is None]
@@ -114,3 +120,85 @@ def test_truncated_files_raise_nothing(ends: str) -> None:
             read_delivery_report(raw[: len(raw) * part // 8])
             read_feedback_report(raw[: len(raw) * part // 8])
             read_delivery_report(raw[len(raw) * part // 8 :])
+
+
+# -- the replies of the other collections, as servers report them late ----------------------------------
+
+_TSV = ("bounces", "bounces-heldout", "bounces-words", "bounces-servers", "bounces-unseen", "bounces-quoted")
+PROVIDERS = [one for one in read("bounces-providers.tsv") if one.label != "soft"]
+REPLIES = [one for name in _TSV for one in read(f"{name}.tsv") if one.phase is Phase.RCPT and one.text[0] == "5"]
+_WITH_FIELDS = {  # the text for people; the fields have the bare reply
+    "postfix": "<ann@b.test>: host mx.b.test[192.0.2.9] said: {reply} (in reply to {postfix}\n    command)",
+    "exim": "  ann@b.test\n    host mx.b.test [192.0.2.9]\n    SMTP error from remote mail server after {exim}:\n"
+    "    {reply}",
+    "exim, pipelined": "  ann@b.test\n    SMTP error from remote mail server after pipelined {exim}: {reply}",
+    "sendmail": "   ----- The following addresses had permanent fatal errors -----\n<ann@b.test>\n\n"
+    "   ----- Transcript of session follows -----\n... while talking to mx.b.test.:\n>>> {exim}\n<<< {reply}",
+    "courier": "<ann@b.test>:\n     mx.b.test [192.0.2.9]:\n>>> {exim}\n<<< {reply}",
+    "stalwart": "<ann@b.test> (host 'mx.b.test' rejected command '{exim}' with: {reply})",
+}
+_WITHOUT_FIELDS = {
+    "qmail": "Hi. This is the qmail-send program at relay.example.\nI'm afraid I wasn't able to deliver your message to"
+    " the following addresses.\nThis is a permanent error; I've given up. Sorry it didn't work out.\n\n"
+    "<ann@b.test>:\n192.0.2.9 {qmail}.\nRemote host said: {reply}\nGiving up on 192.0.2.9.",
+    "exim": "This message was created automatically by mail delivery software.\n\nA message that you sent could not be"
+    " delivered to one or more of its\nrecipients. This is a permanent error. The following address(es) failed:\n\n"
+    "  ann@b.test\n    SMTP error from remote mail server after {exim}:\n    {reply}",
+    "hmailserver": "Your message did not reach some or all of the intended recipients.\n\n   ann@b.test\n"
+    "   Error Type: SMTP\n   hMailServer sent: {exim}\n   Remote server replied: {reply}",
+}
+_COMMANDS: dict[Phase | None, dict[str, str]] = {
+    Phase.RCPT: {"postfix": "RCPT TO", "exim": "RCPT TO:<ann@b.test>", "qmail": "does not like recipient"},
+    Phase.BODY: {"postfix": "end of DATA", "exim": "end of data", "qmail": "failed after I sent the message"},
+    None: {"postfix": "it", "exim": "it", "qmail": "says no"},
+}
+_HEAD = "From: MAILER-DAEMON@relay.example\nSubject: Mail delivery failed\nTo: b+x@a.test\n"
+
+
+def late(reply: str, dialect: str, phase: Phase | None) -> bytes:
+    """Return the bounce in which a server reports a reply."""
+    shape = _WITH_FIELDS.get(dialect) or _WITHOUT_FIELDS[dialect.removeprefix("plain ")]
+    text = shape.format(reply=reply, **_COMMANDS[phase])
+    if dialect == "postfix":
+        text = textwrap.fill(text, 78, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    if dialect not in _WITH_FIELDS:
+        return f"{_HEAD}\n{text}\n".encode()
+    status = re.search(r"\b5\.\d{1,3}\.\d{1,3}\b(?!\.)", reply[:12])
+    return (
+        f"{_HEAD}Content-Type: multipart/report; report-type=delivery-status; boundary=B\n\n"
+        f"--B\nContent-Type: text/plain; charset=utf-8\n\n{text}\n--B\nContent-Type: message/delivery-status\n\n"
+        f"Reporting-MTA: dns; relay.example\n\nFinal-Recipient: rfc822; ann@b.test\nAction: failed\n"
+        f"Status: {status[0] if status else '5.0.0'}\nDiagnostic-Code: smtp; {reply}\n--B--\n"
+    ).encode()
+
+
+DIALECTS = [*_WITH_FIELDS, *(f"plain {name}" for name in _WITHOUT_FIELDS)]
+
+
+def reported(phase: Phase | None) -> Iterator[tuple[Bounce, str, bool]]:
+    """Yield each reply with a dialect and whether the bounce suppresses; those of providers in every dialect."""
+    cases: Iterable[tuple[Bounce, str]] = [
+        *((one, DIALECTS[place % len(DIALECTS)]) for place, one in enumerate(REPLIES)),
+        *((one, dialect) for one in PROVIDERS for dialect in DIALECTS),
+    ]
+    for one, dialect in cases:
+        found = read_delivery_report(late(one.text, dialect, phase))
+        yield one, dialect, any(outcome_of(each).suppress for each in found.recipients)
+
+
+@pytest.mark.parametrize("phase", [Phase.RCPT, None])
+def test_a_reply_means_in_a_late_bounce_what_it_means_at_once(phase: Phase | None) -> None:
+    cases = list(reported(phase))
+    missed = [(dialect, one.text) for one, dialect, suppress in cases if one.label == "dead" and not suppress]
+    wrong = [(dialect, one.text) for one, dialect, suppress in cases if one.label != "dead" and suppress]
+    dead = sum(one.label == "dead" for one, _, _ in cases)
+    tell(f"\nlate, {phase}: {dead - len(missed)} of {dead} dead, {len(wrong)} of {len(cases) - dead} others suppressed")
+    assert 1 - len(missed) / dead >= HARD_FOUND, missed
+    assert len(wrong) / (len(cases) - dead) <= SOFT_SUPPRESSED, wrong
+
+
+def test_after_the_content_nothing_but_a_dead_address_suppresses() -> None:
+    others = [case for case in reported(Phase.BODY) if case[0].label != "dead"]
+    wrong = [(dialect, one.text) for one, dialect, suppress in others if suppress]
+    tell(f"\nlate, end of data: {len(wrong)} of {len(others)} others suppressed")
+    assert len(wrong) / len(others) <= SOFT_SUPPRESSED, wrong
