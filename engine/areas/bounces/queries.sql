@@ -66,6 +66,7 @@ WHERE EXISTS (
         WHERE r.account_id = n.account_id AND lower(r.address) = n.address AND r.status = 'bounced'
         ORDER BY r.message_id LIMIT 100) m
     JOIN events e ON e.message_id = m.message_id
-    WHERE e.type = 'bounced' AND e.occurred_at <= $3 AND e.payload IS NOT NULL
+     AND account_key(e.account_id, bounce_scope(e.payload)) = account_key(n.account_id, 'recipient')
+    WHERE e.account_id = n.account_id AND e.type = 'bounced' AND e.occurred_at <= $3 AND e.payload IS NOT NULL
       AND lower(e.payload::jsonb -> 'detail' ->> 'recipient') = n.address
       AND e.payload::jsonb -> 'detail' @> '{"class": "mailbox_unavailable", "scope": "recipient", "suppressed": false}');
