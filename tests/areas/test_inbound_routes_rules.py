@@ -40,6 +40,13 @@ def test_an_endpoint_that_is_gone_or_disabled_never_widens_to_all_endpoints() ->
     assert rules.decide(rule("both", UUID(int=9)), None, SUBSCRIBED) == FALLBACK
 
 
+def test_an_endpoint_for_other_domains_gets_the_mail_only_where_it_is_named() -> None:
+    endpoints = rules.wanting([RouteEndpoint(HOOK, True, ["a.test"]), RouteEndpoint(OTHER, True, ["b.test"])], "a.test")
+
+    assert rules.decide(rule("webhook"), None, endpoints).webhook_ids == (HOOK,)
+    assert rules.decide(rule("webhook", OTHER), None, endpoints).webhook_ids == (OTHER,)
+
+
 @pytest.mark.parametrize("endpoints", [[], [RouteEndpoint(SILENT, False)]])
 def test_without_an_active_endpoint_mail_falls_back_to_the_mailbox(endpoints: list[RouteEndpoint]) -> None:
     assert rules.decide(rule("webhook"), None, endpoints) == FALLBACK

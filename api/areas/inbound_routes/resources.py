@@ -116,7 +116,7 @@ def _shown(row: InboundRouteRow, endpoints: Sequence[RouteEndpoint]) -> InboundR
         include=[IncludedBody(one) for one in row.include],
         forward_to=row.forward_to,
         enabled=row.enabled,
-        effective=rules.effective(row.rule, endpoints),
+        effective=rules.effective(row.rule, rules.wanting(endpoints, row.of_domain)),
         created_at=clock.iso(row.created_at),
     )
 

@@ -15,7 +15,7 @@ ROW(r.action, r.webhook_id, r.include, r.forward_to, :forward_allowed, r.enabled
 
 -- fragment: endpoint_fields
 -- The fields of a RouteEndpoint of endpoint `w`.
-ROW(w.id, w.event_types = '{}' OR 'inbound.received' = ANY (w.event_types))
+ROW(w.id, w.event_types = '{}' OR 'inbound.received' = ANY (w.event_types), w.domains)
 
 -- fragment: forward_allowed
 -- Whether route `r` may forward mail to its address now.
@@ -37,7 +37,7 @@ WHERE r.account_id = $1 AND r.id = $2
 
 -- name: active_endpoints
 -- Read the active endpoints of account $1.
-SELECT w.id, w.event_types = '{}' OR 'inbound.received' = ANY (w.event_types) AS subscribed
+SELECT w.id, w.event_types = '{}' OR 'inbound.received' = ANY (w.event_types) AS subscribed, w.domains
 FROM webhooks w WHERE w.account_id = $1 AND w.status = 'active';
 
 -- name: endpoint_exists
@@ -87,7 +87,7 @@ SELECT may_forward_to($1::uuid, $2::text) AS allowed;
 
 -- name: rules_of_addresses
 -- Read the addresses $1 with the rules that apply to them and the active endpoints of their accounts.
-SELECT t.id AS address_id, t.account_id, t.enabled, o.status AS account_status,
+SELECT t.id AS address_id, t.account_id, split_part(t.canonical, '@', 2) AS domain, t.enabled, o.status AS account_status,
        ARRAY(SELECT :rule_fields FROM inbound_routes r WHERE r.address_id = t.id) AS address_rules,
        ARRAY(SELECT :rule_fields FROM inbound_routes r WHERE r.domain_id = t.domain_id) AS domain_rules,
        ARRAY(SELECT :endpoint_fields FROM webhooks w WHERE w.account_id = t.account_id AND w.status = 'active') AS endpoints

@@ -6,6 +6,8 @@ falls back to the mailbox; it never goes to endpoints that the rule does not nam
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import structs
+
 from engine.areas.inbound_routes.types import IncludedBody, RouteAction, RouteDecision, RouteEndpoint, RouteRule
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail.address import BadAddress, bare_address, canonical
@@ -30,6 +32,14 @@ def decide(
     if not chosen:
         return _FALLBACK
     return RouteDecision(action=RouteAction(rule.action), webhook_ids=chosen, include=tuple(rule.include))
+
+
+def wanting(endpoints: Iterable[RouteEndpoint], domain: str) -> list[RouteEndpoint]:
+    """Return the endpoints as mail to an address of `domain` finds them: one for other domains is not subscribed."""
+    return [
+        structs.replace(one, subscribed=one.subscribed and (not one.domains or domain in one.domains))
+        for one in endpoints
+    ]
 
 
 def effective(rule: RouteRule, endpoints: Sequence[RouteEndpoint]) -> RouteAction:

@@ -55,6 +55,6 @@ def _route(row: AddressRules) -> AddressRoute:
     decision = rules.decide(
         RouteRule(*row.address_rules[0]) if row.address_rules else None,
         RouteRule(*row.domain_rules[0]) if row.domain_rules else None,
-        [RouteEndpoint(*fields) for fields in row.endpoints],
+        rules.wanting([RouteEndpoint(*fields) for fields in row.endpoints], row.domain),
     )
     return AddressRoute(row.account_id, row.enabled and row.account_status != "closing", decision)

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 Fields = tuple[Any, ...]  # one row inside a row, in the order of its Struct's fields
 
@@ -40,10 +40,13 @@ class RouteRule(Struct, frozen=True):
 
 
 class RouteEndpoint(Struct, frozen=True):
-    """Hold an active webhook endpoint; `subscribed`: its event types match `inbound.received`."""
+    """Hold an active webhook endpoint. `subscribed`: it wants `inbound.received`, of its `domains` or, without any, of
+    all.
+    """
 
     id: UUID
     subscribed: bool
+    domains: list[str] = field(default_factory=list)
 
 
 class RouteDecision(Struct, frozen=True, kw_only=True):
@@ -66,6 +69,7 @@ class AddressRules(Struct, frozen=True):
 
     address_id: UUID
     account_id: UUID
+    domain: str
     enabled: bool
     account_status: str
     address_rules: list[Fields]  # of RouteRule
@@ -94,6 +98,11 @@ class InboundRouteRow(Struct, frozen=True):
     forward_allowed: bool
     enabled: bool
     created_at: datetime
+
+    @property
+    def of_domain(self) -> str:
+        """Return the domain that the route receives mail of."""
+        return self.domain or (self.address or "").rpartition("@")[2]
 
     @property
     def rule(self) -> RouteRule:
