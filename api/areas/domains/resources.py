@@ -108,7 +108,15 @@ async def publish_domain(call: Call) -> Publication:
     token = None if body.token is None else body.token.strip(" ")
     if token is not None and not _TOKEN.fullmatch(token):
         raise invalid("token", "`token` is not a Cloudflare token: it contains a character that tokens never have.")
-    done = await publish_dns(call.services.pool, call.settings, call.account_id, domain, token, actor=call.actor)
+    done = await publish_dns(
+        call.services.pool,
+        call.settings,
+        call.account_id,
+        domain,
+        token,
+        keeps_token=call.domains is None,  # the stored token serves all domains of the account
+        actor=call.actor,
+    )
     return Publication(
         "cloudflare",
         done.zone,

@@ -53,9 +53,10 @@ async def publish_dns(
     domain: UUID,
     token: str | None,
     *,
+    keeps_token: bool = True,
     actor: str | None = None,
 ) -> DnsPublication:
-    """Publish the domain's records; store a token that works. Idempotent.
+    """Publish the domain's records; with `keeps_token`, store a token that works for all domains. Idempotent.
 
     Raises the 404 for an unknown domain, the 400 for a missing token or one that Cloudflare refuses, the 503 while
     Cloudflare is unavailable.
@@ -84,7 +85,7 @@ async def publish_dns(
         raise Refusal(
             ErrorType.UNAVAILABLE, f"{away} Nothing was published; try again shortly.", retry_after_s=away.retry_after_s
         ) from None
-    await _remember(pool, settings.key_pepper, row, used, done, actor)
+    await _remember(pool, settings.key_pepper, row, used if keeps_token else None, done, actor)
     return done
 
 
@@ -187,9 +188,9 @@ async def _policy_above(api: Cloudflare, zone: Zone, name: str, wanted: WantedRe
 
 
 async def _remember(
-    pool: asyncpg.Pool, pepper: str, row: DomainRow, token: str, done: DnsPublication, actor: str | None
+    pool: asyncpg.Pool, pepper: str, row: DomainRow, token: str | None, done: DnsPublication, actor: str | None
 ) -> None:
-    """Store a token that worked, record the published records as an event, and schedule a check."""
+    """Store a token that worked, if given, record the published records as an event, and schedule a check."""
     changed = [
         {"type": one.wanted.type, "host": one.wanted.host, "outcome": one.outcome}
         for one in done.records
@@ -197,7 +198,7 @@ async def _remember(
     ]
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, row.account_id)
-        if await store.read_token(connection, row.account_id, pepper=pepper) != token:
+        if token is not None and await store.read_token(connection, row.account_id, pepper=pepper) != token:
             await store.keep_token(connection, row.account_id, token, pepper=pepper)
             await record_event(
                 connection, row.account_id, AccountEvent.CLOUDFLARE_CONNECTED, {"zone": done.zone}, actor=actor
