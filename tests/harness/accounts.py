@@ -13,7 +13,7 @@ from msgspec import Struct
 from engine.areas.account import store as accounts
 from engine.areas.api_keys import rules as keys
 from engine.areas.api_keys import store as key_store
-from engine.areas.domains import store as domains
+from engine.areas.domains import store as domain_store
 from engine.base import ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
@@ -83,12 +83,15 @@ async def add_key(
     *,
     scopes: Collection[str] = SCOPES,
     expires_at: datetime | None = None,
+    domains: Collection[str] | None = None,
+    streams: Collection[str] | None = None,
     pepper: str = PEPPER,
 ) -> str:
-    """Another key of the account; gives its token."""
+    """Another key of the account, limited to domains and streams if given; gives its token."""
     key = keys.new_key()
     async with pool.acquire() as connection, connection.transaction():
-        await _insert_key(connection, account, key, scopes, expires_at, pepper)
+        made = await _insert_key(connection, account, key, scopes, expires_at, pepper)
+        await key_store.LIMIT.execute(connection, made, domains, streams, None, None)
         await bump(connection, "keys")
     return key.token
 
@@ -134,10 +137,11 @@ async def _insert_key(
     scopes: Collection[str],
     expires_at: datetime | None,
     pepper: str,
-) -> None:
+) -> UUID:
+    made = ids.uuid7_at(datetime.now(UTC))
     await key_store.INSERT.execute(
         connection,
-        ids.uuid7_at(datetime.now(UTC)),
+        made,
         key.key_id,
         account,
         "tests",
@@ -145,20 +149,21 @@ async def _insert_key(
         sorted(scopes),
         expires_at,
     )
+    return made
 
 
 async def _insert_domain(
     connection: asyncpg.pool.PoolConnectionProxy, account: UUID, name: str, *, verified: bool, pepper: str
 ) -> None:
     domain = ids.uuid7_at(datetime.now(UTC))
-    await domains.insert(connection, domain, account, name, pepper=pepper, keys=_pair(next(_turns) % _PAIRS))
+    await domain_store.insert(connection, domain, account, name, pepper=pepper, keys=_pair(next(_turns) % _PAIRS))
     if verified:
-        await domains.MARK.execute(connection, domain, "verified")
+        await domain_store.MARK.execute(connection, domain, "verified")
 
 
 @functools.cache
-def _pair(number: int) -> tuple[domains.FreshKey, ...]:
+def _pair(number: int) -> tuple[domain_store.FreshKey, ...]:
     """Return one of the key pairs of this worker."""
     der = rsa_keys.all_keys()[number]
-    rsa = domains.FreshKey("wb1", "rsa-sha256", der, dkim.public_txt(der))
-    return (rsa, domains.fresh_key("wb1e", "ed25519-sha256"))
+    rsa = domain_store.FreshKey("wb1", "rsa-sha256", der, dkim.public_txt(der))
+    return (rsa, domain_store.fresh_key("wb1e", "ed25519-sha256"))
