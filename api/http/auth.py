@@ -4,7 +4,9 @@ import hmac
 
 import falcon.asgi
 
+from api.http.operation import LimitedKeys
 from engine.areas.api_keys import rules
+from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.sessions.rules import COOKIE, Device
 from engine.areas.sessions.session_auth import Person
 from engine.base import operators
@@ -49,6 +51,25 @@ def check_role(person: Person, role: Role | None) -> None:
     """Raise 403 `forbidden` unless the person has `role` or a higher one."""
     if role is not None and not person.role.includes(role):
         raise Refusal(ErrorType.FORBIDDEN, f"This needs the role {role.value} or higher; yours is {person.role.value}.")
+
+
+def check_limits(reach: KeyRestrictions | None, use: LimitedKeys | None) -> None:
+    """Raise 403 `forbidden` if a key with these restrictions must not call an operation of this `use` at all."""
+    if reach is None:
+        return
+    whole = use is LimitedKeys.WHOLE_ACCOUNT
+    if reach.domains is not None and (whole or use is LimitedKeys.OWN_STREAMS):
+        raise _key_too_limited("domains")
+    if reach.streams is not None and (whole or use is LimitedKeys.OWN_DOMAINS):
+        raise _key_too_limited("streams")
+
+
+def _key_too_limited(what: str) -> Refusal:
+    return Refusal(
+        ErrorType.FORBIDDEN,
+        f"This API key is limited to some {what}, and this endpoint concerns all {what} of the account. Use a key "
+        "without this limit, or a signed-in session.",
+    )
 
 
 def is_operator(settings: Settings, person: Person) -> bool:

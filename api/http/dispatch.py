@@ -156,6 +156,8 @@ async def _handled(
     """Call the handler. A bad signature of a body counts against the client's address, as any bad credential."""
     try:
         with within(deadline_s):
+            if operation.owner_check is not None and call.reach is not None:
+                await operation.owner_check(call, call.reach)
             return await operation.handler(call)
     except Refusal as refusal:
         if operation.raw_body and refusal.kind is ErrorType.UNAUTHORIZED:
@@ -219,6 +221,7 @@ async def _admit(context: DispatchContext, operation: Operation, call: Call, res
     if operation.access is Access.SESSION:
         raise auth.session_required()
     key_auth.check_scope(caller, operation.scopes)
+    auth.check_limits(caller.reach, operation.limited_keys)
 
 
 def _given_key(operation: Operation, call: Call) -> str | None:

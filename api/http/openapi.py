@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from api.http import path_texts, property_texts
 from api.http.auth import CSRF_HEADER
-from api.http.operation import Access, Operation
+from api.http.operation import Access, LimitedKeys, Operation
 from engine.areas.sessions.rules import COOKIE
 from engine.base.errors import REGISTRY, ErrorType, Refusal
 from engine.base.settings import Settings
@@ -209,9 +209,20 @@ def _operation(
     return described
 
 
+_LIMITED_KEYS: dict[LimitedKeys, str] = {
+    LimitedKeys.FREE: "",
+    LimitedKeys.OWN: "Keys limited to domains or streams use it for these alone: all else is unknown to them",
+    LimitedKeys.OWN_DOMAINS: "Keys limited to domains use it for these alone; for keys limited to streams a 403",
+    LimitedKeys.OWN_STREAMS: "Keys limited to streams use it for these alone; for keys limited to domains a 403",
+    LimitedKeys.WHOLE_ACCOUNT: "For keys limited to domains or streams a 403",
+}
+
+
 def _needs(one: Operation) -> str:
     scopes = " or ".join(f"`{scope}`" for scope in one.scopes)
     words = [f"Scope: {scopes}"] if scopes else []
+    if one.limited_keys is not None and _LIMITED_KEYS[one.limited_keys]:
+        words.append(_LIMITED_KEYS[one.limited_keys])
     if one.for_operator:
         words.append("For operators of the installation; a 404 for others")
     if one.role is not None:

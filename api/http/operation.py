@@ -36,6 +36,20 @@ class Access(StrEnum):
     PLATFORM_KEY = "platform-key"  # an API key of the platform account, which sends the service's own mail
 
 
+class LimitedKeys(StrEnum):
+    """What an API key that is limited to domains or streams may do with an operation.
+
+    A message belongs to a domain and a stream, a domain to itself and to all streams, a stream to itself and to all
+    domains, received mail to a domain alone. All else, such as suppressions, belongs to the whole account.
+    """
+
+    FREE = "free"  # as any key: it shows and changes nothing that belongs to a domain or a stream
+    OWN = "own"  # for what belongs to its domains and streams; all else is unknown to it, and not in lists
+    OWN_DOMAINS = "own-domains"  # as OWN; refused for a key limited to streams: it would act on all streams
+    OWN_STREAMS = "own-streams"  # as OWN; refused for a key limited to domains: it would act on all domains
+    WHOLE_ACCOUNT = "whole-account"  # refused: it shows or changes what belongs to others too
+
+
 class Call(Struct):
     """A request with its credentials and decoded input, and the parts of the response that its handler sets."""
 
@@ -65,7 +79,12 @@ class Call(Struct):
     @property
     def domains(self) -> frozenset[str] | None:
         """Return the domains that the caller's key is limited to, None without such a limit."""
-        return None if self.caller is None or self.caller.reach is None else self.caller.reach.domains
+        return None if self.reach is None else self.reach.domains
+
+    @property
+    def streams(self) -> frozenset[str] | None:
+        """Return the streams that the caller's key is limited to, None without such a limit."""
+        return None if self.reach is None else self.reach.streams
 
     @property
     def person(self) -> Person:
@@ -142,6 +161,7 @@ class ErrorForm(Struct, frozen=True):
 
 
 Handler = Callable[[Call], Awaitable[Struct | Raw | Streamed | None]]
+OwnerCheck = Callable[[Call, KeyRestrictions], Awaitable[None]]
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -157,6 +177,10 @@ class Operation(Struct, frozen=True, kw_only=True):
     success: int = 200
     also: tuple[int, ...] = ()  # other success statuses with the same reply
     scopes: tuple[str, ...] = ()  # any one of them
+    limited_keys: LimitedKeys | None = None  # required with Access.KEY
+    # Raises the 404 for an object in the path that a limited key must not see, see api.http.owner_checks. None: the
+    # statements of the handler do that.
+    owner_check: OwnerCheck | None = None
     role: Role | None = None  # the lowest role of a signed-in person; None: any member
     for_operator: bool = False  # only for operators of the installation; to others it is unknown
     request: Any = None  # Struct type of the body
@@ -178,6 +202,11 @@ class Operation(Struct, frozen=True, kw_only=True):
     key_header: str | None = None  # a header that may hold the API key in place of Authorization
     no_body_is_empty: bool = False
     open_to_suspended: bool = False  # allowed to persons of a suspended account, as it only revokes access
+
+    def __post_init__(self) -> None:
+        """Raise TypeError unless exactly the operations for API keys declare their use by limited keys."""
+        if (self.access is Access.KEY) is (self.limited_keys is None):
+            raise TypeError(f"{self.method} {self.path}: `limited_keys` is required with Access.KEY, and only then")
 
     @property
     def id(self) -> str:

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -26,6 +27,16 @@ def patterns(text: str) -> list[str]:
     if not text.isascii():
         found |= dict.fromkeys((composed.lower(), composed.upper()))
     return ["%" + _WILD.sub(r"\\\g<0>", one) + "%" for one in found]
+
+
+def narrowed(asked: str | None, allowed: AbstractSet[str] | None) -> list[str] | None:
+    """Return the names to select by: `asked`, or all that are `allowed`; None selects every name.
+
+    A name that is not allowed selects nothing, as an unknown one does.
+    """
+    if allowed is None:
+        return None if asked is None else [asked]
+    return sorted(allowed if asked is None else allowed & {asked})
 
 
 def first_id(name: str, text: str) -> UUID:

@@ -18,7 +18,7 @@ from engine.base.settings import Settings
 from engine.flows.receiving import read_reports
 from engine.flows.sending.complaint import complain
 from tests.flows.test_late_bounce import token
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Api
 from tests.harness.report_mails import add, failed, mail
 from tests.harness.settling import settle
@@ -170,6 +170,22 @@ async def test_a_key_limited_to_domains_sees_their_mail_only(api: Api, pool: asy
         await delivery.add(connection, other.id, groups)
 
     assert [row["deliveries"] for row in (await read(api, other))["data"]] == [1]
+
+
+async def test_a_key_limited_to_streams_sees_their_mail_only(api: Api, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    limited = await add_key(pool, account.id, streams=["news"])
+    groups = [
+        GroupCounts("", clock.now().date(), "people.test", stream, account.domain, deliveries=1)
+        for stream in ("news", "transactional")
+    ]
+    async with pool.acquire() as connection:
+        await delivery.add(connection, account.id, groups)
+
+    for query, found in (("", [1]), ("?stream=news", [1]), ("?stream=transactional", [])):
+        rows = (await api.get(f"/v1/analytics/delivery{query}", limited)).json["data"]
+        assert [row["deliveries"] for row in rows] == found
+    assert (await api.get("/v1/analytics/dmarc", limited)).status == 403  # reports tell nothing of streams
 
 
 async def test_mail_counts_on_the_day_of_its_acceptance(api: Api, pool: asyncpg.Pool) -> None:

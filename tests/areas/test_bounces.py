@@ -62,6 +62,25 @@ async def test_a_bounce_is_listed_with_what_the_server_said(api: Api, pool: asyn
     assert one["id"].startswith("evt_")
 
 
+async def test_a_key_sees_the_bounces_of_its_domains_and_streams_alone(
+    api: Api, pool: asyncpg.Pool, account: TestAccount
+) -> None:
+    other = f"other.{account.domain}"
+    await add_domain(pool, account.id, other)
+    await bounced(api, pool, account, "a@one.test")
+    await bounced(api, pool, account, "b@two.test", BLOCKED, stream="announcements", **{"from": f"a@{other}"})
+    of_domain = await add_key(pool, account.id, domains=[account.domain])
+    of_stream = await add_key(pool, account.id, streams=["announcements"])
+    for token, seen in ((of_domain, "a@one.test"), (of_stream, "b@two.test")):
+        listed = (await api.get("/v1/bounces", token)).json["data"]
+        classes = (await api.get("/v1/bounces/classes", token)).json
+
+        assert [one["address"] for one in listed] == [seen]
+        assert sum(one["bounces"] for one in classes["data"]) == 1
+    hidden = await api.get("/v1/bounces?stream=transactional", of_stream)
+    assert hidden.json["data"] == []
+
+
 async def test_pages_are_newest_first_and_filters_are_combined(
     api: Api, pool: asyncpg.Pool, account: TestAccount
 ) -> None:

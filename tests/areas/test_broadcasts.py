@@ -361,6 +361,19 @@ async def test_a_key_limited_to_domains_sees_only_their_broadcasts(
     assert (await api.post(f"/v1/broadcasts/{made['id']}/cancel", token, body=b"")).status == 404
 
 
+async def test_a_key_limited_to_streams_sees_only_their_broadcasts(
+    api: Api, pool: asyncpg.Pool, account: TestAccount
+) -> None:
+    made = await draft(api, pool, account)
+    mine, other = [await add_key(pool, account.id, streams=[name]) for name in (made["stream"], "transactional")]
+
+    assert [one["id"] for one in (await api.get("/v1/broadcasts", mine)).json["data"]] == [made["id"]]
+    assert (await api.get("/v1/broadcasts", other)).json["data"] == []
+    assert (await api.get(f"/v1/broadcasts/{made['id']}", other)).status == 404
+    assert (await api.delete(f"/v1/broadcasts/{made['id']}", other)).status == 404
+    assert (await api.delete(f"/v1/broadcasts/{made['id']}", mine)).status == 204
+
+
 async def test_events_name_the_broadcast_and_who_acted(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
     made = await draft(api, pool, account)
     rows = await pool.fetch(

@@ -14,7 +14,7 @@ import pytest
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
 from ops.local.dns import DnsBehaviour, Responder
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.cloudflare import TOKEN, CloudflareServer
 from tests.harness.patience import PATIENCE_S
@@ -385,6 +385,18 @@ async def test_a_removed_domain_is_gone_at_once_and_refuses_mail_within_a_second
 
 
 # -- Cloudflare --------------------------------------------------------------------------------------------------
+
+
+async def test_the_token_of_a_limited_key_is_used_and_not_stored(
+    own: Api, account: TestAccount, cloudflare: CloudflareServer, pool: asyncpg.Pool
+) -> None:
+    domain = await added(own, account)
+    cloudflare.zone(domain["name"])
+    path = f"/v1/domains/{domain['id']}/cloudflare"
+    limited = await add_key(pool, account.id, domains=[domain["name"]])
+
+    assert (await own.post(path, limited, {"token": TOKEN})).status == 200
+    assert refused(await own.post(path, account.token, {})) == (400, "invalid_request", "token")
 
 
 async def test_records_are_published_through_cloudflare_and_the_token_is_forgotten(

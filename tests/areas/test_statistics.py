@@ -42,7 +42,7 @@ async def count_everything(pool: asyncpg.Pool) -> None:
 
 async def counted(pool: asyncpg.Pool, account: TestAccount, *, days: int = 30, tz: str = "UTC") -> list[Counts]:
     wanted = rules.local_days(ZoneInfo(tz), clock.now(), days)
-    return await store.by_day(pool, account.id, wanted, domain=None)
+    return await store.by_day(pool, account.id, wanted)
 
 
 # -- the answer --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def payload(kind: str, detail: Mapping[str, object]) -> str:
 def statuses(recipients: int, *steps: Step) -> list[Status | None]:
     """The statuses that tails show for a message with these events."""
     rows = [
-        TailRow(ids.uuid7(), seq, kind, "", MESSAGE, payload(kind, detail), recipients, "", "", "", None, [])
+        TailRow(ids.uuid7(), seq, kind, "", MESSAGE, payload(kind, detail), recipients, "", "", "", "", None, [])
         for seq, (kind, detail) in enumerate(steps, 1)
     ]
     needed = rules.with_history(rows)
@@ -95,18 +95,20 @@ def test_a_broken_text_has_no_detail(text: str) -> None:
 
 
 def test_events_of_the_account_are_none() -> None:
-    row = TailRow(ids.uuid7(), 1, "domain.added", "", None, '{"detail":{}}', None, None, None, None, None, [])
+    row = TailRow(ids.uuid7(), 1, "domain.added", "", None, '{"detail":{}}', None, None, None, None, None, None, [])
 
     assert list(rules.events([row], [])) == [None]
     assert not rules.is_of_message("domain.added")
 
 
 def test_filters_pass_over_what_has_no_octets() -> None:
-    event = ShownEvent(1, "accepted", b"x", Status.QUEUED, "news", frozenset({"a", "b"}))
+    event = ShownEvent(1, "accepted", b"x", Status.QUEUED, "a.test", "news", frozenset({"a", "b"}))
 
     assert TailFilters().takes(event)
-    assert TailFilters(status=Status.QUEUED, stream="news", tags=frozenset({"a"})).takes(event)
+    assert TailFilters(status=Status.QUEUED, streams=["news"], tags=frozenset({"a"})).takes(event)
     assert not TailFilters(tags=frozenset({"a", "c"})).takes(event)
-    assert not TailFilters(stream="other").takes(event)
+    assert not TailFilters(streams=["other"]).takes(event)
+    assert TailFilters(domains=["a.test"]).takes(event)
+    assert not TailFilters(domains=["b.test"]).takes(event)
     assert not TailFilters(status=Status.SENDING).takes(event)
     assert not TailFilters().takes(ShownEvent(2, "", b""))

@@ -179,7 +179,7 @@ FILTERS = {
     "none": ("NULL", "NULL", "NULL", "NULL", "NULL", "NULL"),
     "status": ("'bounced'", "NULL", "NULL", "NULL", "NULL", "NULL"),
     "search": ("NULL", "NULL", "NULL", "NULL", "NULL", "ARRAY['%x%']"),
-    "all": ("'bounced'", "'from.test'", "'news'", "'[\"x\"]'", 'ARRAY[\'{"a": "b"}\']', "ARRAY['%x%']"),
+    "all": ("'bounced'", "ARRAY['from.test']", "ARRAY['news']", "'[\"x\"]'", 'ARRAY[\'{"a": "b"}\']', "ARRAY['%x%']"),
 }
 
 

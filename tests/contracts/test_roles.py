@@ -12,10 +12,10 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from api.app import all_operations
-from api.http.operation import Access, Operation
+from api.http.operation import Access, LimitedKeys, Operation
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.roles import Role
 from tests.harness.accounts import add_key, make_account, set_status
@@ -43,13 +43,25 @@ class Kind(StrEnum):
     SUSPENDED = "owner of a suspended account"
     WHOLE_KEY = "key with all scopes"
     BARE_KEY = "key without scopes"
+    DOMAIN_KEY = "key with all scopes, limited to a domain"
+    STREAM_KEY = "key with all scopes, limited to a stream"
     BAD_KEY = "made-up key"
     SUSPENDED_KEY = "key of a suspended account"
 
 
 _ROLE = {Kind.MEMBER: Role.MEMBER, Kind.ADMIN: Role.ADMIN}
 _UNKNOWN = {Kind.NOBODY, Kind.GARBAGE, Kind.DEAD, Kind.BAD_KEY, Kind.SUSPENDED_KEY}
-_KEYS = {Kind.WHOLE_KEY, Kind.BARE_KEY}
+_KEYS = {Kind.WHOLE_KEY, Kind.BARE_KEY, Kind.DOMAIN_KEY, Kind.STREAM_KEY}
+_CLOSED_TO = {
+    Kind.DOMAIN_KEY: {LimitedKeys.WHOLE_ACCOUNT, LimitedKeys.OWN_STREAMS},
+    Kind.STREAM_KEY: {LimitedKeys.WHOLE_ACCOUNT, LimitedKeys.OWN_DOMAINS},
+}
+
+
+_LEAST = {
+    LimitedKeys.FREE: 20, LimitedKeys.OWN: 60, LimitedKeys.OWN_DOMAINS: 5, LimitedKeys.OWN_STREAMS: 1,
+    LimitedKeys.WHOLE_ACCOUNT: 40,
+}  # fmt: skip
 
 
 class Callers(Struct):
@@ -68,6 +80,8 @@ async def callers(pool: asyncpg.Pool) -> Callers:
     stopped = await make_person(pool, suspended.id, "owner")
     await set_status(pool, suspended.id, "suspended")
     bare = await add_key(pool, account.id, scopes=[])
+    of_domain = await add_key(pool, account.id, domains=[account.domain])
+    of_stream = await add_key(pool, account.id, streams=["transactional"])
     owner = people[Role.OWNER]
     return Callers(
         {
@@ -82,6 +96,8 @@ async def callers(pool: asyncpg.Pool) -> Callers:
             Kind.SUSPENDED: _session(stopped),
             Kind.WHOLE_KEY: {"Authorization": f"Bearer {account.token}"},
             Kind.BARE_KEY: {"Authorization": f"Bearer {bare}"},
+            Kind.DOMAIN_KEY: {"Authorization": f"Bearer {of_domain}"},
+            Kind.STREAM_KEY: {"Authorization": f"Bearer {of_stream}"},
             Kind.BAD_KEY: {"Authorization": f"Bearer svc_live_{'x' * 44}"},
             Kind.SUSPENDED_KEY: {"Authorization": f"Bearer {suspended.token}"},
         },
@@ -100,6 +116,7 @@ def expected(operation: Operation, kind: Kind) -> tuple[int, str, str | None]:
         return 401, "unauthorized", None
     if kind in _KEYS:
         closed = operation.access is Access.SESSION or (kind is Kind.BARE_KEY and operation.scopes)
+        closed = closed or operation.limited_keys in _CLOSED_TO.get(kind, ())
         return (403, "forbidden", None) if closed else PAST
     if operation.for_operator:
         return 404, "not_found", None
@@ -145,10 +162,18 @@ async def test_each_caller_gets_exactly_what_the_record_declares(
         (lambda one: one.access is Access.KEY, 40),
         (lambda one: one.access is Access.PLATFORM_KEY, 1),
         (lambda one: one.access is Access.NONE, 10),
+        *[(lambda one, use=use: one.limited_keys is use, least) for use, least in _LEAST.items()],
     ],
 )
 def test_the_matrix_has_operations_of_every_access_and_role(wanted: Callable[[Operation], bool], least: int) -> None:
     assert len([one for one in OPERATIONS if wanted(one)]) >= least
+
+
+def test_an_operation_for_keys_has_to_say_what_limited_keys_may() -> None:
+    known = next(one for one in OPERATIONS if one.access is Access.KEY)
+
+    with pytest.raises(TypeError, match="limited_keys"):
+        structs.replace(known, limited_keys=None)
 
 
 def test_only_operations_of_sessions_name_a_role() -> None:

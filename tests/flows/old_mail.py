@@ -63,4 +63,4 @@ async def add_keys(pool: asyncpg.Pool, account: TestAccount, moments: list[datet
 async def counts(pool: asyncpg.Pool, account: TestAccount, days: int) -> list[int]:
     """Delivered messages by UTC day, as the statistics tell."""
     wanted = figures.local_days(ZoneInfo("UTC"), clock.now(), days)
-    return [one.delivered for one in await store.by_day(pool, account.id, wanted, domain=None)]
+    return [one.delivered for one in await store.by_day(pool, account.id, wanted)]

@@ -62,7 +62,7 @@ class BroadcastWorld(Struct):
 
     async def read(self, account: TestAccount, broadcast: UUID) -> Broadcast:
         """Return a broadcast as stored."""
-        row = await store.READ.first(self.pool, account.id, broadcast, None)
+        row = await store.READ.first(self.pool, account.id, broadcast)
         assert row is not None
         return row
 

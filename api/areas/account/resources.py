@@ -3,7 +3,7 @@
 from typing import Literal, cast
 
 from api.areas.account.schemas import Cap, Me, Profile, ProfileChange, RenameAccount, Sending
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.account import allowance, rules, store
 from engine.areas.api_keys.key_auth import unauthorized
 from engine.areas.people.store import ProfileRow
@@ -97,6 +97,7 @@ OPERATIONS = (
         tag="Account",
         summary="Read the account, its plan and its sending allowance",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=("account:read",),
         reply=Me,
         handler=read_me,

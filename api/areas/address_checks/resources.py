@@ -1,7 +1,7 @@
 """`POST /v1/address-checks`."""
 
 from api.areas.address_checks.schemas import AddressChecks, AddressesToCheck
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.address_checks import service
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid
@@ -27,6 +27,7 @@ OPERATIONS = (
         note="`unknown` means that DNS gave no answer within 5 seconds: it is not charged, and no reason to drop an"
         " address. Whether the mailbox exists, or a domain takes mail for any address, is not checked.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=("verifications:read",),
         request=AddressesToCheck,
         reply=AddressChecks,

@@ -20,7 +20,7 @@ from api.areas.alerts.schemas import (
     NewAlertRule,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.alerts import rules, service, store
 from engine.areas.alerts.rules import WHAT
 from engine.areas.alerts.types import TERMS, AlertEvent, AlertKind, AlertRule, AlertRuleFields
@@ -173,6 +173,7 @@ OPERATIONS = (
         summary="List the alerts that have fired",
         note="They stay as long as the account's records do, also when their rule is deleted.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=READ,
         query=AlertsQuery,
         reply=AlertEventPage,
@@ -184,6 +185,7 @@ OPERATIONS = (
         tag="Alerts",
         summary="List alert rules with their state, and the kinds that there are",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=READ,
         query=AlertsQuery,
         reply=AlertRulePage,
@@ -198,6 +200,7 @@ OPERATIONS = (
         "below. Owners and admins get one mail for each firing, webhooks `alert.fired` and `alert.ended`. Without a "
         "body the reply is `{data}` with the rules that were created.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         success=201,
         request=NewAlertRule,
@@ -213,6 +216,7 @@ OPERATIONS = (
         summary="Change an alert rule",
         note="An alert that is firing goes on firing: neither a change nor `enabled` off and on lets it fire anew.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         request=AlertRuleChange,
         reply=AlertRuleRecord,
@@ -225,6 +229,7 @@ OPERATIONS = (
         tag="Alerts",
         summary="Delete an alert rule; an alert that is firing ends",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         success=204,
         handler=delete,
@@ -237,6 +242,7 @@ OPERATIONS = (
         note="The mail's subject begins with `[Test]`, the webhook post has `test` true in its detail. The rule's "
         "state stays. Once a minute for each rule.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         success=202,
         reply=AlertTestReply,

@@ -20,7 +20,7 @@ from api.areas.analytics.schemas import (
     TlsPolicyRow,
     TlsSummary,
 )
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.analytics import delivery, delivery_page, dmarc, rules, tls
 from engine.areas.analytics.types import (
     DeliveryFiguresRow,
@@ -33,6 +33,7 @@ from engine.areas.analytics.types import (
 )
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.list_filters import narrowed
 from engine.base.plans import CAPS, Plan
 from engine.ledger import heads
 from engine.mail.address import BadAddress, domain_name
@@ -64,9 +65,9 @@ async def read_delivery(call: Call) -> DeliveryReply:
         DeliveryWanted(
             by=GroupBy(query.group_by),
             period=wanted,
-            stream=query.stream,
+            streams=narrowed(query.stream, call.streams),
             tag=query.tag,
-            from_domains=visible_domains(call),
+            from_domains=narrowed(None, call.domains),
         ),
         limit=query.limit,
         offset=offset,
@@ -104,7 +105,7 @@ async def read_dmarc(call: Call) -> DmarcSummary:
     query: ReportsQuery = call.query
     wanted = rules.period(query.days, clock.now())
     name, domain = await _domain(call, query.domain)
-    names = visible_domains(call)
+    names = narrowed(None, call.domains)
     pool = call.services.pool
     sources = await dmarc.sources(pool, call.account_id, wanted, domain=domain, names=names)
     totals = await dmarc.totals(pool, call.account_id, wanted, domain=domain, names=names)
@@ -140,7 +141,7 @@ async def read_tls(call: Call) -> TlsSummary:
     query: ReportsQuery = call.query
     wanted = rules.period(query.days, clock.now())
     name, domain = await _domain(call, query.domain)
-    names = visible_domains(call)
+    names = narrowed(None, call.domains)
     pool = call.services.pool
     sums = await tls.sums(pool, call.account_id, wanted, domain=domain, names=names)
     totals = await tls.totals(pool, call.account_id, wanted, domain=domain, names=names)
@@ -159,12 +160,6 @@ async def read_tls(call: Call) -> TlsSummary:
     )
 
 
-def visible_domains(call: Call) -> list[str] | None:
-    """Return the domains to which the key is limited, None for all."""
-    reach = None if call.caller is None else call.caller.reach
-    return None if reach is None or reach.domains is None else sorted(reach.domains)
-
-
 def bounds(wanted: Period) -> tuple[str, str]:
     """Return the beginning and the end of a period, as other statistics show them."""
     since = datetime.combine(wanted.since, time(), UTC)
@@ -180,9 +175,8 @@ async def _domain(call: Call, text: str | None) -> tuple[str | None, UUID | None
         name = domain_name(text)
     except BadAddress as error:
         raise invalid("domain", f"`domain` is not a domain name: {error}") from None
-    visible = visible_domains(call)
     found = await dmarc.domain_named(call.services.pool, call.account_id, name)
-    if found is None or (visible is not None and name not in visible):
+    if found is None or (call.domains is not None and name not in call.domains):
         raise not_found("domain")
     return name, found.id
 
@@ -247,6 +241,7 @@ OPERATIONS = (
         tag="Deliverability",
         summary="Read delivery rates and times by domain or tag",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("analytics:read",),
         query=DeliveryQuery,
         reply=DeliveryReply,
@@ -259,6 +254,7 @@ OPERATIONS = (
         tag="Deliverability",
         summary="Summarise DMARC reports by sending IP address",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN_DOMAINS,
         scopes=("analytics:read",),
         query=ReportsQuery,
         reply=DmarcSummary,
@@ -271,6 +267,7 @@ OPERATIONS = (
         tag="Deliverability",
         summary="Summarise TLS reports by policy",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("analytics:read",),
         query=ReportsQuery,
         reply=TlsSummary,

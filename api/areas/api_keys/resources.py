@@ -15,7 +15,7 @@ from api.areas.api_keys.schemas import (
 )
 from api.http import auth
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.account.store import AccountRow
 from engine.areas.api_keys import rules, store
 from engine.areas.sessions.session_auth import Person
@@ -144,6 +144,7 @@ OPERATIONS = (
         tag="API keys",
         summary="List API keys",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("account:read",),
         query=KeysQuery,
         reply=ApiKeyPage,

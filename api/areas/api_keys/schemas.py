@@ -30,9 +30,10 @@ class NewKey(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """A new API key.
 
     `expiresAt`: ISO 8601, the time from which the key is invalid. `subAccountId`: the sub-account that gets the key.
-    `domains`, `streams`: the account's domains and streams that the key may send from and on; `networks`: the networks
-    that it may be used from, in CIDR notation. An omitted list does not limit the key. `allowedOrigins`: the origins of
-    web pages that may read with this key; without it, browsers keep its answers from pages of other origins.
+    `domains`, `streams`: the account's domains and streams that the key may send from and on, and whose objects it sees
+    and changes; `networks`: the networks that it may be used from, in CIDR notation. An omitted list does not limit the
+    key. `allowedOrigins`: the origins of web pages that may read with this key; without it, browsers keep its answers
+    from pages of other origins.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]

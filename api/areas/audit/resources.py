@@ -21,7 +21,7 @@ from api.areas.audit.schemas import (
     HeadOfLog,
     Intact,
 )
-from api.http.operation import Access, Call, Operation, Streamed
+from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
 from engine.areas.audit import rules, store
 from engine.areas.audit.types import ChainVerdict, ExportRow, LogHead
 from engine.areas.audit.verifier import MAX_WAIT_S
@@ -162,6 +162,7 @@ OPERATIONS = (
         tag="Audit",
         summary="List the account log, newest first",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("messages:read",),
         query=AuditQuery,
         reply=AuditPage,
@@ -173,6 +174,7 @@ OPERATIONS = (
         tag="Audit",
         summary="Export the account log with the result of its verification",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("messages:read",),
         query=AuditExportQuery,
         reply=ExportRecord,
@@ -185,6 +187,7 @@ OPERATIONS = (
         tag="Audit",
         summary="Verify the hash chain of the account log",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("messages:read",),
         reply=AuditVerdict,
         deadline_s=DEADLINE_S,
@@ -196,6 +199,7 @@ OPERATIONS = (
         tag="Account",
         summary="Check that the account log is intact",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=("account:read",),
         reply=Intact,
         deadline_s=DEADLINE_S,

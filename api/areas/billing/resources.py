@@ -22,7 +22,7 @@ from api.areas.billing.schemas import (
     PlanList,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation, Raw
+from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
 from engine.areas.billing import store
 from engine.areas.billing.rows import BillingProfileRow
 from engine.base import ids
@@ -175,7 +175,9 @@ def _session(**fields: Any) -> Operation:
 
 def _read(**fields: Any) -> Operation:
     """Return an operation for keys that read the account, and signed-in people."""
-    return Operation(method="GET", tag="Billing", access=Access.KEY, scopes=READ, **fields)
+    return Operation(
+        method="GET", tag="Billing", access=Access.KEY, limited_keys=LimitedKeys.FREE, scopes=READ, **fields
+    )
 
 
 OPERATIONS = (

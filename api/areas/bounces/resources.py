@@ -16,7 +16,7 @@ from api.areas.bounces.schemas import (
     BouncePage,
     BouncesQuery,
 )
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.bounces import rules, store
 from engine.areas.bounces.types import BounceFilters, BounceRow
 from engine.areas.suppressions import store as suppressions
@@ -39,13 +39,15 @@ async def list_bounces(call: Call) -> BouncePage:
     """Return a page of the account's bounces."""
     query: BouncesQuery = call.query
     before = rules.cursor(query.before)
-    page = await store.page(call.services.pool, call.account_id, _filters(query), before=before, limit=query.limit)
+    page = await store.page(
+        call.services.pool, call.account_id, _filters(call, query), before=before, limit=query.limit
+    )
     return BouncePage(list(map(_event, page.rows)), None if page.before is None else str(page.before))
 
 
 async def count_classes(call: Call) -> BounceClasses:
     """Return the number of bounces by class and scope."""
-    found = await store.classes(call.services.pool, call.account_id, _filters(call.query))
+    found = await store.classes(call.services.pool, call.account_id, _filters(call, call.query))
     data = [
         BounceClass(
             class_=row.category, scope=row.scope, bounces=row.bounces, suppressed=row.suppressed,
@@ -75,7 +77,7 @@ async def read_address(call: Call) -> AddressHistory:
     )
 
 
-def _filters(query: BounceFilterQuery) -> BounceFilters:
+def _filters(call: Call, query: BounceFilterQuery) -> BounceFilters:
     return rules.filters(
         type=query.type,
         category=query.class_,
@@ -85,6 +87,8 @@ def _filters(query: BounceFilterQuery) -> BounceFilters:
         stream=query.stream,
         since=query.from_,
         until=query.until,
+        visible_domains=call.domains,
+        visible_streams=call.streams,
     )
 
 
@@ -127,6 +131,7 @@ OPERATIONS = (
         summary="List bounces",
         note="Deliveries that were refused for good or given up, newest first, as long as their events are kept.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         query=BouncesQuery,
         reply=BouncePage,
@@ -138,6 +143,7 @@ OPERATIONS = (
         tag="Suppressions",
         summary="Count bounces by class",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         query=BounceFilterQuery,
         reply=BounceClasses,
@@ -149,6 +155,7 @@ OPERATIONS = (
         tag="Suppressions",
         summary="Read the delivery history of an address",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=READ,
         reply=AddressHistory,
         handler=read_address,

@@ -16,15 +16,16 @@ from api.areas.broadcasts.schemas import (
     NewBroadcast,
     RenderedBroadcast,
 )
-from api.http import item_errors
+from api.http import item_errors, owner_checks
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.api_keys.key_auth import check_scope
 from engine.areas.broadcasts import service, store
 from engine.areas.broadcasts.rules import WHAT
 from engine.areas.broadcasts.types import Broadcast
 from engine.base import ids
 from engine.base.errors import ErrorType
+from engine.base.list_filters import narrowed
 from engine.flows.audience import broadcast_audience, broadcast_draft, broadcast_samples, broadcast_send
 from engine.flows.sending.preparation import Origin
 from engine.mail.unsubscribe_links import UnsubscribeLinks
@@ -46,7 +47,8 @@ async def list_broadcasts(call: Call) -> BroadcastPage:
     """Return a page of the account's broadcasts."""
     query: BroadcastsQuery = call.query
     before = cursor_id(ids.Kind.BROADCAST, query.before)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, _domains(call), query.limit + 1)
+    names = narrowed(None, call.domains), narrowed(None, call.streams)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, *names)
     data = [records.item(row) for row in rows[: query.limit]]
     return BroadcastPage(data, data[-1].id if len(rows) > query.limit else None)
 
@@ -65,15 +67,14 @@ async def change(call: Call) -> BroadcastRecord:
     """Change the given fields of a draft."""
     fields = records.fields_of(call.body)
     row = await broadcast_draft.change(
-        call.services.pool, call.services.acceptor, _named(call), fields, _origin(call),
-        domains=call.domains, actor=call.actor,
-    )  # fmt: skip
+        call.services.pool, call.services.acceptor, _named(call), fields, _origin(call), actor=call.actor
+    )
     return records.record(row)
 
 
 async def delete(call: Call) -> None:
     """Delete a broadcast of which nothing was sent."""
-    await service.delete(call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor)
+    await service.delete(call.services.pool, call.account_id, _named(call), actor=call.actor)
 
 
 async def send(call: Call) -> BroadcastRecord:
@@ -81,30 +82,26 @@ async def send(call: Call) -> BroadcastRecord:
     body: BroadcastSend | None = call.body
     row = await broadcast_send.send(
         call.services.pool, call.services.acceptor, _named(call), None if body is None else body.scheduled_at,
-        _origin(call), give_up_s=call.settings.give_up_s, domains=call.domains, actor=call.actor,
+        _origin(call), give_up_s=call.settings.give_up_s, actor=call.actor,
     )  # fmt: skip
     return records.record(row)
 
 
 async def pause(call: Call) -> BroadcastRecord:
     """Pause a broadcast that is sending."""
-    row = await service.pause(call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor)
+    row = await service.pause(call.services.pool, call.account_id, _named(call), actor=call.actor)
     return records.record(row)
 
 
 async def resume(call: Call) -> BroadcastRecord:
     """Resume a paused broadcast."""
-    row = await service.resume(
-        call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor
-    )
+    row = await service.resume(call.services.pool, call.account_id, _named(call), actor=call.actor)
     return records.record(row)
 
 
 async def cancel(call: Call) -> BroadcastRecord:
     """Cancel a broadcast."""
-    row = await service.cancel(
-        call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor
-    )
+    row = await service.cancel(call.services.pool, call.account_id, _named(call), actor=call.actor)
     return records.record(row)
 
 
@@ -132,15 +129,11 @@ async def preview(call: Call) -> RenderedBroadcast:
 
 
 async def _row(call: Call) -> Broadcast:
-    return await service.read(call.services.pool, call.account_id, _named(call), call.domains)
+    return await service.read(call.services.pool, call.account_id, _named(call))
 
 
 def _named(call: Call) -> UUID:
     return path_id(ids.Kind.BROADCAST, call.path["id"], WHAT)
-
-
-def _domains(call: Call) -> list[str] | None:
-    return None if call.domains is None else list(call.domains)
 
 
 def _origin(call: Call) -> Origin:
@@ -164,6 +157,7 @@ OPERATIONS = (
         tag="Broadcasts",
         summary="List broadcasts",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         query=BroadcastsQuery,
         reply=BroadcastPage,
@@ -176,6 +170,7 @@ OPERATIONS = (
         summary="Draft a broadcast to a contact list or a segment",
         note="Nothing is sent until `send`. A draft may lack its content; what it has is checked as for a send.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         success=201,
         request=NewBroadcast,
@@ -190,6 +185,8 @@ OPERATIONS = (
         tag="Broadcasts",
         summary="Read a broadcast with its progress and the outcomes of its messages",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.broadcast,
         scopes=READ,
         reply=BroadcastWithCounts,
         handler=read,
@@ -200,6 +197,8 @@ OPERATIONS = (
         tag="Broadcasts",
         summary="Change a draft",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.broadcast,
         scopes=WRITE,
         request=BroadcastChange,
         carries_messages=True,
@@ -213,6 +212,8 @@ OPERATIONS = (
         tag="Broadcasts",
         summary="Delete a broadcast of which nothing was sent and that is not in progress",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.broadcast,
         scopes=WRITE,
         success=204,
         refusals=(ErrorType.INVALID_STATE,),
@@ -227,6 +228,8 @@ OPERATIONS = (
         "Until the operator has approved a broadcast of the account, one that brings the recipients of 24 hours over "
         "1,000 waits for review.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.broadcast,
         scopes=WRITE,
         success=202,
         request=BroadcastSend,
@@ -242,6 +245,8 @@ OPERATIONS = (
         summary="Pause a broadcast that is sending",
         note="After the answer no other message is accepted; those that were accepted are delivered.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.broadcast,
         scopes=WRITE,
         reply=BroadcastRecord,
         refusals=(ErrorType.INVALID_STATE,),
@@ -253,6 +258,8 @@ OPERATIONS = (
         tag="Broadcasts",
         summary="Resume a paused broadcast where it was paused",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.broadcast,
         scopes=WRITE,
         reply=BroadcastRecord,
         refusals=(ErrorType.INVALID_STATE,),
@@ -264,6 +271,8 @@ OPERATIONS = (
         tag="Broadcasts",
         summary="Cancel a broadcast; what was sent stays sent",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.broadcast,
         scopes=WRITE,
         reply=BroadcastRecord,
         refusals=(ErrorType.INVALID_STATE,),
@@ -276,6 +285,8 @@ OPERATIONS = (
         summary="Mail a broadcast to up to 5 people of the account's team",
         note="The subject begins with `[Test]`, the unsubscribe link has no effect, and each message counts as a send.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.broadcast,
         scopes=WRITE,
         success=202,
         request=BroadcastTest,
@@ -293,6 +304,8 @@ OPERATIONS = (
         summary="Render a broadcast for a contact, and count its recipients",
         note="With `contact` the key needs `contacts:read` too.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.broadcast,
         scopes=READ,
         query=BroadcastPreviewQuery,
         reply=RenderedBroadcast,

@@ -24,7 +24,7 @@ from api.areas.compat.schemas import (
 )
 from api.http import item_errors
 from api.http.decode import LARGE_BYTES, decode_body
-from api.http.operation import Access, Call, ErrorForm, HeaderField, Operation, Raw
+from api.http.operation import Access, Call, ErrorForm, HeaderField, LimitedKeys, Operation, Raw
 from engine.areas.emails.types import SEND_REFUSALS, Accepted, SendRequest
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
@@ -193,6 +193,7 @@ OPERATIONS = (
         summary="Send a message as Resend's `POST /emails` takes it",
         note=_RESEND_NOTE,
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         request=ResendEmail,
         carries_messages=True,
@@ -209,6 +210,7 @@ OPERATIONS = (
         note=_RESEND_NOTE + " All messages are accepted in one transaction, or none: the error then tells of the first "
         "one at fault. With `x-batch-validation: permissive` each is accepted or refused on its own.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         request=ResendBatch,
         request_parts=(ResendEmail,),
@@ -228,6 +230,7 @@ OPERATIONS = (
         summary="Send a message as Postmark's `POST /email` takes it",
         note=_POSTMARK_NOTE,
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         key_header=KEY_HEADER,
         request=PostmarkEmail,
@@ -246,6 +249,7 @@ OPERATIONS = (
         note=_POSTMARK_NOTE + f" Each message is accepted or refused on its own, {BATCH_STEP} in a transaction; the "
         "answer has a result for each, in order.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         key_header=KEY_HEADER,
         request=PostmarkBatch,

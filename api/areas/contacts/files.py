@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from api.areas.contacts.resources import READ, WRITE, contact_of, import_reply, list_id
 from api.areas.contacts.schemas import Contact, ContactImportReply, ListId
-from api.http.operation import Access, Call, Operation, Streamed
+from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
 from engine.areas.contacts import exports, imports, lists_store
 from engine.areas.contacts.files import MAX_FILE_ROWS, FileFormat, read_file
 from engine.areas.contacts.types import Consent, ContactFilters
@@ -95,6 +95,7 @@ OPERATIONS = (
         note="Works as `POST /v1/contacts/import` does, 1,000 rows in a transaction: after a failure, send the file "
         "again. Columns that only an export has, such as `id` and `consent`, are left out.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         request=ContactFileIn,
         max_body_bytes=MAX_FILE_BYTES,
@@ -110,6 +111,7 @@ OPERATIONS = (
         note="`format=csv` answers with text/csv; texts that a spreadsheet would take for a formula begin with an "
         "apostrophe there, which an import takes away.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=READ,
         query=ContactsExportQuery,
         reply=Contact,

@@ -12,7 +12,7 @@ from api.areas.contacts.list_schemas import (
     NewMembers,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.contacts import lists, lists_store, store
 from engine.areas.contacts.types import ContactListRow
 from engine.base import clock, ids
@@ -117,6 +117,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="List contact lists",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=READ,
         query=ContactListsQuery,
         reply=ContactListPage,
@@ -128,6 +129,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Create a contact list",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=WRITE,
         success=201,
         request=NewContactList,
@@ -141,6 +143,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Read a contact list",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=READ,
         reply=ContactList,
         handler=read,
@@ -151,6 +154,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Change the name or description of a contact list",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         request=ContactListChange,
         reply=ContactList,
@@ -165,6 +169,7 @@ OPERATIONS = (
         note="A list that a segment, a scheduled broadcast or one in review names can't be deleted: 409 "
         "`invalid_state`.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         success=204,
         refusals=(ErrorType.INVALID_STATE,),
@@ -176,6 +181,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Add up to 1,000 contacts to a list",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         request=NewMembers,
         reply=MembersReply,
@@ -187,6 +193,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Remove a contact from a list; 204 also if it was no member",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         success=204,
         handler=remove_member,

@@ -20,7 +20,7 @@ from api.areas.contacts.opt_out_schemas import (
 )
 from api.http import item_errors
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, Operation, Streamed
+from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
 from engine.areas.contacts import lists_store
 from engine.areas.contacts.files import MAX_FILE_ROWS, FileFormat
 from engine.areas.suppressions import rules
@@ -121,6 +121,7 @@ OPERATIONS = (
         summary="List the people who opted out of a contact list",
         note="Broadcasts to the list leave them out, whether they are on the list or not; all other mail reaches them.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=READ,
         query=OptOutsQuery,
         reply=ListOptOutPage,
@@ -134,6 +135,7 @@ OPERATIONS = (
         summary="Record that up to 1,000 people opted out of a contact list",
         note="For people who told you so, and for the opt-outs of a former service. They need not be contacts.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         request=NewOptOuts,
         reply=OptOutsReply,
@@ -147,6 +149,7 @@ OPERATIONS = (
         summary=f"Import up to {MAX_FILE_ROWS:,} opt-outs of a contact list from a CSV or newline-delimited JSON",
         note="1,000 rows in a transaction: after a failure, send the file again.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         request=OptOutFileIn,
         max_body_bytes=MAX_FILE_BYTES,
@@ -160,6 +163,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Export all opt-outs of a contact list, one JSON object per line or as CSV",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=READ,
         query=OptOutsExportQuery,
         reply=ListOptOut,
@@ -175,6 +179,7 @@ OPERATIONS = (
         summary="Take back an opt-out of a contact list",
         note="Only when the person asked for it: broadcasts to the list reach the person again.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         success=204,
         handler=take_back,

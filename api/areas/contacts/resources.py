@@ -17,7 +17,7 @@ from api.areas.contacts.schemas import (
 )
 from api.http import item_errors
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.api_keys.key_auth import check_scope
 from engine.areas.contacts import imports, lists_store, rules, search, service, store
 from engine.areas.contacts.types import Consent, ContactFilters, ContactRow, ImportResult, NewContact
@@ -201,6 +201,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="List contacts",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=READ,
         query=ContactsQuery,
         reply=ContactPage,
@@ -215,6 +216,7 @@ OPERATIONS = (
         note="Contacts are compared by canonical address: case and the notation of an international domain do not "
         "matter. An existing address is a 409 with the `id` of the contact.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         success=201,
         request=NewContactIn,
@@ -233,6 +235,7 @@ OPERATIONS = (
         note="One transaction. A given name and given fields replace stored ones, lists grow, and `consent` never "
         "becomes weaker. At the plan's limit, contacts with known addresses are still changed.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         request=ContactImportIn,
         max_body_bytes=MAX_IMPORT_BYTES,
@@ -246,6 +249,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Read a contact",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=READ,
         reply=Contact,
         handler=read,
@@ -256,6 +260,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Change the name or fields of a contact",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         request=ContactChange,
         max_body_bytes=MAX_CONTACT_BYTES,
@@ -269,6 +274,7 @@ OPERATIONS = (
         summary="Mail an unconfirmed contact another link to confirm",
         note="The former link stops working. At most 5 mails to one contact, a minute apart. Needs `emails:send` too.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         success=202,
         request=ConfirmationIn,
@@ -282,6 +288,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Delete a contact; a suppression of its address stays",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         success=204,
         handler=delete,

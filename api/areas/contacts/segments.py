@@ -16,7 +16,7 @@ from api.areas.contacts.segment_schemas import (
     SegmentsQuery,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.contacts import segments, store
 from engine.areas.contacts.segment_rules import MAX_FILTER_BYTES
 from engine.areas.contacts.types import SegmentRow
@@ -109,6 +109,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="List segments",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=READ,
         query=SegmentsQuery,
         reply=SegmentPage,
@@ -120,6 +121,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Create a segment: a stored filter of contacts",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=WRITE,
         success=201,
         request=NewSegment,
@@ -134,6 +136,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Count the contacts that a filter selects, before it is stored",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=READ,
         request=MatchingIn,
         max_body_bytes=MAX_SEGMENT_BYTES,
@@ -147,6 +150,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Read a segment with the number of its contacts",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=READ,
         reply=CountedSegment,
         handler=read,
@@ -157,6 +161,7 @@ OPERATIONS = (
         tag="Contacts",
         summary="Change the name, description or filter of a segment",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         request=SegmentChange,
         max_body_bytes=MAX_SEGMENT_BYTES,
@@ -171,6 +176,7 @@ OPERATIONS = (
         summary="Delete a segment and keep its contacts",
         note="A segment that a scheduled broadcast or one in review names can't be deleted: 409 `invalid_state`.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         success=204,
         refusals=(ErrorType.INVALID_STATE,),

@@ -20,8 +20,9 @@ from api.areas.domains.schemas import (
     ReturnPath,
     Signing,
 )
+from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.domains import rules, store
 from engine.areas.domains.dns_hosts import dns_host
 from engine.areas.domains.key_rotation import rotate_keys
@@ -31,6 +32,7 @@ from engine.areas.domains.types import CheckedRecord, DomainKeyRow, DomainRow, D
 from engine.areas.domains.verification import Verified, known_records, verify_now
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
+from engine.base.list_filters import narrowed
 from engine.flows.receiving.remove_domain import remove_domain
 
 _TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # the characters that an HTTP header allows
@@ -57,7 +59,8 @@ async def list_domains(call: Call) -> DomainPage:
     """Return a page of the account's domains."""
     query: DomainsQuery = call.query
     before = cursor_id(ids.Kind.DOMAIN, query.before)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, None)
+    names = narrowed(None, call.domains)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, names)
     page = rows[: query.limit]
     keys: dict[Any, list[DomainKeyRow]] = {row.id: [] for row in page}
     for key in await store.PUBLISHED_OF_MANY.fetch(call.services.pool, list(keys)):
@@ -201,50 +204,61 @@ _READ, _WRITE = ("domains:read",), ("domains:write",)
 
 OPERATIONS = (
     Operation(
-        method="POST", path="/v1/domains", tag="Domains", summary="Add a sending domain", access=Access.KEY,
+        method="POST", path="/v1/domains", tag="Domains", summary="Add a sending domain",
+        access=Access.KEY, limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=_WRITE, success=201, request=NewDomain, reply=Domain, handler=create_domain,
         refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.CONFLICT, ErrorType.NOT_FOUND),
     ),
     Operation(
-        method="GET", path="/v1/domains", tag="Domains", summary="List sending domains", access=Access.KEY,
+        method="GET", path="/v1/domains", tag="Domains", summary="List sending domains",
+        access=Access.KEY, limited_keys=LimitedKeys.OWN,
         scopes=_READ, query=DomainsQuery, reply=DomainPage, handler=list_domains,
     ),
     Operation(
-        method="GET", path="/v1/domains/{id}", tag="Domains", summary="Read a sending domain", access=Access.KEY,
+        method="GET", path="/v1/domains/{id}", tag="Domains", summary="Read a sending domain",
+        access=Access.KEY, limited_keys=LimitedKeys.OWN, owner_check=owner_checks.domain,
         scopes=_READ, reply=DomainSetup, handler=read_domain,
     ),
     Operation(
-        method="PATCH", path="/v1/domains/{id}", tag="Domains", summary="Change a sending domain", access=Access.KEY,
+        method="PATCH", path="/v1/domains/{id}", tag="Domains", summary="Change a sending domain",
+        access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
         scopes=_WRITE, request=DomainChange, reply=Domain, handler=update_domain, refusals=(ErrorType.NOT_FOUND,),
     ),
     Operation(
         method="DELETE", path="/v1/domains/{id}", tag="Domains",
-        summary="Remove a sending domain; messages accepted from it are still delivered", access=Access.KEY,
+        summary="Remove a sending domain; messages accepted from it are still delivered",
+        access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
         scopes=_WRITE, success=204, handler=delete_domain,
     ),
     Operation(
         method="GET", path="/v1/domains/{id}/setup", tag="Domains",
-        summary="Read the DNS records to publish, as the last check found them", access=Access.KEY, scopes=_READ,
+        summary="Read the DNS records to publish, as the last check found them",
+        access=Access.KEY, limited_keys=LimitedKeys.OWN, owner_check=owner_checks.domain, scopes=_READ,
         reply=DomainSetup, handler=read_domain,
     ),
     Operation(
         method="POST", path="/v1/domains/{id}/verify", tag="Domains", summary="Look up the DNS records now",
-        access=Access.KEY, scopes=_WRITE, reply=CheckedDomain, handler=verify_domain,
+        access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
+        scopes=_WRITE, reply=CheckedDomain, handler=verify_domain,
     ),
     Operation(
         method="POST", path="/v1/domains/{id}/rotate", tag="Domains",
         summary="Change the signing keys: the other selector takes over once its record is published",
-        access=Access.KEY, scopes=_WRITE, reply=CheckedDomain, handler=rotate_domain,
+        access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
+        scopes=_WRITE, reply=CheckedDomain, handler=rotate_domain,
         refusals=(ErrorType.INVALID_STATE,),
     ),
     Operation(
         method="POST", path="/v1/domains/{id}/cloudflare", tag="Domains",
-        summary="Publish the DNS records through Cloudflare", access=Access.KEY, scopes=_WRITE, request=Publish,
+        summary="Publish the DNS records through Cloudflare",
+        access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
+        scopes=_WRITE, request=Publish,
         reply=Publication, handler=publish_domain, no_body_is_empty=True,
     ),
     Operation(
         method="DELETE", path="/v1/account/cloudflare", tag="Domains", summary="Delete the stored Cloudflare token",
-        access=Access.KEY, scopes=_WRITE, success=204, handler=disconnect_cloudflare,
+        access=Access.KEY, limited_keys=LimitedKeys.WHOLE_ACCOUNT,
+        scopes=_WRITE, success=204, handler=disconnect_cloudflare,
         refusals=(ErrorType.NOT_FOUND,),
     ),
 )  # fmt: skip

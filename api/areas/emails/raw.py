@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from api.areas.emails.dry_run import dry_run_reply, shown
 from api.areas.emails.resources import send_reply
 from api.areas.emails.schemas import DryRunReply, SendReply
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.emails import rules
 from engine.areas.emails.types import MAX_RECIPIENTS, SEND_REFUSALS, AddressText
 from engine.base.errors import ErrorType, Refusal, invalid
@@ -97,6 +97,7 @@ OPERATIONS = (
         summary="Send a MIME message that you composed",
         note=_NOTE,
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         body_types=BODY_TYPES,
         carries_messages=True,

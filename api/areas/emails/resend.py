@@ -8,7 +8,7 @@ from api.areas.emails.resources import refused_item, send_reply
 from api.areas.emails.schemas import MAX_MESSAGES, ItemError, SendReply
 from api.http import item_errors
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.emails.types import IDEMPOTENCY_DAYS, SEND_REFUSALS, Accepted, MinTls
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
@@ -151,6 +151,7 @@ OPERATIONS = (
         summary="Send a message again, as a new message",
         note=_NOTE,
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         request=MessageResend,
         no_body_is_empty=True,
@@ -168,6 +169,7 @@ OPERATIONS = (
         note="As `POST /v1/messages/{id}/resend` for each of `ids`, with an outcome each; an unknown id is refused as "
         "`not_found`.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         request=BulkMessageResend,
         reply=BulkResendReply,

@@ -20,10 +20,10 @@ from api.areas.emails.schemas import (
     SendReply,
     SendRequest,
 )
-from api.http import item_errors
+from api.http import item_errors, owner_checks
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.emails.types import SEND_REFUSALS, Accepted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
@@ -84,7 +84,7 @@ async def send_batch(call: Call) -> BatchReply:
 async def cancel(call: Call) -> CancelReply:
     """Cancel a scheduled message; 409 if its release has begun."""
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
-    await cancel_schedule(call.services.pool, call.account_id, message, reach=call.reach, actor=call.actor)
+    await cancel_schedule(call.services.pool, call.account_id, message, actor=call.actor)
     return CancelReply(call.path["id"])
 
 
@@ -94,7 +94,7 @@ async def move(call: Call) -> RescheduleReply:
     body: RescheduleRequest = call.body
     at = await reschedule(
         call.services.pool, call.account_id, message, body.scheduled_at,
-        give_up_s=call.settings.give_up_s, reach=call.reach, actor=call.actor,
+        give_up_s=call.settings.give_up_s, actor=call.actor,
     )  # fmt: skip
     return RescheduleReply(call.path["id"], clock.iso(at))
 
@@ -147,6 +147,7 @@ OPERATIONS = (
         tag="Emails",
         summary="Send an email, now or at its time",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         request=EmailRequest,
         carries_messages=True,
@@ -163,6 +164,7 @@ OPERATIONS = (
         tag="Emails",
         summary="Send up to 100 emails, each accepted or refused on its own",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         request=BatchRequest,
         request_parts=(SendRequest,),
@@ -176,6 +178,8 @@ OPERATIONS = (
         tag="Emails",
         summary="Give a scheduled email another time",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.message,
         scopes=("emails:send",),
         request=RescheduleRequest,
         reply=RescheduleReply,
@@ -188,6 +192,8 @@ OPERATIONS = (
         tag="Emails",
         summary="Cancel a scheduled email",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.message,
         scopes=("emails:send",),
         reply=CancelReply,
         refusals=(ErrorType.INVALID_STATE,),

@@ -12,7 +12,7 @@ from api.areas.inbound_addresses.schemas import (
     NewInboundAddress,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.inbound_addresses import service, store
 from engine.areas.inbound_addresses.types import InboundAddressRow
 from engine.base import clock, ids
@@ -107,6 +107,7 @@ OPERATIONS = (
         note="`support+42@` reaches `support@` unless it is claimed itself. `*@domain` claims every address of the "
         "domain that nobody claimed, and counts as one.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         success=201,
         request=NewInboundAddress,
@@ -123,6 +124,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="List claimed addresses",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         query=InboundAddressesQuery,
         reply=InboundAddressPage,
@@ -134,6 +136,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Read a claimed address with its number of unread messages",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         reply=InboundAddressWithUnread,
         handler=read,
@@ -144,6 +147,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Change the label of a claimed address, or disable and enable it",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         request=InboundAddressChange,
         reply=InboundAddressWithUnread,
@@ -155,6 +159,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Delete a claimed address and its route; received mail stays",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         success=204,
         handler=delete,

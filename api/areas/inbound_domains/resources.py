@@ -12,7 +12,7 @@ from api.areas.inbound_domains.schemas import (
     MxRecord,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.domains.types import CheckedRecord, DomainStatus
 from engine.base import clock, ids
 from engine.flows.receiving import inbound_domains
@@ -113,6 +113,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="List domains with the MX record to publish, and the managed receiving domain",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         query=InboundDomainsQuery,
         reply=InboundDomainPage,
@@ -124,6 +125,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Read a domain's MX and DKIM records, as the last check found them",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         reply=InboundDomainWithRecords,
         handler=read,
@@ -135,6 +137,7 @@ OPERATIONS = (
         summary="Look up a domain's MX and DKIM records now",
         note="The result for DKIM is applied as by `POST /v1/domains/{id}/verify`; MX is only reported.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         reply=InboundDomainWithRecords,
         handler=verify,

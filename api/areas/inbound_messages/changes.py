@@ -5,7 +5,7 @@ from uuid import UUID
 
 from api.areas.inbound_messages.records import WRITE, message_of, named
 from api.areas.inbound_messages.schemas import BulkReply, BulkRequest, ReadRequest, ReceivedMessage, SpamRequest
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.inbound_messages import service
 from engine.areas.inbound_messages.service import ChangedMessages
 from engine.base import ids
@@ -80,6 +80,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Delete a received message",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("inbound:write", "domains:write"),
         success=204,
         handler=delete_message,
@@ -91,6 +92,7 @@ OPERATIONS = (
         summary="Mark a received message read or unread",
         note="Without a body the message is marked read. `readAt` is the first time of reading and stays.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         request=ReadRequest,
         no_body_is_empty=True,
@@ -103,6 +105,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Override the spam decision on a received message",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         request=SpamRequest,
         reply=ReceivedMessage,
@@ -116,6 +119,7 @@ OPERATIONS = (
         note="One transaction with an event for each message that changed. Ids that are no messages of this account "
         "are in `notFound`; they do not stop the others.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         request=BulkRequest,
         reply=BulkReply,

@@ -2,7 +2,7 @@
 
 from api.areas.inbound_messages.records import READ, WRITE, named
 from api.areas.inbound_messages.schemas import Conversation, ConversationMessage, ReplayReply, ReplyAccepted
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.api_keys.key_auth import check_scope
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
@@ -75,6 +75,7 @@ OPERATIONS = (
         access=Access.KEY,
         scopes=READ,
         reply=Conversation,
+        limited_keys=LimitedKeys.OWN,
         handler=read_thread,
     ),
     Operation(
@@ -88,6 +89,7 @@ OPERATIONS = (
         access=Access.KEY,
         scopes=("emails:send",),
         request=ReplyRequest,
+        limited_keys=LimitedKeys.OWN,
         carries_messages=True,
         reply=ReplyAccepted,
         success=202,
@@ -115,6 +117,7 @@ OPERATIONS = (
         access=Access.KEY,
         scopes=WRITE,
         reply=ReplayReply,
+        limited_keys=LimitedKeys.OWN,
         success=202,
         refusals=(ErrorType.INVALID_STATE, ErrorType.ATTACHMENT_INFECTED, ErrorType.ATTACHMENT_BLOCKED),
         handler=replay_message,

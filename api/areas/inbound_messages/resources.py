@@ -18,7 +18,7 @@ from api.areas.inbound_messages.schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.download import download
-from api.http.operation import Access, Call, Operation, Raw
+from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
 from engine.areas.inbound_messages import rules, store
 from engine.areas.inbound_messages.bodies import bodies_of
 from engine.areas.inbound_messages.types import ReceivedFilters, ReceivedSingleRow
@@ -156,6 +156,7 @@ OPERATIONS = (
         "`body` read messages one by one; narrow them by time or address in a large mailbox. To miss no message, "
         "follow `inbound.received` in `GET /v1/events?after=`: the log has no gaps, while the clocks of hosts differ.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         query=ReceivedMessagesQuery,
         reply=ReceivedMessagePage,
@@ -168,6 +169,7 @@ OPERATIONS = (
         summary="Count received messages",
         note="Takes the filters of the list and ignores its cursor. The count is exact.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         query=ReceivedCountQuery,
         reply=ReceivedCount,
@@ -181,6 +183,7 @@ OPERATIONS = (
         note="`html` is sanitised whenever it is read and loads nothing from elsewhere; `cid:` sources stay, for the "
         "attachments with that `cid`.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         reply=ReceivedMessageDetail,
         handler=read_message,
@@ -191,6 +194,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Download an attachment of a received message",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         reply_type="*/*",
         refusals=(ErrorType.ATTACHMENT_INFECTED, ErrorType.ATTACHMENT_BLOCKED),
@@ -202,6 +206,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Download a received message as it came",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         reply_type=MAIL,
         refusals=(ErrorType.ATTACHMENT_INFECTED, ErrorType.ATTACHMENT_BLOCKED),

@@ -13,7 +13,7 @@ from api.areas.inbound_routes.schemas import (
     NewInboundRoute,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.inbound_routes import rules, service, store
 from engine.areas.inbound_routes.types import InboundRouteRow, IncludedBody, RouteAction, RouteEndpoint, RouteSettings
 from engine.base import clock, ids
@@ -132,6 +132,7 @@ OPERATIONS = (
         note="The route of an address beats the route of its domain, also when it is disabled. Mail that no route "
         "covers stays in the mailbox. For the managed receiving domain, route its address `*@…`; claim it first.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         success=201,
         request=NewInboundRoute,
@@ -145,6 +146,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="List inbound routes",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         query=InboundRoutesQuery,
         reply=InboundRoutePage,
@@ -156,6 +158,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Read an inbound route",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         reply=InboundRoute,
         handler=read,
@@ -166,6 +169,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Change an inbound route",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         request=InboundRouteChange,
         reply=InboundRoute,
@@ -178,6 +182,7 @@ OPERATIONS = (
         tag="Inbound",
         summary="Delete an inbound route; mail falls back to the mailbox",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         success=204,
         handler=delete,

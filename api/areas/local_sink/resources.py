@@ -16,7 +16,7 @@ from api.areas.local_sink.schemas import (
     SinkQuery,
     SinkWarning,
 )
-from api.http.operation import Access, Call, Operation, Raw
+from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
 from engine.areas.local_sink import service
 from engine.areas.local_sink.types import SinkFilters, SinkMail
 from engine.base import ids
@@ -120,6 +120,7 @@ OPERATIONS = (
         tag="Messages",
         summary="List the mail that the local sink received, in local mode",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=(SCOPE,),
         query=SinkQuery,
         reply=SinkMailList,
@@ -132,6 +133,7 @@ OPERATIONS = (
         tag="Messages",
         summary="Read a mail in the local sink",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=(SCOPE,),
         reply=SinkMailDetail,
         handler=read_mail,
@@ -142,6 +144,7 @@ OPERATIONS = (
         tag="Messages",
         summary="Download a mail in the local sink",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=(SCOPE,),
         reply_type=MAIL,
         handler=read_raw,

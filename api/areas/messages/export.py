@@ -9,7 +9,7 @@ import msgspec
 
 from api.areas.messages.resources import filters_of, message_of
 from api.areas.messages.schemas import Message, MessageFilterQuery
-from api.http.operation import Access, Call, Operation, Streamed
+from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
 from engine.areas.messages import exports, rules
 from engine.areas.messages.types import MessageFilters, MessageRows
 from engine.base.errors import ErrorType, unavailable
@@ -33,7 +33,7 @@ class MessagesExportQuery(MessageFilterQuery, forbid_unknown_fields=True, kw_onl
 async def export_messages(call: Call) -> Streamed:
     """Stream the messages, newest first."""
     query: MessagesExportQuery = call.query
-    pool, account, wanted = call.services.pool, call.account_id, filters_of(query, before=None)
+    pool, account, wanted = call.services.pool, call.account_id, filters_of(call, query, before=None)
     try:
         first = await exports.first_page(pool, account, wanted)
     except TimeoutError:
@@ -77,6 +77,7 @@ OPERATIONS = (
         "would take for a formula begins with an apostrophe. An export that fails halfway ends its body unfinished: "
         "clients report a broken transfer.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("messages:read",),
         query=MessagesExportQuery,
         reply=Message,

@@ -18,9 +18,10 @@ from api.areas.messages.schemas import (
     Recipient,
     WaybillEvent,
 )
+from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
 from api.http.download import download
-from api.http.operation import Access, Call, Operation, Raw
+from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
 from engine.areas.messages import rules, store
 from engine.areas.messages.types import MessageFilters, MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
 from engine.base import clock, ids
@@ -48,7 +49,7 @@ _PAYLOAD = msgspec.json.Decoder(_Payload)
 async def list_messages(call: Call) -> MessagePage:
     """Return a page of the account's messages."""
     query: MessagesQuery = call.query
-    wanted = filters_of(query, before=cursor_id(ids.Kind.MESSAGE, query.before))
+    wanted = filters_of(call, query, before=cursor_id(ids.Kind.MESSAGE, query.before))
     try:
         page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
     except TimeoutError:
@@ -125,8 +126,8 @@ async def read_raw(call: Call) -> Raw:
     )
 
 
-def filters_of(query: MessageFilterQuery, *, before: UUID | None) -> MessageFilters:
-    """Return the filters of a list or an export; raise the 400 that names the invalid parameter."""
+def filters_of(call: Call, query: MessageFilterQuery, *, before: UUID | None) -> MessageFilters:
+    """Return the filters of a list or an export for a caller; raise the 400 that names the invalid parameter."""
     return rules.filters(
         before=before,
         status=query.status,
@@ -143,6 +144,8 @@ def filters_of(query: MessageFilterQuery, *, before: UUID | None) -> MessageFilt
         recipient_domain=query.recipient_domain,
         broadcast=query.broadcast,
         scope=query.scope,
+        visible_domains=call.domains,
+        visible_streams=call.streams,
     )
 
 
@@ -221,6 +224,7 @@ OPERATIONS = (
         "usually some milliseconds and at most 15 seconds later, so a new one may appear below another that was listed "
         "before. To miss no message, follow `GET /v1/events?after=` or `GET /v1/messages/tail`: the log has no gaps.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("messages:read",),
         query=MessagesQuery,
         reply=MessagePage,
@@ -233,6 +237,8 @@ OPERATIONS = (
         tag="Messages",
         summary="Read a message with its bodies and its waybill",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.message,
         scopes=("messages:read",),
         reply=MessageDetail,
         handler=read_message,
@@ -243,6 +249,8 @@ OPERATIONS = (
         tag="Emails",
         summary="Read a message; the same as GET /v1/messages/{id}",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.message,
         scopes=("messages:read",),
         reply=MessageDetail,
         handler=read_message,
@@ -253,6 +261,8 @@ OPERATIONS = (
         tag="Messages",
         summary="Download an attachment",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.message,
         scopes=("messages:read",),
         reply_type="*/*",
         handler=read_attachment,
@@ -263,6 +273,8 @@ OPERATIONS = (
         tag="Messages",
         summary="Download a message as it was composed, without its DKIM signature",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.message,
         scopes=("messages:read",),
         reply_type=MAIL,
         handler=read_raw,

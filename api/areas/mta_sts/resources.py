@@ -10,7 +10,7 @@ from api.areas.mta_sts.schemas import (
     TlsReportTotals,
 )
 from api.http.dispatch import cursor_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.mta_sts import rules, store
 from engine.areas.mta_sts.types import HostedPolicyRow, StsMode
 from engine.base import clock, ids
@@ -85,17 +85,20 @@ _READ, _WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:wri
 OPERATIONS = (
     Operation(
         method="GET", path="/v1/inbound/mta-sts", tag="Inbound", summary="List hosted MTA-STS policies",
-        access=Access.KEY, scopes=_READ, query=MtaStsQuery, reply=MtaStsPage, handler=list_policies,
+        access=Access.KEY, limited_keys=LimitedKeys.OWN,
+        scopes=_READ, query=MtaStsQuery, reply=MtaStsPage, handler=list_policies,
     ),
     Operation(
         method="PUT", path="/v1/inbound/mta-sts/{domain}", tag="Inbound",
-        summary="Set the MTA-STS policy of a domain; publish its new `policyId` in DNS afterwards", access=Access.KEY,
+        summary="Set the MTA-STS policy of a domain; publish its new `policyId` in DNS afterwards",
+        access=Access.KEY, limited_keys=LimitedKeys.OWN,
         scopes=_WRITE, request=MtaStsPolicyIn, reply=MtaStsPolicy, handler=put_policy,
         refusals=(ErrorType.NOT_FOUND, ErrorType.DOMAIN_NOT_VERIFIED),
     ),
     Operation(
         method="POST", path="/v1/inbound/mta-sts/{domain}/verify", tag="Inbound",
-        summary="Check the DNS records and the certificate of an MTA-STS policy now", access=Access.KEY, scopes=_WRITE,
+        summary="Check the DNS records and the certificate of an MTA-STS policy now",
+        access=Access.KEY, limited_keys=LimitedKeys.OWN, scopes=_WRITE,
         reply=MtaStsPolicy, handler=verify_policy, refusals=(ErrorType.NOT_FOUND,),
     ),
 )  # fmt: skip

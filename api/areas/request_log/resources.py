@@ -4,7 +4,7 @@ from datetime import datetime
 
 from api.areas.request_log.schemas import LoggedRequest, RequestPage, RequestsQuery
 from api.http.dispatch import cursor_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.request_log import rules, store
 from engine.areas.request_log.types import RequestRow
 from engine.base import clock, ids
@@ -61,6 +61,7 @@ OPERATIONS = (
         "service may lose the last second of it, and a flood of requests is recorded in part. Requests are listed by "
         "the time of their answer, newest first, so one may appear below another that was listed before.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("account:read",),
         query=RequestsQuery,
         reply=RequestPage,

@@ -14,12 +14,13 @@ from api.areas.statistics.schemas import (
     Usage,
     UsageQuery,
 )
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.account import allowance
 from engine.areas.statistics import rules, store
 from engine.areas.statistics.types import Counts, UsedOn
 from engine.base import clock
 from engine.base.errors import invalid
+from engine.base.list_filters import narrowed
 from engine.mail.address import BadAddress, domain_name
 
 
@@ -38,7 +39,12 @@ async def read_message_stats(call: Call) -> MessageStats:
     if query.tag is not None and "\0" in query.tag:
         raise invalid("tag", "`tag` contains NUL (U+0000). Remove it.")
     counts = await store.by_day(
-        call.services.pool, call.account_id, wanted, domain=domain, stream=query.stream, tag=query.tag
+        call.services.pool,
+        call.account_id,
+        wanted,
+        domains=narrowed(domain, call.domains),
+        streams=narrowed(query.stream, call.streams),
+        tag=query.tag,
     )
     totals = Counts()
     for one in counts:
@@ -125,6 +131,7 @@ OPERATIONS = (
         tag="Messages",
         summary="Count messages by day or hour, and status",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("messages:read",),
         query=StatsQuery,
         reply=MessageStats,
@@ -136,6 +143,7 @@ OPERATIONS = (
         tag="Account",
         summary="Read the usage of a month, by day",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("account:read",),
         query=UsageQuery,
         reply=Usage,

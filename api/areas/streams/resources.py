@@ -1,12 +1,14 @@
 """Listing, opening and closing message streams."""
 
 from api.areas.streams.schemas import Stream, StreamIn, StreamPage, StreamsQuery
-from api.http.operation import Access, Call, Operation
+from api.http import owner_checks
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.streams import service as streams_service
 from engine.areas.streams import store
 from engine.areas.streams.store import StreamRow
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
+from engine.base.list_filters import narrowed
 from engine.base.slugs import is_slug
 
 
@@ -18,7 +20,8 @@ async def list_streams(call: Call) -> StreamPage:
         known = is_slug(query.before) and await store.READ_SLUG.first(pool, call.account_id, query.before)
         if not known:
             raise invalid("before", "`before` must be the `nextCursor` of an earlier page.")
-    page = await store.page(pool, call.account_id, limit=query.limit, before=query.before)
+    slugs = narrowed(None, call.streams)
+    page = await store.page(pool, call.account_id, limit=query.limit, before=query.before, slugs=slugs)
     data = [_stream(row) for row in page.rows]
     return StreamPage(data, data[-1].id if page.has_more else None)
 
@@ -51,6 +54,7 @@ OPERATIONS = (
         tag="Streams",
         summary="List streams",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("streams:read",),
         query=StreamsQuery,
         reply=StreamPage,
@@ -62,6 +66,7 @@ OPERATIONS = (
         tag="Streams",
         summary="Open a stream",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("streams:write",),
         request=StreamIn,
         reply=Stream,
@@ -75,6 +80,8 @@ OPERATIONS = (
         tag="Streams",
         summary="Close a stream to new mail",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN_STREAMS,
+        owner_check=owner_checks.stream,
         scopes=("streams:write",),
         success=204,
         refusals=(ErrorType.INVALID_STATE,),

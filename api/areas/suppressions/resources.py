@@ -25,7 +25,7 @@ from api.areas.suppressions.schemas import (
 )
 from api.http import item_errors
 from api.http.decode import refusal_of
-from api.http.operation import Access, Call, Operation, Streamed
+from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
 from engine.areas.suppressions import files, rules, store
 from engine.areas.suppressions import service as suppressions_service
 from engine.areas.suppressions.files import MAX_FILE_ROWS, SuppressionFileFormat
@@ -192,6 +192,7 @@ OPERATIONS = (
         tag="Suppressions",
         summary="List suppressed addresses",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("suppressions:read",),
         query=SuppressionsQuery,
         reply=SuppressionPage,
@@ -203,6 +204,7 @@ OPERATIONS = (
         tag="Suppressions",
         summary="Suppress an address",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("suppressions:write",),
         request=SuppressionIn,
         reply=Suppression,
@@ -217,6 +219,7 @@ OPERATIONS = (
         tag="Suppressions",
         summary="Suppress up to 1,000 addresses",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("suppressions:write",),
         request=ImportIn,
         max_body_bytes=MAX_IMPORT_BYTES,
@@ -230,6 +233,7 @@ OPERATIONS = (
         tag="Suppressions",
         summary=f"Suppress up to {MAX_FILE_ROWS:,} addresses of a CSV or newline-delimited JSON, such as opt-outs",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("suppressions:write",),
         request=SuppressionFileIn,
         max_body_bytes=MAX_FILE_BYTES,
@@ -243,6 +247,7 @@ OPERATIONS = (
         tag="Suppressions",
         summary="Export all suppressed addresses, one JSON object per line or as CSV",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("suppressions:read",),
         query=SuppressionsExportQuery,
         reply=Suppression,
@@ -256,6 +261,7 @@ OPERATIONS = (
         tag="Suppressions",
         summary="Read the suppression of an address",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("suppressions:read",),
         reply=Suppression,
         handler=read_suppression,
@@ -266,6 +272,7 @@ OPERATIONS = (
         tag="Suppressions",
         summary="Lift a suppression, unless a complaint caused it",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=("suppressions:write",),
         success=204,
         refusals=(ErrorType.INVALID_STATE,),

@@ -15,7 +15,7 @@ from api.areas.tails.schemas import (
     TailQuery,
 )
 from api.http import sse
-from api.http.operation import Access, Call, HeaderField, Operation, Streamed
+from api.http.operation import Access, Call, HeaderField, LimitedKeys, Operation, Streamed
 from engine.areas.api_keys.key_auth import Keys
 from engine.areas.sessions.session_auth import SessionAuth
 from engine.areas.tails import rules, store
@@ -24,6 +24,7 @@ from engine.areas.tails.hub import Tails
 from engine.areas.tails.types import Ending, Filters, TailFilters, TailReader, TailStart
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid
+from engine.base.list_filters import narrowed
 from engine.base.settings import Settings
 
 SCOPE: Final = "messages:read"
@@ -54,7 +55,12 @@ async def _holds(keys: Keys, key_id: str) -> bool:
 async def tail(call: Call) -> Streamed:
     """Stream the account's message events from where the reader stopped, or from the latest ones."""
     query: TailQuery = call.query
-    wanted = TailFilters(status=query.status, stream=query.stream, tags=frozenset(query.tag))
+    wanted = TailFilters(
+        status=query.status,
+        domains=narrowed(None, call.domains),
+        streams=narrowed(query.stream, call.streams),
+        tags=frozenset(query.tag),
+    )
     return await _follow(call, follow.MESSAGES, wanted, query.after, query.replay)
 
 
@@ -115,6 +121,7 @@ OPERATIONS = (
         tag="Messages",
         summary="Follow message events live, as Server-Sent Events",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=(SCOPE,),
         query=TailQuery,
         headers=(LAST_SEEN,),
@@ -129,6 +136,7 @@ OPERATIONS = (
         tag="Messages",
         summary="Follow the account log live, as Server-Sent Events",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=(SCOPE,),
         query=EventTailQuery,
         headers=(LAST_SEEN,),
@@ -143,6 +151,7 @@ OPERATIONS = (
         tag="Messages",
         summary="Pull the account log, oldest first",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=(SCOPE,),
         query=PullQuery,
         reply=EventPage,

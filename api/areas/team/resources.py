@@ -14,7 +14,7 @@ from api.areas.team.schemas import (
 from api.http import auth
 from api.http.cookies import no_session
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from api.http.session import renew_session
 from engine.areas.team.types import InviteRow, TeamMemberRow
 from engine.base import clock, ids
@@ -125,6 +125,7 @@ OPERATIONS = (
         tag="Team",
         summary="List members, invitations and seats",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=("team:read",),
         reply=Team,
         refusals=(ErrorType.NOT_FOUND,),

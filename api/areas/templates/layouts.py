@@ -15,7 +15,7 @@ from api.areas.templates.layout_schemas import (
 )
 from api.areas.templates.resources import MAX_TEMPLATE_BYTES, MAX_VALUES_BYTES, declared, preview_of
 from api.areas.templates.schemas import Preview
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.templates import layout_rules, layout_service, layout_store, rules, store
 from engine.areas.templates.layout_service import LayoutEdit, OpenedLayout
 from engine.areas.templates.types import LayoutContent, TemplateContent
@@ -141,6 +141,7 @@ OPERATIONS = (
         tag="Templates",
         summary="List layouts",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=_READS,
         query=LayoutsQuery,
         reply=LayoutPage,
@@ -152,6 +153,7 @@ OPERATIONS = (
         tag="Templates",
         summary="Create a layout for templates",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=_WRITES,
         request=LayoutIn,
         max_body_bytes=MAX_TEMPLATE_BYTES,
@@ -166,6 +168,7 @@ OPERATIONS = (
         tag="Templates",
         summary="Check and render a layout without storing it",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=_READS,
         request=LayoutPreviewIn,
         max_body_bytes=MAX_TEMPLATE_BYTES + MAX_VALUES_BYTES,
@@ -179,6 +182,7 @@ OPERATIONS = (
         tag="Templates",
         summary="Read a layout with its latest version",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=_READS,
         reply=Layout,
         handler=read_layout,
@@ -191,6 +195,7 @@ OPERATIONS = (
         note="Each template that uses the layout gets its next version in the same step, so sends that name no version "
         "have the new layout at once; versions published before stay as they are.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=_WRITES,
         request=LayoutPatch,
         max_body_bytes=MAX_TEMPLATE_BYTES,
@@ -204,6 +209,7 @@ OPERATIONS = (
         tag="Templates",
         summary="Delete a layout that no template uses",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=_WRITES,
         success=204,
         refusals=(ErrorType.CONFLICT,),

@@ -26,7 +26,7 @@ from api.areas.templates.schemas import (
     VersionsQuery,
 )
 from api.http import item_errors
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.templates import rules, store
 from engine.areas.templates import service as templates_service
 from engine.areas.templates.service import OpenedTemplate, TemplateEdit
@@ -271,6 +271,7 @@ OPERATIONS = (
         tag="Templates",
         summary="List templates",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=_READS,
         query=TemplatesQuery,
         reply=TemplatePage,
@@ -282,6 +283,7 @@ OPERATIONS = (
         tag="Templates",
         summary="Create a template and publish its first version",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=_WRITES,
         request=TemplateIn,
         max_body_bytes=MAX_TEMPLATE_BYTES,
@@ -296,6 +298,7 @@ OPERATIONS = (
         tag="Templates",
         summary="Check and render content without storing it",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=_READS,
         request=UnsavedPreviewIn,
         max_body_bytes=MAX_TEMPLATE_BYTES + MAX_VALUES_BYTES,
@@ -309,6 +312,7 @@ OPERATIONS = (
         tag="Templates",
         summary="Read a template with its latest version",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=_READS,
         reply=Template,
         handler=read_template,
@@ -319,6 +323,7 @@ OPERATIONS = (
         tag="Templates",
         summary="Change a template; changed content is published as the next version",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=_WRITES,
         request=TemplatePatch,
         max_body_bytes=MAX_TEMPLATE_BYTES,
@@ -332,6 +337,7 @@ OPERATIONS = (
         tag="Templates",
         summary="Delete a template",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=_WRITES,
         success=204,
         handler=delete_template,
@@ -342,6 +348,7 @@ OPERATIONS = (
         tag="Templates",
         summary="List a template's versions with their content",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=_READS,
         query=VersionsQuery,
         reply=TemplateVersionPage,
@@ -353,6 +360,7 @@ OPERATIONS = (
         tag="Templates",
         summary="Render a template without sending",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=_READS,
         request=PreviewIn,
         max_body_bytes=MAX_VALUES_BYTES,
@@ -367,6 +375,7 @@ OPERATIONS = (
         tag="Templates",
         summary="Publish the latest version of a template as a new template",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=_WRITES,
         request=TemplateCopyIn,
         reply=Template,
@@ -382,6 +391,7 @@ OPERATIONS = (
         summary="Mail a template to up to 5 people of the account's team",
         note="The subject begins with `[Test]`, and each message counts as a send.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         success=202,
         request=TemplateTestIn,

@@ -11,8 +11,9 @@ from api.areas.verifications.schemas import (
     ShownLogo,
     Verification,
 )
+from api.http import owner_checks
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.verifications import branding, service
 from engine.areas.verifications.rules import WHAT
 from engine.areas.verifications.types import SettingsRow, VerificationRow, VerificationStatus
@@ -124,6 +125,7 @@ OPERATIONS = (
         note="Answers 201, or 200 for a repeated `idempotencyKey`. A pending verification of the same address is"
         " cancelled. The code expires after 10 minutes; neither it nor the address can be read anywhere.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         success=201,
         also=(200,),
@@ -138,6 +140,7 @@ OPERATIONS = (
         tag="Verify",
         summary="Read the branding of the mail with codes",
         access=Access.KEY,
+        limited_keys=LimitedKeys.FREE,
         scopes=READ,
         reply=Branding,
         handler=read_branding,
@@ -148,6 +151,7 @@ OPERATIONS = (
         tag="Verify",
         summary="Change the branding of the mail with codes",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
         request=BrandingChange,
         reply=Branding,
@@ -160,6 +164,8 @@ OPERATIONS = (
         tag="Verify",
         summary="Read a verification",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.verification,
         scopes=READ,
         reply=Verification,
         handler=read,
@@ -172,6 +178,8 @@ OPERATIONS = (
         note="A wrong code is 200 with `status` `pending` or, at the last attempt, `exhausted`; 409 means that the"
         " verification is finished.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.verification,
         scopes=WRITE,
         request=CodeCheck,
         reply=CodeChecked,
@@ -184,6 +192,8 @@ OPERATIONS = (
         tag="Verify",
         summary="Mail a fresh code with the same deadline and attempts; the earlier one stops working",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.verification,
         scopes=WRITE,
         request=ResendRequest,
         reply=Verification,
@@ -196,6 +206,8 @@ OPERATIONS = (
         tag="Verify",
         summary="Cancel a pending verification",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.verification,
         scopes=WRITE,
         reply=Verification,
         refusals=(ErrorType.TERMINAL_STATE,),

@@ -17,8 +17,9 @@ from api.areas.webhooks.schemas import (
     ReplayWindow,
     WindowReplayed,
 )
+from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.webhooks import deliveries, rules
 from engine.areas.webhooks import service as webhooks_service
 from engine.areas.webhooks.deliveries import DeliveryFilter, DeliveryState
@@ -158,6 +159,8 @@ OPERATIONS = (
         "`GET /v1/events?after=`: the log has no gaps. A page that is filtered by `state` or `type` looks at "
         f"{deliveries.MAX_SCANNED} deliveries, so it may be short, even empty, while `nextCursor` is not null.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.webhook,
         scopes=_READ,
         query=DeliveriesQuery,
         reply=DeliveryPage,
@@ -172,6 +175,8 @@ OPERATIONS = (
         f"first {rules.MAX_ANSWER_HEADERS:,} characters of headers and {rules.MAX_ANSWER_BYTES:,} octets of the body "
         "are kept.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.webhook,
         scopes=_READ,
         reply=ExactDelivery,
         handler=read_delivery,
@@ -182,6 +187,7 @@ OPERATIONS = (
         tag="Webhooks",
         summary="Post an event again",
         access=Access.KEY,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=_WRITE,
         request=ReplayRequest,
         reply=Queued,
@@ -199,6 +205,8 @@ OPERATIONS = (
         f"nothing twice. One call queues at most {deliveries.MAX_REPLAYED:,} deliveries, newest first; while "
         "`nextCursor` is not null, repeat the call with it as `before`.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.webhook,
         scopes=_WRITE,
         request=ReplayWindow,
         reply=WindowReplayed,

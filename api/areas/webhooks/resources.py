@@ -17,8 +17,9 @@ from api.areas.webhooks.schemas import (
     WebhookPage,
     WebhooksQuery,
 )
+from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.domains import store as domains
 from engine.areas.streams import store as streams
 from engine.areas.webhooks import post_options, rules, store
@@ -27,6 +28,7 @@ from engine.areas.webhooks.post_options import KnownNames, PostOptions
 from engine.areas.webhooks.types import EndpointRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
+from engine.base.list_filters import narrowed
 
 WHAT = "webhook endpoint"
 READ, WRITE = ("webhooks:read",), ("webhooks:write",)
@@ -35,13 +37,14 @@ READ, WRITE = ("webhooks:read",), ("webhooks:write",)
 async def create(call: Call) -> WebhookMade:
     """Add an endpoint; only this reply contains its secret."""
     body: NewWebhook = call.body
+    options = PostOptions(domains=body.domains or [], streams=body.streams or [], headers=body.headers)
     made = await webhooks_service.create(
         call.services.pool,
         call.account_id,
         url=body.url,
         event_types=body.event_types or [],
         description=body.description,
-        options=PostOptions(domains=body.domains, streams=body.streams, headers=body.headers),
+        options=_within_key(call, options),
         pepper=_pepper(call),
         actor=call.actor,
     )
@@ -57,7 +60,8 @@ async def list_webhooks(call: Call) -> WebhookPage:
     """Return a page of the account's endpoints."""
     query: WebhooksQuery = call.query
     before = cursor_id(ids.Kind.WEBHOOK, query.before)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
+    names = narrowed(None, call.domains), narrowed(None, call.streams)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, *names)
     known = await _known(call, rows)
     data = [_webhook(row, known) for row in rows[: query.limit]]
     return WebhookPage(data, data[-1].id if len(rows) > query.limit else None)
@@ -74,6 +78,11 @@ async def read(call: Call) -> Webhook:
 async def change(call: Call) -> Webhook:
     """Change the given fields of an endpoint."""
     body: WebhookChange = call.body
+    options = PostOptions(
+        domains=None if body.domains is UNSET else body.domains,
+        streams=None if body.streams is UNSET else body.streams,
+        headers=None if body.headers is UNSET else body.headers,
+    )
     row = await webhooks_service.change(
         call.services.pool,
         call.account_id,
@@ -82,11 +91,7 @@ async def change(call: Call) -> Webhook:
         event_types=None if body.event_types is UNSET else body.event_types,
         status=None if body.status is UNSET else body.status,
         description=None if body.description is UNSET else body.description,
-        options=PostOptions(
-            domains=None if body.domains is UNSET else body.domains,
-            streams=None if body.streams is UNSET else body.streams,
-            headers=None if body.headers is UNSET else body.headers,
-        ),
+        options=_within_key(call, options),
         pepper=_pepper(call),
         actor=call.actor,
     )
@@ -113,6 +118,11 @@ async def try_out(call: Call) -> Queued:
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
     event = await webhooks_service.try_out(call.services.pool, call.account_id, webhook, clock.now(), actor=call.actor)
     return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(webhook)])
+
+
+def _within_key(call: Call, options: PostOptions) -> PostOptions:
+    """Return checked options with the filters of the caller's key, if it is limited."""
+    return options.checked().within(call.domains, call.streams)
 
 
 def _pepper(call: Call) -> str:
@@ -155,6 +165,7 @@ OPERATIONS = (
         tag="Webhooks",
         summary="Add a webhook endpoint",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         request=NewWebhook,
         reply=WebhookMade,
@@ -168,6 +179,7 @@ OPERATIONS = (
         tag="Webhooks",
         summary="List webhook endpoints",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         query=WebhooksQuery,
         reply=WebhookPage,
@@ -179,6 +191,8 @@ OPERATIONS = (
         tag="Webhooks",
         summary="Read a webhook endpoint",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.webhook,
         scopes=READ,
         reply=Webhook,
         handler=read,
@@ -189,6 +203,8 @@ OPERATIONS = (
         tag="Webhooks",
         summary="Change a webhook endpoint",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.webhook,
         scopes=WRITE,
         request=WebhookChange,
         reply=Webhook,
@@ -201,6 +217,8 @@ OPERATIONS = (
         tag="Webhooks",
         summary="Remove a webhook endpoint",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.webhook,
         scopes=WRITE,
         success=204,
         handler=remove,
@@ -211,6 +229,8 @@ OPERATIONS = (
         tag="Webhooks",
         summary="Give a webhook endpoint a new signing secret",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.webhook,
         scopes=WRITE,
         reply=SecretMade,
         handler=rotate,
@@ -221,6 +241,8 @@ OPERATIONS = (
         tag="Webhooks",
         summary="Send a test event to a webhook endpoint",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
+        owner_check=owner_checks.webhook,
         scopes=WRITE,
         reply=Queued,
         success=202,

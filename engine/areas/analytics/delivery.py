@@ -181,7 +181,7 @@ async def rows(
     pairs = wanted.by is GroupBy.DOMAIN and wanted.tag is not None
     weeks = (period.until + timedelta(days=1),) * 2 if pairs else rules.whole_weeks(period)
     conditions = (
-        account, period.since, *weeks, period.until, wanted.tag or "", wanted.stream, wanted.from_domains,
+        account, period.since, *weeks, period.until, wanted.tag or "", wanted.streams, wanted.from_domains,
     )  # fmt: skip
     found = await _GROUPS[wanted.by].fetch(source, *conditions, limit + 1, offset)
     page = found[:limit]

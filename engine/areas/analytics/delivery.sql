@@ -100,22 +100,22 @@ UPDATE delivery_counts SET counted_seq = $2, counted_at = $3 WHERE account_id = 
 
 -- name: groups_by_domain
 -- Sum the deliveries of account $1 from day $2 to day $5 by recipients' domain, those with the most first. The days from
--- $3 to the one before $4 are whole weeks, and are read as such. Of tag $6 ('' for all), stream $7 and sending domains
+-- $3 to the one before $4 are whole weeks, and are read as such. Of tag $6 ('' for all), streams $7 and sending domains
 -- $8 (null: all); $9 rows after the first $10.
 SELECT domain AS name, sum(deliveries)::bigint AS deliveries, sum(delivered)::bigint AS delivered,
        sum(bounced)::bigint AS bounced, sum(failed)::bigint AS failed, sum(complained)::bigint AS complained
 FROM (
     SELECT domain, deliveries, delivered, bounced, failed, complained FROM delivery_groups
     WHERE account_id = $1 AND day BETWEEN $2 AND $3::date - 1 AND tag = $6 AND domain <> ''
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
     UNION ALL
     SELECT domain, deliveries, delivered, bounced, failed, complained FROM delivery_weeks
     WHERE account_id = $1 AND day BETWEEN $3 AND $4::date - 1 AND tag = $6 AND domain <> ''
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
     UNION ALL
     SELECT domain, deliveries, delivered, bounced, failed, complained FROM delivery_groups
     WHERE account_id = $1 AND day BETWEEN $4 AND $5 AND tag = $6 AND domain <> ''
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
 ) AS part
 GROUP BY domain ORDER BY sum(deliveries) DESC, domain COLLATE "C" LIMIT $9 OFFSET $10;
 
@@ -126,15 +126,15 @@ SELECT tag AS name, sum(deliveries)::bigint AS deliveries, sum(delivered)::bigin
 FROM (
     SELECT tag, deliveries, delivered, bounced, failed, complained FROM delivery_groups
     WHERE account_id = $1 AND day BETWEEN $2 AND $3::date - 1 AND domain = '' AND ($6 = '' OR tag = $6)
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
     UNION ALL
     SELECT tag, deliveries, delivered, bounced, failed, complained FROM delivery_weeks
     WHERE account_id = $1 AND day BETWEEN $3 AND $4::date - 1 AND domain = '' AND ($6 = '' OR tag = $6)
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
     UNION ALL
     SELECT tag, deliveries, delivered, bounced, failed, complained FROM delivery_groups
     WHERE account_id = $1 AND day BETWEEN $4 AND $5 AND domain = '' AND ($6 = '' OR tag = $6)
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
 ) AS part
 GROUP BY tag ORDER BY sum(deliveries) DESC, tag COLLATE "C" LIMIT $9 OFFSET $10;
 
@@ -145,17 +145,17 @@ FROM (
     SELECT domain, times FROM delivery_groups
     WHERE account_id = $1 AND day BETWEEN $2 AND $3::date - 1 AND tag = $6 AND domain = ANY ($9::text[])
       AND times <> ''
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
     UNION ALL
     SELECT domain, times FROM delivery_weeks
     WHERE account_id = $1 AND day BETWEEN $3 AND $4::date - 1 AND tag = $6 AND domain = ANY ($9::text[])
       AND times <> ''
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
     UNION ALL
     SELECT domain, times FROM delivery_groups
     WHERE account_id = $1 AND day BETWEEN $4 AND $5 AND tag = $6 AND domain = ANY ($9::text[])
       AND times <> ''
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
 ) AS part
 GROUP BY domain;
 
@@ -166,17 +166,17 @@ FROM (
     SELECT tag, times FROM delivery_groups
     WHERE account_id = $1 AND day BETWEEN $2 AND $3::date - 1 AND domain = '' AND ($6 = '' OR tag = $6)
       AND tag = ANY ($9::text[]) AND times <> ''
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
     UNION ALL
     SELECT tag, times FROM delivery_weeks
     WHERE account_id = $1 AND day BETWEEN $3 AND $4::date - 1 AND domain = '' AND ($6 = '' OR tag = $6)
       AND tag = ANY ($9::text[]) AND times <> ''
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
     UNION ALL
     SELECT tag, times FROM delivery_groups
     WHERE account_id = $1 AND day BETWEEN $4 AND $5 AND domain = '' AND ($6 = '' OR tag = $6)
       AND tag = ANY ($9::text[]) AND times <> ''
-      AND ($7::text IS NULL OR stream = $7) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
+      AND ($7::text[] IS NULL OR stream = ANY ($7)) AND ($8::text[] IS NULL OR from_domain = ANY ($8))
 ) AS part
 GROUP BY tag;
 

@@ -89,7 +89,7 @@ class DeliveryWanted(Struct, frozen=True, kw_only=True):
 
     by: GroupBy
     period: Period
-    stream: str | None = None
+    streams: list[str] | None = None
     tag: str | None = None
     from_domains: list[str] | None = None
 

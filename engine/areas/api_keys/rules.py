@@ -75,6 +75,14 @@ class KeyRestrictions(Struct, frozen=True):
         """Return True if the key may see and change things of this domain."""
         return self.domains is None or domain in self.domains
 
+    def covers_stream(self, stream: str) -> bool:
+        """Return True if the key may see and change things of this stream."""
+        return self.streams is None or stream in self.streams
+
+    def covers(self, domain: str, stream: str) -> bool:
+        """Return True if the key may see and change mail from this domain on this stream."""
+        return self.covers_domain(domain) and self.covers_stream(stream)
+
     def check(self, domain: str, stream: str) -> None:
         """Raise the 403 for a message from a domain or on a stream that the key does not allow."""
         if self.domains is not None and domain not in self.domains:

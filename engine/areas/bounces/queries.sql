@@ -8,17 +8,17 @@ ORDER BY e.seq DESC
 
 -- fragment: filters
 -- Conditions on a bounce `b` and its message `m`. Null disables each: type $3, class $4, scope $5, domain of the recipient $6,
--- sending domain $7, stream $8.
+-- sending domains $7, streams $8.
 ($3::text IS NULL OR b.type = $3)
   AND ($4::text IS NULL OR b.payload::jsonb -> 'detail' ->> 'class' = $4)
   AND ($5::text IS NULL OR b.payload::jsonb -> 'detail' ->> 'scope' = $5)
   AND ($6::text IS NULL OR domain_of(lower(b.payload::jsonb -> 'detail' ->> 'recipient')) = $6)
-  AND ($7::text IS NULL OR m.from_domain = $7) AND ($8::text IS NULL OR m.stream = $8)
+  AND ($7::text[] IS NULL OR m.from_domain = ANY ($7)) AND ($8::text[] IS NULL OR m.stream = ANY ($8))
 
 -- name: range_of_page
 -- Return how many of the next $11 bounces there are, and the lowest number among them. The filters $3 to $8 do not matter.
 SELECT count(*) AS events, min(b.seq) AS lowest FROM (
-    SELECT seq, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text FROM (:of_account LIMIT $11) found) b;
+    SELECT seq, $3::text, $4::text, $5::text, $6::text, $7::text[], $8::text[] FROM (:of_account LIMIT $11) found) b;
 
 -- name: list_bounces
 -- List at most $12 bounces that match the filters among the next $11, newest first.

@@ -1,10 +1,12 @@
 """Check the filters of lists of failed deliveries. Pure."""
 
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from engine.areas.bounces.types import BounceFilters
 from engine.base import clock
 from engine.base.errors import invalid
+from engine.base.list_filters import narrowed
 from engine.mail.address import BadAddress, bare_address, domain_name
 
 _LARGEST = 2**63 - 1
@@ -20,15 +22,20 @@ def filters(
     stream: str | None,
     since: str | None,
     until: str | None,
+    visible_domains: AbstractSet[str] | None,
+    visible_streams: AbstractSet[str] | None,
 ) -> BounceFilters:
-    """Return the filters in the form of the database; raise the 400 that names the invalid parameter."""
+    """Return the filters in the form of the database; raise the 400 that names the invalid parameter.
+
+    `visible_domains`, `visible_streams`: those that the caller may see, None for all.
+    """
     return BounceFilters(
         type=type,
         category=category,
         scope=scope,
         recipient_domain=None if recipient_domain is None else _domain("recipientDomain", recipient_domain),
-        domain=None if domain is None else _domain("domain", domain),
-        stream=stream,
+        domains=narrowed(None if domain is None else _domain("domain", domain), visible_domains),
+        streams=narrowed(stream, visible_streams),
         since=None if since is None else _moment("from", since),
         until=None if until is None else _moment("until", until),
     )

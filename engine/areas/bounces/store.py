@@ -75,5 +75,5 @@ async def unexplained_before(
 def _arguments(account: UUID, before: int | None, wanted: BounceFilters) -> tuple[object, ...]:
     return (
         account, _NEWEST if before is None else before, wanted.type, wanted.category, wanted.scope,
-        wanted.recipient_domain, wanted.domain, wanted.stream, wanted.since, wanted.until,
+        wanted.recipient_domain, wanted.domains, wanted.streams, wanted.since, wanted.until,
     )  # fmt: skip

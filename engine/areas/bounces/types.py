@@ -21,8 +21,8 @@ class BounceFilters(Struct, frozen=True, kw_only=True):
     category: str | None = None
     scope: str | None = None
     recipient_domain: str | None = None
-    domain: str | None = None
-    stream: str | None = None
+    domains: list[str] | None = None
+    streams: list[str] | None = None
     since: datetime | None = None
     until: datetime | None = None
 

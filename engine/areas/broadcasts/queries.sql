@@ -13,22 +13,22 @@ coalesce(o.delivered, 0) AS delivered, coalesce(o.bounced, 0) AS bounced, coales
 coalesce(o.failed, 0) AS failed, coalesce(o.rejected, 0) AS rejected, coalesce(o.unsubscribed, 0) AS unsubscribed
 
 -- name: list_broadcasts
--- List broadcasts of account $1 from domains $3 (null: all) with ids below $2 (null: from the newest), newest first, at
--- most $4.
+-- List broadcasts of account $1 from domains $4 on streams $5 (null: all) with ids below $2 (null: from the newest), newest
+-- first, at most $3.
 SELECT :summary_columns FROM broadcasts b
-WHERE b.account_id = $1 AND ($2::uuid IS NULL OR b.id < $2) AND ($3::text[] IS NULL OR b.from_domain = ANY ($3))
-ORDER BY b.id DESC LIMIT $4;
+WHERE b.account_id = $1 AND ($2::uuid IS NULL OR b.id < $2)
+  AND ($4::text[] IS NULL OR b.from_domain = ANY ($4)) AND ($5::text[] IS NULL OR b.stream = ANY ($5))
+ORDER BY b.id DESC LIMIT $3;
 
 -- name: read_broadcast
--- Read broadcast $2 of account $1, if it is from one of the domains $3 (null: all).
+-- Read broadcast $2 of account $1.
 SELECT :summary_columns, b.html, b.text, b.attachments, b.removed_files FROM broadcasts b
-WHERE b.account_id = $1 AND b.id = $2 AND ($3::text[] IS NULL OR b.from_domain = ANY ($3));
+WHERE b.account_id = $1 AND b.id = $2;
 
 -- name: lock_broadcast
--- Read broadcast $2 of account $1, if it is from one of the domains $3 (null: all), and lock it for a change. Lock it
--- before an account head.
+-- Read broadcast $2 of account $1 and lock it for a change. Lock it before an account head.
 SELECT :summary_columns, b.html, b.text, b.attachments, b.removed_files FROM broadcasts b
-WHERE b.account_id = $1 AND b.id = $2 AND ($3::text[] IS NULL OR b.from_domain = ANY ($3))
+WHERE b.account_id = $1 AND b.id = $2
 FOR NO KEY UPDATE;
 
 -- name: find_broadcast

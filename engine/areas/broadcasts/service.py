@@ -4,7 +4,6 @@ Every change locks the broadcast before the account's head. Acceptance takes the
 after the commit of a pause no process accepts another message of the broadcast.
 """
 
-from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
@@ -28,52 +27,46 @@ from engine.store.queries import Conn, Source
 SERVICE, OPERATOR = "service", "operator"  # the actors of changes that no person of the account caused
 
 
-async def read(source: Source, account: UUID, broadcast: UUID, domains: Collection[str] | None = None) -> Broadcast:
-    """Return a broadcast; raise the 404 for an unknown one, or one from a domain that `domains` lacks."""
-    row = await store.READ.first(source, account, broadcast, _listed(domains))
+async def read(source: Source, account: UUID, broadcast: UUID) -> Broadcast:
+    """Return a broadcast; raise the 404 for an unknown one."""
+    row = await store.READ.first(source, account, broadcast)
     if row is None:
         raise not_found(rules.WHAT)
     return row
 
 
-async def locked(connection: Conn, account: UUID, broadcast: UUID, domains: Collection[str] | None = None) -> Broadcast:
+async def locked(connection: Conn, account: UUID, broadcast: UUID) -> Broadcast:
     """Return a broadcast and lock it until the transaction ends; raise as `read`."""
-    row = await store.LOCK.first(connection, account, broadcast, _listed(domains))
+    row = await store.LOCK.first(connection, account, broadcast)
     if row is None:
         raise not_found(rules.WHAT)
     return row
 
 
-async def pause(
-    pool: asyncpg.Pool, account: UUID, broadcast: UUID, *, domains: Collection[str] | None = None, actor: str
-) -> Broadcast:
+async def pause(pool: asyncpg.Pool, account: UUID, broadcast: UUID, *, actor: str) -> Broadcast:
     """Pause a broadcast that is sending. Raises the 404 or the 409."""
     async with pool.acquire() as connection, connection.transaction():
-        row = await locked(connection, account, broadcast, domains)
+        row = await locked(connection, account, broadcast)
         if rules.pauses(row):
             await store.move(connection, broadcast, BroadcastStatus.PAUSED, paused=PauseReason.USER)
             await record(connection, row, AccountEvent.BROADCAST_PAUSED, actor, because=PauseReason.USER.value)
     return await read(pool, account, broadcast)
 
 
-async def resume(
-    pool: asyncpg.Pool, account: UUID, broadcast: UUID, *, domains: Collection[str] | None = None, actor: str
-) -> Broadcast:
+async def resume(pool: asyncpg.Pool, account: UUID, broadcast: UUID, *, actor: str) -> Broadcast:
     """Resume a paused broadcast. Raises the 404 or the 409."""
     async with pool.acquire() as connection, connection.transaction():
-        row = await locked(connection, account, broadcast, domains)
+        row = await locked(connection, account, broadcast)
         if rules.resumes(row):
             await store.move(connection, broadcast, BroadcastStatus.SENDING, look_at=clock.now())
             await record(connection, row, AccountEvent.BROADCAST_RESUMED, actor)
     return await read(pool, account, broadcast)
 
 
-async def cancel(
-    pool: asyncpg.Pool, account: UUID, broadcast: UUID, *, domains: Collection[str] | None = None, actor: str
-) -> Broadcast:
+async def cancel(pool: asyncpg.Pool, account: UUID, broadcast: UUID, *, actor: str) -> Broadcast:
     """Cancel a broadcast; messages that were accepted are delivered. Raises the 404 or the 409."""
     async with pool.acquire() as connection, connection.transaction():
-        row = await locked(connection, account, broadcast, domains)
+        row = await locked(connection, account, broadcast)
         if rules.cancels(row):
             await store.move(connection, broadcast, BroadcastStatus.CANCELED)
             counts = await store.counts(connection, broadcast)
@@ -81,12 +74,10 @@ async def cancel(
     return await read(pool, account, broadcast)
 
 
-async def delete(
-    pool: asyncpg.Pool, account: UUID, broadcast: UUID, *, domains: Collection[str] | None = None, actor: str
-) -> None:
+async def delete(pool: asyncpg.Pool, account: UUID, broadcast: UUID, *, actor: str) -> None:
     """Delete a broadcast of which nothing was accepted. Raises the 404 or the 409."""
     async with pool.acquire() as connection, connection.transaction():
-        row = await locked(connection, account, broadcast, domains)
+        row = await locked(connection, account, broadcast)
         rules.check_deletable(row, await store.counts(connection, broadcast))
         await store.delete(connection, broadcast)
         await record(connection, row, AccountEvent.BROADCAST_DELETED, actor)
@@ -120,7 +111,7 @@ async def hold(
     """Pause a broadcast that is sending until a limit or an obstacle ends; workers look for that."""
     resumes_at = rules.resumes_at(why, at, jitter=jitter)
     async with pool.acquire() as connection, connection.transaction():
-        row = await store.LOCK.first(connection, account, broadcast, None)
+        row = await store.LOCK.first(connection, account, broadcast)
         if row is None or row.status != BroadcastStatus.SENDING:
             return
         look_at = rules.next_look(at, resumes_at, jitter=jitter)
@@ -134,7 +125,7 @@ async def hold(
 async def release(pool: asyncpg.Pool, account: UUID, broadcast: UUID, why: PauseReason, at: datetime) -> None:
     """Resume a broadcast whose reason to pause has ended, unless it was paused for another reason meanwhile."""
     async with pool.acquire() as connection, connection.transaction():
-        row = await store.LOCK.first(connection, account, broadcast, None)
+        row = await store.LOCK.first(connection, account, broadcast)
         if row is None or row.status != BroadcastStatus.PAUSED or row.paused_because != why:
             return
         await store.move(connection, broadcast, BroadcastStatus.SENDING, look_at=at)
@@ -144,7 +135,7 @@ async def release(pool: asyncpg.Pool, account: UUID, broadcast: UUID, why: Pause
 async def finish(pool: asyncpg.Pool, account: UUID, broadcast: UUID) -> BroadcastCounts | None:
     """End a broadcast whose recipients are all accepted or skipped; return its counts, None if it is not so."""
     async with pool.acquire() as connection, connection.transaction():
-        row = await store.LOCK.first(connection, account, broadcast, None)
+        row = await store.LOCK.first(connection, account, broadcast)
         if row is None or row.status != BroadcastStatus.SENDING:
             return None
         counts = await store.counts(connection, broadcast)
@@ -158,7 +149,7 @@ async def finish(pool: asyncpg.Pool, account: UUID, broadcast: UUID) -> Broadcas
 
 async def stop(connection: Conn, account: UUID, broadcast: UUID, why: StopReason, counts: BroadcastCounts) -> bool:
     """Stop a broadcast for good in the caller's transaction; return False if it is neither sending nor paused."""
-    row = await store.LOCK.first(connection, account, broadcast, None)
+    row = await store.LOCK.first(connection, account, broadcast)
     if row is None or row.status not in {BroadcastStatus.SENDING, BroadcastStatus.PAUSED}:
         return False
     await store.move(connection, broadcast, BroadcastStatus.STOPPED, stopped=why)
@@ -185,7 +176,3 @@ async def _reviewed(connection: Conn, account: UUID, broadcast: UUID) -> Broadca
     row = await locked(connection, account, broadcast)
     rules.check_reviewable(row)
     return row
-
-
-def _listed(domains: Collection[str] | None) -> list[str] | None:
-    return None if domains is None else list(domains)

@@ -4,12 +4,12 @@ m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template,
 m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, m.resent_from
 
 -- fragment: message_filters
--- Conditions on `messages m` of account $1. Null disables each: status $5, sending domain $6, stream $7, tags $8 (JSON,
+-- Conditions on `messages m` of account $1. Null disables each: status $5, sending domains $6, streams $7, tags $8 (JSON,
 -- all of them), metadata $9 (JSON, any of them), patterns $10 (any of them, in the subject, the sender or a recipient),
 -- and in $11 by place: 1 source, 2 template, 3 domain of any recipient, 4 broadcast, 5 scope of any bounce.
 ($5::text IS NULL OR m.status = $5)
-      AND ($6::text IS NULL OR m.from_domain = $6)
-      AND ($7::text IS NULL OR m.stream = $7)
+      AND ($6::text[] IS NULL OR m.from_domain = ANY ($6))
+      AND ($7::text[] IS NULL OR m.stream = ANY ($7))
       AND ($8::jsonb IS NULL OR m.tags @> $8)
       AND ($9::text[] IS NULL OR m.metadata @> ANY ($9::text[]::jsonb[]))
       AND ($10::text[] IS NULL OR m.subject ILIKE ANY($10) OR m.sender ILIKE ANY($10) OR EXISTS (
@@ -127,6 +127,10 @@ SELECT :message_columns, ARRAY(
     FROM (SELECT * FROM events WHERE message_id = m.id AND id >= $3 OFFSET 0) e
     WHERE e.account_id = $1 ORDER BY e.seq) AS waybill
 FROM messages m WHERE m.account_id = $1 AND m.id = $2;
+
+-- name: read_owner
+-- Read domain and stream of message $2 of account $1.
+SELECT from_domain, stream FROM messages WHERE account_id = $1 AND id = $2;
 
 -- name: read_files
 -- Read the attachments of message $2 of account $1.

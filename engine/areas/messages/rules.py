@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from hashlib import sha256
 from uuid import UUID
@@ -12,7 +13,7 @@ import orjson
 from engine.areas.messages.types import MessageFilters, StoredFile
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.base.list_filters import FIRST_ID, LAST_ID, first_id, patterns, without_nul
+from engine.base.list_filters import FIRST_ID, LAST_ID, first_id, narrowed, patterns, without_nul
 from engine.mail.address import BadAddress, domain_name, parse_mailbox
 from engine.mail.read import UnreadableMail, attachment
 
@@ -39,8 +40,13 @@ def filters(
     recipient_domain: str | None = None,
     broadcast: str | None = None,
     scope: str | None = None,
+    visible_domains: AbstractSet[str] | None = None,
+    visible_streams: AbstractSet[str] | None = None,
 ) -> MessageFilters:
-    """Return the filters of a list request; raise the 400 that names the invalid parameter."""
+    """Return the filters of a list request; raise the 400 that names the invalid parameter.
+
+    `visible_domains`, `visible_streams`: those that the caller may see, None for all.
+    """
     for name, text in (("search", search), ("metadata", metadata), *(("tag", tag) for tag in tags)):
         without_nul(name, text or "")
     low = FIRST_ID if since is None else first_id("from", since)
@@ -51,8 +57,8 @@ def filters(
         status=status,
         to=None if to is None else _address(to),
         search=None if search is None else patterns(search),
-        domain=None if domain is None else _domain("domain", domain),
-        stream=stream,
+        domains=narrowed(None if domain is None else _domain("domain", domain), visible_domains),
+        streams=narrowed(stream, visible_streams),
         tags=orjson.dumps(list(tags)).decode() if tags else None,
         metadata=None if metadata is None else _entries(metadata),
         source=source,

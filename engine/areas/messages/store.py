@@ -12,6 +12,7 @@ from engine.areas.messages.types import (
     FilesRow,
     MessageFilters,
     MessageIndex,
+    MessageOwner,
     MessageRow,
     MessageRows,
     MessageWithWaybill,
@@ -38,6 +39,7 @@ _ENTRIES: Final = {
     MessageIndex.SCOPE: _SQL.command("entries_bounced"),
 }
 _OWNS_BROADCAST = _SQL.command("owns_broadcast")
+OWNER: Final = _SQL.rows("read_owner", MessageOwner)
 _READ = _SQL.rows("read_message", MessageWithWaybill)
 _FILES = _SQL.rows("read_files", FilesRow)
 _BODY = _SQL.rows("read_body", BodyRow)
@@ -90,7 +92,7 @@ def _arguments(account: UUID, wanted: MessageFilters, count: int) -> tuple[objec
     broadcast = None if wanted.broadcast is None else str(wanted.broadcast)
     others = [wanted.source, wanted.template, wanted.recipient_domain, broadcast, wanted.scope]
     return (
-        account, wanted.low, wanted.high, count, wanted.status, wanted.domain, wanted.stream, wanted.tags,
+        account, wanted.low, wanted.high, count, wanted.status, wanted.domains, wanted.streams, wanted.tags,
         wanted.metadata, wanted.search, others,
     )  # fmt: skip
 

@@ -80,6 +80,13 @@ class WaybillRow(Struct, frozen=True):
     payload: str
 
 
+class MessageOwner(Struct, frozen=True):
+    """Hold the domain and the stream that a message belongs to."""
+
+    from_domain: str
+    stream: str
+
+
 class FilesRow(Struct, frozen=True):
     """Hold the attachments (JSON) and size of one message."""
 
@@ -109,8 +116,8 @@ class MessageFilters(Struct, frozen=True, kw_only=True):
     status: str | None = None
     to: str | None = None
     search: list[str] | None = None  # ILIKE patterns, any of which may match
-    domain: str | None = None
-    stream: str | None = None
+    domains: list[str] | None = None  # the sending domain is one of them
+    streams: list[str] | None = None  # the stream is one of them
     tags: str | None = None  # JSON array; the message must have all of them
     metadata: list[str] | None = None  # JSON objects, any of which may match
     source: str | None = None
@@ -146,7 +153,7 @@ class MessageFilters(Struct, frozen=True, kw_only=True):
     def scans(self) -> str | None:
         """Name the filter that may skip any number of messages that do not match, or None."""
         names = {
-            "status": self.status, "domain": self.domain, "stream": self.stream, "source": self.source,
+            "status": self.status, "domain": self.domains, "stream": self.streams, "source": self.source,
             "recipientDomain": self.recipient_domain, "template": self.template, "broadcast": self.broadcast,
         }  # fmt: skip
         names.pop(_NAMES.get(self.index, ""), None)

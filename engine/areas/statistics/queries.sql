@@ -20,11 +20,12 @@ SELECT width_bucket(quarter, $2::int[])::int AS place, sum(accepted)::bigint AS 
        sum(sending)::bigint AS sending, sum(delivered)::bigint AS delivered, sum(bounced)::bigint AS bounced,
        sum(complained)::bigint AS complained, sum(failed)::bigint AS failed, sum(rejected)::bigint AS rejected,
        sum(scheduled)::bigint AS scheduled, sum(canceled)::bigint AS canceled
-FROM counted WHERE ($4::text IS NULL OR from_domain = $4) AND ($5::text IS NULL OR stream = $5) GROUP BY 1
+FROM counted WHERE ($4::text[] IS NULL OR from_domain = ANY ($4)) AND ($5::text[] IS NULL OR stream = ANY ($5))
+GROUP BY 1
 
 -- name: counts_by_day
 -- Count messages of account $1 by day of creation, in one snapshot. Days begin at quarter hours $2 (ascending), the last
--- ends before $3; of sending domain $4 and stream $5 (null: all).
+-- ends before $3; of sending domains $4 and streams $5 (null: all).
 WITH :live_quarters, counted AS (
     SELECT q.quarter, q.from_domain, q.stream, q.accepted, q.queued, q.sending, q.delivered, q.bounced, q.complained,
            q.failed, q.rejected, q.scheduled, q.canceled

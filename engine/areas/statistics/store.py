@@ -18,16 +18,16 @@ async def by_day(
     account: UUID,
     wanted: Days,
     *,
-    domain: str | None = None,
-    stream: str | None = None,
+    domains: list[str] | None = None,
+    streams: list[str] | None = None,
     tag: str | None = None,
 ) -> list[Counts]:
     """Return the counts of messages created on each of the days, in order; those that match every given filter."""
     starts, end = [rules.quarter_of(day.starts_at) for day in wanted.days], rules.quarter_of(wanted.ends_at)
     if tag is None:
-        rows = await _BY_DAY.fetch(source, account, starts, end, domain, stream)
+        rows = await _BY_DAY.fetch(source, account, starts, end, domains, streams)
     else:
-        rows = await _BY_DAY_OF_TAG.fetch(source, account, starts, end, domain, stream, tag)
+        rows = await _BY_DAY_OF_TAG.fetch(source, account, starts, end, domains, streams, tag)
     found = [Counts() for _ in wanted.days]
     for row in rows:
         found[row.place - 1] = Counts(**{name: getattr(row, name) for name in Counts.__struct_fields__})

@@ -3,12 +3,13 @@
 SELECT slug, name, created_at FROM streams WHERE account_id = $1 AND deleted_at IS NULL ORDER BY slug;
 
 -- name: page_of_streams
--- List streams of account $1, newest first, at most $2, after the one with slug $3 (null: from the newest), which may
--- be a deleted one.
+-- List streams of account $1 with slugs $4 (null: all), newest first, at most $2, after the one with slug $3 (null: from the
+-- newest), which may be a deleted one.
 SELECT slug, name, created_at FROM streams s
 WHERE account_id = $1 AND deleted_at IS NULL
   AND ($3::text IS NULL OR (created_at, slug) < (
       SELECT c.created_at, c.slug FROM streams c WHERE c.account_id = $1 AND c.slug = $3))
+  AND ($4::text[] IS NULL OR slug = ANY ($4))
 ORDER BY created_at DESC, slug DESC
 LIMIT $2;
 

@@ -42,9 +42,11 @@ _PAGE = _SQL.rows("page_of_streams", StreamRow)
 _COUNT = _SQL.command("count_streams")
 
 
-async def page(source: Source, account: UUID, *, limit: int, before: str | None) -> StreamRows:
-    """Return at most `limit` streams, newest first, older than the one with slug `before`."""
-    rows = await _PAGE.fetch(source, account, limit + 1, before)
+async def page(
+    source: Source, account: UUID, *, limit: int, before: str | None, slugs: list[str] | None = None
+) -> StreamRows:
+    """Return at most `limit` streams, newest first, older than the one with slug `before`; with `slugs`, of those."""
+    rows = await _PAGE.fetch(source, account, limit + 1, before, slugs)
     return StreamRows(rows[:limit], len(rows) > limit)
 
 

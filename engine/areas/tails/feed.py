@@ -54,7 +54,8 @@ class MessageView:
                 yield ShownEvent(place, "", b"")
             else:
                 tags = frozenset(event.tags)
-                yield ShownEvent(place, event.type, self._encode(event), event.status, event.stream, tags)
+                chunk = self._encode(event)
+                yield ShownEvent(place, event.type, chunk, event.status, event.from_domain, event.stream, tags)
 
 
 class EventView:

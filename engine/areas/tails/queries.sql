@@ -39,7 +39,7 @@ SELECT account_id, seq, purged_through_seq FROM account_heads WHERE account_id =
 -- one look-up per event.
 SELECT e.id, e.seq, e.type, iso(e.occurred_at) AS created_at, e.message_id,
        readable_payload(e.type, e.payload) AS payload, m.recipient_count, m.sender, m.subject,
-       m.stream, m.tags, ARRAY(
+       m.from_domain, m.stream, m.tags, ARRAY(
     SELECT ROW(r.name, r.address) FROM (SELECT * FROM recipients WHERE message_id = e.message_id OFFSET 0) r
     WHERE r.account_id = $1 AND r.kind = 'to' AND m.source <> 'verification'
     ORDER BY r.n) AS recipients
@@ -49,7 +49,7 @@ FROM (
     ORDER BY seq LIMIT 100
 ) e
 LEFT JOIN LATERAL (
-    SELECT recipient_count, sender, subject, stream, tags, source FROM messages
+    SELECT recipient_count, sender, subject, from_domain, stream, tags, source FROM messages
     WHERE id = e.message_id AND account_id = $1 LIMIT 1
 ) m ON true
 ORDER BY e.seq;

@@ -109,6 +109,7 @@ def _event(row: TailRow, status: Status | None) -> Event:
         row.sender,
         [(name, address) for name, address in row.recipients],
         row.subject,
+        row.from_domain,
         row.stream,
         [] if row.tags is None else _TAGS.decode(row.tags),
         detail_of(row.payload),

@@ -63,6 +63,7 @@ class TailRow(Struct, frozen=True):
     recipient_count: int | None
     sender: str | None
     subject: str | None
+    from_domain: str | None
     stream: str | None
     tags: str | None
     recipients: list[Fields]  # (name, address) of those in `to`
@@ -100,6 +101,7 @@ class Event(Struct, frozen=True):
     sender: str | None
     to: list[tuple[str | None, str]]
     subject: str | None
+    from_domain: str | None
     stream: str | None
     tags: list[str]
     detail: Raw
@@ -115,6 +117,7 @@ class ShownEvent(Struct, frozen=True):
     type: str
     chunk: bytes
     status: Status | None = None
+    from_domain: str | None = None
     stream: str | None = None
     tags: frozenset[str] = frozenset()
 
@@ -127,10 +130,11 @@ class Filters(Protocol):
 
 
 class TailFilters(Struct, frozen=True, kw_only=True):
-    """Hold the filters of a tail, all of which must match."""
+    """Hold the filters of a tail, all of which must match; `domains` and `streams` match with any of theirs."""
 
     status: Status | None = None
-    stream: str | None = None
+    domains: list[str] | None = None
+    streams: list[str] | None = None
     tags: frozenset[str] = frozenset()
 
     def takes(self, event: ShownEvent) -> bool:
@@ -138,7 +142,8 @@ class TailFilters(Struct, frozen=True, kw_only=True):
         return (
             bool(event.chunk)
             and (self.status is None or event.status is self.status)
-            and (self.stream is None or event.stream == self.stream)
+            and (self.domains is None or event.from_domain in self.domains)
+            and (self.streams is None or event.stream in self.streams)
             and self.tags <= event.tags
         )
 

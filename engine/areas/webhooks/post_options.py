@@ -5,6 +5,7 @@ Values of headers are often credentials: they are stored sealed and never shown 
 
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from engine.areas.webhooks.types import EndpointRow, HeadersRow
 from engine.base import secrets
-from engine.base.errors import Refusal, invalid
+from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.slugs import is_slug
 from engine.mail.address import BadAddress, domain_name
 
@@ -44,6 +45,17 @@ class PostOptions(Struct, frozen=True, kw_only=True):
             domains=None if self.domains is None else _checked_domains(self.domains),
             streams=None if self.streams is None else _checked_streams(self.streams),
             headers=None if self.headers is None else _checked_headers(self.headers),
+        )
+
+    def within(self, domains: AbstractSet[str] | None, streams: AbstractSet[str] | None) -> "PostOptions":
+        """Return checked options for a caller who may see these domains and streams alone (None: all).
+
+        An empty filter, which all events pass, becomes the caller's. Raises the 403 for a name that the caller lacks.
+        """
+        return PostOptions(
+            domains=_filter_within("domains", self.domains, domains),
+            streams=_filter_within("streams", self.streams, streams),
+            headers=self.headers,
         )
 
 
@@ -96,6 +108,21 @@ def unknown(row: EndpointRow, known: KnownNames) -> list[tuple[str, str]]:
         for place, name in enumerate(row.streams)
         if name not in known.streams
     ]
+
+
+def _filter_within(field: str, given: Sequence[str] | None, allowed: AbstractSet[str] | None) -> Sequence[str] | None:
+    if allowed is None or given is None:
+        return given
+    if not given:
+        return sorted(allowed)
+    others = [name for name in given if name not in allowed]
+    if others:
+        raise Refusal(
+            ErrorType.FORBIDDEN,
+            f"This API key is limited to some {field}, and `{field}` names {others[0]}, which is none of them. Leave "
+            "it out, or use a key without this limit.",
+        )
+    return given
 
 
 def _checked_domains(names: Sequence[str]) -> list[str]:

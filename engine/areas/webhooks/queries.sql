@@ -14,9 +14,13 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp());
 SELECT count(*) AS live FROM webhooks WHERE account_id = $1 AND status <> 'deleted';
 
 -- name: list_webhooks
--- List endpoints of account $1 with ids below $2 (null: from the newest), newest first, at most $3.
+-- List endpoints of account $1 with ids below $2 (null: from the newest), newest first, at most $3. With domains $4 and
+-- streams $5 (null: all), only those that get events of no others.
 SELECT :endpoint_columns FROM webhooks
-WHERE account_id = $1 AND status <> 'deleted' AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3;
+WHERE account_id = $1 AND status <> 'deleted' AND ($2::uuid IS NULL OR id < $2)
+  AND ($4::text[] IS NULL OR (domains <> '{}' AND domains <@ $4))
+  AND ($5::text[] IS NULL OR (streams <> '{}' AND streams <@ $5))
+ORDER BY id DESC LIMIT $3;
 
 -- name: read_webhook
 -- Read endpoint $2 of account $1.

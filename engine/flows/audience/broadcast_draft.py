@@ -1,6 +1,5 @@
 """Create and change the drafts of broadcasts, with the checks that `send` repeats."""
 
-from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -79,23 +78,22 @@ async def change(
     fields: BroadcastFields,
     origin: Origin,
     *,
-    domains: Collection[str] | None = None,
     actor: str,
 ) -> Broadcast:
     """Change the given fields of a draft. Raises the 404, the 409 for another status, and the refusals of `create`."""
     account = origin.account_id
-    before = await service.read(pool, account, broadcast, domains)
+    before = await service.read(pool, account, broadcast)
     rules.check_editable(before)
     plan = await broadcast_checks.plan_of(pool, account)
     draft = merged(_draft_of(before), fields, plan)
     await broadcast_checks.check(pool, acceptor, _row_of(account, draft), origin, plan)
     async with pool.acquire() as connection, connection.transaction():
-        row = await service.locked(connection, account, broadcast, domains)
+        row = await service.locked(connection, account, broadcast)
         rules.check_editable(row)
         await store.change(connection, account, broadcast, merged(_draft_of(row), fields, plan))
         await service.record(connection, row, AccountEvent.BROADCAST_UPDATED, actor, fields=sorted(fields.given()))
         rules.check_room(await store.unfinished(connection, account))  # under the lock of the account's head
-    return await service.read(pool, account, broadcast, domains)
+    return await service.read(pool, account, broadcast)
 
 
 async def _lacks_default(

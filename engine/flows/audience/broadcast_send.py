@@ -4,7 +4,6 @@ draft or scheduled → checks of a draft → time within the plan's window → s
 `scheduled` or `sending`. The list can't be deleted between these checks and the start.
 """
 
-from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
 from uuid import UUID
@@ -38,7 +37,6 @@ async def send(
     origin: Origin,
     *,
     give_up_s: float,
-    domains: Collection[str] | None = None,
     actor: str,
 ) -> Broadcast:
     """Send a draft, now or at its time, or move the time of a scheduled broadcast; return it as it stands then.
@@ -46,7 +44,7 @@ async def send(
     Raises the 404, the 409 for another status or without recipients, and the refusals of a draft's checks.
     """
     account = origin.account_id
-    row = await service.read(pool, account, broadcast, domains)
+    row = await service.read(pool, account, broadcast)
     rules.check_sendable(row)
     template = await broadcast_checks.check(
         pool, acceptor, row, origin, await broadcast_checks.plan_of(pool, account), sending=True
@@ -54,7 +52,7 @@ async def send(
     at = clock.now()
     later = timing_of(scheduled_at, None, at, give_up_s=give_up_s).scheduled_at
     async with _place(row), pool.acquire() as connection, connection.transaction():
-        locked = await service.locked(connection, account, broadcast, domains)
+        locked = await service.locked(connection, account, broadcast)
         rules.check_sendable(locked)
         if locked.updated_at != row.updated_at:
             raise Refusal(
@@ -63,7 +61,7 @@ async def send(
         await _check_window(connection, account, later, at)
         await _check_recipients(connection, locked)
         await _hand_over(connection, locked, template, later, actor)
-    return await service.read(pool, account, broadcast, domains)
+    return await service.read(pool, account, broadcast)
 
 
 def _place(row: Broadcast) -> AbstractAsyncContextManager[None]:

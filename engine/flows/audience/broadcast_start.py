@@ -23,7 +23,7 @@ async def start(pool: asyncpg.Pool, account: UUID, broadcast: UUID, at: datetime
     """Start a broadcast that is due, or let it wait for review; does nothing if it has started meanwhile."""
     async with pool.acquire() as connection, connection.transaction():
         approved = await store.lock_review(connection, account)
-        row = await store.LOCK.first(connection, account, broadcast, None)
+        row = await store.LOCK.first(connection, account, broadcast)
         if row is None or not may_start(row, at):
             return
         audience = await broadcast_audience.audience_of(connection, account, row.audience, first=2)

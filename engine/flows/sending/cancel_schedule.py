@@ -8,7 +8,6 @@ from uuid import UUID
 
 import asyncpg
 
-from engine.areas.api_keys.rules import KeyRestrictions
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import EventType
@@ -22,16 +21,14 @@ _STATUS = _SQL.command("status_of")
 _CANCEL = _SQL.command("cancel_message")
 
 
-async def cancel_schedule(
-    pool: asyncpg.Pool, account: UUID, message: UUID, *, reach: KeyRestrictions | None = None, actor: str | None = None
-) -> None:
+async def cancel_schedule(pool: asyncpg.Pool, account: UUID, message: UUID, *, actor: str | None = None) -> None:
     """Cancel one message of the account with its recipients; return after the commit. `actor` is who canceled it.
 
     Raises 404 for a message that the account does not have, 409 `invalid_state` with its status if it is no longer
-    scheduled, 403 if the caller's key, limited to `reach`, could not have sent it.
+    scheduled.
     """
     async with pool.acquire() as connection, connection.transaction():
-        taken = await lock_schedule(connection, account, message, reach)
+        taken = await lock_schedule(connection, account, message)
         locked = await heads.lock(connection, [account])
         await _CANCEL.execute(connection, message)
         locked[account].scheduled -= 1
@@ -47,17 +44,13 @@ async def cancel_schedule(
         await append_locked(connection, locked, [entry])
 
 
-async def lock_schedule(
-    connection: Conn, account: UUID, message: UUID, reach: KeyRestrictions | None
-) -> asyncpg.Record:
+async def lock_schedule(connection: Conn, account: UUID, message: UUID) -> asyncpg.Record:
     """Lock the message's row in `schedules` until the transaction ends; return it with `due_at` and `deliver_by`.
 
     Raises as `cancel_schedule`.
     """
     taken = await _LOCK.records(connection, message, account)
     if taken:
-        if reach is not None:
-            reach.check(taken[0]["from_domain"], taken[0]["stream"])
         return taken[0]
     found = await _STATUS.records(connection, message, account)
     if not found:

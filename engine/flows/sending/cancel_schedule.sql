@@ -1,8 +1,6 @@
 -- name: lock_schedule
 -- Lock the scheduled message $1 of account $2: the transaction that holds the row decides what happens to the message.
-SELECT s.due_at, s.deliver_by, m.from_domain, m.stream
-FROM schedules s JOIN messages m ON m.id = s.message_id
-WHERE s.message_id = $1 AND m.id = $1 AND s.account_id = $2 FOR UPDATE OF s;
+SELECT due_at, deliver_by FROM schedules WHERE message_id = $1 AND account_id = $2 FOR UPDATE;
 
 -- name: status_of
 -- Return the status of message $1 of account $2.

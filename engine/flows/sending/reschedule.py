@@ -10,7 +10,6 @@ from uuid import UUID
 import asyncpg
 import orjson
 
-from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.emails import rules
 from engine.base import clock, ids
 from engine.base.errors import invalid
@@ -34,19 +33,18 @@ async def reschedule(
     scheduled_at: str,
     *,
     give_up_s: float,
-    reach: KeyRestrictions | None = None,
     actor: str | None = None,
 ) -> datetime:
     """Move one message of the account to another time; return the time as stored, after the commit.
 
-    A time in the past or within a minute means now: the next release takes it. Raises 403, 404 and 409 as
+    A time in the past or within a minute means now: the next release takes it. Raises 404 and 409 as
     `cancel_schedule`, 400 for a time beyond the plan's window or not before the message's `deliverBy`, 429 for a day or
     a month whose allowance is used up.
     """
     at = clock.now()
     wanted = rules.timing_of(scheduled_at, None, at, give_up_s=give_up_s).scheduled_at or at
     async with pool.acquire() as connection, connection.transaction():
-        taken = await lock_schedule(connection, account, message, reach)
+        taken = await lock_schedule(connection, account, message)
         if taken["deliver_by"] is not None and taken["deliver_by"] <= wanted:
             raise invalid("scheduledAt", "`scheduledAt` must be before the message's `deliverBy`.")
         locked = await heads.lock_counted(connection, [account])

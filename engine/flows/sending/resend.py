@@ -81,7 +81,7 @@ async def _prepared(
     reread: set[str],
 ) -> Prepared:
     message = known.get(order.message)
-    if message is None:
+    if message is None or not (origin.reach is None or origin.reach.covers(message.from_domain, message.stream)):
         raise not_found("message")
     resent.check_resendable(message)
     try:

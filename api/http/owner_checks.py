@@ -1,0 +1,75 @@
+"""Hide objects of other domains and streams from API keys that are limited to some.
+
+The dispatcher calls one of these checks before the handler of an operation with an id in its path
+(`Operation.owner_check`), for limited keys only: all other requests pay nothing. Each raises the 404 of an unknown id.
+"""
+
+from uuid import UUID
+
+from api.http.dispatch import path_id
+from api.http.operation import Call
+from engine.areas.api_keys.rules import KeyRestrictions
+from engine.areas.broadcasts import store as broadcasts
+from engine.areas.domains import store as domains
+from engine.areas.messages import store as messages
+from engine.areas.verifications import store as verifications
+from engine.areas.webhooks import store as webhooks
+from engine.base import ids
+from engine.base.errors import not_found
+
+
+async def domain(call: Call, reach: KeyRestrictions) -> None:
+    """Raise the 404 unless the path names a domain that the key is limited to."""
+    row = await domains.FIND.first(call.services.pool, call.account_id, _id(call, ids.Kind.DOMAIN, "domain"))
+    if row is None or not reach.covers_domain(row.name):
+        raise not_found("domain")
+
+
+async def stream(call: Call, reach: KeyRestrictions) -> None:
+    """Raise the 404 unless the path names a stream that the key is limited to."""
+    if not reach.covers_stream(call.path["id"]):
+        raise not_found("stream")
+
+
+async def message(call: Call, reach: KeyRestrictions) -> None:
+    """Raise the 404 unless the path names a message from a domain and on a stream of the key."""
+    if not await _covers_message(call, reach, _id(call, ids.Kind.MESSAGE, "message")):
+        raise not_found("message")
+
+
+async def verification(call: Call, reach: KeyRestrictions) -> None:
+    """Raise the 404 unless the path names a verification whose mail is from a domain and on a stream of the key."""
+    wanted = _id(call, ids.Kind.VERIFICATION, "verification")
+    row = await verifications.READ.first(call.services.pool, call.account_id, wanted)
+    if row is None or not await _covers_message(call, reach, row.message_id):
+        raise not_found("verification")
+
+
+async def broadcast(call: Call, reach: KeyRestrictions) -> None:
+    """Raise the 404 unless the path names a broadcast from a domain and on a stream of the key."""
+    row = await broadcasts.READ.first(call.services.pool, call.account_id, _id(call, ids.Kind.BROADCAST, "broadcast"))
+    if row is None or not reach.covers(row.from_domain, row.stream):
+        raise not_found("broadcast")
+
+
+async def webhook(call: Call, reach: KeyRestrictions) -> None:
+    """Raise the 404 unless the path names an endpoint that gets events of the key's domains and streams only."""
+    row = await webhooks.READ.first(
+        call.services.pool, call.account_id, _id(call, ids.Kind.WEBHOOK, "webhook endpoint")
+    )
+    if row is None or not (_within(row.domains, reach.domains) and _within(row.streams, reach.streams)):
+        raise not_found("webhook endpoint")
+
+
+async def _covers_message(call: Call, reach: KeyRestrictions, named: UUID) -> bool:
+    row = await messages.OWNER.first(call.services.pool, call.account_id, named)
+    return row is not None and reach.covers(row.from_domain, row.stream)
+
+
+def _within(names: list[str], allowed: frozenset[str] | None) -> bool:
+    """Return True if a filter lets only allowed names pass; an empty one lets all pass."""
+    return allowed is None or (bool(names) and allowed.issuperset(names))
+
+
+def _id(call: Call, kind: ids.Kind, what: str) -> UUID:
+    return path_id(kind, call.path["id"], what)
