@@ -482,6 +482,9 @@ async def test_an_answer_is_sent_to_its_author_and_joins_the_conversation(
         ]  # fmt: skip
         assert thread["complete"] is True
         assert thread["data"][1]["repliesTo"] == asking
+    limited = await add_key(pool, account.id, streams=["news"])
+    thread = (await api.get(f"/v1/inbound/messages/{asking}/thread", limited)).json
+    assert {one["type"] for one in thread["data"]} == {"received"}
 
 
 async def test_an_answer_needs_the_right_to_send_and_to_read(api: Api, pool: asyncpg.Pool, receiver: Receiver) -> None:

@@ -13,7 +13,9 @@ from engine.flows.sending.preparation import Origin
 
 async def read_thread(call: Call) -> Conversation:
     """Return the conversation of a received message."""
-    found = await conversation.conversation(call.services.pool, call.account_id, named(call), domains=call.domains)
+    found = await conversation.conversation(
+        call.services.pool, call.account_id, named(call), domains=call.domains, streams=call.streams
+    )
     data = [
         ConversationMessage(
             type=one.type,
@@ -73,9 +75,9 @@ OPERATIONS = (
         summary="Read the conversation of a received message",
         note=f"Received and sent messages in the order of time, the newest {conversation.MAX_MESSAGES}.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=READ,
         reply=Conversation,
-        limited_keys=LimitedKeys.OWN,
         handler=read_thread,
     ),
     Operation(
@@ -87,9 +89,9 @@ OPERATIONS = (
         "References filled in where the request leaves them out. A key needs the scope `emails:send` and one of "
         "`inbound:read` and `messages:read`.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         request=ReplyRequest,
-        limited_keys=LimitedKeys.OWN,
         carries_messages=True,
         reply=ReplyAccepted,
         success=202,
@@ -115,9 +117,9 @@ OPERATIONS = (
         note="The route of its address as it is now decides; the webhook posts carry the same delivery id as before. A "
         "route that forwards sends a new message, also of spam; a message with a virus is never forwarded.",
         access=Access.KEY,
+        limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         reply=ReplayReply,
-        limited_keys=LimitedKeys.OWN,
         success=202,
         refusals=(ErrorType.INVALID_STATE, ErrorType.ATTACHMENT_INFECTED, ErrorType.ATTACHMENT_BLOCKED),
         handler=replay_message,

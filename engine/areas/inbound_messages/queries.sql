@@ -275,7 +275,7 @@ ORDER BY m.id DESC LIMIT $6;
 
 -- name: thread_sent
 -- Return the newest $5 sent messages of account $1 with ids $2, or that answer one of the received messages $3, from one
--- of the domains $4 (null: all); as `thread_received` does.
+-- of the domains $4 and on one of the streams $6 (null: all); as `thread_received` does.
 WITH found AS (
     SELECT id FROM unnest($2::uuid[]) AS sent (id)
     UNION
@@ -285,4 +285,5 @@ SELECT m.id, m.sender, m.from_domain, m.subject, m.status, m.answers,
        ARRAY(SELECT r.address FROM recipients r WHERE r.message_id = m.id ORDER BY r.n LIMIT 10) AS recipients
 FROM found CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = found.id OFFSET 0) m
 WHERE m.account_id = $1 AND ($4::text[] IS NULL OR m.from_domain = ANY ($4))
+  AND ($6::text[] IS NULL OR m.stream = ANY ($6))
 ORDER BY m.id DESC LIMIT $5;

@@ -205,10 +205,13 @@ async def thread_sent(
     received: Collection[UUID],
     *,
     domains: Collection[str] | None,
+    streams: Collection[str] | None,
     limit: int,
 ) -> list[ThreadSentRow]:
     """Return the newest sent messages of these, and of those that answer received ones."""
-    return await _THREAD_SENT.fetch(source, account, list(sent), list(received), _listed(domains), limit)
+    return await _THREAD_SENT.fetch(
+        source, account, list(sent), list(received), _listed(domains), limit, _listed(streams)
+    )
 
 
 async def _addresses(source: Source, account: UUID, wanted: ReceivedFilters) -> list[UUID] | None:
@@ -225,8 +228,8 @@ def _flags(wanted: ReceivedFilters) -> tuple[bool | None, bool | None, bool | No
     return kept, wanted.spam, wanted.read
 
 
-def _listed(domains: Collection[str] | None) -> list[str] | None:
-    return None if domains is None else sorted(domains)
+def _listed(names: Collection[str] | None) -> list[str] | None:
+    return None if names is None else sorted(names)
 
 
 def _around(message: UUID, distance: timedelta) -> UUID:

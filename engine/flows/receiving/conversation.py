@@ -45,8 +45,18 @@ class Thread(Struct, frozen=True):
     complete: bool
 
 
-async def conversation(source: Source, account: UUID, message: UUID, *, domains: Collection[str] | None) -> Thread:
-    """Return the newest MAX_MESSAGES of the conversation of a received message; raise the 404 for an unknown one."""
+async def conversation(
+    source: Source,
+    account: UUID,
+    message: UUID,
+    *,
+    domains: Collection[str] | None,
+    streams: Collection[str] | None,
+) -> Thread:
+    """Return the newest MAX_MESSAGES of the conversation of a received message; raise the 404 for an unknown one.
+
+    `domains`, `streams`: those whose messages the caller may see, None for all.
+    """
     row = await store.read(source, account, message, domains=domains)
     if row is None:
         raise not_found(rules.WHAT)
@@ -60,7 +70,9 @@ async def conversation(source: Source, account: UUID, message: UUID, *, domains:
             received[one.id] = one
             keys.add(one.thread_key)
             sent_ids |= _named(one.replies_to)
-        for other in await store.thread_sent(source, account, sent_ids, received, domains=domains, limit=limit):
+        for other in await store.thread_sent(
+            source, account, sent_ids, received, domains=domains, streams=streams, limit=limit
+        ):
             sent[other.id] = other
             sent_ids.add(other.id)
             keys.add(rules.sent_thread_key(other.id, other.from_domain))
