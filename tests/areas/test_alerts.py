@@ -51,14 +51,17 @@ async def test_a_rule_is_created_changed_and_deleted(api: Api, pool: asyncpg.Poo
     assert sorted(told[1]["detail"]["changed"]) == sorted(change)
 
 
-async def test_without_a_body_every_kind_that_lacks_a_rule_gets_the_default(api: Api, account: TestAccount) -> None:
+@pytest.mark.parametrize("body", [b"", b"{}", b" { } "])
+async def test_without_a_body_every_kind_that_lacks_a_rule_gets_the_default(
+    api: Api, account: TestAccount, body: bytes
+) -> None:
     own = await make(api, account, kind="blocklist", threshold=2)
-    answer = await api.post("/v1/alerts/rules", account.token, body=b"")
+    answer = await api.post("/v1/alerts/rules", account.token, body=body)
     assert answer.status == 201
     assert [(one["kind"], one["threshold"], one["windowDays"]) for one in answer.json["data"]] == [
         ("complaint_rate", 0.001, 1), ("bounce_rate", 0.05, 1), ("quota_usage", 0.8, 1), ("dns_drift", 1.0, 1),
     ]  # fmt: skip
-    again = await api.post("/v1/alerts/rules", account.token, body=b"")
+    again = await api.post("/v1/alerts/rules", account.token, body=body)
     assert (again.status, again.error["type"]) == (409, "conflict")
 
     listed = (await api.get("/v1/alerts/rules", account.token)).json
@@ -88,7 +91,7 @@ async def test_there_is_one_rule_per_kind_under_parallel_requests(api: Api, acco
 @pytest.mark.parametrize(
     ("body", "status", "kind", "field"),
     [
-        ({}, 400, "invalid_request", "kind"),
+        ({"enabled": False}, 400, "invalid_request", "kind"),
         ({"threshold": 0.1}, 400, "invalid_request", "kind"),
         ({"kind": "bounce_rate"}, 400, "invalid_request", "threshold"),
         ({"kind": "latency", "threshold": 1}, 400, "invalid_request", "kind"),

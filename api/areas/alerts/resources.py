@@ -33,9 +33,9 @@ _DIGITS: Final = 6  # of values
 
 
 async def create(call: Call) -> AlertRulesMade:
-    """Create a rule; without a body, the default rules of the kinds that have none."""
+    """Create a rule; without a body or with an empty object, the default rules of the kinds that have none."""
     body: NewAlertRule = call.body
-    if call.body_bytes == 0:
+    if body == NewAlertRule():  # most clients send `{}` for nothing
         made = await service.create_missing(call.services.pool, call.account_id, actor=call.actor)
         return AlertRulesMade(data=[record(row) for row in made])
     if body.kind is UNSET:
@@ -198,7 +198,7 @@ OPERATIONS = (
         summary="Create an alert rule, or without a body the default rules",
         note="One rule per kind. It is measured every minute, fires at `threshold`, and ends after two measurements "
         "below. Owners and admins get one mail for each firing, webhooks `alert.fired` and `alert.ended`. Without a "
-        "body the reply is `{data}` with the rules that were created.",
+        "body, or with `{}`, the reply is `{data}` with the rules that were created.",
         access=Access.KEY,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         scopes=WRITE,
