@@ -31,9 +31,9 @@ def use_servers(postgres: str | None, redis: str | None) -> None:
         folder = Path(postgres)
         said = subprocess.run([folder / "postgres", "--version"], check=True, capture_output=True, text=True).stdout
         major = int(said.split()[2].partition(".")[0])
-        server_paths.postgres_programs = lambda _: (folder, major)
+        server_paths.postgres_programs = lambda paths: (folder, major)
     if redis is not None:
-        server_paths.valkey_program = lambda _: Path(redis)
+        server_paths.valkey_program = lambda paths: Path(redis)
 
 
 def begin(folder: Path) -> None:

@@ -34,7 +34,7 @@ class WebhookEvent(TypedDict):
 
 def verify(
     body: bytes | str,
-    header: str | Mapping[str, str] | None,
+    header: str | Mapping[str, object] | None,
     secret: str | Sequence[str],
     *,
     tolerance: float = DEFAULT_TOLERANCE_S,
@@ -75,7 +75,7 @@ def _octets(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _headers(header: str | Mapping[str, str] | None) -> list[str]:
+def _headers(header: str | Mapping[str, object] | None) -> list[str]:
     if isinstance(header, str):
         return [header]
     if header is None:
