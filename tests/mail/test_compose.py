@@ -80,6 +80,13 @@ def shown_names(draft: Draft, field: str) -> list[str]:
     return [one_space(str(make_header(decode_header(name)))) for name in names]
 
 
+def written(draft: Draft, name: str) -> str:
+    """Return the value of a field as it stands in the message, unfolded."""
+    head = compose(draft).mime.partition(b"\r\n\r\n")[0].decode()
+    [line] = [one for one in re.sub(r"\r\n(?=[ \t])", "", head).split("\r\n") if one.startswith(f"{name}:")]
+    return line.partition(":")[2]
+
+
 @THOROUGH
 @given(drafts(utf8=True))
 def test_a_parser_gives_back_every_field(draft: Draft) -> None:
@@ -101,7 +108,9 @@ def test_a_parser_gives_back_every_field(draft: Draft) -> None:
     assert message["Message-ID"] == f"<{draft.message_id}>"
     for name, value in draft.headers:
         assert message.get_all(name) is not None
-        assert str(message[name]).strip(" ") == value.strip(" \t")  # 3.11 keeps the blank of a first fold
+        # No reader may decode a structured field (RFC 2047 5); Python's does.
+        shown = written(draft, name) if name == "References" and value.isascii() else str(message[name])
+        assert shown.strip(" ") == value.strip(" \t")  # 3.11 keeps the blank of a first fold
     assert message["MIME-Version"] == "1.0"
     assert message["Bcc"] is None
     if draft.list_unsubscribe is not None:
