@@ -109,7 +109,8 @@ def test_a_parser_gives_back_every_field(draft: Draft) -> None:
     for name, value in draft.headers:
         assert message.get_all(name) is not None
         # No reader may decode a structured field (RFC 2047 5); Python's does.
-        shown = written(draft, name) if name == "References" and value.isascii() else str(message[name])
+        is_plain = value.strip(" \t").isascii() and value.strip(" \t").isprintable()
+        shown = written(draft, name) if name == "References" and is_plain else str(message[name])
         assert shown.strip(" ") == value.strip(" \t")  # 3.11 keeps the blank of a first fold
     assert message["MIME-Version"] == "1.0"
     assert message["Bcc"] is None
