@@ -273,15 +273,15 @@ async def _patiently(step: Callable[[], Awaitable[Done]], console: UpConsole) ->
     while True:
         try:
             return await step()
-        except (DatabaseError, OSError) as error:
+        except DatabaseError as error:
             words = str(error) or type(error).__name__
-            if not isinstance(error, (DatabaseUnavailable, OSError)) or time.monotonic() > ends:
+            if not isinstance(error, DatabaseUnavailable) or time.monotonic() > ends:
                 raise StartFailed(
                     f"The database can't be used: {words}."
                     " If WAYBILL_DATABASE_URL is set, check that it is reachable and that its user may create tables."
                 ) from error
             if not told:
-                console.say(f"PostgreSQL does not answer ({words}): trying again for up to {STORE_WAIT_S:.0f} s")
+                console.say(f"PostgreSQL can't be used now ({words}): trying again for up to {STORE_WAIT_S:.0f} s")
                 told = True
             await asyncio.sleep(_STORE_POLL_S)
 

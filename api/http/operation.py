@@ -37,7 +37,7 @@ class Access(StrEnum):
 
 
 class LimitedKeys(StrEnum):
-    """What an API key that is limited to domains or streams may do with an operation.
+    """Say how an API key that is limited to domains or streams may use an operation.
 
     A message belongs to a domain and a stream, a domain to itself and to all streams, a stream to itself and to all
     domains, received mail to a domain alone. All else, such as suppressions, belongs to the whole account.

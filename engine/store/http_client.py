@@ -187,7 +187,7 @@ class HttpClient:
 
 
 class _Exchange:
-    """One request: whether it opened a connection, and the status of the final answer once its line arrived."""
+    """Record of a request in progress: whether it opened a connection, and the status of its final reply once known."""
 
     __slots__ = ("dialled", "status")
 

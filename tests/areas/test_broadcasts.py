@@ -381,3 +381,14 @@ async def test_events_name_the_broadcast_and_who_acted(api: Api, pool: asyncpg.P
     )
     detail = orjson.loads(rows[0]["payload"])["detail"]
     assert (detail["id"], detail["name"], detail["actor"][:4]) == (made["id"], "News", "key_")
+
+
+async def test_a_limited_key_creates_no_default_stream(api: Api, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    key = await add_key(pool, account.id, domains=[account.domain])
+    body = {"name": "News", "list": await listed(pool, account), "from": account.sender}
+
+    answer = await api.post("/v1/broadcasts", key, body)
+
+    assert refused(answer, 400, "invalid_request", "stream"), answer.body
+    assert await stream_names(api, account) == {"transactional"}

@@ -1,4 +1,4 @@
-"""What keys limited to domains or streams see, change and make: their own things, and nothing of the others."""
+"""An API key that is limited to domains or streams sees, changes and creates only objects of these."""
 
 from datetime import timedelta
 from typing import Any

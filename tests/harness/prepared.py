@@ -66,7 +66,7 @@ def model() -> Path | None:
     ready = _maker[1]
     deadline = time.monotonic() + PATIENCE_S
     while not ready.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+        time.sleep(0.02)  # another process makes the file; a worker waits for it once
     folder = ready.read_text() if ready.exists() else ""
     return Path(folder) if folder else None
 

@@ -1,4 +1,4 @@
-"""What `ops test` tries less of than `ops test --all`: cases of long tables, and generated inputs.
+"""Reduce the cases of long tables and the number of generated inputs, unless the run is `ops test --all`.
 
 The seed of the run chooses the cases; the others have the mark `exhaustive`. The report's header shows the seed, and
 `--seed` repeats it.

@@ -43,7 +43,7 @@ Groups = list[list[Node]]
 
 
 class Unit(Struct, frozen=True):
-    """What a worker takes: a group of modules, by its number, without those tests that have been run."""
+    """A group of modules that a worker runs, by its number, except for the tests in `skipped`, which have been run."""
 
     number: int
     skipped: frozenset[str] = frozenset()
@@ -240,7 +240,7 @@ class Pool:
         deadline = time.monotonic() + _END_S
         for worker in list(self._workers.values()):
             while time.monotonic() < deadline and os.waitpid(worker.pid, os.WNOHANG) == (0, 0):
-                time.sleep(0.05)
+                time.sleep(0.05)  # waitpid takes no time limit
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGKILL)
         self._workers.clear()
@@ -366,7 +366,7 @@ def _wait_written(file: Path) -> None:
     size = -1
     while time.monotonic() < deadline and (size <= 0 or file.stat().st_size != size):
         size = file.stat().st_size
-        time.sleep(0.2)
+        time.sleep(0.2)  # faulthandler does not tell when it is done
 
 
 def _last_words(folder: Path) -> list[tuple[str, str]]:

@@ -71,7 +71,7 @@ def test_a_first_start_goes_on_although_its_postgres_is_killed_meanwhile() -> No
                 killed.extend(service.pids(ServicePart.POSTGRES))
                 for pid in killed:
                     os.kill(pid, signal.SIGKILL)
-            time.sleep(0.01)
+            time.sleep(0.01)  # `ops up` tells its stage in its output only
 
     killer = threading.Thread(target=kill)
     try:

@@ -101,11 +101,11 @@ async def _lacks_default(
 ) -> bool:
     """Return True if the draft uses the default stream, which the account does not have and has room for.
 
-    A key that is limited to streams makes none.
+    A key that is limited to domains or streams makes none.
     """
     if fields.stream not in {UNSET, None} or draft.stream != broadcast_checks.DEFAULT_STREAM:
         return False
-    if origin.reach is not None and origin.reach.streams is not None:
+    if origin.reach is not None and (origin.reach.domains, origin.reach.streams) != (None, None):
         return False
     known = await streams.READ_SLUG.first(pool, origin.account_id, draft.stream)
     if known is not None and known.deleted_at is None:
