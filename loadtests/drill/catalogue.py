@@ -70,6 +70,15 @@ class Drill(Struct, frozen=True, kw_only=True):
 
 CATALOGUE: Final = (
     Drill(
+        name="first-start",
+        about="The first start of new state folders is killed at random moments; the start after it must be ready.",
+        rows=(1, 2, 6, 9),
+        where="loadtests.drill.first_start:run",
+        messages=0,
+        rounds=50,
+        in_all=False,
+    ),
+    Drill(
         name="kill-api",
         about="API workers and the HTTP server are killed while mail is accepted.",
         rows=(1, 2),

@@ -87,8 +87,7 @@ class Service:
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start it and wait for its ready line; raises ServiceNotReady. Call from the main thread."""
         for last in (False,) * (_TRIES - 1) + (True,):
-            if not self._ports:
-                self._ports = dict(zip(_PORTS, map(str, reserve_ports(len(_PORTS))), strict=True))
+            self._ports = self._ports or _free_ports()
             if self._begin(time.monotonic() + timeout_s):
                 return
             output = self.output_text()
@@ -97,11 +96,25 @@ class Service:
                 raise ServiceNotReady(f"ops up did not get ready:\n{output}\n{tail(self.state / 'log' / 'api.log')}")
             self._ports = {}
 
+    def begin(self) -> None:
+        """Start it without waiting for anything; `kill` or `wait` ends it."""
+        self._ports = self._ports or _free_ports()
+        self._spawn()
+
+    def running(self) -> bool:
+        """Return True until `ops up` has ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def wait(self, timeout_s: float = STOP_GRACE_S) -> int:
+        """Wait until `ops up` has ended; return its exit status. Raises TimeoutExpired."""
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
     def stop(self, grace_s: float = STOP_GRACE_S) -> int:
         """Send SIGTERM and wait for the drain; return the exit status. Raises TimeoutExpired after `grace_s`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(grace_s)
+        return self.wait(grace_s)
 
     def kill(self) -> None:
         """Kill it and everything that it started; idempotent.
@@ -121,19 +134,22 @@ class Service:
 
     def _begin(self, deadline: float) -> bool:
         at = self.output.stat().st_size if self.output.exists() else 0
-        with self.output.open("ab") as output:
-            self._process = subprocess.Popen(
-                launch.command([sys.executable, "-m", "ops", "up"], death_signal=signal.SIGTERM),
-                env=self.environ, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )  # fmt: skip
-        while time.monotonic() < deadline and self._process.poll() is None:
+        self._spawn()
+        while time.monotonic() < deadline and self.running():
             with self.output.open("rb") as output:
                 output.seek(at)
                 if _READY_TEXT.encode() in output.read():
                     return True
             time.sleep(_POLL_S)
         return False
+
+    def _spawn(self) -> None:
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                launch.command([sys.executable, "-m", "ops", "up"], death_signal=signal.SIGTERM),
+                env=self.environ, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
 
     # -- where and who -------------------------------------------------------------------------
 
@@ -263,6 +279,10 @@ def clear(folder: Path) -> None:
     if elsewhere.is_symlink() and elsewhere.resolve().parent == SHARED:
         shutil.rmtree(elsewhere.resolve(), ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_ports() -> dict[str, str]:
+    return dict(zip(_PORTS, map(str, reserve_ports(len(_PORTS))), strict=True))
 
 
 def _names(text: bytes, mark: bytes) -> bool:
