@@ -14,6 +14,7 @@ from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.events import SETTLED, EventType, Status
 from engine.delivery.reply_codes import Category
+from engine.delivery.wait_reasons import QUEUED_CLAUSES, QueuedReason
 from engine.store.queries import Queries
 
 MAX_SAID = 300  # characters of a server's reply that are quoted
@@ -188,6 +189,10 @@ MEANINGS: dict[Category, Meaning] = {
         "the operator of this service ended the delivery", OURS,
         "ask the operator for the reason, then send again",
     ),
+    Category.EXPIRED: Meaning(
+        "the `deliverBy` of the message passed while it waited", SENDERS,
+        "send again with a later `deliverBy`; the `queued` events name what it waited for",
+    ),
 }  # fmt: skip
 
 
@@ -301,7 +306,7 @@ def _recipient(one: ExplainedRecipient, details: _Details) -> str:
     parts = [f"For {one.address}, {verdict}: {meaning.happened}.", _said(detail)]
     if kind != EventType.DELIVERED.value:
         parts += [_waiting(one, details), f"This lies with {_side(meaning, detail)}.", _others(detail)]
-    is_over = kind in (EventType.BOUNCED.value, EventType.FAILED.value)
+    is_over = kind in (EventType.BOUNCED.value, EventType.FAILED.value, EventType.REJECTED.value)
     parts.append(f"What to do: {meaning.over if is_over and meaning.over else meaning.advice}.")
     if detail.get("suppressed") is True:
         parts.append("The address is now on the suppression list and gets no more mail.")
@@ -354,6 +359,8 @@ def _verdict(kind: str, at: datetime, detail: dict[str, Any], one: ExplainedReci
         case EventType.DEFERRED.value:
             again = f", the next is at {clock.iso(one.next_attempt_at)}" if one.next_attempt_at else ""
             return f"{tries}{mx} was put off at {clock.iso(at)}{again}"
+        case EventType.REJECTED.value:
+            return f"the delivery ended without an attempt at {clock.iso(at)}"
     return f"{tries}{mx} {'was the last: it failed' if 'attempt' in detail else 'ended'} at {clock.iso(at)}"
 
 
@@ -392,8 +399,16 @@ def _waiting(one: ExplainedRecipient, details: _Details) -> str:
         if kind == EventType.QUEUED.value:
             note = f": {detail['note']}" if detail.get("note") else ""
             until = f" until {detail['until']} at the earliest" if detail.get("until") else ""
-            return f"It waits{until} ({_REASONS.get(str(detail.get('reason')), detail.get('reason'))}{note})."
+            return f"It waits{until} ({_why(detail.get('reason'))}{note})."
     return ""
+
+
+def _why(reason: object) -> object:
+    """Return why a delivery waits, in words; a reason of another version stays as it is."""
+    try:
+        return QUEUED_CLAUSES[QueuedReason(str(reason))]
+    except ValueError:
+        return reason
 
 
 def _concerns(one: ExplainedRecipient, detail: dict[str, Any]) -> bool:
@@ -401,21 +416,6 @@ def _concerns(one: ExplainedRecipient, detail: dict[str, Any]) -> bool:
     if "recipient" in detail:
         return bool(detail["recipient"] == one.address)
     return detail.get("to_domain") in (None, one.address.rpartition("@")[2])
-
-
-_REASONS = {
-    "operator_hold": "the operator of this service holds it",
-    "operator_release": "the operator ended the hold",
-    "operator_flush": "the operator asked for an early attempt",
-    "warm_up": "the source addresses are in warm-up, and their limit for this provider today is used up",
-    "source_refused": "the receiving servers refuse one of our source addresses, so another one is used",
-    "site_window": "all connections that we may open to the receiving servers are in use",
-    "site_opening": "a connection to the receiving servers is being opened, and they have not greeted yet",
-    "lookup_slot": "many DNS look-ups wait for name servers that do not answer",
-    "connection_slot": "many connections wait for servers that do not answer",
-    "site_rate": "the rate limit for the receiving servers is reached for now",
-    "site_paused": "the receiving servers asked us to slow down, so deliveries to them pause",
-}
 
 
 def _others(detail: dict[str, Any]) -> str:

@@ -22,7 +22,6 @@ from engine.store.queries import Queries
 KIND = "holds"  # the stamp's name
 MAX_REASON = 200  # characters
 EVERYWHERE = "*"  # the target that holds every site, and stops webhook posts and TLS reports too
-WAITING = "operator_hold"  # the value of `queue.waiting`, and the reason in the `queued` event
 
 _SQL = Queries.beside(__file__, "holds.sql")
 

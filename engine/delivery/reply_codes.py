@@ -49,6 +49,7 @@ class Category(StrEnum):
     LOCAL = "local"  # a fault of this host; never counted against the site
     UNSIGNED = "unsigned"  # the sending domain was deleted, so there is no DKIM key
     OPERATOR = "operator"  # ended by the operator
+    EXPIRED = "expired"  # the message's `deliverBy` passed while it waited
 
 
 class ReplyMeaning(NamedTuple):

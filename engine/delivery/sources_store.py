@@ -19,7 +19,6 @@ from engine.store.caches import Cache, bump
 from engine.store.queries import Queries, Source, columns
 
 KIND = "sources"  # the stamp's name
-WAITING = "warm_up"  # the value of `queue.waiting`, and the reason in the `queued` event; the SQL repeats it
 MAX_RESTS = 50_000  # read in one query
 _SQL = Queries.beside(__file__, "sources_store.sql")
 

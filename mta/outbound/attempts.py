@@ -10,6 +10,7 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.ladder import next_attempt_at
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
+from engine.delivery.wait_reasons import UntriedReason
 from engine.flows.sending.settle import DeliveryAttempt, Result
 from engine.mail.replies import Answer
 from mta.outbound.delivery import ActiveDelivery
@@ -27,10 +28,8 @@ NO_KEY = Outcome(
     diagnostic="the sending domain has no signing key any more: it was removed after the message was accepted",
 )
 
-NO_ROOM = msgspec.structs.replace(
-    NO_KEY,
-    category=Category.LOCAL,
-    diagnostic="deliverBy passed while the message waited: the warm-up of the source addresses left no room for it",
+TOO_LATE = msgspec.structs.replace(
+    NO_KEY, category=Category.EXPIRED, diagnostic="`deliverBy` passed while the message waited"
 )
 
 
@@ -90,8 +89,8 @@ def refused_by_route(
 
 
 def without_key(delivery: ActiveDelivery, settings: Settings) -> DeliveryAttempt:
-    """Return a final failure: the domain was removed while the message waited, so that nothing can sign it."""
-    return _untried(delivery, NO_KEY, settings)
+    """Return a final outcome: the domain was removed while the message waited, so that nothing can sign it."""
+    return _untried(delivery, NO_KEY, UntriedReason.DOMAIN_REMOVED, settings)
 
 
 def without_recipients(delivery: ActiveDelivery) -> DeliveryAttempt:
@@ -103,9 +102,9 @@ def without_recipients(delivery: ActiveDelivery) -> DeliveryAttempt:
     )
 
 
-def without_room(delivery: ActiveDelivery, settings: Settings) -> DeliveryAttempt:
-    """Return a final failure without a try: `deliverBy` passed and no source address had quota left."""
-    return _untried(delivery, NO_ROOM, settings)
+def too_late(delivery: ActiveDelivery, settings: Settings) -> DeliveryAttempt:
+    """Return a final outcome: the message's `deliverBy` passed while it waited."""
+    return _untried(delivery, TOO_LATE, UntriedReason.DELIVER_BY_PASSED, settings)
 
 
 def at_fault(delivery: ActiveDelivery, error: Exception, faults: int, settings: Settings) -> DeliveryAttempt:
@@ -121,10 +120,10 @@ def after_deaths(delivery: ActiveDelivery, deaths: int, settings: Settings) -> D
     return _our_fault(delivery, words, settings, again=deaths < MAX_DEATHS)
 
 
-def _untried(delivery: ActiveDelivery, outcome: Outcome, settings: Settings) -> DeliveryAttempt:
+def _untried(delivery: ActiveDelivery, outcome: Outcome, reason: UntriedReason, settings: Settings) -> DeliveryAttempt:
     """Return a final outcome for a delivery that was not tried; it counts no attempt."""
     attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, outcome), None, clock.now(), settings)
-    return msgspec.structs.replace(attempt, next_at=None, made=False)
+    return msgspec.structs.replace(attempt, next_at=None, untried=reason)
 
 
 def _our_fault(delivery: ActiveDelivery, diagnostic: str, settings: Settings, *, again: bool) -> DeliveryAttempt:

@@ -13,6 +13,7 @@ import structlog
 
 from engine.base import clock
 from engine.delivery import queue
+from engine.delivery.wait_reasons import QueuedReason
 from engine.flows.sending import postpone
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import ActiveQueue
@@ -41,7 +42,7 @@ class Requeuer:
         self._returns: list[float] = []  # when deliveries that wait for a connection come back, a heap
         self.openings_per_s = 25.0  # to unproven servers, a moving mean
 
-    async def postpone(self, deliveries: list[ActiveDelivery], until: datetime, reason: str) -> None:
+    async def postpone(self, deliveries: list[ActiveDelivery], until: datetime, reason: QueuedReason) -> None:
         """Put deliveries back until a time. While Postgres is away they fall due as they were."""
         try:
             await postpone.postpone(self._pool, [one.row for one in deliveries], until, reason=reason)
@@ -58,12 +59,12 @@ class Requeuer:
             part = parked[number::_PARTS]
             after_s = left_s + spread_s * (number + random.random()) / _PARTS
             if part:
-                await self.postpone(part, clock.now() + timedelta(seconds=after_s), "site_paused")
+                await self.postpone(part, clock.now() + timedelta(seconds=after_s), QueuedReason.SITE_PAUSED)
 
     async def until_turn(self, site: Site, parked: list[ActiveDelivery]) -> None:
         """Put deliveries back until the site has probably worked off what waits before them."""
         reason = waits_for(site, time.monotonic())
-        if reason == "connection_slot":
+        if reason == QueuedReason.CONNECTION_SLOT:
             await self._until_slot(parked)
             return
         wait_s = min(MAX_PARK_S, max(MIN_PARK_S, len(site.waiting) / max(site.rate, 0.1)))
@@ -71,16 +72,16 @@ class Requeuer:
 
     async def share_anew(self, moved: list[ActiveDelivery]) -> None:
         """Put deliveries back to be assigned another source address at once."""
-        await self.postpone(moved, clock.now(), "source_refused")
+        await self.postpone(moved, clock.now(), QueuedReason.SOURCE_REFUSED)
 
     async def leave(self, keys: Collection[tuple[UUID, str]]) -> None:
         """Let due rows wait in the queue, unloaded, until the mail that waits for connections already may be through.
         Raises DatabaseUnavailable."""
         rows = await queue.load_light(self._pool, keys)
-        await postpone.postpone(self._pool, rows, self._until(len(rows)), reason="connection_slot")
+        await postpone.postpone(self._pool, rows, self._until(len(rows)), reason=QueuedReason.CONNECTION_SLOT)
 
     async def _until_slot(self, parked: list[ActiveDelivery]) -> None:
-        await self.postpone(parked, self._until(len(parked)), "connection_slot")
+        await self.postpone(parked, self._until(len(parked)), QueuedReason.CONNECTION_SLOT)
 
     def _until(self, count: int) -> datetime:
         """Return when the mail that waits for connections already may be through; `count` more wait from now on."""
@@ -133,7 +134,7 @@ class Requeuer:
         for site in sites:
             head = site.waiting.peek() if site.opening and not site.connected else None
             late = site.waiting.drop(lambda one, head=head: one is not head and now - one.taken_at > LATE_S)  # type: ignore[misc]
-            if late and waits_for(site, now) == "connection_slot":
+            if late and waits_for(site, now) == QueuedReason.CONNECTION_SLOT:
                 for_slot += late
             elif late:
                 await self.until_turn(site, late)
@@ -148,13 +149,15 @@ class Requeuer:
         for one in unrouted:  # first, so that routing does not put them into a site's queue meanwhile
             self._active.drop(one)
         if unrouted:
-            await self.postpone(unrouted, self._until(len(unrouted)), "lookup_slot")
+            await self.postpone(unrouted, self._until(len(unrouted)), QueuedReason.LOOKUP_SLOT)
 
 
-def waits_for(site: Site, now: float) -> str:
+def waits_for(site: Site, now: float) -> QueuedReason:
     """Return why mail for a site waits, in the words of its waybill."""
     if site.pacer.limits.rates and site.pacer.token_at > now:
-        return "site_rate"
+        return QueuedReason.SITE_RATE
     if site.connected:
-        return "site_window"
-    return "site_opening" if site.opening else "connection_slot" if site.asking else "site_window"
+        return QueuedReason.SITE_WINDOW
+    if site.opening:
+        return QueuedReason.SITE_OPENING
+    return QueuedReason.CONNECTION_SLOT if site.asking else QueuedReason.SITE_WINDOW

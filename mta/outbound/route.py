@@ -9,13 +9,21 @@ import asyncio
 import msgspec
 import structlog
 
+from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.mx_routes import Router
 from engine.delivery.routes import Route, Unroutable
 from engine.mail.simulator import SimulatedOutcome, simulated_outcome
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import ActiveQueue
-from mta.outbound.attempts import SHARED_ATTEMPT, after_deaths, refused_by_route, without_key, without_recipients
+from mta.outbound.attempts import (
+    SHARED_ATTEMPT,
+    after_deaths,
+    refused_by_route,
+    too_late,
+    without_key,
+    without_recipients,
+)
 from mta.outbound.complete import CompleteStage
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.envelopes import EnvelopeBuilder
@@ -162,6 +170,10 @@ class RouteStage:
     async def _signable(self, delivery: ActiveDelivery) -> bool:
         if not delivery.addresses:
             self._completer.settle(delivery, without_recipients(delivery))
+            return False
+        ends = delivery.row.deliver_by
+        if ends is not None and ends <= clock.now():
+            self._completer.settle(delivery, too_late(delivery, self._settings))
             return False
         if deaths := self._envelopes.box.tell(delivery.row.message_id):
             self._completer.settle(delivery, after_deaths(delivery, deaths, self._settings))

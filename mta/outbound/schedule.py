@@ -19,10 +19,9 @@ from engine.delivery import sites_store
 from engine.delivery.routes import Route
 from engine.delivery.sites_store import SiteRules
 from engine.delivery.sources import next_midnight
-from engine.delivery.sources_store import WAITING
+from engine.delivery.wait_reasons import QueuedReason
 from engine.store.database_errors import BadData, DatabaseUnavailable
 from mta.outbound.active_queue import ActiveQueue
-from mta.outbound.attempts import without_room
 from mta.outbound.back_off import BackOff
 from mta.outbound.complete import CompleteStage
 from mta.outbound.deliver import DeliveryWorker, WorkerTools
@@ -135,13 +134,10 @@ class ScheduleStage:
         waits: dict[datetime, list[ActiveDelivery]] = {}
         for one in mail:
             ends = one.row.deliver_by
-            if ends is not None and ends <= now:
-                self._completer.settle(one, without_room(one, self._settings))
-            else:
-                one.row.waiting = None  # so that the waybill records this wait too
-                waits.setdefault(tomorrow if ends is None else min(tomorrow, ends), []).append(one)
+            one.row.waiting = None  # so that the waybill records this wait too
+            waits.setdefault(tomorrow if ends is None else min(tomorrow, ends), []).append(one)
         for until, part in waits.items():
-            await self._requeuer.postpone(part, until, WAITING)
+            await self._requeuer.postpone(part, until, QueuedReason.WARM_UP)
 
     # -- workers ---------------------------------------------------------------------------------
 

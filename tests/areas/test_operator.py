@@ -264,7 +264,7 @@ async def test_waiting_deliveries_are_flushed_and_bounced(here: OperatorWorld) -
     bounced = await api.post("/v1/operator/queue/bounce", None, target | {"reason": "closed"}, person=who)
 
     assert bounced.json["rows"] == 1
-    assert (await api.get(f"/v1/messages/{message}", here.customer.token)).json["status"] == "failed"
+    assert (await api.get(f"/v1/messages/{message}", here.customer.token)).json["status"] == "rejected"
     change = await here.last_change()
     assert (change["action"], change["reason"], change["actor"]) == ("bounce_queue", "closed", here.actor)
 

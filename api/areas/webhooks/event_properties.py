@@ -1,5 +1,6 @@
 """Describe the properties that events share, for the OpenAPI document's posts of webhooks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 JsonSchema = dict[str, Any]
@@ -29,6 +30,12 @@ def number(description: str, example: float, *, nullable: bool = False) -> JsonS
 def whole(description: str, example: int) -> JsonSchema:
     """Return the schema of a whole number."""
     return {"type": "integer", "description": description, "examples": [example]}
+
+
+def reason(description: str, clauses: Mapping[str, str]) -> JsonSchema:
+    """Return the schema of a word with its meaning per value."""
+    meanings = "; ".join(f"`{value}`: {clause}" for value, clause in clauses.items())
+    return {"type": "string", "description": f"{description}. {meanings}", "examples": [next(iter(clauses))]}
 
 
 def flag(description: str, *, example: bool = True) -> JsonSchema:

@@ -28,11 +28,13 @@ from api.areas.webhooks.event_properties import (
     flag,
     moment,
     number,
+    reason,
     text,
     whole,
 )
 from engine.areas.webhooks.rules import MAX_ANSWER_BYTES, SIGNATURE, SIGNATURE_PREVIOUS, USER_AGENT
 from engine.base.events import AccountEvent, EventType
+from engine.delivery.wait_reasons import QUEUED_CLAUSES, UNTRIED_CLAUSES
 
 
 class EventDetail(Struct, frozen=True):
@@ -54,9 +56,9 @@ DETAILS: dict[str, EventDetail] = {
         },
     ),
     EventType.QUEUED: EventDetail(
-        "An operator holds the delivery back.",
+        "The delivery waits for longer than 30 seconds, or its wait was ended early.",
         {
-            "reason": text("Why the delivery waits: `operator_hold`", "operator_hold"),
+            "reason": reason("Why the delivery waits", QUEUED_CLAUSES),
             "note": text("The operator's reason for the hold", "Maintenance", nullable=True),
             "held": text("The kind of the hold: `domain`, `account`, `message` or `site`", "site", nullable=True),
             "until": moment("When the hold ends, null without an end", nullable=True),
@@ -107,11 +109,18 @@ DETAILS: dict[str, EventDetail] = {
         ("recipient", "feedback_type", "suppressed"),
     ),
     EventType.FAILED: EventDetail(
-        "The last retry of the delivery failed.",
-        {**RECIPIENT, **OUTCOME, **ATTEMPT, **SIMULATED},
+        "The last retry of the delivery failed, or the delivery was ended between two attempts.",
+        {
+            **RECIPIENT, **OUTCOME, **ATTEMPT, **SIMULATED,
+            "reason": reason("Why it was ended between two attempts; missing otherwise", UNTRIED_CLAUSES),
+        },
         ("recipient", "diagnostic"),
     ),
-    EventType.REJECTED: EventDetail("The service refused the message without a delivery attempt.", {}),
+    EventType.REJECTED: EventDetail(
+        "The delivery ended without an attempt.",
+        {**RECIPIENT, **OUTCOME, "reason": reason("Why it ended", UNTRIED_CLAUSES)},
+        ("recipient", "reason", "diagnostic"),
+    ),
     EventType.SUPPRESSED: EventDetail(
         "The recipient is on the suppression list. `data.messageId` is null if the send request was refused.",
         {

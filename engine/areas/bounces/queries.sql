@@ -52,7 +52,7 @@ SELECT e.id, e.seq, e.type, e.message_id, e.occurred_at, e.payload, m.from_domai
 FROM (SELECT * FROM events WHERE message_id = ANY ($3::uuid[]) AND id >= $4 OFFSET 0) e
 LEFT JOIN messages m ON m.id = e.message_id
 WHERE e.account_id = $1 AND e.payload IS NOT NULL
-  AND e.type IN ('delivered', 'deferred', 'bounced', 'failed', 'complained', 'suppressed')
+  AND e.type IN ('delivered', 'deferred', 'bounced', 'failed', 'complained', 'rejected', 'suppressed')
   AND $2 IN (lower(e.payload::jsonb -> 'detail' ->> 'recipient'), lower(e.payload::jsonb -> 'detail' ->> 'address'))
 ORDER BY e.seq DESC LIMIT $5;
 

@@ -11,6 +11,7 @@ from engine.base.events import EventType
 from engine.delivery import holds, queue
 from engine.delivery.holds import Hold
 from engine.delivery.queue import Row
+from engine.delivery.wait_reasons import QueuedReason
 from engine.ledger import heads, log
 from engine.ledger.events import append_events
 from engine.store.queries import Conn, columns
@@ -20,7 +21,7 @@ RECHECK_S = 86_400.0  # of rows under a hold without end, in case the end of the
 SPREAD_S = 30.0  # over which rows are released when their hold expires
 
 
-async def postpone(pool: asyncpg.Pool, rows: Sequence[Row], until: datetime, *, reason: str) -> None:
+async def postpone(pool: asyncpg.Pool, rows: Sequence[Row], until: datetime, *, reason: QueuedReason) -> None:
     """Postpone the rows until `until`; add one `queued` event per row that will have waited longer than SILENT."""
     now = clock.now()
     announced = [row for row in rows if until - _waits_since(row) > SILENT and row.waiting is None]
@@ -100,4 +101,4 @@ def _recheck_at(hold: Hold, now: datetime) -> datetime:
 
 def _detail(hold: Hold) -> dict[str, object]:
     until = None if hold.until is None else clock.iso(hold.until)
-    return {"reason": holds.WAITING, "note": hold.reason, "held": hold.kind, "until": until}
+    return {"reason": QueuedReason.OPERATOR_HOLD, "note": hold.reason, "held": hold.kind, "until": until}

@@ -22,6 +22,7 @@ from engine.delivery import holds
 from engine.delivery.holds import Hold, HoldKind
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict
 from engine.delivery.queue import Row
+from engine.delivery.wait_reasons import QueuedReason, UntriedReason
 from engine.flows.sending import postpone, settle
 from engine.flows.sending.settle import DeliveryAttempt, Result
 from engine.ledger import heads
@@ -37,7 +38,6 @@ MIN_RELEASED_PER_S = 200.0  # rows
 MAX_RELEASE_S = 600.0  # for all rows of a command
 HOLD_KNOWN_S = 1.5  # until every process knows a new hold and has put aside what it had in memory
 BOUNCE_HOLD = timedelta(hours=1)  # how long the hold of a bounce may outlast a command that died
-EXPIRED = "the message's `deliverBy` passed while the operator held the message"
 
 _SQL = Queries.beside(__file__, "queue_admin.sql")
 _OWED = _SQL.rows("owed_rows", Row)
@@ -150,14 +150,15 @@ async def flush(pool: asyncpg.Pool, on: QueueTarget, *, note: str | None = None,
     await _record(pool, "flush_queue", on, {"note": note}, actor)
     last = ids.floor_of(clock.milliseconds(clock.now()) + 1)
     total = await _count(pool, on, None, last)
-    return await _bring_forward(pool, on, None, total, last, {"reason": "operator_flush", "note": note})
+    return await _bring_forward(pool, on, None, total, last, {"reason": QueuedReason.OPERATOR_FLUSH, "note": note})
 
 
 async def bounce(
     pool: asyncpg.Pool, on: QueueTarget, *, reason: str, hold_known_s: float = HOLD_KNOWN_S, actor: str = OPERATOR
 ) -> int:
-    """Fail the unsettled recipients with the operator's reason; return the number of rows.
+    """End the deliveries with the operator's reason; return the number of queue rows.
 
+    Recipients without an attempt become `rejected`, others `failed`.
     Their addresses are not suppressed, and the account's bounces do not count them. Meanwhile the target is held, so
     that no process starts a delivery; a message in transmission at that moment may still arrive.
     """
@@ -171,7 +172,7 @@ async def bounce(
             await _lay(connection, on, words, clock.now() + BOUNCE_HOLD)
     try:
         await asyncio.sleep(hold_known_s)
-        return await _each(pool, on, _failing(_bounced(reason)), last=last)
+        return await _each(pool, on, _ending(UntriedReason.OPERATOR, f"ended by the operator: {words}"), last=last)
     finally:
         if temporary:
             async with pool.acquire() as connection, connection.transaction():
@@ -183,14 +184,14 @@ async def bounce(
 async def withdraw(
     pool: asyncpg.Pool, messages: Sequence[UUID], *, reason: str, hold_known_s: float = HOLD_KNOWN_S
 ) -> int:
-    """Fail the unsettled recipients of messages for `reason`, as `bounce` does; return the number of rows."""
+    """End the deliveries of messages whose recipient's data is erased; return the number of queue rows."""
     targets = [QueueTarget(HoldKind.MESSAGE, ids.format_id(ids.Kind.MESSAGE, one), message=one) for one in messages]
     async with pool.acquire() as connection, connection.transaction():
         for on in targets:
             await _lay(connection, on, reason, clock.now() + BOUNCE_HOLD)
     try:
         await asyncio.sleep(hold_known_s)
-        return sum([await _each(pool, on, _failing(lambda _: reason)) for on in targets])
+        return sum([await _each(pool, on, _ending(UntriedReason.ADDRESS_ERASED, reason)) for on in targets])
     finally:
         async with pool.acquire() as connection, connection.transaction():
             for on in targets:
@@ -253,13 +254,11 @@ async def _finish_ended(pool: asyncpg.Pool, *, note: str | None = None, of: UUID
         anywhere = QueueTarget(HoldKind(ended.kind), ended.target)
         last = UUID(int=(1 << 128) - 1)
         total = await _count(pool, anywhere, ended.id, last)
-        # First fail those whose `deliverBy` has passed; released, they would be tried once more.
-        late = await _each(pool, anywhere, _failing(_too_late), under=ended.id)
-        detail: dict[str, object] = {"reason": "operator_release", "note": note}
-        back = await _bring_forward(pool, anywhere, ended.id, total - late, last, detail)
+        detail: dict[str, object] = {"reason": QueuedReason.OPERATOR_RELEASE, "note": note}
+        back = await _bring_forward(pool, anywhere, ended.id, total, last, detail)
         await holds.FORGET.execute(pool, ended.id)
         if ended.id == of:
-            returned = late + back
+            returned = back
     return returned
 
 
@@ -322,36 +321,22 @@ async def _bring_forward(
     return await _each(pool, on, bring, under=under, last=last)
 
 
-def _failing(why: Callable[[Row], str | None]) -> Callable[[Conn, list[Row]], Awaitable[int]]:
-    """Return work that ends rows as `failed` with the reason that `why` returns; rows with None are left unchanged."""
+def _ending(why: UntriedReason, diagnostic: str) -> Callable[[Conn, list[Row]], Awaitable[int]]:
+    """Return work that ends rows without another attempt."""
 
-    async def fail(connection: Conn, rows: list[Row]) -> int:
-        reasons = {row.key: text for row in rows if (text := why(row)) is not None}
-        ending = [row for row in rows if row.key in reasons]
-        if not ending:
-            return 0
-        await heads.lock(connection, {row.account_id for row in ending})
-        locked = await _LOCK.records(connection, *columns([row.key for row in ending], 2))
+    async def end(connection: Conn, rows: list[Row]) -> int:
+        await heads.lock(connection, {row.account_id for row in rows})
+        locked = await _LOCK.records(connection, *columns([row.key for row in rows], 2))
         attempts = {(one["message_id"], one["domain"]): one["attempts"] for one in locked}
-        plans = [
-            settle.plan(_attempt(row, reasons[row.key])) for row in ending if attempts.get(row.key) == row.attempts
-        ]
+        plans = [settle.plan(_attempt(row, why, diagnostic)) for row in rows if attempts.get(row.key) == row.attempts]
         if plans:
             await settle.write(connection, plans)
         return len(plans)
 
-    return fail
+    return end
 
 
-def _bounced(reason: str) -> Callable[[Row], str | None]:
-    return lambda _: f"ended by the operator: {' '.join(reason.split())}"
-
-
-def _too_late(row: Row) -> str | None:
-    return EXPIRED if row.deliver_by is not None and row.deliver_by <= clock.now() else None
-
-
-def _attempt(row: Row, diagnostic: str) -> DeliveryAttempt:
+def _attempt(row: Row, why: UntriedReason, diagnostic: str) -> DeliveryAttempt:
     """Return an attempt that ends the row without a delivery try."""
     now = clock.now()
     outcome = Outcome(
@@ -372,5 +357,5 @@ def _attempt(row: Row, diagnostic: str) -> DeliveryAttempt:
         conversation=None,
         signature=None,
         next_at=None,
-        made=False,
+        untried=why,
     )

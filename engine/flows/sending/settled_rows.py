@@ -12,6 +12,7 @@ from engine.base.events import MOVES, SETTLED, EventType, Status, status_of_mess
 from engine.delivery.outcome import Outcome, Verdict, detail
 from engine.delivery.queue import Row
 from engine.delivery.sealed_mail import cut_out
+from engine.delivery.wait_reasons import UntriedReason
 from engine.ledger import log
 from engine.ledger.quota_usage import Simulated
 from engine.store.row_sets import Column, RowSet
@@ -38,7 +39,7 @@ class DeliveryAttempt(Struct, frozen=True, kw_only=True):
     conversation: dict[str, object] | None
     signature: bytes | None
     next_at: datetime | None  # of deferred recipients; None: they have failed
-    made: bool = True  # False: the row ended without a delivery try, which does not count as an attempt
+    untried: UntriedReason | None = None  # the row ended without a delivery try, which does not count as an attempt
     others: dict[str, int] | None = None  # recent outcomes of other accounts at the site, if they explain this one
     simulated: bool = False  # to simulator recipients: suppresses no address and is not held against the account
 
@@ -72,20 +73,24 @@ def plan(attempt: DeliveryAttempt) -> SettlingPlan:
         add(EventType.ATTEMPTED, log.detail_text(talk), attempt.started_at)
     statuses = []
     for result in attempt.results:
-        kind, status = _consequence(result, again=attempt.next_at is not None)
+        kind, status = _consequence(result, attempt)
         add(kind, _detail(result, attempt, kind), attempt.ended_at)
         statuses.append((result, status))
     return SettlingPlan(attempt, statuses, entries)
 
 
-def _consequence(result: Result, *, again: bool) -> tuple[EventType, Status]:
+def _consequence(result: Result, attempt: DeliveryAttempt) -> tuple[EventType, Status]:
     if result.suppressed is not None or result.outcome is None:
         return EventType.SUPPRESSED, Status.REJECTED
     if result.outcome.verdict is Verdict.DELIVERED:
         return EventType.DELIVERED, Status.DELIVERED
     if result.outcome.verdict is Verdict.BOUNCED:
         return EventType.BOUNCED, Status.BOUNCED
-    return (EventType.DEFERRED, Status.SENDING) if again else (EventType.FAILED, Status.FAILED)
+    if attempt.next_at is not None:
+        return EventType.DEFERRED, Status.SENDING
+    if attempt.untried is not None and not attempt.row.attempts:
+        return EventType.REJECTED, Status.REJECTED
+    return EventType.FAILED, Status.FAILED
 
 
 def _detail(result: Result, attempt: DeliveryAttempt, kind: EventType) -> str:
@@ -98,7 +103,9 @@ def _detail(result: Result, attempt: DeliveryAttempt, kind: EventType) -> str:
         found |= {key: attempt.conversation[key] for key in ("mx", "tls") if key in attempt.conversation}
     if kind is EventType.BOUNCED:
         found["suppressed"] = result.outcome.suppress
-    if attempt.made:
+    if attempt.untried is not None:
+        found["reason"] = attempt.untried
+    else:
         found["attempt"] = attempt.row.attempts + 1
     if attempt.others is not None and result.outcome.verdict is not Verdict.DELIVERED:
         found["site_lately"] = attempt.others
@@ -215,7 +222,7 @@ def settled_recipients(plans: list[SettlingPlan]) -> list[SettledRecipient]:
             status,
             _response(result, one.attempt.row),
             one.attempt.next_at if status is Status.SENDING else None,
-            int(result.outcome is not None and one.attempt.made),
+            int(result.outcome is not None and one.attempt.untried is None),
         )
         for one in plans
         for result, status in one.statuses

@@ -8,7 +8,7 @@ from engine.base.settings import Settings
 from engine.delivery.queue import Row
 from engine.delivery.reply_codes import Category
 from engine.flows.sending.settle import DeliveryAttempt, plan
-from mta.outbound.attempts import MAX_FAULTS, at_fault, without_key, without_room
+from mta.outbound.attempts import MAX_FAULTS, at_fault, too_late, without_key
 from mta.outbound.delivery import ActiveDelivery
 
 
@@ -30,14 +30,17 @@ def test_faults_of_ours_are_counted_by_themselves(attempts: int) -> None:
     assert {_class(one) for one in made} == {Category.LOCAL}  # and of no server
 
 
-def test_what_ends_without_a_try_counts_none() -> None:
-    untried = [without_key(deferred_often(3), Settings()), without_room(deferred_often(3), Settings())]
+@pytest.mark.parametrize(("attempts", "type_"), [(0, "rejected"), (3, "failed")])
+def test_what_ends_without_a_try_counts_none_and_is_rejected_if_it_was_never_tried(attempts: int, type_: str) -> None:
+    ends = [without_key(deferred_often(attempts), Settings()), too_late(deferred_often(attempts), Settings())]
 
-    assert [_class(one) for one in untried] == [Category.UNSIGNED, Category.LOCAL]
-    for one in untried:
-        assert not one.made
-        [entry] = plan(one).entries
-        assert (entry.type, "attempt" in orjson.loads(entry.detail)) == ("failed", False)
+    assert [_class(one) for one in ends] == [Category.UNSIGNED, Category.EXPIRED]
+    for one, reason in zip(ends, ("domain_removed", "deliver_by_passed"), strict=True):
+        ended = plan(one)
+        [entry] = ended.entries
+        detail = orjson.loads(entry.detail)
+        assert (entry.type, detail["reason"], "attempt" in detail) == (type_, reason, False)
+        assert [status for _, status in ended.statuses] == [type_]
 
 
 def _class(attempt: DeliveryAttempt) -> Category | None:

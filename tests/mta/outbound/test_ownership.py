@@ -223,13 +223,15 @@ async def test_results_wait_for_postgres_and_are_written_once(here: World) -> No
     assert here.sink.count == 10
 
 
-async def test_mail_of_a_domain_without_keys_fails_and_says_so(here: World) -> None:
+async def test_mail_of_a_domain_without_keys_is_rejected_and_says_so(here: World) -> None:
     message = await here.send("ann@peer.test")
     async with here.pool.acquire() as connection, connection.transaction():
         await connection.execute("DELETE FROM domains WHERE account_id = $1", here.account.id)
         await bump(connection, "domains")
     await here.mta()
-    await here.until_step(message, "failed")
+    await here.until_step(message, "rejected")
 
     assert here.sink.count == 0
-    assert "signing key" in dict(await here.waybill(message))["failed"]["diagnostic"]
+    detail = dict(await here.waybill(message))["rejected"]
+    assert detail["reason"] == "domain_removed"
+    assert "signing key" in detail["diagnostic"]

@@ -218,6 +218,7 @@ async def test_bounce_ends_what_waits_as_failed_without_suppressing_or_counting_
         assert (failed["class"], failed["scope"]) == ("operator", "message")
         assert failed["diagnostic"] == "ended by the operator: the domain is closed"
         assert "attempt" not in failed
+        assert failed["reason"] == "operator"
         assert await here.queue(message) == []
     assert await here.suppressed() == []
     day = await here.pool.fetchrow("SELECT bounced, failed FROM account_days WHERE account_id = $1", here.account.id)
@@ -236,21 +237,26 @@ async def test_bounce_of_one_domain_leaves_the_other_recipients_of_a_message_alo
     await here.mta()
     await here.until_step(message, "delivered")
 
-    assert await here.statuses(message) == {"ann@peer.test": "delivered", "bob@gone.test": "failed"}
-    assert await here.status(message) == "failed"
+    assert await here.statuses(message) == {"ann@peer.test": "delivered", "bob@gone.test": "rejected"}
+    assert await here.status(message) == "rejected"
+    rejected = await detail(here, message, "rejected")
+    assert (rejected["reason"], rejected["recipient"]) == ("operator", "bob@gone.test")
 
 
-async def test_a_released_message_past_its_deliver_by_fails_instead_of_arriving_late(here: World) -> None:
+async def test_a_released_message_past_its_deliver_by_is_rejected_instead_of_arriving_late(here: World) -> None:
     on = queue_target(HoldKind.DOMAIN, "peer.test")
     late = await here.send("code@peer.test", deliverBy=clock.iso(clock.now() + timedelta(hours=1)))
     fine = await here.send("ann@peer.test")
     await queue_admin.suspend(here.pool, on, reason=WHY)
     await here.pool.execute("UPDATE queue SET deliver_by = now() - interval '1 second' WHERE message_id = $1", late)
     assert await queue_admin.resume(here.pool, on) == 2
+    await here.mta()
+    await here.until_step(late, "rejected")
+    await here.until_step(fine, "delivered")
 
-    assert await here.status(late) == "failed"
-    assert (await detail(here, late, "failed"))["diagnostic"] == queue_admin.EXPIRED
-    assert len(await here.queue(fine)) == 1
+    assert await here.status(late) == "rejected"
+    assert (await detail(here, late, "rejected"))["reason"] == "deliver_by_passed"
+    assert here.sink.count == 1
 
 
 async def test_a_resume_that_died_half_way_is_finished_by_the_next_lever(here: World) -> None:

@@ -296,7 +296,7 @@ async def test_a_process_that_hands_its_shards_over_leaves_the_next_one_the_room
 
 
 @pytest.mark.exhaustive
-async def test_a_message_whose_time_ends_before_there_is_room_fails_then_and_not_before(
+async def test_a_message_whose_time_ends_before_there_is_room_is_rejected_then_and_not_before(
     here: World, server: Witness
 ) -> None:
     await warming(here, 1, began_days_ago=-1)
@@ -305,11 +305,11 @@ async def test_a_message_whose_time_ends_before_there_is_room_fails_then_and_not
     await here.mta(source_ips=ONE)
     await asyncio.sleep(1.0)
     assert await here.status(message) in ("queued", "sending")
-    await here.until_step(message, "failed")
-    detail = dict(await here.waybill(message))["failed"]
+    await here.until_step(message, "rejected")
+    detail = dict(await here.waybill(message))["rejected"]
 
     assert server.count == 0
-    assert "warm-up" in detail["diagnostic"]
+    assert detail["reason"] == "deliver_by_passed"
     assert clock.now() >= ends
     assert await here.suppressed() == []
 

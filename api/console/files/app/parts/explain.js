@@ -29,6 +29,7 @@ const CLASSES = {
   local: ["us", "This service had a fault while it delivered.", WAIT],
   unsigned: ["us", "The sending domain was deleted, so the message could not be signed.", "Add the domain again, and send the message again."],
   operator: ["us", "The operator of this service ended the delivery.", "Ask the operator."],
+  expired: ["us", "`deliverBy` passed while the message waited.", "Send again with a later time."],
 };
 
 const SCOPES = {
@@ -47,9 +48,8 @@ export function explained({ type, detail }) {
   if (type === "delivered") return { who: null, what: "The recipient's server took the message. From here on it decides between inbox and spam folder.", next: null };
   if (type === "complained") return { who: "us", what: "The recipient reported the message as spam.", next: "The address is suppressed for good. Check that people asked for this mail." };
   if (type === "suppressed") return { who: "us", what: "The address is on your suppression list, so nothing was sent to it.", next: "Look at the suppression: it names the cause." };
-  if (type === "rejected") return { who: "us", what: "The message was rejected before delivery.", next: "The detail names the reason." };
   if (type === "schedule_failed") return { who: "us", what: "The message could not be sent at its time.", next: "The detail names the reason; correct it and send again." };
-  if (!["bounced", "deferred", "failed"].includes(type)) return { who: null, what: null, next: null };
+  if (!["bounced", "deferred", "failed", "rejected"].includes(type)) return { who: null, what: null, next: null };
   const known = CLASSES[detail.class] ?? SCOPES[detail.scope];
   const [who, what, next] = known ?? ["them", "The recipient's server did not take the message.", "The text of the reply names the reason."];
   if (type === "deferred") return { who, what, next: WAIT };
