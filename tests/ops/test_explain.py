@@ -12,6 +12,7 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.delivery.holds import HoldKind
 from engine.delivery.reply_codes import Category
+from engine.delivery.wait_reasons import QueuedReason
 from engine.flows.sending import queue_admin
 from ops import explain
 from ops.explain import MEANINGS, ExplainedEvent, ExplainedMessage, ExplainedRecipient, paragraph
@@ -132,10 +133,7 @@ def test_a_scheduled_message_that_is_overdue_says_so(late: int, words: str) -> N
     assert words in paragraph(message, [], [event], AT)
 
 
-@pytest.mark.parametrize(
-    "reason", ["operator_hold", "operator_release", "operator_flush", "warm_up", "source_refused", "site_window",
-               "site_opening", "connection_slot", "lookup_slot", "site_rate", "site_paused"],
-)  # fmt: skip
+@pytest.mark.parametrize("reason", QueuedReason)
 def test_every_reason_to_wait_has_words(reason: str) -> None:
     told = story("queued", ("queued", {"reason": reason, "until": None}))
     ends = story("queued", ("queued", {"reason": reason, "until": clock.iso(AT)}))

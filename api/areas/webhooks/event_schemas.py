@@ -125,6 +125,7 @@ DETAILS: dict[str, EventDetail] = {
         "The recipient is on the suppression list. `data.messageId` is null if the send request was refused.",
         {
             "address": text("The suppressed address", ADDRESS),
+            "recipient": text("The recipient of the message, with the phase `delivery`; missing otherwise", ADDRESS),
             "reason": text("Why the address is suppressed", "bounce", nullable=True),
             "phase": text("`scheduled_release` or `delivery`; missing if the send request was refused", "delivery"),
         },
