@@ -12,6 +12,7 @@ import pytest
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.holds import HoldKind
+from engine.delivery.wait_reasons import QueuedReason
 from engine.flows.sending import postpone, queue_admin
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
@@ -45,7 +46,7 @@ async def test_short_waits_one_after_the_other_are_told_once_they_add_up(door: P
     seen = []
     for wait in (SOON, 2 * SOON, 3 * SOON):
         rows = await rows_of(door.pool, message)
-        await postpone.postpone(door.pool, rows, rows[0].accepted_at + wait, reason="site_window")
+        await postpone.postpone(door.pool, rows, rows[0].accepted_at + wait, reason=QueuedReason.SITE_WINDOW)
         seen.append([one["reason"] for one in await told(door.pool, message)])
 
     assert seen == [[], ["site_window"], ["site_window"]]
@@ -55,13 +56,13 @@ async def test_a_retry_that_is_put_off_shows_when_it_will_be(door: Process) -> N
     sent = await door.send(await make_account(door.pool), to=["ann@peer.test"])
     await settle(door.pool, sent.id, ("ann@peer.test", 450, "4.2.1 later"), again_after=SOON)
     message, until = message_id(sent), clock.now() + LATER
-    await postpone.postpone(door.pool, await rows_of(door.pool, message), until, reason="site_paused")
+    await postpone.postpone(door.pool, await rows_of(door.pool, message), until, reason=QueuedReason.SITE_PAUSED)
 
     assert await next_tries(door.pool, message) == {"ann@peer.test": until}
     assert await told(door.pool, message) == [{"reason": "site_paused", "until": clock.iso(until)}]
 
     again = until + LATER
-    await postpone.postpone(door.pool, await rows_of(door.pool, message), again, reason="site_paused")
+    await postpone.postpone(door.pool, await rows_of(door.pool, message), again, reason=QueuedReason.SITE_PAUSED)
     assert await next_tries(door.pool, message) == {"ann@peer.test": again}
     assert len(await told(door.pool, message)) == 1
 

@@ -17,6 +17,7 @@ from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.delivery.holds import HoldKind
+from engine.delivery.wait_reasons import QueuedReason
 from engine.flows.sending import complaint, postpone, queue_admin
 from engine.flows.sending.cancel_schedule import cancel_schedule
 from engine.store import partitions
@@ -155,7 +156,7 @@ async def _settle_with_consequences(door: Process, message: UUID) -> None:
 
 async def _postpone(door: Process, message: UUID) -> None:
     rows = await rows_of(door.pool, message)
-    await postpone.postpone(door.pool, rows, clock.now() + timedelta(hours=1), reason="site_paused")
+    await postpone.postpone(door.pool, rows, clock.now() + timedelta(hours=1), reason=QueuedReason.SITE_PAUSED)
 
 
 async def _give_up(door: Process, message: UUID) -> None:

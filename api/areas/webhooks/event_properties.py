@@ -32,7 +32,7 @@ def whole(description: str, example: int) -> JsonSchema:
     return {"type": "integer", "description": description, "examples": [example]}
 
 
-def reason(description: str, clauses: Mapping[str, str]) -> JsonSchema:
+def reason(description: str, clauses: Mapping[Any, str]) -> JsonSchema:
     """Return the schema of a word with its meaning per value."""
     meanings = "; ".join(f"`{value}`: {clause}" for value, clause in clauses.items())
     return {"type": "string", "description": f"{description}. {meanings}", "examples": [next(iter(clauses))]}
