@@ -171,7 +171,7 @@ async def _give_up(door: Process, message: UUID) -> None:
 
 @pytest.mark.parametrize(
     ("follow", "becomes"),
-    [(_settle, "delivered"), (_settle_with_consequences, "bounced"), (_postpone, "queued"), (_give_up, "failed")],
+    [(_settle, "delivered"), (_settle_with_consequences, "bounced"), (_postpone, "queued"), (_give_up, "rejected")],
 )
 async def test_what_follows_a_message_is_written_into_the_new_week(door: Process, follow: Follow, becomes: str) -> None:
     account, message = await sent(door, f"ann@{becomes}.test")
