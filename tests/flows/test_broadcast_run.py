@@ -320,6 +320,25 @@ async def test_a_contact_deleted_after_the_start_is_skipped_and_one_added_is_lef
     assert (await here.read(account, broadcast)).status == "sent"
 
 
+async def test_a_broadcast_goes_on_by_itself_on_the_next_utc_day(here: BroadcastWorld, account: TestAccount) -> None:
+    await here.pool.execute("UPDATE accounts SET daily_cap = 30 WHERE id = $1", account.id)
+    broadcast = await here.sent(account, await make_list(here.pool, account, 50))
+    await here.runner.run_due()
+    waits_until = (await here.read(account, broadcast)).resumes_at
+
+    # A day passes: the stored times move back, by an hour more for a run right after midnight.
+    await here.pool.execute("UPDATE account_heads SET day = day - 1 WHERE account_id = $1", account.id)
+    await here.pool.execute(
+        "UPDATE broadcast_work SET due_at = due_at - interval '25 hours' WHERE broadcast_id = $1", broadcast
+    )
+    await here.runner.run_due()
+
+    assert waits_until is not None
+    assert waits_until.date() == clock.now().date() + timedelta(days=1)
+    row, counts = await here.read(account, broadcast), await here.counts(broadcast)
+    assert (row.status, counts.accepted, counts.waiting) == ("sent", 50, 0)
+
+
 async def test_a_limit_in_the_middle_of_a_batch_puts_the_rest_back_until_it_is_lifted(
     here: BroadcastWorld, account: TestAccount
 ) -> None:

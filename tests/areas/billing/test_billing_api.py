@@ -316,7 +316,12 @@ async def test_a_renewal_is_asked_for_and_its_payment_begins_the_next_period(
     after = await state(api, admin)
     assert after["status"] == "active"
     assert after["currentPeriodStart"] == before["currentPeriodEnd"]
-    assert len(await invoices(api, admin)) == 2
+    both = await invoices(api, admin)
+    assert len(both) == 2
+    pages = [await api.get("/v1/billing/invoices?limit=1", person=admin)]
+    while cursor := pages[-1].json["nextCursor"]:
+        pages.append(await api.get(f"/v1/billing/invoices?limit=1&before={cursor}", person=admin))
+    assert [one for page in pages for one in page.json["data"]] == both
 
 
 async def test_a_payment_that_crosses_a_cancellation_gives_one_period_without_a_renewal(
