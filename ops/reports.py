@@ -39,6 +39,8 @@ def _shown(row: ReportRow) -> dict[str, Any]:
         "to": f"{row.local}@{row.host}",
         "from": row.envelope_from or "<>",
         "ip": row.remote_ip,
+        "reporter": row.reporter_address,
+        "signedBy": row.signed_by,
         "size": row.size_bytes,
         "purpose": row.purpose,
         "state": row.state,

@@ -12,7 +12,7 @@ from engine.delivery.outcome import Outcome, Scope
 from engine.delivery.reported import outcome_of
 from engine.mail.address import BadAddress, canonical
 from engine.mail.delivery_reports import Action, DeliveryReport, RecipientReport, ReportKind
-from engine.mail.return_path import SHARED, ReturnPathOrigin
+from engine.mail.return_path import ReturnPathOrigin, recipients_of
 
 
 class LateNotice(Struct, frozen=True):
@@ -56,16 +56,18 @@ class DecidedNotice(Struct, frozen=True):
 def decide(notice: LateNotice, recipients: Sequence[KnownRecipient]) -> list[DecidedNotice]:
     """Return the effects of a notification, given the recipients of its message with their present statuses.
 
-    A token of one recipient decides who is meant. A token that recipients share needs the address of one of them.
+    A token of one recipient decides who is meant. A token that recipients share needs the address of one of them, and
+    speaks for their domain only.
     """
     if not recipients:
         return [_none("unknown_message", "The message is erased or past its retention.")]
     reports = _reports(notice.said)
-    if notice.origin.place == SHARED:
-        return _shared(reports, recipients)
-    own = next((one for one in recipients if one.n == notice.origin.place), None)
-    if own is None:
+    entitled = recipients_of(notice.origin, recipients)
+    if notice.origin.is_shared:
+        return _shared(reports, entitled)
+    if not entitled:
         return [_none("unknown_recipient", "The message has no such recipient.")]
+    own = entitled[0]
     about = _about(own, reports)
     if about is None:
         return [_none("several_recipients", f"The report names several recipients, but not {own.address}.", own)]
@@ -93,7 +95,9 @@ def _shared(reports: Sequence[RecipientReport], recipients: Sequence[KnownRecipi
         own = by_address.get(canonical_or_empty(said.address)) or by_address.get(canonical_or_empty(said.final))
         if own is not None and (own.n not in found or said.action is Action.FAILED):
             found[own.n] = _effect(own, said)
-    return list(found.values()) or [_none("unknown_recipient", "The report names no recipient of the message.")]
+    return list(found.values()) or [
+        _none("unknown_recipient", "The report names no recipient for whom its return path speaks.")
+    ]
 
 
 def _about(own: KnownRecipient, reports: Sequence[RecipientReport]) -> RecipientReport | None:

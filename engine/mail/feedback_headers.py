@@ -12,8 +12,9 @@ from typing import Final
 from uuid import UUID
 
 from engine.base.ids import base32
+from engine.base.secrets import derived
 from engine.mail.headers import text_field
-from engine.mail.return_path import SHARED, ReturnPathOrigin, origin, return_path
+from engine.mail.return_path import WHOLE_MESSAGE, ReturnPathOrigin, origin_of_token, token
 
 # support.google.com/a/answer/6254652: up to three fields of the sender's choice, then the SenderId of 5 to 15
 # characters, which must be unique and stay the same.
@@ -53,10 +54,9 @@ def feedback_field(key: bytes, account: UUID, template: str, stream: str, domain
 def cfbl_fields(key: bytes, message_id: UUID, host: str) -> str:
     """Return the fields CFBL-Address and CFBL-Feedback-ID of a message, which ask for complaints at `fbl@` of `host`.
 
-    `key`: of the return paths. `host`: the return-path host of the sending domain, thus below it.
+    `key`: from `cfbl_key`. `host`: the return-path host of the sending domain, thus below it.
     """
-    token = cfbl_feedback_id(return_path(key, message_id, SHARED, host))
-    return f"{_address_field(host)}CFBL-Feedback-ID: {token}\r\n"
+    return f"{_address_field(host)}CFBL-Feedback-ID: {cfbl_feedback_id(key, message_id)}\r\n"
 
 
 @lru_cache(maxsize=8_192)
@@ -72,14 +72,19 @@ def cfbl_address(address: str) -> str:
     return f"{address}; report=arf"
 
 
-def cfbl_feedback_id(path: str) -> str:
-    """Return the value of CFBL-Feedback-ID (RFC 9477 4.2): the token of the return path `path`.
+def cfbl_key(pepper: str) -> bytes:
+    """Derive the key of CFBL-Feedback-ID. All recipients read the field, so its token must be no return path."""
+    return derived(pepper, "complaint feedback")
+
+
+def cfbl_feedback_id(key: bytes, message_id: UUID) -> str:
+    """Return the value of CFBL-Feedback-ID (RFC 9477 4.2): a token of the message, the same for all its recipients.
 
     A report that leaves out everything else still leads back to the message; a made-up value does not.
     """
-    return path.partition("@")[0].partition("+")[2]
+    return token(key, message_id, WHOLE_MESSAGE)
 
 
 def cfbl_origin(key: bytes, value: str) -> ReturnPathOrigin | None:
     """Return the origin of a CFBL-Feedback-ID of this installation; None for any other value, including forged ones."""
-    return origin(key, f"b+{value.strip()}@-")
+    return origin_of_token(key, value.strip().lower())

@@ -14,7 +14,7 @@ import structlog
 from msgspec import structs
 
 from engine.base.settings import Settings
-from engine.flows.receiving.receive_reports import report_addresses
+from engine.flows.receiving.receive_reports import may_complain, report_addresses
 from engine.flows.receiving.types import (
     AttachmentScan,
     ReceivedEnvelope,
@@ -33,6 +33,7 @@ from engine.store.process_registry import Rate
 from mta.inbound import counters, replies
 from mta.inbound.authentication import judge
 from mta.inbound.authentication.dns import AuthenticationDns
+from mta.inbound.authentication.reporter import authenticated_author
 from mta.inbound.replies import MessageResult
 from mta.inbound.scanning.scan import MessageScanner, ScannerRequired, VirusVerdicts
 from mta.inbound.scanning.spam_rules import spam_score
@@ -129,13 +130,19 @@ class IncomingMessages:
         if scan.raw.scan is AttachmentScan.INFECTED:  # also where no attachment shows it
             found = infected(scan.raw.signature or "malicious code")
             mail = structs.replace(mail, warnings=[*mail.warnings, found])
+        if report_addresses(envelope.recipients):
+            envelope = await _with_reporter(envelope, raw, verdicts)
         outcome = await self._store.receive(envelope, raw, mail, verdicts, scan)
         return replies.stored_result(outcome, len(envelope.recipients))
 
     async def _report(self, envelope: ReceivedEnvelope, raw: bytes) -> MessageResult:
-        """Store a message that goes to report addresses only; no mailbox lists it, so it is not judged or scanned."""
+        """Store a message that goes to report addresses only. No mailbox lists it, so it is not scanned; only of
+        complaints the author matters, so other reports are not judged.
+        """
         if read_header(raw).count(b"received") > replies.MAX_RECEIVED:
             return MessageResult.LOOP
+        if may_complain(envelope.recipients, raw):
+            envelope = await _with_reporter(envelope, raw, await self._authenticated(envelope, raw))
         await self._store.receive_report(envelope, raw)
         return MessageResult.STORED
 
@@ -190,6 +197,11 @@ def _has_bad_octets(raw: bytes, start: int, end: int) -> bool:
         or raw.count(b"\n", start, end) != pairs + split - (raw[end - 1 : end + 1] == b"\r\n")
         or raw.find(b"\0", start, end) >= 0
     )
+
+
+async def _with_reporter(envelope: ReceivedEnvelope, raw: bytes, verdicts: AuthenticationVerdicts) -> ReceivedEnvelope:
+    """Return the envelope with the author of the message, if the verdicts authenticate it."""
+    return structs.replace(envelope, reporter=await _computed(raw, lambda: authenticated_author(raw, verdicts)))
 
 
 async def _computed(raw: bytes, work: Callable[[], T]) -> T:

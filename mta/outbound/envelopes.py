@@ -18,7 +18,7 @@ from engine.delivery import queue
 from engine.delivery.queue import Row
 from engine.delivery.sealed_mail import MailSealer
 from engine.mail import dkim
-from engine.mail.return_path import SHARED, key_of, return_path
+from engine.mail.return_path import key_of, return_path, shared_place
 from engine.store.caches import Cache
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.poison_guard import PoisonGuard
@@ -90,8 +90,8 @@ class EnvelopeBuilder:
         row = delivery.row
         if delivery.signature is None:
             delivery.signature = self._signature(delivery)
-        alone = len(addresses) == 1
-        place = next(place for place, address in delivery.pairs if address == addresses[0]) if alone else SHARED
+        first = next(place for place, address in delivery.pairs if address == addresses[0])
+        place = first if len(addresses) == 1 else shared_place(first)
         return Envelope(
             return_path(self._path_key, row.message_id, place, delivery.return_path_host),
             addresses,

@@ -74,6 +74,7 @@ OWNERS = {
         "message_quarters",
         "message_tag_quarters",
         "outcome_days",
+        "complaint_sources",
         "outcome_quarters",
     },
     "streams": {"streams"},

@@ -1,20 +1,22 @@
 """Complaints that arrive as mail: whom they are about, and which of them count."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from uuid import UUID
 
 import asyncpg
 import pytest
 
-from engine.areas.reports.types import ReportPurpose
-from engine.base import ids
+from engine.areas.reports.types import Reporter, ReportPurpose
+from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.flows.receiving import read_reports
 from engine.flows.sending.settle import Settler
-from engine.mail.return_path import SHARED
+from engine.mail import feedback_headers
+from engine.mail.return_path import WHOLE_MESSAGE, WHOLE_MESSAGE_FOR, shared_place
 from tests.flows.test_late_bounce import ANN, come, delivered, token
-from tests.harness.accounts import TestAccount
-from tests.harness.report_mails import add, arf, mail, stored
+from tests.harness.accounts import PEPPER, TestAccount
+from tests.harness.report_mails import add, arf, mail, message_id_field, stored
 from tests.harness.sending import DELIVERED, Process, attempt_at, member, process, rows_of, settler_of
 from tests.harness.stored_messages import day_counts, events, sent, status, statuses, suppressed
 
@@ -30,19 +32,27 @@ async def settler(pool: asyncpg.Pool) -> Settler:
     return settler_of(pool, await member(pool))
 
 
-async def at_fbl(pool: asyncpg.Pool, settings: Settings, raw: bytes) -> tuple[str, str | None]:
+LISTED = Reporter("feedback@arf.mail.yahoo.com", "arf.mail.yahoo.com")  # in the default of the setting
+
+
+async def at_fbl(
+    pool: asyncpg.Pool,
+    settings: Settings,
+    raw: bytes,
+    reporter: Reporter | None = None,
+) -> tuple[str, str | None]:
     """Let a complaint arrive at `fbl@` and be read; return its state and result."""
     host = f"{ids.uuid7().hex}.test"
-    await add(pool, mail(raw, local="fbl", host=host, purpose=ReportPurpose.FEEDBACK))
+    await add(pool, mail(raw, local="fbl", host=host, purpose=ReportPurpose.FEEDBACK, reporter=reporter))
     await read_reports.read_due(pool, settings)
     row = await pool.fetchrow("SELECT state, result FROM report_mails WHERE host = $1", host)
     assert row is not None
     return row["state"], row["result"]
 
 
-def message_id(account: TestAccount, message: UUID) -> str:
-    """The Message-ID field of a message."""
-    return f"Message-ID: <{ids.encode(message)}@{account.domain}>\r\n"
+def cfbl_token(message: UUID) -> str:
+    """The CFBL-Feedback-ID of a message."""
+    return feedback_headers.cfbl_feedback_id(feedback_headers.cfbl_key(PEPPER), message)
 
 
 async def reasons(pool: asyncpg.Pool, account: TestAccount) -> dict[str, str]:
@@ -76,10 +86,11 @@ async def test_a_complaint_at_fbl_is_found_by_what_it_quotes(
     account, message = await delivered(door, settler, pool)
     raw = {
         "return path": arf(fields=f"Original-Mail-From: <{token(message)}@bounces.mail.test>\r\n"),
-        "token": arf(headers=f"CFBL-Feedback-ID: {token(message)[2:]}\r\n"),
-        "message id": arf(headers=message_id(account, message)),
+        "token": arf(headers=f"CFBL-Feedback-ID: {cfbl_token(message)}\r\n"),
+        "message id": arf(headers=message_id_field(account, message)),
     }[way]
-    assert await at_fbl(pool, settings, raw) == ("applied", "recorded")
+    reporter = LISTED if way == "message id" else None
+    assert await at_fbl(pool, settings, raw, reporter) == ("applied", "recorded")
     assert await status(pool, message) == "complained"
 
 
@@ -87,7 +98,8 @@ async def test_the_same_complaint_counts_once(
     door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings
 ) -> None:
     account, message = await delivered(door, settler, pool)
-    assert await at_fbl(pool, settings, arf(headers=message_id(account, message))) == ("applied", "recorded")
+    first = arf(headers=message_id_field(account, message))
+    assert await at_fbl(pool, settings, first, LISTED) == ("applied", "recorded")
     assert await come(pool, settings, message, arf()) == ("applied", "known")
 
     assert await day_counts(pool, account) == {"delivered": 1, "complained": 1}
@@ -98,8 +110,8 @@ async def test_an_opt_out_suppresses_without_a_complaint(
 ) -> None:
     account, message = await delivered(door, settler, pool)
     for number in range(2):
-        raw = arf("opt-out", headers=message_id(account, message), fields=f"Incidents: {number}\r\n")
-        assert await at_fbl(pool, settings, raw) == ("applied", "opted_out")
+        raw = arf("opt-out", headers=message_id_field(account, message), fields=f"Incidents: {number}\r\n")
+        assert await at_fbl(pool, settings, raw, LISTED) == ("applied", "opted_out")
 
     assert await status(pool, message) == "delivered"
     assert await reasons(pool, account) == {ANN: "unsubscribe"}
@@ -123,11 +135,54 @@ async def test_of_several_recipients_the_report_must_name_one(
     door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings
 ) -> None:
     account, message = await delivered(door, settler, pool, ANN, "Bob@people.test")
-    assert await come(pool, settings, message, arf(), SHARED) == ("ignored", "unknown_message")
-    named = arf(fields="Original-Rcpt-To: <bob@people.test>\r\n", headers=message_id(account, message))
-    assert await at_fbl(pool, settings, named) == ("applied", "recorded")
+    unnamed = arf(headers=message_id_field(account, message))
+    assert await come(pool, settings, message, unnamed, shared_place(0)) == ("ignored", "unknown_message")
+    both = arf(headers=f"To: {ANN}, bob@people.test\r\n")  # quoted from the message, so neither is meant
+    assert await come(pool, settings, message, both, shared_place(0)) == ("ignored", "unknown_message")
+    named = arf(fields="Original-Rcpt-To: <bob@people.test>\r\n", headers=message_id_field(account, message))
+    assert await at_fbl(pool, settings, named, LISTED) == ("applied", "recorded")
 
     assert await statuses(pool, message) == {ANN: "delivered", "Bob@people.test": "complained"}
+
+
+async def test_a_token_that_all_recipients_read_speaks_for_those_of_the_reporters_domain(
+    door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings
+) -> None:
+    bob = "bob@far.test"
+    _, message = await delivered(door, settler, pool, ANN, bob, "cleo@mail.far.test")
+    quoted, far = f"CFBL-Feedback-ID: {cfbl_token(message)}\r\n", Reporter("fbl@far.test", None)
+    about_ann = arf(headers=quoted, fields=f"Original-Rcpt-To: {ANN}\r\n")
+    about_bob = arf(headers=quoted, fields=f"Original-Rcpt-To: {bob}\r\n")
+
+    assert await at_fbl(pool, settings, about_ann, far) == ("ignored", "recorded")
+    assert await at_fbl(pool, settings, about_bob) == ("ignored", "recorded")
+    assert await at_fbl(pool, settings, about_bob, Reporter("fbl@sub.far.test", "far.test")) == ("ignored", "recorded")
+    assert await at_fbl(pool, settings, about_bob, far) == ("applied", "recorded")
+    below = arf(headers=quoted, fields="Original-Rcpt-To: cleo@mail.far.test\r\n")
+    assert await at_fbl(pool, settings, below, far) == ("applied", "recorded")
+    assert await at_fbl(pool, settings, about_ann, LISTED) == ("applied", "recorded")
+
+    assert set((await statuses(pool, message)).values()) == {"complained"}
+
+
+async def test_a_token_of_mail_that_was_under_way_still_leads_to_it_for_sixty_days(
+    door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings
+) -> None:
+    raw = {}
+    for way in ("in time", "late"):
+        _, message = await delivered(door, settler, pool)
+        raw[way] = message, arf(headers=f"CFBL-Feedback-ID: {token(message, WHOLE_MESSAGE)[2:]}\r\n")
+    now = clock.now()
+    late = now + WHOLE_MESSAGE_FOR + timedelta(minutes=1)
+
+    assert await at_fbl(pool, settings, raw["in time"][1]) == ("applied", "recorded")
+    await add(pool, mail(raw["late"][1], local="fbl", host="late.test", purpose=ReportPurpose.FEEDBACK, at=late))
+    await pool.execute("UPDATE report_mails SET due_at = $1 WHERE host = 'late.test'", now)
+    await read_reports.read_due(pool, settings)
+    row = await pool.fetchrow("SELECT state, result FROM report_mails WHERE host = 'late.test'")
+    assert row is not None
+    assert tuple(row) == ("ignored", "unknown_message")
+    assert await status(pool, raw["late"][0]) == "delivered"
 
 
 async def test_what_names_no_message_of_ours_has_no_effect(
@@ -139,10 +194,10 @@ async def test_what_names_no_message_of_ours_has_no_effect(
         arf(),
         arf(headers="Message-ID: <hello@example.test>\r\n"),
         arf(headers=f"Message-ID: <{ids.encode(message)}@other.test>\r\n"),
-        arf(headers=f"Message-ID: <{ids.encode(ids.uuid7())}@{account.domain}>\r\n"),
+        arf(headers=message_id_field(account, ids.uuid7())),
         arf(fields=f"Original-Mail-From: <{forged}@bounces.mail.test>\r\n"),
     ):
-        assert await at_fbl(pool, settings, raw) == ("ignored", "unknown_message")
+        assert await at_fbl(pool, settings, raw, LISTED) == ("ignored", "unknown_message")
     assert await at_fbl(pool, settings, b"Subject: hi\r\n\r\nRemove me!\r\n") == ("unreadable", "no_complaint")
     assert await status(pool, message) == "delivered"
 

@@ -16,7 +16,7 @@ from engine.flows.receiving import read_reports
 from engine.flows.sending.complaint import complain
 from engine.flows.sending.settle import Settler
 from engine.mail import return_path, simulator
-from engine.mail.return_path import SHARED
+from engine.mail.return_path import shared_place
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.report_mails import add, dsn, failed, mail, stored
 from tests.harness.sending import (
@@ -230,13 +230,13 @@ async def test_a_shared_return_path_needs_a_recipient_that_the_message_has(
 ) -> None:
     account, message = await delivered(door, settler, pool, ANN, "Bob@people.test", "eve@people.test")
     stranger = failed("stranger@people.test")
-    assert await come(pool, settings, message, stranger, SHARED) == ("ignored", "unknown_recipient")
+    assert await come(pool, settings, message, stranger, shared_place(0)) == ("ignored", "unknown_recipient")
     raw = dsn(
         ("bob@PEOPLE.test", "failed", "5.1.1", "550 5.1.1 nobody here"),
         (ANN, "delivered", "2.0.0", ""),
         ("stranger@people.test", "failed", "5.1.1", "550 5.1.1 nobody here"),
     )
-    assert await come(pool, settings, message, raw, SHARED) == ("applied", "bounced")
+    assert await come(pool, settings, message, raw, shared_place(0)) == ("applied", "bounced")
 
     assert await statuses(pool, message) == {
         ANN: "delivered", "Bob@people.test": "bounced", "eve@people.test": "delivered",

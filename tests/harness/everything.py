@@ -268,6 +268,7 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
             ("INSERT INTO cloudflare_tokens (account_id, sealed_token) VALUES ($1, '\\x00')", (account,)),
             ("INSERT INTO account_standings (account_id) VALUES ($1) ON CONFLICT DO NOTHING", (account,)),
             ("INSERT INTO outcome_quarters VALUES ($1, 1, 1, 0, 0)", (account,)),
+            ("INSERT INTO complaint_sources VALUES ($1, 'provider.test', 'people.test', 1)", (account,)),
             ("INSERT INTO outcome_days VALUES ($1, '2026-01-01', 1, 0, 0)", (account,)),
             (
                 (

@@ -1,12 +1,14 @@
 """Report mails in tests: made, stored and read back."""
 
 from datetime import datetime
+from uuid import UUID
 
 import asyncpg
 
 from engine.areas.reports import store
-from engine.areas.reports.types import ReportMail, ReportPurpose
-from engine.base import clock
+from engine.areas.reports.types import Reporter, ReportMail, ReportPurpose
+from engine.base import clock, ids
+from tests.harness.accounts import TestAccount
 
 
 def mail(
@@ -16,6 +18,7 @@ def mail(
     purpose: ReportPurpose = ReportPurpose.BOUNCE,
     host: str = "bounces.mail.test",
     at: datetime | None = None,
+    reporter: Reporter | None = None,
 ) -> ReportMail:
     """A report mail as the MX hands it over."""
     return ReportMail(
@@ -27,6 +30,7 @@ def mail(
         received_at=at or clock.now(),
         raw=raw,
         digest=store.digest(raw, purpose),
+        reporter=reporter,
     )
 
 
@@ -65,10 +69,15 @@ def failed(address: str, said: str = NOBODY, status: str = "5.1.1") -> bytes:
     return dsn((address, "failed", status, said))
 
 
-def arf(kind: str = "abuse", *, headers: str = "", fields: str = "") -> bytes:
+def message_id_field(account: TestAccount, message: UUID) -> str:
+    """The Message-ID field of a message."""
+    return f"Message-ID: <{ids.encode(message)}@{account.domain}>\r\n"
+
+
+def arf(kind: str = "abuse", *, author: str = "fbl@provider.test", headers: str = "", fields: str = "") -> bytes:
     """A complaint (RFC 5965); `headers` are those of the reported message, `fields` those of the report, with CRLF."""
     return (
-        "From: fbl@provider.test\r\nTo: fbl@mail.test\r\nSubject: FW: complaint\r\nMIME-Version: 1.0\r\n"
+        f"From: {author}\r\nTo: fbl@mail.test\r\nSubject: FW: complaint\r\nMIME-Version: 1.0\r\n"
         "Content-Type: multipart/report; report-type=feedback-report; boundary=b\r\n\r\n"
         "--b\r\nContent-Type: text/plain\r\n\r\nThis is a complaint.\r\n\r\n"
         f"--b\r\nContent-Type: message/feedback-report\r\n\r\nFeedback-Type: {kind}\r\nUser-Agent: Provider/1.0\r\n"

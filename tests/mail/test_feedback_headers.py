@@ -5,8 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from engine.mail import feedback_headers
-from engine.mail.return_path import SHARED, ReturnPathOrigin, return_path
+from engine.mail import feedback_headers, return_path
 
 KEY = b"k" * 32
 ACCOUNT = UUID("01900000-0000-7000-8000-000000000001")
@@ -49,15 +48,29 @@ def test_cfbl_fields_lead_back_to_the_message() -> None:
     address, token, _ = fields.split("\r\n")
 
     assert address == "CFBL-Address: fbl@bounce.example.com; report=arf"
-    assert feedback_headers.cfbl_origin(KEY, token.partition(": ")[2]) == ReturnPathOrigin(MESSAGE, SHARED)
+    found = feedback_headers.cfbl_origin(KEY, token.partition(": ")[2])
+    assert found is not None
+    assert found.message_id == MESSAGE
     long = feedback_headers.cfbl_fields(KEY, MESSAGE, ".".join(["x" * 60] * 4))
     assert max(map(len, long.split("\r\n"))) < 998
 
 
-def test_cfbl_feedback_id_leads_back_to_the_recipient_and_a_forged_one_nowhere() -> None:
-    value = feedback_headers.cfbl_feedback_id(return_path(KEY, MESSAGE, 3, "bounces.example.com"))
+def test_cfbl_feedback_id_leads_back_to_the_message_and_a_forged_one_nowhere() -> None:
+    value = feedback_headers.cfbl_feedback_id(KEY, MESSAGE)
+    found = feedback_headers.cfbl_origin(KEY, f" {value.upper()}\r\n")
 
-    assert feedback_headers.cfbl_origin(KEY, f" {value.upper()}\r\n") == ReturnPathOrigin(MESSAGE, 3)
+    assert found is not None
+    assert found.message_id == MESSAGE
     assert feedback_headers.cfbl_origin(b"other", value) is None
     assert feedback_headers.cfbl_origin(KEY, "x" * 40) is None
     assert feedback_headers.cfbl_origin(KEY, "") is None
+
+
+def test_cfbl_feedback_id_is_no_return_path_and_a_return_path_no_cfbl_feedback_id() -> None:
+    pepper = "p" * 32
+    cfbl, path = feedback_headers.cfbl_key(pepper), return_path.key_of(pepper)
+
+    value = feedback_headers.cfbl_feedback_id(cfbl, MESSAGE)
+    assert return_path.origin(path, f"b+{value}@bounces.example.com") is None
+    for place in range(256):
+        assert feedback_headers.cfbl_origin(cfbl, return_path.token(path, MESSAGE, place)) is None

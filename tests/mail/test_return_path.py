@@ -1,12 +1,23 @@
 """Return paths: they name their message, nobody else can make one, and mail servers may change their case."""
 
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
-from engine.mail.return_path import SHARED, ReturnPathOrigin, origin, return_path
+from engine.base import clock, ids
+from engine.mail.return_path import (
+    WHOLE_MESSAGE,
+    WHOLE_MESSAGE_FOR,
+    ReturnPathOrigin,
+    origin,
+    recipients_of,
+    return_path,
+    shared_place,
+)
 
 KEY = b"k" * 32
 MESSAGE = UUID("01936f5c-3a7b-7abc-8def-0123456789ab")
@@ -36,8 +47,50 @@ def test_upper_case_on_the_way_back_does_no_harm() -> None:
     assert origin(KEY, path.upper()) == ReturnPathOrigin(MESSAGE, 3)
 
 
-def test_a_shared_transaction_has_a_place_of_its_own() -> None:
-    assert origin(KEY, return_path(KEY, MESSAGE, SHARED, "b.test")) == ReturnPathOrigin(MESSAGE, SHARED)
+class PlacedAddress(Struct, frozen=True):
+    """A recipient of a message."""
+
+    n: int
+    address: str
+
+
+ANN, BOB, CLEO = (
+    PlacedAddress(n, address) for n, address in enumerate(["ann@people.test", "Bob@Far.test", "cleo@far.test"])
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "recipients", "spoken_for"),
+    [
+        (0, [ANN, BOB, CLEO], [ANN]),
+        (2, [ANN, BOB, CLEO], [CLEO]),
+        (3, [ANN, BOB, CLEO], []),
+        (shared_place(0), [ANN, BOB, CLEO], [ANN]),
+        (shared_place(1), [ANN, BOB, CLEO], [BOB, CLEO]),
+        (shared_place(2), [ANN, BOB, CLEO], [BOB, CLEO]),
+        (shared_place(3), [ANN, BOB, CLEO], []),
+        (WHOLE_MESSAGE, [BOB, CLEO], [BOB, CLEO]),
+        (WHOLE_MESSAGE, [ANN, BOB, CLEO], []),
+        (WHOLE_MESSAGE, [ANN], []),
+        (WHOLE_MESSAGE, [], []),
+    ],
+)
+def test_a_return_path_speaks_for_its_recipient_or_for_those_of_its_domain(
+    place: int, recipients: list[PlacedAddress], spoken_for: list[PlacedAddress]
+) -> None:
+    found = origin(KEY, return_path(KEY, MESSAGE, place, "b.test"))
+
+    assert found is not None
+    assert recipients_of(found, recipients) == spoken_for
+
+
+def test_a_return_path_of_the_whole_message_ends_with_the_mail_that_was_under_way() -> None:
+    now = clock.now()
+    message = ids.uuid7(clock.milliseconds(now - WHOLE_MESSAGE_FOR))
+
+    assert not ReturnPathOrigin(message, WHOLE_MESSAGE).is_outdated(now)
+    assert ReturnPathOrigin(message, WHOLE_MESSAGE).is_outdated(now + timedelta(seconds=1))
+    assert not ReturnPathOrigin(message, shared_place(0)).is_outdated(now + timedelta(days=900))
 
 
 @given(place=st.integers(0, 39), letter=st.sampled_from("0123456789abcdefghjkmnpqrstvwxyz"))

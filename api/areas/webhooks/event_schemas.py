@@ -102,6 +102,7 @@ DETAILS: dict[str, EventDetail] = {
         {
             **RECIPIENT, **SIMULATED,
             "feedback_type": text("The type of the report (RFC 5965)", "abuse"),
+            "reporter": text("The domain that reported it; missing if the report is not authenticated", "example.net"),
             "user_agent": text("The program that made the report; missing if it does not say", "SomeGenerator/1.0"),
             "source_ip": text("The address that the reported mail came from; missing if not reported", "192.0.2.25"),
             "suppressed": flag("True if the address was put on the suppression list for good"),

@@ -16,7 +16,8 @@ WITH due AS MATERIALIZED (
 )
 UPDATE report_mails r SET due_at = $3, tries = least(r.tries + 1, 32000) FROM taken
 WHERE r.id = taken.id AND taken.octets_before < $4
-RETURNING r.id, r.purpose, r.local, r.host, r.received_at, r.tries::int AS tries, r.raw;
+RETURNING r.id, r.purpose, r.local, r.host, r.received_at, r.tries::int AS tries, r.raw,
+          r.reporter_address, r.signed_by;
 
 -- name: lock_waiting
 -- Lock those of the report mails $1 that are still waiting.
@@ -49,7 +50,7 @@ DELETE FROM report_mails WHERE id IN (SELECT id FROM report_mails WHERE id < $1 
 -- fragment: report_row
 -- The columns of a report without its bytes.
 SELECT id, purpose, local, host, envelope_from, host(remote_ip) AS remote_ip, received_at, size_bytes, state, result,
-       reason, account_id, message_id, tries::int AS tries
+       reason, account_id, message_id, tries::int AS tries, reporter_address, signed_by
 FROM report_mails
 
 -- name: list_reports
@@ -64,7 +65,8 @@ ORDER BY id DESC LIMIT $4;
 
 -- name: read_report
 -- Return report mail $1 with its bytes.
-SELECT id, purpose, local, host, received_at, tries::int AS tries, raw FROM report_mails WHERE id = $1;
+SELECT id, purpose, local, host, received_at, tries::int AS tries, raw, reporter_address, signed_by
+FROM report_mails WHERE id = $1;
 
 -- name: reports_by_state
 -- Count report mails by purpose, state and result, with the arrival of the oldest.

@@ -53,6 +53,8 @@ REPORT = RowSet(
     Column("size_bytes", "integer", value=lambda one: len(one.mail.raw)),
     _of_mail("digest", "bytea"),
     Column("raw", "bytea", value=lambda one: _kept_bytes(one.mail)),
+    Column("reporter_address", "text", value=lambda one: one.mail.reporter and one.mail.reporter.address),
+    Column("signed_by", "text", value=lambda one: one.mail.reporter and one.mail.reporter.signed_by),
     Column("due_at", "timestamptz", value=lambda one: one.mail.received_at),
 )
 

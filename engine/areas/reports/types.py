@@ -26,11 +26,26 @@ class ReportState(StrEnum):
     UNREADABLE = "unreadable"
 
 
+class Reporter(Struct, frozen=True):
+    """The author of a report, authenticated by DKIM or SPF under the domain of its From address or one above.
+
+    `address`: of From, in lower case. `signed_by`: the domain of the DKIM signature, None if only SPF passed.
+    """
+
+    address: str
+    signed_by: str | None
+
+    @property
+    def domain(self) -> str:
+        """Return the domain of the address, in lower-case A-labels."""
+        return self.address.rpartition("@")[2]
+
+
 class ReportMail(Struct, frozen=True, kw_only=True):
     """A report mail as the MX received it, for one recipient.
 
     `local` and `host` are the report address in lower case, the host in A-labels. `sender` is the reverse-path.
-    `digest` is that of `raw` by `store.digest`.
+    `digest` is that of `raw` by `store.digest`. `reporter`: None if the author is not authenticated, or not judged.
     """
 
     purpose: ReportPurpose
@@ -41,6 +56,7 @@ class ReportMail(Struct, frozen=True, kw_only=True):
     received_at: datetime
     raw: bytes
     digest: bytes
+    reporter: Reporter | None = None
 
 
 class DueReport(Struct, frozen=True):
@@ -53,6 +69,13 @@ class DueReport(Struct, frozen=True):
     received_at: datetime
     tries: int
     raw: bytes | None
+    reporter_address: str | None = None
+    signed_by: str | None = None
+
+    @property
+    def reporter(self) -> Reporter | None:
+        """Return the authenticated author; None without one."""
+        return None if self.reporter_address is None else Reporter(self.reporter_address, self.signed_by)
 
 
 class ReportResult(Struct, frozen=True, kw_only=True):
@@ -83,3 +106,5 @@ class ReportRow(Struct, frozen=True):
     account_id: UUID | None
     message_id: UUID | None
     tries: int
+    reporter_address: str | None
+    signed_by: str | None

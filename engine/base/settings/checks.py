@@ -57,6 +57,7 @@ def check(settings: Settings) -> None:
     _check_redis(settings)
     _check_incoming_mail(settings)
     _check_names(settings)
+    _check_reporters(settings)
     _check_identity_provider(settings)
     _check_operators(settings)
     _check_passkeys(settings)
@@ -157,6 +158,15 @@ def _check_passkeys(settings: Settings) -> None:
             f"{variable('passkey_rp_id')} is {wanted!r}; it must be the host name in {variable('public_url')}, or a "
             "domain above it"
         )
+
+
+def _check_reporters(settings: Settings) -> None:
+    for one in settings.complaint_reporters:
+        if one != one.lower() or not (_ADDRESS.fullmatch(one) or _HOST.fullmatch(one)):
+            raise BadSetting(
+                f"{variable('complaint_reporters')} holds {one!r}; each must be an address or a domain in lower case, "
+                "such as feedback@example.com or fbl.example.com"
+            )
 
 
 def _check_identity_provider(settings: Settings) -> None:

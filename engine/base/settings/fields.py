@@ -223,6 +223,21 @@ class Settings(Struct, frozen=True, kw_only=True):
     full."""
     inbound_reject_score: float | None = None
     """mx: Spam score from which a message is refused; unset: none is refused, from 6 on it is marked as spam."""
+    complaint_reporters: tuple[str, ...] = (
+        "feedback@arf.mail.yahoo.com",  # Yahoo and AOL: senders.yahooinc.com/complaint-feedback-loop
+        "staff@hotmail.com",  # Microsoft's JMRP; anybody may have another address at hotmail.com
+        # Validity's loops for Comcast, Rackspace, Mail.ru and others; these and the following as AbuseIO/parser-fbl
+        # lists them (config/Fbl.php).
+        "senderscore.net",
+        "fbl.fastmail.com",
+        "fbl.hostedemail.com",  # OpenSRS
+        "fbl.apps.rackspace.com",
+        "fbl.synacor.com",
+        "fbl.zoho.com",
+    )  # fmt: skip
+    """worker: Reporters whose DKIM-signed complaints count without a token of the service: From addresses, or domains
+    in which only reports are written, divided by commas. Your own list replaces the default; repeat the entries that
+    you keep."""
     rspamd_url: str | None = None
     """mx: URL of rspamd's normal worker, such as http://127.0.0.1:11333; unset: a score from SPF, DKIM and DMARC."""
     rspamd_required: bool = False

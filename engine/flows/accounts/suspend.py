@@ -30,6 +30,8 @@ from engine.store.queries import Conn, Queries, Source
 
 MIN_SETTLED = 200  # recipients in a day; fewer are not significant
 MAX_BOUNCED, MAX_COMPLAINED = 0.15, 0.005  # shares of recipients at which the rule suspends
+# Complaints suspend only if they come from several sides. A reporter counts once per recipient domain in the window.
+MIN_COMPLAINTS, MIN_REPORTERS = 3, 2
 WINDOW = timedelta(hours=24)
 KEPT = timedelta(days=31)  # figures by day, for the rates of alerts
 MAX_LOGS, MAX_EVENTS = 500, 20_000  # in one step of counting, in total and per log
@@ -89,9 +91,9 @@ class Offender(Struct, frozen=True):
     @property
     def reason(self) -> str:
         """Return the reason as a sentence for the account's people."""
-        if self.complained >= MAX_COMPLAINED * self.settled:
-            return f"{self.complained} complaints about {self.settled} recipients within 24 hours"
-        return f"{self.bounced} of {self.settled} recipients bounced within 24 hours"
+        if self.bounced >= MAX_BOUNCED * self.settled:  # first: many complaints alone need not be the cause
+            return f"{self.bounced} of {self.settled} recipients bounced within 24 hours"
+        return f"{self.complained} complaints about {self.settled} recipients within 24 hours"
 
 
 _FAMILY = _SQL.rows("family", FamilyMember)
@@ -134,7 +136,8 @@ async def judge(pool: asyncpg.Pool, at: datetime) -> list[UUID]:
     await count_outcomes(pool, at)
     last = quarter_of(at - WINDOW)
     await _FORGET.execute(pool, last, (at - KEPT).date())
-    found = await _OFFENDERS.fetch(pool, last, MIN_SETTLED, MAX_BOUNCED, MAX_COMPLAINED)
+    limits = (MIN_SETTLED, MAX_BOUNCED, MAX_COMPLAINED, MIN_COMPLAINTS, MIN_REPORTERS)
+    found = await _OFFENDERS.fetch(pool, last, *limits)
     done = []
     for one in found:
         with suppress(Refusal):  # it is being erased, or has just become the platform account

@@ -50,6 +50,8 @@ WITH figures AS (
     DELETE FROM outcome_quarters WHERE account_id = $1
 ), days AS (
     DELETE FROM outcome_days WHERE account_id = $1
+), sources AS (
+    DELETE FROM complaint_sources WHERE account_id = $1
 )
 INSERT INTO account_standings (account_id, judged_seq, pardoned_at)
 SELECT account_id, seq, $2 FROM account_heads WHERE account_id = $1
@@ -74,8 +76,11 @@ ON CONFLICT DO NOTHING;
 -- name: count_outcomes
 -- Add the outcomes of at most $1 logs, at most $2 events of each, to their quarter-hours and days: events with ids from
 -- $3 on. Bounces that refuse the service's own servers, and simulated mail, do not count (the compared text contains quotes,
--- which JSON strings escape). A late bounce does not count as settled: its delivery did. Returns how many logs were read, and how many of them have more. The limit keeps the
--- planner walking along the log: with the other conditions alone it reads all outcomes of any message.
+-- which JSON strings escape). A late bounce does not count as settled: its delivery did. Of complaints it also stores the
+-- last quarter-hour by reporter and domain of the recipient. Subdomains are free, so reporters are told apart by the last two
+-- labels of their domains; under a suffix such as co.uk several count as one. Returns how many logs were read, and how many
+-- of them have more. The limit keeps the planner walking along the log: with the other conditions alone it reads all outcomes
+-- of any message.
 WITH due AS MATERIALIZED (
     SELECT s.account_id, s.judged_seq AS after, least(h.seq, s.judged_seq + $2::bigint) AS upto, h.seq AS tip,
            uuid7_floor((extract(epoch FROM coalesce(s.pardoned_at, '1970-01-01 00:00Z')) * 1000)::bigint) AS forgiven
@@ -84,6 +89,7 @@ WITH due AS MATERIALIZED (
     ORDER BY h.seq - s.judged_seq DESC, s.account_id LIMIT $1 FOR NO KEY UPDATE OF s SKIP LOCKED
 ), seen AS (
     SELECT due.account_id, floor(extract(epoch FROM e.occurred_at) / 900)::integer AS quarter, e.type,
+           CASE WHEN e.type = 'complained' AND e.payload <> '' THEN e.payload::jsonb -> 'detail' END AS complaint,
            e.type = 'bounced' AND position('"late":true' IN e.payload) > 0 AS late  -- settled when it was delivered
     FROM due CROSS JOIN LATERAL (
         SELECT type, occurred_at, coalesce(payload, '') AS payload, message_id FROM events
@@ -107,6 +113,12 @@ WITH due AS MATERIALIZED (
     SELECT account_id, date '1970-01-01' + quarter / 96, sum(settled), sum(bounced), sum(complained) FROM sums GROUP BY 1, 2
     ON CONFLICT (account_id, day) DO UPDATE SET settled = d.settled + excluded.settled,
         bounced = d.bounced + excluded.bounced, complained = d.complained + excluded.complained
+), by_source AS (
+    INSERT INTO complaint_sources AS s (account_id, reporter, domain, quarter)
+    SELECT account_id, coalesce(substring(complaint ->> 'reporter' FROM '[^.]+\.[^.]+$'), complaint ->> 'reporter', ''),
+           coalesce(domain_of(lower(complaint ->> 'recipient')), ''), max(quarter)
+    FROM seen WHERE type = 'complained' GROUP BY 1, 2, 3
+    ON CONFLICT (account_id, reporter, domain) DO UPDATE SET quarter = greatest(s.quarter, excluded.quarter)
 ), moved AS (
     UPDATE account_standings s SET judged_seq = due.upto FROM due WHERE s.account_id = due.account_id
 )
@@ -114,17 +126,26 @@ SELECT count(*) AS logs, count(*) FILTER (WHERE upto < tip) AS unfinished FROM d
 
 -- name: offenders
 -- Return active accounts with at least $2 recipients settled after quarter-hour $1 whose share of bounces reaches $3 or
--- of complaints $4, except the platform account.
-SELECT q.account_id, sum(q.settled)::bigint AS settled, sum(q.bounced)::bigint AS bounced,
-       sum(q.complained)::bigint AS complained
-FROM outcome_quarters q JOIN accounts a ON a.id = q.account_id AND a.status = 'active'
-WHERE q.quarter > $1 AND NOT EXISTS (SELECT 1 FROM platform p WHERE p.account_id = q.account_id)
-GROUP BY q.account_id
-HAVING sum(q.settled) >= $2
-   AND (sum(q.bounced) >= $3::float8 * sum(q.settled) OR sum(q.complained) >= $4::float8 * sum(q.settled))
-ORDER BY q.account_id;
+-- of complaints $4, except the platform account. Complaints need $5 different pairs of reporter and recipient domain, with $6
+-- authenticated reporters among them, so that no single one can suspend an account.
+WITH sums AS (
+    SELECT q.account_id, sum(q.settled)::bigint AS settled, sum(q.bounced)::bigint AS bounced,
+           sum(q.complained)::bigint AS complained
+    FROM outcome_quarters q JOIN accounts a ON a.id = q.account_id AND a.status = 'active'
+    WHERE q.quarter > $1 AND NOT EXISTS (SELECT 1 FROM platform p WHERE p.account_id = q.account_id)
+    GROUP BY q.account_id
+    HAVING sum(q.settled) >= $2
+       AND (sum(q.bounced) >= $3::float8 * sum(q.settled) OR sum(q.complained) >= $4::float8 * sum(q.settled))
+)
+SELECT s.account_id, s.settled, s.bounced, s.complained
+FROM sums s CROSS JOIN LATERAL (
+    SELECT count(*) AS pairs, count(DISTINCT c.reporter) FILTER (WHERE c.reporter <> '') AS reporters
+    FROM complaint_sources c WHERE c.account_id = s.account_id AND c.quarter > $1) c
+WHERE s.bounced >= $3::float8 * s.settled OR (c.pairs >= $5 AND c.reporters >= $6)
+ORDER BY s.account_id;
 
 -- name: forget_outcomes
 -- Delete figures up to quarter-hour $1, and those of days before $2.
-WITH days AS (DELETE FROM outcome_days WHERE day < $2)
+WITH days AS (DELETE FROM outcome_days WHERE day < $2),
+     sources AS (DELETE FROM complaint_sources WHERE quarter <= $1)
 DELETE FROM outcome_quarters WHERE quarter <= $1;

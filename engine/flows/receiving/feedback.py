@@ -1,13 +1,19 @@
-"""Apply complaints that arrive as mail (ARF): find the recipient, then record the complaint or the opt-out."""
+"""Apply complaints that arrive as mail (ARF): find the recipient, then record the complaint or the opt-out.
 
-from collections.abc import Mapping
+Anybody can write such a report, and a Message-ID is in every header. So a complaint counts only if it holds a token of
+the service that speaks for the recipient, or is DKIM-signed by a reporter that the operator lists; any other is stored
+without effect.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.reports.types import ReportResult, ReportState
+from engine.areas.reports.rules import is_listed
+from engine.areas.reports.types import Reporter, ReportResult, ReportState
 from engine.areas.suppressions import store as suppressions
 from engine.areas.suppressions.types import Reason
 from engine.base import ids
@@ -21,7 +27,7 @@ from engine.ledger.events import append_locked
 from engine.mail import feedback_headers, return_path, simulator
 from engine.mail.address import canonical
 from engine.mail.feedback_reports import FeedbackReport, FeedbackType
-from engine.mail.return_path import SHARED, ReturnPathOrigin
+from engine.mail.return_path import WHOLE_MESSAGE, ReturnPathOrigin, domain_of, recipients_of
 from engine.store.queries import Queries
 
 _SQL = Queries.beside(__file__, "feedback.sql")
@@ -46,22 +52,48 @@ class ComplainedRecipient(Struct, frozen=True):
     from_domain: str
 
 
+class _Lead(Struct, frozen=True):
+    """A message that a report leads to, by a token or, with the sending domain, by a Message-ID."""
+
+    message_id: UUID
+    origin: ReturnPathOrigin | None = None
+    from_domain: str | None = None
+
+
+class _FoundRecipient(Struct, frozen=True):
+    """The recipient that a report is about; `counts`: whether the report is genuine."""
+
+    message_id: UUID
+    recipient: ComplainedRecipient
+    counts: bool
+
+
 _RECIPIENTS = _SQL.rows("recipients_of_message", ComplainedRecipient)
 
 
 async def apply(
-    pool: asyncpg.Pool, notice: ComplaintNotice, keys: ReportKeys, *, at: datetime, mail_host: str, overdue: bool
+    pool: asyncpg.Pool,
+    notice: ComplaintNotice,
+    keys: ReportKeys,
+    *,
+    at: datetime,
+    mail_host: str,
+    reporters: Collection[str],
+    overdue: bool,
 ) -> ReportResult | None:
-    """Apply one complaint; return its result, or None if it is to be read again because it came early."""
+    """Apply one complaint; return its result, or None if it is to be read again because it came early.
+
+    `reporters`: the addresses and domains of `WAYBILL_COMPLAINT_REPORTERS`.
+    """
     kind = notice.said.type
-    found = await _find(pool, notice, keys)
+    found = await _find(pool, notice, keys, listed=is_listed(notice.reporter, reporters))
     if found is None:
         return _result(notice, ReportState.IGNORED, "unknown_message", "It names no message and recipient of ours.")
-    message, recipient = found
+    message, recipient = found.message_id, found.recipient
     if kind not in _ABUSE | _OPT_OUT:
-        return _result(
-            notice, ReportState.IGNORED, "recorded", f"Reports of type {kind.value} have no effect.", recipient, message
-        )
+        return _recorded(notice, found, f"Reports of type {kind.value} have no effect.")
+    if not found.counts:
+        return _recorded(notice, found, _not_genuine(notice.reporter))
     simulated = recipient.address.rpartition("@")[2].lower() == simulator.domain_of(mail_host)
     if kind in _OPT_OUT:
         if not simulated:
@@ -69,50 +101,95 @@ async def apply(
         return _result(
             notice, ReportState.APPLIED, "opted_out", f"{recipient.address} has unsubscribed.", recipient, message
         )
-    said = await complain(pool, message, recipient.n, at=at, report=_detail(notice.said), simulated=simulated)
+    reporter = None if notice.reporter is None else notice.reporter.domain
+    said = await complain(
+        pool, message, recipient.n, at=at, report=_detail(notice.said), reporter=reporter, simulated=simulated
+    )
     if said is Complaint.EARLY and not overdue:
         return None
     state = ReportState.APPLIED if said in (Complaint.RECORDED, Complaint.KNOWN) else ReportState.IGNORED
     return _result(notice, state, said.value, _REASONS[said], recipient, message)
 
 
-async def _find(
-    pool: asyncpg.Pool, notice: ComplaintNotice, keys: ReportKeys
-) -> tuple[UUID, ComplainedRecipient] | None:
-    """Return message and recipient: by the return path, else by the Message-ID inside.
+def _recorded(notice: ComplaintNotice, found: _FoundRecipient, reason: str) -> ReportResult:
+    """Return the result of a report that is kept and has no effect."""
+    return _result(notice, ReportState.IGNORED, "recorded", reason, found.recipient, found.message_id)
 
-    Where neither names the recipient, the report must, unless the message has one recipient only.
+
+def _not_genuine(reporter: Reporter | None) -> str:
+    """Return why a complaint has no effect, as a sentence for the operator."""
+    author = "its author is not authenticated" if reporter is None else f"{reporter.address} is not a listed reporter"
+    if reporter is not None and reporter.signed_by is None:
+        author = f"{reporter.address} did not sign it with DKIM"
+    return f"It holds no token that speaks for this recipient, and {author} (WAYBILL_COMPLAINT_REPORTERS)."
+
+
+async def _find(
+    pool: asyncpg.Pool, notice: ComplaintNotice, keys: ReportKeys, *, listed: bool
+) -> _FoundRecipient | None:
+    """Return message and recipient: by a token, else by the Message-ID inside; one that counts before any other.
+
+    Where neither names the recipient, the report must, unless only one can be meant.
     """
     named = {canonical_or_empty(address) for address in notice.said.recipients}
-    for origin in _origins(notice, keys):
-        recipients = await _RECIPIENTS.fetch(pool, origin.message_id)
-        chosen = _chosen(recipients, origin.place, named)
+    found: _FoundRecipient | None = None
+    for lead in _leads(notice, keys):
+        everybody = await _RECIPIENTS.fetch(pool, lead.message_id)
+        if lead.from_domain is not None:
+            everybody = [one for one in everybody if one.from_domain == lead.from_domain]
+        entitled = _entitled(lead, everybody, notice.reporter, listed=listed)
+        chosen = _chosen(lead, entitled, everybody, named)
         if chosen is not None:
-            return origin.message_id, chosen
-    for message, domain in _message_ids(notice.said):
-        recipients = [one for one in await _RECIPIENTS.fetch(pool, message) if one.from_domain == domain]
-        chosen = _chosen(recipients, SHARED, named)
-        if chosen is not None:
-            return message, chosen
-    return None
+            return _FoundRecipient(lead.message_id, chosen, counts=True)
+        chosen = _chosen(lead, everybody, everybody, named)
+        if found is None and chosen is not None:
+            found = _FoundRecipient(lead.message_id, chosen, counts=False)
+    return found
 
 
-def _origins(notice: ComplaintNotice, keys: ReportKeys) -> list[ReturnPathOrigin]:
-    """Return the genuine origins that a complaint names, that of its own address first."""
+def _leads(notice: ComplaintNotice, keys: ReportKeys) -> list[_Lead]:
+    """Return the messages to which a report leads: by genuine tokens, its own address first, then by Message-IDs."""
     said, key = notice.said, keys.return_path
-    found = [notice.origin]
-    found.append(return_path.origin(key, said.return_path))
-    found += [feedback_headers.cfbl_origin(key, one.cfbl_feedback_id) for one in said.messages]
-    found += [feedback_headers.cfbl_origin(key, token) for token in said.tokens]
-    return list(dict.fromkeys(one for one in found if one is not None))
+    values = [one.cfbl_feedback_id for one in said.messages]
+    paths = [notice.origin, return_path.origin(key, said.return_path)]
+    paths += [return_path.origin_of_token(key, token) for token in said.tokens]
+    paths += [feedback_headers.cfbl_origin(key, one) for one in values]  # of mail accepted before decision 0090
+    origins = [one for one in paths if one is not None and not one.is_outdated(notice.received_at)]
+    found = [feedback_headers.cfbl_origin(keys.complaints, one) for one in values]
+    origins += [one for one in found if one is not None]
+    leads = [_Lead(one.message_id, origin=one) for one in dict.fromkeys(origins)]
+    return leads + [_Lead(message, from_domain=domain) for message, domain in _message_ids(said)]
 
 
-def _chosen(recipients: list[ComplainedRecipient], place: int, named: set[str]) -> ComplainedRecipient | None:
-    if place != SHARED:
-        return next((one for one in recipients if one.n == place), None)
-    if len(recipients) == 1:
-        return recipients[0]
-    return next((one for one in recipients if canonical_or_empty(one.address) in named), None)
+def _entitled(
+    lead: _Lead, recipients: Sequence[ComplainedRecipient], reporter: Reporter | None, *, listed: bool
+) -> list[ComplainedRecipient]:
+    """Return the recipients of a message for whom the report may speak.
+
+    All recipients read the token of the whole message. So it speaks for the only recipient of a message, and with
+    several for those of the reporter's own domain.
+    """
+    if lead.origin is not None and lead.origin.place != WHOLE_MESSAGE:
+        return recipients_of(lead.origin, recipients)
+    if listed or (lead.origin is not None and len(recipients) == 1):
+        return list(recipients)
+    if lead.origin is None or reporter is None:
+        return []
+    return [one for one in recipients if f".{domain_of(one)}".endswith(f".{reporter.domain}")]
+
+
+def _chosen(
+    lead: _Lead,
+    entitled: Sequence[ComplainedRecipient],
+    everybody: Sequence[ComplainedRecipient],
+    named: Collection[str],
+) -> ComplainedRecipient | None:
+    """Return the one recipient among the entitled ones that the report names, or that alone can be meant."""
+    if len(entitled) == 1 and lead.origin is not None and not lead.origin.is_shared:
+        return entitled[0]
+    about = [one for one in everybody if canonical_or_empty(one.address) in named]
+    chosen = [one for one in entitled if one in about] if about else entitled
+    return chosen[0] if len(chosen) == 1 else None
 
 
 def _message_ids(said: FeedbackReport) -> list[tuple[UUID, str]]:

@@ -36,7 +36,7 @@ from engine.flows.receiving.report_reading import (
     UnsubscribeNotice,
     read_report,
 )
-from engine.mail import return_path, unsubscribe_token
+from engine.mail import feedback_headers, return_path, unsubscribe_token
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Query
 
@@ -62,7 +62,10 @@ def keys_of(settings: Settings) -> ReportKeys:
     identity = domains.identity(settings)
     assert settings.key_pepper is not None
     return ReportKeys(
-        return_path.key_of(settings.key_pepper), identity.report_key, unsubscribe_token.key_of(settings.key_pepper)
+        return_path=return_path.key_of(settings.key_pepper),
+        complaints=feedback_headers.cfbl_key(settings.key_pepper),
+        domain_reports=identity.report_key,
+        unsubscribe=unsubscribe_token.key_of(settings.key_pepper),
     )
 
 
@@ -75,7 +78,7 @@ async def read_due(pool: asyncpg.Pool, settings: Settings, *, budget_s: float = 
             break
         for first in range(0, len(taken), BATCH):
             began = time.monotonic()
-            await ReportBatch(pool, keys, settings.mail_host, taken[first : first + BATCH]).apply()
+            await ReportBatch(pool, keys, settings, taken[first : first + BATCH]).apply()
             await asyncio.sleep((time.monotonic() - began) * (1 / SHARE - 1))
         count += len(taken)
     return count
@@ -98,10 +101,11 @@ async def _deleted(pool: asyncpg.Pool, query: Query, *arguments: object) -> int:
 class ReportBatch:
     """Reports that this worker has taken; applies each of them once."""
 
-    def __init__(self, pool: asyncpg.Pool, keys: ReportKeys, mail_host: str, batch: Sequence[DueReport]) -> None:
+    def __init__(self, pool: asyncpg.Pool, keys: ReportKeys, settings: Settings, batch: Sequence[DueReport]) -> None:
         self._pool = pool
         self._keys = keys
-        self._mail_host = mail_host
+        self._mail_host = settings.mail_host
+        self._reporters = settings.complaint_reporters
         self._at = clock.now()
         self._due = {one.id: one for one in batch}
         self._overdue = {one.id for one in batch if one.received_at < self._at - EARLY_FOR}
@@ -164,6 +168,7 @@ class ReportBatch:
             self._keys,
             at=self._at,
             mail_host=self._mail_host,
+            reporters=self._reporters,
             overdue=report.id in self._overdue,
         )
         if result is None:

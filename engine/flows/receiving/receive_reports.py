@@ -16,6 +16,7 @@ from engine.areas.reports.types import ReportMail, ReportPurpose
 from engine.base import clock
 from engine.flows.receiving.received_rows import storable
 from engine.flows.receiving.types import InboundRecipient, ReceivedEnvelope, RecipientPurpose
+from engine.mail.feedback_reports import looks_like_complaint
 from engine.store.database_errors import BadData
 from engine.store.group_commit import GroupCommit
 from engine.store.large_mail import in_thread
@@ -65,10 +66,16 @@ def report_mails(envelope: ReceivedEnvelope, raw: bytes) -> list[ReportMail]:
     return [
         ReportMail(
             purpose=purpose, local=one.local, host=one.host, sender=sender, remote_ip=envelope.remote_ip,
-            received_at=at, raw=raw, digest=digests[purpose],
+            received_at=at, raw=raw, digest=digests[purpose], reporter=envelope.reporter,
         )
         for one, purpose in zip(addresses, purposes, strict=True)
     ]  # fmt: skip
+
+
+def may_complain(recipients: Sequence[InboundRecipient], raw: bytes) -> bool:
+    """Return True for a message that may be a complaint: at `fbl@`, or at a return path if it looks like one."""
+    purposes = {one.purpose for one in recipients}
+    return RecipientPurpose.FEEDBACK in purposes or (RecipientPurpose.BOUNCE in purposes and looks_like_complaint(raw))
 
 
 def report_addresses(recipients: Sequence[InboundRecipient]) -> list[InboundRecipient]:

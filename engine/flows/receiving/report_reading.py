@@ -9,7 +9,7 @@ from msgspec import Struct
 from engine.areas.domains import reports as domain_reports
 from engine.areas.domains.reports import ReportKind as DomainReportKind
 from engine.areas.reports.store import MAX_RAW_BYTES
-from engine.areas.reports.types import DueReport, ReportPurpose, ReportResult, ReportState
+from engine.areas.reports.types import DueReport, Reporter, ReportPurpose, ReportResult, ReportState
 from engine.delivery.late_notices import LateNotice
 from engine.mail import read, return_path, unsubscribe_token
 from engine.mail.delivery_reports import ReportKind, read_delivery_report
@@ -36,17 +36,22 @@ class ReportKeys(Struct, frozen=True):
     """The keys of the tokens in report addresses."""
 
     return_path: bytes
+    complaints: bytes  # of CFBL-Feedback-ID
     domain_reports: bytes
     unsubscribe: bytes
 
 
 class ComplaintNotice(Struct, frozen=True):
-    """A complaint; `origin` is that of the return path to which it was sent, None at `fbl@`."""
+    """A complaint.
+
+    `origin` is that of the return path to which it was sent, None at `fbl@`. `reporter` is its authenticated author.
+    """
 
     report: UUID
     origin: ReturnPathOrigin | None
     said: FeedbackReport
     received_at: datetime
+    reporter: Reporter | None = None
 
 
 class DomainNotice(Struct, frozen=True):
@@ -81,12 +86,14 @@ def read_report(report: DueReport, keys: ReportKeys) -> ReadReport:
         )
     if purpose is ReportPurpose.BOUNCE:
         origin = return_path.origin(keys.return_path, address)
-        return _no_token(report) if origin is None else _at_return_path(report, report.raw, origin)
+        if origin is None or origin.is_outdated(report.received_at):
+            return _no_token(report)
+        return _at_return_path(report, report.raw, origin)
     if purpose is ReportPurpose.FEEDBACK:
         complaint = read_feedback_report(report.raw)
         if complaint is None:
             return _without_effect(report, ReportState.UNREADABLE, "no_complaint", "Not a complaint that can be read.")
-        return ComplaintNotice(report.id, None, complaint, report.received_at)
+        return ComplaintNotice(report.id, None, complaint, report.received_at, report.reporter)
     named = domain_reports.reported_domain(keys.domain_reports, address)
     if named is None or named[0] != purpose.value:
         return _no_token(report)
@@ -97,7 +104,7 @@ def _at_return_path(report: DueReport, raw: bytes, origin: ReturnPathOrigin) -> 
     parts = report_parts(raw)
     complaint = read_feedback_report(raw, parts)
     if complaint is not None:
-        return ComplaintNotice(report.id, origin, complaint, report.received_at)
+        return ComplaintNotice(report.id, origin, complaint, report.received_at, report.reporter)
     said = read_delivery_report(raw, parts)
     if said.kind in _NO_EFFECT:
         state, reason = _NO_EFFECT[said.kind]

@@ -5,6 +5,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.areas.reports.types import Reporter
+
 
 class RecipientPurpose(StrEnum):
     """The purpose of an address that the MX accepts."""
@@ -49,7 +51,8 @@ class InboundRecipient(Struct, frozen=True, kw_only=True):
 class ReceivedEnvelope(Struct, frozen=True, kw_only=True):
     """The envelope of a received message: what the SMTP session knows beside its bytes.
 
-    `sender`: the reverse-path, "" for the null one. `tls`: version of the protocol, None in clear text.
+    `sender`: the reverse-path, "" for the null one. `tls`: version of the protocol, None in clear text. `reporter`: the
+    author of mail to report addresses, once it is authenticated.
     """
 
     sender: str
@@ -57,6 +60,7 @@ class ReceivedEnvelope(Struct, frozen=True, kw_only=True):
     remote_ip: str
     helo: str
     tls: str | None = None
+    reporter: Reporter | None = None
 
 
 class AttachmentScan(StrEnum):

@@ -49,11 +49,13 @@ async def complain(
     *,
     at: datetime,
     report: Mapping[str, str] | None = None,
+    reporter: str | None = None,
     simulated: bool = False,
 ) -> Complaint:
     """Record that recipient number `place` of a message reported it as spam at `at`; idempotent.
 
-    `report` holds the report's own fields (snake_case) for the event's detail. A `simulated` complaint suppresses no
+    `report` holds the report's own fields (snake_case) for the event's detail. `reporter` is the domain of its
+    authenticated author, by which the rule for suspensions counts complaints. A `simulated` complaint suppresses no
     address and does not count against the account. The address of a verification is not known any more, so it is not
     suppressed either. A complaint about mail that was not delivered is recorded and suppresses the address, but changes
     no status.
@@ -79,7 +81,8 @@ async def complain(
             await quota_usage.count_simulated(connection, [quota_usage.Simulated(account, at.date(), complained=1)])
         suppressed = not simulated and not is_masked(address)
         said = {} if is_masked(address) else report or {}  # a report may quote the masked address
-        detail = {"recipient": address, "feedback_type": "abuse", **said, "suppressed": suppressed}
+        by = {} if reporter is None else {"reporter": reporter}
+        detail = {"recipient": address, "feedback_type": "abuse", **said, **by, "suppressed": suppressed}
         entries = [_entry(account, message_id, detail | ({"simulated": True} if simulated else {}), at)]
         if suppressed:
             entries += await _suppress(connection, account, address, message_id, at)

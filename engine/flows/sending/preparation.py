@@ -31,8 +31,7 @@ from engine.base.settings import Settings
 from engine.flows.sending import auto_unsubscribe
 from engine.mail import unsubscribe_links
 from engine.mail.address import Mailbox
-from engine.mail.feedback_headers import cfbl_fields
-from engine.mail.return_path import key_of
+from engine.mail.feedback_headers import cfbl_fields, cfbl_key
 from engine.store.caches import Cache
 
 LARGE_REQUEST_BYTES = 256 * 1024  # composing more takes over 1 ms, so a thread does it
@@ -59,7 +58,7 @@ class Preparer:
         self._pool = pool
         self._settings = settings
         self._feedback_key = None if settings.key_pepper is None else derived(settings.key_pepper, "feedback id")
-        self._path_key = None if settings.key_pepper is None else key_of(settings.key_pepper)
+        self._cfbl_key = None if settings.key_pepper is None else cfbl_key(settings.key_pepper)
         self._links = unsubscribe_links.links_of(settings)
         self.domains: Cache[UUID, dict[str, str | None]] = Cache("domains", self._load_domains, by_account=True)
         self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams, by_account=True)
@@ -197,7 +196,7 @@ class Preparer:
             "at": at,
             "max_bytes": self._settings.max_message_bytes,
             "feedback_key": self._feedback_key,
-            "cfbl": cfbl_fields(self._path_key, message_id, host) if host and self._path_key else "",
+            "cfbl": cfbl_fields(self._cfbl_key, message_id, host) if host and self._cfbl_key else "",
             "resent_from": origin.resent_from,
             "answers": origin.answers,
         }

@@ -1,4 +1,4 @@
-"""Find the one author domain of a message for DMARC (RFC 9989 4.1, 11.5). Pure.
+"""Find the one author of a message, and the author domain for DMARC (RFC 9989 4.1, 11.5). Pure.
 
 Mail clients and servers read odd headers differently, and forgers use that (as the tool espoofer lists). So a header
 with more than one reading has no author domain, and never passes DMARC.
@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from engine.mail.address import BadAddress, impersonated
+from engine.mail.address import BadAddress, Mailbox, impersonated
 from engine.mail.canonicalization import CanonicalHeader
 from engine.mail.fields import MAX_ENTRY, entries, mailbox
 
@@ -27,6 +27,12 @@ class NoAuthorDomain(Struct, frozen=True):
 
 def author_domain(header: CanonicalHeader) -> str | NoAuthorDomain:
     """Return the domain of the From address in lower-case A-labels."""
+    found = author(header)
+    return found if isinstance(found, NoAuthorDomain) else found.domain
+
+
+def author(header: CanonicalHeader) -> Mailbox | NoAuthorDomain:
+    """Return the address in From with its name."""
     if any(_field_name(raw.partition(b":")[0]) is None for raw in header.raw):
         return NoAuthorDomain("a line of the header is no field")
     places = header.places(b"from")
@@ -39,23 +45,23 @@ def author_domain(header: CanonicalHeader) -> str | NoAuthorDomain:
         text = value.decode("utf-8").replace("\r\n", "").strip(" \t")
     except UnicodeDecodeError:
         return NoAuthorDomain("the From field is not UTF-8")
-    return _domain(text)
+    return _mailbox(text)
 
 
-def _domain(text: str) -> str | NoAuthorDomain:
+def _mailbox(text: str) -> Mailbox | NoAuthorDomain:
     found = list(entries(text))
     if len(found) != 1 or ":" in _outside_quotes(text) or ";" in _outside_quotes(text):
         return NoAuthorDomain(f"the From field has {len(found)} addresses or a group")
     try:
-        author = mailbox(found[0])
+        one = mailbox(found[0])
     except BadAddress as error:
         return NoAuthorDomain(f"the From address is invalid: {error}")
-    if "=?" in author.address:
+    if "=?" in one.address:
         return NoAuthorDomain("the From address is encoded")
     # `=?utf-8?b?...?= <x@evil.test>` may decode to an address in brackets, which some clients take for the author.
-    if "<" in author.name and impersonated(author) is not None:
+    if "<" in one.name and impersonated(one) is not None:
         return NoAuthorDomain("the display name contains a second address")
-    return author.domain
+    return one
 
 
 def _outside_quotes(text: str) -> str:

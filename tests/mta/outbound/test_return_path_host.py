@@ -11,8 +11,7 @@ from engine.areas.domains.service import change_domain
 from engine.areas.domains.types import DomainRow
 from engine.base import ids
 from engine.base.errors import Refusal
-from engine.mail import return_path
-from engine.mail.feedback_headers import cfbl_origin
+from engine.mail.feedback_headers import cfbl_key, cfbl_origin
 from tests.harness.domains import RETURN_PATH, Place
 from tests.harness.outbound import World
 
@@ -106,7 +105,7 @@ async def test_mail_asks_for_complaints_at_its_own_return_path_host_under_a_sign
 
     assert (host, address) == (f"bounce.{domain.name}", f"fbl@{host}; report=arf")
     assert here.settings.key_pepper is not None
-    found = cfbl_origin(return_path.key_of(here.settings.key_pepper), token)
+    found = cfbl_origin(cfbl_key(here.settings.key_pepper), token)
     assert found is not None
     assert (
         await here.pool.fetchval("SELECT account_id FROM messages WHERE id = $1", found.message_id) == here.account.id
