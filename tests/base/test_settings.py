@@ -64,6 +64,8 @@ def test_a_good_value_is_read_and_its_origin_named(name: str, text: str, field: 
         ("WAYBILL_LOG_LEVEL", "loud", "debug, info, warning, error"),
         ("WAYBILL_ALLOW_PRIVATE_MX", "perhaps", "true or false"),
         ("WAYBILL_DNS_SERVERS", "localhost", "host:port"),
+        ("WAYBILL_COMPLAINT_REPORTERS", "FBL.example.com", "lower case"),
+        ("WAYBILL_COMPLAINT_REPORTERS", "fbl.example.com,nobody@", "an address or a domain"),
         ("WAYBILL_DNS_SERVERS", "localhost:99999", "host:port"),
         ("WAYBILL_RETRY_LADDER_S", "30,-1", "above 0"),
         ("WAYBILL_DRAIN_S", "soon", "a number"),

@@ -151,16 +151,20 @@ async def test_a_token_that_all_recipients_read_speaks_for_those_of_the_reporter
     bob = "bob@far.test"
     _, message = await delivered(door, settler, pool, ANN, bob, "cleo@mail.far.test")
     quoted, far = f"CFBL-Feedback-ID: {cfbl_token(message)}\r\n", Reporter("fbl@far.test", None)
-    about_ann = arf(headers=quoted, fields=f"Original-Rcpt-To: {ANN}\r\n")
-    about_bob = arf(headers=quoted, fields=f"Original-Rcpt-To: {bob}\r\n")
 
-    assert await at_fbl(pool, settings, about_ann, far) == ("ignored", "recorded")
-    assert await at_fbl(pool, settings, about_bob) == ("ignored", "recorded")
-    assert await at_fbl(pool, settings, about_bob, Reporter("fbl@sub.far.test", "far.test")) == ("ignored", "recorded")
-    assert await at_fbl(pool, settings, about_bob, far) == ("applied", "recorded")
-    below = arf(headers=quoted, fields="Original-Rcpt-To: cleo@mail.far.test\r\n")
-    assert await at_fbl(pool, settings, below, far) == ("applied", "recorded")
-    assert await at_fbl(pool, settings, about_ann, LISTED) == ("applied", "recorded")
+    async def reported(address: str, reporter: Reporter | None) -> tuple[str, str | None]:
+        """Let a complaint about the address arrive, with a body of its own."""
+        fields = f"Original-Rcpt-To: {address}\r\nIncidents: {len(seen)}\r\n"
+        seen.append(address)
+        return await at_fbl(pool, settings, arf(headers=quoted, fields=fields), reporter)
+
+    seen: list[str] = []
+    assert await reported(ANN, far) == ("ignored", "recorded")
+    assert await reported(bob, None) == ("ignored", "recorded")
+    assert await reported(bob, Reporter("fbl@sub.far.test", "far.test")) == ("ignored", "recorded")
+    assert await reported(bob, far) == ("applied", "recorded")
+    assert await reported("cleo@mail.far.test", far) == ("applied", "recorded")
+    assert await reported(ANN, LISTED) == ("applied", "recorded")
 
     assert set((await statuses(pool, message)).values()) == {"complained"}
 

@@ -44,16 +44,23 @@ async def outcomes(
     bounced: int = 0,
     failed: int = 0,
     complained: int = 0,
+    reporter: str | None = None,
+    domain: str = "people.test",
     late: bool = False,
 ) -> None:
-    """Events as deliveries and complaints write them: so many of each kind, each about a message of its own."""
+    """Events as deliveries and complaints write them: so many of each kind, each about a message of its own.
+
+    `reporter` is that of the complaints, `domain` that of the recipients.
+    """
     moment = at or clock.now()
     made = clock.milliseconds(accepted or moment)
     entries = []
     counts = {"delivered": delivered, "bounced": bounced, "failed": failed, "complained": complained}
     for kind, count in counts.items():
-        found = {"recipient": "ann@people.test", "scope": scope, "smtp_code": 550}
-        detail = log.detail_text(found | ({"late": True} if late else {}))
+        found: dict[str, object] = {"recipient": f"ann@{domain}", "scope": scope, "smtp_code": 550}
+        found |= {"late": True} if late else {}
+        found |= {"reporter": reporter} if kind == "complained" and reporter is not None else {}
+        detail = log.detail_text(found)
         for message in ids.uuid7s(count, made):
             public = ids.format_id(ids.Kind.MESSAGE, message)
             entries.append(log.Entry(account, kind, detail, moment, message, public))
@@ -90,10 +97,7 @@ async def mails(pool: asyncpg.Pool, address: str) -> list[tuple[str, dict[str, A
         ({"delivered": 171, "bounced": 29}, False),
         ({"delivered": 169, "bounced": 30}, False),
         ({"delivered": 140, "failed": 30, "bounced": 30}, True),
-        ({"delivered": 200, "complained": 1}, True),
-        ({"delivered": 199, "complained": 1}, False),
-        ({"delivered": 201, "complained": 1}, False),
-        ({"delivered": 400, "complained": 2}, True),
+        ({"delivered": 200, "complained": 100}, False),  # nobody is known to have reported them
         ({"failed": 300}, False),
         ({"bounced": 199}, False),
         ({"delivered": 0}, False),
@@ -107,6 +111,66 @@ async def test_the_rule_looks_at_shares_of_at_least_two_hundred_settled(
 
     assert await judged(pool, account.id) is suspended
     assert await status(pool, account.id) == ("suspended" if suspended else "active")
+
+
+YAHOO, HOTMAIL = "arf.mail.yahoo.com", "hotmail.com"
+THREE = [(YAHOO, "yahoo.com"), (YAHOO, "aol.com"), (HOTMAIL, "hotmail.com")]
+
+
+@pytest.mark.parametrize(
+    ("delivered", "complaints", "suspended"),
+    [
+        (600, THREE, True),
+        (601, THREE, False),
+        (199, THREE, False),
+        (600, [*THREE[:2], (YAHOO, "att.net")], False),  # one reporter
+        (600, [THREE[0], THREE[2], THREE[2]], False),  # a reporter counts once per recipient domain
+        (600, [*THREE[:2], ("x.yahoo.com", "att.net")], False),  # subdomains are free
+        (600, [*THREE[:2], (None, "people.test")], False),  # whoever sent it is not known
+        (600, [THREE[0], THREE[2], (None, "people.test")], True),
+    ],
+)
+async def test_complaints_suspend_only_if_several_reporters_make_them(
+    pool: asyncpg.Pool, delivered: int, complaints: list[tuple[str | None, str]], *, suspended: bool
+) -> None:
+    account = await make_account(pool)
+    await outcomes(pool, account.id, delivered=delivered)
+    for reporter, domain in complaints:
+        await outcomes(pool, account.id, complained=1, reporter=reporter, domain=domain)
+
+    assert await judged(pool, account.id) is suspended
+    if suspended:
+        reason = (await last_event(pool, account.id))[1]["reason"]
+        assert reason == f"3 complaints about {delivered} recipients within 24 hours"
+
+
+async def test_a_reporter_counts_once_per_recipient_domain_in_a_day_but_all_complaints_make_the_rate(
+    pool: asyncpg.Pool,
+) -> None:
+    account, now = await make_account(pool), clock.now()
+    await outcomes(pool, account.id, delivered=4_000)
+    await outcomes(pool, account.id, complained=18, reporter=YAHOO, domain="yahoo.com")
+    await outcomes(pool, account.id, complained=1, reporter=HOTMAIL, domain="hotmail.com")
+    yesterday = now - timedelta(hours=24, minutes=16)
+    await outcomes(pool, account.id, at=yesterday, complained=1, reporter=YAHOO, domain="aol.com")
+    assert not await judged(pool, account.id)
+
+    await outcomes(pool, account.id, complained=1, reporter=YAHOO, domain="aol.com")
+    assert await judged(pool, account.id)
+
+
+async def test_a_resumed_account_starts_without_the_reporters_of_before(pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    await outcomes(pool, account.id, delivered=200)
+    for reporter, domain in THREE:
+        await outcomes(pool, account.id, complained=1, reporter=reporter, domain=domain)
+    assert await judged(pool, account.id)
+    await asyncio.sleep(0.01)
+    await accounts.resume(pool, account=account.public_id)
+    await asyncio.sleep(0.01)
+
+    await outcomes(pool, account.id, delivered=200, complained=50, reporter=YAHOO, domain="yahoo.com")
+    assert not await judged(pool, account.id)
 
 
 async def test_only_the_last_day_counts_by_when_the_outcome_came(pool: asyncpg.Pool) -> None:

@@ -5,9 +5,17 @@ from uuid import UUID
 
 import asyncpg
 import orjson
+from msgspec import Struct
 
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.sending import Process, message_id
+
+
+class PlacedAddress(Struct, frozen=True):
+    """A recipient by its index and address."""
+
+    n: int
+    address: str
 
 
 async def sent(door: Process, *to: str) -> tuple[TestAccount, UUID]:

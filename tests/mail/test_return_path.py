@@ -6,7 +6,6 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Struct
 
 from engine.base import clock, ids
 from engine.mail.return_path import (
@@ -18,6 +17,7 @@ from engine.mail.return_path import (
     return_path,
     shared_place,
 )
+from tests.harness.stored_messages import PlacedAddress
 
 KEY = b"k" * 32
 MESSAGE = UUID("01936f5c-3a7b-7abc-8def-0123456789ab")
@@ -45,13 +45,6 @@ def test_upper_case_on_the_way_back_does_no_harm() -> None:
     path = return_path(KEY, MESSAGE, 3, "bounces.mail.test")
 
     assert origin(KEY, path.upper()) == ReturnPathOrigin(MESSAGE, 3)
-
-
-class PlacedAddress(Struct, frozen=True):
-    """A recipient of a message."""
-
-    n: int
-    address: str
 
 
 ANN, BOB, CLEO = (

@@ -127,6 +127,21 @@ async def test_a_complaint_signed_by_a_listed_reporter_counts_by_its_message_id(
     assert detail["reporter"] == author.lower().partition("@")[2]
 
 
+async def test_a_complaint_that_goes_to_a_mailbox_too_is_judged_once_for_both(
+    mx: TestMx, door: Process, settler: Settler, account: TestAccount
+) -> None:
+    sender, message = await delivered(door, settler, ANN)
+    mailbox = await mx.claim(account)
+    raw = arf(author="feedback@fbl.provider.test", headers=message_id_field(sender, message))
+    raw = signed(mx, raw, "fbl.provider.test")
+
+    assert await deliver(await mx.greeted(), raw, mailbox, fbl(mx)) == "250 2.0.0 Stored"
+    await read_reports.read_due(door.pool, structs.replace(mx.settings, complaint_reporters=LISTED))
+
+    assert await status(door.pool, message) == "complained"
+    assert len(await mx.stored(account)) == 1
+
+
 async def test_a_complaint_with_a_genuine_token_counts_whoever_sends_it(
     mx: TestMx, door: Process, settler: Settler
 ) -> None:

@@ -11,9 +11,11 @@ from engine.areas.domains.service import change_domain
 from engine.areas.domains.types import DomainRow
 from engine.base import ids
 from engine.base.errors import Refusal
+from engine.mail import return_path
 from engine.mail.feedback_headers import cfbl_key, cfbl_origin
 from tests.harness.domains import RETURN_PATH, Place
 from tests.harness.outbound import World
+from tests.harness.stored_messages import PlacedAddress
 
 
 @pytest.fixture
@@ -71,6 +73,24 @@ async def test_a_verified_record_moves_return_paths_to_the_domain_and_a_lost_one
     assert [kind for kind, _ in events] == ["domain.return_path_verified", "domain.return_path_failed"]
     assert events[1][1]["host"] == f"bounce.{domain.name}"
     assert events[1][1]["found"] == ["elsewhere.test"]
+
+
+async def test_recipients_of_one_domain_share_a_return_path_that_speaks_for_them_alone(here: World) -> None:
+    here.domain("far.test", mx="mx.far.test")
+    addresses = ["ann@peer.test", "bob@far.test", "cleo@far.test"]
+    message = await here.send(*addresses)
+    await here.mta()
+    await here.until_step(message, "delivered")
+    await here.until(lambda: sum(len(one.recipients) for one in here.sink.messages) == 3)
+
+    assert here.settings.key_pepper is not None
+    key = return_path.key_of(here.settings.key_pepper)
+    placed = [PlacedAddress(n, address) for n, address in enumerate(addresses)]
+    for one in here.sink.messages:
+        found = return_path.origin(key, one.sender)
+        assert found is not None
+        assert [own.address for own in return_path.recipients_of(found, placed)] == sorted(one.recipients)
+    assert sorted(len(one.recipients) for one in here.sink.messages) == [1, 2]
 
 
 async def test_a_new_label_is_used_once_its_own_record_is_found(here: World, place: Place) -> None:
