@@ -14,13 +14,14 @@ from engine.base.settings import Settings
 from engine.flows.receiving import read_reports
 from engine.flows.sending.settle import Settler
 from engine.mail import dkim, feedback_headers, return_path
+from tests.flows.test_late_bounce import ANN, delivered
 from tests.harness.accounts import PEPPER, TestAccount
 from tests.harness.inbound import TestMx, deliver
 from tests.harness.report_mails import arf, failed, message_id_field
-from tests.harness.sending import DELIVERED, Process, attempt_at, member, process, rows_of, settler_of
-from tests.harness.stored_messages import day_counts, events, sent, status, statuses, suppressed
+from tests.harness.sending import Process, member, process, settler_of
+from tests.harness.stored_messages import day_counts, events, status, statuses, suppressed
 
-ANN, BOB, CLEO = "ann@people.test", "bob@far.test", "cleo@far.test"
+BOB, CLEO = "bob@far.test", "cleo@far.test"
 DER = dkim.generate_rsa()
 LISTED = ("fbl.provider.test", "staff@mailbox.test")
 
@@ -34,14 +35,6 @@ async def door(settings: Settings) -> AsyncIterator[Process]:
 @pytest.fixture
 async def settler(pool: asyncpg.Pool) -> Settler:
     return settler_of(pool, await member(pool))
-
-
-async def delivered(door: Process, settler: Settler, *to: str) -> tuple[TestAccount, UUID]:
-    """A message that all of them got, of an account of its own."""
-    account, message = await sent(door, *to)
-    for row in await rows_of(door.pool, message):
-        assert await settler.settle(attempt_at(row, DELIVERED))
-    return account, message
 
 
 def signed(mx: TestMx, raw: bytes, domain: str) -> bytes:
@@ -89,7 +82,7 @@ def cfbl_token(message: UUID) -> str:
 async def test_a_complaint_that_anybody_could_write_is_stored_without_effect(
     mx: TestMx, door: Process, settler: Settler, author: str, signer: str | None, kind: str
 ) -> None:
-    account, message = await delivered(door, settler, ANN)
+    account, message = await delivered(door, settler, door.pool, ANN)
     raw = arf(kind, author=author, headers=message_id_field(account, message))
     raw = raw if signer is None else signed(mx, raw, signer)
     before = await events(door.pool, message)
@@ -116,7 +109,7 @@ async def test_a_complaint_that_anybody_could_write_is_stored_without_effect(
 async def test_a_complaint_signed_by_a_listed_reporter_counts_by_its_message_id(
     mx: TestMx, door: Process, settler: Settler, author: str, signer: str
 ) -> None:
-    account, message = await delivered(door, settler, ANN)
+    account, message = await delivered(door, settler, door.pool, ANN)
     raw = signed(mx, arf(author=author, headers=message_id_field(account, message)), signer)
 
     assert await mailed(mx, raw, fbl(mx)) == ("applied", "recorded")
@@ -130,7 +123,7 @@ async def test_a_complaint_signed_by_a_listed_reporter_counts_by_its_message_id(
 async def test_a_complaint_that_goes_to_a_mailbox_too_is_judged_once_for_both(
     mx: TestMx, door: Process, settler: Settler, account: TestAccount
 ) -> None:
-    sender, message = await delivered(door, settler, ANN)
+    sender, message = await delivered(door, settler, door.pool, ANN)
     mailbox = await mx.claim(account)
     raw = arf(author="feedback@fbl.provider.test", headers=message_id_field(sender, message))
     raw = signed(mx, raw, "fbl.provider.test")
@@ -145,8 +138,10 @@ async def test_a_complaint_that_goes_to_a_mailbox_too_is_judged_once_for_both(
 async def test_a_complaint_with_a_genuine_token_counts_whoever_sends_it(
     mx: TestMx, door: Process, settler: Settler
 ) -> None:
-    path = return_path.token(return_path.key_of(PEPPER), (first := await delivered(door, settler, ANN))[1], 0)
-    second = await delivered(door, settler, ANN)
+    path = return_path.token(
+        return_path.key_of(PEPPER), (first := await delivered(door, settler, door.pool, ANN))[1], 0
+    )
+    second = await delivered(door, settler, door.pool, ANN)
 
     assert await mailed(mx, arf(), bounce_address(mx, path)) == ("applied", "recorded")
     quoted = arf(headers=f"CFBL-Feedback-ID: {cfbl_token(second[1])}\r\n")
@@ -166,7 +161,7 @@ async def test_the_author_of_a_complaint_at_a_return_path_is_known_by_spf_or_dki
         ("", "signs.test", ("fbl@signs.test", "signs.test")),
         ("eve@evil.test", None, (None, None)),
     ):
-        _, message = await delivered(door, settler, ANN)
+        _, message = await delivered(door, settler, door.pool, ANN)
         path = return_path.token(return_path.key_of(PEPPER), message, 0)
         raw = arf(author=f"fbl@{signer or 'spf.test'}")
         raw = raw if signer is None else signed(mx, raw, signer)
@@ -181,7 +176,7 @@ async def test_the_author_of_a_complaint_at_a_return_path_is_known_by_spf_or_dki
 async def test_a_bounce_without_a_token_of_a_return_path_has_no_effect(
     mx: TestMx, door: Process, settler: Settler
 ) -> None:
-    account, message = await delivered(door, settler, ANN)
+    account, message = await delivered(door, settler, door.pool, ANN)
     genuine = return_path.token(return_path.key_of(PEPPER), message, 0)
     forged = genuine[:-1] + ("0" if genuine[-1] != "0" else "1")
     whole = return_path.token(return_path.key_of(PEPPER), message, return_path.WHOLE_MESSAGE)
@@ -199,7 +194,7 @@ async def test_a_bounce_without_a_token_of_a_return_path_has_no_effect(
 async def test_a_recipient_cannot_bounce_or_report_those_of_another_domain(
     mx: TestMx, door: Process, settler: Settler
 ) -> None:
-    account, message = await delivered(door, settler, ANN, BOB, CLEO)
+    account, message = await delivered(door, settler, door.pool, ANN, BOB, CLEO)
     cfbl, key = cfbl_token(message), return_path.key_of(PEPPER)
     shared = return_path.token(key, message, return_path.shared_place(1))  # in the copies of Bob and Cleo
     old = return_path.token(key, message, return_path.WHOLE_MESSAGE)
