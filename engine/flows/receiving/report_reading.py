@@ -86,9 +86,7 @@ def read_report(report: DueReport, keys: ReportKeys) -> ReadReport:
         )
     if purpose is ReportPurpose.BOUNCE:
         origin = return_path.origin(keys.return_path, address)
-        if origin is None or origin.is_outdated(report.received_at):
-            return _no_token(report)
-        return _at_return_path(report, report.raw, origin)
+        return _no_token(report) if origin is None else _at_return_path(report, report.raw, origin)
     if purpose is ReportPurpose.FEEDBACK:
         complaint = read_feedback_report(report.raw)
         if complaint is None:
@@ -101,6 +99,8 @@ def read_report(report: DueReport, keys: ReportKeys) -> ReadReport:
 
 
 def _at_return_path(report: DueReport, raw: bytes, origin: ReturnPathOrigin) -> ReadReport:
+    if origin.is_outdated(report.received_at):
+        return _no_token(report)
     parts = report_parts(raw)
     complaint = read_feedback_report(raw, parts)
     if complaint is not None:
