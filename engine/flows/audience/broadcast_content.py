@@ -16,6 +16,7 @@ from engine.areas.emails.types import AttachmentIn, Content, SendRequest
 from engine.areas.team.recipients import TEST_PREFIX
 from engine.areas.templates import rules as template_rules
 from engine.areas.templates.types import LayoutContent, TemplateContent, Version, VersionRow
+from engine.base import ids
 from engine.mail.unsubscribe_links import (
     DEFAULT_LANGUAGE,
     NAME,
@@ -45,6 +46,7 @@ class CompiledBroadcast(Struct, frozen=True):
     sender: str
     reply_to: str | None
     stream: str
+    list_id: str  # the value of List-Id
     version: Version
     template: str | None
     template_version: int | None
@@ -66,7 +68,23 @@ def compiled(row: Broadcast, template: VersionRow | None) -> CompiledBroadcast:
     size_bytes = sum(len(part or "") for part in parts)
     size_bytes += sum(len(one.content) for one in attachments)
     slug, number = (None, None) if template is None else (template.slug, template.version)
-    return CompiledBroadcast(row.sender, row.reply_to, row.stream, version, slug, number, attachments, size_bytes)
+    return CompiledBroadcast(
+        row.sender, row.reply_to, row.stream, _list_id(row), version, slug, number, attachments, size_bytes
+    )
+
+
+def _list_id(row: Broadcast) -> str:
+    """Return the identifier of the broadcast's list or segment, in the namespace of its sending domain (RFC 2919 2).
+
+    The name of the list is left out: its author writes it for the team, and may change it.
+    """
+    chosen = row.audience
+    if chosen.list_id is not None:
+        label = ids.format_id(ids.Kind.LIST, chosen.list_id)
+    else:
+        assert chosen.segment_id is not None
+        label = ids.format_id(ids.Kind.SEGMENT, chosen.segment_id)
+    return f"<{label}.{row.from_domain}>"
 
 
 def _footed(content: TemplateContent, layout: LayoutContent | None) -> tuple[TemplateContent, LayoutContent | None]:
@@ -108,7 +126,7 @@ def request_to(
     broadcast: CompiledBroadcast, contact: MergeContact, content: Content, link: UnsubscribeLink
 ) -> SendRequest:
     """Return the send request of a contact's message."""
-    headers = {"List-Unsubscribe": link.header}
+    headers = {"List-Id": broadcast.list_id, "List-Unsubscribe": link.header}
     if link.one_click:
         headers["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
     return SendRequest(
