@@ -342,14 +342,25 @@ def test_an_empty_subject_is_left_out() -> None:
     assert b"Subject" not in compose(with_(subject="")).mime
 
 
-def test_composite_types_travel_as_octets() -> None:
+def test_composite_types_travel_as_octets_and_parameters_as_given() -> None:
     message = b"From: a@b.test\r\n\r\nbare \n line"
-    draft = with_(attachments=(MailAttachment(filename="m.eml", content_type="message/rfc822", content=message),))
+    invitation = b"BEGIN:VCALENDAR\r\nMETHOD:REQUEST\r\nEND:VCALENDAR\r\n"
+    calendar = "text/calendar; method=REQUEST; charset=utf-8"
+    files = (
+        MailAttachment(filename="m.eml", content_type="message/rfc822", content=message),
+        MailAttachment(filename="d.eml", content_type="multipart/mixed; boundary=x", content=message),
+        MailAttachment(filename="invite.ics", content_type=calendar, content=invitation),
+    )
 
-    part = list(parsed(draft).iter_parts())[1]
+    found = list(parsed(with_(attachments=files)).iter_parts())[1:]
 
-    assert part.get_content_type() == "application/octet-stream"
-    assert part.get_content() == message
+    octets = "application/octet-stream"
+    assert [part.get_content_type() for part in found] == [octets, octets, "text/calendar"]
+    assert dict(found[2]["Content-Type"].params) == {"method": "REQUEST", "charset": "utf-8"}
+    assert not any(part["Content-Type"].params for part in found[:2])
+    assert [part.get_filename() for part in found] == ["m.eml", "d.eml", "invite.ics"]
+    assert [part.get_content_disposition() for part in found] == ["attachment"] * 3
+    assert [part.get_payload(decode=True) for part in found] == [message, message, invitation]
 
 
 @pytest.mark.parametrize("size", [0, 1, 56, 57, 58, 57 * 1024 - 1, 57 * 1024, 57 * 1024 + 1, 200_000])
