@@ -286,7 +286,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
     for alias, path in compat.ALIASES.items():
         app.add_route(alias, dispatch.RoutedOperation(context, by_path[path]))
     assets.add_routes(app, services.settings.public_url)
-    docs.add_routes(app, functools.partial(_document_of, services.settings), services.settings.public_url)
+    docs.add_routes(app, functools.partial(_document_of, services.settings), services.settings)
     sdk.add_routes(app, functools.partial(_document_of, services.settings), version(), services.settings.public_url)
     payprov_simulator.add_routes(app, services)
     app.add_route(LINK_PATH + "{token}", ConfirmationLink(services, _count))

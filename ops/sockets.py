@@ -125,7 +125,10 @@ def with_options(listener: socket.socket) -> None:
 def taken(host: str, port: int, name: str, error: OSError) -> PortTaken:
     """Return the exception for a port that could not be bound."""
     if error.errno == errno.EADDRINUSE:
-        return PortTaken(f"Port {port} is in use by another program. Stop that program, or set {name} to a free port.")
+        return PortTaken(
+            f"Port {port} is in use by another program. Stop that program, set {name} to a free port, or move all ports"
+            " with WAYBILL_PORT_BASE."
+        )
     return PortTaken(f"Port {port} on {host} can't be opened ({error.strerror}). Change {name} or the address.")
 
 

@@ -24,7 +24,8 @@ class AlreadyRunning(RuntimeError):  # noqa: N818 - named for what it says
         how = f"`kill {pid}`" if pid else "Ctrl-C where it runs"
         super().__init__(
             f"Waybill already runs on {state} ({who}). Stop it with {how},"
-            " or set WAYBILL_STATE to another folder (and other ports) for a second one."
+            " or start a second one: set WAYBILL_STATE to another folder, and WAYBILL_PORT_BASE to the first of 7 free"
+            " ports in a row, such as 18080."
         )
         self.pid = pid
 

@@ -8,6 +8,7 @@ import falcon
 import falcon.asgi
 
 from api.http.static_files import PAGE_POLICY, REVALIDATED, serve
+from engine.base.settings import Settings
 
 if TYPE_CHECKING:
     from api.docs.site import DocumentationSite
@@ -19,9 +20,9 @@ _NO_PAGE: Final = "/docs/not-found"
 class SiteHolder:
     """The site of one process, built by the first request that needs it. `document` returns the OpenAPI document."""
 
-    def __init__(self, document: Callable[[], bytes], public_url: str) -> None:
+    def __init__(self, document: Callable[[], bytes], settings: Settings) -> None:
         self._document = document
-        self._public_url = public_url
+        self._settings = settings
         self._site: DocumentationSite | None = None
         self._building = asyncio.Lock()
 
@@ -36,7 +37,7 @@ class SiteHolder:
     def _build(self) -> "DocumentationSite":
         from api.docs.site import SiteBuilder  # noqa: PLC0415 - Markdown and Pygments load with the first page
 
-        return SiteBuilder(self._document(), self._public_url).build()
+        return SiteBuilder(self._document(), self._settings).build()
 
 
 class DocumentationPage:
@@ -65,8 +66,8 @@ class DocumentationPage:
         await self.on_get(request, response, path)
 
 
-def add_routes(app: "falcon.asgi.App[Any, Any]", document: Callable[[], bytes], public_url: str) -> None:
+def add_routes(app: "falcon.asgi.App[Any, Any]", document: Callable[[], bytes], settings: Settings) -> None:
     """Add the documentation to the application."""
-    page = DocumentationPage(SiteHolder(document, public_url))
+    page = DocumentationPage(SiteHolder(document, settings))
     for path in ("/docs", "/docs/{path:path}", "/docs-files/{path:path}", *_LISTS):
         app.add_route(path, page)

@@ -19,9 +19,10 @@ from api.docs.layout import NavigationEntry, NavigationGroup, PageParts, SiteFra
 from api.docs.markdown import Heading, as_plain_markdown, render
 from api.docs.schema_tables import SchemaReader
 from api.docs.search_index import IndexedSection, index
+from api.http import service_addresses
 from api.http.static_files import StaticFile
 from engine.base.errors import REGISTRY, ErrorType
-from engine.base.version import version
+from engine.base.settings import Settings
 
 FILES: Final = Path(__file__).parent / "files"
 SCRIPTS: Final = Path(__file__).parent / "scripts"
@@ -53,11 +54,12 @@ class DocumentationSite(Struct, frozen=True):
 
 
 class SiteBuilder:
-    """Builds the site for one public URL from the OpenAPI document."""
+    """Builds the site for the addresses of one service from the OpenAPI document."""
 
-    def __init__(self, document: bytes, public_url: str) -> None:
-        self._base_url = public_url.rstrip("/")
-        self._prefix = urlsplit(public_url).path.rstrip("/")
+    def __init__(self, document: bytes, settings: Settings) -> None:
+        self._settings = settings
+        self._base_url = settings.public_url.rstrip("/")
+        self._prefix = urlsplit(self._base_url).path
         self._docs = f"{self._prefix}/docs"
         self._document: dict[str, Any] = orjson.loads(document)
         self._reader = SchemaReader(self._document["components"]["schemas"])
@@ -94,7 +96,7 @@ class SiteBuilder:
         yield self._missing()
 
     def _guide(self, guide: Guide) -> SitePage:
-        text = guide.text.replace("{{base}}", self._base_url).replace("{{version}}", version())
+        text = service_addresses.filled(guide.text, self._settings)
         rendered = render(text, self._resolve)
         path = "" if guide.slug == "index" else guide.slug
         script = f"{guide.slug}.js" if (FILES / f"{guide.slug}.js").exists() else ""
@@ -174,7 +176,7 @@ class SiteBuilder:
             for path in sorted(folder.glob("*.md")):
                 source = path.read_text("utf-8")
                 title = _TITLE.search(source)
-                text = _TITLE.sub("", source, count=1).strip() + "\n"
+                text = service_addresses.moved(_TITLE.sub("", source, count=1).strip() + "\n", self._settings)
                 rendered = render(text, _runbook_links(self._docs, path))
                 name = title[1] if title else path.stem
                 yield SitePage(

@@ -11,6 +11,7 @@ from urllib.parse import urldefrag
 import pytest
 
 from api.app import _document
+from api.console.assets import FILES as CONSOLE
 from api.docs.error_texts import ERROR_TEXTS
 from api.docs.guides import FOLDER, guide, guides
 from api.docs.markdown import render
@@ -18,16 +19,19 @@ from api.docs.site import DocumentationSite, SiteBuilder
 from api.http.client_names import client_method, python_name
 from api.http.static_files import PAGE_POLICY
 from engine.base.errors import ErrorType
+from engine.base.settings import load
 from tests.harness.api import Api
 
 BASE = "https://waybill.test"
+DEFAULT_PORT = re.compile(r"(?<![\d.,])(?:8080|2525|2587|2465|9090|2600|2653)(?![\d,])")
 MAX_PAGE_BYTES = 40_000  # compressed
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def site() -> DocumentationSite:
-    return SiteBuilder(_document(BASE, 40 << 20), BASE).build()
+    settings = load({"WAYBILL_PUBLIC_URL": BASE, "WAYBILL_PORT_BASE": "18080"}).settings
+    return SiteBuilder(_document(BASE, 40 << 20), settings).build()
 
 
 class Page(HTMLParser):
@@ -101,6 +105,24 @@ def test_the_search_index_finds_sections_by_their_address(site: DocumentationSit
         assert path in pages, title
         assert not anchor or anchor in pages[path].anchors, address
     assert any(title == "rate_limited" and "errors#" in address for address, title, _, _ in entries)
+
+
+def test_pages_name_the_ports_of_the_running_service(site: DocumentationSite) -> None:
+    past_or_defaults = ("/docs/decisions/", "/docs/operating/settings", "/docs/search.json", "/llms", "/docs/llms")
+    texts = {path: file.plain.decode("utf-8", "replace") for path, file in site.files.items()}
+    wrong = {path: found[0] for path, text in texts.items()
+             if not path.startswith(past_or_defaults) and (found := DEFAULT_PORT.search(text))}  # fmt: skip
+    assert not wrong
+    assert "smtp://127.0.0.1:18081" in texts["/docs/smtp.md"]
+    assert 'smtplib.SMTP("127.0.0.1", 18081' in texts["/docs/smtp.md"]
+    assert "smtp://127.0.0.1:18083" in texts["/docs/inbound.md"]
+    assert "--server 127.0.0.1:18083" in texts["/docs/operating/inbound.md"]
+
+
+def test_the_console_names_no_default_port() -> None:
+    files = [path for path in (CONSOLE / "app").rglob("*") if path.suffix in {".js", ".css", ".html"}]
+    assert len(files) > 100
+    assert not [path.name for path in files if DEFAULT_PORT.search(path.read_text("utf-8"))]
 
 
 def test_every_type_of_error_is_explained(pages: dict[str, Page]) -> None:

@@ -28,6 +28,7 @@ async def test_anybody_reads_how_to_sign_in(api: Api, settings: Settings) -> Non
         "signUp": {"open": True, "challengeRequired": False},
         "identityProvider": None,
         "submission": {"host": "127.0.0.1", "starttlsPort": 2587, "tlsPort": 2465},
+        "incoming": {"host": "127.0.0.1", "port": 2525},
     }
 
 
@@ -49,7 +50,7 @@ async def test_settings_show_and_secrets_never(
     http: aiohttp.ClientSession, provider_settings: Settings, provider: TestProvider, tmp_path: Path
 ) -> None:
     own = structs.replace(
-        provider_settings, relay_workers=0, signup="closed",
+        provider_settings, relay_workers=0, mx_workers=0, signup="closed",
         signup_challenge="required", idp_name="Example",
     )  # fmt: skip
     with serving(own, tmp_path / "api.log") as url:
@@ -58,6 +59,6 @@ async def test_settings_show_and_secrets_never(
     found = answer.json
     assert found["identityProvider"] == {"name": "Example", "issuer": provider.issuer, "clientId": own.idp_client_id}
     assert found["signUp"] == {"open": False, "challengeRequired": True}
-    assert found["submission"] is None
+    assert found["submission"] is found["incoming"] is None
     text = answer.body.decode()
     assert not [name for name in SECRETS if (secret := getattr(own, name)) is not None and secret in text]

@@ -6,6 +6,8 @@ import pytest
 
 from engine.base import settings
 from engine.base.settings import BadSetting, HostPort, Settings, load, shown, to_environ
+from engine.base.settings.loading import FROM_BASE
+from engine.base.settings.values import _PARSERS
 
 
 def test_an_empty_environment_gives_the_local_defaults() -> None:
@@ -58,6 +60,8 @@ def test_a_good_value_is_read_and_its_origin_named(name: str, text: str, field: 
     [
         ("WAYBILL_API_PORT", "eighty", "a whole number"),
         ("WAYBILL_API_PORT", "0", "1 to 65535"),
+        ("WAYBILL_PORT_BASE", "65530", "1 to 65500"),
+        ("WAYBILL_POLICY_TLS_PORT", "tls", "a whole number"),
         ("WAYBILL_SINK_PORT", "70000", "1 to 65535"),
         ("WAYBILL_API_WORKERS", "0", "at least 1"),
         ("WAYBILL_DELIVERY", "both", "local, live"),
@@ -88,6 +92,29 @@ def test_a_bad_value_is_refused_with_its_name_and_what_would_be_right(name: str,
 def test_a_misspelt_variable_is_refused() -> None:
     with pytest.raises(BadSetting, match="WAYBILL_API_PROT"):
         load({"WAYBILL_API_PROT": "8080"})
+
+
+def test_a_port_base_moves_every_port_of_our_servers_that_is_not_set_itself() -> None:
+    loaded = load({"WAYBILL_PORT_BASE": "18080", "WAYBILL_MX_PORT": "25"})
+    found = loaded.settings
+    default = Settings()
+
+    moved = {field: getattr(found, field) for field in FROM_BASE if field != "mx_port"}
+    assert sorted(moved.values()) == [18080, 18081, 18082, 18084, 18085, 18086]
+    assert {loaded.origin[field] for field in moved} == {"WAYBILL_PORT_BASE"}
+    assert (found.mx_port, loaded.origin["mx_port"]) == (25, "WAYBILL_MX_PORT")
+    assert found.public_url == "http://127.0.0.1:18080"
+    kept = load({"WAYBILL_PORT_BASE": "18080", "WAYBILL_MX_PORT": str(default.mx_port)}).settings
+    assert load(to_environ(kept)).settings.mx_port == default.mx_port  # in a child process too
+    of_other_hosts = {"policy_port", "smtp_port"}
+    own = {name for name in Settings.__struct_fields__ if name.endswith("_port") and getattr(default, name) is not None}
+    assert own - of_other_hosts == set(FROM_BASE)
+
+
+def test_every_kind_of_setting_can_be_set() -> None:
+    kinds: set[object] = set(Settings.__annotations__.values())
+    assert {kind for kind in kinds if "Literal[" not in str(kind)} <= set(_PARSERS)
+    assert load({"WAYBILL_POLICY_TLS_PORT": "443"}).settings.policy_tls_port == 443
 
 
 def test_the_public_url_follows_the_api_port_unless_given() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from api.http import service_addresses
 from loadtests.drill.service import Service
 from tests.harness.guides import GuideSample, guides
 
@@ -44,12 +45,7 @@ class GuideShell:
             "PYTHONPATH": str(python_client(service, folder)),
             "NO_PROXY": "*",
         }
-        settings = service.settings
-        self._here = {
-            "{{base}}": service.base_url,
-            "127.0.0.1:2525": f"127.0.0.1:{settings.mx_port}",
-            "127.0.0.1:2587": f"127.0.0.1:{settings.submission_port}",
-        }
+        self._settings = service.settings
 
     def run(self, samples: list[GuideSample]) -> tuple[int, list[str]]:
         """Run the samples of one guide in one shell, so that variables stay; return its status and what each
@@ -64,9 +60,7 @@ class GuideShell:
         return done.returncode, done.stdout.split(MARK)
 
     def _command(self, place: int, sample: GuideSample) -> str:
-        text = sample.text
-        for theirs, ours in self._here.items():
-            text = text.replace(theirs, ours)
+        text = service_addresses.filled(sample.text, self._settings)
         if sample.language == "sh":
             return text
         ending, program = PROGRAMS[sample.language]

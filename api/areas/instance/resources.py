@@ -2,11 +2,12 @@
 
 from typing import Final
 
-from api.areas.instance.schemas import Instance, SignInProvider, SignUpTerms, Submission
+from api.areas.instance.schemas import IncomingServer, Instance, SignInProvider, SignUpTerms, Submission
+from api.http import service_addresses
 from api.http.operation import Access, Call, Operation
 from engine.areas.identity.provider import IdentityProvider
 from engine.areas.identity.rules import shown_name
-from engine.areas.passkeys.rules import is_loopback, relying_party
+from engine.areas.passkeys.rules import relying_party
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.base.version import version
@@ -29,6 +30,7 @@ async def read_instance(call: Call) -> Instance:
         identity_provider=_provider(settings, call.services.provider),
         passkeys=_has_passkeys(settings),
         submission=_submission(settings),
+        incoming=_incoming(settings),
     )
 
 
@@ -48,13 +50,16 @@ def _has_passkeys(settings: Settings) -> bool:
 
 
 def _submission(settings: Settings) -> Submission | None:
-    """Return the server's address; assume that another host runs `relay` processes if this one does not."""
-    local = settings.delivery == "local"
-    here = "relay" in settings.processes
-    if here and (settings.relay_workers == 0 or not (local or settings.tls_cert)):
+    if not service_addresses.has_submission(settings):
         return None
-    host = settings.submission_host if local and is_loopback(settings.submission_host) else settings.mail_host
-    return Submission(host, settings.submission_port, settings.submission_tls_port)
+    return Submission(*service_addresses.submission(settings))
+
+
+def _incoming(settings: Settings) -> IncomingServer | None:
+    if not service_addresses.has_incoming(settings):
+        return None
+    at = service_addresses.incoming(settings)
+    return IncomingServer(at.host, at.port)
 
 
 OPERATIONS = (

@@ -28,6 +28,13 @@ class Submission(Struct, rename="camel"):
     tls_port: int
 
 
+class IncomingServer(Struct, rename="camel"):
+    """The server that takes mail from other mail servers."""
+
+    host: str
+    port: int
+
+
 class Instance(Struct, rename="camel"):
     """Facts about this installation that are the same for everybody."""
 
@@ -40,3 +47,4 @@ class Instance(Struct, rename="camel"):
     identity_provider: Annotated[SignInProvider | None, Meta(description="null where none is configured")]
     passkeys: Annotated[bool, Meta(description="Whether passkeys can work with the public URL")]
     submission: Annotated[Submission | None, Meta(description="null where no server takes mail over SMTP")]
+    incoming: Annotated[IncomingServer | None, Meta(description="null where no server takes mail from other servers")]

@@ -8,6 +8,7 @@ from engine.base.settings.fields import MEBIBYTE, PROCESSES, Settings
 from engine.base.settings.values import BadSetting, variable
 
 MIN_PEPPER = 16
+MAX_PORT_BASE = 65_500  # leaves room for the ports in a row that begin there
 MAX_RESERVE = 0.5  # of an account's limits, which broadcasts leave unused
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})+", re.ASCII | re.IGNORECASE)
 _ADDRESS = re.compile(rf"[a-z0-9._+-]{{1,64}}@{_HOST.pattern}", re.ASCII | re.IGNORECASE)
@@ -37,10 +38,7 @@ _MINIMUM: dict[str, float] = {
 
 def check(settings: Settings) -> None:
     """Raise BadSetting for the first wrong setting."""
-    for field in _PORTS:
-        port = getattr(settings, field)
-        if port is not None and not 0 < port < 65536:
-            raise BadSetting(f"{variable(field)} is {port}; it must be a port from 1 to 65535")
+    _check_ports(settings)
     for field, minimum in _MINIMUM.items():
         if not getattr(settings, field) >= minimum:
             raise BadSetting(f"{variable(field)} is {getattr(settings, field)}; it must be at least {minimum:g}")
@@ -78,6 +76,15 @@ def check(settings: Settings) -> None:
 def runs_everything(settings: Settings) -> bool:
     """Return True if this host runs the whole service; incoming mail may be left out."""
     return {*settings.processes, "mx"} == set(PROCESSES)
+
+
+def _check_ports(settings: Settings) -> None:
+    if settings.port_base is not None and not 0 < settings.port_base <= MAX_PORT_BASE:
+        raise BadSetting(f"{variable('port_base')} is {settings.port_base}; it must be from 1 to {MAX_PORT_BASE}")
+    for field in _PORTS:
+        port = getattr(settings, field)
+        if port is not None and not 0 < port < 65536:
+            raise BadSetting(f"{variable(field)} is {port}; it must be a port from 1 to 65535")
 
 
 def _check_processes(settings: Settings) -> None:

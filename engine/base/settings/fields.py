@@ -42,6 +42,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     server under the state folder."""
     api_host: str = "127.0.0.1"
     """api, worker: Address that the HTTP API and the metrics listen on."""
+    port_base: int | None = None
+    """all: First of 7 ports in a row for this instance's servers, so that a second one with another `state` runs on the
+    same machine: API, submission with STARTTLS and with TLS, incoming mail, metrics, local sink, local DNS. A port that
+    is set itself stays; unset: the ports' own defaults."""
     api_port: int = 8080
     """api: Port of the HTTP API."""
     submission_host: str = "127.0.0.1"

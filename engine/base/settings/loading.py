@@ -13,6 +13,10 @@ from engine.base.settings.checks import check
 from engine.base.settings.fields import SECRETS, Settings
 from engine.base.settings.values import PREFIX, BadSetting, parse, text_of, variable
 
+# In the order of their distance from `port_base`; a port that is added comes last.
+FROM_BASE = (
+    "api_port", "submission_port", "submission_tls_port", "mx_port", "metrics_port", "sink_port", "dns_port",
+)  # fmt: skip
 NOT_SETTINGS = frozenset({"WAYBILL_CHROMIUM"})  # read by `ops test`
 # libpq and redis-py accept a password in the query too.
 _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
@@ -42,6 +46,10 @@ def load(environ: Mapping[str, str]) -> Loaded:
             continue
         values[field] = parse(name, Settings.__annotations__[field], text)
         origin[field] = name
+    if values.get("port_base") is not None:
+        for field in [field for field in FROM_BASE if field not in values]:
+            values[field] = values["port_base"] + FROM_BASE.index(field)
+            origin[field] = variable("port_base")
     settings = msgspec.structs.replace(Settings(), **values)
     if "public_url" not in values:
         settings = msgspec.structs.replace(settings, public_url=f"http://127.0.0.1:{settings.api_port}")
@@ -69,12 +77,16 @@ def shown(loaded: Loaded) -> list[tuple[str, str, str]]:
 
 
 def to_environ(settings: Settings) -> dict[str, str]:
-    """Return the environment variables that give a child process the same settings."""
+    """Return the environment variables that give a child process the same settings.
+
+    The ports are spelled out, so `port_base` is left out: it would move a port that is set to its default.
+    """
     default = Settings()
     return {
         variable(field): text_of(value)
         for field in Settings.__struct_fields__
-        if (value := getattr(settings, field)) is not None
+        if field != "port_base"
+        and (value := getattr(settings, field)) is not None
         and (value != getattr(default, field) or field == "public_url")
     }
 

@@ -175,6 +175,7 @@ _PARSERS: dict[object, Callable[[str], object]] = {
     str: str,
     str | None: str,
     int: int,
+    int | None: int,
     float: _finite,
     bool: _bool,
     bool | None: _bool,
@@ -188,6 +189,7 @@ _PARSERS: dict[object, Callable[[str], object]] = {
 }
 _EXPECTED: dict[object, str] = {
     int: "a whole number",
+    int | None: "a whole number",
     float: "a number",
     float | None: "a number",
     SocketAddress | None: "host:port of a TCP socket, or unix:/path of a Unix socket",

@@ -21,7 +21,7 @@ export function InboundAddresses({ service }) {
   return html`<div class="stack">
     <div class="row-wide"><span class="soft">${limit && limit.limit !== 0 ? `${number(limit.used)} of ${limit.limit === null ? "any number of" : number(limit.limit)} addresses are claimed.` : ""}</span>${claim}</div>
     <${Table} label="Claimed addresses" columns=${columns(setOpen, state.reload)} state=${state} empty=${html`<${NoAddresses} action=${claim} domain=${verified(domains)[0]?.name} />`} />
-    ${domains.data?.managed && html`<${Managed} managed=${domains.data.managed} local=${service.local} mx=${domains.data.data[0]?.mx.value} />`}
+    ${domains.data?.managed && html`<${Managed} managed=${domains.data.managed} at=${service.incoming} />`}
     <${ErrorNote} error=${domains.error} retry=${domains.reload} /></div>
     ${open?.kind === "claim" && html`<${ClaimAddress} domains=${verified(domains)} onClose=${close} />`}
     ${open?.kind === "label" && html`<${LabelAddress} row=${open.row} onClose=${close} />`}
@@ -66,13 +66,13 @@ function NoAddresses({ action, domain }) {
 }
 
 /** The domain that the service gives to the account: any address under it receives at once. */
-function Managed({ managed, mx, local }) {
+function Managed({ managed, at }) {
   const address = `test@${managed.name}`;
-  const server = local ? "127.0.0.1:2525" : mx ?? managed.name;
+  const server = at ? `${at.host}:${at.port}` : managed.name;
   return html`<${Card} title="Managed receiving domain"><div class="stack-tight">
     <p>Every address under this domain receives mail, without a claim and without DNS. Use it to try receiving, or for replies.</p>
     <${CopyLine} text=${address} label="Copy an address of the managed domain" />
-    <p class="soft">Its first mail claims *@${managed.name}, which counts as one address.${local ? " On a local service, write to its MX port: 2525, or what WAYBILL_MX_PORT says." : ""}</p>
+    <p class="soft">Its first mail claims *@${managed.name}, which counts as one address.</p>
     <${Code} text=${`swaks --server ${server} --to ${address} --from ann@example.com --header "Subject: Hello" --body "It works"`} label="Example with swaks" /></div><//>`;
 }
 

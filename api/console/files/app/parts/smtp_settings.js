@@ -1,24 +1,20 @@
 // The settings for sending by SMTP and HTTP, with code for the reader's own domain.
 import { BASE, useCall } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
-import { Button, Card, Code, CopyLine, Facts, Notice, PageHead, Tabs } from "../core/ui.js";
+import { Button, Card, Code, CopyLine, Facts, Notice, PageHead, Skeleton, Tabs } from "../core/ui.js";
 import { html } from "../core/view.js";
 import { httpSamples, smtpSamples } from "./send_samples.js";
-
-// Until the service has told its own.
-const USUAL = { host: window.location.hostname, starttlsPort: 2587, tlsPort: 2465 };
 
 /** The page /smtp. */
 export function SmtpSettings({ service }) {
   const domains = useCall("GET /v1/domains", { query: { limit: 100 } });
   const verified = (domains.data?.data ?? []).find((one) => one.status === "verified");
   const from = `hello@${verified?.name ?? "example.com"}`;
-  const at = service?.submission ?? null;
   const origin = window.location.origin + BASE.slice(0, -1);
   return html`<${PageHead} title="Settings for sending" lead="Send by SMTP from programs that know only mail, by HTTP from all others. Both take the same API key." back=${["/api-keys", "API keys"]} actions=${html`<${Button} kind="primary" icon="key" to="/api-keys">API keys<//>`} />
     <div class="stack sending-facts">
       ${domains.data && !verified && html`<${Notice} tone="warn" action=${html`<${Button} to="/domains">Domains<//>`}>No domain of the account can send yet; the samples use example.com.<//>`}
-      <${Card} title="SMTP">${at === null && service?.submission === null ? html`<p>This service accepts no mail by SMTP: its operator has not set it up. Send by HTTP instead.</p>` : html`<${Smtp} at=${{ ...(at ?? USUAL), from, to: recipient(service), local: Boolean(service?.local) }} />`}<//>
+      <${Card} title="SMTP"><${Submission} service=${service} from=${from} /><//>
       <${Card} title="HTTP">
         <${Facts} items=${[["Address", html`<${CopyLine} text=${`${origin}/v1/emails`} />`], ["Authorization", html`<code>Bearer</code> and the API key`]]} />
         <${Samples} name="http" label="HTTP samples" samples=${httpSamples({ origin, from, to: recipient(service) })} />
@@ -27,6 +23,13 @@ export function SmtpSettings({ service }) {
 }
 
 const recipient = (service) => `delivered@simulator.${service?.mailHost ?? "waybill.test"}`;
+
+function Submission({ service, from }) {
+  const at = service?.submission;
+  if (at === undefined) return html`<${Skeleton} />`; // GET /v1/instance has not answered yet
+  if (at === null) return html`<p>This service accepts no mail by SMTP: its operator has not set it up. Send by HTTP instead.</p>`;
+  return html`<${Smtp} at=${{ ...at, from, to: recipient(service), local: service.local }} />`;
+}
 
 function Smtp({ at }) {
   return html`<${Facts} items=${[

@@ -1,0 +1,74 @@
+"""Name the addresses at which clients reach this service, for `GET /v1/instance` and the documentation. Pure."""
+
+from typing import NamedTuple
+
+from engine.areas.passkeys.rules import is_loopback
+from engine.base.netaddr import connect_host
+from engine.base.settings import HostPort, Settings
+from engine.base.version import version
+
+SMTP_PORT = 25  # at which other mail servers deliver
+
+
+class SubmissionAddress(NamedTuple):
+    """The server for SMTP submission."""
+
+    host: str
+    starttls_port: int
+    tls_port: int
+
+
+def submission(settings: Settings) -> SubmissionAddress:
+    """Return the address of SMTP submission; loopback in local mode only."""
+    local = settings.delivery == "local" and is_loopback(settings.submission_host)
+    host = settings.submission_host if local else settings.mail_host
+    return SubmissionAddress(host, settings.submission_port, settings.submission_tls_port)
+
+
+def has_submission(settings: Settings) -> bool:
+    """Return True if the service takes mail by SMTP; other hosts run `relay` processes if this one does not."""
+    if "relay" not in settings.processes:
+        return True
+    return settings.relay_workers > 0 and bool(settings.delivery == "local" or settings.tls_cert)
+
+
+def incoming(settings: Settings) -> HostPort:
+    """Return the address for incoming mail: where the server listens, in live mode port 25 of the mail host."""
+    if settings.delivery == "local":
+        return HostPort(connect_host(settings.mx_host), settings.mx_port)
+    return HostPort(settings.mail_host, SMTP_PORT)
+
+
+def has_incoming(settings: Settings) -> bool:
+    """Return True if the service takes mail from other servers; other hosts run `mx` processes if this one does not."""
+    return "mx" not in settings.processes or settings.mx_workers > 0
+
+
+def placeholders(settings: Settings) -> dict[str, str]:
+    """Return the values of the placeholders that guides contain, by name: `{{base}}` and the like."""
+    relay = submission(settings)
+    return {
+        "base": settings.public_url.rstrip("/"),
+        "submission": str(HostPort(relay.host, relay.starttls_port)),
+        "submission_host": relay.host,
+        "submission_port": str(relay.starttls_port),
+        "submission_tls_port": str(relay.tls_port),
+        "mx": str(incoming(settings)),
+        "version": version(),
+    }
+
+
+def filled(text: str, settings: Settings) -> str:
+    """Fill the placeholders of a guide. Other text in double braces, such as that of templates, stays."""
+    for name, value in placeholders(settings).items():
+        text = text.replace(f"{{{{{name}}}}}", value)
+    return text
+
+
+def moved(text: str, settings: Settings) -> str:
+    """Replace the addresses of a first start, with which the operators' pages are written, by those of this service."""
+    first = placeholders(Settings())
+    own = placeholders(settings)
+    for name in ("base", "submission", "mx"):
+        text = text.replace(first[name], own[name])
+    return text
