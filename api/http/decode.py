@@ -1,5 +1,6 @@
 """Decode bodies and query strings to typed Structs, or raise a 400 that names the field at fault."""
 
+import codecs
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from typing import Any, get_args, get_origin
@@ -16,6 +17,7 @@ from engine.base.suggest import MAX_NAME, hint
 MAX_PARAMETERS = 100  # of a query string, which has up to 64 KB
 _QUERY = "waybill.query"
 JSON_TYPES = ("application/json", "text/json")
+_SEND_UTF8 = "Send UTF-8 without a byte order mark; in PowerShell as `-Body ([Text.Encoding]::UTF8.GetBytes($json))`."
 LARGE_BYTES = 1024 * 1024  # decoding more takes over a millisecond: off the event loop
 
 
@@ -36,7 +38,8 @@ def decode_body(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -
     except msgspec.ValidationError as error:
         raise refusal_of(error, decoder.type, _plain(body, error)) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError) as error:
-        raise invalid("body", f"The body is not valid JSON: {_short(error)}") from None
+        fault = _encoding_fault(bytes(body)) or f"The body is not valid JSON: {_short(error)}"
+        raise invalid("body", fault) from None
 
 
 def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None, *, lenient: bool = False) -> Any:
@@ -128,6 +131,28 @@ def _plain(body: bytes | msgspec.Raw, error: msgspec.ValidationError) -> object:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None  # the body is not valid JSON after the fault
+
+
+def _encoding_fault(body: bytes) -> str | None:
+    """Return the sentence about a body that is not UTF-8: its likely encoding, and how to send UTF-8; None if it is.
+
+    Windows PowerShell 5.1 sends text as Latin-1 and writes files with a byte order mark or as UTF-16.
+    """
+    if body.startswith(codecs.BOM_UTF8):
+        return "The body begins with a byte order mark (the bytes EF BB BF). Send UTF-8 without it."
+    if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or (len(body) > 1 and 0 in body[:2]):
+        return f"The body seems to be UTF-16: it begins with the bytes {body[:2].hex(' ').upper()}. {_SEND_UTF8}"
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        octet = body[error.start]
+        letter = bytes([octet]).decode("cp1252", "ignore")
+        shown = f", {letter!r} in Latin-1," if letter.isprintable() and letter else ""
+        return (
+            f"The body is not UTF-8; it seems to be Latin-1 or Windows-1252: byte {error.start} is"
+            f" {octet:02X}{shown} which UTF-8 does not allow there. {_SEND_UTF8}"
+        )
+    return None
 
 
 def _short(error: Exception) -> str:

@@ -303,6 +303,24 @@ async def test_a_body_that_is_no_request_is_a_400(api: Api, account: TestAccount
     await refused(api, account, await api.post("/v1/emails", account.token, body=body), 400, "invalid_request")
 
 
+@pytest.mark.parametrize(("encoding", "expected"), [
+    ("utf-8-sig", "begins with a byte order mark"),
+    ("utf-16", "seems to be UTF-16: it begins with the bytes FF FE"),
+    ("utf-16-le", "seems to be UTF-16: it begins with the bytes 7B 00"),
+    ("utf-16-be", "seems to be UTF-16: it begins with the bytes 00 7B"),
+    ("latin-1", "byte 15 is FC, 'ü' in Latin-1"),
+    ("cp1252", "byte 15 is FC, 'ü' in Latin-1"),
+])  # fmt: skip
+async def test_a_body_that_is_not_utf_8_is_told_its_encoding(
+    api: Api, account: TestAccount, encoding: str, expected: str
+) -> None:
+    answer = await api.post("/v1/emails", account.token, body='{"subject": "Grüße"}'.encode(encoding))
+
+    assert answer.status == 400
+    assert expected in answer.json["error"]["message"]
+    assert "Send UTF-8 without" in answer.json["error"]["message"]
+
+
 async def test_a_field_given_twice_is_the_last_or_refused(api: Api, account: TestAccount) -> None:
     body = orjson.dumps(account.email())[:-1] + b',"subject":"second"}'
 
