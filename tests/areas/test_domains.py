@@ -32,7 +32,7 @@ FIELDS = {
     "records",
     "operatorRecords",
 }
-RECORD_FIELDS = {"type", "host", "value", "required", "status", "found", "purpose", "note", "problem"}
+RECORD_FIELDS = {"type", "host", "value", "required", "status", "found", "purpose", "note", "problem", "mistake"}
 
 WITHIN_S = 1.0 + PATIENCE_S  # a second is promised; the machine may be busy
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from engine.areas.domains import lookups, records
+from engine.areas.domains import lookups, mistakes, records
 from engine.areas.domains import verification as flow
 from engine.areas.domains.service import add_domain
 from engine.areas.domains.types import DomainRow
@@ -72,6 +72,25 @@ async def test_every_record_says_what_was_found(place: Place) -> None:
     assert finding(checks, "MX", "bounces.mail.waybill.test")[0] == "ok"
     row, keys = await place.row(account, domain.id), (await place.keys(domain)).values()
     assert flow.known_records(place.settings, row, list(keys)) == checks
+
+
+async def test_a_record_at_a_name_with_the_zone_appended_again_is_named(place: Place) -> None:
+    account = await place.account()
+    domain = await place.add(account, name())
+    for one in await place.wanted(domain):
+        if not one.by_operator:
+            value = one.value if one.type == "TXT" else f"{one.value}."
+            place.zone.set(f"{one.host}.{domain.name}", one.type, [value])
+    checks = {one.wanted.place: one for one in (await place.verify(account, domain)).records}
+    told = {at: mistakes.mistake(one.wanted, one.finding, domain.name) for at, one in checks.items()}
+
+    assert told["CNAME", f"bounce.{domain.name}"] == (
+        f"The record is at bounce.{domain.name}.{domain.name}: the DNS host appended {domain.name} to the name. Enter"
+        " the name there as bounce."
+    )
+    assert "Enter the name there as wb1._domainkey." in str(told["TXT", f"wb1._domainkey.{domain.name}"])
+    assert "Enter the name there as @." in str(told["MX", domain.name])
+    assert all(text for (_, host), text in told.items() if host.endswith(domain.name))
 
 
 async def test_a_verified_domain_fails_at_the_second_miss_in_a_row_and_comes_back(place: Place) -> None:

@@ -26,6 +26,7 @@ from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.areas.domains import rules, store
 from engine.areas.domains.dns_hosts import dns_host
 from engine.areas.domains.key_rotation import rotate_keys
+from engine.areas.domains.mistakes import mistake
 from engine.areas.domains.publish_dns import forget_token, publish_dns
 from engine.areas.domains.service import add_domain, change_domain
 from engine.areas.domains.types import CheckedRecord, DomainKeyRow, DomainRow, DomainStatus, ReturnPathState
@@ -166,8 +167,8 @@ def _fields(row: DomainRow, keys: Sequence[DomainKeyRow], checks: Sequence[Check
         "return_path": ReturnPath(
             row.return_path_label, row.return_path_host, cast("ReturnPathState", row.return_path)
         ),
-        "records": [_record(check) for check in checks if not check.wanted.by_operator],
-        "operator_records": [_record(check) for check in checks if check.wanted.by_operator],
+        "records": [_record(check, row.name) for check in checks if not check.wanted.by_operator],
+        "operator_records": [_record(check, row.name) for check in checks if check.wanted.by_operator],
     }
 
 
@@ -181,7 +182,7 @@ def _signing(keys: Sequence[DomainKeyRow]) -> Signing:
     )
 
 
-def _record(check: CheckedRecord) -> Record:
+def _record(check: CheckedRecord, name: str) -> Record:
     wanted, finding = check.wanted, check.finding
     return Record(
         wanted.type,
@@ -193,6 +194,7 @@ def _record(check: CheckedRecord) -> Record:
         wanted.purpose,
         wanted.note,
         finding.problem,
+        mistake(wanted, finding, name),
     )
 
 

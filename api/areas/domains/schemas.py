@@ -65,6 +65,10 @@ class Record(Struct, rename="camel"):
         str | None,
         Meta(description="Why the last check got no result; `status` and `found` are then from an earlier one"),
     ]
+    mistake: Annotated[
+        str | None,
+        Meta(description="What is wrong with the published record and how to correct it, if known"),
+    ]
 
 
 class Signing(Struct, rename="camel"):

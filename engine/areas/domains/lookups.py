@@ -51,12 +51,16 @@ def for_checks(settings: Settings) -> SetupResolver:
     return cast("SetupResolver", SetupResolver.from_settings(settings))
 
 
-async def look_up_all(asked: RecordLookup, places: Iterable[Place]) -> dict[Place, tuple[str, ...] | None]:
+async def look_up_all(
+    asked: RecordLookup, places: Iterable[Place], within_s: float = CHECK_S
+) -> dict[Place, tuple[str, ...] | None]:
     """Look up all places concurrently; the value is None for those without an answer in time."""
     wanted = list(places)
+    if not wanted:
+        return {}
     tasks = [asyncio.ensure_future(asked.look_up(place)) for place in wanted]
     try:
-        await asyncio.wait(tasks, timeout=CHECK_S)
+        await asyncio.wait(tasks, timeout=within_s)
         return {place: task.result() if task.done() else None for place, task in zip(wanted, tasks, strict=True)}
     finally:
         for task in tasks:

@@ -113,7 +113,8 @@ class RecordFinding(Struct, frozen=True, omit_defaults=True):
     """Hold the result of a lookup; if `problem` is set, DNS gave no answer and the rest is older.
 
     `ok_as` is the fingerprint of the value that the record had when it was last correct, None if it never was; `misses`
-    counts the checks in a row since then that found it missing or wrong.
+    counts the checks in a row since then that found it missing or wrong. `appended` is the name, with the zone appended
+    once more, at which a missing record was found.
     """
 
     status: RecordStatus = "missing"
@@ -121,6 +122,7 @@ class RecordFinding(Struct, frozen=True, omit_defaults=True):
     problem: str | None = None
     ok_as: str | None = None
     misses: int = 0
+    appended: str | None = None
 
 
 class CheckedRecord(Struct, frozen=True):

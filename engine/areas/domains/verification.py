@@ -16,7 +16,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.domains import drift, lookups, records, rules, store
+from engine.areas.domains import drift, lookups, mistakes, records, rules, store
 from engine.areas.domains.lookups import RecordLookup
 from engine.areas.domains.records import Answers
 from engine.areas.domains.rules import DomainState, DomainVerdict, Rival
@@ -94,11 +94,15 @@ async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, aske
     """Check a domain: query DNS, decide, store. Raise the 404 if it was removed in the meantime."""
     keys = await store.PUBLISHED.fetch(pool, domain.id)
     wanted = records.wanted_of(domain, keys, identity(settings))
+    ends = asyncio.get_running_loop().time() + lookups.CHECK_S
     holder = await store.HOLDER.first(pool, domain.name, domain.id)
     rival_keys = await store.PUBLISHED.fetch(pool, holder.id) if holder else []
     places = records.places(wanted, domain.name) | _rival_places(domain.name, rival_keys)
     answers = await lookups.look_up_all(asked, places)
     checks = records.checked(wanted, domain.name, answers, records.decoded(domain.findings))
+    left_s = max(0.0, ends - asyncio.get_running_loop().time())
+    elsewhere = await lookups.look_up_all(asked, mistakes.appended_places(checks, domain.name), left_s)
+    checks = mistakes.located(checks, domain.name, elsewhere)
     contest = _contest(holder, rival_keys, answers)
     try:
         return await _write(pool, settings, domain, keys, checks, contest)

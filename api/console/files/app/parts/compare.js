@@ -62,12 +62,13 @@ export function closest(record, found) {
   return found.find((one) => one === record.value) ?? found.find((one) => one.toLowerCase().replace(/^["'\s]+/, "").startsWith(version)) ?? found[0] ?? null;
 }
 
-/** Return sentences that name the mistakes in a record {type, host, value, status, found} of `domain`. */
-export function mistakes(record, domain) {
+/** Return sentences that name the mistakes in a record {type, value, found, mistake}; the check itself names some. */
+export function mistakes(record) {
+  const told = record.mistake ? [record.mistake] : [];
   const found = closest(record, record.found);
-  if (found === null || found === record.value) return several(record);
+  if (found === null || found === record.value || (told.length && record.type !== "TXT")) return told;
   const ofType = { TXT: textMistakes, MX: mailServerMistakes, CNAME: aliasMistakes }[record.type] ?? textMistakes;
-  return [...ofType(record, found, domain), ...several(record)];
+  return [...ofType(record, found), ...told];
 }
 
 function textMistakes(record, found) {
@@ -87,33 +88,15 @@ function textMistakes(record, found) {
   return [];
 }
 
-function mailServerMistakes(record, found, domain) {
+function mailServerMistakes(record, found) {
   const [priority, server] = record.value.split(/\s+/);
   const [itsPriority, itsServer = ""] = found.split(/\s+/);
-  const sentences = doubled(itsServer, server, domain);
-  if (itsServer === server && itsPriority !== priority) sentences.push(`The priority is ${itsPriority}; ${priority} is wanted. This matters only beside other mail servers.`);
-  if (itsServer !== server && sentences.length === 0) sentences.push(`Mail for this name goes to ${itsServer || found}. With the record, it comes to ${server} instead.`);
-  return sentences;
+  if (itsServer !== server) return [`Mail for this name goes to ${itsServer || found}. With the record, it comes to ${server} instead.`];
+  return itsPriority === priority ? [] : [`The priority is ${itsPriority}; ${priority} is wanted. This matters only beside other mail servers.`];
 }
 
-function aliasMistakes(record, found, domain) {
-  const sentences = doubled(found, record.value, domain);
-  return sentences.length ? sentences : [`The name is an alias of ${found}. Change its target to ${record.value}.`];
-}
-
-/** Return the sentence about a target to which the DNS host appended the zone's name. */
-function doubled(found, wanted, domain) {
-  const plain = found.replace(/\.$/, "");
-  const appended = suffixes(domain).find((suffix) => plain === `${wanted}.${suffix}`);
-  return appended ? [`The DNS host appended .${appended} to the target. End the target with a full stop: ${wanted}.`] : [];
-}
-
-/** Return the sentence about several records where one is allowed. */
-function several(record) {
-  if (record.type !== "TXT" || record.found.length < 2) return [];
-  const version = record.value.split(/[;\s]/, 1)[0].toLowerCase();
-  const same = record.purpose === "dkim" ? record.found : record.found.filter((one) => one.toLowerCase().startsWith(version));
-  return same.length > 1 ? [`There are ${same.length} such records at this name; receivers then use none of them. Leave one.`] : [];
+function aliasMistakes(record, found) {
+  return [`The name is an alias of ${found}. Change its target to ${record.value}.`];
 }
 
 /** Return a domain name and its parents with at least two labels: the zones in which its records may be. */

@@ -27,18 +27,18 @@ function RecordItem({ record, domain, zone }) {
       <dt>Name</dt><dd><${CopyLine} text=${name} label=${`Copy the name ${name}`} /></dd>
       ${priority && html`<dt>Priority</dt><dd><${CopyLine} text=${priority} label=${`Copy the priority of ${name}`} /></dd>`}
       <dt>Value</dt><dd><${CopyLine} text=${server} label=${`Copy the value of ${name}`} /></dd>
-      <${Found} record=${record} domain=${domain} />
+      <${Found} record=${record} />
     </dl>
     ${record.note && html`<p class="soft small">${record.note}</p>`}
     ${record.problem && html`<${Notice} tone="warn">${record.problem}<//>`}
   </li>`;
 }
 
-function Found({ record, domain }) {
+function Found({ record }) {
   const found = closest(record, record.found);
   if (record.status === "ok") return found !== null && found !== record.value ? html`<dt>Found</dt><dd><code class="wrap">${record.found.join(", ")}</code><div class="soft small">It differs from the value and does the same.</div></dd>` : null;
-  if (found === null) return html`<dt>Found</dt><dd class="soft small">Nothing at this name. If you have published it, look whether the DNS host appended the zone twice: <code>${record.host}.${suffixes(domain).at(-1)}</code>.</dd>`;
-  const sentences = mistakes(record, domain);
+  if (found === null) return html`<dt>Found</dt><dd class=${record.mistake ? "bad small" : "soft small"}>${record.mistake ?? "Nothing at this name."}</dd>`;
+  const sentences = mistakes(record);
   return html`<dt>Found</dt><dd class="stack-tight">
     <${Compared} wanted=${record.value} found=${found} />
     ${record.found.length > 1 && html`<div class="soft small">And at the same name: ${record.found.filter((one) => one !== found).map((one) => html`<code class="wrap" key=${one}>${one}</code> `)}</div>`}
