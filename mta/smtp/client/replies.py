@@ -98,6 +98,9 @@ class ReplyReader:
                 reply = _reply(int(code), text.decode(), enhanced.decode() if enhanced else None)
                 return _remember(_seen, raw, ParsedReply(reply), _CACHED_LINE)
         line = raw[:-1] if raw.endswith(b"\r") else raw
+        if not line and self._lines and self._size <= MAX_REPLY:
+            self._size += len(b"\r\n")
+            return None  # some servers put empty lines between those of the reply to EHLO; Postfix ignores them, too
         self.broken = self._syntax_error(line)
         if self.broken is not None:
             return None
