@@ -87,7 +87,8 @@ async def test_an_unverified_address_makes_no_account_and_links_to_none(
     for address in (ann.email, None):
         eve = Person.new(address, email_verified=False)
         answer = await one_tap(browser, provider, eve)
-        assert (answer.status, answer.error["type"]) == (403, "email_unverified")
+        assert (answer.status, answer.error["type"]) == (409, "invalid_state")
+        assert answer.error["status"] == "email_unverified"
         assert await linked(pool, eve) is None
 
 

@@ -190,7 +190,7 @@ OPERATIONS = (
         max_body_bytes=MAX_ANONYMOUS_BYTES,  # an ID token: base64url, which needs no escapes
         reply=Session,
         deadline_s=DEADLINE_S,
-        refusals=(*_PROVEN, ErrorType.EMAIL_UNVERIFIED, ErrorType.INVALID_ADDRESS),
+        refusals=(*_PROVEN, ErrorType.INVALID_ADDRESS),
         handler=post_one_tap,
     ),
     Operation(

@@ -124,15 +124,15 @@ def error_code(error: str) -> str:
 
 def word_for(refusal: Refusal) -> str:
     """Return the code that a page gets for one of our refusals."""
+    if refusal.kind is ErrorType.INVALID_STATE:
+        return str(refusal.fields["status"])
     return _WORDS.get(refusal.kind, "refused")
 
 
 _WORDS = {
     ErrorType.UNAVAILABLE: "unavailable",
-    ErrorType.EMAIL_UNVERIFIED: "email_unverified",
     ErrorType.INVALID_ADDRESS: "invalid_address",
     ErrorType.CONFLICT: "other_identity",
-    ErrorType.INVALID_STATE: "address_unconfirmed",
     ErrorType.FORBIDDEN: "no_account",
     ErrorType.RATE_LIMITED: "too_many_tries",
     ErrorType.INVALID_REQUEST: "expired",

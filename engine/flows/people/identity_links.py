@@ -43,9 +43,9 @@ class Recognised(Struct, frozen=True):
 async def recognise(services: IdentityServices, proven: Proven) -> Recognised:
     """Return the person of an identity or of its address; create one with an account if there is none.
 
-    Linking waits until everything is proven (`record_use`). Raises 403 `email_unverified` without an address that the
-    provider has verified, 409 `invalid_state` if its person here has not verified it, 409 `conflict` if they have
-    another identity at the provider, 422 for an invalid address, 403 `forbidden` for a new person if sign-up is closed.
+    Linking waits until everything is proven (`record_use`). Raises 409 `invalid_state` without an address that the
+    provider has verified, or if its person here has not verified it, 409 `conflict` if they have another identity at
+    the provider, 422 for an invalid address, 403 `forbidden` for a new person if sign-up is closed.
     """
     known = await store.FIND.first(services.pool, proven.issuer, proven.subject)
     if known is not None:
@@ -165,8 +165,9 @@ async def _check_no_other(services: IdentityServices, person: PersonRow, proven:
 def _vouched(proven: Proven) -> str:
     if proven.email is None or not proven.email_verified:
         raise Refusal(
-            ErrorType.EMAIL_UNVERIFIED,
+            ErrorType.INVALID_STATE,  # the API has `email_unverified` for creating keys alone
             "The identity provider does not say that your address is verified. Confirm it there, then sign in again.",
+            status="email_unverified",
         )
     return proven.email
 
