@@ -171,8 +171,8 @@ class Status(StrEnum):
     CANCELED = "canceled"
 
 
-# New status -> the statuses that it may follow. A message that is taken from the queue and settled in one
-# transaction never shows `sending`, so a final status may follow `queued` here.
+# New status -> the statuses that it may follow. An attempt is stored together with its outcome, so a final status may
+# follow `queued` (ops/decisions/0094).
 MOVES: dict[Status, frozenset[Status]] = {
     Status.QUEUED: frozenset({Status.SCHEDULED}),
     Status.SENDING: frozenset({Status.QUEUED, Status.SENDING}),

@@ -15,6 +15,15 @@ SLOW_ENOUGH_S = 2 * site.SLOW_S  # for more than one connection to be worth it
 LATER_S = (600.0,)  # a retry that no test waits for
 
 
+async def test_a_message_is_queued_until_its_first_attempt_has_ended(here: World) -> None:
+    here.sink.script("RCPT TO:<slow@peer.test>", delay_s=2 * PATIENCE_S)
+    message = await here.send("slow@peer.test")
+    await here.mta(reply_timeout_s=4 * PATIENCE_S)
+    await here.until(lambda: here.sink.connections > 0)
+
+    assert await here.status(message) == "queued"
+
+
 # -- connections -------------------------------------------------------------------------------
 
 
