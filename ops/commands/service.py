@@ -15,7 +15,11 @@ COMPLETE_VARIABLE = "_WAYBILL_COMPLETE"
 
 @click.command()
 def up() -> None:
-    """Start the service and keep it running; Ctrl-C drains and stops it."""
+    """Start the service and keep it running until it is told to stop.
+
+    To stop it: Ctrl-C, or from another terminal `kill $(cat .state/lock)` (the folder of WAYBILL_STATE). Open requests
+    and deliveries are finished first; a second Ctrl-C or `kill` stops at once.
+    """
     from ops.up import run  # noqa: PLC0415
 
     raise click.exceptions.Exit(run(loaded()))

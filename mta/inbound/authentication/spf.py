@@ -229,7 +229,12 @@ class _Evaluation:
         return domain if domain in names else (below or names or ["unknown"])[0]
 
     async def _answered(self, name: str, kind: Literal["A", "AAAA"]) -> tuple[str, ...]:
-        return self._used(await self._dns.addresses(name, kind))
+        answer = await self._dns.addresses(name, kind)
+        # RFC 7208 4.6.4 limits void look-ups to stop abuse. A host that exists and has no AAAA is ordinary: counting it
+        # would fail IPv6 clients of records that list IPv4 hosts before the `ip6:` term. MAX_LOOKUPS bounds these.
+        if kind == "AAAA" and isinstance(answer, NoData):
+            return ()
+        return self._used(answer)
 
     def _used(self, answer: Answered[T]) -> tuple[T, ...]:
         """Return the records of a term's own look-up, and count it if it is void."""

@@ -80,6 +80,20 @@ async def test_a_record_that_includes_itself_is_a_permanent_error(zone: Responde
     assert (await evaluated(resolver)).result == "permerror"
 
 
+async def test_hosts_without_ipv6_do_not_fail_an_ipv6_client(zone: Responder, resolver: Resolver) -> None:
+    hosts = [f"mx{number}.shop.test" for number in range(4)]
+    for host in hosts:
+        zone.set(host, "A", ["192.0.2.1"])
+    zone.set("shop.test", "MX", [f"10 {host}." for host in hosts])
+    terms = " ".join(f"a:{host}" for host in hosts)
+    zone.set("shop.test", "TXT", [f"v=spf1 {terms} mx ip6:2001:db8::/32 -all"])
+    zone.set("void.test", "TXT", ["v=spf1 a:no1.test a:no2.test a:no3.test ip6:2001:db8::/32 -all"])
+
+    assert (await evaluated(resolver, "2001:db8::7")).result == "pass"
+    assert (await evaluated(resolver, "2001:db9::7")).result == "fail"
+    assert (await evaluated(resolver, "2001:db8::7", "a@void.test")).result == "permerror"
+
+
 async def test_only_the_first_addresses_of_a_name_count(zone: Responder, resolver: Resolver) -> None:
     zone.set("shop.test", "TXT", ["v=spf1 a:few.shop.test a:many.shop.test -all"])
     zone.set("few.shop.test", "A", ["198.51.100.1", "192.0.2.9"])
