@@ -36,6 +36,8 @@ words_of = re.compile(r" *[^ ]+").findall  # each with its leading blanks, which
 _atoms = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?: [A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*").fullmatch
 # Entries of a URL list, each with its comma; a comma or blank within angle brackets belongs to the URL.
 _entries = re.compile(r"(?:<[^<>]*>|[^,])*+,?").findall
+# Mail that the service writes itself: RFC 3834 5 and Exchange's own field keep automatic replies away.
+AUTOMATIC: Final = {"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"}
 _escaped = re.compile(r'(["\\])').sub
 
 

@@ -44,6 +44,8 @@ async def test_a_contact_is_mailed_a_link_and_confirms_by_its_button(
     assert (made["confirmed"], made["consent"], made["lists"]) == (False, "customer", [news])
     [message] = (await api.get("/v1/messages", account.token)).json["data"]
     assert (message["to"], message["subject"]) == (["ann@people.test"], "Confirmez votre abonnement à Ann's Shop")
+    raw = (await api.get(f"/v1/messages/{message['id']}/raw", account.token)).body
+    assert b"\r\nAuto-Submitted: auto-generated\r\nX-Auto-Response-Suppress: All\r\n" in raw
     path = await link(api, account)
 
     for method in ("GET", "HEAD"):

@@ -33,6 +33,7 @@ from engine.flows.accounts import invoices, platform_account
 from engine.flows.accounts.platform_account import Platform
 from engine.flows.sending.accept import Acceptor
 from engine.flows.sending.preparation import Origin
+from engine.mail.headers import AUTOMATIC
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.database_errors import DatabaseUnavailable
@@ -219,7 +220,7 @@ class Mailer:
             text=words.text,
             html=words.html,
             reply_to=None if reply_to is None else str(reply_to),
-            headers={"Auto-Submitted": "auto-generated"},  # RFC 3834 5: suppresses automatic replies
+            headers=AUTOMATIC,
             stream="transactional",
             tags=["system", kind.value],
             idempotency_key=f"system-mail {ids.encode(mail.id)}",

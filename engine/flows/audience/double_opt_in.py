@@ -21,6 +21,7 @@ from engine.base.settings import Settings
 from engine.flows.sending.accept import Acceptor
 from engine.flows.sending.preparation import Origin
 from engine.mail.address import BadAddress, parse_mailbox
+from engine.mail.headers import AUTOMATIC
 from engine.store.database_errors import DatabaseUnavailable
 
 
@@ -97,6 +98,7 @@ class DoubleOptIn:
             text=mail.text,
             html=mail.html,
             stream=request.stream,
+            headers=AUTOMATIC,
         )
         await self._acceptor.accept(send, self._origin)
 

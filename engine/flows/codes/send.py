@@ -25,12 +25,12 @@ from engine.flows.codes.types import AlreadyStarted, ResendRequest, Started, Sta
 from engine.flows.sending.accept import Acceptor
 from engine.flows.sending.preparation import Origin
 from engine.mail.address import BadAddress, Mailbox, bare_address, canonical
+from engine.mail.headers import AUTOMATIC
 from engine.store import metrics
 
 SOURCE: Final = "verification"
 LOGO_PATH: Final = "/verification-logos/"
 LINK_PATH: Final = "/v/"
-_HEADERS: Final = {"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"}
 
 
 class CodeSender:
@@ -176,7 +176,7 @@ def _send_request(request: StartRequest, address: str, composed: mail.CodeMail, 
         subject=composed.subject,
         text=composed.text,
         html=composed.html,
-        headers=_HEADERS,
+        headers=AUTOMATIC,
         stream=request.stream,
         tags=request.tags,
         metadata=request.metadata,
@@ -192,7 +192,7 @@ def _resend_request(request: ResendRequest, known: ResendRow, address: str, comp
         subject=composed.subject,
         text=composed.text,
         html=composed.html,
-        headers=_HEADERS,
+        headers=AUTOMATIC,
         stream=request.stream or known.stream,
         tags=orjson.loads(known.tags),
         metadata=orjson.loads(known.metadata),
