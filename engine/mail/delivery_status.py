@@ -46,6 +46,12 @@ _PHASES: Final = {
     "but sender was rejected": Phase.MAIL, "but greeting failed": Phase.GREETING,
     "but my name was rejected": Phase.EHLO,
 }  # fmt: skip
+_is_command = re.compile(r'"?\|').match  # Exim and sendmail report the pipe to which a mailbox led
+_mailbox = re.compile(r"[^\s<>()\[\]:;,\"'|]{1,64}@[^\s<>()\[\]:;,\"'|]{1,253}").findall
+# A reply that begins with the mailbox it is about; some servers join those of several recipients.
+_reply_about = re.compile(
+    r"(?<!\S)[45]\d\d[ -](?:[45]\.\d{1,3}\.\d{1,3} )? {0,3}<?([^\s<>]{1,64}@[^\s<>:;,]{1,253})"
+).finditer
 _status = re.compile(r"(?<![\d.])([245])\.(\d{1,3})\.(\d{1,3})(?!\.?\d)").search
 _reply_code = re.compile(r"[\s\"'<(#]*([2345]\d\d)(?=[\s\-#:;,.]|$)").match
 
@@ -136,10 +142,11 @@ def _blocks(text: str, about: dict[str, str]) -> Iterator[dict[str, str]]:
 def _recipient(block: dict[str, str]) -> RecipientReport:
     final, original = address_of(block.get("final-recipient", "")), address_of(block.get("original-recipient", ""))
     actual = address_of(block.get("x-actual-recipient", ""))
-    address = next((one for one in (original, final, actual) if "@" in one), final or original or actual)
+    named = [_mailbox_of(one) for one in (original, final, actual)]
+    address = next((one for one in named if "@" in one), next(filter(None, named), ""))
     status = status_in(block.get("status", ""))
-    diagnostic = block.get("diagnostic-code", "")
-    code, said = quoted_reply(_after_type(diagnostic, text=True))
+    diagnostic = _after_type(block.get("diagnostic-code", ""), text=True)
+    code, said = quoted_reply(_own_reply(diagnostic, {address.lower(), final.lower()}))
     if status is None or status.endswith(".0.0"):
         status = status_in(said) or status
     return RecipientReport(
@@ -152,6 +159,24 @@ def _recipient(block: dict[str, str]) -> RecipientReport:
         final=final if final.lower() != address.lower() else "",
         phase=phase_in(said),
     )
+
+
+def _mailbox_of(value: str) -> str:
+    """Return the recipient that a field names; of a command, the only mailbox among its arguments, else ""."""
+    if _is_command(value) is None:
+        return value
+    found = set(_mailbox(value))
+    return found.pop() if len(found) == 1 else ""
+
+
+def _own_reply(text: str, addresses: set[str]) -> str:
+    """Return the reply about one of `addresses` from the joined replies of several recipients, or the whole text."""
+    starts = [(found.start(), found[1].lower()) for found in _reply_about(text[:MAX_DIAGNOSTIC])]
+    if len(starts) < 2:
+        return text
+    ends = [*(at for at, _ in starts[1:]), len(text)]
+    own = [text[at:end] for (at, about), end in zip(starts, ends, strict=True) if about in addresses]
+    return own[-1] if own and len(own) < len(starts) else text
 
 
 def _action(value: str, status: str | None, code: int | None) -> Action:

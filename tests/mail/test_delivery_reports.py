@@ -318,3 +318,37 @@ def test_hostile_reports_take_a_bounded_time(start: bytes, piece: bytes) -> None
 def test_parts_are_bounded() -> None:
     raw = _STATUS + b"Final-Recipient: rfc822;a@b.example\r\n" + b"--B\r\n\r\nx\r\n" * (MAX_PARTS * 2)
     assert read_delivery_report(raw).kind is ReportKind.BOUNCE
+
+
+@pytest.mark.parametrize(
+    ("fields", "address"),
+    [
+        ("Final-Recipient: rfc822;|/usr/local/bin/x bob@b.example", "bob@b.example"),
+        ('Final-Recipient: rfc822; "|/usr/local/bin/x bob@b.example"', "bob@b.example"),
+        ("Final-Recipient: rfc822;|/usr/bin/procmail\nOriginal-Recipient: rfc822;bob@b.example", "bob@b.example"),
+        ("Final-Recipient: RFC822; bob@b.example\nX-Actual-Recipient: X-Unix; |/usr/bin/filter -d", "bob@b.example"),
+        ("Final-Recipient: rfc822;|/usr/bin/forward carl@c.example bob@b.example", ""),
+        ("Final-Recipient: rfc822;|/usr/bin/procmail", ""),
+    ],
+)
+def test_a_pipe_is_no_recipient_but_the_only_address_among_its_arguments_is(fields: str, address: str) -> None:
+    [one] = read_status(f"Reporting-MTA: dns; relay.example\n\n{fields}\nAction: failed\nStatus: 5.3.0\n").recipients
+    assert one.address == address
+
+
+@pytest.mark.parametrize(
+    ("diagnostic", "expected"),
+    [
+        ("550 5.1.1 <ann@b.example> no such user 552 5.2.2 <bob@b.example> mailbox full", (552, "5.2.2")),
+        ("550-5.1.1 <ann@b.example>: unknown\n 552-5.2.2 <bob@b.example>: full", (552, "5.2.2")),
+        ("550 <ann@b.example> unknown 450 <bob@b.example> later 550 <carl@b.example> unknown", (450, "5.0.0")),
+        ("550-5.1.1 <bob@b.example> unknown 550-5.1.1 <bob@b.example> ask ann@b.example", (550, "5.1.1")),
+        ("550 5.1.1 <ann@b.example> no such user 550 5.1.1 <carl@b.example> no such user", (550, "5.1.1")),
+    ],
+)
+def test_of_joined_replies_the_one_about_the_recipient_counts(diagnostic: str, expected: tuple[int, str]) -> None:
+    fields = (
+        f"Final-Recipient: rfc822; bob@b.example\nAction: failed\nStatus: 5.0.0\nDiagnostic-Code: smtp; {diagnostic}"
+    )
+    [one] = read_status(f"Reporting-MTA: dns; relay.example\n\n{fields}\n").recipients
+    assert (one.reply_code, one.status) == expected
