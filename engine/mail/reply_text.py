@@ -14,7 +14,7 @@ import unicodedata
 from typing import Final
 
 from engine.mail.reply_html import unquoted_html
-from engine.mail.reply_words import LABELS, MOBILE, REGARDS, SEPARATORS, ends_with_wrote, opens, says_wrote
+from engine.mail.reply_words import DEVICES, LABELS, MOBILE, REGARDS, SEPARATORS, ends_with_wrote, opens, says_wrote
 
 _AROUND_LABEL: Final = " \t\xa0>*_|\u200e\u200f"
 _MAX_INTRODUCTION: Final = 300  # characters of "On … wrote:"
@@ -196,10 +196,11 @@ def _last_lines(lines: list[str]) -> list[tuple[int, int]]:
 
 
 def _is_mobile(line: str) -> bool:
-    line = _link_at_end("", line) if "http" in line else line
-    return (
-        len(line) <= _MOBILE_LINE and line.strip(" *_[(<-–—").lower().startswith(MOBILE) and line[-1:] not in {"?", ":"}
-    )
+    line = (_link_at_end("", line) if "http" in line else line).lower()
+    if len(line) > _MOBILE_LINE or not line.strip(" *_[(<-–—").startswith(MOBILE) or line[-1:] in {"?", ":"}:
+        return False
+    named, comma, _ = line.partition(",")
+    return not comma or any(word in named for word in DEVICES)
 
 
 def _is_closing(line: str) -> bool:

@@ -85,6 +85,12 @@ _MOBILE: Final = """
     |내 iphone에서|đã gửi từ|gửi từ|ส่งจาก|dikirim dari|poslano s|poslano z|poslato sa|enviat des|saadetud minu
     |išsiųsta iš|nosūtīts no|outlook for android|outlook for ios|posláno z
 """
+# What such a line names before its first comma; one that goes on and names none of these is a sentence of the writer.
+_DEVICES: Final = """
+    phone|ipad|ipod|android|galaxy|samsung|huawei|xiaomi|pixel|oneplus|blackberry|nokia|mobil|handy|telefon|teléfono
+    |téléphone|telefono|telefoon|móvil|celular|cellulare|tablet|device|gerät|laptop|computer|macbook|windows|outlook
+    |mail|proton|yahoo|aol|телефон|айфон|手机|手機
+"""
 # Closing phrases, alone on a line, before a name and an address.
 _REGARDS: Final = """
     regards|best regards|kind regards|warm regards|with regards|with best regards|with kind regards|many regards
@@ -119,6 +125,7 @@ def _labels() -> dict[str, str]:
 LABELS: Final = _labels()  # label: from, date, to or subject
 SEPARATORS: Final = tuple(word.replace("\\", "") for word in _words(_SEPARATORS))
 MOBILE: Final = tuple(_words(_MOBILE))
+DEVICES: Final = tuple(_words(_DEVICES))
 REGARDS: Final = frozenset(_words(_REGARDS))
 opens = re.compile(rf"(?:{_alternatives(_OPENING)})[\s,]", re.IGNORECASE).match
 _WROTE_ENDINGS: Final = tuple(_words(_WROTE.replace("\\", "")))
