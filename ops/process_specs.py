@@ -13,6 +13,7 @@ from pathlib import Path
 
 from engine.base.netaddr import connect_host
 from engine.base.settings import PREFIX, Settings, to_environ, variable
+from engine.base.settings_docs import documented
 from ops import launch, sockets
 from ops.embedded import STOP_GRACE_S, Server
 from ops.server_paths import QUIET_ENV
@@ -180,6 +181,8 @@ def _python(
 
     environ = {key: text for key, text in os.environ.items() if not key.startswith((PREFIX, "LISTEN_"))}
     environ |= to_environ(settings)
+    if name.partition("-")[0] not in documented()["key_pepper"].readers:
+        environ.pop(variable("key_pepper"), None)  # the sink parses mail of anybody; metrics listen on a port
     environ |= {"PYTHONUNBUFFERED": "1", "PROMETHEUS_MULTIPROC_DIR": str(metrics)}
     return ProcessSpec(
         name=name,

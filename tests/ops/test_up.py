@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from engine.base.settings import Settings, load
 from loadtests.ports import reserve_port, reserve_ports
@@ -89,6 +90,15 @@ def test_children_read_settings_with_every_gap_filled(tmp_path: Path) -> None:
     assert read.allow_private_mx
     assert read.key_pepper == kept_pepper(tmp_path)
     assert child.argv[-4:] == ("-m", "mta.process", "--name", "mta-2")
+
+
+def test_the_pepper_is_given_to_the_processes_that_use_it(tmp_path: Path) -> None:
+    given = load(environ(tmp_path, WAYBILL_KEY_PEPPER="0123456789abcdef")).settings
+    specs = [*process_specs.helpers(given), *process_specs.processes(given)]
+    without = {spec.name for spec in specs if "WAYBILL_KEY_PEPPER" not in spec.env}
+    assert without == {"sink"}
+    of_one_kind = process_specs.processes(structs.replace(given, processes=("mx",)))
+    assert [spec.name for spec in of_one_kind if "WAYBILL_KEY_PEPPER" not in spec.env] == ["metrics"]
 
 
 def test_what_the_operator_set_is_not_overridden(tmp_path: Path) -> None:

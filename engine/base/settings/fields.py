@@ -116,8 +116,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """api, worker: URL of the API as clients and browsers see it, for links in mail, cookies and passkeys; unset:
     http://127.0.0.1 with the API port."""
     key_pepper: str | None = None
-    """api, relay, mx, mta, worker: Secret with which API keys and sessions are hashed and DKIM keys encrypted, the same
-    on all hosts; unset: generated on the first start and stored in the state folder."""
+    """api, relay, mx, mta, worker, dns: Secret with which API keys and sessions are hashed and DKIM keys encrypted, the
+    same on all hosts; unset: generated on the first start and stored in the state folder."""
     allow_private_mx: bool = False
     """mta, worker: Allow delivery to private and loopback addresses; `up` turns this on in local mode."""
     allow_private_webhooks: bool | None = None
