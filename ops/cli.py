@@ -4,6 +4,7 @@ Each command prints text for people, or with `--json` one JSON value for program
 something is wrong, 2 wrong usage, 130 interrupted.
 """
 
+import logging
 import sys
 
 import click
@@ -29,11 +30,15 @@ from ops.commands import (
 )
 from ops.commands.failures import FOREIGN, sentence
 from ops.commands.loadtests import GroupWithLoadtests
+from ops.commands.output import print_json
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    structlog.configure(logger_factory=_log_to_stderr)
+    # Commands print what they did; the service's log lines below a warning would stand before their output.
+    structlog.configure(
+        logger_factory=_log_to_stderr, wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING)
+    )
     try:
         found = cli.main(args=argv, prog_name="ops", standalone_mode=False, complete_var=service.COMPLETE_VARIABLE)
     except click.ClickException as error:
@@ -55,32 +60,42 @@ def _log_to_stderr(*_: object) -> structlog.PrintLogger:
     return structlog.PrintLogger(sys.stderr)
 
 
-def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
-    if not wanted or context.resilient_parsing:
-        return
+def _print_version(*, as_json: bool) -> None:
     from engine.base.version import version  # noqa: PLC0415
     from ops import interpreter, release  # noqa: PLC0415
 
     revision = release.revision()
     python = interpreter.about()
+    numbers = ".".join(map(str, python["version"]))
+    if as_json:
+        print_json({
+            "version": version(), "revision": revision, "python": numbers, "optimised": bool(python["optimised"])
+        })  # fmt: skip
+        return
     click.echo(
         f"waybill {version()}{f' (revision {revision})' if revision else ''},"
-        f" Python {'.'.join(map(str, python['version']))} ({interpreter.words(python['optimised'])})"
+        f" Python {numbers} ({interpreter.words(python['optimised'])})"
     )
-    context.exit()
 
 
-@click.group(cls=GroupWithLoadtests, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
-    help="Print version, revision and Python, and exit.",
+@click.group(
+    cls=GroupWithLoadtests, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True,
+    no_args_is_help=True,
 )  # fmt: skip
-def cli() -> None:
+@click.option("--version", is_flag=True, help="Print version, revision and Python, and exit.")
+@click.option("--json", "as_json", is_flag=True, help="With --version: print one JSON value.")
+@click.pass_context
+def cli(context: click.Context, *, version: bool, as_json: bool) -> None:
     """Waybill: transactional email that you run yourself.
 
     Every command that prints accepts --json. Exit status: 0 done, 1 failed or something is wrong, 2 wrong usage, 130
     interrupted.
     """
+    if version:
+        _print_version(as_json=as_json)
+        context.exit()
+    if as_json:
+        raise click.UsageError("Write --json behind the command, such as `ops status --json`.", context)
 
 
 for command in (

@@ -6,7 +6,6 @@ at once, and a year of events is played in many orders, which all have to end in
 
 import asyncio
 import json
-import logging
 import os
 import time
 from collections import Counter
@@ -18,7 +17,6 @@ from uuid import UUID
 import aiohttp
 import msgspec
 import orjson
-import structlog
 from rich.console import Console
 from rich.table import Table
 
@@ -71,7 +69,6 @@ async def _measure(events: int, progress: report.Progress) -> dict[str, Any]:
         base = f"http://{service.settings.api_host}:{service.settings.api_port}"
         connector = aiohttp.TCPConnector(limit=COPIES)
         async with aiohttp.ClientSession(base, connector=connector, trust_env=False) as client:
-            structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))  # as the service
             provider = EventSender(client, service)
             checkouts = await _checkouts(service, billing, events + _WARM_UP + 1)
             await provider.pay_many(checkouts[:_WARM_UP])

@@ -17,7 +17,7 @@ _email = click.argument("email", help="Email address that the person signs in wi
 
 @click.group()
 def account() -> None:
-    """Open, list, suspend and resume accounts."""
+    """Create, list, show, suspend and resume accounts; their plans, agreements, billing, invoices and retention."""
 
 
 @account.command("create")

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import platform
 import subprocess
 import sys
 from datetime import UTC, date, datetime
@@ -61,16 +62,26 @@ def test_a_reader_who_has_seen_enough_is_no_failure_and_a_server_that_hangs_up_i
 
 @pytest.mark.exhaustive
 def test_what_is_logged_in_a_command_stands_beside_its_json() -> None:
-    list_and_log = "main(['drill', 'list', '--json']); structlog.get_logger().info('x')"
+    list_and_log = (
+        "main(['drill', 'list', '--json']); log = structlog.get_logger(); log.info('quiet'); log.warning('loud')"
+    )
     script = f"import structlog; from ops.cli import main; {list_and_log}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
     assert json.loads(done.stdout)
-    assert "x" in done.stderr
+    assert "loud" in done.stderr
+    assert "quiet" not in done.stderr
+
+
+def test_the_version_is_printed_for_programs_too() -> None:
+    told = json.loads(CliRunner().invoke(cli, ["--version", "--json"]).stdout)
+    assert (told["version"], told["python"]) == (version(), platform.python_version())
+    alone = CliRunner().invoke(cli, ["--json"])
+    assert (alone.exit_code, "behind the command" in alone.stderr) == (2, True)
 
 
 def test_a_command_leaves_a_process_that_ran_it_able_to_log_when_its_streams_are_gone() -> None:
     run_it = "sys.stderr = io.StringIO(); main(['drill', 'list']); sys.stderr.close(); sys.stderr = sys.__stderr__"
-    script = f"import io, sys, structlog; from ops.cli import main; {run_it}; structlog.get_logger().info('after')"
+    script = f"import io, sys, structlog; from ops.cli import main; {run_it}; structlog.get_logger().warning('after')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
     assert "after" in done.stderr
 

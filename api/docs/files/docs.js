@@ -149,7 +149,8 @@ async function fillSamples() {
   while (walker.nextNode()) if (walker.currentNode.parentElement.closest("pre")) texts.push(walker.currentNode);
   const all = texts.map((one) => one.data).join(" ");
   const replaced = new Map();
-  if (all.includes("hello.test")) replaced.set("hello.test", await ownDomain());
+  const domain = /hello\.test|hello@example\.com/.test(all) ? await ownDomain() : null;
+  if (domain) replaced.set("hello.test", domain).set("hello@example.com", `hello@${domain}`);
   for (const [id, prefix] of all.matchAll(ID)) {
     if (OWN[prefix] && !replaced.has(id)) replaced.set(id, (await ask(OWN[prefix]))?.data[0]?.id);
   }
