@@ -1,11 +1,14 @@
 """Implementation of `ops account plan|agreement|billing|invoice`, also for operators who bill elsewhere."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import asyncpg
+from msgspec import to_builtins
 
+from engine.areas.account import agreed_caps
 from engine.areas.billing import store
 from engine.areas.billing.configuration import configured
 from engine.areas.billing.money import formatted
@@ -25,10 +28,23 @@ async def set_plan(pool: asyncpg.Pool, *, account: str, plan: Plan) -> dict[str,
     return {"accountId": account, "plan": done.plan.value, "before": done.before.value, "changed": done.changed}
 
 
-async def agree(pool: asyncpg.Pool, settings: Settings, *, account: str, plan: Plan | None) -> dict[str, Any]:
-    """Give an account a plan that the operator bills, in place of any subscription; None ends the agreement."""
-    now = await plan_admin.agree(pool, configured(settings), ids.parse_id(ids.Kind.ACCOUNT, account), plan)
-    return {"accountId": account, "plan": now.value, "agreement": plan is not None}
+async def agree(
+    pool: asyncpg.Pool, settings: Settings, *, account: str, plan: Plan | None, caps: Mapping[str, int | None]
+) -> dict[str, Any]:
+    """Give an account a plan that the operator bills, with raised limits; None ends the agreement and its limits."""
+    await plan_admin.agree(pool, configured(settings), ids.parse_id(ids.Kind.ACCOUNT, account), plan, caps)
+    return await agreement(pool, account=account)
+
+
+async def agreement(pool: asyncpg.Pool, *, account: str) -> dict[str, Any]:
+    """Return the plan of an account, whether it was agreed, and the agreed limits (null: the plan's)."""
+    account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
+    row, billed = await agreed_caps.read(pool, account_id), await store.READ.first(pool, account_id)
+    if row is None:
+        raise not_found("account")
+    is_agreed = billed is not None and billed.subscription.status is SubscriptionStatus.AGREEMENT
+    caps = agreed_caps.shown(row)
+    return {"accountId": account, "plan": row.plan, "agreement": is_agreed, "caps": caps and to_builtins(caps)}
 
 
 async def shown(pool: asyncpg.Pool, *, account: str) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from engine.areas.sessions.session_auth import Person, SessionAuth
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.netaddr import network_of
-from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
 from engine.store import metrics, rate_limits
 from engine.store.database_errors import DatabaseUnavailable
@@ -216,7 +215,7 @@ async def _admit(context: DispatchContext, operation: Operation, call: Call, res
     call.caller = caller
     if caller.origins is not None:
         cross_origin.allow(call.request, response, caller.origins)
-    rate = context.settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
+    rate = context.settings.request_rate or caller.requests_per_second
     await _limit(context, f"key:{caller.key_id}", rate, response)
     if operation.access is Access.SESSION:
         raise auth.session_required()
@@ -270,7 +269,7 @@ async def _admit_person(
 
 
 def _person_rate(settings: Settings, person: Person) -> int:
-    return settings.request_rate or max(MIN_PERSON_RATE, CAPS[Plan(person.plan)].requests_per_second)
+    return settings.request_rate or max(MIN_PERSON_RATE, person.requests_per_second)
 
 
 def _address(call: Call) -> str:

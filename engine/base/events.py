@@ -31,7 +31,7 @@ class AccountEvent(StrEnum):
     ACCOUNT_PLAN_CHANGED = "account.plan_changed"
     ACCOUNT_RENAMED = "account.renamed"
     ACCOUNT_RESUMED = "account.resumed"
-    ACCOUNT_RETENTION_AGREED = "account.retention_agreed"
+    ACCOUNT_LIMITS_AGREED = "account.limits_agreed"
     ACCOUNT_SUSPENDED = "account.suspended"
     ACCOUNT_UPDATED = "account.updated"
     ALERT_ENDED = "alert.ended"

@@ -4,8 +4,11 @@
 """
 
 from enum import StrEnum
+from functools import lru_cache
+from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, json
+from msgspec.structs import replace
 
 
 class Plan(StrEnum):
@@ -74,6 +77,26 @@ MAX_SEGMENTS = 100  # of an account with any plan
 MAX_LAYOUTS = 100  # of an account with any plan
 
 
-def layouts_of(plan: Plan) -> int:
+# The limits that an agreement can raise: those that the largest plan has.
+AGREEABLE: Final = tuple(name for name, row in _ROWS.items() if row[-1] is not None)
+IN_DAYS: Final = frozenset(name for name in AGREEABLE if name.endswith("_days"))
+MAX_AGREED_DAYS: Final = 36_500
+MAX_AGREED: Final = 2_000_000_000  # what an integer column holds
+
+
+@lru_cache(maxsize=1_024)
+def caps_of(plan: str, agreed: str | None) -> Caps:
+    """Return the limits of an account: its plan's, raised by `accounts.agreed_caps` (JSON; null: nothing is agreed).
+
+    The monthly emails and the retention of an agreement have columns of their own.
+    """
+    caps = CAPS[Plan(plan)]
+    if agreed is None:
+        return caps
+    figures = json.decode(agreed, type=dict[str, int])
+    return replace(caps, **{name: max(figure, getattr(caps, name)) for name, figure in figures.items()})
+
+
+def layouts_of(caps: Caps) -> int:
     """Return how many layouts an account may have: as many as templates, up to MAX_LAYOUTS."""
-    return min(CAPS[plan].templates or MAX_LAYOUTS, MAX_LAYOUTS)
+    return min(caps.templates or MAX_LAYOUTS, MAX_LAYOUTS)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.base.plans import Caps, caps_of
 from engine.store.queries import Conn, Queries, Source
 from engine.store.row_sets import Column, RowSet
 
@@ -33,6 +34,12 @@ class AccountHead(Struct):
     scheduled: int = 0  # messages that are scheduled
     parent_id: UUID | None = None  # of a sub-account, whose mail also counts against the parent's month
     account_version: int = 0  # of the account's row (xmin)
+    agreed_caps: str | None = None  # limits above the plan's (JSON)
+
+    @property
+    def caps(self) -> Caps:
+        """Return the limits of the plan and of the agreement; `quota.monthly_cap` decides on the monthly emails."""
+        return caps_of(self.plan, self.agreed_caps)
 
 
 # The columns that counting and sealing change.

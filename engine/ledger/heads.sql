@@ -1,7 +1,7 @@
 -- name: lock_heads
 -- Lock and return the heads of the accounts $1 (ascending), in the order of ids.
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
-       a.monthly_cap, h.scheduled, a.parent_id, a.xmin AS account_version
+       a.monthly_cap, h.scheduled, a.parent_id, a.xmin AS account_version, a.agreed_caps
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id = ANY($1::uuid[])
 ORDER BY h.account_id
@@ -10,7 +10,7 @@ FOR NO KEY UPDATE OF h;
 -- name: lock_counted
 -- Lock and return the heads of the accounts $1 and of their parents, in the order of ids.
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
-       a.monthly_cap, h.scheduled, a.parent_id, a.xmin AS account_version
+       a.monthly_cap, h.scheduled, a.parent_id, a.xmin AS account_version, a.agreed_caps
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id = ANY (ARRAY(
     SELECT unnest($1::uuid[])
@@ -21,14 +21,14 @@ FOR NO KEY UPDATE OF h;
 -- name: read_head
 -- Return the head of account $1 without a lock.
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
-       a.monthly_cap, h.scheduled, a.parent_id, a.xmin AS account_version
+       a.monthly_cap, h.scheduled, a.parent_id, a.xmin AS account_version, a.agreed_caps
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id = $1;
 
 -- name: read_heads
 -- Return the heads of the accounts $1 and of their parents without a lock.
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
-       a.monthly_cap, h.scheduled, a.parent_id, a.xmin AS account_version
+       a.monthly_cap, h.scheduled, a.parent_id, a.xmin AS account_version, a.agreed_caps
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id = ANY (ARRAY(
     SELECT unnest($1::uuid[])

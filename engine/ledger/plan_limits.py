@@ -1,22 +1,22 @@
-"""Plan limits: lock the account's plan, and refuse at a limit. Used by every service that creates records."""
+"""Plan limits: lock the account's limits, and refuse at one. Used by every service that creates records."""
 
 from uuid import UUID
 
 from engine.base.errors import ErrorType, Refusal, not_found
-from engine.base.plans import Plan
+from engine.base.plans import Caps
 from engine.ledger import heads
 from engine.store.queries import Conn
 
 
-async def locked_plan(connection: Conn, account: UUID) -> Plan:
-    """Lock the account's head and return its plan; no other transaction can create records until this one commits.
+async def locked_caps(connection: Conn, account: UUID) -> Caps:
+    """Lock the account's head and return its limits; no other transaction can create records until this one commits.
 
     Raises a 404 if the account was erased meanwhile.
     """
     locked = await heads.lock(connection, [account])
     if account not in locked:
         raise not_found("account")
-    return Plan(locked[account].plan)
+    return locked[account].caps
 
 
 def limit_reached(resource: str, words: str, limit: int, used: int) -> Refusal:

@@ -12,7 +12,6 @@ from engine.areas.api_keys.key_auth import Caller
 from engine.areas.emails.types import MAX_RECIPIENTS
 from engine.base.errors import ErrorType, Refusal, unavailable
 from engine.base.memory_pool import MemoryPool
-from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
 from engine.mail.address import BadAddress, Mailbox, canonical, path_mailbox
 from engine.store import rate_limits
@@ -156,7 +155,7 @@ class SubmissionSession(EsmtpSession):
         """Return why this session may not send now: its key was revoked, or its rate is exceeded."""
         try:
             caller = await self._current_caller()
-            rate = self._server.settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
+            rate = self._server.settings.request_rate or caller.requests_per_second
             limited = await self._server.limits.check(f"key:{caller.key_id}", rate)
         except Refusal as refusal:
             self.closing = True  # every later command would be refused for the same reason

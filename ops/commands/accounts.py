@@ -1,10 +1,11 @@
 """Commands for accounts, people, API keys, sending domains and the platform account."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from engine.base.plans import Plan
+from engine.base.plans import AGREEABLE, IN_DAYS, MAX_AGREED, MAX_AGREED_DAYS, Plan
 from engine.base.scopes import SCOPES
 from ops import admin
 from ops.commands.base import as_json, attached, fail, reported, show
@@ -13,6 +14,15 @@ _account = click.option("--account", "account_id", required=True, help="Id of th
 _account_id = click.argument("account_id", metavar="ACCOUNT_ID", help="Id of the account (acc_…).")
 _domain_name = click.option("--name", required=True, help="Name of the domain, such as example.com.")
 _email = click.argument("email", help="Email address that the person signs in with.")
+
+
+def _raised_caps(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each limit that an agreement can raise."""
+    for name in reversed(AGREEABLE):
+        most = MAX_AGREED_DAYS if name in IN_DAYS else MAX_AGREED
+        words = f"Agreed limit of {name.replace('_', ' ')}; 0: the plan's."
+        command = click.option(f"--{name.replace('_', '-')}", type=click.IntRange(0, most), help=words)(command)
+    return command
 
 
 @click.group()
@@ -52,19 +62,6 @@ def account_create(
     show(made, as_json=as_json)
 
 
-@account.command("retention")
-@_account
-@click.option("--days", type=click.IntRange(1, 36_500), help="Days to keep records; default: the plan's.")
-@as_json
-@reported
-def account_retention(*, account_id: str, days: int | None, as_json: bool) -> None:
-    """Keep an account's records longer than its plan would."""
-    from ops import retention  # noqa: PLC0415
-
-    agreed = admin.with_pool(attached(), lambda pool: retention.agree(pool, account=account_id, days=days))
-    show(agreed, as_json=as_json)
-
-
 @account.command("plan")
 @_account_id
 @click.option(
@@ -85,18 +82,28 @@ def account_plan(*, account_id: str, plan: str, as_json: bool) -> None:
 @account.command("agreement")
 @_account_id
 @click.option("--plan", type=click.Choice([plan.value for plan in Plan]), help="Plan that was agreed.")
-@click.option("--end", is_flag=True, help="End the agreement; the account then has the Free plan.")
+@click.option("--end", is_flag=True, help="End the agreement and its limits; the account then has the Free plan.")
+@_raised_caps
 @as_json
 @reported
-def account_agreement(*, account_id: str, plan: str | None, end: bool, as_json: bool) -> None:
-    """Give an account a plan that is billed outside of Waybill, in place of any subscription."""
+def account_agreement(*, account_id: str, plan: str | None, end: bool, as_json: bool, **caps: int | None) -> None:
+    """Agree a plan that is billed outside of Waybill, and limits above it. Without options: show the agreement."""
     from ops import billing  # noqa: PLC0415
 
-    if end == (plan is not None):
-        fail("Give either --plan PLAN or --end.")
+    changes = {name: figure or None for name, figure in caps.items() if figure is not None}
+    if end and (plan or changes):
+        fail("Give --end without other options.")
+    if changes and plan is None:
+        fail("Give the agreed plan too: --plan PLAN.")
     settings = attached()
+    if plan is None and not end:
+        found = admin.with_pool(settings, lambda pool: billing.agreement(pool, account=account_id))
+        show(found, as_json=as_json)
+        return
     agreed = None if plan is None else Plan(plan)
-    done = admin.with_pool(settings, lambda pool: billing.agree(pool, settings, account=account_id, plan=agreed))
+    done = admin.with_pool(
+        settings, lambda pool: billing.agree(pool, settings, account=account_id, plan=agreed, caps=changes)
+    )
     show(done, as_json=as_json)
 
 

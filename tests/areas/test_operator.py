@@ -63,9 +63,9 @@ def test_operators_in_live_mode_need_a_session_with_a_second_factor(method: str,
     row = SessionRow(
         id=ids.uuid7(), user_id=ids.uuid7(), account_id=ids.uuid7(), method=method, created_at=at, used_at=at,
         role="member", email=ADDRESS, name="", display_name=None, email_verified=True, has_totp=False, account_name="",
-        plan="free", account_status="active",
+        plan="free", agreed_caps=None, account_status="active",
     )  # fmt: skip
-    person = Person(row.id, row.user_id, row.account_id, Role.MEMBER, "free", "csrf", row)
+    person = Person(row.id, row.user_id, row.account_id, Role.MEMBER, 10, "csrf", row)
     live = Settings(delivery="live", operators=(ADDRESS,))
 
     auth.check_operator(structs.replace(live, delivery="local"), person)

@@ -9,7 +9,7 @@ from engine.areas.api_keys.key_auth import unauthorized
 from engine.areas.people.store import ProfileRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
-from engine.base.plans import CAPS, Plan
+from engine.base.plans import Plan
 from engine.base.roles import Role
 from engine.flows.people import profile
 
@@ -23,7 +23,7 @@ async def read_me(call: Call) -> Me:
         at = clock.now()
         left = await allowance.read(connection, call.account_id, at)
         (used,) = await store.USED.fetch(connection, call.account_id, clock.first_of_month(at.date()))
-    plan = Plan(account.plan)
+    plan, caps = Plan(account.plan), account.caps
     return Me(
         id=ids.format_id(ids.Kind.ACCOUNT, account.id),
         name=account.name,
@@ -41,12 +41,12 @@ async def read_me(call: Call) -> Me:
             remaining_this_month=left.remaining_this_month,
         ),
         retention_days=rules.retention_days(plan, account.retention_days),
-        schedule_days=CAPS[plan].schedule_days,
-        analytics_days=CAPS[plan].analytics_days,
-        requests_per_second=call.settings.request_rate or CAPS[plan].requests_per_second,
+        schedule_days=caps.schedule_days,
+        analytics_days=caps.analytics_days,
+        requests_per_second=call.settings.request_rate or caps.requests_per_second,
         limits=[
             Cap(cap.resource, cap.limit, getattr(used, cap.resource))
-            for cap in rules.caps(plan, monthly_limit=left.monthly_limit, below=account.parent_id is not None)
+            for cap in rules.shown_caps(caps, monthly_limit=left.monthly_limit, below=account.parent_id is not None)
         ],
     )
 

@@ -34,7 +34,6 @@ from engine.areas.analytics.types import (
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.list_filters import narrowed
-from engine.base.plans import CAPS, Plan
 from engine.ledger import heads
 from engine.mail.address import BadAddress, domain_name
 
@@ -46,7 +45,9 @@ async def read_delivery(call: Call) -> DeliveryReply:
     head = await heads.READ.first(pool, account)
     if head is None:
         raise not_found("account")
-    limit = CAPS[Plan(head.plan)].analytics_days
+    limit = head.caps.analytics_days
+    if query.days > max(limit, rules.MAX_DAYS):
+        raise invalid("days", f"`days` is {query.days}; ask for 1 to {max(limit, rules.MAX_DAYS)} days.")
     if query.days > limit:
         raise Refusal(
             ErrorType.PLAN_LIMIT_REACHED,

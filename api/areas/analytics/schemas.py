@@ -4,6 +4,9 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from engine.areas.analytics.rules import MAX_DAYS
+from engine.base.plans import MAX_AGREED_DAYS
+
 Share = Annotated[float, Meta(ge=0, le=1)]
 DomainName = Annotated[str, Meta(min_length=1, max_length=253, description="A domain of the account; default: all")]
 
@@ -11,7 +14,14 @@ DomainName = Annotated[str, Meta(min_length=1, max_length=253, description="A do
 class DeliveryQuery(Struct, rename="camel", forbid_unknown_fields=True):
     """The query of `GET /v1/analytics/delivery`."""
 
-    days: Annotated[int, Meta(ge=1, le=90, description="UTC days, today included; the plan limits them")] = 7
+    days: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MAX_AGREED_DAYS,
+            description=f"UTC days, today included; the plan limits them. Above {MAX_DAYS} only by agreement",
+        ),
+    ] = 7
     group_by: Annotated[Literal["domain", "tag"], Meta(description="Rows by recipients' domain, or by tag")] = "domain"
     stream: Annotated[str, Meta(min_length=1, max_length=64, description="Only mail of this stream")] | None = None
     tag: Annotated[str, Meta(min_length=1, max_length=64, description="Only mail with this tag")] | None = None
@@ -61,7 +71,7 @@ class DeliveryReply(Struct, rename="camel", kw_only=True):
 class ReportsQuery(Struct, forbid_unknown_fields=True):
     """The query of `GET /v1/analytics/dmarc` and `GET /v1/analytics/tls`."""
 
-    days: Annotated[int, Meta(ge=1, le=90, description="UTC days, today included")] = 30
+    days: Annotated[int, Meta(ge=1, le=MAX_DAYS, description="UTC days, today included")] = 30
     domain: DomainName | None = None
 
 

@@ -134,7 +134,7 @@ def plan_of(plan: Plan, held: str, prices: PriceList) -> PlanOverview:
         analytics_days=caps.analytics_days,
         limits=[
             PlanCapOut(cap.resource, cap.limit)
-            for cap in account_rules.caps(plan, monthly_limit=caps.monthly_emails, below=False)
+            for cap in account_rules.shown_caps(caps, monthly_limit=caps.monthly_emails, below=False)
         ],
         prices=[PlanPriceShown(one.interval, one.currency, one.amount) for one in prices.prices if one.plan == plan],
     )

@@ -3,8 +3,11 @@
 from typing import Final
 from uuid import UUID
 
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
+
 from api.areas.operator.operation import CONFLICTS, actor_of, operation, refusing
-from api.areas.operator.schemas import AccountAgreement, AccountPlan, AccountsQuery, AccountSuspension
+from api.areas.operator.schemas import AccountAgreement, AccountPlan, AccountsQuery, AccountSuspension, AgreedCapsChange
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Call
 from engine.base import ids
@@ -58,8 +61,14 @@ async def agree(call: Call) -> OperatorAccount:
     """Give an account a plan that is billed elsewhere, or end that."""
     body: AccountAgreement = call.body
     account, services = _account(call), call.services
-    await plan_admin.agree(services.pool, services.billing, account, body.plan, actor=actor_of(call))
+    await plan_admin.agree(
+        services.pool, services.billing, account, body.plan, _figures(body.caps), actor=actor_of(call)
+    )
     return await account_admin.show(services.pool, account)
+
+
+def _figures(caps: AgreedCapsChange | UnsetType) -> dict[str, int | None]:
+    return {} if caps is UNSET else {name: figure for name, figure in asdict(caps).items() if figure is not UNSET}
 
 
 def _account(call: Call) -> UUID:
@@ -88,6 +97,7 @@ OPERATIONS = (
     operation(
         "POST", f"{_ID}/agreement", "Give an account a plan that is billed outside of Waybill, or end that", agree,
         OperatorAccount, request=AccountAgreement, refusals=CONFLICTS,
-        note=f"It replaces any subscription; without an agreement its end is a 409. {_LOGGED}",
+        note="It replaces any subscription; without an agreement its end is a 409. Raised limits hold at once, for "
+        f"sub-accounts too, and end with the agreement. {_LOGGED}",
     ),
 )  # fmt: skip

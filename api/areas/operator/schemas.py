@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.http.readiness import ReadinessReport
-from engine.base.plans import Plan
+from engine.base.plans import MAX_AGREED, MAX_AGREED_DAYS, Plan
 from engine.delivery.holds import MAX_REASON, HoldKind
 from engine.delivery.queue_depths import QueueView
 from engine.delivery.sites import Family
@@ -232,10 +232,31 @@ class AccountPlan(Struct, forbid_unknown_fields=True, kw_only=True):
     plan: Plan
 
 
+AgreedCount = Annotated[int, Meta(ge=1, le=MAX_AGREED)] | UnsetType | None
+AgreedDays = Annotated[int, Meta(ge=1, le=MAX_AGREED_DAYS)] | UnsetType | None
+
+
+class AgreedCapsChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """The limits to raise above the plan's: an omitted one stays as agreed, null returns to the plan's."""
+
+    monthly_emails: AgreedCount = UNSET
+    retention_days: AgreedDays = UNSET
+    schedule_days: AgreedDays = UNSET
+    inbound_addresses: AgreedCount = UNSET
+    monthly_verifications: AgreedCount = UNSET
+    monthly_address_checks: AgreedCount = UNSET
+    analytics_days: AgreedDays = UNSET
+    requests_per_second: AgreedCount = UNSET
+
+
 class AccountAgreement(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A plan that is billed outside of Waybill, in place of any subscription; null ends the agreement."""
+    """A plan that is billed outside of Waybill, in place of any subscription; null ends the agreement.
+
+    `caps` raises limits above the plan's, which end with the agreement.
+    """
 
     plan: Plan | None
+    caps: AgreedCapsChange | UnsetType = UNSET
 
 
 class ReviewsQuery(Struct, forbid_unknown_fields=True, kw_only=True):

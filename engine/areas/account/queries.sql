@@ -10,7 +10,7 @@ INSERT INTO streams (account_id, slug, name) SELECT id, 'transactional', 'Transa
 -- name: read_account
 -- Read account $1. A longer retention of its parent applies to it as well, and for a while that of a larger plan before.
 SELECT a.id, a.name, a.plan, a.status, a.parent_id, a.daily_cap, a.monthly_cap,
-       greatest(a.retention_days, p.retention_days, k.days) AS retention_days, a.created_at
+       greatest(a.retention_days, p.retention_days, k.days) AS retention_days, a.agreed_caps, a.created_at
 FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id
 LEFT JOIN kept_retentions k ON k.account_id = a.id AND k.until > now()
 WHERE a.id = $1;
@@ -40,10 +40,6 @@ FROM (SELECT coalesce(sum(u.used) FILTER (WHERE u.resource = 'received_messages'
              coalesce(sum(u.used) FILTER (WHERE u.resource = 'address_checks'), 0)::bigint AS address_checks
       FROM accounts a JOIN plan_usage u ON u.account_id = coalesce(a.parent_id, a.id)
       WHERE a.id = $1 AND u.month = $2) AS monthly;
-
--- name: agree_retention
--- Set the minimum retention of account $1 to $2 days (null: the plan decides alone).
-UPDATE accounts SET retention_days = $2 WHERE id = $1 RETURNING plan;
 
 -- name: rename_account
 -- Rename account $1 to $2; returns no row if that is its name already.

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from engine.base.plans import CAPS, MAX_SEGMENTS, Plan, layouts_of
+from engine.base.plans import CAPS, MAX_SEGMENTS, Caps, Plan, layouts_of
 
 
 class PlanCap(Struct, frozen=True):
@@ -17,18 +17,17 @@ def retention_days(plan: Plan, agreed: int | None) -> int:
     return max(CAPS[plan].retention_days, agreed or 0)
 
 
-def caps(plan: Plan, *, monthly_limit: int, below: bool) -> list[PlanCap]:
-    """Return the plan's limits by the resource names that refusals use.
+def shown_caps(held: Caps, *, monthly_limit: int, below: bool) -> list[PlanCap]:
+    """Return the limits of an account or plan by the resource names that refusals use.
 
     The monthly limit also bounds scheduled messages. `below`: the account is a sub-account and can't have any itself.
     """
-    held = CAPS[plan]
     return [
         PlanCap("api_keys", held.api_keys),
         PlanCap("domains", held.sending_domains),
         PlanCap("streams", held.streams),
         PlanCap("templates", held.templates),
-        PlanCap("layouts", layouts_of(plan)),
+        PlanCap("layouts", layouts_of(held)),
         PlanCap("webhooks", held.webhooks),
         PlanCap("seats", held.seats),
         PlanCap("sub_accounts", 0 if below else held.sub_accounts),

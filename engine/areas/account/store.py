@@ -5,7 +5,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.base.plans import Plan
+from engine.base.plans import Caps, Plan, caps_of
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__)
@@ -21,7 +21,13 @@ class AccountRow(Struct):
     daily_cap: int | None
     monthly_cap: int | None
     retention_days: int | None
+    agreed_caps: str | None
     created_at: datetime
+
+    @property
+    def caps(self) -> Caps:
+        """Return the limits of the plan and of the agreement; months and retention are decided elsewhere."""
+        return caps_of(self.plan, self.agreed_caps)
 
 
 class Used(Struct):
@@ -48,7 +54,6 @@ class Used(Struct):
 READ = _SQL.rows("read_account", AccountRow)
 USED = _SQL.rows("count_used", Used)
 RENAME = _SQL.command("rename_account")
-AGREE_RETENTION = _SQL.command("agree_retention")
 
 
 async def insert(

@@ -1,6 +1,6 @@
 -- name: read_payer
 -- Read the account that pays for the checks of account $1, its plan, and the checks used in month $2.
-SELECT p.id, p.plan,
+SELECT p.id, p.plan, p.agreed_caps,
        coalesce((SELECT used FROM plan_usage WHERE account_id = p.id AND resource = 'address_checks' AND month = $2), 0) AS used
 FROM accounts a JOIN accounts p ON p.id = coalesce(a.parent_id, a.id) WHERE a.id = $1;
 

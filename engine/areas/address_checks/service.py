@@ -16,7 +16,7 @@ from engine.areas.address_checks.routes import routes_of
 from engine.areas.address_checks.types import AddressVerdict, CheckedBatch, PayerRow
 from engine.base import clock, ids
 from engine.base.errors import not_found
-from engine.base.plans import CAPS, Plan
+from engine.base.plans import caps_of
 from engine.store.queries import Queries
 from engine.store.resolver import Resolver
 
@@ -60,7 +60,7 @@ async def _reserve(pool: asyncpg.Pool, account: UUID, count: int, at: datetime) 
     payer = await _PAYER.first(pool, account, month)
     if payer is None:
         raise not_found("account")
-    limit = CAPS[Plan(payer.plan)].monthly_address_checks
+    limit = caps_of(payer.plan, payer.agreed_caps).monthly_address_checks
     reservation = ids.uuid7()
     if not await _RESERVE.records(pool, reservation, payer.id, month, count, limit):
         now = await _PAYER.first(pool, account, month)

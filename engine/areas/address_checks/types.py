@@ -75,8 +75,9 @@ class CheckedBatch(Struct, frozen=True):
 
 
 class PayerRow(Struct, frozen=True):
-    """The account that pays, and its plan."""
+    """The account that pays, its plan, and its limits above that."""
 
     id: UUID
     plan: str
+    agreed_caps: str | None
     used: int

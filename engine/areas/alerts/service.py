@@ -17,7 +17,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 from engine.store.database_clock import new_time
 from engine.store.queries import Conn, Source
 
@@ -34,7 +34,7 @@ async def create(
     """Create the rule of a kind; raise the 409 with the id of the account's rule of that kind."""
     rules.check(kind, fields)
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         held = await _by_kind(connection, account)
         if kind in held:
             raise Refusal(
@@ -48,7 +48,7 @@ async def create(
 async def create_missing(pool: asyncpg.Pool, account: UUID, *, actor: str) -> list[AlertRule]:
     """Create the default rule of each kind that has none; raise the 409 if all have one."""
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         held = await _by_kind(connection, account)
         missing = [kind for kind in AlertKind if kind not in held]
         if not missing:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from engine.areas.analytics import delivery_rules, histogram, rules
 from engine.areas.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, RecordedMessages
-from engine.areas.analytics.rules import KEPT_DAYS
+from engine.areas.analytics.rules import KEPT_DAYS, MAX_DAYS
 from engine.areas.analytics.types import DeliveryFiguresRow, DeliverySums, DeliveryWanted, GroupBy
 from engine.base import clock, ids
 from engine.base.events import EventType
@@ -218,11 +218,11 @@ def _row(sums: DeliverySums, samples: Mapping[int, int]) -> DeliveryFiguresRow:
 
 
 async def forget(source: Source, before: date) -> None:
-    """Delete the counts of days before `before`."""
+    """Delete the counts of days before `before`; an agreement on more days than MAX_DAYS keeps as many more."""
     for forget_some in _FORGET:
         gone = MAX_FORGOTTEN
         while gone == MAX_FORGOTTEN:
-            (row,) = await forget_some.records(source, before, MAX_FORGOTTEN)
+            (row,) = await forget_some.records(source, before, MAX_FORGOTTEN, MAX_DAYS)
             gone = row["groups"]
 
 

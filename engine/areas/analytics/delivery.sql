@@ -181,17 +181,25 @@ FROM (
 GROUP BY tag;
 
 -- name: forget_groups
--- Delete at most $2 groups of days before $1; return how many there were.
+-- Delete at most $2 groups of days before $1; return how many there were. An account that has agreed on more days of
+-- analytics than $3 keeps its groups for as many days longer.
 WITH gone AS (
-    DELETE FROM delivery_groups WHERE ctid = ANY (ARRAY(SELECT ctid FROM delivery_groups WHERE day < $1 LIMIT $2))
+    DELETE FROM delivery_groups WHERE ctid = ANY (ARRAY(
+        SELECT g.ctid FROM delivery_groups g JOIN accounts a ON a.id = g.account_id
+        WHERE g.day < $1 AND g.day < $1::date - greatest(0, coalesce((a.agreed_caps->>'analytics_days')::int, 0) - $3::int)
+        LIMIT $2))
     RETURNING 1
 )
 SELECT count(*) AS groups FROM gone;
 
 -- name: forget_weeks
--- Delete at most $2 sums of weeks that ended before $1; return how many there were.
+-- Delete at most $2 sums of weeks that ended before $1, as forget_groups; return how many there were.
 WITH gone AS (
-    DELETE FROM delivery_weeks WHERE ctid = ANY (ARRAY(SELECT ctid FROM delivery_weeks WHERE day < $1::date - 6 LIMIT $2))
+    DELETE FROM delivery_weeks WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid FROM delivery_weeks w JOIN accounts a ON a.id = w.account_id
+        WHERE w.day < $1::date - 6
+          AND w.day < $1::date - 6 - greatest(0, coalesce((a.agreed_caps->>'analytics_days')::int, 0) - $3::int)
+        LIMIT $2))
     RETURNING 1
 )
 SELECT count(*) AS groups FROM gone;

@@ -4,7 +4,8 @@ from datetime import date, datetime, timedelta
 
 from engine.areas.analytics.types import Period
 
-KEPT_DAYS = 100  # of rows of DMARC and TLS reports
+MAX_DAYS = 90  # of a request, unless an agreement has raised the account's analytics window
+KEPT_DAYS = 100  # of reports, and of delivery counts unless an agreement keeps them longer
 
 
 def concerns(policy_domain: str, domain: str) -> bool:

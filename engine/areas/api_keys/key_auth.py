@@ -17,6 +17,7 @@ from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.api_keys.store import ApiKeyRow
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
+from engine.base.plans import caps_of
 from engine.base.secrets import digest
 from engine.store.caches import Cache
 from engine.store.database_errors import DatabaseUnavailable
@@ -34,7 +35,7 @@ class Caller(Struct, frozen=True):
     account_id: UUID
     key_id: str
     scopes: frozenset[str]
-    plan: str
+    requests_per_second: int  # of its account
     id: UUID
     reach: KeyRestrictions | None = None  # restrictions in addition to the scopes
     origins: frozenset[str] | None = None  # of web pages that may read with this key
@@ -80,7 +81,8 @@ class Keys:
             raise unauthorized()
         row = known.row
         self._used[row.key_id] = at
-        return Caller(row.account_id, row.key_id, known.scopes, row.plan, row.id, known.reach, known.origins)
+        rate = caps_of(row.plan, row.agreed_caps).requests_per_second
+        return Caller(row.account_id, row.key_id, known.scopes, rate, row.id, known.reach, known.origins)
 
     async def write_last_uses(self) -> None:
         """Store the last uses of keys; after a failure, the next use of a key stores it."""

@@ -1,7 +1,7 @@
 -- name: find_key
 -- Read the key with public part $1, with status and plan of its account.
 SELECT k.id, k.key_id, k.account_id, k.digest, k.scopes, k.expires_at, k.revoked_at, a.status AS account_status, a.plan,
-       k.domains, k.streams, k.networks, k.allowed_origins
+       a.agreed_caps, k.domains, k.streams, k.networks, k.allowed_origins
 FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.key_id = $1;
 
 -- fragment: key_columns

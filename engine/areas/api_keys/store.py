@@ -22,6 +22,7 @@ class ApiKeyRow(Struct, frozen=True):
     revoked_at: datetime | None
     account_status: str
     plan: str
+    agreed_caps: str | None
     domains: list[str] | None
     streams: list[str] | None
     networks: list[str] | None

@@ -19,7 +19,7 @@ from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 from engine.store.queries import Conn
 
 
@@ -43,7 +43,7 @@ async def rotate_keys(
         )
     spare = await _spare_pair(account, await store.PUBLISHED.fetch(pool, domain))
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         keys = await store.PUBLISHED.fetch(connection, domain)
         if rules.next_pair(keys) is None:
             then = await _request_pair(connection, domain, keys, spare, settings.key_pepper)

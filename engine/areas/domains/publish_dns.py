@@ -23,7 +23,7 @@ from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 
 PUBLISH_S: Final = 15.0  # in all, below the time limit of a request
 SPREAD: Final = timedelta(seconds=20)  # until all of Cloudflare's servers have a change
@@ -92,7 +92,7 @@ async def publish_dns(
 async def forget_token(pool: asyncpg.Pool, account: UUID, *, actor: str | None = None) -> None:
     """Delete the account's token, if there is one. Published records stay."""
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         if await store.FORGET_TOKEN.records(connection, account):
             await record_event(connection, account, AccountEvent.CLOUDFLARE_DISCONNECTED, {}, actor=actor)
 
@@ -197,7 +197,7 @@ async def _remember(
         if one.outcome in {"created", "updated"}
     ]
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, row.account_id)
+        await locked_caps(connection, row.account_id)
         if token is not None and await store.read_token(connection, row.account_id, pepper=pepper) != token:
             await store.keep_token(connection, row.account_id, token, pepper=pepper)
             await record_event(

@@ -17,12 +17,12 @@ from engine.areas.domains.types import DEFAULT_RETURN_PATH_LABEL, MailHostIdenti
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
-from engine.base.plans import CAPS, Plan
+from engine.base.plans import Caps
 from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.ledger import heads
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.ledger.plan_limits import limit_reached, locked_caps
 from engine.store import caches
 from engine.store.concurrency_limiter import ConcurrencyLimiter
 from engine.store.database_clock import new_id
@@ -72,12 +72,12 @@ async def add_domain(
     await _refuse_held(pool, account, normal)  # before generating keys; checked again under the lock
     keys, standby = await _make_keys(pool, account, normal)
     async with caches.change(pool, "domains", account) as connection:
-        plan = await locked_plan(connection, account)
+        caps = await locked_caps(connection, account)
         domain = await new_id(connection)
         public_id = ids.format_id(ids.Kind.DOMAIN, domain)
         detail = {"id": public_id, "name": normal}
         await _refuse_held(connection, account, normal)
-        await _check_room(connection, account, plan)
+        await _check_room(connection, account, caps)
         await store.insert(
             connection, domain, account, normal,
             pepper=settings.key_pepper, keys=keys, standby=standby, return_path_label=label,
@@ -106,7 +106,7 @@ async def change_domain(
     400 for an unsuitable label.
     """
     async with caches.change(pool, "domains", account) as connection:
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         row = await store.FIND.first(connection, account, domain)
         if row is None:
             raise not_found("domain")
@@ -153,14 +153,14 @@ async def _make_keys(pool: asyncpg.Pool, account: UUID, name: str) -> tuple[list
     async with _MAKING_KEYS.of(account, wait_s=_KEYS_WAIT_S):
         head = await heads.read(pool, account)
         if head is not None:
-            await _check_room(pool, account, Plan(head.plan))
+            await _check_room(pool, account, head.caps)
         keys = await asyncio.to_thread(store.fresh_pair, pair)
         standby = await asyncio.to_thread(store.fresh_pair, rules.other(pair)) if both else []
     return keys, standby
 
 
-async def _check_room(source: Source, account: UUID, plan: Plan) -> None:
-    limit = CAPS[plan].sending_domains
+async def _check_room(source: Source, account: UUID, caps: Caps) -> None:
+    limit = caps.sending_domains
     used = len(await store.NAMES.fetch(source, account))
     if limit is not None and used >= limit:
         raise limit_reached("domains", "sending domains", limit, used)

@@ -15,9 +15,9 @@ from engine.areas.inbound_addresses.types import InboundAddressRow
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
-from engine.base.plans import CAPS, Plan
+from engine.base.plans import Caps
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.ledger.plan_limits import limit_reached, locked_caps
 from engine.mail.address import canonical
 from engine.store import caches
 from engine.store.database_clock import new_id
@@ -49,10 +49,10 @@ async def claim(
     if domains is not None and domain not in domains:
         raise rules.may_not_reach(domain)
     async with caches.change(pool, STAMP, account) as connection:
-        plan = await locked_plan(connection, account)
+        caps = await locked_caps(connection, account)
         parent = await _domain_id(connection, account, domain, mail_host)
         await _refuse_claimed(connection, account, form)
-        await _check_room(connection, account, plan)
+        await _check_room(connection, account, caps)
         return await _insert(connection, account, parent, address, label=named, actor=actor)
 
 
@@ -63,13 +63,13 @@ async def claim_managed(pool: asyncpg.Pool, account: UUID, domain: str) -> Inbou
     """
     address = rules.catch_all(domain)
     async with caches.change(pool, STAMP, account) as connection:
-        plan = await locked_plan(connection, account)
+        caps = await locked_caps(connection, account)
         for row in await store.FIND.fetch(connection, account, [address]):  # claimed meanwhile
             return row
         label = await store.LABEL_OF.first(connection, account)
         if label is None or label.is_open:
             raise not_found(WHAT)
-        await _check_room(connection, account, plan)
+        await _check_room(connection, account, caps)
         await store.OPEN_LABEL.execute(connection, account)
         return await _insert(connection, account, None, address, label=None, actor=SERVICE)
 
@@ -77,7 +77,7 @@ async def claim_managed(pool: asyncpg.Pool, account: UUID, domain: str) -> Inbou
 async def claim_for_platform(pool: asyncpg.Pool, account: UUID, address: str) -> InboundAddressRow:
     """Claim `postmaster@` or `abuse@` of one of the service's hosts for the platform account, whatever its plan."""
     async with caches.change(pool, STAMP, account) as connection:
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         for row in await store.FIND.fetch(connection, account, [canonical(address)]):  # claimed meanwhile
             return row
         return await _insert(connection, account, None, address, label=None, actor=SERVICE)
@@ -96,7 +96,7 @@ async def change(
     """Change the values that are given and return the address; raise the 404 for an unknown one."""
     named = UNSET if isinstance(label, UnsetType) else rules.checked_label(label)
     async with caches.change(pool, STAMP, account) as connection:
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         row = await _found(connection, account, address, domains)
         given = {"label": named, "enabled": enabled}
         changed = {name: value for name, value in given.items() if value is not UNSET and value != getattr(row, name)}
@@ -119,7 +119,7 @@ async def delete(
 ) -> None:
     """Delete an address and its route; received mail stays. Raises the 404 for an unknown one."""
     async with caches.change(pool, STAMP, account) as connection:
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         row = await _found(connection, account, address, domains)
         route = await store.delete(connection, account, address)
         with_route = {} if route is None else {"route_id": ids.format_id(ids.Kind.INBOUND_ROUTE, route)}
@@ -140,8 +140,8 @@ async def _domain_id(connection: Conn, account: UUID, domain: str, mail_host: st
     return found.id
 
 
-async def _check_room(connection: Conn, account: UUID, plan: Plan) -> None:
-    limit, used = CAPS[plan].inbound_addresses, await store.count(connection, account)
+async def _check_room(connection: Conn, account: UUID, caps: Caps) -> None:
+    limit, used = caps.inbound_addresses, await store.count(connection, account)
     if used >= limit:
         raise limit_reached("inbound_addresses", "inbound addresses", limit, used)
 

@@ -15,7 +15,7 @@ from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 from engine.mail.address import BadAddress, canonical, domain_name
 from engine.store import caches
 from engine.store.database_clock import new_id
@@ -48,7 +48,7 @@ async def create(
             ErrorType.FORBIDDEN, f"This API key may not manage routes of {name}. Use a key that allows this domain."
         )
     async with caches.change(pool, STAMP, account) as connection:
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         target = await _target(connection, account, form, name)
         await _refuse_routed(connection, account, target, form or name)
         await _check_endpoint(connection, account, settings.webhook_id)
@@ -78,7 +78,7 @@ async def change(
     Raises the 404 for an unknown route or endpoint, the 400 for an address that mail may not be forwarded to.
     """
     async with caches.change(pool, STAMP, account) as connection:
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         row = await _found(connection, account, route, domains)
         before = _settings(row)
         after = structs.replace(before, **changes)
@@ -109,7 +109,7 @@ async def delete(
 ) -> None:
     """Delete a route: mail to its target goes to the mailbox. Raises the 404 for an unknown one."""
     async with caches.change(pool, STAMP, account) as connection:
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         row = await _found(connection, account, route, domains)
         await store.DELETE.execute(connection, account, route)
         await _record(connection, account, AccountEvent.INBOUND_ROUTE_DELETED, row, actor)

@@ -15,6 +15,7 @@ from engine.areas.sessions import rules, store
 from engine.areas.sessions.rules import Device
 from engine.areas.sessions.store import SessionRow
 from engine.base import clock
+from engine.base.plans import caps_of
 from engine.base.roles import Role
 from engine.store.database_errors import DatabaseUnavailable
 
@@ -22,13 +23,13 @@ _log = structlog.get_logger("sessions")
 
 
 class Person(Struct, frozen=True):
-    """Hold an authenticated session: person, account, role and CSRF token."""
+    """Hold an authenticated session: person, account, role, request rate and CSRF token."""
 
     session_id: UUID
     user_id: UUID
     account_id: UUID
     role: Role
-    plan: str
+    requests_per_second: int  # of its account
     csrf: str
     row: SessionRow
 
@@ -68,7 +69,7 @@ class SessionAuth:
             user_id=row.user_id,
             account_id=row.account_id,
             role=Role(row.role),
-            plan=row.plan,
+            requests_per_second=caps_of(row.plan, row.agreed_caps).requests_per_second,
             csrf=rules.csrf_token(self._pepper, secret),
             row=row,
         )

@@ -27,6 +27,7 @@ class SessionRow(Struct, frozen=True):
     has_totp: bool
     account_name: str
     plan: str
+    agreed_caps: str | None
     account_status: str
 
     @property

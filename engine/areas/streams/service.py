@@ -12,10 +12,9 @@ from engine.areas.streams.store import TRANSACTIONAL, StreamRow
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
-from engine.base.plans import CAPS
 from engine.base.slugs import is_slug, slug_of
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.ledger.plan_limits import limit_reached, locked_caps
 from engine.store import caches
 from engine.store.database_clock import new_time
 
@@ -29,13 +28,13 @@ async def open_stream(
     """
     chosen = _chosen(slug, name)
     async with caches.change(pool, "streams", account) as connection:
-        plan = await locked_plan(connection, account)
+        caps = await locked_caps(connection, account)
         known = await store.READ_SLUG.first(connection, account, chosen)
         if known is not None and known.deleted_at is None:
             raise Refusal(
                 ErrorType.CONFLICT, f"This account already has a stream {chosen!r}. Choose another `id`.", id=chosen
             )
-        limit = CAPS[plan].streams
+        limit = caps.streams
         used = await store.count(connection, account)
         if limit is not None and used >= limit:
             raise limit_reached("streams", "message streams (the transactional one counts)", limit, used)
@@ -59,7 +58,7 @@ async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: s
             status="permanent",
         )
     async with caches.change(pool, "streams", account) as connection:
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         known = await store.READ_SLUG.first(connection, account, slug)
         if known is None or known.deleted_at is not None:
             raise not_found("stream")

@@ -1,8 +1,8 @@
 -- name: insert_sub_account
--- Insert sub-account $1 of account $3, named $2, with the same plan, monthly limit $4, head and transactional stream.
+-- Insert sub-account $1 of account $3, named $2, with the same plan and agreed limits, monthly limit $4, head and transactional stream.
 WITH account AS (
-    INSERT INTO accounts (id, name, plan, parent_id, monthly_cap, created_at)
-    SELECT $1, $2, plan, id, $4, clock_timestamp() FROM accounts WHERE id = $3
+    INSERT INTO accounts (id, name, plan, agreed_caps, parent_id, monthly_cap, created_at)
+    SELECT $1, $2, plan, agreed_caps, id, $4, clock_timestamp() FROM accounts WHERE id = $3
     RETURNING id
 ), head AS (
     INSERT INTO account_heads (account_id) SELECT id FROM account

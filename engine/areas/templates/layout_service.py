@@ -20,7 +20,7 @@ from engine.base.events import AccountEvent
 from engine.base.plans import layouts_of
 from engine.base.slugs import slug_of
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.ledger.plan_limits import limit_reached, locked_caps
 from engine.store import caches
 from engine.store.concurrency_limiter import ConcurrencyLimiter
 from engine.store.database_clock import new_time
@@ -82,10 +82,10 @@ async def create(
     service.check_name(name)
     checked = await check(content)
     async with pool.acquire() as connection, connection.transaction():
-        plan = await locked_plan(connection, account)
+        caps = await locked_caps(connection, account)
         at = await new_time(connection)
         chosen = await _free_slug(connection, account, slug, name)
-        limit, used = layouts_of(plan), await layout_store.count(connection, account)
+        limit, used = layouts_of(caps), await layout_store.count(connection, account)
         if used >= limit:
             raise limit_reached("layouts", "layouts", limit, used)
         version = await layout_store.insert(connection, account, chosen, name, at)
@@ -149,7 +149,7 @@ async def _changed_in_turn(
 async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:
     """Delete the layout; raise the 404 if there is none, the 409 that names the templates that use it."""
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         known = await layout_store.READ_SLUG.first(connection, account, slug)
         if known is None or known.deleted_at is not None:
             raise not_found("layout")
@@ -180,7 +180,7 @@ async def _change(
 ) -> OpenedLayout | None:
     """Write the change; return None if the layout has changed since it was read."""
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         known = await layout_store.READ_SLUG.first(connection, account, before.slug)
         if known is None or known.deleted_at is not None:
             raise not_found("layout")

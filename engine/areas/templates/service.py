@@ -24,10 +24,10 @@ from engine.areas.templates.types import (
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
-from engine.base.plans import CAPS, Plan
+from engine.base.plans import Caps
 from engine.base.slugs import is_slug, slug_of
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.ledger.plan_limits import limit_reached, locked_caps
 from engine.store import caches
 from engine.store.concurrency_limiter import ConcurrencyLimiter
 from engine.store.database_clock import new_time
@@ -95,10 +95,10 @@ async def create(
     check_name(name)
     checked = await check(content, await layout_named(pool, account, content.layout))
     async with caches.change(pool, "templates", account) as connection:
-        plan = await locked_plan(connection, account)
+        caps = await locked_caps(connection, account)
         at = await new_time(connection)
         chosen = await _free_slug(connection, account, slug, name)
-        await _check_room(connection, account, plan)
+        await _check_room(connection, account, caps)
         pinned = await _pinned(connection, account, chosen, content.layout)
         version = await store.insert(connection, account, chosen, name, at)
         await store.insert_version(connection, account, chosen, version, content, pinned, at)
@@ -175,7 +175,7 @@ async def _changed_in_turn(
 async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:
     """Delete the template, so that new sends can't use it; raise the 404 if there is none."""
     async with caches.change(pool, "templates", account) as connection:
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         known = await store.READ_SLUG.first(connection, account, slug)
         if known is None or known.deleted_at is not None:
             raise not_found("template")
@@ -226,7 +226,7 @@ async def _change(
 ) -> OpenedTemplate | None:
     """Write the change; return None if the template has changed since it was read."""
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         known = await store.READ_SLUG.first(connection, account, before.slug)
         if known is None or known.deleted_at is not None:
             raise not_found("template")
@@ -284,8 +284,8 @@ async def _free_slug(connection: Conn, account: UUID, slug: str | None, name: st
     return suggested if used is None else rules.generated_slug(suggested)
 
 
-async def _check_room(connection: Conn, account: UUID, plan: Plan) -> None:
-    limit = CAPS[plan].templates
+async def _check_room(connection: Conn, account: UUID, caps: Caps) -> None:
+    limit = caps.templates
     if limit is None:
         return
     used = await store.count(connection, account)

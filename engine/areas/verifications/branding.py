@@ -16,7 +16,7 @@ from engine.base.events import AccountEvent
 from engine.base.secrets import random_base62
 from engine.base.text import is_line
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 from engine.store.queries import Conn, Source
 
 MAX_BRAND: Final = 80  # characters: it stands in the subject
@@ -45,7 +45,7 @@ async def change(
     named = _checked(brand_name) if isinstance(brand_name, str) else brand_name
     picture = await _read_logo(logo) if isinstance(logo, str) else logo
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         known = await read(connection, account)
         await store.SAVE_SETTINGS.execute(
             connection,

@@ -17,11 +17,10 @@ from engine.areas.webhooks.types import EndpointRow, HeadersRow
 from engine.base import clock, ids, secrets
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
-from engine.base.plans import CAPS
 from engine.base.secrets import Unsealable
 from engine.ledger import log
 from engine.ledger.events import append_events, record_event
-from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.ledger.plan_limits import limit_reached, locked_caps
 from engine.store.database_clock import new_id
 from engine.store.queries import Conn
 
@@ -66,8 +65,8 @@ async def create(
     options = options.checked()
     domains, streams = list(options.domains or ()), list(options.streams or ())
     async with pool.acquire() as connection, connection.transaction():
-        plan = await locked_plan(connection, account)
-        limit, used = CAPS[plan].webhooks, await store.count(connection, account)
+        caps = await locked_caps(connection, account)
+        limit, used = caps.webhooks, await store.count(connection, account)
         if limit is not None and used >= limit:
             raise limit_reached("webhooks", "webhook endpoints", limit, used)
         webhook = await new_id(connection)

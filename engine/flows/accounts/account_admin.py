@@ -5,7 +5,9 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
+from engine.areas.account import agreed_caps
 from engine.areas.account import store as accounts
+from engine.areas.account.agreed_caps import AgreedCaps
 from engine.areas.account.store import AccountRow
 from engine.areas.account_deletion import store as closing
 from engine.areas.people import store as people
@@ -70,7 +72,10 @@ class AccountErasure(Struct, frozen=True, rename="camel"):
 
 
 class OperatorAccount(Struct, frozen=True, rename="camel", kw_only=True):
-    """An account with its owners and its suspensions. An erased account has `erasure`, and no name and plan."""
+    """An account with its owners, its suspensions and its agreed limits.
+
+    An erased account has `erasure`, and no name and plan. A sub-account has the agreed limits of its parent.
+    """
 
     id: str
     name: str | None
@@ -81,6 +86,7 @@ class OperatorAccount(Struct, frozen=True, rename="camel", kw_only=True):
     owners: list[str] = []
     suspensions: list[SuspensionCause] = []
     deletion_scheduled_for: str | None = None
+    agreed_caps: AgreedCaps | None = None
     sub_accounts: list[ListedSubAccount] = []
     erasure: AccountErasure | None = None
 
@@ -117,6 +123,7 @@ async def show(pool: asyncpg.Pool, account: UUID) -> OperatorAccount:
             for one in await suspending.causes(pool, account)
         ],
         deletion_scheduled_for=None if deletion is None else clock.iso(deletion.due_at),
+        agreed_caps=agreed_caps.shown(await agreed_caps.read(pool, account)),
         sub_accounts=[
             ListedSubAccount(ids.format_id(ids.Kind.ACCOUNT, one.id), one.name, one.status)
             for one in await sub_accounts.LIST.fetch(pool, account, None, MAX_SUB_ACCOUNTS)

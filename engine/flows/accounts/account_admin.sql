@@ -1,6 +1,7 @@
 -- fragment: account_columns
 -- The columns of an AccountRow.
-a.id, a.name, a.plan, a.status, a.parent_id, a.daily_cap, a.monthly_cap, a.retention_days, a.created_at
+a.id, a.name, a.plan, a.status, a.parent_id, a.daily_cap, a.monthly_cap, a.retention_days,
+a.agreed_caps, a.created_at
 
 -- name: newest_accounts
 -- Return at most $2 accounts, newest first, before account $1 (null: from the newest).

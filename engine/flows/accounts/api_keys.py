@@ -22,10 +22,9 @@ from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids, secrets
 from engine.base.errors import invalid, not_found
 from engine.base.events import AccountEvent
-from engine.base.plans import CAPS
 from engine.base.text import checked_line
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.ledger.plan_limits import limit_reached, locked_caps
 from engine.mail.address import BadAddress, domain_name
 from engine.store import caches
 from engine.store.database_clock import new_id
@@ -109,7 +108,7 @@ async def revoke_key(pool: asyncpg.Pool, account: UUID, key: UUID, *, actor: str
         if not found:
             raise not_found("API key")
         holder: UUID = found[0]["account_id"]
-        await locked_plan(connection, holder)
+        await locked_caps(connection, holder)
         revoked = await store.REVOKE.records(connection, holder, key)
         if revoked:
             detail = {"id": ids.format_id(ids.Kind.API_KEY, key), "name": revoked[0]["name"]}
@@ -127,8 +126,7 @@ async def sub_account(source: Source, parent: UUID, child: UUID) -> AccountRow:
 
 
 async def _check_room(connection: Conn, account: UUID) -> None:
-    plan = await locked_plan(connection, account)
-    limit = CAPS[plan].api_keys
+    limit = (await locked_caps(connection, account)).api_keys
     used = await store.count_live(connection, account)
     if limit is not None and used >= limit:
         raise limit_reached("api_keys", "API keys", limit, used)

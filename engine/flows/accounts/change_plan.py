@@ -32,7 +32,7 @@ async def change_plan(
     before = Plan(held.plan)
     await store.SET_PLAN.execute(connection, account, plan.value)
     if CAPS[plan].retention_days < CAPS[before].retention_days:
-        await store.KEEP_RETENTION.execute(connection, account, CAPS[before].retention_days, at + RETENTION_KEPT)
+        await keep_records(connection, account, CAPS[before].retention_days, at)
     detail = {"before": before.value, "after": plan.value}
     await record_event(connection, account, AccountEvent.ACCOUNT_PLAN_CHANGED, detail, actor=actor)
     await bump(connection, STAMP)
@@ -40,6 +40,11 @@ async def change_plan(
         kind = SystemMailKind.PLAN_CHANGED
         await tell_managers(connection, account, kind, at, before=before.capitalize(), after=plan.capitalize())
     return True
+
+
+async def keep_records(connection: Conn, account: UUID, days: int, at: datetime) -> None:
+    """Keep the records of an account and its sub-accounts for `days` as before, until RETENTION_KEPT after `at`."""
+    await store.KEEP_RETENTION.execute(connection, account, days, at + RETENTION_KEPT)
 
 
 async def tell_managers(connection: Conn, account: UUID, kind: SystemMailKind, at: datetime, **detail: str) -> None:

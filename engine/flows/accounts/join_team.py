@@ -23,7 +23,7 @@ from engine.flows.people.log_in import slow_down, wrong
 from engine.flows.people.open_session import remember
 from engine.flows.people.services import PeopleServices
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 from engine.store.database_errors import UniqueViolation
 from engine.store.queries import Conn
 
@@ -70,12 +70,12 @@ async def _join(
     async with pool.acquire() as connection, connection.transaction():
         if person is not None:
             await _hold(connection, person)  # people before heads, as in the changes of their other records
-        plan = await locked_plan(connection, account)
+        caps = await locked_caps(connection, account)
         taken = await store.TAKE_INVITE.records(connection, found.id, at)
         if not taken:
             raise spent()
         # The invitation reserved a seat, but the plan may have become smaller since.
-        await check_seats(connection, account, plan, at, invited=False)
+        await check_seats(connection, account, caps, at, invited=False)
         user = await _person(connection, found, person, password_hash)
         joined = await store.ADD_MEMBER.records(connection, account, user, taken[0]["role"], at)
         if joined:

@@ -14,7 +14,7 @@ from engine.base.events import AccountEvent
 from engine.base.text import checked_line
 from engine.flows.accounts.api_keys import CreatedApiKey, created_detail, notify_owners
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 from engine.store import caches
 from engine.store.database_clock import new_id
 from engine.store.queries import Conn
@@ -72,7 +72,7 @@ async def _locked(connection: Conn, account: UUID, key: UUID) -> tuple[UUID, Key
     if not found:
         raise not_found("API key")
     holder: UUID = found[0]["account_id"]
-    await locked_plan(connection, holder)
+    await locked_caps(connection, holder)
     row = await store.LOCK.first(connection, holder, key)
     if row is None:
         raise not_found("API key")

@@ -3,7 +3,7 @@
 -- mail: the whole daily limit is used, or the share $4 of the month, and no mail has named this limit in this period. The
 -- plans $1 include $2 messages a month; $3 are the steps of the daily limit. engine.ledger.quota decides exactly.
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
-       a.monthly_cap, h.scheduled, a.parent_id, a.xmin AS account_version
+       a.monthly_cap, h.scheduled, a.parent_id, a.xmin AS account_version, a.agreed_caps
 FROM account_heads h
 JOIN accounts a ON a.id = h.account_id AND a.status <> 'closing'
 JOIN unnest($1::text[], $2::integer[]) AS plans (plan, monthly_emails) ON plans.plan = a.plan

@@ -1,20 +1,26 @@
 """Set the plan of accounts that do not pay here, and agree plans that are billed elsewhere; for the operator."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
 
+from engine.areas.account import agreed_caps
 from engine.areas.billing.configuration import Billing
 from engine.areas.billing.periods import BillingInterval
 from engine.areas.billing.types import HistoryEntry, HistoryType, PlanSubscription, SubscriptionStatus, Transition
-from engine.base import clock
-from engine.base.errors import ErrorType, Refusal
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.events import AccountEvent
 from engine.base.plans import Plan
 from engine.flows.accounts import subscriptions
-from engine.flows.accounts.change_plan import change_plan
+from engine.flows.accounts.change_plan import STAMP, change_plan, keep_records
+from engine.ledger.events import record_event
 from engine.ledger.platform_log import OPERATOR
+from engine.store import caches
+from engine.store.queries import Conn
 
 _NO_CURRENCY = "XXX"  # ISO 4217: no currency; the operator's own books have the price
 
@@ -43,14 +49,29 @@ async def set_plan(pool: asyncpg.Pool, account: UUID, plan: Plan, *, actor: str 
 
 
 async def agree(
-    pool: asyncpg.Pool, billing: Billing, account: UUID, plan: Plan | None, *, actor: str = OPERATOR
+    pool: asyncpg.Pool,
+    billing: Billing,
+    account: UUID,
+    plan: Plan | None,
+    caps: Mapping[str, int | None] | None = None,
+    *,
+    actor: str = OPERATOR,
 ) -> Plan:
     """Give an account a plan that the operator bills, in place of any subscription; None ends the agreement.
 
-    Returns the account's plan. Raises Refusal: 404, or 409 if there is no agreement to end.
+    `caps` are the limits to raise above the plan's (None: back to the plan's); others that were agreed stay, until the
+    agreement ends. Returns the account's plan. Raises Refusal: 404, 400 for a limit below the plan's, 409 for a
+    sub-account and if there is no agreement to end.
     """
+    if plan is None and caps:
+        raise invalid("caps", "`caps` raises limits of an agreed plan; this request ends the agreement. Give a `plan`.")
     at = clock.now()
     async with subscriptions.locked(pool, account) as held:
+        row = await agreed_caps.read(held.connection, account)
+        if row is None:
+            raise not_found("account")
+        if row.parent_id is not None:
+            raise _below(row.parent_id)
         before = held.subscription
         if plan is None and (before is None or before.status is not SubscriptionStatus.AGREEMENT):
             status = "none" if before is None else before.status.value
@@ -59,8 +80,33 @@ async def agree(
         kind = HistoryType.ENDED if agreed is None else HistoryType.CHANGED
         facts: dict[str, object] = {"agreement": True, "plan": Plan.FREE.value if plan is None else plan.value}
         transition = Transition(agreed, (HistoryEntry(kind, facts),))
+        figures = {} if plan is None else agreed_caps.merged(row.figures, caps or {}, plan)
         await subscriptions.write(held, transition, at, billing=billing, actor=actor)
+        await _agree_caps(held.connection, account, row.figures, figures, at, actor=actor)
     return transition.plan
+
+
+async def _agree_caps(
+    connection: Conn, account: UUID, before: dict[str, int], after: dict[str, int], at: datetime, *, actor: str
+) -> None:
+    """Store the agreed limits if they change; records that were kept by agreement stay for a while after it."""
+    if after == before:
+        return
+    await agreed_caps.write(connection, account, after)
+    if after.get("retention_days", 0) < before.get("retention_days", 0):
+        await keep_records(connection, account, before["retention_days"], at)
+    detail = {"before": before, "after": after}
+    await record_event(connection, account, AccountEvent.ACCOUNT_LIMITS_AGREED, detail, actor=actor)
+    await caches.bump(connection, STAMP)
+
+
+def _below(parent: UUID) -> Refusal:
+    name = ids.format_id(ids.Kind.ACCOUNT, parent)
+    return Refusal(
+        ErrorType.INVALID_STATE,
+        f"This is a sub-account, which has the plan and the limits of its parent. Make the agreement with {name}.",
+        parentId=name,
+    )
 
 
 def _agreement(plan: Plan, at: datetime) -> PlanSubscription:

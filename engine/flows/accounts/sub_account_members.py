@@ -11,7 +11,6 @@ from engine.areas.team import store as team
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
-from engine.base.plans import CAPS, Plan
 from engine.base.roles import Role
 from engine.ledger import heads
 from engine.ledger.events import record_event
@@ -36,7 +35,7 @@ async def join(pool: asyncpg.Pool, person: Person, child: UUID) -> None:
         at = clock.now()
         if await team.MEMBER.first(connection, child, user) is not None:
             return
-        limit = CAPS[Plan(locked[child].plan)].seats
+        limit = locked[child].caps.seats
         used = sum(await team.seats_used(connection, child, at))
         if limit is not None and used >= limit:
             raise limit_reached("seats", "team seats (pending invitations count)", limit, used)

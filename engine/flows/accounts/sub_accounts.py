@@ -13,7 +13,6 @@ from engine.areas.sub_accounts.store import SubAccountRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
-from engine.base.plans import CAPS, Plan
 from engine.base.text import checked_line
 from engine.flows.accounts import close_account, suspend
 from engine.flows.accounts.suspend import Cause, FamilyMember
@@ -133,7 +132,7 @@ async def _locked_child(connection: Conn, parent: UUID, child: UUID) -> FamilyMe
 
 
 async def _check_room(connection: Conn, parent: AccountHead) -> None:
-    limit = CAPS[Plan(parent.plan)].sub_accounts
+    limit = parent.caps.sub_accounts
     used = await store.count(connection, parent.account_id)
     if limit is not None and used >= limit:
         raise limit_reached("sub_accounts", "sub-accounts", limit, used)

@@ -23,14 +23,14 @@ from engine.areas.tokens.rules import digest_of, token_of
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
-from engine.base.plans import CAPS, Plan
+from engine.base.plans import Caps
 from engine.base.roles import Role
 from engine.base.settings import Settings
 from engine.flows.accounts.sub_account_members import hold_below, part_below
 from engine.flows.people.log_in import too_many
 from engine.flows.people.open_session import NewSession, renew_session
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.ledger.plan_limits import limit_reached, locked_caps
 from engine.store.database_clock import new_time
 from engine.store.queries import Conn
 from engine.store.rate_limits import RateLimiter
@@ -63,7 +63,7 @@ async def read(pool: asyncpg.Pool, account: UUID) -> TeamRoster:
         members = await store.MEMBERS.fetch(connection, account, rules.MAX_SHOWN)
         invites = await store.INVITES.fetch(connection, account, at, rules.MAX_SHOWN)
         seated, invited = await store.seats_used(connection, account, at)
-    return TeamRoster(members, invites, CAPS[Plan(held.plan)].seats, seated + invited)
+    return TeamRoster(members, invites, held.caps.seats, seated + invited)
 
 
 async def invite(services: InvitationServices, person: Person, email: str, role: Role) -> InviteRow:
@@ -79,14 +79,14 @@ async def invite(services: InvitationServices, person: Person, email: str, role:
     token = token_of(services.settings.key_pepper or "", mail)
     async with services.pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.user_id)  # lock people before heads
-        plan = await locked_plan(connection, account)
+        caps = await locked_caps(connection, account)
         at = await new_time(connection)
         invite_id = ids.uuid7_at(at)
         row = InviteRow(invite_id, address, role.value, person.user_id, at, at + rules.INVITE_LIFETIME)
         rules.check_invite(await acting_role(connection, person), role)
         await _refuse_member(connection, account, address)
         replaced = await store.REPLACE_INVITE.records(connection, account, address)
-        await check_seats(connection, account, plan, at)
+        await check_seats(connection, account, caps, at)
         await store.INSERT_INVITE.execute(
             connection, invite_id, account, address, role.value, digest_of(token), person.user_id, at, row.expires_at
         )
@@ -116,7 +116,7 @@ async def resend_invite(services: InvitationServices, person: Person, invite_id:
     await _slow_down(services.limits, account, pending.email)
     async with services.pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.user_id)  # lock people before heads
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         rules.check_invite(await acting_role(connection, person), Role(pending.role))
         at = clock.now()
         row = structs.replace(pending, invited_by=person.user_id, expires_at=at + rules.INVITE_LIFETIME)
@@ -137,7 +137,7 @@ async def revoke_invite(pool: asyncpg.Pool, person: Person, invite_id: UUID) -> 
     """Revoke an invitation; raises 404 unless it is a pending one of the account."""
     account = person.account_id
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         await acting_role(connection, person)
         if not await store.REMOVE_INVITE.records(connection, account, invite_id, clock.now()):
             raise not_found("invitation")
@@ -156,7 +156,7 @@ async def change_role(
     async with pool.acquire() as connection, connection.transaction():
         await store.hold(connection, account, user)
         await hold_below(connection, account, user)
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         member = await read_member(connection, account, user)
         standing = Role(member.role)
         rules.check_change(await acting_role(connection, person), standing, role)
@@ -183,7 +183,7 @@ async def remove(pool: asyncpg.Pool, person: Person, user: UUID) -> None:
     async with pool.acquire() as connection, connection.transaction():
         await store.hold(connection, person.account_id, user)
         await hold_below(connection, person.account_id, user)
-        await locked_plan(connection, person.account_id)
+        await locked_caps(connection, person.account_id)
         member = await read_member(connection, person.account_id, user)
         rules.check_removal(await acting_role(connection, person), Role(member.role))
         await _part(connection, person, member)
@@ -197,13 +197,13 @@ async def leave(pool: asyncpg.Pool, person: Person) -> None:
     async with pool.acquire() as connection, connection.transaction():
         await store.hold(connection, person.account_id, person.user_id)
         await hold_below(connection, person.account_id, person.user_id)
-        await locked_plan(connection, person.account_id)
+        await locked_caps(connection, person.account_id)
         await _part(connection, person, await read_member(connection, person.account_id, person.user_id))
 
 
-async def check_seats(connection: Conn, account: UUID, plan: Plan, at: datetime, *, invited: bool = True) -> None:
+async def check_seats(connection: Conn, account: UUID, caps: Caps, at: datetime, *, invited: bool = True) -> None:
     """Refuse one more member if the plan's seats are taken; pending invitations count unless `invited` is False."""
-    limit = CAPS[plan].seats
+    limit = caps.seats
     if limit is None:
         return
     seated, pending = await store.seats_used(connection, account, at)

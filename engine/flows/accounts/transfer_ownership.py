@@ -17,7 +17,7 @@ from engine.flows.people import second_factor
 from engine.flows.people.open_session import NewSession, renew_session
 from engine.flows.people.services import PeopleServices
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 from engine.store.queries import Conn
 
 
@@ -40,7 +40,7 @@ async def transfer_ownership(services: PeopleServices, person: Person, user: UUI
     async with services.pool.acquire() as connection, connection.transaction():
         for one in sorted({person.user_id, user}):  # in one order, to avoid deadlocks
             await store.hold(connection, account, one)
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         rules.check_transfer(await acting_role(connection, person))
         caller = await read_member(connection, account, person.user_id)
         member = await read_member(connection, account, user)

@@ -22,7 +22,7 @@ from engine.areas.templates import store as templates
 from engine.areas.templates.types import VersionRow
 from engine.base import ids
 from engine.base.errors import invalid, not_found
-from engine.base.plans import CAPS, Plan
+from engine.base.plans import Caps
 from engine.flows.audience import broadcast_audience, broadcast_content
 from engine.flows.audience.broadcast_content import CompiledBroadcast, MergeContact
 from engine.flows.sending.accept import Acceptor
@@ -46,7 +46,7 @@ async def check(
     acceptor: Acceptor,
     row: Broadcast,
     origin: Origin,
-    plan: Plan,
+    caps: Caps,
     *,
     sending: bool = False,
     is_stream_new: bool = False,
@@ -55,7 +55,7 @@ async def check(
 
     `sending`: the broadcast must have content. `is_stream_new`: its stream is created after the checks.
     """
-    if row.stream == TRANSACTIONAL and not has_one_stream(plan):
+    if row.stream == TRANSACTIONAL and not has_one_stream(caps):
         raise invalid("stream", "Broadcasts can't use the transactional stream. Name another `stream`, or create one.")
     request = SendRequest(
         from_=row.sender, to=SAMPLE.email, subject=row.subject, text=row.text, html=row.html, reply_to=row.reply_to,
@@ -105,12 +105,12 @@ async def template_of(pool: asyncpg.Pool, row: Broadcast) -> VersionRow | None:
     return found
 
 
-async def plan_of(source: Source, account: UUID) -> Plan:
-    """Return the plan of an account; raise the 404 if it was erased."""
+async def caps_of(source: Source, account: UUID) -> Caps:
+    """Return the limits of an account; raise the 404 if it was erased."""
     head = await heads.READ.first(source, account)
     if head is None:
         raise not_found("account")
-    return Plan(head.plan)
+    return head.caps
 
 
 async def run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
@@ -118,9 +118,9 @@ async def run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
     return await asyncio.to_thread(work) if size_bytes > LARGE_BYTES else work()
 
 
-def has_one_stream(plan: Plan) -> bool:
+def has_one_stream(caps: Caps) -> bool:
     """Return True if the plan holds the transactional stream only, which broadcasts then use."""
-    return CAPS[plan].streams == 1
+    return caps.streams == 1
 
 
 async def _check_audience(pool: asyncpg.Pool, account: UUID, chosen: BroadcastAudience) -> None:

@@ -17,12 +17,12 @@ from engine.areas.streams.store import TRANSACTIONAL
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.events import AccountEvent
-from engine.base.plans import CAPS, Plan
+from engine.base.plans import Caps
 from engine.flows.audience import broadcast_checks
 from engine.flows.audience.broadcast_content import attachments_text
 from engine.flows.sending.accept import Acceptor
 from engine.flows.sending.preparation import Origin
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 from engine.store.database_clock import new_time
 
 _NEW = BroadcastDraft(name="", audience=BroadcastAudience(), stream="", sender="", from_domain="")
@@ -54,14 +54,14 @@ async def create(
 ) -> Broadcast:
     """Create a draft. Raises the refusal of the first failed check."""
     account = origin.account_id
-    plan = await broadcast_checks.plan_of(pool, account)
-    draft = merged(_NEW, fields, plan)
-    is_stream_new = await _lacks_default(pool, draft, fields, origin, plan)
-    await broadcast_checks.check(pool, acceptor, _row_of(account, draft), origin, plan, is_stream_new=is_stream_new)
+    caps = await broadcast_checks.caps_of(pool, account)
+    draft = merged(_NEW, fields, caps)
+    is_stream_new = await _lacks_default(pool, draft, fields, origin, caps)
+    await broadcast_checks.check(pool, acceptor, _row_of(account, draft), origin, caps, is_stream_new=is_stream_new)
     if is_stream_new:
         await _make_default(pool, account, actor)
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         at = await new_time(connection)
         broadcast = ids.uuid7_at(at)
         await store.insert(connection, account, broadcast, draft, clock.whole_milliseconds(at))
@@ -84,20 +84,20 @@ async def change(
     account = origin.account_id
     before = await service.read(pool, account, broadcast)
     rules.check_editable(before)
-    plan = await broadcast_checks.plan_of(pool, account)
-    draft = merged(_draft_of(before), fields, plan)
-    await broadcast_checks.check(pool, acceptor, _row_of(account, draft), origin, plan)
+    caps = await broadcast_checks.caps_of(pool, account)
+    draft = merged(_draft_of(before), fields, caps)
+    await broadcast_checks.check(pool, acceptor, _row_of(account, draft), origin, caps)
     async with pool.acquire() as connection, connection.transaction():
         row = await service.locked(connection, account, broadcast)
         rules.check_editable(row)
-        await store.change(connection, account, broadcast, merged(_draft_of(row), fields, plan))
+        await store.change(connection, account, broadcast, merged(_draft_of(row), fields, caps))
         await service.record(connection, row, AccountEvent.BROADCAST_UPDATED, actor, fields=sorted(fields.given()))
         rules.check_room(await store.unfinished(connection, account))  # under the lock of the account's head
     return await service.read(pool, account, broadcast)
 
 
 async def _lacks_default(
-    pool: asyncpg.Pool, draft: BroadcastDraft, fields: BroadcastFields, origin: Origin, plan: Plan
+    pool: asyncpg.Pool, draft: BroadcastDraft, fields: BroadcastFields, origin: Origin, caps: Caps
 ) -> bool:
     """Return True if the draft uses the default stream, which the account does not have and has room for.
 
@@ -110,7 +110,7 @@ async def _lacks_default(
     known = await streams.READ_SLUG.first(pool, origin.account_id, draft.stream)
     if known is not None and known.deleted_at is None:
         return False
-    limit = CAPS[plan].streams
+    limit = caps.streams
     return limit is None or await streams.count(pool, origin.account_id) < limit
 
 
@@ -123,7 +123,7 @@ async def _make_default(pool: asyncpg.Pool, account: UUID, actor: str) -> None:
             raise
 
 
-def merged(draft: BroadcastDraft, fields: BroadcastFields, plan: Plan) -> BroadcastDraft:
+def merged(draft: BroadcastDraft, fields: BroadcastFields, caps: Caps) -> BroadcastDraft:
     """Return the draft with the fields of a request; raise the 400 for values that are wrong by themselves."""
     given = fields.given()
     plain = ("reply_to", "template", "subject", "html", "text", "per_minute")
@@ -136,7 +136,7 @@ def merged(draft: BroadcastDraft, fields: BroadcastFields, plan: Plan) -> Broadc
         sender = email_rules.sender_of(SendRequest(from_=given["sender"], to=broadcast_checks.SAMPLE.email))
         changes |= {"sender": given["sender"], "from_domain": sender.domain}
     if "stream" in given or not draft.stream:
-        default = TRANSACTIONAL if broadcast_checks.has_one_stream(plan) else broadcast_checks.DEFAULT_STREAM
+        default = TRANSACTIONAL if broadcast_checks.has_one_stream(caps) else broadcast_checks.DEFAULT_STREAM
         changes["stream"] = given.get("stream") or default
     return structs.replace(draft, audience=_chosen(draft.audience, given), **changes)
 

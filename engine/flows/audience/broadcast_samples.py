@@ -68,7 +68,7 @@ async def send_test(
     """
     mailboxes = await team_recipients.checked(pool, row.account_id, to)
     template = await broadcast_checks.check(
-        pool, acceptor, row, origin, await broadcast_checks.plan_of(pool, row.account_id), sending=True
+        pool, acceptor, row, origin, await broadcast_checks.caps_of(pool, row.account_id), sending=True
     )
     broadcast = broadcast_content.without_required(await broadcast_checks.compiled(row, template))
     sender = email_rules.sender_of(SendRequest(from_=row.sender, to=row.sender))

@@ -47,7 +47,7 @@ async def send(
     row = await service.read(pool, account, broadcast)
     rules.check_sendable(row)
     template = await broadcast_checks.check(
-        pool, acceptor, row, origin, await broadcast_checks.plan_of(pool, account), sending=True
+        pool, acceptor, row, origin, await broadcast_checks.caps_of(pool, account), sending=True
     )
     at = clock.now()
     later = timing_of(scheduled_at, None, at, give_up_s=give_up_s).scheduled_at

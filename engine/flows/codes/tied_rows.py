@@ -17,7 +17,6 @@ from engine.areas.verifications.rules import Destination
 from engine.areas.verifications.types import NewVerification, ResendRow, VerificationRow, VerificationStatus
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, not_found
-from engine.base.plans import CAPS, Plan
 from engine.flows.codes.types import AlreadyStarted, StartRequest
 from engine.ledger.heads import AccountHead
 from engine.store.queries import Conn
@@ -120,7 +119,7 @@ async def _check_limits(
     refusal = rules.refuse_send(Destination(facts.sent, facts.locked_until), facts.now)
     if refusal is not None:
         raise refusal
-    limit = CAPS[Plan(payer.plan)].monthly_verifications
+    limit = payer.caps.monthly_verifications
     if facts.used >= limit:
         raise rules.month_used(limit, facts.used, retry_after_s=clock.seconds_until_next_month(at))
 

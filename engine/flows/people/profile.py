@@ -15,7 +15,7 @@ from engine.base.errors import not_found
 from engine.base.events import AccountEvent
 from engine.base.text import checked_line
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 
 MAX_NAME = 120
 
@@ -66,7 +66,7 @@ async def rename_account(pool: asyncpg.Pool, account: UUID, name: str, *, actor:
     """Rename the account; does nothing if it has that name."""
     title = checked_line(name, "name", MAX_NAME)
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         if await accounts.RENAME.records(connection, account, title):
             await record_event(connection, account, AccountEvent.ACCOUNT_RENAMED, {"name": title}, actor=actor)
 

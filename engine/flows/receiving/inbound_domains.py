@@ -16,7 +16,7 @@ from engine.areas.domains.verification import known_records, verify_now
 from engine.areas.inbound_addresses import rules
 from engine.areas.inbound_addresses import store as addresses
 from engine.base.errors import not_found
-from engine.base.plans import CAPS, Plan
+from engine.base.plans import caps_of
 from engine.base.settings import Settings
 from engine.store.queries import Queries, Source
 
@@ -35,6 +35,7 @@ class ManagedAddresses(Struct, frozen=True):
     """Count the addresses of an account, and those under its managed receiving domain."""
 
     plan: str
+    agreed_caps: str | None
     is_open: bool
     used: int
     addresses: int
@@ -109,7 +110,7 @@ async def managed_domain(pool: asyncpg.Pool, settings: Settings, account: UUID) 
         return None
     name = rules.managed_domain(label.label, settings.mail_host)
     counts = await _MANAGED.first(pool, account, name)
-    limit = 0 if counts is None else CAPS[Plan(counts.plan)].inbound_addresses
+    limit = 0 if counts is None else caps_of(counts.plan, counts.agreed_caps).inbound_addresses
     if counts is None or (limit == 0 and counts.addresses == 0):
         return None
     return ManagedDomain(name, counts.addresses, counts.enabled > 0 or (not counts.is_open and counts.used < limit))

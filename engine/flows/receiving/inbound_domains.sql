@@ -7,8 +7,8 @@ WHERE d.id = ANY ($1::uuid[]) GROUP BY d.id;
 
 -- name: managed_addresses
 -- Count the addresses of account $1 under its managed receiving domain $2, and its addresses in all.
-SELECT o.plan, l.opened_at IS NOT NULL AS is_open, count(a.id) AS used,
+SELECT o.plan, o.agreed_caps, l.opened_at IS NOT NULL AS is_open, count(a.id) AS used,
        count(a.id) FILTER (WHERE split_part(a.canonical, '@', 2) = $2) AS addresses,
        count(a.id) FILTER (WHERE split_part(a.canonical, '@', 2) = $2 AND a.enabled) AS enabled
 FROM accounts o JOIN receiving_labels l ON l.account_id = o.id LEFT JOIN inbound_addresses a ON a.account_id = o.id
-WHERE o.id = $1 GROUP BY o.plan, l.opened_at;
+WHERE o.id = $1 GROUP BY o.plan, o.agreed_caps, l.opened_at;

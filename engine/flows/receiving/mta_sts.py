@@ -29,7 +29,7 @@ from engine.base.events import AccountEvent
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
 from engine.ledger.events import record_event
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 from engine.store.database_clock import new_id
 from engine.store.database_errors import DatabaseUnavailable
 
@@ -57,7 +57,7 @@ async def put_policy(
     Raises the 404 for a domain that the account does not have, the 403 for one that is not verified.
     """
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         row = await domains.READ.first(connection, account, domain)
         if row is None or (reach is not None and not reach.covers_domain(domain)):
             raise not_found("domain")

@@ -18,7 +18,6 @@ from engine.areas.inbound_routes.types import AddressRoute
 from engine.areas.reports import store as reports
 from engine.areas.reports.types import ReportMail
 from engine.base import clock, ids
-from engine.base.plans import CAPS, Plan
 from engine.flows.receiving import received_rows as rows
 from engine.flows.receiving.receive_reports import MAILBOXES
 from engine.flows.receiving.received_rows import IncomingMail, StoredMessage
@@ -147,7 +146,7 @@ class Decisions:
         return ReceiveOutcome.STORED
 
     def _month_used(self, payer: UUID) -> bool:
-        limit = CAPS[Plan(self._locked[payer].plan)].monthly_received if payer in self._locked else 0
+        limit = self._locked[payer].caps.monthly_received if payer in self._locked else 0
         return limit is not None and self._used.get(payer, 0) >= limit
 
     def _message(

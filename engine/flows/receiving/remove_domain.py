@@ -5,7 +5,7 @@ from uuid import UUID
 import asyncpg
 
 from engine.areas.domains import service
-from engine.ledger.plan_limits import locked_plan
+from engine.ledger.plan_limits import locked_caps
 from engine.store import caches
 from engine.store.queries import Queries
 
@@ -20,7 +20,7 @@ async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, acto
     New mail from it is refused; accepted mail is still signed and delivered. Raises the 404 for an unknown domain.
     """
     async with pool.acquire() as connection, connection.transaction():
-        await locked_plan(connection, account)
+        await locked_caps(connection, account)
         (gone,) = await _REMOVE_CLAIMS.records(connection, account, domain)
         taken_along = {name: count for name, count in gone.items() if count}
         await service.remove_domain(connection, account, domain, taken_along=taken_along, actor=actor)

@@ -10,7 +10,6 @@ from engine.areas.emails.types import Accepted, Prepared
 from engine.areas.suppressions.types import Reason
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
-from engine.base.plans import CAPS, Plan
 from engine.ledger import quota
 from engine.ledger.heads import AccountHead
 from engine.ledger.plan_limits import limit_reached
@@ -119,7 +118,7 @@ def is_suppressed(decision: Accepted | Exception) -> bool:
 
 def beyond_window(head: AccountHead, wanted: datetime, at: datetime) -> Refusal | None:
     """Return the 400 for a time beyond the plan's schedule window, or None."""
-    days = CAPS[Plan(head.plan)].schedule_days
+    days = head.caps.schedule_days
     if wanted <= at + timedelta(days=days):
         return None
     ahead = "1 day" if days == 1 else f"{days} days"

@@ -53,6 +53,7 @@ export function OperatorAccount({ id }) {
 const accountFacts = (one) => [
   ["Id", html`<${CopyLine} text=${one.id} />`],
   ["Plan", one.plan],
+  ...Object.entries(AGREED).map(([name, label]) => [`${label}, agreed`, one.agreedCaps?.[name] && number(one.agreedCaps[name])]),
   ["Owners", one.owners?.join(", ") || null],
   ["Opened", html`<${Time} at=${one.createdAt} />`],
   ["Sub-account of", one.parentId && html`<a href=${`./${encodeURIComponent(one.parentId)}`}>${one.parentId}</a>`],
@@ -76,7 +77,7 @@ function Suspensions({ rows }) {
 
 function AccountChange({ kind, account, onClose }) {
   const [reason, setReason] = useState("");
-  const [plan, setPlan] = useState(kind === "agreement" ? "enterprise" : account.plan);
+  const [plan, setPlan] = useState(account.plan);
   const path = { id: account.id };
   const done = (text) => toast(`${account.name}: ${text}`);
   if (kind === "resume") {
@@ -100,9 +101,29 @@ function AccountChange({ kind, account, onClose }) {
     };
     return html`<${ActionDialog} title=${`Plan of ${account.name}`} verb="Change plan" lead="For accounts without a subscription. Limits apply at once." run=${run} onClose=${onClose}><${SelectField} label="Plan" value=${plan} onValue=${setPlan} options=${PLANS} /><//>`;
   }
+  return html`<${Agreement} account=${account} onClose=${onClose} />`;
+}
+
+const AGREED = {
+  monthlyEmails: "Emails per month",
+  retentionDays: "Record history (days)",
+  scheduleDays: "Schedule ahead (days)",
+  inboundAddresses: "Inbound addresses",
+  monthlyVerifications: "Verification codes per month",
+  monthlyAddressChecks: "Address checks per month",
+  analyticsDays: "Delivery analytics (days)",
+  requestsPerSecond: "Requests per second",
+};
+
+function Agreement({ account, onClose }) {
+  const [plan, setPlan] = useState("enterprise");
+  const [caps, setCaps] = useState(() => ({ ...account.agreedCaps }));
   const run = async () => {
-    await call("POST /v1/operator/accounts/{id}/agreement", { path, body: { plan: plan || null } });
-    done(plan ? `agreement on ${plan}` : "the agreement has ended");
+    const body = plan ? { plan, caps: Object.fromEntries(Object.keys(AGREED).map((name) => [name, Number(caps[name]) || null])) } : { plan: null };
+    await call("POST /v1/operator/accounts/{id}/agreement", { path: { id: account.id }, body });
+    toast(`${account.name}: ${plan ? `agreement on ${plan}` : "the agreement has ended"}`);
   };
-  return html`<${ActionDialog} title=${`Agreement with ${account.name}`} verb="Save" lead="A plan that is billed outside of Waybill, in place of any subscription." run=${run} onClose=${onClose}><${SelectField} label="Plan" value=${plan} onValue=${setPlan} options=${[...PLANS, ["", "No agreement (end it)"]]} /><//>`;
+  const limit = ([name, label]) => html`<${TextField} label=${label} type="number" min="1" value=${caps[name] ?? ""} onValue=${(value) => setCaps({ ...caps, [name]: value })} />`;
+  return html`<${ActionDialog} title=${`Agreement with ${account.name}`} verb="Save" lead="A plan that is billed outside of Waybill, in place of any subscription." run=${run} onClose=${onClose}><${SelectField} label="Plan" value=${plan} onValue=${setPlan} options=${[...PLANS, ["", "No agreement (end it)"]]} />
+    ${plan && html`<p class="hint">Leave a limit blank to use the plan's. Raised limits end with the agreement.</p>${Object.entries(AGREED).map(limit)}`}<//>`;
 }
