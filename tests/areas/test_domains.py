@@ -186,6 +186,12 @@ async def test_of_many_who_add_one_name_at_once_one_gets_it(own: Api, account: T
     assert sorted(answer.status for answer in answers) == [201] + [409] * 7
 
 
+async def test_parallel_additions_wait_for_one_another(own: Api, account: TestAccount) -> None:
+    answers = await asyncio.gather(*[own.post("/v1/domains", account.token, {"name": name()}) for _ in range(40)])
+
+    assert [answer.status for answer in answers] == [201] * 40
+
+
 # -- reading -----------------------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ from engine.areas.domains.dns_hosts import dns_host
 from engine.areas.domains.key_rotation import rotate_keys
 from engine.areas.domains.mistakes import mistake
 from engine.areas.domains.publish_dns import forget_token, publish_dns
-from engine.areas.domains.service import add_domain, change_domain
+from engine.areas.domains.service import KEYS_DEADLINE_S, add_domain, change_domain
 from engine.areas.domains.types import CheckedRecord, DomainKeyRow, DomainRow, DomainStatus, ReturnPathState
 from engine.areas.domains.verification import Verified, known_records, verify_now
 from engine.base import clock, ids
@@ -208,7 +208,7 @@ OPERATIONS = (
     Operation(
         method="POST", path="/v1/domains", tag="Domains", summary="Add a sending domain",
         access=Access.KEY, limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=_WRITE, success=201, request=NewDomain, reply=Domain, handler=create_domain,
+        scopes=_WRITE, success=201, request=NewDomain, reply=Domain, handler=create_domain, deadline_s=KEYS_DEADLINE_S,
         refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.CONFLICT, ErrorType.NOT_FOUND),
     ),
     Operation(
@@ -247,7 +247,7 @@ OPERATIONS = (
         method="POST", path="/v1/domains/{id}/rotate", tag="Domains",
         summary="Change the signing keys: the other selector takes over once its record is published",
         access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
-        scopes=_WRITE, reply=CheckedDomain, handler=rotate_domain,
+        scopes=_WRITE, reply=CheckedDomain, handler=rotate_domain, deadline_s=KEYS_DEADLINE_S,
         refusals=(ErrorType.INVALID_STATE,),
     ),
     Operation(

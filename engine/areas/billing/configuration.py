@@ -119,7 +119,9 @@ def _rates(settings: Settings) -> dict[str, Decimal]:
 
 def _seller(settings: Settings) -> Seller | None:
     if settings.seller_country is not None and not is_country(settings.seller_country):
-        raise BadSetting(f"{variable('seller_country')} is {settings.seller_country!r}; write two letters, such as DE.")
+        raise BadSetting(
+            f"{variable('seller_country')} is {settings.seller_country!r}; write one of ISO 3166, such as DE."
+        )
     name = settings.seller_name or (_EXAMPLE_SELLER if settings.delivery == "local" else None)
     if name is None:
         return None

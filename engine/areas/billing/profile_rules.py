@@ -21,7 +21,10 @@ def checked(profile: BillingProfileRow) -> BillingProfileRow:
     """Return the profile in the form in which it is stored; raise the 400 that names the wrong field."""
     country = profile.country.strip().upper()
     if not is_country(country):
-        raise invalid("profile.country", f"`{profile.country[:20]}` is not a country. Write two letters, such as DE.")
+        raise invalid(
+            "profile.country",
+            f"`{profile.country[:20]}` is not a country code of ISO 3166. Write one, such as DE or GB.",
+        )
     return BillingProfileRow(
         legal_name=_text("legalName", profile.legal_name, MAX_NAME) or _missing_name(),
         country=country,

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import cache
+from importlib import resources
 from typing import Final
 
 from msgspec import Struct
@@ -59,8 +61,15 @@ def read_rates(text: str) -> dict[str, Decimal]:
 
 
 def is_country(text: str) -> bool:
-    """Return True for two upper-case letters, the form of a country code (ISO 3166-1 alpha-2)."""
-    return len(text) == 2 and text.isascii() and text.isalpha() and text.isupper()
+    """Return True for a country code of ISO 3166-1 alpha-2, in upper case."""
+    return text in _countries()
+
+
+@cache
+def _countries() -> frozenset[str]:
+    """Return the codes in the table of the package tzdata, whose source is ISO 3166-1."""
+    table = (resources.files("tzdata") / "zoneinfo" / "iso3166.tab").read_text("utf-8")
+    return frozenset(line.partition("\t")[0] for line in table.splitlines() if not line.startswith("#"))
 
 
 def tidy_tax_id(text: str) -> str:

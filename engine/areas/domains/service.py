@@ -30,10 +30,11 @@ from engine.store.database_errors import UniqueViolation
 from engine.store.queries import Conn, Source
 
 _REPORTS: Final = "report addresses"  # the purpose of the derived key
-_MAKING_KEYS = ConcurrencyLimiter(
-    "makings of keys", at_once=2, each=1
-)  # 0.1 s of CPU each, so that small hosts stay responsive
-_KEYS_WAIT_S = 10.0
+# 0.1 s of CPU each, so that small hosts stay responsive. Parallel requests of an account wait for one another, as
+# long as clients wait for a response: the published ones for 30 s.
+_MAKING_KEYS = ConcurrencyLimiter("requests for new signing keys", at_once=2, each=1)
+_KEYS_WAIT_S = 20.0
+KEYS_DEADLINE_S: Final = 29.0  # of a request that makes keys, and then looks up records
 
 
 class AddedDomain(Struct, frozen=True):

@@ -13,6 +13,7 @@ import asyncpg
 from msgspec import structs
 
 from engine.areas.broadcasts.types import Broadcast, BroadcastAudience
+from engine.areas.contacts import lists_store, segments
 from engine.areas.emails import rules as email_rules
 from engine.areas.emails.types import SendRequest
 from engine.areas.streams.store import TRANSACTIONAL
@@ -126,7 +127,4 @@ def has_one_stream(caps: Caps) -> bool:
 async def _check_audience(pool: asyncpg.Pool, account: UUID, chosen: BroadcastAudience) -> None:
     if await broadcast_audience.audience_of(pool, account, chosen) is not None:
         return
-    if chosen.list_id is not None:
-        raise invalid("list", f"This account has no contact list {ids.format_id(ids.Kind.LIST, chosen.list_id)}.")
-    assert chosen.segment_id is not None
-    raise invalid("segment", f"This account has no segment {ids.format_id(ids.Kind.SEGMENT, chosen.segment_id)}.")
+    raise not_found(lists_store.WHAT if chosen.list_id is not None else segments.WHAT)

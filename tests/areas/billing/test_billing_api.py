@@ -448,6 +448,8 @@ async def test_only_owners_and_admins_buy_and_only_for_the_account_above(
         ({"plan": "enterprise"}, "plan"),
         ({"plan": "gold"}, "plan"),
         ({"profile": PROFILE | {"country": "1x"}}, "profile.country"),
+        ({"profile": PROFILE | {"country": "UK"}}, "profile.country"),
+        ({"profile": PROFILE | {"country": "ZZ"}}, "profile.country"),
         ({"profile": PROFILE | {"taxId": "DE12"}}, "profile.taxId"),
         ({"profile": PROFILE | {"legalName": " "}}, "profile.legalName"),
         ({"profile": PROFILE | {"legalName": "A\u0000B"}}, "profile.legalName"),

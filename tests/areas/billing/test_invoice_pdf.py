@@ -7,6 +7,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from decimal import Decimal
+from importlib import resources
 from uuid import UUID
 
 import orjson
@@ -141,3 +142,16 @@ def test_tax_follows_country_and_vat_id(country: str, tax_id: str | None, expect
 def test_a_wrong_price_is_named(text: str) -> None:
     with pytest.raises(BadPrices):
         read_prices(text)
+
+
+def test_countries_are_the_249_codes_of_iso_3166() -> None:
+    letters = [chr(one) for one in range(ord("A"), ord("Z") + 1)]
+    known = {first + second for first in letters for second in letters if tax.is_country(first + second)}
+
+    assert len(known) == 249
+    assert known > tax.EU | {"AX", "CH", "GB", "US", "ZW"}
+    assert not known & {"AA", "EL", "EU", "UK", "XI", "XK", "ZZ"}
+    console = (resources.files("api") / "console/files/app/parts/billing_profile.js").read_text("utf-8")
+    [offered] = re.findall('const CODES = "([A-Z ]+)"', console)
+    assert set(offered.split()) == known
+    assert not any(map(tax.is_country, ("", "de", "D", "DEU", "#c")))
