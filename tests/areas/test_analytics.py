@@ -151,9 +151,27 @@ async def test_pages_show_every_row_once_and_keep_until(api: Api, pool: asyncpg.
     yesterday = clock.now().date() - timedelta(days=1)
     old = await read(api, account, cursor=delivery_page.cursor(yesterday, 0))
     assert old["until"] == f"{yesterday + timedelta(days=1)}T00:00:00.000Z"
-    for cursor in ("x", "2020-01-01~0", "2026-13-01~0", f"{clock.now().date()}~9999999"):
+    tomorrow = clock.now().date() + timedelta(days=1)
+    for cursor in ("x", "0001-01-01~0", "2026-13-01~0", f"{tomorrow}~0", f"{clock.now().date()}~9999999"):
         answer = await api.get("/v1/analytics/delivery", account.token, params={"cursor": cursor})
         assert (answer.status, answer.error["field"]) == (400, "cursor")
+
+
+async def test_a_cursor_does_not_expire(api: Api, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    last = clock.now().date() - timedelta(days=60)
+    groups = [
+        GroupCounts("", last, f"d{n}.test", "transactional", account.domain, deliveries=9 - n, delivered=1)
+        for n in range(3)
+    ]
+    async with pool.acquire() as connection:
+        await delivery.add(connection, account.id, groups)
+    second = await read(api, account, limit="1", cursor=delivery_page.cursor(last, 1))
+    gone = await read(api, account, cursor=delivery_page.cursor(clock.now().date() - timedelta(days=900), 1))
+
+    assert [row["domain"] for row in second["data"]] == ["d1.test"]
+    assert second["nextCursor"] == delivery_page.cursor(last, 2)
+    assert (gone["data"], gone["nextCursor"]) == ([], None)
 
 
 async def test_a_key_limited_to_domains_sees_their_mail_only(api: Api, pool: asyncpg.Pool) -> None:

@@ -119,6 +119,14 @@ async def test_a_message_shows_what_the_contract_names(api: Api, pool: asyncpg.P
     assert one["date"].endswith("Z")
 
 
+async def test_the_count_ignores_the_parameters_of_paging(api: Api, pool: asyncpg.Pool, receiver: Receiver) -> None:
+    account = await make_account(pool)
+    await received(receiver, await claim(pool, account), *[mail(f"No {number}") for number in range(3)])
+    first = (await api.get("/v1/inbound/messages?limit=1", account.token)).json
+
+    assert await counted(api, account, f"limit=1&before={first['nextCursor']}") == 3
+
+
 async def test_every_filter_narrows_list_and_count_alike(api: Api, pool: asyncpg.Pool, receiver: Receiver) -> None:
     account = await make_account(pool)
     await add_domain(pool, account.id, f"other-{account.domain}")

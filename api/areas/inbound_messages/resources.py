@@ -9,7 +9,6 @@ from api.areas.inbound_messages.conversations import OPERATIONS as CONVERSATIONS
 from api.areas.inbound_messages.records import READ, WHAT, fields_of, message_of, named
 from api.areas.inbound_messages.schemas import (
     ReceivedCount,
-    ReceivedCountQuery,
     ReceivedHeaderField,
     ReceivedMessageDetail,
     ReceivedMessagePage,
@@ -101,7 +100,7 @@ async def read_raw(call: Call) -> Raw:
     )
 
 
-def _filters(call: Call, query: ReceivedCountQuery, *, before: str | None) -> ReceivedFilters:
+def _filters(call: Call, query: ReceivedMessagesQuery, *, before: str | None) -> ReceivedFilters:
     return rules.filters(
         before=cursor_id(ids.Kind.RECEIVED, before),
         address=query.address,
@@ -167,11 +166,11 @@ OPERATIONS = (
         path="/v1/inbound/messages/count",
         tag="Inbound",
         summary="Count received messages",
-        note="Takes the filters of the list and ignores its cursor. The count is exact.",
+        note="The filters of the list; `limit` and `before` are accepted and ignored. The count is exact.",
         access=Access.KEY,
         limited_keys=LimitedKeys.OWN,
         scopes=READ,
-        query=ReceivedCountQuery,
+        query=ReceivedMessagesQuery,
         reply=ReceivedCount,
         handler=count_messages,
     ),

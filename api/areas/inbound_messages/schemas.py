@@ -18,11 +18,14 @@ _CAMEL = {
 }  # fmt: skip
 
 
-class ReceivedCountQuery(
+class ReceivedMessagesQuery(
     Struct, forbid_unknown_fields=True, rename={"from_": "from", "replies_to": "repliesTo"}, kw_only=True
 ):
-    """The filters of received messages; every given one must match. `before` is taken and ignored by the count."""
+    """The filters of received messages; every given one must match. The list is newest first, and the count ignores
+    `limit` and `before`.
+    """
 
+    limit: Annotated[int, Meta(ge=1, le=100)] = 25
     before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
     address: Annotated[str, Meta(min_length=3, max_length=320, description="The claimed address")] | None = None
     domain: Annotated[str, Meta(min_length=1, max_length=253, description="The receiving domain")] | None = None
@@ -43,14 +46,6 @@ class ReceivedCountQuery(
     routed: Annotated[
         Routed, Meta(description="`webhook`: sent to webhooks or forwarded, and not kept in the mailbox")
     ] = Routed.MAILBOX
-
-
-class ReceivedMessagesQuery(
-    ReceivedCountQuery, forbid_unknown_fields=True, rename={"from_": "from", "replies_to": "repliesTo"}, kw_only=True
-):
-    """The query of the list: newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 25
 
 
 class Correspondent(Struct):

@@ -8,6 +8,7 @@ from engine.areas.analytics.types import Period
 from engine.base.errors import invalid
 
 MAX_OFFSET = 1_000_000
+FIRST_DAY = date(2000, 1, 1)  # of a cursor; older ones were made up
 _CURSOR = re.compile(r"(\d{4}-\d{2}-\d{2})~(\d{1,7})", re.ASCII)
 
 
@@ -26,9 +27,7 @@ def start(days: int, text: str | None, at: datetime) -> tuple[Period, int]:
         until = date.fromisoformat(match[1]) if match else None
     except ValueError:
         until = None
-    # A page may be asked for after midnight, by a client that reads slowly.
-    if match is None or until is None or not today.until - timedelta(days=1) <= until <= today.until:
-        raise invalid("cursor", f"`cursor` is {text!r}; pass `nextCursor` of a page that is less than a day old.")
-    if int(match[2]) > MAX_OFFSET:
+    # Cursors do not expire: their period stays the same, and is empty once its counts are deleted.
+    if match is None or until is None or not FIRST_DAY <= until <= today.until or int(match[2]) > MAX_OFFSET:
         raise invalid("cursor", f"`cursor` is {text!r}; pass `nextCursor` of the page before.")
     return Period(until - timedelta(days=days - 1), until), int(match[2])
