@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?(Z|[+-]\d{2}:?\d{2})", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -46,6 +47,16 @@ def parse_iso(text: str) -> datetime:
         return local - offset
     except OverflowError as error:
         raise ValueError("the date is out of range") from error
+
+
+def microseconds(at: datetime) -> int:
+    """Return the Unix time in whole microseconds, which is the precision of a datetime."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def from_microseconds(number: int) -> datetime:
+    """Return the time (UTC) of a Unix time in microseconds; raises OverflowError beyond the year 9999."""
+    return _EPOCH + number * _MICROSECOND
 
 
 def milliseconds(at: datetime) -> int:

@@ -173,6 +173,33 @@ async def test_signing_out_ends_the_session_and_takes_the_cookie(api: Api, pool:
     assert await store.FIND.first(pool, rules.digest_of(PEPPER, ann.secret), behind, behind - rules.IDLE) is None
 
 
+async def test_signing_out_of_a_live_session_needs_its_csrf_token(api: Api, pool: asyncpg.Pool) -> None:
+    ann, bob = await person_of(pool), await person_of(pool)
+    cookie = {"Cookie": f"svc_session={ann.secret}"}
+    for headers in (cookie, cookie | {"X-CSRF-Token": bob.csrf}):
+        answer = await api.request("POST", "/v1/auth/logout", headers=headers)
+        assert (answer.status, answer.error["type"]) == (403, "csrf_failed")
+
+    assert (await api.get("/v1/me", person=ann)).status == 200
+
+
+async def test_a_persons_sessions_have_pages(api: Api, pool: asyncpg.Pool) -> None:
+    ann = await person_of(pool)
+    made = [await signed_in(pool, ann.id, ann.account_id, ann.email) for _ in range(4)]
+    ids_found: list[str] = []
+    query = "limit=2"
+    for _ in range(3):
+        page = (await api.get(f"/v1/auth/sessions?{query}", person=ann)).json
+        ids_found += [row["id"] for row in page["data"]]
+        query = f"limit=2&before={page['nextCursor']}"
+
+    assert page["nextCursor"] is None
+    assert len(set(ids_found)) == len(made) + 1
+    assert ids_found == sorted(ids_found, reverse=True)
+    refused = await api.get(f"/v1/auth/sessions?before={ann.public_id}", person=ann)
+    assert (refused.status, refused.error["field"]) == (400, "before")
+
+
 async def test_one_row_is_left_of_all_that_were_signed_out_at_an_address(api: Api, pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
     for _ in range(3):

@@ -135,7 +135,7 @@ async def test_identities_are_listed_and_removed(
     assert (await events(pool, ann.id))[-1][0] == "member.identity_unlinked"
     fresh = structs.replace(ann, secret=answer.cookie("svc_session") or "", csrf=answer.headers["x-csrf-token"])
     assert (await idp.delete(f"/v1/auth/idp/identities/{one['id']}", person=fresh)).status == 404
-    assert (await idp.get("/v1/auth/idp/identities", person=fresh)).json == {"data": []}
+    assert (await idp.get("/v1/auth/idp/identities", person=fresh)).json == {"data": [], "nextCursor": None}
     assert (await idp.get("/v1/auth/idp/identities", person=ann)).status == 401  # the old cookie is dead
     assert (await browser.me())["signedIn"] is False  # and so is the session that came by the identity
 

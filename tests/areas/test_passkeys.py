@@ -196,8 +196,12 @@ async def test_passkeys_without_a_name_are_numbered(api: Api, pool: asyncpg.Pool
         await api.post("/v1/auth/passkeys/register/verify", json={"credential": credential}, person=ann)
 
     rows = (await api.get("/v1/auth/passkeys", person=ann)).json["data"]
+    first = (await api.get("/v1/auth/passkeys?limit=1", person=ann)).json
+    second = (await api.get(f"/v1/auth/passkeys?limit=1&before={first['nextCursor']}", person=ann)).json
 
-    assert [row["name"] for row in rows] == ["Passkey 1", "Passkey 2"]
+    assert [row["name"] for row in rows] == ["Passkey 2", "Passkey 1"]
+    assert [*first["data"], *second["data"]] == rows
+    assert second["nextCursor"] is None
 
 
 async def test_a_device_that_has_a_passkey_is_asked_for_no_second_one(api: Api, pool: asyncpg.Pool) -> None:

@@ -71,9 +71,10 @@ async def test_the_team_is_members_invitations_and_seats(
     member = await make_person(pool, account.id, "member", verified=False)
     await pool.execute("UPDATE users SET name = 'Bob' WHERE id = $1", member.id)
     found = await team_of(api, owner)
-    first, second = found["members"]
+    second, first = found["members"]
 
-    assert set(found) == {"members", "invites", "seats"}
+    assert set(found) == {"members", "invites", "seats", "nextCursor"}
+    assert found["nextCursor"] is None
     assert found["seats"] == {"limit": CAPS[Plan.GROWTH].seats, "used": 2}
     assert found["invites"] == []
     assert (first["id"], first["role"], first["emailVerified"]) == (owner.public_id, "owner", True)
@@ -86,6 +87,23 @@ async def test_the_team_is_members_invitations_and_seats(
         "emailVerified": False,
         "twoFactor": False,
     }
+
+
+async def test_members_have_pages_that_a_departure_does_not_break(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
+) -> None:
+    people = [owner, *[await make_person(pool, account.id, "member") for _ in range(4)]]
+    first = (await api.get("/v1/team?limit=2", person=owner)).json
+    await api.delete(f"/v1/team/members/{people[3].public_id}", person=owner)
+    second = (await api.get(f"/v1/team?limit=2&before={first['nextCursor']}", person=owner)).json
+    third = (await api.get(f"/v1/team?limit=2&before={second['nextCursor']}", person=owner)).json
+
+    pages = [[one["id"] for one in page["members"]] for page in (first, second, third)]
+    newest = [one.public_id for one in reversed(people)]
+    assert pages == [newest[:2], newest[2:4], newest[4:]]
+    assert third["nextCursor"] is None
+    for wrong in ("x", owner.public_id, f"{10**16}~{account.public_id}", f"{10**17 - 1}~{owner.public_id}x"):
+        assert (await api.get("/v1/team", person=owner, params={"before": wrong})).error["field"] == "before"
 
 
 async def test_a_key_with_its_scope_sees_the_team_and_one_without_does_not(

@@ -13,8 +13,9 @@ from api.areas.auth.schemas import (
 )
 from api.http import auth
 from api.http.cookies import no_session
-from api.http.dispatch import path_id
-from api.http.operation import Access, Call, Operation
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, HeaderField, Operation
+from api.http.paging import PageQuery
 from api.http.session import Session, account_of, account_shown, person_of, session_reply
 from engine.areas.people import challenge
 from engine.areas.people import store as people
@@ -22,8 +23,6 @@ from engine.areas.sessions import rules, store
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 from engine.flows.people import log_in, open_session, sign_in_link, sign_up
-
-MAX_SESSIONS = 200  # listed; only a script that signs in opens more
 
 
 async def post_signup(call: Call) -> SignedUp:
@@ -65,8 +64,11 @@ async def post_link(call: Call) -> Session:
 
 
 async def post_logout(call: Call) -> None:
-    """End the session of the cookie, if it has one, and delete the cookie."""
+    """End the session of the cookie, if it has one, and delete the cookie. A live session needs its CSRF token."""
     secret = auth.session_secret(call.request)
+    person = await call.services.sessions.person(secret, auth.device(call.request))
+    if person is not None:
+        auth.check_csrf(person, call.request.get_header(auth.CSRF_HEADER))
     if secret is not None and rules.well_formed(secret):
         await open_session.sign_out(call.services.pool, call.settings.key_pepper or "", secret)
     call.cookies = (no_session(call.settings),)
@@ -95,27 +97,27 @@ async def get_state(call: Call) -> SignInState:
 
 
 async def list_sessions(call: Call) -> SessionList:
-    """List the person's sessions on all devices."""
-    person = call.person
+    """Return a page of the person's sessions on all devices."""
+    query: PageQuery = call.query
+    person, before = call.person, cursor_id(ids.Kind.SESSION, query.before)
     at = clock.now()
-    rows = await store.LIST.fetch(call.services.pool, person.user_id, at, at - rules.IDLE, MAX_SESSIONS)
-    return SessionList(
-        [
-            OneSession(
-                id=ids.format_id(ids.Kind.SESSION, row.id),
-                current=row.id == person.session_id,
-                account_id=ids.format_id(ids.Kind.ACCOUNT, row.account_id),
-                account_name=row.account_name,
-                method=row.method,
-                ip_address=row.address,
-                user_agent=row.agent,
-                created_at=clock.iso(row.created_at),
-                last_used_at=clock.iso(row.used_at),
-                expires_at=clock.iso(row.expires_at),
-            )
-            for row in rows
-        ]
-    )
+    rows = await store.LIST.fetch(call.services.pool, person.user_id, at, at - rules.IDLE, query.limit + 1, before)
+    data = [
+        OneSession(
+            id=ids.format_id(ids.Kind.SESSION, row.id),
+            current=row.id == person.session_id,
+            account_id=ids.format_id(ids.Kind.ACCOUNT, row.account_id),
+            account_name=row.account_name,
+            method=row.method,
+            ip_address=row.address,
+            user_agent=row.agent,
+            created_at=clock.iso(row.created_at),
+            last_used_at=clock.iso(row.used_at),
+            expires_at=clock.iso(row.expires_at),
+        )
+        for row in rows[: query.limit]
+    ]
+    return SessionList(data, data[-1].id if len(rows) > query.limit else None)
 
 
 async def revoke_one(call: Call) -> None:
@@ -203,6 +205,8 @@ OPERATIONS = (
         summary="Sign out",
         access=Access.NONE,
         success=204,
+        headers=(HeaderField(auth.CSRF_HEADER, "The CSRF token, needed while the session is alive", ".*"),),
+        refusals=(ErrorType.CSRF_FAILED,),
         handler=post_logout,
     ),
     Operation(
@@ -220,6 +224,7 @@ OPERATIONS = (
         tag="Auth",
         summary="List your sessions",
         access=Access.SESSION,
+        query=PageQuery,
         reply=SessionList,
         handler=list_sessions,
     ),

@@ -108,10 +108,11 @@ class OneSession(Struct, rename="camel"):
     expires_at: str
 
 
-class SessionList(Struct):
-    """The person's sessions, the last used first."""
+class SessionList(Struct, rename="camel"):
+    """The person's sessions, newest first. `nextCursor` is null on the last page."""
 
     data: list[OneSession]
+    next_cursor: str | None
 
 
 class SwitchAccount(Struct, rename="camel", forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ from api.http.body_limits import MAX_ANONYMOUS_BYTES
 from api.http.cookies import http_only, session_cookie
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation, Raw
+from api.http.paging import PageQuery, page_of
 from api.http.session import Session, renew_session, session_reply
 from engine.areas.identity import rules
 from engine.base import clock, ids
@@ -88,23 +89,22 @@ async def post_exchange(call: Call) -> Session:
 
 
 async def list_identities(call: Call) -> IdentityList:
-    """List the person's identities."""
-    provider = identity.provider_of(call.services)
-    rows = await identity_links.list_identities(call.services.pool, call.person.user_id)
-    issuer = provider.config.issuer
-    return IdentityList(
-        [
-            Identity(
-                id=ids.format_id(ids.Kind.IDENTITY, row.id),
-                issuer=row.issuer,
-                name=rules.shown_name(call.settings.idp_name if row.issuer == issuer else None, row.issuer),
-                current=row.issuer == issuer,
-                created_at=clock.iso(row.created_at),
-                last_used_at=clock.iso(row.used_at),
-            )
-            for row in rows
-        ]
-    )
+    """Return a page of the person's identities."""
+    issuer = identity.provider_of(call.services).config.issuer
+    held = await identity_links.list_identities(call.services.pool, call.person.user_id)
+    rows, cursor = page_of(held, call.query, ids.Kind.IDENTITY)
+    data = [
+        Identity(
+            id=ids.format_id(ids.Kind.IDENTITY, row.id),
+            issuer=row.issuer,
+            name=rules.shown_name(call.settings.idp_name if row.issuer == issuer else None, row.issuer),
+            current=row.issuer == issuer,
+            created_at=clock.iso(row.created_at),
+            last_used_at=clock.iso(row.used_at),
+        )
+        for row in rows
+    ]
+    return IdentityList(data, cursor)
 
 
 async def delete_identity(call: Call) -> None:
@@ -221,6 +221,7 @@ OPERATIONS = (
         tag="Auth",
         summary="List your identities at the identity provider",
         access=Access.SESSION,
+        query=PageQuery,
         reply=IdentityList,
         refusals=(ErrorType.NOT_FOUND,),
         handler=list_identities,

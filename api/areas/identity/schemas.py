@@ -83,7 +83,8 @@ class Identity(Struct, rename="camel"):
     last_used_at: str
 
 
-class IdentityList(Struct):
-    """The person's identities, newest first."""
+class IdentityList(Struct, rename="camel"):
+    """The person's identities, newest first. `nextCursor` is null on the last page."""
 
     data: list[Identity]
+    next_cursor: str | None

@@ -24,6 +24,7 @@ from api.http.body_limits import MAX_ANONYMOUS_BYTES
 from api.http.cookies import http_only
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
+from api.http.paging import PageQuery, page_of
 from api.http.session import Session, session_reply
 from engine.areas.passkeys import rules, store
 from engine.areas.passkeys.ceremony import Assertion, Attestation, text_of
@@ -71,8 +72,10 @@ async def post_register_verify(call: Call) -> Passkey:
 
 
 async def list_passkeys(call: Call) -> PasskeyList:
-    """List the person's passkeys."""
-    return PasskeyList([_shown(row) for row in await store.LIST.fetch(call.services.pool, call.person.user_id)])
+    """Return a page of the person's passkeys."""
+    held = await store.LIST.fetch(call.services.pool, call.person.user_id)
+    rows, cursor = page_of(held, call.query, ids.Kind.PASSKEY)
+    return PasskeyList([_shown(row) for row in rows], cursor)
 
 
 async def patch_passkey(call: Call) -> Passkey:
@@ -172,6 +175,7 @@ OPERATIONS = (
         tag="Auth",
         summary="List your passkeys",
         access=Access.SESSION,
+        query=PageQuery,
         reply=PasskeyList,
         handler=list_passkeys,
     ),

@@ -175,7 +175,8 @@ class Passkey(Struct, rename="camel"):
     suspected_at: str | None
 
 
-class PasskeyList(Struct):
-    """The person's passkeys, oldest first."""
+class PasskeyList(Struct, rename="camel"):
+    """The person's passkeys, newest first. `nextCursor` is null on the last page."""
 
     data: list[Passkey]
+    next_cursor: str | None

@@ -15,6 +15,7 @@ from api.http import auth
 from api.http.cookies import no_session
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.paging import PageQuery
 from api.http.session import renew_session
 from engine.areas.team.types import InviteRow, TeamMemberRow
 from engine.base import clock, ids
@@ -24,12 +25,14 @@ from engine.flows.accounts import join_team, team, transfer_ownership
 
 
 async def read_team(call: Call) -> Team:
-    """Return members, pending invitations and seats."""
-    found = await team.read(call.services.pool, call.account_id)
+    """Return a page of members, pending invitations and seats."""
+    query: PageQuery = call.query
+    found = await team.read(call.services.pool, call.account_id, limit=query.limit, before=query.before)
     return Team(
         [_member(one) for one in found.members],
         [_invite(one) for one in found.invites],
         Seats(found.limit, found.used),
+        found.cursor,
     )
 
 
@@ -127,6 +130,7 @@ OPERATIONS = (
         access=Access.KEY,
         limited_keys=LimitedKeys.FREE,
         scopes=("team:read",),
+        query=PageQuery,
         reply=Team,
         refusals=(ErrorType.NOT_FOUND,),
         handler=read_team,

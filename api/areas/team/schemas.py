@@ -42,12 +42,13 @@ class Seats(Struct):
     used: int
 
 
-class Team(Struct):
-    """Members, the longest on the account first; invitations, newest first."""
+class Team(Struct, rename="camel"):
+    """Members and invitations, newest first. `nextCursor` leads to more members; it is null on the last page."""
 
     members: list[Member]
     invites: list[Invite]
     seats: Seats
+    next_cursor: str | None
 
 
 class NewInvite(Struct, forbid_unknown_fields=True):

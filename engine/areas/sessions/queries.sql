@@ -19,10 +19,10 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $9);
 UPDATE sessions SET used_at = greatest(used_at, $2), address = $3 WHERE id = $1;
 
 -- name: list_sessions
--- List live sessions of user $1 at $2, used after $3, last used first, at most $4.
+-- List live sessions of user $1 at $2, used after $3, with ids below $5 (null: from the newest), newest first, at most $4.
 SELECT s.id, s.account_id, a.name AS account_name, s.method, s.address, s.agent, s.created_at, s.used_at, s.expires_at
 FROM sessions s JOIN accounts a ON a.id = s.account_id
-WHERE s.user_id = $1 AND s.expires_at > $2 AND s.used_at > $3 ORDER BY s.used_at DESC, s.id DESC LIMIT $4;
+WHERE s.user_id = $1 AND s.expires_at > $2 AND s.used_at > $3 AND ($5::uuid IS NULL OR s.id < $5) ORDER BY s.id DESC LIMIT $4;
 
 -- name: rotate_session
 -- Set digest $2 of session $1, unless it has ended at $3.

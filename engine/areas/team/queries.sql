@@ -1,8 +1,11 @@
 -- name: list_members
--- List members of account $1, oldest first, at most $2.
+-- List members of account $1, newest first, at most $2, from before the one who joined at $3 (null: from the newest) with
+-- id $4 on.
 SELECT m.user_id, u.email, coalesce(u.display_name, u.name) AS name, m.role, u.email_verified_at IS NOT NULL AS email_verified,
        u.totp_enabled_at IS NOT NULL AS has_totp, m.created_at AS joined_at
-FROM members m JOIN users u ON u.id = m.user_id WHERE m.account_id = $1 ORDER BY m.created_at, m.user_id LIMIT $2;
+FROM members m JOIN users u ON u.id = m.user_id WHERE m.account_id = $1
+  AND ($3::timestamptz IS NULL OR (m.created_at, m.user_id) < ($3, $4::uuid))
+ORDER BY m.created_at DESC, m.user_id DESC LIMIT $2;
 
 -- name: read_member
 -- Read member $2 of account $1.

@@ -1,14 +1,34 @@
-"""Check who may change roles and remove members of an account. Pure."""
+"""Check who may change roles and remove members of an account, and make the cursors of the list. Pure."""
 
-from datetime import timedelta
+import re
+from datetime import datetime, timedelta
+from uuid import UUID
 
-from engine.base.errors import ErrorType, Refusal
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.roles import Role
 
 INVITE_LIFETIME = timedelta(days=7)
-MAX_SHOWN = 5_000  # members, and invitations, per response
+MAX_SHOWN = 5_000  # invitations per response
+_CURSOR = re.compile(r"(\d{1,17})~(.{1,40})", re.ASCII)
 # Limits of invitation mail to strangers: per hour to one address, and per day of one account.
 INVITES_PER_HOUR, INVITES_PER_DAY = 5, 200
+
+
+def cursor(joined_at: datetime, member: UUID) -> str:
+    """Return the cursor of the page after a member: the time of joining in microseconds, and the id."""
+    return f"{clock.microseconds(joined_at)}~{ids.format_id(ids.Kind.USER, member)}"
+
+
+def position(text: str) -> tuple[datetime, UUID]:
+    """Return the time of joining and the id in a cursor; raise the 400 that names `before`."""
+    match = _CURSOR.fullmatch(text)
+    try:
+        if match is not None:
+            return clock.from_microseconds(int(match[1])), ids.parse_id(ids.Kind.USER, match[2])
+    except (ids.WrongId, OverflowError):
+        pass
+    raise invalid("before", f"`before` is {text!r}; pass `nextCursor` of an earlier page.")
 
 
 def check_invite(actor: Role, wanted: Role) -> None:

@@ -45,25 +45,29 @@ class InvitationServices(Protocol):
 
 
 class TeamRoster(Struct, frozen=True):
-    """The members and pending invitations of an account; `limit` of seats is None if the plan has none."""
+    """A page of members and the pending invitations of an account; `limit` of seats is None if the plan has none."""
 
     members: list[TeamMemberRow]
+    cursor: str | None  # of the next page
     invites: list[InviteRow]
     limit: int | None
     used: int
 
 
-async def read(pool: asyncpg.Pool, account: UUID) -> TeamRoster:
-    """Return the team."""
+async def read(pool: asyncpg.Pool, account: UUID, *, limit: int, before: str | None) -> TeamRoster:
+    """Return the team with a page of its members; raise the 400 for a cursor that is none."""
     at = clock.now()
+    position = (None, None) if before is None else rules.position(before)
     async with pool.acquire() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
         held = await accounts.READ.first(connection, account)
         if held is None:
             raise not_found("account")
-        members = await store.MEMBERS.fetch(connection, account, rules.MAX_SHOWN)
+        members = await store.MEMBERS.fetch(connection, account, limit + 1, *position)
         invites = await store.INVITES.fetch(connection, account, at, rules.MAX_SHOWN)
         seated, invited = await store.seats_used(connection, account, at)
-    return TeamRoster(members, invites, held.caps.seats, seated + invited)
+    page = members[:limit]
+    cursor = rules.cursor(page[-1].joined_at, page[-1].user_id) if len(members) > limit else None
+    return TeamRoster(page, cursor, invites, held.caps.seats, seated + invited)
 
 
 async def invite(services: InvitationServices, person: Person, email: str, role: Role) -> InviteRow:

@@ -211,13 +211,25 @@ export function whyNot(role = "member") {
   return null;
 }
 
+/** Call the operation of a list page by page; returns the first page with the rows of all of them in `field`. */
+async function callWhole(operation, options, field) {
+  const read = (before) => call(operation, { ...options, query: { ...options.query, limit: 100, before } });
+  const whole = await read(null);
+  for (let cursor = whole.nextCursor; cursor; ) {
+    const page = await read(cursor);
+    whole[field].push(...page[field]);
+    cursor = page.nextCursor;
+  }
+  return whole;
+}
+
 /**
- * Read `operation` and keep the reply: {data, error, loading, reload}.
+ * Read `operation` and keep the reply: {data, error, loading, reload}. `whole` names the list whose pages are all read.
  *
  * Reads again when `options` change (compared as JSON), and every `pollMs` while the page is visible (false: never).
  * Old data stays while new data loads. `skip` reads nothing.
  */
-export function useCall(operation, options = {}, { pollMs = false, skip = false } = {}) {
+export function useCall(operation, options = {}, { pollMs = false, skip = false, whole = null } = {}) {
   const [state, setState] = useState({ data: null, error: null, loading: !skip });
   const key = `${operation} ${JSON.stringify(options)} ${skip}`;
   const current = useRef(null);
@@ -228,7 +240,8 @@ export function useCall(operation, options = {}, { pollMs = false, skip = false 
     current.current = abort;
     setState((old) => ({ ...old, loading: true }));
     try {
-      const data = await call(operation, { ...options, signal: abort.signal });
+      const told = { ...options, signal: abort.signal };
+      const data = await (whole ? callWhole(operation, told, whole) : call(operation, told));
       if (!abort.signal.aborted) setState({ data, error: null, loading: false });
       return data;
     } catch (error) {

@@ -13,7 +13,7 @@ export function Audit() {
   const filter = { type: query.type, from: startOf(query.from), until: startOf(query.until, 1) };
   const state = usePages("GET /v1/audit/events", { query: filter }, { pollMs: true, limit: 100 });
   const [opened, setOpened] = useState(null);
-  const team = useCall("GET /v1/team");
+  const team = useCall("GET /v1/team", {}, { whole: "members" });
   const people = new Map((team.data?.members ?? []).map((member) => [member.id, member.name ?? member.email]));
   const columns = [
     { title: "Event", cell: (row) => html`<span class="strong wrap">${row.type}</span>` },

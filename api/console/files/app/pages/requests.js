@@ -56,7 +56,7 @@ export function Requests() {
 /** Read the names of keys and persons; returns the keys as options of a selection. */
 function useNames() {
   const { data: keys } = useCall("GET /v1/api-keys", { query: { limit: 100 }, quiet: true });
-  const { data: team } = useCall("GET /v1/team", { quiet: true });
+  const { data: team } = useCall("GET /v1/team", { quiet: true }, { whole: "members" });
   for (const key of keys?.data ?? []) people.set(key.id, key.name);
   for (const member of team?.members ?? []) people.set(member.id ?? member.userId, member.name ?? member.email);
   return (keys?.data ?? []).map((key) => [key.id, key.name]);

@@ -13,7 +13,7 @@ const called = (one) => one.name ?? one.email;
 
 /** The page of the team. */
 export function Team() {
-  const state = useCall("GET /v1/team", {}, { pollMs: true });
+  const state = useCall("GET /v1/team", {}, { pollMs: true, whole: "members" });
   const [open, setOpen] = useState(null); // {what, row}
   const { data } = state;
   const close = (done) => {

@@ -1,5 +1,5 @@
 // The person's sessions on all devices.
-import { call, CONSOLE, forgetPerson, setSession, useCall } from "../core/api.js";
+import { call, CONSOLE, forgetPerson, setSession, usePages } from "../core/api.js";
 import { Button, Chip, Confirm, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { html, useState } from "../core/view.js";
@@ -17,9 +17,9 @@ export function leaveConsole() {
 
 /** The part "Sessions". */
 export function Sessions() {
-  const state = useCall("GET /v1/auth/sessions", {}, { pollMs: true });
+  const state = usePages("GET /v1/auth/sessions", {}, { pollMs: true });
   const [ending, setEnding] = useState(null); // a session, or "others"
-  const rows = state.data?.data ?? [];
+  const { rows } = state;
   const columns = [
     { title: "Device", cell: (row) => html`<span class="row"><span class="strong" title=${row.userAgent}>${deviceOf(row.userAgent)}</span>${row.current && html`<${Chip} tone="good">this one<//>`}</span>` },
     { title: "Signed in with", cell: (row) => methodWords(row.method) },
@@ -31,7 +31,7 @@ export function Sessions() {
   ];
   return html`<div class="stack-tight"><div class="row-wide"><p class="soft">A session ends 7 days after its last use, and 30 days after the sign-in.</p>
       <${Button} why=${rows.length < 2 ? "This is your only session." : undefined} onClick=${() => setEnding("others")}>End all others<//></div>
-    <${Table} label="Sessions" columns=${columns} state=${{ ...state, rows }} />
+    <${Table} label="Sessions" columns=${columns} state=${state} />
     ${ending === "others" && html`<${Confirm} title="End all your other sessions?" confirm="End them" action=${() => call("POST /v1/auth/sessions/revoke-others")} onClose=${closed("Other sessions ended", setEnding, state)}>All other devices must sign in again. This one stays signed in.<//>`}
     ${ending?.id && html`<${Confirm} title=${ending.current ? "End this session?" : `End the session ${deviceOf(ending.userAgent)}?`} confirm="End session" action=${() => call("DELETE /v1/auth/sessions/{id}", { path: { id: ending.id } })}
       onClose=${ending.current ? (done) => (done ? leaveConsole() : setEnding(null)) : closed("Session ended", setEnding, state)}>${ending.current ? "You are signed out of this browser." : `It was used from ${ending.ipAddress}. The device must sign in again.`}<//>`}

@@ -12,7 +12,7 @@ const MAX_PEOPLE = 5;
  * `sender` asks for a From address; children stand above the people.
  */
 export function TestDialog({ title, send, sender = false, why = null, onClose, children }) {
-  const team = useCall("GET /v1/team", { quiet: true });
+  const team = useCall("GET /v1/team", { quiet: true }, { whole: "members" });
   const [to, setTo] = useState([session.value.user.email]);
   const [from, setFrom] = useState("");
   const [sent, setSent] = useState(null);
