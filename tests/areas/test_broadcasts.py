@@ -166,7 +166,7 @@ async def test_unfinished_broadcasts_are_bounded_in_number_and_size(
     )  # fmt: skip
 
     many = await post(api, account, list=first["list"], text="Hello")
-    assert refused(many, 409, "conflict"), many
+    assert refused(many, 409, "invalid_state"), many
     assert "500 broadcasts that have not ended" in many.error["message"]
     assert (await api.patch(f"/v1/broadcasts/{first['id']}", account.token, {"name": "Other"})).status == 200
     assert (await api.delete(f"/v1/broadcasts/{first['id']}", account.token)).status == 204

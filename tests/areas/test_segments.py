@@ -1,6 +1,7 @@
 """Segments: filters checked, compiled and counted live, over the API and against stored contacts."""
 
 import asyncio
+import json
 from typing import Any
 
 import asyncpg
@@ -125,7 +126,8 @@ async def test_a_segment_is_created_counted_changed_and_deleted(api: Api, accoun
     made = answer.json
     assert answer.status == 201
     assert made == {
-        "id": made["id"], "name": "Pro", "description": None, "filter": filter_, "createdAt": made["createdAt"],
+        "id": made["id"], "name": "Pro", "description": None, "filter": filter_, "deletedLists": [],
+        "createdAt": made["createdAt"],
         "updatedAt": made["createdAt"], "contacts": 1,
     }  # fmt: skip
     assert made["id"].startswith("seg_")
@@ -153,16 +155,38 @@ async def test_a_segment_names_lists_of_the_account_alone(api: Api, pool: asyncp
     assert (await api.post("/v1/segments", account.token, body)).status == 404
 
 
-async def test_a_list_that_a_segment_names_stays(api: Api, account: TestAccount) -> None:
-    left = await make_list(api, account, "No news")
-    body = {"name": "All others", "filter": {"any": [{"not": of("list", "in", [left])}, field("plan", "exists")]}}
-    segment = (await api.post("/v1/segments", account.token, body)).json["id"]
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"property": "list", "value": "DELETED"}, 0),
+        ({"property": "list", "op": "ne", "value": "DELETED"}, 0),
+        ({"not": {"property": "list", "op": "in", "value": ["DELETED"]}}, 0),
+        ({"not": {"property": "list", "op": "in", "value": ["DELETED", "KEPT"]}}, 0),
+        ({"property": "list", "op": "in", "value": ["DELETED", "KEPT"]}, 1),
+        ({"any": [{"not": {"property": "list", "value": "DELETED"}}, {"property": "list", "value": "KEPT"}]}, 1),
+    ],
+)
+async def test_a_deleted_list_selects_nobody_and_the_segment_names_it(
+    api: Api, account: TestAccount, condition: dict[str, Any], expected: int
+) -> None:
+    deleted, kept = await make_list(api, account, "No news"), await make_list(api, account, "Readers")
+    for name, lists in (("ann", [deleted]), ("bob", [kept]), ("eve", [])):
+        body = {"email": f"{name}@people.test", "consent": "customer", "lists": lists}
+        assert (await api.post("/v1/contacts", account.token, body)).status == 201
+    text = json.dumps(condition).replace("DELETED", deleted).replace("KEPT", kept)
+    made = await api.post("/v1/segments", account.token, {"name": "Some", "filter": json.loads(text)})
+    assert made.json["deletedLists"] == []
+    segment = f"/v1/segments/{made.json['id']}"
 
-    answer = await api.delete(f"/v1/lists/{left}", account.token)
-    assert (answer.status, answer.error["type"]) == (409, "invalid_state")
-    assert "All others" in answer.error["message"]
-    await api.patch(f"/v1/segments/{segment}", account.token, {"filter": field("plan", "exists")})
-    assert (await api.delete(f"/v1/lists/{left}", account.token)).status == 204
+    assert (await api.delete(f"/v1/lists/{deleted}", account.token)).status == 204
+    found = (await api.get(segment, account.token)).json
+    assert (found["contacts"], found["deletedLists"]) == (expected, [deleted])
+    [listed] = (await api.get("/v1/segments", account.token)).json["data"]
+    assert listed["deletedLists"] == [deleted]
+    assert (await api.patch(segment, account.token, {"name": "Others"})).status == 200
+    assert (await api.patch(segment, account.token, {"filter": json.loads(text)})).status == 404
+    repaired = await api.patch(segment, account.token, {"filter": {"property": "list", "value": kept}})
+    assert (repaired.json["contacts"], repaired.json["deletedLists"]) == (1, [])
 
 
 @pytest.mark.exhaustive

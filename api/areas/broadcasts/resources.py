@@ -176,7 +176,7 @@ OPERATIONS = (
         request=NewBroadcast,
         carries_messages=True,
         reply=BroadcastRecord,
-        refusals=_CONTENT,
+        refusals=(*_CONTENT, ErrorType.INVALID_STATE),
         handler=create,
     ),
     Operation(

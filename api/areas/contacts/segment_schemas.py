@@ -61,12 +61,16 @@ class SegmentsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Segment(Struct, rename="camel", kw_only=True):
-    """A stored filter of contacts, evaluated when it is used."""
+    """A stored filter of contacts, evaluated when it is used.
+
+    `deletedLists`: lists of the filter that no longer exist; a condition on one matches nobody, negated or not.
+    """
 
     id: str
     name: str
     description: str | None
     filter: dict[str, Any]
+    deleted_lists: list[str]
     created_at: str
     updated_at: str
 

@@ -1,5 +1,6 @@
 """`/v1/segments`: creating, listing, reading, changing and deleting stored filters of contacts."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -47,7 +48,9 @@ async def list_segments(call: Call) -> SegmentPage:
     query: SegmentsQuery = call.query
     before = cursor_id(ids.Kind.SEGMENT, query.before) or store.LAST_ID
     rows = await segments.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
-    data = [Segment(**_fields(row)) for row in rows[: query.limit]]
+    page = rows[: query.limit]
+    deleted = await segments.deleted_lists(call.services.pool, call.account_id, page)
+    data = [Segment(**_fields(row, deleted[row.id])) for row in page]
     return SegmentPage(data, data[-1].id if len(rows) > query.limit else None)
 
 
@@ -88,15 +91,17 @@ def _named(call: Call) -> UUID:
 
 async def _counted(call: Call, row: SegmentRow) -> CountedSegment:
     contacts = await segments.count(call.services.pool, call.account_id, row)
-    return CountedSegment(**_fields(row), contacts=contacts)
+    deleted = await segments.deleted_lists(call.services.pool, call.account_id, [row])
+    return CountedSegment(**_fields(row, deleted[row.id]), contacts=contacts)
 
 
-def _fields(row: SegmentRow) -> dict[str, Any]:
+def _fields(row: SegmentRow, deleted_lists: Sequence[UUID]) -> dict[str, Any]:
     return {
         "id": ids.format_id(ids.Kind.SEGMENT, row.id),
         "name": row.name,
         "description": row.description,
         "filter": msgspec.json.decode(row.filter),
+        "deleted_lists": [ids.format_id(ids.Kind.LIST, one) for one in deleted_lists],
         "created_at": clock.iso(row.created_at),
         "updated_at": clock.iso(row.updated_at),
     }

@@ -18,6 +18,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.text import checked_line
 
 WHAT = "broadcast"
+FULL = "full"  # the `status` of a refusal: no more broadcasts may wait
 
 # The stop rule: after so many outcomes, more than these shares of bounces or complaints.
 MIN_SETTLED = 200
@@ -44,15 +45,17 @@ def check_room(found: UnfinishedBroadcasts) -> None:
     """Raise the 409 if the account's broadcasts that have not ended are too many or too large."""
     if found.broadcasts > MAX_UNFINISHED:
         raise Refusal(
-            ErrorType.CONFLICT,
+            ErrorType.INVALID_STATE,
             f"This account has {MAX_UNFINISHED} broadcasts that have not ended, the most that are possible. Send,"
             " cancel or delete some of them first.",
+            status=FULL,
         )
     if found.content_bytes > MAX_UNFINISHED_BYTES:
         raise Refusal(
-            ErrorType.CONFLICT,
+            ErrorType.INVALID_STATE,
             f"The content of this account's broadcasts that have not ended would take {found.content_bytes:,} bytes;"
             f" {MAX_UNFINISHED_BYTES:,} are possible. Send, cancel or delete some first, or attach smaller files.",
+            status=FULL,
         )
 
 

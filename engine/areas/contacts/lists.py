@@ -6,7 +6,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import UNSET, Struct, UnsetType
 
-from engine.areas.contacts import lists_store, rules, search, segments, store
+from engine.areas.contacts import lists_store, rules, search, store
 from engine.areas.contacts.types import ContactListRow
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, not_found
@@ -79,7 +79,8 @@ async def change(
 async def delete(pool: asyncpg.Pool, account: UUID, list_id: UUID, *, actor: str) -> None:
     """Delete a list and keep its contacts.
 
-    Raises the 404 for an unknown list, the 409 while a broadcast waits for it or a segment names it.
+    A condition of a segment on it then matches nobody. Raises the 404 for an unknown list, the 409 while a broadcast
+    waits for it.
     """
     async with pool.acquire() as connection, connection.transaction():
         await store.lock_totals(connection, account)
@@ -93,7 +94,6 @@ async def delete(pool: asyncpg.Pool, account: UUID, list_id: UUID, *, actor: str
                 " list.",
                 status="in_use",
             )
-        await _refuse_named(connection, account, row)
         await lists_store.DELETE.execute(connection, account, list_id)
         await store.ADD_TO_TOTALS.execute(connection, account, 0, -1, 0)
         await _record(connection, account, AccountEvent.LIST_DELETED, row, actor)
@@ -125,18 +125,6 @@ async def remove_member(pool: asyncpg.Pool, account: UUID, list_id: UUID, contac
         if await lists_store.remove_member(connection, account, list_id, contact):
             member = ids.format_id(ids.Kind.CONTACT, contact)
             await _record(connection, account, AccountEvent.LIST_MEMBER_REMOVED, row, actor, contact_id=member)
-
-
-async def _refuse_named(connection: Conn, account: UUID, row: ContactListRow) -> None:
-    """Raise the 409 for a list that a segment names: without it, a segment of all others would match its members."""
-    segment = await segments.naming(connection, account, row.id)
-    if segment is not None:
-        raise Refusal(
-            ErrorType.INVALID_STATE,
-            f"The segment {segment.name!r} names the list {row.name!r}. Change or delete the segment, then delete the"
-            " list.",
-            status="in_use",
-        )
 
 
 async def _refuse_name(connection: Conn, account: UUID, name: str, *, other_than: UUID | None = None) -> None:

@@ -35,8 +35,15 @@ async def read(source: Source, account: UUID, list_id: UUID) -> ContactListRow:
 
 async def check_known(source: Source, account: UUID, lists: Collection[UUID]) -> None:
     """Raise the 404 unless the account has all the lists."""
-    if lists and len(await _KNOWN.records(source, account, list(lists))) < len(set(lists)):
+    if set(lists) - await known(source, account, lists):
         raise not_found(WHAT)
+
+
+async def known(source: Source, account: UUID, lists: Collection[UUID]) -> set[UUID]:
+    """Return those of the lists that the account has."""
+    if not lists:
+        return set()
+    return {row["id"] for row in await _KNOWN.records(source, account, list(lists))}
 
 
 async def named(source: Source, account: UUID, key: str) -> UUID | None:

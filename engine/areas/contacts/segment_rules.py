@@ -31,6 +31,8 @@ EQUALITY: Final = frozenset({"eq", "ne", "in"})
 ORDER: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 TEXT: Final = frozenset({"contains", "starts_with"})
 _FOLDED_NAME: Final = r"split_part(c.search, E'\n', -1)"
+_MEMBER: Final = "EXISTS (SELECT 1 FROM contact_list_members m WHERE m.contact_id = c.id AND m.list_id = ANY ({}))"
+_COUNT: Final = "(SELECT count(*) FROM contact_lists l WHERE l.id = ANY ({}))"
 _FIELD_OPERATORS: Final = EXISTENCE | EQUALITY | frozenset(ORDER) | TEXT
 _PROPERTY_OPERATORS: Final[Mapping[str, frozenset[str]]] = {
     "email": EQUALITY | TEXT,
@@ -221,6 +223,8 @@ def _time(value: str, where: str) -> datetime:
 
 def _sql(filter_: SegmentFilter, place: Any) -> str:
     if isinstance(filter_, Condition):
+        if filter_.name == "list" and not filter_.is_field:
+            return _list_sql(filter_, place)
         sql = _field_sql(filter_, place) if filter_.is_field else _property_sql(filter_, place)
         return f"coalesce({sql}, false)"
     parts = [_sql(part, place) for part in filter_.parts]
@@ -255,10 +259,6 @@ def _property_sql(condition: Condition, place: Any) -> str:
         return f"c.created_at {ORDER[operator]} {place(value, 'timestamptz')}"
     if name == "confirmed":
         return f"c.confirmed = {place(value, 'boolean')}"
-    if name == "list":
-        member = "EXISTS (SELECT 1 FROM contact_list_members m WHERE m.contact_id = c.id AND m.list_id = ANY ({}))"
-        wanted = list(value) if operator == "in" else [value]
-        return ("NOT " if operator == "ne" else "") + member.format(place(wanted, "uuid[]"))
     column = {"email": "c.address", "domain": "split_part(c.address, '@', 2)"}.get(name, f"c.{name}")
     if operator in EXISTENCE:
         return f"{column} IS {'NOT ' if operator == 'exists' else ''}NULL"
@@ -269,6 +269,17 @@ def _property_sql(condition: Condition, place: Any) -> str:
     if name == "name":  # the last line of the text to search, if there is a name
         return f"c.name IS NOT NULL AND {_like(_FOLDED_NAME, operator, value, place)}"
     return _like(column, operator, value, place)
+
+
+def _list_sql(condition: Condition, place: Any) -> str:
+    """Return a test for membership. After a list was deleted it is null for all but members of the others, also if
+    negated: who was left out because of that list must not become a recipient.
+    """
+    wanted = set(condition.value) if condition.operator == "in" else {condition.value}
+    lists = place(sorted(wanted), "uuid[]")
+    complete = f"{_COUNT.format(lists)} = {len(wanted)}"
+    known = f"({_MEMBER.format(lists)} OR CASE WHEN {complete} THEN false END)"
+    return f"NOT {known}" if condition.operator == "ne" else known
 
 
 def _like(text: str, operator: str, value: str, place: Any) -> str:

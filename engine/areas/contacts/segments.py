@@ -1,5 +1,6 @@
 """Create, change, delete and count segments: stored filters of contacts, evaluated when they are used."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -142,10 +143,11 @@ async def _count(source: Source, account: UUID, filter_: SegmentFilter) -> int |
         return None
 
 
-async def naming(source: Source, account: UUID, list_id: UUID) -> SegmentRow | None:
-    """Return the newest segment whose filter names a list, None without one."""
-    rows = await LIST.fetch(source, account, store.LAST_ID, MAX_SEGMENTS)
-    return next((row for row in rows if list_id in segment_rules.lists_of(filter_of(row))), None)
+async def deleted_lists(source: Source, account: UUID, rows: Sequence[SegmentRow]) -> dict[UUID, list[UUID]]:
+    """Return by segment the lists that its filter names and that no longer exist."""
+    named = {row.id: segment_rules.lists_of(filter_of(row)) for row in rows}
+    known = await lists_store.known(source, account, set().union(*named.values()))
+    return {segment: sorted(lists - known) for segment, lists in named.items()}
 
 
 async def _refuse_name(connection: Conn, account: UUID, name: str, *, other_than: UUID | None = None) -> None:

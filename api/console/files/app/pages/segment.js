@@ -43,7 +43,7 @@ function SegmentEditor({ segment, lists, onSaved }) {
   const taken = error?.type === "conflict" ? "Another segment has this name." : fieldError(error, "name");
   const actions = html`${segment && html`<${Button} icon="megaphone" to="/broadcasts/new" query=${{ segment: segment.id }}>New broadcast<//><${Button} danger icon="trash-2" role="member" onClick=${() => setDeleting(true)}>Delete segment<//>`}`;
   return html`<${PageHead} title=${segment ? segment.name : "New segment"} lead="Contacts that match when a broadcast starts get it." back=${BACK} actions=${actions} />
-    <div class="stack"><${Card} title="Segment"><${Form} onSubmit=${submit} style=${{ maxWidth: "60rem" }}>
+    <div class="stack">${segment?.deletedLists.length > 0 && html`<${Notice} tone="warn" title=${segment.deletedLists.length === 1 ? "A list of this segment was deleted." : "Lists of this segment were deleted."}>A condition on a deleted list matches nobody. Remove it from the filter, or choose another list.<//>`}<${Card} title="Segment"><${Form} onSubmit=${submit} style=${{ maxWidth: "60rem" }}>
       <${TextField} label="Name" required maxlength="120" value=${draft.name} onValue=${(name) => set({ name })} error=${taken} />
       <${TextField} label="Description" maxlength="500" value=${draft.description} onValue=${(description) => set({ description })} />
       <${FilterEditor} draft=${draft} set=${set} lists=${lists} />
