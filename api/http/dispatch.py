@@ -316,12 +316,12 @@ async def _limit(context: DispatchContext, bucket: str, rate: float, response: f
 async def _read(
     context: DispatchContext, operation: Operation, call: Call, decoder: msgspec.json.Decoder[Any], limit: int
 ) -> None:
-    may_be_empty = operation.no_body_is_empty and not call.request.content_length
+    may_be_empty = operation.body_is_optional and not call.request.content_length
     if not may_be_empty:
         decode.check_media_type(call.request)
     content = await _receive(context, call, limit)
     call.body_bytes = len(content)
-    if not content and operation.no_body_is_empty:
+    if not content and operation.body_is_optional:
         content = b"{}"  # some clients send a Content-Type without a body
     elif may_be_empty:
         decode.check_media_type(call.request)

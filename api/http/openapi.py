@@ -191,7 +191,7 @@ def _operation(
     if one.request is not None:
         described["requestBody"] = {
             "description": f"At most {limit} bytes.",
-            "required": not one.no_body_is_empty,
+            "required": not one.body_is_optional,
             "content": {"application/json": {"schema": by_type[id(one.request)]}},
         }
     elif one.body_types:

@@ -6,10 +6,12 @@ a `Raw`, a `Streamed`, or None for 204.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from enum import StrEnum
+from functools import cache
 from typing import Any, Protocol
 from uuid import UUID
 
 import falcon.asgi
+import msgspec
 from msgspec import Struct
 
 from api.http import body_limits
@@ -200,7 +202,6 @@ class Operation(Struct, frozen=True, kw_only=True):
     refusals: tuple[ErrorType, ...] = ()  # beyond those of every such operation
     errors: ErrorForm | None = None  # None: the `error` object of this API
     key_header: str | None = None  # a header that may hold the API key in place of Authorization
-    no_body_is_empty: bool = False
     open_to_suspended: bool = False  # allowed to persons of a suspended account, as it only revokes access
 
     def __post_init__(self) -> None:
@@ -218,6 +219,11 @@ class Operation(Struct, frozen=True, kw_only=True):
     def takes_head(self) -> bool:
         """Return True if HEAD is allowed (RFC 9110 9.1): not for streams, nor for redirects of a sign-in."""
         return self.method == "GET" and self.success == 200 and self.reply_type not in _STREAMS
+
+    @property
+    def body_is_optional(self) -> bool:
+        """Return True if no field of the body is required; no body is then the same as `{}`."""
+        return self.request is not None and _takes_empty(self.request)
 
     @property
     def needs_csrf(self) -> bool:
@@ -260,3 +266,12 @@ class Operation(Struct, frozen=True, kw_only=True):
         if "{" in self.path or self.for_operator:
             own.add(ErrorType.NOT_FOUND)
         return tuple(kind for kind in ErrorType if kind in own)
+
+
+@cache
+def _takes_empty(request: Any) -> bool:
+    try:
+        msgspec.json.decode(b"{}", type=request)
+    except msgspec.ValidationError:
+        return False
+    return True

@@ -291,7 +291,7 @@ def asked_for(operation: Operation, relation: Relation, *, all_kinds: bool) -> s
 
 @pytest.mark.parametrize("operation", sampled(WITH_IDS, 6), ids=name_of)
 async def test_another_accounts_ids_are_as_unknown_as_any(operation: Operation, everybody: Cast) -> None:
-    known = operation.request is None or operation.no_body_is_empty or (operation.method, operation.path) in BODIES
+    known = operation.request is None or operation.body_is_optional or (operation.method, operation.path) in BODIES
     assert known, "say a body for it in BODIES"
     assert set(KINDS.get(beginning(operation), ())) <= things_of(everybody.relations[0].whose).keys()
     body = BODIES.get((operation.method, operation.path), {})

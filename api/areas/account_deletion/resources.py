@@ -45,7 +45,6 @@ OPERATIONS = (
         access=Access.SESSION,
         role=Role.OWNER,
         request=DeletionIn,
-        no_body_is_empty=True,
         reply=Deletion,
         success=202,
         refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.INVALID_STATE, ErrorType.NOT_FOUND),

@@ -204,7 +204,6 @@ OPERATIONS = (
         scopes=WRITE,
         success=201,
         request=NewAlertRule,
-        no_body_is_empty=True,
         reply=AlertRulesMade,
         refusals=(ErrorType.CONFLICT, ErrorType.NOT_FOUND, ErrorType.THRESHOLD_REFUSED),
         handler=create,

@@ -191,7 +191,6 @@ OPERATIONS = (
         access=Access.SESSION,
         role=Role.ADMIN,
         request=KeyRotation,
-        no_body_is_empty=True,
         reply=RotatedKey,
         success=201,
         refusals=(ErrorType.EMAIL_UNVERIFIED, ErrorType.INVALID_STATE),

@@ -233,7 +233,6 @@ OPERATIONS = (
         scopes=WRITE,
         success=202,
         request=BroadcastSend,
-        no_body_is_empty=True,
         reply=BroadcastRecord,
         refusals=(*_CONTENT, ErrorType.INVALID_STATE),
         handler=send,

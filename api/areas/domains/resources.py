@@ -255,7 +255,7 @@ OPERATIONS = (
         summary="Publish the DNS records through Cloudflare",
         access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
         scopes=_WRITE, request=Publish,
-        reply=Publication, handler=publish_domain, no_body_is_empty=True,
+        reply=Publication, handler=publish_domain,
     ),
     Operation(
         method="DELETE", path="/v1/account/cloudflare", tag="Domains", summary="Delete the stored Cloudflare token",

@@ -154,7 +154,6 @@ OPERATIONS = (
         limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         request=MessageResend,
-        no_body_is_empty=True,
         reply=SendReply,
         success=202,
         also=(200,),

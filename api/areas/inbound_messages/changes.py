@@ -95,7 +95,6 @@ OPERATIONS = (
         limited_keys=LimitedKeys.OWN,
         scopes=WRITE,
         request=ReadRequest,
-        no_body_is_empty=True,
         reply=ReceivedMessage,
         handler=mark_read,
     ),

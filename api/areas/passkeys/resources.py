@@ -151,7 +151,6 @@ OPERATIONS = (
         summary="Begin to register a passkey",
         access=Access.SESSION,
         request=BeginRegistration,
-        no_body_is_empty=True,
         reply=RegistrationOptions,
         refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.INVALID_STATE),
         handler=post_register_options,

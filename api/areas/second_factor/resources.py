@@ -69,7 +69,6 @@ OPERATIONS = (
         summary="Begin to set up an authenticator app",
         access=Access.SESSION,
         request=SetUp,
-        no_body_is_empty=True,
         reply=Setup,
         refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.INVALID_STATE),
         handler=post_setup,

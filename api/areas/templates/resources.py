@@ -366,7 +366,6 @@ OPERATIONS = (
         max_body_bytes=MAX_VALUES_BYTES,
         reply=Preview,
         refusals=(ErrorType.TEMPLATE_ERROR,),
-        no_body_is_empty=True,
         handler=preview_template,
     ),
     Operation(
@@ -381,7 +380,6 @@ OPERATIONS = (
         reply=Template,
         success=201,
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
-        no_body_is_empty=True,
         handler=duplicate_template,
     ),
     Operation(

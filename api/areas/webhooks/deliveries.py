@@ -192,7 +192,6 @@ OPERATIONS = (
         request=ReplayRequest,
         reply=Queued,
         success=202,
-        no_body_is_empty=True,
         handler=replay,
     ),
     Operation(
@@ -211,7 +210,6 @@ OPERATIONS = (
         request=ReplayWindow,
         reply=WindowReplayed,
         success=202,
-        no_body_is_empty=True,
         refusals=(ErrorType.NOT_FOUND,),
         handler=replay_window,
     ),
