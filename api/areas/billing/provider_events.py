@@ -38,23 +38,29 @@ async def take_refund_notice(call: Call) -> EventTaken:
     """Apply a signed refund; record an unsigned one, which moves nothing."""
     if call.request.get_header(HEADER) is not None:
         return await take_payprov(call)
+    provider = call.services.billing.providers.get("payprov")
+    if provider is None:
+        raise not_found("payment provider")
     await _count_unsigned(call)
+    subject, claims = _claimed(call.body)
+    await payment_events.note_refund(call.services.pool, provider, subject, claims=claims)
+    return EventTaken()
+
+
+def _claimed(body: bytes) -> tuple[UUID | None, dict[str, object]]:
+    """Return the checkout or invoice that an unsigned notice names, None without one, and what it claims."""
     try:
-        message = msgspec.json.decode(call.body, type=PayprovMessage)
+        message = msgspec.json.decode(body, type=PayprovMessage)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return EventTaken()
+        return None, {"unreadable": len(body)}
     data = message.data
     claims: dict[str, object] = {
         "amount": data.amount,
         "currency": None if data.currency is None else data.currency[:_MAX_CLAIM],
         "notice": message.id[:_MAX_CLAIM],
     }
-    for kind, text in ((ids.Kind.CHECKOUT, data.checkout), (ids.Kind.INVOICE, data.invoice)):
-        subject = _id(kind, text)
-        if subject is not None:
-            await payment_events.note_refund(call.services.pool, subject, claims=claims)
-            break
-    return EventTaken()
+    subject = _id(ids.Kind.CHECKOUT, data.checkout) or _id(ids.Kind.INVOICE, data.invoice)
+    return subject, claims
 
 
 async def _apply(call: Call, provider: PaymentProvider) -> EventTaken:

@@ -36,6 +36,7 @@ WAITS: Final = "waits for the payment"  # a refund that came before it
 REPEATED: Final = "repeated"
 ACTOR: Final = "service"
 MAX_NOTICES: Final = 10  # unsigned notices a day that are recorded for one checkout or invoice
+_NOTHING: Final = UUID(int=0)  # the subject of notices about nothing known
 
 _log = structlog.get_logger("billing")
 
@@ -76,20 +77,33 @@ async def record_unusable(pool: asyncpg.Pool, provider: PaymentProvider, problem
         )
 
 
-async def note_refund(pool: asyncpg.Pool, subject: UUID, *, claims: dict[str, object]) -> bool:
-    """Record an unsigned refund notice about a checkout or invoice; it moves nothing. Return False if it is not known.
+async def note_refund(
+    pool: asyncpg.Pool, provider: PaymentProvider, subject: UUID | None, *, claims: dict[str, object]
+) -> None:
+    """Record an unsigned refund notice in the history of the checkout or invoice that it names; it moves nothing.
 
-    At most MAX_NOTICES a day are recorded for each, the others only counted.
+    One about nothing known is recorded as a payment event without an account. At most MAX_NOTICES a day are recorded of
+    each checkout or invoice, and of those about nothing known together; the others are only counted.
     """
     at = clock.now()
     async with pool.acquire() as connection, connection.transaction():
-        found = await store.SUBJECT.records(connection, subject)
-        if not found:
-            return False
-        if await store.count_notice(connection, subject, at.date()) <= MAX_NOTICES:
+        found = [] if subject is None else await store.SUBJECT.records(connection, subject)
+        if await store.count_notice(connection, subject if found and subject else _NOTHING, at.date()) > MAX_NOTICES:
+            return
+        if found:
             event = (HistoryType.NOTICE_RECORDED, {"signed": False, **claims})
             await billing_history.append(connection, found[0]["account_id"], [event], at)
-    return True
+            return
+        _log.warning("refund notice about nothing known", provider=provider.name, claims=claims)
+        await store.first_time(
+            connection,
+            provider.name,
+            f"unsigned-{ids.uuid7()}",  # not the id that it claims, which would hide the provider's own event
+            kind=ProviderEventType.REFUND_SUCCEEDED.value,
+            account=None,
+            effect=f"unsigned, about nothing known: {msgspec.json.encode(claims).decode()}",
+            created_at=at,
+        )
 
 
 async def _account_of(pool: asyncpg.Pool, event: ProviderEvent) -> UUID | None:

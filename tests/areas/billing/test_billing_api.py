@@ -11,7 +11,7 @@ import pytest
 
 from engine.areas.billing.configuration import Billing, configured, payprov_secrets
 from engine.areas.billing.providers import signatures
-from engine.base import clock
+from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.flows.accounts import billing_periods
 from tests.harness.accounts import TestAccount, make_account
@@ -271,8 +271,30 @@ async def test_an_unsigned_refund_notice_is_recorded_ten_times_a_day_and_moves_n
 
     assert (await history(api, admin)).count("notice.recorded") == 10
     assert (await invoices(api, admin))[0]["status"] == "paid"
-    for strange in (b"", b"[", b'{"id":"a"}', b"\xff"):
-        assert (await api.request("POST", "/v1/webhooks/payprov/refund", body=strange, headers={})).status == 200
+
+
+async def test_a_refund_notice_about_nothing_known_leaves_a_record_ten_times_a_day(
+    api: Api, pool: asyncpg.Pool, admin: TestPerson, provider: Provider
+) -> None:
+    await pool.execute("DELETE FROM refund_notices WHERE subject = $1", UUID(int=0))
+    recorded = "SELECT effect, received_at FROM provider_events WHERE account_id IS NULL AND event_id LIKE 'unsigned-%'"
+    before = await pool.fetchval(f"SELECT count(*) FROM ({recorded}) AS r")
+    unknown = ids.format_id(ids.Kind.INVOICE, ids.uuid7())
+    facts = {"id": "evt_1", "type": "refund.succeeded", "createdAt": "2026-01-01T00:00:00Z"}
+    named = orjson.dumps(facts | {"data": {"invoice": unknown, "amount": 5}})
+    for body in (named, b"", b"[", b'{"id":"a"}', b"\xff", *[named] * 8):
+        assert (await api.request("POST", "/v1/webhooks/payprov/refund", body=body, headers={})).status == 200
+
+    effects = [row["effect"] for row in await pool.fetch(f"{recorded} ORDER BY received_at")]
+    assert len(effects) == before + 10
+    assert effects[before] == 'unsigned, about nothing known: {"amount":5,"currency":null,"notice":"evt_1"}'
+    assert effects[before + 1] == 'unsigned, about nothing known: {"unreadable":0}'
+    # A forged notice must not hide the provider's own event with the id that it claims.
+    await bought(api, admin, provider)
+    [invoice] = await invoices(api, admin)
+    data = {"invoice": invoice["id"], "currency": "EUR", "amount": 900}
+    assert (await provider.send("refund.succeeded", data, event="evt_1")).status == 200
+    assert len(await invoices(api, admin)) == 2
 
 
 async def test_refunds_are_credit_notes_up_to_what_was_paid(api: Api, admin: TestPerson, provider: Provider) -> None:
