@@ -299,6 +299,34 @@ async def test_changed_content_is_the_next_version(api: Api, account: TestAccoun
     assert (await api.get("/v1/templates/welcome", account.token)).json == answer.json
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"html": "", "text": "Hello"},
+        {"subject": None, "html": "<p>Hello {{name}}</p>\r\n", "variables": []},
+        {
+            "variables": [
+                {"name": "name"},
+                {"name": "b", "default": "", "description": ""},
+                {"name": "a", "required": None},
+            ]
+        },
+    ],
+)
+async def test_equal_content_is_no_new_version(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, fields: dict[str, Any]
+) -> None:
+    made = await publish(api, account, id="welcome", name="Welcome", **fields)
+    sent = HELLO | {"name": "Welcome"} | fields
+    read = {name: made[name] for name in ("name", "subject", "html", "text", "variables", "layout")}
+
+    for body in (sent, read, {"subject": made["subject"]}, {}):
+        answer = await change(api, account, "welcome", **body)
+        assert (answer.status, answer.json) == (200, made), body
+    assert [kind for kind, _ in await events_of(pool, account)] == ["template.created"]
+
+
 async def test_earlier_versions_stay_byte_identical(api: Api, account: TestAccount) -> None:
     published = [await publish(api, account, id="welcome")]
     for number in range(2, 6):
