@@ -107,7 +107,7 @@ PYTHONIC = re.compile(r"\b(None|True|False)\b|datetime\.|\[\]|\{'|\('|UUID\(|<[A
 READ = """
 status; nodes; config; config retry_ladder_s; messages; messages --all; messages --account Local; message {message}
 message --all {message}; explain {message}; sink; sink show LAST; tail --seconds 1; account list
-account show {account}; account retention --account {account}; account create --name P --email p{message}@x.test
+account show {account}; account agreement {account}; account create --name P --email p{message}@x.test
 key list --account {account}; key create --account {account}; domain add --account {account} --name {domain}
 domain verify --account {account} --name {domain}; platform show; person show owner@hello.test; queue
 queue --by site; queue suspend --domain held.test --reason read --for 90s; queue; queue resume --domain held.test
