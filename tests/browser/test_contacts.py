@@ -2,9 +2,11 @@
 
 import csv
 import io
+from datetime import timedelta
 
 from playwright.async_api import FilePayload, expect
 
+from engine.base import clock
 from tests.harness.api import Api
 from tests.harness.browser import ConsolePage, ConsoleUser
 
@@ -87,10 +89,12 @@ async def test_a_segment_counts_while_it_is_edited(page: ConsolePage, served: Ap
     assert stored[0]["filter"] == {"all": [{"field": "plan", "op": "ne", "value": "pro"}]}
 
 
-async def test_a_list_in_use_says_why_it_stays(page: ConsolePage, served: Api, user: ConsoleUser) -> None:
+async def test_a_list_in_use_says_why_it_stays_and_a_segment_that_it_is_gone(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
     made = (await served.post("/v1/lists", user.access.key, json={"name": "News"})).json
     filter_ = {"property": "list", "value": made["id"]}
-    await served.post("/v1/segments", user.access.key, json={"name": "Readers", "filter": filter_})
+    segment = (await served.post("/v1/segments", user.access.key, json={"name": "Readers", "filter": filter_})).json
     contact = await add(served, user, email="ann@x.test")
     shown = page.page
     await page.go(f"/lists/{made['id']}")
@@ -98,10 +102,20 @@ async def test_a_list_in_use_says_why_it_stays(page: ConsolePage, served: Api, u
     await shown.get_by_role("dialog").get_by_label(f"Select {contact}").check()
     await shown.get_by_role("button", name="Add 1 contact").click()
     await expect(shown.get_by_role("link", name="ann@x.test")).to_be_visible()
+    body = {"name": "Issue 1", "from": user.access.sender, "list": made["id"], "subject": "News", "text": "Hi"}
+    waiting = (await served.post("/v1/broadcasts", user.access.key, json=body)).json["id"]
+    later = {"scheduledAt": clock.iso(clock.now() + timedelta(hours=3))}
+    await served.post(f"/v1/broadcasts/{waiting}/send", user.access.key, json=later)
     await shown.get_by_role("button", name="More actions").click()
     await shown.get_by_role("menuitem", name="Delete list").click()
     await shown.get_by_role("dialog").get_by_role("button", name="Delete list").click()
-    await expect(shown.get_by_role("dialog").get_by_role("alert")).to_contain_text("Readers")
+    await expect(shown.get_by_role("dialog").get_by_role("alert")).to_contain_text("scheduled")
+
+    await served.post(f"/v1/broadcasts/{waiting}/cancel", user.access.key)
+    await shown.get_by_role("dialog").get_by_role("button", name="Delete list").click()
+    await expect(shown.get_by_role("dialog")).not_to_be_visible()
+    await page.go(f"/segments/{segment['id']}")
+    await expect(shown.get_by_text("A list of this segment was deleted.")).to_be_visible()
 
 
 async def test_suppressions_are_added_lifted_and_imported(page: ConsolePage, served: Api, user: ConsoleUser) -> None:
