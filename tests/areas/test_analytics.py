@@ -18,7 +18,7 @@ from engine.base.settings import Settings
 from engine.flows.receiving import read_reports
 from engine.flows.sending.complaint import complain
 from tests.flows.test_late_bounce import token
-from tests.harness.accounts import TestAccount, add_key, make_account
+from tests.harness.accounts import PEPPER, TestAccount, add_key, make_account
 from tests.harness.api import Api
 from tests.harness.report_mails import add, failed, mail
 from tests.harness.settling import settle
@@ -149,10 +149,13 @@ async def test_pages_show_every_row_once_and_keep_until(api: Api, pool: asyncpg.
     assert third["nextCursor"] is None
     assert first["until"] == second["until"] == third["until"]
     yesterday = clock.now().date() - timedelta(days=1)
-    old = await read(api, account, cursor=delivery_page.cursor(yesterday, 0))
+    old = await read(api, account, cursor=delivery_page.cursor(PEPPER, account.id, yesterday, 0))
     assert old["until"] == f"{yesterday + timedelta(days=1)}T00:00:00.000Z"
-    tomorrow = clock.now().date() + timedelta(days=1)
-    for cursor in ("x", "0001-01-01~0", "2026-13-01~0", f"{tomorrow}~0", f"{clock.now().date()}~9999999"):
+    other = await make_account(pool)
+    earlier = first["nextCursor"].replace(str(clock.now().date()), str(yesterday))
+    foreign = delivery_page.cursor(PEPPER, other.id, yesterday, 0)
+    beyond = delivery_page.cursor(PEPPER, account.id, yesterday, 1_000_001)
+    for cursor in ("x", "2026-13-01~0", earlier, foreign, beyond):
         answer = await api.get("/v1/analytics/delivery", account.token, params={"cursor": cursor})
         assert (answer.status, answer.error["field"]) == (400, "cursor")
 
@@ -166,11 +169,12 @@ async def test_a_cursor_does_not_expire(api: Api, pool: asyncpg.Pool) -> None:
     ]
     async with pool.acquire() as connection:
         await delivery.add(connection, account.id, groups)
-    second = await read(api, account, limit="1", cursor=delivery_page.cursor(last, 1))
-    gone = await read(api, account, cursor=delivery_page.cursor(clock.now().date() - timedelta(days=900), 1))
+    second = await read(api, account, limit="1", cursor=delivery_page.cursor(PEPPER, account.id, last, 1))
+    ancient = delivery_page.cursor(PEPPER, account.id, clock.now().date() - timedelta(days=900), 1)
+    gone = await read(api, account, cursor=ancient)
 
     assert [row["domain"] for row in second["data"]] == ["d1.test"]
-    assert second["nextCursor"] == delivery_page.cursor(last, 2)
+    assert second["nextCursor"] == delivery_page.cursor(PEPPER, account.id, last, 2)
     assert (gone["data"], gone["nextCursor"]) == ([], None)
 
 

@@ -57,7 +57,8 @@ async def read_delivery(call: Call) -> DeliveryReply:
             limit=limit,
             used=query.days,
         )
-    wanted, offset = delivery_page.start(query.days, query.cursor, clock.now())
+    pepper = call.settings.key_pepper or ""
+    wanted, offset = delivery_page.start(pepper, account, query.days, query.cursor, clock.now())
     if offset == 0:
         await delivery.count_rest(pool, account)
     found, more = await delivery.rows(
@@ -80,7 +81,7 @@ async def read_delivery(call: Call) -> DeliveryReply:
         from_=since,
         until=until,
         data=[_figures(one, GroupBy(query.group_by)) for one in found],
-        next_cursor=delivery_page.cursor(wanted.until, offset + len(found)) if more else None,
+        next_cursor=delivery_page.cursor(pepper, account, wanted.until, offset + len(found)) if more else None,
     )
 
 

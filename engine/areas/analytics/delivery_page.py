@@ -1,33 +1,42 @@
-"""Make and read the cursors of delivery analytics. A cursor keeps the last day, so that all pages show one period."""
+"""Make and read the cursors of delivery analytics. A cursor keeps the last day, so that all pages show one period.
 
+Cursors do not expire: an old one shows its period as long as the counts are kept. So that nobody writes one to see days
+before the plan's window, a cursor proves that the account once had a page which ended with that day.
+"""
+
+import hmac
 import re
 from datetime import date, datetime, timedelta
+from uuid import UUID
 
 from engine.areas.analytics import rules
 from engine.areas.analytics.types import Period
 from engine.base.errors import invalid
+from engine.base.secrets import digest
 
 MAX_OFFSET = 1_000_000
-FIRST_DAY = date(2000, 1, 1)  # of a cursor; older ones were made up
-_CURSOR = re.compile(r"(\d{4}-\d{2}-\d{2})~(\d{1,7})", re.ASCII)
+_CURSOR = re.compile(r"(\d{4}-\d{2}-\d{2})~(\d{1,7})~([0-9a-f]{16})", re.ASCII)
 
 
-def cursor(until: date, offset: int) -> str:
+def cursor(pepper: str, account: UUID, until: date, offset: int) -> str:
     """Return the cursor of the page that begins at row `offset` of a period that ends with the day `until`."""
-    return f"{until.isoformat()}~{offset}"
+    return f"{until.isoformat()}~{offset}~{_proof(pepper, account, until.isoformat())}"
 
 
-def start(days: int, text: str | None, at: datetime) -> tuple[Period, int]:
+def start(pepper: str, account: UUID, days: int, text: str | None, at: datetime) -> tuple[Period, int]:
     """Return the period and the first row of a page; raise the 400 that names `cursor`."""
-    today = rules.period(days, at)
     if text is None:
-        return today, 0
+        return rules.period(days, at), 0
     match = _CURSOR.fullmatch(text)
-    try:
-        until = date.fromisoformat(match[1]) if match else None
-    except ValueError:
-        until = None
-    # Cursors do not expire: their period stays the same, and is empty once its counts are deleted.
-    if match is None or until is None or not FIRST_DAY <= until <= today.until or int(match[2]) > MAX_OFFSET:
+    if (
+        match is None
+        or not hmac.compare_digest(match[3], _proof(pepper, account, match[1]))
+        or int(match[2]) > MAX_OFFSET
+    ):
         raise invalid("cursor", f"`cursor` is {text!r}; pass `nextCursor` of the page before.")
+    until = date.fromisoformat(match[1])
     return Period(until - timedelta(days=days - 1), until), int(match[2])
+
+
+def _proof(pepper: str, account: UUID, day: str) -> str:
+    return digest(pepper, f"delivery analytics of {account} until {day}").hex()[:16]
