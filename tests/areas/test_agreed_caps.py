@@ -228,6 +228,15 @@ async def test_a_larger_plan_stands_above_what_was_agreed_on_a_smaller_one(here:
     assert shown(await me(here, account)) == figures(CAPS[Plan.GROWTH])
 
 
+async def test_an_agreement_lifts_a_limit_below_the_plans_that_the_account_was_made_with(here: OperatorWorld) -> None:
+    account = await make_account(here.pool, plan="growth", monthly_cap=10)
+    assert (await billing.agreement(here.pool, account=account.public_id))["caps"]["monthlyEmails"] is None
+    assert shown(await me(here, account))["monthly_emails"] == 10
+    await agree(here, account, "growth")
+
+    assert shown(await me(here, account)) == figures(CAPS[Plan.GROWTH])
+
+
 async def test_a_sub_account_shares_its_parents_agreement(here: OperatorWorld) -> None:
     parent = await make_account(here.pool, plan="growth")
     child = await open_sub_account(here.pool, parent.id, name="Shop", monthly_limit=None, actor="operator")

@@ -78,7 +78,9 @@ def merged(before: Mapping[str, int], changes: Mapping[str, int | None], plan: P
 
 def shown(row: AgreedRow | None) -> AgreedCaps | None:
     """Return the agreed limits of an account; None for a sub-account, which shares its parent's."""
-    return None if row is None or row.parent_id is not None else AgreedCaps(**row.figures)
+    if row is None or row.parent_id is not None:
+        return None
+    return AgreedCaps(**merged(row.figures, {}, Plan(row.plan)))
 
 
 def _check(name: str, figure: int, plan: Plan) -> None:
