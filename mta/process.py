@@ -180,7 +180,8 @@ class DeliveryProcess:
         )  # fmt: skip
         self.member = ShardMember(
             stores.membership, name=process, ownership=ownership, lease_s=settings.lease_s,
-            on_gain=self.outbound.gained, on_release=self.outbound.release, on_fenced=self.outbound.fenced,
+            before_take=self.outbound.settle_left, on_gain=self.outbound.gained,
+            on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
         self._presence = ProcessRegistration(pool, kind="mta", name=name, figures=self._figures)
         self._stamps = Stamps(pool, [envelopes.identities, self.member.cache, *self.outbound.caches])

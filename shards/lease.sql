@@ -4,9 +4,9 @@ INSERT INTO shard_members (id, name, weight, expires_at)
 VALUES ($1, $2, $3, clock_timestamp() + $4 * interval '1 second');
 
 -- name: supersede
--- Remove members named $1: earlier runs of this process, which its supervisor knows to have ended. Waits for their
--- settling transactions, as fencing does.
-DELETE FROM shard_members WHERE name = $1 RETURNING id;
+-- Remove members named $1 except $2, which is a member: earlier runs of this process, which its supervisor knows to have
+-- ended. Waits for their settling transactions, as fencing does.
+DELETE FROM shard_members WHERE name = $1 AND id <> $2 AND EXISTS (SELECT FROM shard_members WHERE id = $2) RETURNING id;
 
 -- name: heartbeat
 -- Extend the lease of member $1 to $2 seconds from now. Returns no row if the member has been fenced.

@@ -30,9 +30,10 @@ class ShardMember:
     """The membership of one process; lease and shards are written to `ownership`.
 
     `name` must belong to no other running process: an earlier member of that name is taken for an ended run of this
-    process, whose shards are free at once. `on_gain` receives added shards; `on_release` finishes the deliveries under
-    way of shards to be released, however long that takes; `on_fenced` drops all deliveries, as other processes own
-    the shards already.
+    process, whose shards are free at once. `before_take` settles what ended processes of this host left: it is awaited
+    as a member, before any member is removed and its shards are free. `on_gain` receives added shards; `on_release`
+    finishes the deliveries under way of shards to be released, however long that takes; `on_fenced` drops all
+    deliveries, as other processes own the shards already.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ShardMember:
         name: str,
         ownership: ShardOwnership,
         lease_s: float,
+        before_take: Callable[[], Awaitable[None]],
         on_gain: Callable[[Collection[int]], Awaitable[None]],
         on_release: Callable[[Collection[int]], Awaitable[None]],
         on_fenced: Callable[[], None],
@@ -52,6 +54,7 @@ class ShardMember:
         self._ownership = ownership
         self._shards = ownership.total
         self._lease_s = lease_s
+        self._before_take = before_take
         self._on_gain = on_gain
         self._on_release = on_release
         self._on_fenced = on_fenced
@@ -112,6 +115,7 @@ class ShardMember:
         while True:
             try:
                 await self._join()
+                await self._succeed()
                 while await self._heartbeat():
                     await self._rebalance()
                     await self._wait(self._lease_s / 3)
@@ -134,15 +138,23 @@ class ShardMember:
         self.lose_all()
         began = time.monotonic()
         await lease.MAKE.execute(self._pool, self._shards)
-        if self._first:  # only once: two processes of one name would otherwise remove each other for ever
-            await lease.SUPERSEDE.execute(self._pool, self._name)
-            self._first = False
         async with self._pool.acquire() as connection, connection.transaction():
             await lease.JOIN.execute(connection, self.id, self._name, 1.0, self._lease_s)
-            await bump(connection, placement.KIND)
+            if not self._first:  # else `_succeed` does it: the others would move shards twice
+                await bump(connection, placement.KIND)
         self._joined = True
         self._renewed(began)
         _log.info("member joined", member=str(self.id), name=self._name)
+
+    async def _succeed(self) -> None:
+        """Remove the member of this process's previous run, whose shards other hosts may take from then on."""
+        if not self._first:  # only once: two processes of one name would otherwise remove each other for ever
+            return
+        await self._before_take()
+        async with self._pool.acquire() as connection, connection.transaction():
+            await lease.SUPERSEDE.execute(connection, self._name, self.id)
+            await bump(connection, placement.KIND)
+        self._first = False
 
     async def _heartbeat(self) -> bool:
         """Renew the lease; return False if another member has fenced this one."""
@@ -159,6 +171,7 @@ class ShardMember:
         self._ownership.renew(began + self._lease_s * (1 - MARGIN))
 
     async def _rebalance(self) -> None:
+        await self._before_take()
         # A member fences others only after it has renewed its own lease steadily: after an outage of PostgreSQL the
         # leases of all members have expired although their processes are alive.
         if time.monotonic() - self._steady_since > self._lease_s:

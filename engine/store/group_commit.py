@@ -50,6 +50,8 @@ class GroupCommit(Generic[Item, Result]):
         self._last_at = 0.0
         self._bad_data = bad_data
         self._entries: list[_Entry] = []
+        self._batch: list[_Entry] = []  # being flushed
+        self._began = 0.0
         self._count = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -57,6 +59,16 @@ class GroupCommit(Generic[Item, Result]):
     def waiting(self) -> int:
         """Return the number of items that are not in a flush yet."""
         return self._count
+
+    @property
+    def flushing_s(self) -> float:
+        """Return how long the present batch has been flushed; 0 between two batches."""
+        return asyncio.get_running_loop().time() - self._began if self._batch else 0.0
+
+    def unfinished(self) -> list[Item]:
+        """Return the items that have no result yet, in the order of arrival."""
+        entries = (*self._batch, *self._entries)
+        return [item for entry in entries if not entry.future.done() for item in entry.items]
 
     async def submit(self, item: Item) -> Result:
         """Return the item's result after the commit of its transaction."""
@@ -98,9 +110,11 @@ class GroupCommit(Generic[Item, Result]):
     async def _run(self) -> None:
         while self._entries:
             await self._pace()
-            batch = self._taken()
-            if batch:
-                await self._settle(batch)
+            self._batch = self._taken()
+            self._began = asyncio.get_running_loop().time()
+            if self._batch:
+                await self._settle(self._batch)
+                self._batch = []
 
     async def _pace(self) -> None:
         """Under load, let the batch grow until the interval since the last flush has passed."""

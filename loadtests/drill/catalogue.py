@@ -221,6 +221,14 @@ CATALOGUE: Final = (
         messages=600,
     ),
     Drill(
+        name="kept-outcomes",
+        about="All mta processes are killed twice while PostgreSQL is away or hangs, with outcomes in memory.",
+        rows=(4, 9, 10),
+        where="loadtests.drill.kept_outcomes:run",
+        messages=5_000,
+        rounds=2,
+    ),
+    Drill(
         name="unknown-outcome",
         about="Mail servers close the connection after the final dot, or answer late.",
         rows=(22,),

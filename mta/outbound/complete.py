@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
-from typing import Protocol
 from uuid import UUID
 
 import asyncpg
@@ -17,12 +16,13 @@ from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import HintReader
 from engine.delivery.outcome import Verdict
-from engine.flows.sending.settle import DeliveryAttempt, Fenced
+from engine.flows.sending.settle import DeliveryAttempt, Fenced, Settler
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
-from mta.outbound.active_queue import ActiveQueue
+from mta.outbound.active_queue import ActiveQueue, Key
 from mta.outbound.attempts import at_fault
 from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.outcome_journal import OutcomeJournal
 from mta.outbound.sites.site_stats import SiteStats
 from mta.outbound.sites.site_table import SiteTable
 from mta.outbound.tasks import DeliveryTasks
@@ -32,19 +32,9 @@ from shards.ownership import ShardOwnership
 ACK_EVERY_S = 0.1
 BURIED_S = 3600.0
 MAX_KEPT = 10_000  # deliveries whose faults are counted
-MAX_UNSETTLED = 256  # of broadcasts, and of other mail: a killed process leaves these to be sent a second time
+MAX_UNSETTLED = 256  # of broadcasts, and of other mail: another host would send those of a killed process again
 
 _log = structlog.get_logger("mta")
-
-
-class AttemptSettler(Protocol):
-    """Settles attempts; a Settler, or a test's."""
-
-    def settle(self, attempt: DeliveryAttempt) -> "asyncio.Future[bool]":
-        """Store an attempt; see `Settler.settle`."""
-
-    async def idle(self) -> None:
-        """Wait until every attempt handed over is stored; see `Settler.idle`."""
 
 
 class CompleteStage:
@@ -56,7 +46,8 @@ class CompleteStage:
         settings: Settings,
         pool: asyncpg.Pool,
         reader: HintReader,
-        settler: AttemptSettler,
+        settler: Settler,
+        journal: OutcomeJournal,
         active: ActiveQueue,
         sites: SiteTable,
         ownership: ShardOwnership,
@@ -69,6 +60,7 @@ class CompleteStage:
         self._pool = pool
         self._reader = reader
         self._settler = settler
+        self._journal = journal
         self._active = active
         self._sites = sites
         self._ownership = ownership
@@ -116,8 +108,9 @@ class CompleteStage:
         future.add_done_callback(committed)
 
     def is_behind(self, delivery: ActiveDelivery) -> bool:
-        """Return True while this delivery should not begin, because many outcomes of its kind wait for their commit."""
-        return self._unsettled[_is_broadcast(delivery)] >= MAX_UNSETTLED
+        """Return True while this delivery should not begin, because many outcomes of its kind wait for their commit, or
+        outcomes that cannot be committed are not kept in the journal yet."""
+        return self._unsettled[_is_broadcast(delivery)] >= MAX_UNSETTLED or self._journal.is_behind
 
     def forget_all(self) -> None:
         """Forget every delivery: other processes own the shards by now. Open transactions stop before content."""
@@ -151,6 +144,24 @@ class CompleteStage:
         """Wait until every outcome is committed."""
         await self._settler.idle()
 
+    async def settle_left(self) -> None:
+        """Settle what ended processes of this host kept; called before this one takes their shards. Waits for Postgres.
+
+        An attempt whose row has changed since was settled, or made again by another host: it is left out.
+        """
+        for left, attempts in self._journal.left():
+            settling = [self._settler.settle(one) for one in attempts]
+            results = await asyncio.gather(*settling, return_exceptions=True)
+            if any(isinstance(one, Fenced) for one in results):
+                return  # the next membership settles them
+            for attempt, result in zip(attempts, results, strict=True):
+                if isinstance(result, BaseException):
+                    await self._set_aside(attempt.row.key, result)
+                elif result and attempt.simulated:
+                    self._offer(attempt)
+            _log.info("outcomes of an ended process settled", kept=len(attempts), unsettled=results.count(True))
+            left.remove()
+
     def measure(self) -> None:
         """Observe the longest settling since the last call."""
         if self._longest_s:
@@ -164,14 +175,17 @@ class CompleteStage:
 
     async def _bury(self, delivery: ActiveDelivery, error: BaseException) -> None:
         """Set a delivery aside whose outcome cannot be stored, so that it is not delivered again and again."""
-        _log.error("attempt not settled", message=str(delivery.row.message_id), exc_info=error)
         self._active.remember(delivery)
+        await self._set_aside(delivery.row.key, error)
+        self._active.drop(delivery)
+
+    async def _set_aside(self, key: Key, error: BaseException) -> None:
+        _log.error("attempt not settled", message=str(key[0]), exc_info=error)
         try:
             until = clock.now() + timedelta(seconds=BURIED_S)
-            await queue.bury(self._pool, delivery.row.key, until, f"not settled: {type(error).__name__}")
+            await queue.bury(self._pool, key, until, f"not settled: {type(error).__name__}")
         except DatabaseUnavailable as away:
-            _log.error("unsettled attempt not set aside", message=str(delivery.row.message_id), error=repr(away))
-        self._active.drop(delivery)
+            _log.error("unsettled attempt not set aside", message=str(key[0]), error=repr(away))
 
 
 def _is_broadcast(delivery: ActiveDelivery) -> bool:

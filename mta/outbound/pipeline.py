@@ -17,14 +17,14 @@ from engine.base.settings import Settings
 from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.mx_routes import Router
 from engine.delivery.sites_store import SiteRules
-from engine.flows.sending.settle import DeliveryAttempt
+from engine.flows.sending.settle import DeliveryAttempt, Settler
 from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.redis import RedisClient
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.back_off import BackOff
-from mta.outbound.complete import AttemptSettler, CompleteStage
+from mta.outbound.complete import CompleteStage
 from mta.outbound.deliver import WorkerTools
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.envelopes import EnvelopeBuilder
@@ -32,6 +32,7 @@ from mta.outbound.fetch import FetchStage
 from mta.outbound.fetch_broadcasts import BroadcastLoader
 from mta.outbound.holds import OperatorHolds
 from mta.outbound.intake import RowIntake
+from mta.outbound.outcome_journal import OutcomeJournal
 from mta.outbound.requeue import Requeuer
 from mta.outbound.resharding import Resharder
 from mta.outbound.route import RouteStage
@@ -73,7 +74,7 @@ class OutboundPipeline:
         woken: WokenShards,
         router: Router,
         envelopes: EnvelopeBuilder,
-        settler: AttemptSettler,
+        settler: Settler,
         security: TransportSecurity,
         simulated: "asyncio.Queue[DeliveryAttempt]",
         loading: asyncpg.Pool | None = None,
@@ -99,8 +100,9 @@ class OutboundPipeline:
         back_off = BackOff(windows, requeuer, tasks, several_sources=len(sources) > 1)
         self._resharder = Resharder(pool, row_moves=row_moves, active=active, ownership=ownership)
         # The stages, the last one first: each gets the one that it hands its deliveries to.
+        self._journal = journal = OutcomeJournal(settings, settler)
         self._completer = completer = CompleteStage(
-            settings=settings, pool=pool, reader=reader, settler=settler, active=active, sites=table,
+            settings=settings, pool=pool, reader=reader, settler=settler, journal=journal, active=active, sites=table,
             ownership=ownership, load=load, site_stats=site_stats, simulated=simulated, tasks=tasks,
         )  # fmt: skip
         tools = WorkerTools(
@@ -151,6 +153,7 @@ class OutboundPipeline:
             tasks.create_task(self._resharder.run())
             tasks.create_task(self.load.run(self._pool, self._process, self._ownership))
             tasks.create_task(self._completer.acknowledge())
+            tasks.create_task(self._journal.run())
             tasks.create_task(self.scheduler.follow_windows())
             tasks.create_task(self.scheduler.tend())
             tasks.create_task(self._tend())
@@ -164,6 +167,7 @@ class OutboundPipeline:
         self.scheduler.stop()
         await self.tasks.finish(grace_s)
         await self._completer.idle()
+        self._journal.clear()
         await self._security.flush()
         await self._completer.acknowledge_once()
         await self.scheduler.close()
@@ -179,6 +183,10 @@ class OutboundPipeline:
         self.active.close()
 
     # -- shards come and go --------------------------------------------------------------------
+
+    async def settle_left(self) -> None:
+        """Settle what ended processes of this host could not settle."""
+        await self._completer.settle_left()
 
     async def gained(self, shards: Collection[int]) -> None:
         """Take over what the last owners of these shards left."""

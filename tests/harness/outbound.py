@@ -101,7 +101,8 @@ class Mta:
             envelopes=envelopes, settler=settler, security=security, simulated=simulated, ownership=ownership,
         )  # fmt: skip
         self.member = ShardMember(
-            pool, name=self.name, ownership=ownership, lease_s=settings.lease_s, on_gain=self.outbound.gained,
+            pool, name=self.name, ownership=ownership, lease_s=settings.lease_s,
+            before_take=self.outbound.settle_left, on_gain=self.outbound.gained,
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
         self.stamps = Stamps(pool, [envelopes.identities, self.member.cache, *self.outbound.caches])

@@ -33,11 +33,15 @@ class Process:
         self.may_release = asyncio.Event()
         self.may_release.set()
         self.on_gain: Callable[[], None] = lambda: None
+        self.may_settle = asyncio.Event()
+        self.may_settle.set()
+        self.settling = False
         self.member = ShardMember(
             pool,
             name=name,
             ownership=ShardOwnership(SHARDS),
             lease_s=lease_s,
+            before_take=self._settle_left,
             on_gain=self._gain,
             on_release=self._release,
             on_fenced=self._fenced,
@@ -59,6 +63,10 @@ class Process:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
+    async def _settle_left(self) -> None:
+        self.settling = True
+        await self.may_settle.wait()
+
     async def _gain(self, shards: Collection[int]) -> None:
         self.gained.append(frozenset(shards))
         self.on_gain()
@@ -78,13 +86,16 @@ Start = Callable[..., Process]
 async def starting(pool: asyncpg.Pool) -> AsyncIterator[Start]:
     started: list[Process] = []
 
-    def start(name: str, *, lease_s: float = LEASE_S) -> Process:
-        started.append(Process(pool, name, lease_s=lease_s).start())
-        return started[-1]
+    def start(name: str, *, lease_s: float = LEASE_S, settles: bool = True) -> Process:
+        started.append(Process(pool, name, lease_s=lease_s))
+        if not settles:
+            started[-1].may_settle.clear()
+        return started[-1].start()
 
     yield start
     for process in started:
         process.may_release.set()
+        process.may_settle.set()
         await process.kill()
 
 
@@ -190,6 +201,26 @@ async def test_a_restarted_process_does_not_wait_for_its_own_lease(start: Start,
     took_s = await until(lambda: shared_out(again))
     assert took_s < LONG_S
     assert await own_pool.fetchval("SELECT count(*) FROM shard_members") == 1
+
+
+async def test_the_shards_of_an_earlier_run_are_not_free_before_what_it_left_is_settled(
+    start: Start, own_pool: asyncpg.Pool
+) -> None:
+    first, other = start("a", lease_s=LONG_S), start("b", lease_s=LONG_S)
+    await until(lambda: shared_out(first, other))
+    left, kept = first.owned, other.owned
+    await first.kill()
+    other.may_settle.clear()
+
+    again = start("a", lease_s=LONG_S, settles=False)
+    await until(lambda: again.settling)
+
+    owned = "SELECT count(*) FROM shard_owners o JOIN shard_members m ON m.id = o.owner WHERE o.shard = ANY($1::int[])"
+    assert await own_pool.fetchval(owned, list(left)) == len(left)
+    assert other.owned == kept
+    again.may_settle.set()
+    other.may_settle.set()
+    await until(lambda: shared_out(again, other))
 
 
 async def test_two_members_of_one_name_do_not_remove_each_other_repeatedly(start: Start) -> None:

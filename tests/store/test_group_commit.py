@@ -270,3 +270,19 @@ async def test_a_set_that_is_withdrawn_is_not_flushed(flushes: Flushes) -> None:
 
     assert flushes.batches == [[0]]
     assert commit.waiting == 0
+
+
+async def test_items_without_a_result_are_known_while_a_flush_lasts(flushes: Flushes) -> None:
+    commit = group(flushes, max_items=2)
+    flushes.free.clear()
+    futures = [commit.enqueue(number) for number in (1, 2, 3)]
+    async with asyncio.timeout(PATIENCE_S):
+        while not commit.flushing_s:
+            await asyncio.sleep(0)
+
+    assert commit.unfinished() == [1, 2, 3]
+    flushes.free.set()
+    await asyncio.gather(*futures)
+    await commit.idle()
+    assert commit.unfinished() == []
+    assert commit.flushing_s == 0

@@ -9,6 +9,7 @@ row counts the attempts that were settled.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 import asyncpg
@@ -75,6 +76,8 @@ class Settler:
         self._member = member
         self._on_flush = on_flush
         self._planned: dict[int, float] = {}  # by session, when it last discarded its plans
+        self._unavailable = asyncio.Event()  # the last flush found no PostgreSQL
+        self.submitted = 0  # attempts in the life of this settler
         self._group = self._new_group(128, MIN_INTERVAL_S)
         self._broadcasts = self._new_group(MAX_BROADCASTS, BROADCASTS_INTERVAL_S)
 
@@ -94,8 +97,24 @@ class Settler:
 
     def settle(self, attempt: DeliveryAttempt) -> "asyncio.Future[bool]":
         """Return a future of True once committed, or False if another process settled the row; raises Fenced."""
+        self.submitted += 1
         is_broadcast = attempt.row.priority >= BROADCAST_PRIORITY
         return (self._broadcasts if is_broadcast else self._group).enqueue(attempt)
+
+    def unsettled(self) -> list[DeliveryAttempt]:
+        """Return the attempts that are not committed."""
+        return self._group.unfinished() + self._broadcasts.unfinished()
+
+    def is_stalled(self, after_s: float) -> bool:
+        """Return True while nothing can be committed: PostgreSQL is away, or a commit has lasted for `after_s`."""
+        lasted_s = max(self._group.flushing_s, self._broadcasts.flushing_s)
+        return self._unavailable.is_set() or lasted_s >= after_s
+
+    async def until_unavailable(self, timeout_s: float) -> None:
+        """Wait until a flush finds no PostgreSQL, at most `timeout_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._unavailable.wait()
 
     async def idle(self) -> None:
         """Wait until all submitted attempts are committed."""
@@ -103,20 +122,24 @@ class Settler:
         await self._broadcasts.idle()
 
     async def _flush(self, batch: Sequence[DeliveryAttempt]) -> list[bool | Exception]:
-        """Settle a batch. Retries until Postgres is back, since the results exist only in memory."""
+        """Settle a batch. Retries until Postgres is back: without their record the messages would be sent again."""
         started = asyncio.get_running_loop().time()
+        try:
+            done = await self._transacted(batch)
+        finally:
+            self._unavailable.clear()
+        self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
+        return done
+
+    async def _transacted(self, batch: Sequence[DeliveryAttempt]) -> list[bool | Exception]:
         while True:
             try:
                 plans = [plan(attempt) for attempt in await _with_repetitions(self._pool, batch)]
-                done = await self._transact(plans)
-                break
-            except BadData:
-                raise
+                return await self._transact(plans)
             except DatabaseUnavailable as error:
+                self._unavailable.set()
                 _log.warning("attempts not settled yet", error=repr(error), attempts=len(batch))
                 await asyncio.sleep(_RETRY_S)
-        self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
-        return done
 
     async def _transact(self, plans: list[SettlingPlan]) -> list[bool | Exception]:
         sealed = [one for one in plans if one.attempt.row.is_sealed]

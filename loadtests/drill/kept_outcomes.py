@@ -1,0 +1,156 @@
+"""Drill: every mta process is killed twice while PostgreSQL is away under load.
+
+PostgreSQL stops in one round and hangs in the next. The processes hold outcomes then that no transaction records: their
+journals (`mta.outbound.outcome_journal`) must keep them, so that only what was on the wire at a kill may come again.
+"""
+
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.faults import COMES_BACK_S, NoProcessToKill
+from loadtests.drill.fresh_service import first_access, run_on_service
+from loadtests.drill.kill_drills import report_after_faults, under_load
+from loadtests.drill.open_connections import connections_of
+from loadtests.drill.reconciliation import Reconciliation
+from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.send_client import SendClient, plan
+from loadtests.drill.service import Service, ServicePart, child_pids
+from mta.outbound.journal_file import SUFFIX
+from ops.embedded import PostgresServer
+
+RATE: Final = 600.0  # messages a second: more than is delivered, so that a backlog waits in memory
+AWAY_S: Final = 30.0
+FIRST_KILL_S: Final = (0.8, 3.0)  # after PostgreSQL has gone, drawn evenly: deliveries go on until the lease has lapsed
+SECOND_KILL_S: Final = 20.0  # the processes of then have found no PostgreSQL yet
+EVERY_S: Final = 4.0
+_POLL_S: Final = 0.05
+
+
+def run(order: DrillOrder) -> DrillReport:
+    """Stop PostgreSQL or let it hang, and kill all mta processes twice meanwhile (faults 4, 9 and 10)."""
+    folder = Path(tempfile.mkdtemp(prefix="waybill-away-"))
+    folder.chmod(0o711)  # a root's servers run as another user, who passes through
+    server = PostgresServer(folder)
+    outages = _Outages(server)
+
+    async def play(service: Service) -> DrillReport:
+        access = first_access(service)
+        client = SendClient(service.base_url, access, plan(order.messages, "kept-outcomes"), rate=RATE, rng=order.rng)
+        injected = await under_load(
+            service, client, outages.inject, rounds=order.rounds, rng=order.rng, every_s=EVERY_S
+        )  # fmt: skip
+
+        async def extra_checks(_: Reconciliation) -> list[Check]:
+            left = len(_journals(service))
+            return [
+                Check("outcomes were kept at a kill", any(outages.kept), f"{outages.kept} octets"),
+                Check("no kept outcome is left", left == 0, f"{left} files"),
+            ]
+
+        report = await report_after_faults(
+            service, access, client, injected, name="kept-outcomes", max_copies=sum(outages.connections),
+            parts=[part for part in ServicePart if part is not ServicePart.POSTGRES], extra_checks=extra_checks,
+        )  # fmt: skip
+        report.figures["connections open at the kills"] = outages.connections
+        report.figures["octets kept at the kills"] = outages.kept
+        return report
+
+    try:
+        server.start()
+        return run_on_service(play, {"DATABASE_URL": server.url})
+    finally:
+        server.end()
+        shutil.rmtree(server.paths.base, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Outages:
+    """The fault: PostgreSQL is away for `AWAY_S`. Counts what every kill of the mta processes met."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.connections: list[int] = []
+        self.kept: list[int] = []
+        self._server = server
+        self._round = 0
+
+    def inject(self, service: Service, rng: random.Random) -> str:
+        """Begin an outage, kill the mta processes twice, end the outage; return its description."""
+        _until_settled(service)
+        self._round += 1
+        hangs = self._round % 2 == 0
+        began = time.monotonic()
+        stopped = self._hang() if hangs else self._stop()
+        try:
+            time.sleep(rng.uniform(*FIRST_KILL_S))
+            self._kill_all(service)
+            time.sleep(max(0.0, began + SECOND_KILL_S - time.monotonic()))
+            self._kill_all(service)
+            time.sleep(max(0.0, began + AWAY_S - time.monotonic()))
+        finally:
+            if hangs:
+                _signal_all(stopped, signal.SIGCONT)
+            else:
+                self._server.start()
+        return f"postgres {'hung' if hangs else 'stopped'} for {time.monotonic() - began:.0f} s"
+
+    def _stop(self) -> list[int]:
+        self._server.end()
+        return []
+
+    def _hang(self) -> list[int]:
+        pid = self._server.pid
+        assert pid is not None
+        stopped = [pid, *child_pids(pid)]
+        _signal_all(stopped, signal.SIGSTOP)
+        return stopped
+
+    def _kill_all(self, service: Service) -> None:
+        """Stop all mta processes, count their connections, and kill them."""
+        pids = _until_some(service)
+        _signal_all(pids, signal.SIGSTOP)
+        opened = 0
+        for pid in pids:
+            with suppress(OSError):
+                opened += len(connections_of(pid, service.sink_port))
+        self.connections.append(opened)
+        self.kept.append(sum(file.stat().st_size for file in _journals(service)))
+        _signal_all(pids, signal.SIGKILL)
+
+
+def _journals(service: Service) -> list[Path]:
+    return list((service.state / "mta").glob(f"*{SUFFIX}"))
+
+
+def _until_settled(service: Service) -> None:
+    """Wait until the processes have settled what those before them kept, and deliver again."""
+    ends = time.monotonic() + COMES_BACK_S
+    while time.monotonic() < ends and (_journals(service) or not _delivering(service)):
+        time.sleep(_POLL_S)
+
+
+def _delivering(service: Service) -> bool:
+    return any(connections_of(pid, service.sink_port) for pid in service.pids(ServicePart.MTA))
+
+
+def _until_some(service: Service) -> list[int]:
+    """Return the mta processes; waits until the supervisor has restarted one."""
+    ends = time.monotonic() + COMES_BACK_S
+    while time.monotonic() < ends:
+        if pids := service.pids(ServicePart.MTA):
+            return pids
+        time.sleep(_POLL_S)
+    raise NoProcessToKill(f"no mta process came up within {COMES_BACK_S:.0f} s")
+
+
+def _signal_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
