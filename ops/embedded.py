@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ops import launch, server_paths, write_back
+from ops import disk, launch, server_paths, write_back
 from ops.server_paths import CannotServe, ServerPaths
 from ops.state import bound_log, sync_folder, tail
 
@@ -327,7 +327,9 @@ class PostgresServer(Server):
             stdin=subprocess.DEVNULL, env=server_paths.QUIET_ENV, cwd="/",
         )  # fmt: skip
         if done.returncode != 0:
-            raise CannotServe(f"initdb could not make {self.data}:\n{(done.stdout + done.stderr)[-2000:]}")
+            output = done.stdout + done.stderr
+            about_disk = disk.of_output(output, self.paths.base)
+            raise CannotServe(about_disk or f"initdb could not make {self.data}:\n{output[-2000:]}")
         aside.rename(self.data)
         sync_folder(self.paths.base)
 

@@ -49,7 +49,7 @@ def find_paths(state: Path) -> ServerPaths:
     if os.geteuid() != 0:
         _refuse_foreign_data(state)
         return ServerPaths(state, state, None)
-    base = _known_base(state)
+    base = known_base(state)
     identity = _owner_of_data(base) or system_user()
     if not runs([shutil.which("sh") or "/bin/sh", "-c", 'cd "$1"', "sh", str(base)], identity):
         base = _reachable_base(state, identity)
@@ -165,7 +165,8 @@ def _major(program: Path, identity: SystemUser | None) -> int | None:
     return int(found[1]) if found else None
 
 
-def _known_base(state: Path) -> Path:
+def known_base(state: Path) -> Path:
+    """Return the folder of the embedded servers' data, as far as an earlier start has chosen it."""
     link = state / _LINK
     return link.resolve() if link.is_dir() else state
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from ops import disk
+
 LOG_LIMIT_BYTES = 10 * 1024 * 1024
 PEPPER = "pepper"  # the file of the key pepper
 _TAIL_BYTES = 8192
@@ -54,9 +56,14 @@ class StateLock:
                 file.close()
                 raise AlreadyRunning(self._state, pid)
             time.sleep(0.01)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        try:
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError):  # what it buffers can't be written either
+                file.close()
+            raise _unusable(self._state, error) from error
         self._file = file
         return self
 
@@ -173,5 +180,8 @@ def _pid(file: IO[str]) -> int:
 
 
 def _unusable(state: Path, error: OSError) -> UnusableState:
+    about_disk = disk.of_error(error, state)
+    if about_disk is not None:
+        return UnusableState(about_disk)
     why = error.strerror or str(error)
     return UnusableState(f"The state folder {state} can't be used ({why}). Set WAYBILL_STATE to a folder that you own.")

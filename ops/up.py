@@ -20,7 +20,7 @@ import msgspec
 from engine.base.settings import BadSetting, HostPort, Loaded, Settings, runs_everything, variable
 from engine.store.socket_activation import WrongSockets
 from mta.outbound.source_ips.addresses import check_sources
-from ops import control, log_levels, process_specs, rolling, server_paths
+from ops import control, disk, log_levels, process_specs, rolling, server_paths
 from ops.cluster_check import ClusterMismatch, agree
 from ops.console import UpConsole
 from ops.control import Refused
@@ -60,11 +60,24 @@ def run(loaded: Loaded) -> int:
         try:
             state = make_state(loaded.settings.state)
             with StateLock(state), ListeningSockets() as listeners:
+                _check_disk(loaded.settings, state)
                 listeners.take()
                 return asyncio.run(_serve(_with_ports(loaded, listeners), state, console, listeners))
         except _PLAIN as error:
             console.fail(str(error))
     return 1
+
+
+def _check_disk(settings: Settings, state: Path) -> None:
+    """Raise UnusableState if a disk is read-only, full, or has less free space than the API needs to be ready."""
+    from api.http.readiness import MIN_DISK_BYTES  # noqa: PLC0415 - see _migrate
+
+    for folder in dict.fromkeys((state, server_paths.known_base(state))):
+        problem = disk.why_unusable(folder)
+        if problem is None and "api" in settings.processes:
+            problem = disk.too_small(folder, MIN_DISK_BYTES)
+        if problem is not None:
+            raise UnusableState(problem)
 
 
 def attach(loaded: Loaded) -> Settings:

@@ -1,6 +1,7 @@
 """Check what accepting mail depends on, for `/readyz` and the operator: PostgreSQL, Redis, queue, partitions, disk."""
 
 import asyncio
+import os
 import shutil
 from collections.abc import Awaitable
 from typing import Any, Literal
@@ -89,6 +90,8 @@ def _disk(settings: Settings) -> dict[str, Any]:
     folder = settings.state
     if not folder.exists():
         return {"ok": True, "detail": "no state folder on this host"}
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return {"ok": False, "detail": f"the file system of {folder} is read-only"}
     free = shutil.disk_usage(folder).free
     return {"ok": free > MIN_DISK_BYTES, "freeBytes": free}
 

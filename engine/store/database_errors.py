@@ -5,6 +5,8 @@ module outside `engine.store` names an exception of the driver. `engine.store.re
 """
 # ruff: noqa: N818 - the exceptions are named for the state or the event
 
+import errno
+import os
 from typing import Final
 
 import asyncpg
@@ -30,6 +32,10 @@ class SessionLost(DatabaseUnavailable):
 
 class DiskFull(DatabaseUnavailable):
     """The server has no disk space left."""
+
+
+class StorageUnwritable(DatabaseUnavailable):
+    """The server can't write its files: their file system is read-only, or refuses it."""
 
 
 class LockUnavailable(DatabaseUnavailable):
@@ -117,6 +123,11 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[DatabaseError]], ...]] = 
 )
 
 
+# PostgreSQL reports EROFS, EACCES and EPERM of its own files with the code of a missing privilege, 42501
+# (errcode_for_file_access in elog.c). These sources open and write files, and check no privilege of a user.
+_FILE_SOURCES: Final = frozenset({"bufmgr.c", "copydir.c", "fd.c", "md.c", "slru.c", "storage.c", "xlog.c"})
+
+
 def translated(error: Exception) -> DatabaseError:
     """Return the exception to raise for one of DRIVER_ERRORS.
 
@@ -128,7 +139,13 @@ def translated(error: Exception) -> DatabaseError:
 
 def _ours(error: Exception) -> DatabaseError:
     kind = next((ours for theirs, ours in _TRANSLATIONS if isinstance(error, theirs)), DatabaseError)
+    if isinstance(error, exceptions.InsufficientPrivilegeError) and _is_about_files(error):
+        kind = StorageUnwritable
     text = str(error) or type(error).__name__
     if issubclass(kind, ConstraintViolation):
         return kind(text, getattr(error, "constraint_name", None))
     return kind(text)
+
+
+def _is_about_files(error: Exception) -> bool:
+    return getattr(error, "server_source_filename", None) in _FILE_SOURCES or os.strerror(errno.EROFS) in str(error)

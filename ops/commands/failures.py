@@ -18,6 +18,7 @@ from engine.store.database_errors import (
     DatabaseUnavailable,
     SchemaMismatch,
 )
+from ops import disk
 from ops.admin import ApiCallError
 
 FOREIGN = (OSError, DatabaseError)  # raised by the system and the database driver
@@ -51,6 +52,8 @@ def sentence(error: Exception) -> str:
 
 
 def _text(error: Exception) -> str:
+    if isinstance(error, OSError) and (about_disk := disk.of_error(error)) is not None:
+        return about_disk
     return " ".join(str(error).split()).rstrip(".") if isinstance(error, DatabaseError) else str(error) or repr(error)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec import structs
 
 from engine.base.settings import Loaded, Settings, variable
-from ops import bootstrap, interpreter, process_specs
+from ops import bootstrap, disk, interpreter, process_specs, server_paths
 from ops.doctor.database import database
 from ops.doctor.dnssec import dnssec
 from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
@@ -79,6 +79,10 @@ def _packages() -> DoctorFinding:
 def _state(state: Path) -> DoctorFinding:
     if not state.exists():
         return good("state", f"{state} does not exist yet; the first start creates it")
+    for folder in _written(state):
+        if (about_disk := disk.why_unusable(folder)) is not None:
+            problem, _, mend = about_disk.partition(". ")
+            return bad("state", problem, mend)
     if not state.is_dir() or not os.access(state, os.R_OK | os.W_OK | os.X_OK):
         mend = f"Change the owner of the folder to this user, or set {variable('state')} to another folder."
         return bad("state", f"this user can't write to {state}", mend)
@@ -86,14 +90,18 @@ def _state(state: Path) -> DoctorFinding:
 
 
 def _disk(state: Path) -> DoctorFinding:
-    folder = next(path for path in (state, *state.parents) if path.exists())
-    free = shutil.disk_usage(folder).free
-    found = f"{free / 1024**3:.1f} GiB free at {folder}"
-    if free < MIN_FREE_BYTES:
+    free = {folder: shutil.disk_usage(folder).free for folder in map(disk.existing, _written(state))}
+    found = ", ".join(f"{octets / 1024**3:.1f} GiB free at {folder}" for folder, octets in free.items())
+    if min(free.values()) < MIN_FREE_BYTES:
         return bad(
             "disk", found, f"Free at least 1 GiB of space, or set {variable('state')} to a folder on a larger disk."
         )
     return good("disk", found)
+
+
+def _written(state: Path) -> list[Path]:
+    """Return the state folder, and the folder of the embedded servers' data if it lies elsewhere."""
+    return list(dict.fromkeys((state, server_paths.known_base(state))))
 
 
 def _pepper(settings: Settings, state: Path) -> DoctorFinding:

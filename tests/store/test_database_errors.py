@@ -1,6 +1,7 @@
 """Translation of PostgreSQL driver errors, and preserved cancellation."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -17,11 +18,14 @@ from engine.store.database_errors import (
     LockUnavailable,
     SchemaMismatch,
     StatementCanceled,
+    StorageUnwritable,
     UniqueViolation,
 )
 from engine.store.postgres import SessionPool, open_pool
+from ops.embedded import Temporary
 from tests.conftest import NewDatabase
 from tests.harness.patience import PATIENCE_S
+from tests.harness.small_disks import make_read_only, small_disk
 
 TABLES = """
 CREATE TABLE border_parents (id int CONSTRAINT border_parents_key PRIMARY KEY);
@@ -48,6 +52,11 @@ async def database(new_database: NewDatabase) -> AsyncIterator[asyncpg.Pool]:
         ("SELECT * FROM border_nowhere", (), SchemaMismatch),
         ("SELECT border_column FROM border_parents", (), SchemaMismatch),
         ("SET statement_timeout = '10ms'; SELECT pg_sleep(10)", (), StatementCanceled),
+        (
+            "DO $$ BEGIN RAISE insufficient_privilege USING MESSAGE = 'permission denied for table x'; END $$",
+            (),
+            DatabaseError,
+        ),
     ],
 )
 async def test_a_failed_statement_raises_an_exception_of_ours(
@@ -57,6 +66,23 @@ async def test_a_failed_statement_raises_an_exception_of_ours(
         await database.execute(statement, *arguments)
     assert type(caught.value) is kind
     assert caught.value.__cause__ is not None
+
+
+async def test_a_file_system_that_the_server_cannot_write_is_an_outage(
+    database: asyncpg.Pool, servers: Temporary
+) -> None:
+    with small_disk(8) as folder:
+        owner = servers.postgres.paths.identity
+        if owner is not None:
+            os.chown(folder, owner.uid, owner.gid)
+        await database.execute(f"CREATE TABLESPACE read_only LOCATION '{folder}'")
+        try:
+            make_read_only(folder)
+            with pytest.raises(StorageUnwritable, match="Read-only file system"):
+                await database.execute("CREATE TABLE border_elsewhere (id int) TABLESPACE read_only")
+        finally:
+            make_read_only(folder, wanted=False)
+            await database.execute("DROP TABLESPACE read_only")
 
 
 async def test_a_violation_names_its_constraint(database: asyncpg.Pool) -> None:
