@@ -5,6 +5,7 @@ only compare hashes. Progress goes to standard error; standard output belongs to
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -14,9 +15,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Self
@@ -32,6 +34,10 @@ _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)([^\\]*)", re.MULTILINE)
 _SHOWN_ON_FAILURE = 12
 _QUICK_S = 60.0
 _TIMED_OUT = 124  # exit status of timeout(1)
+_TOLD_EVERY_S = 10.0
+_DRAWN_EVERY_S = 1.0
+_BAR = 20  # characters
+_PACKAGES_MB = 250  # of the lock `run`
 
 
 class SetupFailed(Exception):  # noqa: N818 - named for what happened
@@ -138,13 +144,24 @@ def install(folder: Path, name: str) -> None:
                 last.append(line.rstrip())
                 progress.line(line)
         if pip.returncode != 0:
-            raise SetupFailed(
-                "The packages could not be installed. pip said last:\n  " + "\n  ".join(last)
-                + "\nIf this machine has no way to the package index, name a mirror with PIP_INDEX_URL"
-                " (and a proxy with HTTPS_PROXY), then start again."
-            )  # fmt: skip
+            raise SetupFailed(_why_not_installed(folder, last))
     _finish(folder, name)
     _tell(f"Installed in {time.monotonic() - began:.0f} s")
+
+
+def _why_not_installed(folder: Path, last: Iterable[str]) -> str:
+    said = "\n  ".join(last)
+    if os.strerror(errno.ENOSPC) in said:
+        free = shutil.disk_usage(folder).free
+        return (
+            f"The disk of {folder} is full: {free >> 20} MiB are free, and the packages need about {_PACKAGES_MB} MiB."
+            " Free some space, then start again."
+        )
+    return (
+        f"The packages could not be installed. pip said last:\n  {said}\n"
+        "If this machine has no way to the package index, name a mirror with PIP_INDEX_URL (and a proxy with"
+        " HTTPS_PROXY), then start again."
+    )
 
 
 def _require(name: str) -> None:
@@ -308,34 +325,58 @@ def _tell(text: str) -> None:
 
 
 class _Progress:
-    """Progress of pip: a line that is redrawn on a terminal, one plain line elsewhere."""
+    """Progress of pip: a line that is redrawn every second on a terminal, elsewhere a line every `_TOLD_EVERY_S`."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._all = f"{count} package{'' if count == 1 else 's'}"
         self._seen: set[str] = set()
+        self._unpacking = False
+        self._doing = "starting pip"
+        self._began = time.monotonic()
         self._live = sys.stderr.isatty()
+        self._over = threading.Event()
+        self._teller = threading.Thread(target=self._tell_on, daemon=True)
 
     def __enter__(self) -> Self:
         if not self._live:
-            _tell(f"Installing {self._all}…")
+            _tell(f"Installing {_packages(self._count)}…")
+        self._teller.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._teller.join()
         if self._live:
             sys.stderr.write("\r\x1b[K")
 
     def line(self, text: str) -> None:
-        """Update the progress from one line of pip's output."""
+        """Learn from one line of pip's output."""
         word, _, rest = text.strip().partition(" ")
-        if not self._live or word not in {"Collecting", "Requirement", "Installing"}:
-            return
-        if word == "Installing":
-            status = f"and unpacking {self._all}"
-        else:
-            name = rest.removeprefix("already satisfied: ").split("==")[0]
-            self._seen.add(name)
-            status = f"{min(len(self._seen), self._count)} of {self._all}: {name}"
-        width = shutil.get_terminal_size().columns - 1
-        sys.stderr.write("\r\x1b[K" + f"Installing {status}"[:width])
-        sys.stderr.flush()
+        if word in {"Collecting", "Requirement"}:
+            self._doing = rest.removeprefix("already satisfied: ").split("==")[0]
+            self._seen.add(self._doing)
+        elif word == "Installing":
+            self._unpacking = True
+            self._doing = "unpacking them"
+        elif "Retrying (" in text:
+            self._doing = "the package index does not answer, pip tries again"
+
+    def _tell_on(self) -> None:
+        while not self._over.wait(_DRAWN_EVERY_S if self._live else _TOLD_EVERY_S):
+            if self._live:
+                width = shutil.get_terminal_size().columns - 1
+                sys.stderr.write("\r\x1b[K" + self._status()[:width])
+                sys.stderr.flush()
+            else:
+                _tell(self._status())
+
+    def _status(self) -> str:
+        done = self._count if self._unpacking else min(len(self._seen), self._count)
+        filled = _BAR * done // max(1, self._count)
+        bar = "#" * filled + "-" * (_BAR - filled)
+        seconds = time.monotonic() - self._began
+        return f"Installing [{bar}] {done} of {_packages(self._count)}, {seconds:.0f} s: {self._doing}"
+
+
+def _packages(count: int) -> str:
+    return f"{count} package{'' if count == 1 else 's'}"

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from ops import __main__ as entry
 from ops import bootstrap, testing
+from tests.harness.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 CLI = """
@@ -163,6 +165,47 @@ def test_a_missing_package_index_is_explained(made: Checkout) -> None:
     assert status == 1
     assert "PIP_INDEX_URL" in err
     assert "Traceback" not in err
+
+
+def test_a_long_installation_is_told_with_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bootstrap, "_TOLD_EVERY_S", 0.02)
+    told: list[str] = []
+    with bootstrap._Progress(4) as progress:
+        for said in (
+            "Collecting pebble==1.0 (from -r run.txt)",
+            "Collecting stone==2.0 (from -r run.txt)",
+            "WARNING: Retrying (Retry(total=4)) after connection broken by 'NewConnectionError'",
+            "Installing collected packages: pebble, stone",
+        ):
+            progress.line(said)
+            told.append(until_told(capsys))
+    assert "Installing [#####---------------] 1 of 4 packages, 0 s: pebble" in told[0]
+    assert "Installing [##########----------] 2 of 4 packages, 0 s: stone" in told[1]
+    assert "2 of 4 packages, 0 s: the package index does not answer, pip tries again" in told[2]
+    assert "Installing [####################] 4 of 4 packages, 0 s: unpacking them" in told[3]
+
+
+def until_told(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what two turns of the telling print: the last one is of the present state."""
+    text = ""
+    ends = time.monotonic() + PATIENCE_S
+    capsys.readouterr()
+    while text.count("\n") < 2:
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+        text += capsys.readouterr().err
+    return text.splitlines()[-1]
+
+
+def test_a_full_disk_is_no_matter_of_the_package_index(tmp_path: Path) -> None:
+    said = bootstrap._why_not_installed(
+        tmp_path, ["ERROR: Could not install packages: [Errno 28] No space left on device"]
+    )
+
+    assert said.startswith(f"The disk of {tmp_path} is full: ")
+    assert "PIP_INDEX_URL" not in said
 
 
 @pytest.mark.exhaustive
