@@ -279,7 +279,7 @@ async def _patiently(step: Callable[[], Awaitable[Done]], console: UpConsole) ->
     """Run a step of the start, which is repeatable; repeat it while PostgreSQL does not answer, such as during a
     failover or its recovery after a crash. Raises StartFailed for other errors of the database, and after STORE_WAIT_S.
     """
-    from engine.store.database_errors import DatabaseError, DatabaseUnavailable  # noqa: PLC0415 - see _migrate
+    from engine.store.database_errors import BehindPooler, DatabaseError, DatabaseUnavailable  # noqa: PLC0415 - see _migrate
 
     ends = time.monotonic() + STORE_WAIT_S
     told = False
@@ -288,6 +288,8 @@ async def _patiently(step: Callable[[], Awaitable[Done]], console: UpConsole) ->
             return await step()
         except DatabaseError as error:
             words = str(error) or type(error).__name__
+            if isinstance(error, BehindPooler):
+                raise StartFailed(words) from error
             if not isinstance(error, DatabaseUnavailable) or time.monotonic() > ends:
                 raise StartFailed(
                     f"The database can't be used: {words}."

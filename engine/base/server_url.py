@@ -39,6 +39,20 @@ def split(url: str) -> ServerUrl:
     return ServerUrl(scheme.lower(), login, items, path, query)
 
 
+def unescaped(url: str) -> str:
+    """Return a character of the user name or password that must be percent-encoded and is not; "" if there is none."""
+    found = _URL.match(url)
+    assert found is not None
+    authority = found[2] or ""
+    login, at, _ = authority.rpartition("@")
+    if "@" in login:
+        return "@"
+    name, _, port = authority.rpartition(":")
+    rest = url[found.end(2) :]
+    ended_early = not at and name and port and not port.isdigit() and "@" in rest  # `user:pass/word@host`
+    return rest[0] if ended_early else ""
+
+
 def host_port(item: str) -> tuple[str, int | None]:
     """Return the host, without brackets, and the port of `host`, `host:port` or `[IPv6]:port`. Raises ValueError."""
     found = _HOST_PORT.fullmatch(item)

@@ -84,6 +84,16 @@ class DatabaseLoginRefused(DatabaseError):
     """The server rejects the user or the password of the URL."""
 
 
+class BehindPooler(DatabaseError):
+    """The URL leads to a connection pooler, which refuses or drops the settings of our sessions."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"WAYBILL_DATABASE_URL leads to a connection pooler such as PgBouncer ({found}). Connect directly to"
+            " PostgreSQL: poolers are not supported."
+        )
+
+
 class DatabaseMissing(DatabaseError):
     """The server has no database with the name in the URL."""
 
@@ -123,6 +133,7 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[DatabaseError]], ...]] = 
 )
 
 
+_UNSUPPORTED: Final = "unsupported startup parameter"  # PgBouncer's words; PostgreSQL knows all that we set
 # PostgreSQL reports EROFS, EACCES and EPERM of its own files with the code of a missing privilege, 42501
 # (errcode_for_file_access in elog.c). These sources open and write files, and check no privilege of a user.
 _FILE_SOURCES: Final = frozenset({"bufmgr.c", "copydir.c", "fd.c", "md.c", "slru.c", "storage.c", "xlog.c"})
@@ -142,6 +153,8 @@ def _ours(error: Exception) -> DatabaseError:
     if isinstance(error, exceptions.InsufficientPrivilegeError) and _is_about_files(error):
         kind = StorageUnwritable
     text = str(error) or type(error).__name__
+    if isinstance(error, exceptions.ProtocolViolationError) and _UNSUPPORTED in text:
+        return BehindPooler(text)
     if issubclass(kind, ConstraintViolation):
         return kind(text, getattr(error, "constraint_name", None))
     return kind(text)

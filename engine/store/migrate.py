@@ -20,7 +20,7 @@ from msgspec import Struct
 from engine.base import clock
 from engine.store import partitions
 from engine.store.database_errors import Deadlock, LockUnavailable, SchemaMismatch
-from engine.store.postgres import ACQUIRE_TIMEOUT_S, connect, open_pool
+from engine.store.postgres import ACQUIRE_TIMEOUT_S, connect, open_pool, refuse_pooler
 
 FOLDER = Path(__file__).parent / "migrations"
 LOCK_TIMEOUT_S = 1.0  # maximum time that other statements wait behind a migration that waits for its lock
@@ -85,8 +85,9 @@ async def migrate(
 
     Several hosts may call it at the same time: one applies the files, the others wait and find nothing to do. Each file
     is applied completely or not at all. Raises MigrationError if an applied file has changed since, if the database is
-    newer than these files, or if a lock is not granted within `max_wait_s`.
+    newer than these files, or if a lock is not granted within `max_wait_s`; BehindPooler before any change.
     """
+    await refuse_pooler(database_url)
     connection = await connect(database_url, name="migrate", timeout_s=30)
     try:
         await _acquire_lock(connection, report, max_wait_s)

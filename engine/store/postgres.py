@@ -15,7 +15,7 @@ from asyncpg.transaction import Transaction
 
 from engine.base import clock
 from engine.store import array_arguments, partitions
-from engine.store.database_errors import DRIVER_ERRORS, DatabaseError, MissingPartition, translated
+from engine.store.database_errors import DRIVER_ERRORS, BehindPooler, DatabaseError, MissingPartition, translated
 from engine.store.postgres_hosts import Hosts
 from engine.store.queries import Queries
 
@@ -33,10 +33,6 @@ _KEPT = Queries.beside(__file__, "postgres.sql").command("session_settings")
 _log = structlog.get_logger("postgres")
 
 array_arguments.use_concrete_types()
-
-
-class SettingsDropped(RuntimeError):  # noqa: N818 - named for what happened
-    """A connection pooler between this process and the server drops session settings."""
 
 
 class DatabaseTransaction(Transaction):
@@ -228,7 +224,7 @@ async def open_pool(
 
     `generic` sessions plan each statement once instead of for every execution, which would cost 0.3 ms each: for
     statements whose look-ups are all fenced (LATERAL … OFFSET 0), because a plan made for an empty table must work for
-    a full one. Raises SettingsDropped if a connection pooler drops the settings of the sessions.
+    a full one. Raises BehindPooler if a connection pooler refuses or drops the settings of the sessions.
     """
     hosts = Hosts(database_url)
     maker = PartitionMaker(database_url)
@@ -252,29 +248,45 @@ async def open_pool(
         timeout=ACQUIRE_TIMEOUT_S,
         command_timeout=STATEMENT_TIMEOUT_S + 5,
         max_inactive_connection_lifetime=300,
-        server_settings={
-            "application_name": f"waybill {name}",
-            "timezone": "UTC",
-            "lock_timeout": f"{LOCK_TIMEOUT_S}s",
-            "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
-            "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_S}s",
-            "synchronous_commit": "on",  # a 202 means that the message is on disk, whatever the server's default is
-            "jit": "off",
-            **({"plan_cache_mode": "force_generic_plan"} if generic else {}),
-        },
+        server_settings=_settings(name) | ({"plan_cache_mode": "force_generic_plan"} if generic else {}),
     )
     try:
         await pool
     except DRIVER_ERRORS as error:
         raise translated(error) from error
-    [record] = await _KEPT.records(pool)
-    if tuple(record) != (f"{LOCK_TIMEOUT_S}s", "on"):
+    try:
+        await _require_settings(pool)
+    except BehindPooler:
         pool.terminate()
-        raise SettingsDropped(
-            "WAYBILL_DATABASE_URL leads to a connection pooler that drops session settings (lock_timeout is "
-            f"{record[0]}): connect to PostgreSQL directly, or configure the pooler to keep them"
-        )
+        raise
     return pool
+
+
+async def refuse_pooler(database_url: str) -> None:
+    """Raise BehindPooler unless the URL leads to a server itself; called before the first change of a database."""
+    connection = await _connected(database_url, _settings("direct"), ACQUIRE_TIMEOUT_S, ACQUIRE_TIMEOUT_S)
+    try:
+        await _require_settings(connection)
+    finally:
+        connection.terminate()
+
+
+def _settings(name: str) -> dict[str, str]:
+    return {
+        "application_name": f"waybill {name}",
+        "timezone": "UTC",
+        "lock_timeout": f"{LOCK_TIMEOUT_S}s",
+        "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
+        "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_S}s",
+        "synchronous_commit": "on",  # a 202 means that the message is on disk, whatever the server's default is
+        "jit": "off",
+    }
+
+
+async def _require_settings(source: asyncpg.Pool | asyncpg.Connection) -> None:
+    [record] = await _KEPT.records(source)
+    if tuple(record) != (f"{LOCK_TIMEOUT_S}s", "on"):
+        raise BehindPooler(f"it drops the settings of sessions: lock_timeout is {record[0]}")
 
 
 async def connect(
@@ -288,12 +300,19 @@ async def connect(
 
     Raises DatabaseUnavailable, DatabaseLoginRefused or DatabaseMissing.
     """
+    settings = {"application_name": f"waybill {name}", "timezone": "UTC"}
+    return await _connected(database_url, settings, timeout_s, command_timeout_s)
+
+
+async def _connected(
+    database_url: str, settings: dict[str, str], timeout_s: float, command_timeout_s: float | None
+) -> asyncpg.Connection:
     try:
         return await Hosts(database_url).connect(
             timeout=timeout_s,
             command_timeout=command_timeout_s,
             connection_class=DatabaseSession,
-            server_settings={"application_name": f"waybill {name}", "timezone": "UTC"},
+            server_settings=settings,
         )
     except DRIVER_ERRORS as error:
         raise translated(error) from error

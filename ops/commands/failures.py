@@ -12,6 +12,7 @@ from engine.base.ids import WrongId
 from engine.base.settings import BadSetting, variable
 from engine.mail.address import BadAddress
 from engine.store.database_errors import (
+    BehindPooler,
     DatabaseError,
     DatabaseLoginRefused,
     DatabaseMissing,
@@ -41,7 +42,7 @@ def sentence(error: Exception) -> str:
             return f"PostgreSQL reports: {error}. Create the database, or correct {variable('database_url')}."
         case DatabaseUnavailable():
             return f"PostgreSQL is unavailable: {_text(error)}. {_DOCTOR}"
-        case DatabaseError():
+        case DatabaseError() if not isinstance(error, BehindPooler):
             return f"PostgreSQL refused the statement: {_text(error)}. {_DOCTOR}"
         case TimeoutError() if not str(error):
             return f"A server did not answer in time. {_DOCTOR}"

@@ -14,6 +14,7 @@ from engine.base.secrets import Unsealable
 from engine.base.settings import Settings, variable
 from engine.flows.accounts import platform_account
 from engine.store import migrate, partitions, postgres
+from engine.store.database_errors import BehindPooler
 from engine.store.queries import Queries
 from ops.doctor.blocklists import blocklists
 from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
@@ -69,8 +70,13 @@ _ANY_LINK = _SQL.command("any_unsubscribe_link")
 async def database(settings: Settings) -> list[DoctorFinding]:
     """Check the server's settings and clock, migrations, partitions, queue, shards, signing keys, system mail and
     blocklists."""
+    assert settings.database_url is not None
     try:
+        await postgres.refuse_pooler(settings.database_url)
         connection = await connect(settings)
+    except BehindPooler as error:
+        problem, _, mend = str(error).partition(". ")
+        return [bad("postgres", problem, mend)]
     except Exception as error:  # noqa: BLE001 - any error of an operator's URL or server is the finding
         mend = (
             f"Check {variable('database_url')} if it is set, otherwise read {settings.state}/log/postgres.log."

@@ -75,6 +75,10 @@ def test_a_good_value_is_read_and_its_origin_named(name: str, text: str, field: 
         ("WAYBILL_DRAIN_S", "soon", "a number"),
         ("WAYBILL_LEASE_S", "nan", "it must be"),
         ("WAYBILL_DATABASE_URL", "mysql://x", "postgresql"),
+        ("WAYBILL_DATABASE_URL", "postgresql://waybill:p@ss@db/waybill", "percent-encode it: write %40 instead"),
+        ("WAYBILL_DATABASE_URL", "postgresql://waybill:p/ss@db/waybill", "percent-encode it: write %2F instead"),
+        ("WAYBILL_DATABASE_URL", "postgresql://waybill:p?ss@db/waybill", "percent-encode it: write %3F instead"),
+        ("WAYBILL_DATABASE_URL", "postgresql://waybill:p#ss@db/waybill", "percent-encode it: write %23 instead"),
         ("WAYBILL_REDIS_URL", "http://x", "redis"),
         ("WAYBILL_PUBLIC_URL", "waybill.test", "https://"),
         ("WAYBILL_SHARDS", "70000", "at most 65536"),
@@ -87,6 +91,19 @@ def test_a_bad_value_is_refused_with_its_name_and_what_would_be_right(name: str,
 
     assert name in str(caught.value)
     assert hint in str(caught.value)
+    assert "ss@" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://waybill:p%40ss%2Fx@db/waybill", "postgresql://postgres@/postgres?host=/srv/a@b/run",
+        "postgresql:///waybill?host=/run/a@b", "postgresql://db:5432/waybill?application_name=a@b",
+        "postgresql://waybill:pw@a,[::1]:5433/waybill?host=x@y",
+    ],
+)  # fmt: skip
+def test_a_url_with_an_at_sign_in_its_place_is_accepted(url: str) -> None:
+    assert load({"WAYBILL_DATABASE_URL": url}).settings.database_url == url
 
 
 def test_a_misspelt_variable_is_refused() -> None:

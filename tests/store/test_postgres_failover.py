@@ -1,6 +1,7 @@
 """Sessions go to the PostgreSQL server that accepts writes, and follow a failover."""
 
 import asyncio
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -12,14 +13,18 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from engine.base.settings import load
 from engine.store import postgres
-from engine.store.database_errors import DatabaseUnavailable
-from engine.store.migrate import pending
-from engine.store.postgres import SettingsDropped, open_pool
+from engine.store.database_errors import BehindPooler, DatabaseUnavailable
+from engine.store.migrate import migrate, pending
+from engine.store.postgres import open_pool
 from engine.store.postgres_hosts import Hosts, NoPrimary, hosts_of, url_without_hosts
 from loadtests.ports import reserve_port
-from ops import launch
+from ops import launch, up
+from ops.console import UpConsole
+from ops.doctor.database import database
 from ops.embedded import Temporary
+from ops.supervise import StartFailed
 from tests.harness.patience import PATIENCE_S, until
 from tests.harness.tcp import accepts
 
@@ -43,6 +48,11 @@ async def outside(servers: Temporary) -> AsyncIterator[asyncpg.Connection]:
 
 def name_of(url: str) -> str:
     return urlsplit(url).path.strip("/")
+
+
+def url_of(url: str, name: str) -> str:
+    """The URL of another database of the same server."""
+    return url.replace(f"/{name_of(url)}?", f"/{name}?", 1)
 
 
 def beside_a_dead_one(url: str) -> str:
@@ -138,9 +148,13 @@ async def test_a_server_on_a_timeline_that_was_left_gets_no_session(own: str) ->
             await any_pool.connect(timeout=PATIENCE_S)
 
 
-@pytest.fixture
-async def pooled(own: str, servers: Temporary) -> AsyncIterator[str]:
-    """The database behind a pgbouncer that leaves out whatever it does not know."""
+DROPPED = "lock_timeout,statement_timeout,idle_in_transaction_session_timeout,synchronous_commit,jit"
+
+
+@contextlib.asynccontextmanager
+async def pooler(servers: Temporary, name: str, ignored: str) -> AsyncIterator[str]:
+    """A database behind a pgbouncer that leaves out the settings `ignored`, and refuses others that it does not
+    know."""
     program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
     if program is None:
         pytest.skip("pgbouncer is not installed")
@@ -151,8 +165,7 @@ async def pooled(own: str, servers: Temporary) -> AsyncIterator[str]:
     (folder / "pooler.ini").write_text(
         f"[databases]\n* = host={servers.postgres.socket_folder()} port=5432 user=postgres\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\nunix_socket_dir =\n"
-        "ignore_startup_parameters = lock_timeout,statement_timeout,idle_in_transaction_session_timeout,"
-        "synchronous_commit,jit\n"
+        f"ignore_startup_parameters = {ignored}\n"
     )
     for path in (folder, *folder.iterdir()):
         path.chmod(0o755)
@@ -160,13 +173,31 @@ async def pooled(own: str, servers: Temporary) -> AsyncIterator[str]:
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         await until(lambda: accepts(port))
-        yield f"postgresql://postgres@127.0.0.1:{port}/{name_of(own)}?sslmode=disable"
+        yield f"postgresql://postgres@127.0.0.1:{port}/{name}?sslmode=disable"
     finally:
         process.kill()
         process.wait()
         shutil.rmtree(folder)
 
 
-async def test_a_pooler_that_drops_the_time_outs_of_sessions_is_refused(pooled: str) -> None:
-    with pytest.raises(SettingsDropped, match="connect to PostgreSQL directly"):
-        await open_pool(pooled, name="tests")
+@pytest.mark.parametrize(("ignored", "found"), [("", "unsupported startup parameter"), (DROPPED, "it drops")])
+async def test_a_pooler_is_refused_before_it_changes_the_database(
+    servers: Temporary, own: str, outside: asyncpg.Connection, ignored: str, found: str
+) -> None:
+    name = f"{name_of(own)}_pooled"
+    await outside.execute(f"CREATE DATABASE {name}")
+    try:
+        async with pooler(servers, name, ignored) as url:
+            for opening in (migrate(url), open_pool(url, name="tests")):
+                with pytest.raises(BehindPooler, match=f"{found}.*Connect directly to PostgreSQL: poolers are not"):
+                    await opening
+            told = await database(load({"WAYBILL_DATABASE_URL": url}).settings)
+            with pytest.raises(StartFailed, match="WAYBILL_DATABASE_URL leads to a connection pooler"):
+                await up._patiently(lambda: migrate(url), UpConsole())
+        direct = await asyncpg.connect(url_of(own, name))
+        assert await direct.fetchval("SELECT count(*) FROM pg_class WHERE relname = 'schema_migrations'") == 0
+        await direct.close()
+    finally:
+        await outside.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    assert [(one.check, one.ok) for one in told] == [("postgres", False)]
+    assert told[0].mend == "Connect directly to PostgreSQL: poolers are not supported."

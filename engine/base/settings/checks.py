@@ -52,6 +52,7 @@ def check(settings: Settings) -> None:
         if value is not None and _scheme(value) not in schemes:
             raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
     _check_processes(settings)
+    _check_login(settings)
     _check_redis(settings)
     _check_incoming_mail(settings)
     _check_names(settings)
@@ -100,6 +101,15 @@ def _check_processes(settings: Settings) -> None:
             f"{variable('processes')} leaves some processes to other hosts, but without {' and '.join(own)} this host "
             "uses an embedded database that they can't reach; set the same URLs and the same "
             f"{variable('key_pepper')} on all hosts"
+        )
+
+
+def _check_login(settings: Settings) -> None:
+    stray = server_url.unescaped(settings.database_url or "")
+    if stray:
+        raise BadSetting(
+            f"{variable('database_url')} has {stray} in its user name or password; percent-encode it: write"
+            f" %{ord(stray):02X} instead"
         )
 
 
