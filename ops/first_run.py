@@ -15,6 +15,7 @@ from typing import Any
 import argon2
 import asyncpg
 
+from engine.areas.account import store as accounts
 from engine.areas.api_keys import store as keys
 from engine.areas.domains import store as domains
 from engine.areas.people import store as people
@@ -35,12 +36,17 @@ _MAX_KEYS = 100  # the plan's number is lower
 
 
 async def ensure(settings: Settings, state: Path) -> dict[str, Any]:
-    """Return the contents of `<state>/first-run.json` (mode 0600), created with its account on the first start."""
+    """Return the contents of `<state>/first-run.json` (mode 0600), created with its account on the first start.
+
+    Returns nothing if the file's account is not in this database: the file belongs to another one.
+    """
     file = state / FILE
     async with admin.opened(settings) as pool:
         await platform_account.ensure_local(pool, settings)
         if file.is_file():
-            return dict(json.loads(file.read_text("utf-8")))
+            kept = dict(json.loads(file.read_text("utf-8")))
+            known = await accounts.READ.first(pool, ids.parse_id(ids.Kind.ACCOUNT, kept["accountId"]))
+            return {} if known is None else kept
         account = await _account(pool)
         await _revoke_lost_keys(pool, account["accountId"])
         key = await admin.create_key(pool, settings, account=account["accountId"], name=_KEY_NAME, scopes=["all"])

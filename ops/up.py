@@ -168,13 +168,18 @@ async def _start_all(
     for spec in process_specs.processes(settings, listeners):
         supervisor.start(spec)
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
-    lines = [_ready_line(settings, time.monotonic() - began)]
+    lines = [_ready_line(settings, first_run, time.monotonic() - began)]
     if warning := await _redis_warning(settings):
         lines.append(warning)
     if isinstance(postgres := servers.get("database_url"), PostgresServer):
         lines += [_earlier_data_line(folder) for folder in server_paths.earlier_data(postgres.paths)]
     if "api" in settings.processes:
         lines += await _console_lines(settings, first_run, terminal=console.terminal)
+    if _runs_local_peers(settings) and not first_run:
+        lines.append(
+            "The first run of this state folder was made in another database, and its account and key are not in this"
+            " one. Remove its JSON file, and the next start makes a first account here."
+        )
     if is_first_run and first_run:
         lines.append(_first_send_command(first_run, state / _FIRST_RUN, show_key=console.terminal))
     return lines
@@ -348,7 +353,7 @@ async def _console_lines(settings: Settings, first_run: Mapping[str, Any], *, te
     return await console_lines(settings, first_run, terminal=terminal)
 
 
-def _ready_line(settings: Settings, took_s: float) -> str:
+def _ready_line(settings: Settings, first_run: Mapping[str, Any], took_s: float) -> str:
     host = f"[{settings.api_host}]" if ":" in settings.api_host else settings.api_host
     parts = [f"metrics http://{host}:{settings.metrics_port}/metrics"]
     if "api" in settings.processes:
@@ -360,7 +365,9 @@ def _ready_line(settings: Settings, took_s: float) -> str:
     if process_specs.mx_processes(settings):
         parts.append(f"incoming mail {settings.mx_host}:{settings.mx_port}")
     if _runs_local_peers(settings):
-        parts += [f"sink {settings.state / 'sink'}", f"first run {settings.state / _FIRST_RUN}"]
+        parts.append(f"sink {settings.state / 'sink'}")
+    if first_run:
+        parts.append(f"first run {settings.state / _FIRST_RUN}")
     return f"Waybill is ready in {took_s:.1f} s: " + " · ".join(parts)
 
 

@@ -57,11 +57,19 @@ class _Broken(Struct, frozen=True):
 
 
 async def restore(
-    database_url: str, folder: Path, manifest: Manifest, *, hold: bool, say: Say, stage: Callable[[str], None]
+    database_url: str,
+    folder: Path,
+    manifest: Manifest,
+    *,
+    hold: bool,
+    say: Say,
+    stage: Callable[[str], None],
+    committed: Callable[[], None],
 ) -> Restored:
     """Restore the backup in `folder`, whose files have been checked, into the empty database at `database_url`.
 
-    A failure before the commit leaves the tables but none of the backup's rows. Raises BackupError.
+    `committed` is called as soon as the rows are in the database: from then on its keys need the backup's pepper. A
+    failure before the commit leaves the tables but none of the backup's rows. Raises BackupError.
     """
     wanted = known_migrations(manifest)
     async with connected(database_url, OWN_NAME) as connection:
@@ -79,6 +87,7 @@ async def restore(
                 await holds.PUT.execute(
                     connection, ids.uuid7(), HoldKind.SITE.value, holds.EVERYWHERE, _why(manifest), None
                 )
+        committed()
         stage("Counting for the planner")
         await connection.execute("ANALYZE")
         stage("Replaying the accounts' logs")

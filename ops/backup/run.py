@@ -69,8 +69,12 @@ def restore(loaded: Loaded, folder: Path, *, hold: bool, dry_run: bool) -> dict[
         return _told(made, folder) | {"restored": False}
     with database(loaded) as settings, _shown() as (say, stage):
         assert settings.database_url is not None
-        _keep_pepper(loaded.settings, make_state(state), folder, pepper)
-        done = _run(restoring.restore(settings.database_url, folder, made, hold=hold, say=say, stage=stage))
+
+        def keep() -> None:
+            _keep_pepper(loaded.settings, make_state(state), folder, pepper)
+
+        work = restoring.restore(settings.database_url, folder, made, hold=hold, say=say, stage=stage, committed=keep)
+        done = _run(work)
     return _told(made, folder) | {
         "restored": True, "chains": done.chains, "broken": done.broken, "held": done.held, "migrated": done.migrated,
     }  # fmt: skip

@@ -51,7 +51,7 @@ async def write(database_url: str, folder: Path) -> Manifest:
 
 
 async def put_back(database_url: str, folder: Path, made: Manifest, *, hold: bool = True) -> restore.Restored:
-    return await restore.restore(database_url, folder, made, hold=hold, say=quiet, stage=quiet)
+    return await restore.restore(database_url, folder, made, hold=hold, say=quiet, stage=quiet, committed=quiet)
 
 
 async def sums(database_url: str) -> dict[str, tuple[int, str]]:
@@ -290,6 +290,7 @@ async def test_a_folder_with_something_else_in_it_is_left_alone(kept: BackedUp, 
 
 async def test_the_commands_keep_the_pepper_and_refuse_another(
     given: dict[str, str],
+    kept: BackedUp,
     blank: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -298,6 +299,7 @@ async def test_the_commands_keep_the_pepper_and_refuse_another(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     folder = str(tmp_path / "b")
+    (Path(given["WAYBILL_STATE"]) / "first-run.json").write_text("{}")
     assert await asyncio.to_thread(main, ["backup", folder, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert stat.S_IMODE(Path(told["pepper"]).stat().st_mode) == 0o600
@@ -313,9 +315,16 @@ async def test_the_commands_keep_the_pepper_and_refuse_another(
     monkeypatch.setenv("WAYBILL_STATE", str(tmp_path / "elsewhere"))
     assert await asyncio.to_thread(main, ["restore", folder, "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["restored"] is False
+    monkeypatch.setenv("WAYBILL_DATABASE_URL", kept.url)
+    assert await asyncio.to_thread(main, ["restore", folder]) == 1
+    assert "is not empty" in capsys.readouterr().err
+    assert not (tmp_path / "elsewhere" / "pepper").exists()  # `ops up` must not take it for the pepper of other data
+    assert not (tmp_path / "elsewhere" / "first-run.json").exists()
+    monkeypatch.setenv("WAYBILL_DATABASE_URL", blank)
     assert await asyncio.to_thread(main, ["restore", folder]) == 0
     assert "ops queue resume --all" in capsys.readouterr().err
     assert (tmp_path / "elsewhere" / "pepper").read_text().strip() == PEPPER
+    assert (tmp_path / "elsewhere" / "first-run.json").read_text() == "{}"
 
 
 @drawn(some.lists(some.binary(max_size=8).map(lambda row: row.replace(b"\n", b"")), max_size=8), some.data())

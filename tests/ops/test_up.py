@@ -172,7 +172,7 @@ def test_the_first_send_shows_the_key_on_a_terminal_only(tmp_path: Path) -> None
 
 
 def test_the_ready_line_names_every_door(tmp_path: Path) -> None:
-    line = up._ready_line(Settings(state=tmp_path, api_port=8123), 1.26)
+    line = up._ready_line(Settings(state=tmp_path, api_port=8123), {"accountId": "acc_1"}, 1.26)
 
     assert "ready in 1.3 s" in line
     assert "\n" not in line
