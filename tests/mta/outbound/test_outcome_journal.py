@@ -75,7 +75,7 @@ def read(folder: Path) -> list[DeliveryAttempt]:
         return left.read()
 
 
-def test_a_file_returns_the_outcomes_without_the_content(tmp_path: Path, attempts: list[DeliveryAttempt]) -> None:
+async def test_a_file_returns_the_outcomes_without_the_content(tmp_path: Path, attempts: list[DeliveryAttempt]) -> None:
     file = JournalFile(tmp_path, KEY)
     file.append(attempts[:1])
     file.append(attempts[1:])
@@ -89,7 +89,7 @@ def test_a_file_returns_the_outcomes_without_the_content(tmp_path: Path, attempt
 
 
 @pytest.mark.parametrize("cut", [1, 30, 5_000])
-def test_a_torn_tail_costs_the_last_group_only(tmp_path: Path, attempts: list[DeliveryAttempt], cut: int) -> None:
+async def test_a_torn_tail_costs_the_last_group_only(tmp_path: Path, attempts: list[DeliveryAttempt], cut: int) -> None:
     file = JournalFile(tmp_path, KEY)
     file.append(attempts[:2])
     kept = file.size
@@ -100,7 +100,7 @@ def test_a_torn_tail_costs_the_last_group_only(tmp_path: Path, attempts: list[De
     assert [one.row.key for one in read(tmp_path)] == [one.row.key for one in attempts[:2]]
 
 
-def test_a_damaged_record_ends_the_file(tmp_path: Path, attempts: list[DeliveryAttempt]) -> None:
+async def test_a_damaged_record_ends_the_file(tmp_path: Path, attempts: list[DeliveryAttempt]) -> None:
     file = JournalFile(tmp_path, KEY)
     file.append(attempts[:1])
     kept = file.size
@@ -114,12 +114,12 @@ def test_a_damaged_record_ends_the_file(tmp_path: Path, attempts: list[DeliveryA
 
 
 @pytest.mark.parametrize("content", [b"", b"way", b"something else entirely\n", os.urandom(300)])
-def test_a_file_of_another_kind_holds_nothing(tmp_path: Path, content: bytes) -> None:
+async def test_a_file_of_another_kind_holds_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / f"{ids.uuid7()}{SUFFIX}").write_bytes(content)
     assert read(tmp_path) == []
 
 
-def test_the_last_attempt_at_a_row_counts(tmp_path: Path, attempts: list[DeliveryAttempt]) -> None:
+async def test_the_last_attempt_at_a_row_counts(tmp_path: Path, attempts: list[DeliveryAttempt]) -> None:
     row = attempts[0].row
     later = msgspec.structs.replace(attempts[0], row=msgspec.structs.replace(row, attempts=1, mime=None))
     file = JournalFile(tmp_path, KEY)
@@ -128,7 +128,7 @@ def test_the_last_attempt_at_a_row_counts(tmp_path: Path, attempts: list[Deliver
     assert read(tmp_path) == [later]
 
 
-def test_the_file_of_a_living_process_is_left_to_it(tmp_path: Path, attempts: list[DeliveryAttempt]) -> None:
+async def test_the_file_of_a_living_process_is_left_to_it(tmp_path: Path, attempts: list[DeliveryAttempt]) -> None:
     file = JournalFile(tmp_path, KEY)
     file.append(attempts)
     [left] = left_files(tmp_path, KEY)
@@ -159,11 +159,39 @@ async def test_outcomes_are_kept_while_they_cannot_be_settled_and_only_then(
     assert await asyncio.gather(*settling) == [True, True, False]
 
     await until(lambda: files(tmp_path) == [])
-    assert not journal.is_behind
     keeping.cancel()
 
 
-async def test_a_full_file_is_replaced_if_most_of_it_is_settled_and_grows_no_further_if_not(
+async def test_a_full_file_gives_way_to_one_with_the_unsettled_outcomes_alone(
+    attempts: list[DeliveryAttempt],
+    pool: asyncpg.Pool,
+    settings: Settings,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outcome_journal, "MAX_BYTES", 100)
+    settler = settler_of(pool, await member(pool))
+    journal = OutcomeJournal(msgspec.structs.replace(settings, state=tmp_path), settler)
+    async with locked_heads(database_url):
+        settling = [settler.settle(one) for one in attempts]
+        assert await journal._keep()
+        [full] = files(tmp_path)
+        size = full.stat().st_size
+    await asyncio.gather(*settling)
+    again = msgspec.structs.replace(attempts[0], row=msgspec.structs.replace(attempts[0].row, attempts=1))
+    async with locked_heads(database_url):
+        late = settler.settle(again)
+        assert await journal._keep()
+        [fresh] = files(tmp_path)
+        assert fresh != full
+        assert 0 < fresh.stat().st_size < size
+    await late
+    journal.clear()
+    assert files(tmp_path) == []
+
+
+async def test_a_full_file_of_unsettled_outcomes_grows_no_further(
     attempts: list[DeliveryAttempt],
     pool: asyncpg.Pool,
     settings: Settings,
@@ -216,12 +244,12 @@ async def test_a_process_killed_while_settling_stalls_sends_nothing_twice(
         for message in messages:
             await here.until_step(message, "delivered")
         await here.until_idle()
+        await here.until(lambda: files(tmp_path) == [])
 
     arrived = [address for one in here.sink.messages for address in one.recipients]
     assert sorted(arrived) == sorted({"first@peer.test", *[f"reader{number}@peer.test" for number in range(8)]})
     for message in messages:
         assert await here.steps(message) == ["accepted", "attempted", "delivered"]
-    await here.until(lambda: files(tmp_path) == [])
 
 
 async def test_what_another_process_has_tried_since_is_left_out(here: World, tmp_path: Path) -> None:
