@@ -21,8 +21,9 @@ FIELDS: Final = {
     ),
     "Incoming mail": (
         "mx_host", "mx_port", "mx_sessions", "mx_sessions_each", "mx_idle_s", "mx_session_s", "inbound_max_bytes",
-        "inbound_max_inflight_bytes", "inbound_reject_score", "complaint_reporters", "rspamd_url", "rspamd_required",
-        "rspamd_timeout_s", "clamd", "clamd_required", "clamd_timeout_s",
+        "inbound_max_inflight_bytes", "mx_unsolicited_bytes_each", "reports_max_bytes", "inbound_reject_score",
+        "complaint_reporters", "rspamd_url", "rspamd_required", "rspamd_timeout_s", "clamd", "clamd_required",
+        "clamd_timeout_s",
         "policy_port", "policy_tls_port", "policy_http_port", "acme_directory", "acme_email",
         "acme_authorities",
     ),

@@ -17,6 +17,7 @@ TEXTS: Final = {
     "header_malformed": "Some lines of the header are no fields; they are left out.",
     "header_truncated": "The header exceeds 100 KiB or 1,000 fields; the rest is left out.",
     "infected": "The message contains {}.",
+    "message_truncated": "Only the first {:,} bytes of this message are kept.",
     "misleading_name": "The display name of the sender contains an address of another domain.",
     "names_differ": "An attachment has several file names; mail programs differ in which of them they show.",
     "nested_too_deep": "The message nests too deep; the innermost entities are listed as one attachment.",
@@ -40,6 +41,11 @@ class MailWarning(Struct, frozen=True, order=True):
 def infected(signature: str) -> MailWarning:
     """Return the warning of a message in which a scanner found a virus."""
     return MailWarning("infected", TEXTS["infected"].format(signature))
+
+
+def truncated(size: int) -> MailWarning:
+    """Return the warning of a message of which only the first `size` octets are kept."""
+    return MailWarning("message_truncated", TEXTS["message_truncated"].format(size))
 
 
 class ReadWarnings:

@@ -27,9 +27,9 @@ _MAX_LOCAL = 20_000
 _MIN_SPAN_S = 0.005  # minimum time over which a rate is estimated
 
 # GCRA: one timestamp per key, "theoretical arrival time" in microseconds. KEYS[1]; ARGV: microseconds between
-# requests, burst tolerance in microseconds, requests wanted, 0 to read only, requests wanted in advance. Advance
-# grants leave half of the bucket, so that a nearly empty bucket counts each request. Returns granted, remaining,
-# microseconds until the next one, granted in advance.
+# requests, burst tolerance in microseconds, requests wanted, 0 to read only, requests wanted in advance, and the fewest
+# to grant: if there is no room for them, none is granted. Advance grants leave half of the bucket, so that a nearly
+# empty bucket counts each request. Returns granted, remaining, microseconds until the next one, granted in advance.
 _SCRIPT = RedisScript("""
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
@@ -39,6 +39,7 @@ if tat < now then tat = now end
 local room = math.floor((now + burst - tat) / step)
 if room < 0 then room = 0 end
 local granted = math.min(wanted, room)
+if granted < tonumber(ARGV[5]) then granted = 0 end
 local ahead = math.max(0, math.min(tonumber(ARGV[4]), room - granted - math.ceil(burst / step / 2)))
 if granted + ahead > 0 then
   tat = tat + (granted + ahead) * step
@@ -126,6 +127,17 @@ class RateLimiter:
             self._task = asyncio.create_task(self._run())
         return await future
 
+    async def take(self, bucket: str, amount: int, rate: float, *, burst_s: float) -> bool:
+        """Take `amount` units from a bucket that gets `rate` per second; False, and none taken, if it has less."""
+        ask = _Ask(rate, burst_s, [])
+        try:
+            (answer,) = await self._client.ask([_SCRIPT.command(_key(bucket), *_arguments(ask, amount, least=amount))])
+        except RedisUnavailable:
+            answer = None
+        if isinstance(answer, list):
+            return bool(answer[0] == amount)
+        return self._take_locally(bucket, ask, amount, least=amount)[0] == amount
+
     async def _run(self) -> None:
         while self._asks:
             asks, self._asks = self._asks, {}
@@ -136,7 +148,7 @@ class RateLimiter:
             answers: list[Any]
             try:
                 answers = await self._client.ask(
-                    [_SCRIPT.command(_key(bucket), *_arguments(ask)) for bucket, ask in asks.items()]
+                    [_SCRIPT.command(_key(bucket), *_arguments(ask, len(ask.waiting))) for bucket, ask in asks.items()]
                 )
             except RedisUnavailable:
                 answers = [None] * len(asks)
@@ -146,7 +158,8 @@ class RateLimiter:
                     self._keep(bucket, _Lease(ask.rate, ask.burst_s, ahead, remaining, at))
                     statuses = _statuses(ask.rate, len(ask.waiting), granted, remaining + ahead, wait_us / 1e6)
                 else:  # the Redis server is unavailable, or out of memory
-                    statuses = self._check_locally(bucket, ask.rate, len(ask.waiting), ask.burst_s)
+                    granted, remaining, wait_s = self._take_locally(bucket, ask, len(ask.waiting))
+                    statuses = _statuses(ask.rate, len(ask.waiting), granted, remaining, wait_s)
                 _resolve(ask, statuses)
 
     def _keep(self, bucket: str, lease: _Lease) -> None:
@@ -156,15 +169,16 @@ class RateLimiter:
                 self._leases.clear()
             self._leases[bucket] = lease
 
-    def _check_locally(self, bucket: str, rate: float, wanted: int, burst_s: float) -> list[RateStatus]:
+    def _take_locally(self, bucket: str, ask: _Ask, wanted: int, *, least: int = 0) -> tuple[int, int, float]:
+        """Return the units granted, those that remain, and the seconds until the next one, as the script does."""
         now = time.monotonic()
         if len(self._local) > _MAX_LOCAL:
             self._local.clear()
         tat = max(self._local.get(bucket, now), now)
-        room = max(0, math.floor((now + burst_s - tat) * rate))
-        granted = min(wanted, room)
-        self._local[bucket] = tat = tat + granted / rate
-        return _statuses(rate, wanted, granted, room - granted, max(0.0, tat + 1 / rate - burst_s - now))
+        room = max(0, math.floor((now + ask.burst_s - tat) * ask.rate))
+        granted = min(wanted, room) if room >= least else 0
+        self._local[bucket] = tat = tat + granted / ask.rate
+        return granted, room - granted, max(0.0, tat + 1 / ask.rate - ask.burst_s - now)
 
 
 def refusal(status: RateStatus) -> Refusal:
@@ -194,5 +208,5 @@ def _key(bucket: str) -> str:
     return f"wb:rate:{bucket}"
 
 
-def _arguments(ask: _Ask) -> list[int]:
-    return [round(1e6 / ask.rate), round(ask.burst_s * 1e6), len(ask.waiting), ask.ahead]
+def _arguments(ask: _Ask, wanted: int, *, least: int = 0) -> list[int]:
+    return [round(1e6 / ask.rate), round(ask.burst_s * 1e6), wanted, ask.ahead, least]

@@ -164,6 +164,13 @@ CATALOGUE: Final = (
         rounds=1,
     ),
     Drill(
+        name="mx-report-flood",
+        about="Strangers send large mails to report addresses; the disk must not grow with them.",
+        rows=(12, 19),
+        where="loadtests.drill.mx_flood:run",
+        rounds=1,
+    ),
+    Drill(
         name="mx-disk-full",
         about="The disks of the database and the logs are full for a while, while mail comes in.",
         rows=(12,),

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
@@ -172,6 +172,34 @@ async def large_message(target: AttackTarget) -> str:
         for _ in range(LARGE // len(piece)):
             session.writer.write(piece)
             await session.writer.drain()
+        session.writer.write(b".\r\n")
+        return await session.reply(LARGE_S)
+
+
+class ReportFlood:
+    """Strangers' large mails to report addresses; each mail names four of them."""
+
+    def __init__(self, port: int, mail_host: str, *, size: int) -> None:
+        line = b"%076d\r\n" % 0
+        bounces = f"bounces.{mail_host}"
+        addresses = (f"b+anything@{bounces}", f"dmarc+x@{mail_host}", f"tls+x@{mail_host}", f"fbl@{mail_host}")
+        self._port = port
+        self._body = line * (size // len(line))
+        self._commands = [b"MAIL FROM:<%b>\r\n" % _SENDER, *(b"RCPT TO:<%b>\r\n" % one.encode() for one in addresses)]
+
+    def session(self, network: int) -> AbstractAsyncContextManager[RawSession]:
+        """Open a session from one of 250 networks."""
+        return raw_session(self._port, f"127.0.5.{1 + network}")
+
+    async def send(self, session: RawSession) -> str:
+        """Send one mail that nobody has sent before; return its reply, "" for none."""
+        for command in (*self._commands, b"DATA\r\n"):
+            reply = await session.send(command)
+        if not reply.startswith("354"):
+            return reply
+        session.writer.write(b"Subject: report\r\n\r\n%d\r\n" % next(_numbers))
+        session.writer.write(self._body)
+        await session.writer.drain()
         session.writer.write(b".\r\n")
         return await session.reply(LARGE_S)
 

@@ -87,17 +87,17 @@ class HostileClients:
 
     async def warm_up(self) -> None:
         """Send the bystander's mail for a while."""
-        await self._measured(WARM_UP_S)
+        await self.measured(WARM_UP_S)
 
     async def attacked(self, attack: Attack) -> None:
         """Measure the bystander while attacks come at their rate."""
-        baseline = await self._measured(PHASE_S)
+        baseline = await self.measured(PHASE_S)
         name = attack.__name__.replace("_", " ")
         await self._at_best(name, baseline, lambda phase, over: self._repeat(attack, phase, over))
 
     async def crowded(self, attack: Attack, clients: int) -> list[str]:
         """Measure the bystander while `clients` stay connected; they open first. Return how each one ended."""
-        baseline = await self._measured(PHASE_S)
+        baseline = await self.measured(PHASE_S)
         tasks: list[asyncio.Task[str]] = []
         for start in range(0, clients, _OPENING):
             tasks += [asyncio.create_task(attack(self._target)) for _ in range(min(_OPENING, clients - start))]
@@ -107,9 +107,9 @@ class HostileClients:
 
     async def large(self) -> tuple[HostilePhase, list[str]]:
         """Measure the bystander while large messages come in parallel; return its times, and the replies to them."""
-        baseline = await self._measured(PHASE_S)
+        baseline = await self.measured(PHASE_S)
         tasks = [asyncio.create_task(attacks.large_message(self._target)) for _ in range(LARGE_MESSAGES)]
-        times = await self._measured(PHASE_S)
+        times = await self.measured(PHASE_S)
         replies = [await task for task in tasks]
         phase = HostilePhase(
             name="large messages", baseline_ms=baseline["p99_ms"], p50_ms=times["p50_ms"], p99_ms=times["p99_ms"]
@@ -142,7 +142,7 @@ class HostileClients:
             over = asyncio.Event()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_done(attack(phase, over)))
-                times = await self._measured(PHASE_S)
+                times = await self.measured(PHASE_S)
                 over.set()
             phase.p50_ms, phase.p99_ms = times["p50_ms"], times["p99_ms"]
             if best is not None:
@@ -169,7 +169,8 @@ class HostileClients:
         if wrong:
             phase.wrong.append(wrong)
 
-    async def _measured(self, seconds: float) -> dict[str, float]:
+    async def measured(self, seconds: float) -> dict[str, float]:
+        """Return the times of the bystander's mail over so many seconds."""
         count = round(RATE * seconds)
         order = LoadOrder(first=self.sent, count=count, rate=RATE, timeout_s=seconds + 120)
         result = await self._bystander.send(order)
@@ -188,9 +189,7 @@ async def _play(service: Service, _order: DrillOrder) -> DrillReport:
     accounts, recipients = await receivers(service, ("bystander", "attacked"))
     target = AttackTarget(service.settings.mx_port, recipients[1])
     began = time.monotonic()
-    async with LoadProcess(
-        _GENERATOR, await _bystander(service, recipients[0]), service.state / "generator.log"
-    ) as one:
+    async with LoadProcess(_GENERATOR, await bystander(service, recipients[0]), service.state / "generator.log") as one:
         clients = HostileClients(service, one, target)
         await clients.warm_up()
         for attack in _PER_S:
@@ -203,7 +202,7 @@ async def _play(service: Service, _order: DrillOrder) -> DrillReport:
         await clients.crowded(attacks.slow_client, SLOW_CLIENTS)
         during_large, large = await clients.large()
         peak_mb = clients.resident_mb()
-    stored = await _stored(database_url(service), accounts)
+    stored = await stored_of(database_url(service), accounts)
     checks = [
         *_checks(clients, stored),
         *_large(large),
@@ -222,7 +221,8 @@ async def _play(service: Service, _order: DrillOrder) -> DrillReport:
     )  # fmt: skip
 
 
-async def _bystander(service: Service, recipient: str) -> inbound_load.InboundTarget:
+async def bystander(service: Service, recipient: str) -> inbound_load.InboundTarget:
+    """Return the target of a process that sends signed mail to the recipient."""
     key = service.state / "bystander.der"
     key.write_bytes(await asyncio.to_thread(dkim.generate_rsa))
     return inbound_load.InboundTarget(
@@ -249,7 +249,8 @@ def _large(replies: Sequence[str]) -> list[Check]:
     return [Check("large messages beyond the memory for messages get 452", ok, f"{dict(codes)}")]
 
 
-async def _stored(url: str, accounts: Sequence[UUID]) -> dict[str, int]:
+async def stored_of(url: str, accounts: Sequence[UUID]) -> dict[str, int]:
+    """Count the received messages of the first account, and those that were smuggled in."""
     connection = await asyncpg.connect(url)
     try:
         row = await connection.fetchrow(

@@ -29,7 +29,7 @@ from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
 from engine.store.resolver import Resolver
 from mta.inbound import counters
-from mta.inbound.limits import UnknownRecipientLimit
+from mta.inbound.limits import UnknownRecipientLimit, UnsolicitedMailLimit
 from mta.inbound.receive import IncomingMessages
 from mta.inbound.scanning.scan import MessageScanner
 from mta.inbound.server import InboundServer
@@ -71,12 +71,14 @@ async def open_services(settings: Settings, certificate: Path, key: Path, *, nam
     receiver = Receiver(pool, settings)
     lookup = RecipientLookup(pool, settings)
     rate = Rate()
+    limits = RateLimiter(client)
     server = InboundServer(
         settings,
         certificate=served_certificate,
         recipients=lookup,
         messages=IncomingMessages(receiver, resolver, scanner, settings, rate),
-        unknown=UnknownRecipientLimit(RateLimiter(client)),
+        unknown=UnknownRecipientLimit(limits),
+        unsolicited=UnsolicitedMailLimit(limits, settings),
     )
     stamps = Stamps(pool, lookup.caches)
     return InboundServices(

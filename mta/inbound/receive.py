@@ -14,7 +14,9 @@ import structlog
 from msgspec import structs
 
 from engine.base.settings import Settings
+from engine.flows.receiving.receive import kept_octets
 from engine.flows.receiving.receive_reports import may_complain, report_addresses
+from engine.flows.receiving.report_room import ReportsFull
 from engine.flows.receiving.types import (
     AttachmentScan,
     ReceivedEnvelope,
@@ -24,7 +26,7 @@ from engine.flows.receiving.types import (
 from engine.mail.authentication_results import AuthenticationVerdicts
 from engine.mail.received import ReceivedSummary, summarise
 from engine.mail.received_header import read_header
-from engine.mail.received_warnings import infected
+from engine.mail.received_warnings import infected, truncated
 from engine.store import large_mail, metrics
 from engine.store.database_errors import DatabaseError, DatabaseUnavailable, DiskFull
 from engine.store.deadlines import within
@@ -104,6 +106,9 @@ class IncomingMessages:
         except DiskFull:
             _log.error("message not stored: the database has no disk space")
             return MessageResult.DISK_FULL
+        except ReportsFull:
+            _log.warning("report not stored: reports use all the space that they may have")
+            return MessageResult.REPORTS_FULL
         except Overloaded:
             return MessageResult.NO_MEMORY
         except TimeoutError:
@@ -121,15 +126,18 @@ class IncomingMessages:
             return MessageResult.BAD_OCTETS
         if len(report_addresses(envelope.recipients)) == len(envelope.recipients):
             return await self._report(envelope, raw)
-        mail = await _computed(raw, lambda: summarise(raw))
+        kept = kept_octets(envelope, raw)
+        mail = await _computed(kept, lambda: summarise(kept))
         if mail.received_count > replies.MAX_RECEIVED:
             return MessageResult.LOOP
-        verdicts, scan = await self._judged(envelope, raw, mail)
+        verdicts, scan = await self._judged(envelope, raw, kept, mail)
         if self._is_refused(scan):
             return MessageResult.SPAM
         if scan.raw.scan is AttachmentScan.INFECTED:  # also where no attachment shows it
             found = infected(scan.raw.signature or "malicious code")
             mail = structs.replace(mail, warnings=[*mail.warnings, found])
+        if len(kept) < len(raw):
+            mail = structs.replace(mail, warnings=[*mail.warnings, truncated(len(kept))])
         if report_addresses(envelope.recipients):
             envelope = await _with_reporter(envelope, raw, verdicts)
         outcome = await self._store.receive(envelope, raw, mail, verdicts, scan)
@@ -147,29 +155,29 @@ class IncomingMessages:
         return MessageResult.STORED
 
     async def _judged(
-        self, envelope: ReceivedEnvelope, raw: bytes, mail: ReceivedSummary
+        self, envelope: ReceivedEnvelope, raw: bytes, kept: bytes, mail: ReceivedSummary
     ) -> tuple[AuthenticationVerdicts, ScanResult]:
-        """Return the verdicts of authentication and of the scanners on a message."""
+        """Return the verdict of authentication on a message, and those of the scanners on what is kept of it."""
         if not self._scanner.is_configured:
             verdicts = await self._authenticated(envelope, raw)
-            viruses = await self._scanner.viruses(raw, len(mail.attachments))
+            viruses = await self._scanner.viruses(kept, len(mail.attachments))
             return verdicts, ScanResult(
                 spam_score=spam_score(verdicts, mail), attachments=viruses.attachments, raw=viruses.raw
             )
-        verdicts, score, viruses = await self._scanned(envelope, raw, len(mail.attachments))
+        verdicts, score, viruses = await self._scanned(envelope, raw, kept, len(mail.attachments))
         if score is None:
             score = spam_score(verdicts, mail)
         return verdicts, ScanResult(spam_score=score, attachments=viruses.attachments, raw=viruses.raw)
 
     async def _scanned(
-        self, envelope: ReceivedEnvelope, raw: bytes, attachments: int
+        self, envelope: ReceivedEnvelope, raw: bytes, kept: bytes, attachments: int
     ) -> tuple[AuthenticationVerdicts, float | None, VirusVerdicts]:
         """Authenticate and scan at the same time. Raises ScannerRequired."""
         try:
             async with asyncio.TaskGroup() as group:
                 judging = group.create_task(self._authenticated(envelope, raw))
-                scoring = group.create_task(self._scanner.spam_score(raw, envelope))
-                scanning = group.create_task(self._scanner.viruses(raw, attachments))
+                scoring = group.create_task(self._scanner.spam_score(kept, envelope))
+                scanning = group.create_task(self._scanner.viruses(kept, attachments))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return judging.result(), scoring.result(), scanning.result()

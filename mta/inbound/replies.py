@@ -13,6 +13,9 @@ TEMPORARY: Final = "451 4.3.0 The message can't be accepted just now; try again 
 NO_ROOM: Final = "452 4.3.1 There is no room for messages just now; try again shortly"
 MONTH_USED: Final = "452 4.2.2 The recipient's plan receives no more mail this month"
 DISABLED: Final = "550 5.2.1 The mailbox is disabled"
+NETWORK_LIMIT: Final = "452 4.7.0 Your network has sent too much to report and postmaster addresses; try again later"
+POSTMASTER_LIMIT: Final = "452 4.2.2 The postmaster mailbox takes no more mail today; try again later"
+REPORTS_FULL: Final = "452 4.3.1 Too many reports are waiting to be read; try again later"
 TOO_MANY_UNKNOWN: Final = "421 4.7.0 Too many unknown recipients; try again later"
 TOO_MANY_RECIPIENTS: Final = f"452 4.5.3 A message goes to at most {MAX_RECIPIENTS} recipients at once"
 TOO_MANY_REPORTS: Final = f"452 4.5.3 A message goes to at most {MAX_REPORT_ADDRESSES} report addresses at once"
@@ -32,6 +35,9 @@ class MessageResult(StrEnum):
     MONTH_USED = "month_used"
     GONE = "gone"
     SOME_GONE = "some_gone"
+    NETWORK_LIMIT = "network_limit"
+    POSTMASTER_LIMIT = "postmaster_limit"
+    REPORTS_FULL = "reports_full"
     TOO_LARGE = "too_large"
     NO_MEMORY = "no_memory"
     BAD_OCTETS = "bad_octets"
@@ -48,6 +54,9 @@ _BY_RESULT: Final = {
     MessageResult.MONTH_USED: MONTH_USED,
     MessageResult.GONE: DISABLED,
     MessageResult.SOME_GONE: TEMPORARY,
+    MessageResult.NETWORK_LIMIT: NETWORK_LIMIT,
+    MessageResult.POSTMASTER_LIMIT: POSTMASTER_LIMIT,
+    MessageResult.REPORTS_FULL: REPORTS_FULL,
     MessageResult.NO_MEMORY: NO_ROOM,
     MessageResult.BAD_OCTETS: "550 5.6.11 The message holds NUL, or a CR or LF that is not part of CRLF",
     MessageResult.LOOP: f"554 5.4.6 The message has more than {MAX_RECEIVED} Received fields: it runs in a loop",

@@ -5,7 +5,7 @@ import socket
 from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
 from mta.inbound import counters
-from mta.inbound.limits import UnknownRecipientLimit
+from mta.inbound.limits import UnknownRecipientLimit, UnsolicitedMailLimit
 from mta.inbound.receive import IncomingMessages
 from mta.inbound.session import InboundSession, RecipientFinder
 from mta.smtp.server.certificates import ServerCertificate
@@ -24,6 +24,7 @@ class InboundServer(SmtpServer):
         recipients: RecipientFinder,
         messages: IncomingMessages,
         unknown: UnknownRecipientLimit,
+        unsolicited: UnsolicitedMailLimit,
     ) -> None:
         super().__init__(
             certificate=certificate,
@@ -35,6 +36,7 @@ class InboundServer(SmtpServer):
         self.recipients = recipients
         self.messages = messages
         self.unknown = unknown
+        self.unsolicited = unsolicited
         self.memory = MemoryPool.for_accounts(settings.inbound_max_inflight_bytes, largest=settings.inbound_max_bytes)
 
     def new_session(self, address: str, client: str, *, secured: bool) -> InboundSession:

@@ -15,7 +15,7 @@ from engine.flows.receiving.types import InboundRecipient, ReceivedEnvelope, Rec
 from engine.store import metrics
 from engine.store.database_errors import DatabaseError
 from mta.inbound import counters, replies
-from mta.inbound.limits import UnknownRecipientLimit
+from mta.inbound.limits import UnknownRecipientLimit, UnsolicitedMailLimit
 from mta.inbound.receive import MAX_HANDLING_S, IncomingMessages
 from mta.inbound.replies import MessageResult
 from mta.smtp.server import commands
@@ -43,6 +43,7 @@ class InboundSessionServer(SessionServer, Protocol):
     recipients: RecipientFinder
     messages: IncomingMessages
     unknown: UnknownRecipientLimit
+    unsolicited: UnsolicitedMailLimit
     memory: MemoryPool
 
 
@@ -175,8 +176,7 @@ class InboundSession(EsmtpSession):
     async def _received(self, content: ReceivedContent) -> MessageResult:
         dropped = {ContentDropped.SIZE: MessageResult.TOO_LARGE, ContentDropped.MEMORY: MessageResult.NO_MEMORY}
         if content.dropped is not None:
-            metrics.TALLY.add(counters.MESSAGES, dropped[content.dropped].value)
-            return dropped[content.dropped]
+            return _counted(dropped[content.dropped])
         assert self._sender is not None
         envelope = ReceivedEnvelope(
             sender=self._sender,
@@ -185,6 +185,10 @@ class InboundSession(EsmtpSession):
             helo=self.helo,
             tls=self.tls_version,
         )
+        size = len(content.octets)
+        refused = await self._server.unsolicited.refusal(self._client, envelope.recipients, size)
+        if refused is not None:
+            return _counted(refused)
         result = await self._server.messages.receive(envelope, content.octets)
         if result is MessageResult.STORED:
             self.errors = self.idle_commands = 0
@@ -197,3 +201,9 @@ class InboundSession(EsmtpSession):
     def _leave(self, reply: str) -> None:
         self.say(reply)
         self.closing = True
+
+
+def _counted(result: MessageResult) -> MessageResult:
+    """Count a message that was refused before it was examined."""
+    metrics.TALLY.add(counters.MESSAGES, result.value)
+    return result

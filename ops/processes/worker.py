@@ -36,7 +36,7 @@ from engine.flows.alerts import measure
 from engine.flows.audience import broadcast_outcomes, broadcast_reviews
 from engine.flows.audience.broadcast_run import BroadcastRunner
 from engine.flows.people import open_session
-from engine.flows.receiving import certificates, mta_sts, read_reports
+from engine.flows.receiving import certificates, mta_sts, read_reports, report_room
 from engine.flows.receiving.forward import BATCH, Forwarder
 from engine.flows.retention import erase, erase_address, purge, purge_billing
 from engine.flows.sending import queue_admin
@@ -303,6 +303,10 @@ async def _reports(context: Context) -> None:
         await read_reports.read_due(context.pool, context.settings)
 
 
+async def _report_room(context: Context) -> None:
+    await report_room.make(context.pool, context.settings.reports_max_bytes)
+
+
 async def _old_reports(context: Context) -> None:
     await read_reports.forget_old(context.pool, clock.now())
 
@@ -369,6 +373,7 @@ JOBS = (
     Job("shards", 5.0, _shards),
     Job("tls reports", 600.0, _tls_reports),
     Job("reports", 1.0, _reports),
+    Job("report room", 15.0, _report_room, share=0.05),  # reads all reports without effect
     Job("old reports", 3600.0, _old_reports),
     Job("system mail", 0.3, _system_mail),
     Job("forwards", 0.3, _forwards),

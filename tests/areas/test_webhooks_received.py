@@ -42,7 +42,7 @@ async def test_a_post_includes_what_the_route_says_and_goes_where_it_says(here: 
     raw = mail("Hi", TEXT, html="<p>Thanks!</p><script>x</script>")
 
     async with here.posting():
-        await receive(MailReceiver(here.pool), plain.recipient(), full.recipient("7"), raw=raw)
+        await receive(MailReceiver(here.pool, here.settings), plain.recipient(), full.recipient("7"), raw=raw)
         await here.until_posted(endpoint)
 
     posted = [orjson.loads(got.body) for got in receiver.got]
@@ -70,7 +70,7 @@ async def test_a_message_deleted_before_its_post_is_posted_without_bodies(here: 
     endpoint = await here.endpoint(receiver.url)
     address = await claim(here.pool, endpoint.account)
     await route(here.pool, address, "webhook", webhook_id=endpoint.id, include=["text"])
-    await receive(MailReceiver(here.pool), address.recipient())
+    await receive(MailReceiver(here.pool, here.settings), address.recipient())
     [row] = await messages_of(here.pool, endpoint.account.id)
     await service.delete(here.pool, endpoint.account.id, [row["id"]])
 
@@ -87,7 +87,7 @@ async def test_another_account_of_the_same_transaction_gets_no_post(here: World,
     await route(here.pool, mine, "webhook")
 
     async with here.posting():
-        await receive(MailReceiver(here.pool), mine.recipient(), theirs.recipient())
+        await receive(MailReceiver(here.pool, here.settings), mine.recipient(), theirs.recipient())
         await here.until_posted(endpoint)
 
     assert len(receiver.got) == 1

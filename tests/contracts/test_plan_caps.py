@@ -18,6 +18,7 @@ from msgspec.structs import fields
 
 from engine.base import clock, ids
 from engine.base.plans import CAPS, MAX_SEGMENTS, Caps, Plan
+from engine.base.settings import Settings
 from engine.flows.accounts.sub_accounts import open_sub_account
 from engine.flows.receiving.receive import Receiver
 from engine.flows.receiving.types import ReceiveOutcome
@@ -318,7 +319,7 @@ async def test_one_below_the_limit_of_messages_exactly_one_more_is_accepted(
 
 
 async def test_one_below_the_limit_of_received_messages_exactly_one_more_is_stored(
-    api: Api, pool: asyncpg.Pool
+    api: Api, pool: asyncpg.Pool, settings: Settings
 ) -> None:
     one = await customer(api, pool, Plan.GROWTH)
     child = await below(pool, one)
@@ -326,7 +327,7 @@ async def test_one_below_the_limit_of_received_messages_exactly_one_more_is_stor
     assert limit is not None
     await pool.execute(monthly_use("received_messages"), one.account.id, limit - 1)
     addresses = [await claim(pool, sender.account) for sender in (one, child)]
-    doors = [Receiver(pool), Receiver(pool)]
+    doors = [Receiver(pool, settings), Receiver(pool, settings)]
 
     outcomes = await asyncio.gather(
         *[receive(doors[n // 2 % 2], addresses[n % 2].recipient()) for n in range(PARALLEL)]

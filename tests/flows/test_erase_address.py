@@ -57,7 +57,7 @@ async def send(api: Api, account: TestAccount, **fields: object) -> str:
     return str(answer.json["id"])
 
 
-async def fill(api: Api, pool: asyncpg.Pool, account: TestAccount, address: str) -> dict[str, str]:
+async def fill(api: Api, pool: asyncpg.Pool, settings: Settings, account: TestAccount, address: str) -> dict[str, str]:
     """Bring the address into the account by all ways that lead there; return ids."""
     other = f"other-{ids.encode(account.id)}@people.test"
     things = {
@@ -86,7 +86,7 @@ async def fill(api: Api, pool: asyncpg.Pool, account: TestAccount, address: str)
     claimed = await api.post("/v1/inbound/addresses", account.token, mailbox)
     where = ClaimedAddress(ids.parse_id(ids.Kind.INBOUND_ADDRESS, claimed.json["id"]), account.id, mailbox["address"])
     raw = mail("Hello", To=mailbox["address"], From=address)
-    await receive(Receiver(pool), where.recipient(), raw=raw)
+    await receive(Receiver(pool, settings), where.recipient(), raw=raw)
     await api.get(f"/v1/suppressions/{address}", account.token)
     await pool.execute(
         "INSERT INTO api_requests (id, account_id, method, path, status, microseconds, request_id)"
@@ -104,7 +104,7 @@ async def test_nothing_names_the_address_after_its_erasure_and_the_log_verifies(
     owner = await make_person(pool, account.id, "owner")
     await signed_in(pool, owner.id, account.id, owner.email)
     address = f"ann-{ids.encode(account.id)}@people.test"
-    things = await fill(api, pool, account, address)
+    things = await fill(api, pool, settings, account, address)
     assert len(await naming(pool, address)) >= 10
 
     asked = await api.post("/v1/erasures", None, {"address": address.upper()}, person=owner)

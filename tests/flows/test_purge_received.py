@@ -5,16 +5,19 @@ from datetime import timedelta
 import asyncpg
 
 from engine.base import clock
+from engine.base.settings import Settings
 from engine.flows.receiving.receive import Receiver
 from engine.flows.retention import purge_received
 from tests.harness.accounts import make_account
 from tests.harness.received_mail import claim, counts_of, messages_of, receive
 
 
-async def test_expired_messages_go_with_their_bytes_unless_another_account_keeps_them(pool: asyncpg.Pool) -> None:
+async def test_expired_messages_go_with_their_bytes_unless_another_account_keeps_them(
+    pool: asyncpg.Pool, settings: Settings
+) -> None:
     short, long = await make_account(pool), await make_account(pool)
     addresses = await claim(pool, short), await claim(pool, long)
-    receiver = Receiver(pool)
+    receiver = Receiver(pool, settings)
     await receive(receiver, addresses[0].recipient())
     await receive(receiver, addresses[0].recipient(), addresses[1].recipient())
     await receive(receiver, addresses[0].recipient())
@@ -31,10 +34,10 @@ async def test_expired_messages_go_with_their_bytes_unless_another_account_keeps
     assert [row["id"] for row in kept] == raws[1:]
 
 
-async def test_digests_of_copies_are_forgotten_after_a_day(pool: asyncpg.Pool) -> None:
+async def test_digests_of_copies_are_forgotten_after_a_day(pool: asyncpg.Pool, settings: Settings) -> None:
     account = await make_account(pool)
     address = await claim(pool, account)
-    await receive(Receiver(pool), address.recipient())
+    await receive(Receiver(pool, settings), address.recipient())
     held = "SELECT count(*) FROM inbound_recent WHERE account_id = $1"
 
     async with pool.acquire() as connection:

@@ -28,6 +28,7 @@ from tests.harness.received_mail import (
     route,
     scanned,
 )
+from tests.harness.report_mails import genuine_token
 
 STORED, MONTH_USED, GONE = ReceiveOutcome.STORED, ReceiveOutcome.MONTH_USED, ReceiveOutcome.GONE
 
@@ -269,11 +270,13 @@ async def test_a_large_message_is_stored_apart_and_its_copy_leaves_no_bytes(
     assert [one["id"] for one in held] == [row["raw_id"]]
 
 
-async def test_reports_are_stored_beside_mail_in_one_transaction(pool: asyncpg.Pool, receiver: Receiver) -> None:
+async def test_reports_are_stored_beside_mail_in_one_transaction(
+    pool: asyncpg.Pool, settings: Settings, receiver: Receiver
+) -> None:
     account = await make_account(pool)
     address = await claim(pool, account)
     report = InboundRecipient(
-        given="b+token@bounces.mail.test", purpose=RecipientPurpose.BOUNCE, local=f"b+{account.public_id}",
+        given="b+token@bounces.mail.test", purpose=RecipientPurpose.BOUNCE, local=genuine_token(settings),
         host="bounces.mail.test",
     )  # fmt: skip
     raw = mail("Undelivered")

@@ -321,7 +321,9 @@ async def own_pool(own_database: str) -> AsyncIterator[asyncpg.Pool]:
 async def test_postmaster_and_abuse_of_our_own_hosts_reach_the_platform_account(
     own_pool: asyncpg.Pool, settings: Settings
 ) -> None:
-    assert await RecipientLookup(own_pool, settings).find("postmaster") is RecipientRefusal.UNKNOWN
+    for address in ("postmaster", "Abuse+x@bounces.mail.waybill.test"):  # kept with the reports until there is one
+        found = await reached(RecipientLookup(own_pool, settings), address)
+        assert (found.purpose, found.local) == (RecipientPurpose.OPERATOR, address.lower().partition("+")[0])
     platform = await make_account(own_pool, plan="free")
     await own_pool.execute("INSERT INTO platform (account_id) VALUES ($1)", platform.id)
     lookup = RecipientLookup(own_pool, settings)
@@ -334,3 +336,47 @@ async def test_postmaster_and_abuse_of_our_own_hosts_reach_the_platform_account(
             assert await reached(lookup, f"{local}@{host}") == found
     assert (await reached(lookup, "postmaster")).address == "postmaster@mail.waybill.test"
     assert (await reached(lookup, "PostMaster")).given == "PostMaster"
+
+
+async def test_postmaster_of_a_customers_domain_is_always_accepted_outside_the_plan(
+    pool: asyncpg.Pool, settings: Settings, account: TestAccount
+) -> None:
+    await pool.execute("UPDATE accounts SET plan = 'free' WHERE id = $1", account.id)  # no inbound addresses
+    lookup = RecipientLookup(pool, settings)
+
+    for given in (f"postmaster@{account.domain}", f"PostMaster+x@{account.domain}"):
+        found = await reached(lookup, given)
+        assert (found.purpose, found.account_id) == (RecipientPurpose.POSTMASTER, account.id)
+        assert (found.address, found.given) == (f"postmaster@{account.domain}", given)
+    assert await lookup.find(f"abuse@{account.domain}") is RecipientRefusal.UNKNOWN
+    async with pool.acquire() as connection:
+        assert await addresses.count(connection, account.id) == 0
+
+    host = f"bounce.{account.domain}"  # its MX is ours
+    assert (await reached(lookup, f"postmaster@{host}")).purpose in (
+        RecipientPurpose.OPERATOR, RecipientPurpose.PLATFORM,
+    )  # fmt: skip
+
+
+async def test_a_claimed_postmaster_is_an_address_like_any_other(
+    pool: asyncpg.Pool, settings: Settings, account: TestAccount
+) -> None:
+    claimed = await claim(pool, account, f"postmaster@{account.domain}")
+    found = await reached(RecipientLookup(pool, settings), f"postmaster@{account.domain}")
+
+    assert (found.purpose, found.address_id) == (RecipientPurpose.ADDRESS, claimed)
+
+
+async def test_postmaster_is_accepted_when_the_month_is_used_up_and_not_for_a_closing_account(
+    pool: asyncpg.Pool, settings: Settings, account: TestAccount
+) -> None:
+    await pool.execute("UPDATE accounts SET plan = 'free' WHERE id = $1", account.id)
+    await pool.execute(
+        "INSERT INTO plan_usage (account_id, resource, month, used) VALUES ($1, 'received_messages', $2, 1000000000)",
+        account.id, clock.first_of_month(clock.now().date()),
+    )  # fmt: skip
+    postmaster = f"postmaster@{account.domain}"
+    assert (await reached(RecipientLookup(pool, settings), postmaster)).purpose is RecipientPurpose.POSTMASTER
+
+    await set_status(pool, account.id, "closing")
+    assert await RecipientLookup(pool, settings).find(postmaster) is RecipientRefusal.DISABLED

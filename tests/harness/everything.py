@@ -81,7 +81,7 @@ async def furnish(
         estate.things["key"] = _ok(made)["id"]
     await _audience(api, pool, estate)
     await _policy(api, pool, estate)
-    await _receive(pool, estate)
+    await _receive(pool, settings, estate)
     await _opt_out(api, pool, estate)
     await _behind_the_doors(pool, estate, people=above is None)
     return estate
@@ -194,7 +194,7 @@ async def _policy(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
     )
 
 
-async def _receive(pool: asyncpg.Pool, estate: Estate) -> None:
+async def _receive(pool: asyncpg.Pool, settings: Settings, estate: Estate) -> None:
     """Receive a message with an attachment at the claimed address, and queue it to be forwarded."""
     address = estate.things["inbound_mailbox"]
     claimed = ClaimedAddress(
@@ -202,7 +202,7 @@ async def _receive(pool: asyncpg.Pool, estate: Estate) -> None:
     )
     mark = ids.encode(estate.account.id)
     raw = mail(f"For {mark}", To=address, files=[(f"{mark}.txt", "text/plain", b"Hi")])
-    assert await receive(Receiver(pool), claimed.recipient(), raw=raw) is ReceiveOutcome.STORED
+    assert await receive(Receiver(pool, settings), claimed.recipient(), raw=raw) is ReceiveOutcome.STORED
     [row] = await messages_of(pool, estate.account.id)
     estate.things["received"] = ids.format_id(ids.Kind.RECEIVED, row["id"])
     estate.things["received_attachment"] = orjson.loads(row["attachments"])[0]["id"]

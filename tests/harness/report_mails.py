@@ -8,6 +8,8 @@ import asyncpg
 from engine.areas.reports import store
 from engine.areas.reports.types import Reporter, ReportMail, ReportPurpose
 from engine.base import clock, ids
+from engine.base.settings import Settings
+from engine.mail import return_path
 from tests.harness.accounts import TestAccount
 
 
@@ -18,6 +20,7 @@ def mail(
     purpose: ReportPurpose = ReportPurpose.BOUNCE,
     host: str = "bounces.mail.test",
     at: datetime | None = None,
+    is_genuine: bool = True,
     reporter: Reporter | None = None,
 ) -> ReportMail:
     """A report mail as the MX hands it over."""
@@ -30,8 +33,15 @@ def mail(
         received_at=at or clock.now(),
         raw=raw,
         digest=store.digest(raw, purpose),
+        is_genuine=is_genuine,
         reporter=reporter,
     )
+
+
+def genuine_token(settings: Settings, message: UUID | None = None) -> str:
+    """The local part of a return path that the service could have given out."""
+    key = return_path.key_of(str(settings.key_pepper))
+    return return_path.return_path(key, message or ids.uuid7(), 0, "x").partition("@")[0]
 
 
 async def add(pool: asyncpg.Pool, *mails: ReportMail) -> None:

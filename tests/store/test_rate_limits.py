@@ -143,3 +143,19 @@ async def test_without_redis_a_process_counts_by_itself(bucket: str) -> None:
 
     assert [one.allowed for one in slow] == [True, True, False, False, False]
     assert all(one.allowed for one in fast)
+
+
+async def test_an_amount_is_taken_whole_or_not_at_all(processes: list[RateLimiter], bucket: str) -> None:
+    one, other, _ = processes
+    assert await one.take(bucket, 60, 1.0, burst_s=100.0)
+    assert not await other.take(bucket, 60, 1.0, burst_s=100.0)
+    assert await other.take(bucket, 40, 1.0, burst_s=100.0)
+    assert not await one.take(bucket, 10, 1.0, burst_s=100.0)
+
+
+async def test_without_redis_each_process_takes_amounts_by_itself(bucket: str) -> None:
+    async with aclosing(connect("redis://127.0.0.1:1/0")) as nobody:
+        limits = RateLimiter(nobody)
+        assert await limits.take(bucket, 60, 1.0, burst_s=100.0)
+        assert not await limits.take(bucket, 60, 1.0, burst_s=100.0)
+        assert await limits.take(bucket, 40, 1.0, burst_s=100.0)

@@ -29,7 +29,7 @@ SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NU
        (SELECT count(*) FROM accounts a WHERE a.parent_id = $1 AND a.status <> 'closing'
         AND NOT EXISTS (SELECT 1 FROM deletions d WHERE d.account_id = a.id)) AS sub_accounts,
        (SELECT scheduled FROM account_heads WHERE account_id = $1) AS scheduled_messages,
-       (SELECT count(*) FROM inbound_addresses WHERE account_id = $1) AS inbound_addresses,
+       (SELECT count(*) FROM inbound_addresses WHERE account_id = $1 AND in_plan) AS inbound_addresses,
        monthly.received_messages,
        coalesce((SELECT contacts FROM contact_totals WHERE account_id = $1), 0) AS contacts,
        coalesce((SELECT lists FROM contact_totals WHERE account_id = $1), 0) AS lists,

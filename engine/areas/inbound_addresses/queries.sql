@@ -1,6 +1,6 @@
 -- fragment: address_columns
 -- The columns of one claimed address.
-id, address, canonical, label, enabled, created_at, last_received_at
+id, address, canonical, label, enabled, created_at, last_received_at, in_plan
 
 -- name: list_addresses
 -- List addresses of account $1 under domains $3 (null: all) with ids below $2 (null: from the newest), newest first, at
@@ -20,8 +20,8 @@ WHERE account_id = $1 AND id = $2 AND ($3::text[] IS NULL OR split_part(canonica
 SELECT :address_columns FROM inbound_addresses WHERE account_id = $1 AND canonical = ANY ($2::text[]);
 
 -- name: count_addresses
--- Count the addresses of account $1.
-SELECT count(*) AS used FROM inbound_addresses WHERE account_id = $1;
+-- Count the addresses of account $1 that its plan counts.
+SELECT count(*) AS used FROM inbound_addresses WHERE account_id = $1 AND in_plan;
 
 -- name: count_unread
 -- Count the unread messages in the mailbox of address $2 of account $1, without spam.
@@ -33,9 +33,10 @@ WHERE account_id = $1 AND address_id = $2 AND in_mailbox AND NOT is_spam AND NOT
 SELECT id, status FROM domains WHERE account_id = $1 AND name = $2 AND deleted_at IS NULL;
 
 -- name: insert_address
--- Insert address $1 of account $2 under domain $3 (null: a domain of the service): as claimed $4, canonical $5, label $6.
-INSERT INTO inbound_addresses (id, account_id, domain_id, address, canonical, label, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())
+-- Insert address $1 of account $2 under domain $3 (null: a domain of the service): as claimed $4, canonical $5, label $6,
+-- and whether the plan counts it $7.
+INSERT INTO inbound_addresses (id, account_id, domain_id, address, canonical, label, in_plan, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())
 RETURNING :address_columns;
 
 -- name: change_address

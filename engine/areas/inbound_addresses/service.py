@@ -74,13 +74,18 @@ async def claim_managed(pool: asyncpg.Pool, account: UUID, domain: str) -> Inbou
         return await _insert(connection, account, None, address, label=None, actor=SERVICE)
 
 
-async def claim_for_platform(pool: asyncpg.Pool, account: UUID, address: str) -> InboundAddressRow:
-    """Claim `postmaster@` or `abuse@` of one of the service's hosts for the platform account, whatever its plan."""
+async def claim_outside_plan(
+    pool: asyncpg.Pool, account: UUID, address: str, *, domain: UUID | None = None
+) -> InboundAddressRow:
+    """Claim an address that a mail domain must have, such as `postmaster@`; no plan counts it.
+
+    `domain`: the id of the account's domain, None for a domain of the service.
+    """
     async with caches.change(pool, STAMP, account) as connection:
         await locked_caps(connection, account)
         for row in await store.FIND.fetch(connection, account, [canonical(address)]):  # claimed meanwhile
             return row
-        return await _insert(connection, account, None, address, label=None, actor=SERVICE)
+        return await _insert(connection, account, domain, address, label=None, actor=SERVICE, in_plan=False)
 
 
 async def change(
@@ -156,10 +161,17 @@ async def _refuse_claimed(connection: Conn, account: UUID, form: str) -> None:
 
 
 async def _insert(
-    connection: Conn, account: UUID, domain: UUID | None, address: str, *, label: str | None, actor: str | None
+    connection: Conn,
+    account: UUID,
+    domain: UUID | None,
+    address: str,
+    *,
+    label: str | None,
+    actor: str | None,
+    in_plan: bool = True,
 ) -> InboundAddressRow:
     row = await store.INSERT.first(
-        connection, await new_id(connection), account, domain, address, canonical(address), label
+        connection, await new_id(connection), account, domain, address, canonical(address), label, in_plan
     )
     assert row is not None
     await _record(connection, account, AccountEvent.INBOUND_ADDRESS_CREATED, row, actor, label=label)

@@ -21,7 +21,7 @@ _DELETE = _SQL.command("delete_address")
 
 
 async def count(connection: Conn, account: UUID) -> int:
-    """Count the addresses of an account."""
+    """Count the addresses of an account that its plan counts."""
     return int((await _COUNT.records(connection, account))[0]["used"])
 
 

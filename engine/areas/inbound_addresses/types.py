@@ -7,7 +7,10 @@ from msgspec import Struct
 
 
 class InboundAddressRow(Struct, frozen=True):
-    """Hold one claimed address; `canonical` is the form that recipients are compared with."""
+    """Hold one claimed address; `canonical` is the form that recipients are compared with.
+
+    `in_plan`: the plan counts the address and its mail.
+    """
 
     id: UUID
     address: str
@@ -16,6 +19,7 @@ class InboundAddressRow(Struct, frozen=True):
     enabled: bool
     created_at: datetime
     last_received_at: datetime | None
+    in_plan: bool
 
     @property
     def domain(self) -> str:

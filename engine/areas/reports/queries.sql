@@ -24,12 +24,12 @@ RETURNING r.id, r.purpose, r.local, r.host, r.received_at, r.tries::int AS tries
 SELECT id FROM report_mails WHERE id = ANY ($1::uuid[]) AND state = 'waiting' ORDER BY id FOR NO KEY UPDATE;
 
 -- fragment: report_finish
--- The statement that records the results of report mails that are still waiting; those that were applied lose their
--- bytes, as do those about verifications, whose codes and addresses they may quote.
+-- The statement that records the results of report mails that are still waiting. Those that were applied lose their
+-- bytes, as do those over 64 KiB, and those about verifications, whose codes and addresses they may quote.
 UPDATE report_mails r
 SET state = finish.state, result = finish.result, reason = finish.reason, account_id = finish.account_id,
     message_id = finish.message_id,
-    raw = CASE WHEN finish.state = 'applied' OR EXISTS (
+    raw = CASE WHEN finish.state = 'applied' OR (octet_length(r.raw) > 65536 AND r.purpose <> 'operator') OR EXISTS (
         SELECT FROM (SELECT source FROM messages WHERE id = finish.message_id OFFSET 0) m
         WHERE m.source = 'verification') THEN NULL ELSE r.raw END
 FROM :finish
@@ -46,6 +46,24 @@ UPDATE report_mails SET due_at = $2 WHERE id = ANY ($1::uuid[]) AND state = 'wai
 -- name: forget_reports
 -- Delete at most $2 report mails with ids below $1.
 DELETE FROM report_mails WHERE id IN (SELECT id FROM report_mails WHERE id < $1 ORDER BY id LIMIT $2);
+
+-- name: used_octets
+-- Add up the octets of the report mails that wait or had no effect, with $1 for each row. TOAST knows the length of a
+-- value without reading it.
+SELECT sum(mails * $1::bigint + octets)::bigint AS octets FROM (
+    SELECT count(*) AS mails, coalesce(sum(octet_length(raw)), 0) AS octets FROM report_mails WHERE state = 'waiting'
+    UNION ALL
+    SELECT count(*), coalesce(sum(octet_length(raw)), 0) FROM report_mails WHERE state IN ('ignored', 'unreadable')
+) each;
+
+-- name: forget_beyond
+-- Delete the oldest report mails without effect, those that are left use at most $1 octets, with $2 for each row.
+DELETE FROM report_mails WHERE id IN (
+    SELECT id FROM (
+        SELECT id, sum($2::bigint + coalesce(octet_length(raw), 0)) OVER (ORDER BY id DESC) AS octets
+        FROM report_mails WHERE state IN ('ignored', 'unreadable')
+    ) newer WHERE octets > $1::bigint
+);
 
 -- fragment: report_row
 -- The columns of a report without its bytes.

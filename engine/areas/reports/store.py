@@ -17,6 +17,8 @@ KEPT = timedelta(days=7)  # of reports that changed nothing, so that the operato
 LEASE = timedelta(minutes=5)  # a worker that ended while it read a report leaves it to the next after this time
 # Reports have at most 10 MiB, which base64 makes 4/3 as large; of a larger mail no bytes are kept.
 MAX_RAW_BYTES = 15 * 1024 * 1024
+MAX_OPERATOR_BYTES = 1024 * 1024  # of mail to `postmaster@` and `abuse@`; the rest is dropped
+ROW_BYTES = 1024  # on disk, of a report without its octets, with its index entries; rounded up
 MAX_TAKEN_BYTES = 16 * 1024 * 1024  # of reports that one worker holds, and the last of them
 MAX_FORGOTTEN = 5_000  # rows per statement
 
@@ -52,7 +54,7 @@ REPORT = RowSet(
     _of_mail("received_at", "timestamptz"),
     Column("size_bytes", "integer", value=lambda one: len(one.mail.raw)),
     _of_mail("digest", "bytea"),
-    Column("raw", "bytea", value=lambda one: _kept_bytes(one.mail)),
+    Column("raw", "bytea", value=lambda one: kept_octets(one.mail)),
     Column("reporter_address", "text", value=lambda one: one.mail.reporter and one.mail.reporter.address),
     Column("signed_by", "text", value=lambda one: one.mail.reporter and one.mail.reporter.signed_by),
     Column("due_at", "timestamptz", value=lambda one: one.mail.received_at),
@@ -82,21 +84,27 @@ _LIST = _SQL.rows("list_reports", ReportRow)
 _READ = _SQL.rows("read_report", DueReport)
 _READ_ROW = _SQL.rows("read_report_row", ReportRow)
 _COUNTS = _SQL.rows("reports_by_state", ReportCount)
+_USED = _SQL.command("used_octets")
+_FORGET_BEYOND = _SQL.command("forget_beyond")
 
 
 async def add(source: Source, mails: Sequence[ReportMail]) -> None:
     """Store report mails by one statement; a mail that is stored already is left out.
 
-    Neither token nor content is checked here, so that every mail gets the same reply.
+    Mail to an address with a forged token gets the same reply as any other; no bytes of it are kept.
     """
     if mails:
         rows = [_StoredReport(one_id, mail) for one_id, mail in zip(_ids(mails), mails, strict=True)]
         await _ADD.run(source, REPORT.of(rows))
 
 
-def _kept_bytes(mail: ReportMail) -> bytes | None:
-    """Return the bytes to store: none of mail that unsubscribes, whose address says all, and none above the limit."""
-    if mail.purpose is ReportPurpose.UNSUBSCRIBE or len(mail.raw) > MAX_RAW_BYTES:
+def kept_octets(mail: ReportMail) -> bytes | None:
+    """Return the octets to store: none of mail that unsubscribes, whose address says all, none with a forged token, and
+    none above the limit.
+    """
+    if mail.purpose is ReportPurpose.OPERATOR:
+        return mail.raw[:MAX_OPERATOR_BYTES]
+    if mail.purpose is ReportPurpose.UNSUBSCRIBE or not mail.is_genuine or len(mail.raw) > MAX_RAW_BYTES:
         return None
     return mail.raw
 
@@ -147,6 +155,18 @@ async def forget(source: Source, at: datetime) -> int:
         gone += count
         if count < MAX_FORGOTTEN:
             return gone
+
+
+async def used(source: Source) -> int:
+    """Return the octets that reports use which wait or had no effect."""
+    return int((await _USED.records(source, ROW_BYTES))[0]["octets"])
+
+
+async def forget_beyond(source: Source, limit: int) -> int:
+    """Delete the oldest reports without effect beyond `limit` octets; return how many there were."""
+    if await used(source) <= limit:
+        return 0
+    return int((await _FORGET_BEYOND.execute(source, limit, ROW_BYTES)).rpartition(" ")[2])
 
 
 async def page(

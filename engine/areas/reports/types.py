@@ -15,6 +15,7 @@ class ReportPurpose(StrEnum):
     DMARC = "dmarc"  # `dmarc+<token>@`
     TLS = "tls"  # `tls+<token>@`
     UNSUBSCRIBE = "unsubscribe"  # `u+<token>@`: not a report, but handled like one
+    OPERATOR = "operator"  # `postmaster@`, `abuse@` of the service's own hosts while there is no platform account
 
 
 class ReportState(StrEnum):
@@ -45,7 +46,9 @@ class ReportMail(Struct, frozen=True, kw_only=True):
     """A report mail as the MX received it, for one recipient.
 
     `local` and `host` are the report address in lower case, the host in A-labels. `sender` is the reverse-path.
-    `digest` is that of `raw` by `store.digest`. `reporter`: None if the author is not authenticated, or not judged.
+    `digest` is that of `raw` by `store.digest`. `is_genuine`: the address holds no token, or one that the service gave
+    out. `reporter`: None if the author is not authenticated, or not
+    judged.
     """
 
     purpose: ReportPurpose
@@ -56,11 +59,14 @@ class ReportMail(Struct, frozen=True, kw_only=True):
     received_at: datetime
     raw: bytes
     digest: bytes
+    is_genuine: bool
     reporter: Reporter | None = None
 
 
 class DueReport(Struct, frozen=True):
-    """A report mail that a worker has taken; `raw` is None if it was too large to be kept, or isn't needed."""
+    """A report mail that a worker has taken; `raw` is None if it was too large to be kept, isn't needed, or
+    the token is forged.
+    """
 
     id: UUID
     purpose: str

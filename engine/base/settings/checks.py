@@ -26,6 +26,7 @@ _MINIMUM: dict[str, float] = {
     "relay_workers": 0, "relay_sessions": 1, "relay_sessions_each": 1, "relay_idle_s": 1, "relay_login_s": 1,
     "relay_session_s": 1, "relay_login_delay_s": 0,
     "mx_workers": 0, "mx_sessions": 1, "mx_sessions_each": 1, "mx_idle_s": 1, "mx_session_s": 1,
+    "mx_unsolicited_bytes_each": 64 * 1024, "reports_max_bytes": MEBIBYTE,
     "inbound_max_bytes": 64 * 1024, "inbound_max_inflight_bytes": MEBIBYTE, "rspamd_timeout_s": 0.1,
     "clamd_timeout_s": 0.1,
     "connect_timeout_s": 0.1, "domain_check_s": 1, "blocklist_check_s": 60,

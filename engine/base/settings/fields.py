@@ -225,6 +225,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     inbound_max_inflight_bytes: int = 256 * MEBIBYTE
     """mx: Memory that one process may use for messages that it is receiving; senders try again later when it is
     full."""
+    mx_unsolicited_bytes_each: int = 16 * MEBIBYTE
+    """mx: Bytes that one IPv4 address or one IPv6 /64 may send at once to report addresses, postmaster@ and abuse@, and
+    again over 128 s; senders of more try again later."""
+    reports_max_bytes: int = 1024 * MEBIBYTE
+    """mx, worker: Disk space for reports that wait or had no effect; senders of more try again later."""
     inbound_reject_score: float | None = None
     """mx: Spam score from which a message is refused; unset: none is refused, from 6 on it is marked as spam."""
     complaint_reporters: tuple[str, ...] = (

@@ -20,7 +20,8 @@ from engine.base import ids
 from engine.base.events import AccountEvent
 from engine.delivery.late_notices import canonical_or_empty
 from engine.delivery.sealed_mail import is_masked
-from engine.flows.receiving.report_reading import ComplaintNotice, ReportKeys
+from engine.flows.receiving.report_reading import ComplaintNotice
+from engine.flows.receiving.report_tokens import ReportKeys
 from engine.flows.sending.complaint import Complaint, complain
 from engine.ledger import heads, log
 from engine.ledger.events import append_locked

@@ -19,7 +19,6 @@ import asyncpg
 import structlog
 
 from engine.areas.analytics import delivery, dmarc, rules, tls
-from engine.areas.domains import service as domains
 from engine.areas.reports import store
 from engine.areas.reports.types import DueReport, ReportPurpose, ReportResult, ReportState
 from engine.areas.unsubscribes.types import LinkChoice, LinkSource, LinkState, LinkUse
@@ -32,11 +31,10 @@ from engine.flows.receiving.report_reading import (
     ComplaintNotice,
     DomainNotice,
     ReadReport,
-    ReportKeys,
     UnsubscribeNotice,
     read_report,
 )
-from engine.mail import feedback_headers, return_path, unsubscribe_token
+from engine.flows.receiving.report_tokens import ReportKeys, keys_of
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Query
 
@@ -55,18 +53,6 @@ _ABOUT_DOMAINS = frozenset({ReportPurpose.DMARC.value, ReportPurpose.TLS.value})
 Value = TypeVar("Value")
 
 _log = structlog.get_logger("reports")
-
-
-def keys_of(settings: Settings) -> ReportKeys:
-    """Return the keys of the tokens in report addresses. Raises RuntimeError without WAYBILL_KEY_PEPPER."""
-    identity = domains.identity(settings)
-    assert settings.key_pepper is not None
-    return ReportKeys(
-        return_path=return_path.key_of(settings.key_pepper),
-        complaints=feedback_headers.cfbl_key(settings.key_pepper),
-        domain_reports=identity.report_key,
-        unsubscribe=unsubscribe_token.key_of(settings.key_pepper),
-    )
 
 
 async def read_due(pool: asyncpg.Pool, settings: Settings, *, budget_s: float = BUDGET_S) -> int:

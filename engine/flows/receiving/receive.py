@@ -13,13 +13,14 @@ import asyncpg
 import structlog
 from msgspec import structs
 
+from engine.areas.reports.store import MAX_OPERATOR_BYTES
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.flows.receiving import receive_store
-from engine.flows.receiving.receive_reports import ReportReceiver, report_mails
+from engine.flows.receiving.receive_reports import ReportReceiver
 from engine.flows.receiving.receive_store import WaitingMail
 from engine.flows.receiving.received_rows import IncomingMail, received_mail
-from engine.flows.receiving.types import ReceivedEnvelope, ReceiveOutcome, ScanResult
+from engine.flows.receiving.types import ReceivedEnvelope, ReceiveOutcome, RecipientPurpose, ScanResult
 from engine.mail.authentication_results import AuthenticationVerdicts
 from engine.mail.received import ReceivedSummary
 from engine.store import large_mail
@@ -29,6 +30,7 @@ from engine.store.group_commit import GroupCommit
 LARGE_BYTES = 256 * 1024  # preparing more takes over 1 ms, so a thread does it; stored in a transaction of its own
 MAX_LARGE = 4  # large messages that are written at a time: each holds its bytes once more in the driver
 MAX_BATCH = 64
+MAX_UNCOUNTED_BYTES = MAX_OPERATOR_BYTES  # of a message to `postmaster@` or `abuse@`, which no plan counts
 
 _log = structlog.get_logger("receive")
 
@@ -36,14 +38,14 @@ _log = structlog.get_logger("receive")
 class Receiver:
     """Stores the received messages of one process."""
 
-    def __init__(self, pool: asyncpg.Pool, settings: Settings | None = None) -> None:  # noqa: ARG002
+    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
         self._pool = pool
         self._group: GroupCommit[WaitingMail, ReceiveOutcome] = GroupCommit(
             self._flush, max_items=MAX_BATCH, bad_data=(BadData,)
         )
         self._large = asyncio.Semaphore(MAX_LARGE)
         self._very_large = asyncio.Semaphore(1)  # several write ahead so much that the commits of others wait
-        self._reports = ReportReceiver(pool)
+        self._reports = ReportReceiver(pool, settings)
 
     async def receive(
         self,
@@ -56,14 +58,14 @@ class Receiver:
         """Store a message for each of its recipients; return after the commit.
 
         Recipients are independent: each is stored unless its outcome forbids it. Raises DatabaseUnavailable if the
-        database is away, DiskFull if it is full, Overloaded if too many messages wait: the sender should try again. A
-        retry of what was stored after all stores nothing twice.
+        database is away, DiskFull if it is full, Overloaded if too many messages wait, ReportsFull if there is no room
+        for its reports: the sender should try again. A retry of what was stored after all stores nothing twice.
         """
-        prepare = partial(_waiting, envelope, raw, mail, authentication, scan)
+        prepare = partial(self._waiting, envelope, raw, mail, authentication, scan)
         if len(raw) <= LARGE_BYTES:
-            return await self._stored(prepare())
+            return await self._stored(await self._admitted(prepare()))
         async with self._very_large if len(raw) > large_mail.VERY_LARGE_BYTES else self._large:
-            return await self._stored_large(await large_mail.in_thread(len(raw), prepare))
+            return await self._stored_large(await self._admitted(await large_mail.in_thread(len(raw), prepare)))
 
     async def receive_report(self, envelope: ReceivedEnvelope, raw: bytes) -> None:
         """Store a message whose recipients are all report addresses; return after the commit. Raises as `receive`."""
@@ -73,6 +75,23 @@ class Receiver:
         """Wait for the messages that are being stored."""
         await self._group.idle()
         await self._reports.drain()
+
+    def _waiting(
+        self,
+        envelope: ReceivedEnvelope,
+        raw: bytes,
+        mail: ReceivedSummary,
+        authentication: AuthenticationVerdicts,
+        scan: ScanResult,
+    ) -> WaitingMail:
+        """Return a message as the transaction takes it; hashes its bytes."""
+        kept = kept_octets(envelope, raw)
+        content = received_mail(envelope, kept, mail, authentication, scan, clock.now())
+        return WaitingMail(content, envelope.recipients, self._reports.mails(envelope, raw))
+
+    async def _admitted(self, item: WaitingMail) -> WaitingMail:
+        await self._reports.admitted(list(item.reports))
+        return item
 
     async def _stored(self, item: WaitingMail) -> ReceiveOutcome:
         with suppress(BadData):
@@ -101,16 +120,11 @@ class Receiver:
         return list(result.outcomes)
 
 
-def _waiting(
-    envelope: ReceivedEnvelope,
-    raw: bytes,
-    mail: ReceivedSummary,
-    authentication: AuthenticationVerdicts,
-    scan: ScanResult,
-) -> WaitingMail:
-    """Return a message as the transaction takes it; hashes its bytes."""
-    content = received_mail(envelope, raw, mail, authentication, scan, clock.now())
-    return WaitingMail(content, envelope.recipients, report_mails(envelope, raw))
+def kept_octets(envelope: ReceivedEnvelope, raw: bytes) -> bytes:
+    """Return the octets to store of a message for mailboxes: the beginning, if no plan counts it for any of them."""
+    if any(one.purpose is RecipientPurpose.ADDRESS for one in envelope.recipients):
+        return raw
+    return raw[:MAX_UNCOUNTED_BYTES]
 
 
 def without_fields(mail: IncomingMail) -> IncomingMail:

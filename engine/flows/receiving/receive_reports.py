@@ -14,7 +14,11 @@ import asyncpg
 from engine.areas.reports import store
 from engine.areas.reports.types import ReportMail, ReportPurpose
 from engine.base import clock
+from engine.base.settings import Settings
+from engine.flows.receiving import report_tokens
 from engine.flows.receiving.received_rows import storable
+from engine.flows.receiving.report_room import ReportRoom
+from engine.flows.receiving.report_tokens import ReportKeys
 from engine.flows.receiving.types import InboundRecipient, ReceivedEnvelope, RecipientPurpose
 from engine.mail.feedback_reports import looks_like_complaint
 from engine.store.database_errors import BadData
@@ -25,14 +29,17 @@ INTERVAL_S: Final = 0.02  # between two statements; measured: ops/decisions/0058
 LARGE_BYTES: Final = 256 * 1024  # hashing more takes long, so a thread does it; stored by a statement of its own
 MAX_LARGE: Final = 2  # large reports that are written at a time: each holds its bytes once more in the driver
 MAX_BATCH: Final = 64
-MAILBOXES: Final = frozenset({RecipientPurpose.ADDRESS, RecipientPurpose.PLATFORM})
+UNCOUNTED: Final = frozenset({RecipientPurpose.PLATFORM, RecipientPurpose.POSTMASTER})  # by no plan
+MAILBOXES: Final = UNCOUNTED | {RecipientPurpose.ADDRESS}
 
 
 class ReportReceiver:
     """Stores the report mails of one process."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
         self._pool = pool
+        self._keys = report_tokens.keys_of(settings)
+        self._room = ReportRoom(pool, settings.reports_max_bytes)
         self._group: GroupCommit[Sequence[ReportMail], None] = GroupCommit(
             self._flush, max_items=MAX_BATCH, min_interval_s=INTERVAL_S, bad_data=(BadData,)
         )
@@ -41,10 +48,20 @@ class ReportReceiver:
     async def receive(self, envelope: ReceivedEnvelope, raw: bytes) -> None:
         """Store a message for each of its report addresses; return after the commit. Raises as `Receiver.receive`."""
         if len(raw) <= LARGE_BYTES:
-            await self._group.submit(report_mails(envelope, raw))
+            await self._group.submit(await self.admitted(self.mails(envelope, raw)))
             return
         async with self._large:
-            await store.add(self._pool, await in_thread(len(raw), partial(report_mails, envelope, raw)))
+            mails = await in_thread(len(raw), partial(self.mails, envelope, raw))
+            await store.add(self._pool, await self.admitted(mails))
+
+    def mails(self, envelope: ReceivedEnvelope, raw: bytes) -> list[ReportMail]:
+        """Return a message as report mails, one for each of its report addresses; hashes its bytes."""
+        return _report_mails(envelope, raw, self._keys)
+
+    async def admitted(self, mails: list[ReportMail]) -> list[ReportMail]:
+        """Return the mails, counted as stored. Raises ReportsFull if there is no room for them."""
+        await self._room.take(mails)
+        return mails
 
     async def drain(self) -> None:
         """Wait for the messages that are being stored."""
@@ -55,8 +72,7 @@ class ReportReceiver:
         return [None] * len(batch)
 
 
-def report_mails(envelope: ReceivedEnvelope, raw: bytes) -> list[ReportMail]:
-    """Return a message as report mails, one for each of its report addresses."""
+def _report_mails(envelope: ReceivedEnvelope, raw: bytes, keys: ReportKeys) -> list[ReportMail]:
     addresses = report_addresses(envelope.recipients)
     if not addresses:
         return []
@@ -67,6 +83,7 @@ def report_mails(envelope: ReceivedEnvelope, raw: bytes) -> list[ReportMail]:
         ReportMail(
             purpose=purpose, local=one.local, host=one.host, sender=sender, remote_ip=envelope.remote_ip,
             received_at=at, raw=raw, digest=digests[purpose], reporter=envelope.reporter,
+            is_genuine=report_tokens.is_genuine(purpose, one.local, one.host, keys),
         )
         for one, purpose in zip(addresses, purposes, strict=True)
     ]  # fmt: skip

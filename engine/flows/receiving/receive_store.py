@@ -19,9 +19,9 @@ from engine.areas.reports import store as reports
 from engine.areas.reports.types import ReportMail
 from engine.base import clock, ids
 from engine.flows.receiving import received_rows as rows
-from engine.flows.receiving.receive_reports import MAILBOXES
+from engine.flows.receiving.receive_reports import MAILBOXES, UNCOUNTED
 from engine.flows.receiving.received_rows import IncomingMail, StoredMessage
-from engine.flows.receiving.types import InboundRecipient, ReceiveOutcome, RecipientPurpose
+from engine.flows.receiving.types import InboundRecipient, ReceiveOutcome
 from engine.ledger import heads, log
 from engine.ledger.heads import AccountHead
 from engine.store.queries import Conn, Queries, columns
@@ -137,11 +137,12 @@ class Decisions:
         if copy in self._copies:
             return ReceiveOutcome.STORED
         payer = payer_of(self._locked[account])
-        if recipient.purpose is not RecipientPurpose.PLATFORM and self._month_used(payer):
+        counts = recipient.purpose not in UNCOUNTED
+        if counts and self._month_used(payer):
             return ReceiveOutcome.MONTH_USED
         if copy is not None:
             self._copies.add(copy)
-        self._used[payer] = self._used.get(payer, 0) + 1
+        self._used[payer] = self._used.get(payer, 0) + counts
         result.stored.append(self._message(mail, recipient, route, next(new_ids)))
         return ReceiveOutcome.STORED
 
@@ -212,7 +213,7 @@ def _name_events(stored: Iterable[StoredMessage], events: Iterable[log.LogRow]) 
 
 
 def _usage(stored: Iterable[StoredMessage], locked: Mapping[UUID, AccountHead], month: date) -> list[rows.UsageChange]:
-    counted = Counter(payer_of(locked[one.account_id]) for one in stored)
+    counted = Counter(payer_of(locked[one.account_id]) for one in stored if one.recipient.purpose not in UNCOUNTED)
     return [rows.UsageChange(payer, month, count) for payer, count in sorted(counted.items())]
 
 

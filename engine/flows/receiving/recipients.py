@@ -39,7 +39,8 @@ _REPORTS: Final = {
     "u+": RecipientPurpose.UNSUBSCRIBE,
 }
 _FEEDBACK: Final = "fbl"
-_PLATFORM: Final = frozenset({"postmaster", "abuse"})  # RFC 5321 4.5.1, RFC 2142 2
+_POSTMASTER: Final = "postmaster"  # of every domain that takes mail: RFC 5321 4.5.1
+_OPERATOR: Final = frozenset({_POSTMASTER, "abuse"})  # of the service's own hosts: RFC 2142 2
 
 _SQL = Queries.beside(__file__, "recipients.sql")
 
@@ -103,8 +104,9 @@ class RecipientLookup:
         purpose = await self._report_purpose(local, host)
         if purpose is not None:
             return InboundRecipient(given=address, purpose=purpose, local=local, host=host)
-        if host in self._own and local.partition("+")[0] in _PLATFORM:
-            return await self._for_platform(address, local, host)
+        base = _base(local)
+        if base in _OPERATOR and (host in self._own or await self._return_path_hosts.get(host)):
+            return await self._for_operator(address, base, host if host in self._own else self._bounces)
         label = rules.managed_label(host, self._mail_host)
         if label is not None:
             return await self._managed(address, local, host, label)
@@ -120,14 +122,15 @@ class RecipientLookup:
             return purpose
         return None
 
-    async def _for_platform(self, address: str, local: str, host: str) -> InboundRecipient | RecipientRefusal:
+    async def _for_operator(self, address: str, local: str, host: str) -> InboundRecipient | RecipientRefusal:
+        """Return the platform account's address; while there is no such account, the mail is kept with the reports."""
         account = await self._platform.get(None)
         if account is None:
-            return RecipientRefusal.UNKNOWN
-        plain = f"{local.partition('+')[0]}@{host}"
+            return InboundRecipient(given=address, purpose=RecipientPurpose.OPERATOR, local=local, host=host)
+        plain = f"{local}@{host}"
         row = await self._claimed.get((account, plain))
         if row is None or row.canonical != plain:
-            row = await service.claim_for_platform(self._pool, account, plain)
+            row = await service.claim_outside_plan(self._pool, account, plain)
         if not row.enabled:
             return RecipientRefusal.DISABLED
         return _recipient(RecipientPurpose.PLATFORM, account, address, row)
@@ -138,7 +141,9 @@ class RecipientLookup:
         if owner is None:
             return RecipientRefusal.UNKNOWN
         row = await self._claimed.get((owner.account_id, f"{local}@{host}"))
-        if row is None and not owner.is_open and not _is_closing(await self._state(owner.account_id)):
+        if row is None and _is_postmaster(local):
+            row = await self._postmaster(owner.account_id, host, None)
+        elif row is None and not owner.is_open and not _is_closing(await self._state(owner.account_id)):
             try:
                 row = await service.claim_managed(self._pool, owner.account_id, host)
             except Refusal:  # the plan has no room
@@ -152,7 +157,15 @@ class RecipientLookup:
             ours = host in self._own or await self._return_path_hosts.get(host)
             return RecipientRefusal.UNKNOWN if ours else RecipientRefusal.NOT_OURS
         row = await self._claimed.get((domain.account_id, f"{local}@{host}"))
+        if row is None and _is_postmaster(local):
+            row = await self._postmaster(domain.account_id, host, domain.id)
         return await self._claimed_by(domain.account_id, address, row)
+
+    async def _postmaster(self, account: UUID, host: str, domain: UUID | None) -> InboundAddressRow | None:
+        """Claim `postmaster@` of an account's domain for its first mail; None for an account that is being closed."""
+        if _is_closing(await self._state(account)):
+            return None
+        return await service.claim_outside_plan(self._pool, account, f"{_POSTMASTER}@{host}", domain=domain)
 
     async def _claimed_by(
         self, account: UUID, address: str, row: InboundAddressRow | None
@@ -162,6 +175,8 @@ class RecipientLookup:
         if not row.enabled:
             return RecipientRefusal.DISABLED
         refusal = await self._account_refusal(account)
+        if not row.in_plan and refusal is not RecipientRefusal.DISABLED:
+            return _recipient(RecipientPurpose.POSTMASTER, account, address, row)
         return refusal or _recipient(RecipientPurpose.ADDRESS, account, address, row)
 
     async def _account_refusal(self, account: UUID) -> RecipientRefusal | None:
@@ -200,9 +215,18 @@ class RecipientLookup:
         """Return the claimed address that gets the mail: this one, without its plus-tag, or the catch-all."""
         account, address = key
         local, _, host = address.rpartition("@")
-        forms = [address, f"{local.partition('+')[0]}@{host}", rules.catch_all(host)]
+        forms = [address, f"{_base(local)}@{host}", rules.catch_all(host)]
         rows = {row.canonical: row for row in await addresses.FIND.fetch(self._pool, account, forms)}
         return next((rows[form] for form in forms if form in rows), None)
+
+
+def _base(local: str) -> str:
+    """Return a local part without its plus-tag."""
+    return local.partition("+")[0]
+
+
+def _is_postmaster(local: str) -> bool:
+    return _base(local) == _POSTMASTER
 
 
 def _is_closing(state: ReceivingAccount | None) -> bool:

@@ -11,6 +11,8 @@ from engine.areas.domains.reports import ReportKind as DomainReportKind
 from engine.areas.reports.store import MAX_RAW_BYTES
 from engine.areas.reports.types import DueReport, Reporter, ReportPurpose, ReportResult, ReportState
 from engine.delivery.late_notices import LateNotice
+from engine.flows.receiving import report_tokens
+from engine.flows.receiving.report_tokens import ReportKeys
 from engine.mail import read, return_path, unsubscribe_token
 from engine.mail.delivery_reports import ReportKind, read_delivery_report
 from engine.mail.dmarc_reports import BadReport, DmarcReport, read_dmarc_report
@@ -30,15 +32,6 @@ _NO_EFFECT = {
         ReportState.UNREADABLE, "Neither a bounce nor a complaint, or a bounce that names no recipient.",
     ),
 }  # fmt: skip
-
-
-class ReportKeys(Struct, frozen=True):
-    """The keys of the tokens in report addresses."""
-
-    return_path: bytes
-    complaints: bytes  # of CFBL-Feedback-ID
-    domain_reports: bytes
-    unsubscribe: bytes
 
 
 class ComplaintNotice(Struct, frozen=True):
@@ -80,7 +73,12 @@ def read_report(report: DueReport, keys: ReportKeys) -> ReadReport:
     if purpose is ReportPurpose.UNSUBSCRIBE:
         link = unsubscribe_token.link_of(keys.unsubscribe, report.local.removeprefix(LOCAL_PREFIX))
         return _no_token(report) if link is None else UnsubscribeNotice(report.id, link)
+    if purpose is ReportPurpose.OPERATOR:
+        reason = "Mail to the operator; after `ops platform set` the platform account receives it."
+        return _without_effect(report, ReportState.IGNORED, "no_platform", reason)
     if report.raw is None:
+        if not report_tokens.is_genuine(purpose, report.local, report.host, keys):
+            return _no_token(report)
         return _without_effect(
             report, ReportState.UNREADABLE, "too_large", f"Larger than {MAX_RAW_BYTES} bytes; no bytes were kept."
         )

@@ -18,6 +18,8 @@ class RecipientPurpose(StrEnum):
     TLS_REPORT = "tls"  # `tls+<token>@`
     UNSUBSCRIBE = "unsubscribe"  # `u+<token>@`: the mailto link of List-Unsubscribe
     PLATFORM = "platform"  # `postmaster@` and `abuse@` of the service's own hosts: stored for the platform account
+    OPERATOR = "operator"  # the same while there is no platform account: stored with the reports
+    POSTMASTER = "postmaster"  # `postmaster@` of a customer's domain that has not claimed it (RFC 5321 4.5.1)
 
 
 class RecipientRefusal(StrEnum):
@@ -33,8 +35,8 @@ class InboundRecipient(Struct, frozen=True, kw_only=True):
     """An accepted recipient of an SMTP transaction.
 
     `given`: as in RCPT. `account_id`, `address_id`, `address`, `domain` name the claimed address (of the platform
-    account for PLATFORM), None for reports. `tag`: the part after `+`, None without. `local` is the local part of a
-    report address, in lower case: it holds the token.
+    account for PLATFORM), None for reports and OPERATOR. `tag`: the part after `+`, None without. `local` is the local
+    part of a report address, in lower case: it holds the token.
     """
 
     given: str
