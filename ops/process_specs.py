@@ -5,8 +5,10 @@ import contextlib
 import os
 import shutil
 import socket
+import ssl
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -237,12 +239,37 @@ def _api_is_ready(host: str, port: int) -> Callable[[int], Awaitable[bool]]:
 
 async def smtp_greeting(settings: Settings, host: str, port: int) -> bytes:
     """Connect to a port of submission or incoming mail and return its greeting; raises OSError."""
+    async with _smtp_connection(settings, host, port) as (reader, _):
+        return await reader.read(_ANSWER_LIMIT_BYTES)
+
+
+async def certificate_days(settings: Settings, host: str, port: int, name: str, context: ssl.SSLContext) -> int:
+    """Open a TLS session with the server for incoming mail; return how many days its certificate for `name` is valid.
+
+    Raises OSError, of which a certificate that is not trusted is one.
+    """
+    async with _smtp_connection(settings, host, port) as (reader, writer):
+        for command in (b"EHLO doctor.invalid\r\n", b"STARTTLS\r\n", b""):
+            while (line := await reader.readline())[3:4] == b"-":
+                pass
+            if line[:1] != b"2":
+                raise OSError(f"it sent {line[:60]!r}")
+            writer.write(command)
+        await writer.start_tls(context, server_hostname=name)
+        end = ssl.cert_time_to_seconds(writer.get_extra_info("peercert")["notAfter"])
+        return int((end - time.time()) // 86_400)
+
+
+@contextlib.asynccontextmanager
+async def _smtp_connection(
+    settings: Settings, host: str, port: int
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection(_connect_address(host), port, limit=_ANSWER_LIMIT_BYTES)
     try:
         own = ip_address(writer.get_extra_info("sockname")[0])
         if any(own in network for network in settings.proxy_networks):
             writer.write(b"PROXY UNKNOWN\r\n")  # the server expects the PROXY header from this address
-        return await reader.read(_ANSWER_LIMIT_BYTES)
+        yield reader, writer
     finally:
         writer.close()
 

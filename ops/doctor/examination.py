@@ -23,6 +23,7 @@ from ops.doctor.database import database
 from ops.doctor.dnssec import dnssec
 from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
 from ops.doctor.listeners import api, incoming_mail, metrics, sink, submission
+from ops.doctor.mail_records import mail_records
 from ops.doctor.names import names
 from ops.doctor.sources import sources
 from ops.doctor.stores import postgres_servers, redis
@@ -171,7 +172,7 @@ async def _servers(settings: Settings, *, running: bool) -> list[DoctorFinding]:
         if settings.delivery == "local":
             checks.append(("sink", sink))
     if running or settings.delivery == "live":
-        checks += [("dns", names), ("dnssec", dnssec)]
+        checks += [("dns", names), ("dnssec", dnssec), ("mail records", mail_records)]
     checks.append(("sources", sources))
     groups = await asyncio.gather(*[_bounded(name, check, settings) for name, check in checks])
     return [finding for group in groups for finding in group]

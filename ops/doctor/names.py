@@ -16,6 +16,7 @@ async def names(settings: Settings) -> list[DoctorFinding]:
         if settings.delivery == "live":
             found.append(await _mail_host(resolver, settings))
             host = settings.mail_host
+            found.append(await _mx(resolver, host, host, host, "complaints, DMARC and TLS reports", or_address=True))
             found.append(await _mx(resolver, host, f"bounces.{host}", f"bounces.{host}", "bounces and complaints"))
             # A random label: a name that exists by itself would hide a missing wildcard (RFC 4592 2.2.2).
             drawn = f"{token_hex(8)}.in.{host}"
@@ -53,8 +54,13 @@ async def _mail_host(resolver: Resolver, settings: Settings) -> DoctorFinding:
     return good("mail host", f"{host} has {', '.join(addresses)}, confirmed by reverse DNS")
 
 
-async def _mx(resolver: Resolver, host: str, asked: str, published: str, purpose: str) -> DoctorFinding:
-    """Check that the MX records of `asked`, published as `published`, lead to the mail host and to no other."""
+async def _mx(
+    resolver: Resolver, host: str, asked: str, published: str, purpose: str, *, or_address: bool = False
+) -> DoctorFinding:
+    """Check that the MX records of `asked`, published as `published`, lead to the mail host and to no other.
+
+    `or_address`: a name without MX records will do, because mail goes to its address then (RFC 5321 5.1).
+    """
     subject = f"MX of {published}"
     answer = await resolver.mx(asked)
     if isinstance(answer, TemporaryFailure):
@@ -63,6 +69,8 @@ async def _mx(resolver: Resolver, host: str, asked: str, published: str, purpose
     found = [one.host for one in records]
     if set(found) == {host}:
         return good(subject, f"leads to {host}")
+    if or_address and not found:
+        return good(subject, "no record: mail goes to the address of the host")
     mend = f"Publish {published} MX 10 {host}. and no other MX there: without it {purpose} do not arrive."
     return bad(subject, f"leads to {', '.join(name or '.' for name in found)}" if found else "no record", mend)
 

@@ -252,8 +252,15 @@ def _by_selector(
 
 
 def _return_path_check(row: DomainRow, checks: Sequence[CheckedRecord]) -> CheckedRecord | None:
-    """Return the check of the return path; None if its label was changed since the look-up."""
-    return next((one for one in checks if one.wanted.place == ("CNAME", row.return_path_host)), None)
+    """Return the check of the return path; None if its label was changed since the look-up.
+
+    It is that of the alias, or that of the SPF record behind it if only this one is missing: mail would fail SPF there.
+    """
+    alias = next((one for one in checks if one.wanted.place == ("CNAME", row.return_path_host)), None)
+    if alias is None or alias.finding.status != "ok":
+        return alias
+    missing = (one for one in checks if one.wanted.purpose == "return_path" and one.finding.status == "missing")
+    return next((one for one in missing if one.wanted.type == "TXT"), alias)
 
 
 def _return_path_status(row: DomainRow, checks: Sequence[CheckedRecord]) -> RecordStatus | None:
@@ -270,7 +277,7 @@ def _return_path_changed(
     detail = {
         "id": ids.format_id(ids.Kind.DOMAIN, row.id),
         "name": row.name,
-        "host": row.return_path_host,
+        "host": check.wanted.host,
         "value": check.wanted.value,
         "found": list(check.finding.found[:MAX_SHOWN_RECORDS]),
     }

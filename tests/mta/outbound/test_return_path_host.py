@@ -57,6 +57,7 @@ async def test_a_verified_record_moves_return_paths_to_the_domain_and_a_lost_one
     assert await path_of(here, domain, "a@peer.test") == f"bounces.{here.settings.mail_host}"
 
     place.zone.set(f"bounce.{domain.name}", "CNAME", [f"bounces.{here.settings.mail_host}."])
+    publish_spf(here, place)
     assert (await place.verify(here.account, domain)).domain.return_path == "verified"
     await here.heard()
     assert await path_of(here, domain, "b@peer.test") == f"bounce.{domain.name}"
@@ -73,6 +74,31 @@ async def test_a_verified_record_moves_return_paths_to_the_domain_and_a_lost_one
     assert [kind for kind, _ in events] == ["domain.return_path_verified", "domain.return_path_failed"]
     assert events[1][1]["host"] == f"bounce.{domain.name}"
     assert events[1][1]["found"] == ["elsewhere.test"]
+
+
+def publish_spf(here: World, place: Place) -> None:
+    """Publish the operator's SPF record of all return paths."""
+    spf = f"v=spf1 a:{here.settings.mail_host} -all"
+    place.zone.set(f"bounces.{here.settings.mail_host}", "TXT", [spf])
+
+
+async def test_without_the_spf_record_of_its_return_path_a_domain_does_not_show_it_as_verified(
+    here: World, place: Place
+) -> None:
+    domain, bounces = await place.add(here.account, name()), f"bounces.{here.settings.mail_host}"
+    await place.publish(domain, "wb1")
+    place.zone.set(f"bounce.{domain.name}", "CNAME", [f"{bounces}."])
+    assert (await place.verify(here.account, domain)).domain.return_path == "pending"
+    publish_spf(here, place)
+    assert (await place.verify(here.account, domain)).domain.return_path == "verified"
+
+    place.zone.set(bounces, "TXT", [])
+    found = [(await place.verify(here.account, domain)).domain for _ in range(2)]
+
+    assert [one.return_path for one in found] == ["verified", "failed"]
+    assert found[-1].status == "verified"  # DKIM still passes
+    lost = (await place.events(here.account, RETURN_PATH))[-1]
+    assert (lost[0], lost[1]["host"], lost[1]["found"]) == ("domain.return_path_failed", bounces, [])
 
 
 async def test_recipients_of_one_domain_share_a_return_path_that_speaks_for_them_alone(here: World) -> None:
