@@ -10,6 +10,7 @@ import falcon.asgi
 import msgspec
 from msgspec import Struct
 
+from api.http import value_limits
 from engine.base import validation
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.suggest import MAX_NAME, hint
@@ -33,6 +34,8 @@ def check_media_type(request: falcon.asgi.Request, types: Sequence[str] = JSON_T
 
 def decode_body(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
     """Return the body as the operation's Struct. Raises a 400 that names the field at fault."""
+    if len(body) > value_limits.SMALL_BYTES:
+        _check_values(body, decoder.type)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -40,6 +43,16 @@ def decode_body(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError) as error:
         fault = _encoding_fault(bytes(body)) or f"The body is not valid JSON: {_short(error)}"
         raise invalid("body", fault) from None
+
+
+def _check_values(body: bytes | msgspec.Raw, shape: Any) -> None:
+    limit = value_limits.values_allowed(shape)
+    if value_limits.has_more(bytes(body), limit):
+        raise invalid(
+            "body",
+            f"The body has more than {limit:,} entries in its objects and arrays, which no valid request has. "
+            "Send less in one request.",
+        )
 
 
 def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None, *, lenient: bool = False) -> Any:

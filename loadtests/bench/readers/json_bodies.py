@@ -67,12 +67,29 @@ def _rows(_target: ReaderTarget) -> bytes:
     return orjson.dumps({"suppressions": [row] * 1_000})
 
 
+def _entries(count: int, form: bytes = b'"k%d":"v"') -> Body:
+    """Return a message with so many entries of metadata."""
+    return lambda target: _raw_field("metadata", b"{%b}" % b",".join([form % n for n in range(count)]))(target)
+
+
+def _items(name: str, item: bytes, count: int = 5_000_000) -> Body:
+    return lambda _target: b'{"%b":[%b]}' % (name.encode(), b",".join([item] * count))
+
+
 _SIZE = "size of a body"
+_VALUES = "number of values"
 CASES = (
     HttpCase("JSON", "nested arrays", _SIZE, _posting(_octets(_filled(b"[")))),
     HttpCase("JSON", "nested objects", _SIZE, _posting(_octets(_filled(b'{"a":')))),
     HttpCase("JSON", "nested in a free field", _SIZE, _posting(_raw_field("x", _filled(b"[")))),
     HttpCase("JSON", "white space", _SIZE, _posting(_octets(_filled(b" ")))),
+    HttpCase("JSON", "a million entries", _VALUES, _posting(_entries(1_000_000))),
+    HttpCase(
+        "JSON", "a million that end with a backslash", _VALUES, _posting(_entries(1_000_000, b'"k%d\\\\":"\\\\"'))
+    ),
+    HttpCase("JSON", "as many entries as are decoded", _VALUES, _posting(_entries(70_000))),
+    HttpCase("JSON", "a million tags", _VALUES, _posting(_items("tags", b'"a"', 1_000_000))),
+    HttpCase("JSON", "5 million empty objects", _VALUES, _posting(_items("messages", b"{}"), "/v1/emails/batch")),
     HttpCase("JSON", "one field given again", _SIZE, _posting(_octets(_filled(b'"text":"",', b"{", b'"to":""}')))),
     HttpCase("JSON", "unknown fields", _SIZE, _posting(_octets(_filled(b'"a":1,', b"{", b'"to":""}')))),
     HttpCase("JSON", "a string of escapes", _SIZE, _posting(_raw_field("text", _filled(rb"\u00e9", b'"', b'"')))),
