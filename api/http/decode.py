@@ -19,7 +19,7 @@ MAX_PARAMETERS = 100  # of a query string, which has up to 64 KB
 _QUERY = "waybill.query"
 JSON_TYPES = ("application/json", "text/json")
 _SEND_UTF8 = "Send UTF-8 without a byte order mark; in PowerShell as `-Body ([Text.Encoding]::UTF8.GetBytes($json))`."
-LARGE_BYTES = 1024 * 1024  # decoding more takes over a millisecond: off the event loop
+LARGE_BYTES = value_limits.SMALL_BYTES  # counting and decoding more takes over a millisecond: off the event loop
 
 
 def check_media_type(request: falcon.asgi.Request, types: Sequence[str] = JSON_TYPES) -> None:

@@ -69,7 +69,11 @@ def _rows(_target: ReaderTarget) -> bytes:
 
 def _entries(count: int, form: bytes = b'"k%d":"v"') -> Body:
     """Return a message with so many entries of metadata."""
-    return lambda target: _raw_field("metadata", b"{%b}" % b",".join([form % n for n in range(count)]))(target)
+
+    def body(target: ReaderTarget) -> bytes:
+        return _raw_field("metadata", b"{%b}" % b",".join([form % number for number in range(count)]))(target)
+
+    return body
 
 
 def _items(name: str, item: bytes, count: int = 5_000_000) -> Body:
