@@ -6,6 +6,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from msgspec import structs
 
 from engine.areas.domains import records
 from engine.areas.domains import store as domains
@@ -107,8 +108,6 @@ async def test_a_certificate_that_senders_refuse_is_found(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Senders that follow MTA-STS check it; here it is trusted once the machine trusts its issuer."""
-    from msgspec import structs
-
     async with receiving(settings, tmp_path) as mx:
         path, key = await asyncio.to_thread(certificate.ensure, tmp_path, settings.mail_host)
         own = structs.replace(mx.settings, delivery="live", tls_cert=path, tls_key=key)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from msgspec import structs
 
 from engine.areas.reports import store
 from engine.base import ids
@@ -34,8 +35,6 @@ def megabytes(count: float) -> str:
 @pytest.fixture
 async def alone(own_database: str, settings: Settings, tmp_path: Path) -> AsyncIterator[TestMx]:
     """A server with a database of its own and room for 2 MiB of reports."""
-    from msgspec import structs
-
     own = structs.replace(settings, database_url=own_database)
     async with receiving(own, tmp_path, reports_max_bytes=2 * 1024 * 1024) as running:
         yield running
@@ -166,9 +165,15 @@ async def test_a_postmaster_mailbox_has_its_own_daily_messages_and_bytes(
     assert await limiter.refusal(f"test:{ids.uuid7()}", [other], size) is None
 
 
-async def test_a_message_above_the_limit_of_a_network_passes_when_that_is_full(limiter: UnsolicitedMailLimit) -> None:
+@pytest.mark.parametrize("limit_kib", [64, 16 * 1024, 29_999, 1024 * 1024])
+async def test_a_message_above_the_limit_of_a_network_passes_once_that_is_full(
+    redis_url: str, settings: Settings, limit_kib: int
+) -> None:
+    own = structs.replace(settings, mx_unsolicited_bytes_each=limit_kib * 1024)
     reports = [InboundRecipient(given="x", purpose=RecipientPurpose.FEEDBACK)] * 4
-    network = f"test:{ids.uuid7()}"
+    network, size = f"test:{ids.uuid7()}", limit_kib * 1024 // 2
+    async with aclosing(connect(redis_url)) as client:
+        limiter = UnsolicitedMailLimit(RateLimiter(client), own)
 
-    assert await limiter.refusal(network, reports, 7_000_000) is None
-    assert await limiter.refusal(network, reports, 1_000) is MessageResult.NETWORK_LIMIT
+        assert await limiter.refusal(network, reports, size) is None
+        assert await limiter.refusal(network, reports, size) is MessageResult.NETWORK_LIMIT
