@@ -53,7 +53,7 @@ class UnsolicitedMailLimit:
         if not reports and not owners:
             return None
         each = math.ceil(max(size, MIN_COUNTED_BYTES) / _KIB)
-        # A message that alone exceeds the limit passes with a full bucket: it would never pass otherwise. A bucket holds
+        # A message that alone exceeds the limit passes with a full bucket: it would never pass otherwise. Buckets hold
         # up to 1% less than its limit, because the time for a unit is rounded to microseconds.
         wanted = min(each * max(1, len(reports)), self._each_kib * 15 // 16)
         if not await self._take(f"mx:unsolicited:{client}", wanted, self._each_kib, REFILL_S):

@@ -6,7 +6,7 @@ from engine.areas.domains import reports as domain_reports
 from engine.areas.domains import service as domains
 from engine.areas.reports.types import ReportPurpose
 from engine.base.settings import Settings
-from engine.mail import return_path, unsubscribe_token
+from engine.mail import feedback_headers, return_path, unsubscribe_token
 from engine.mail.unsubscribe_links import LOCAL_PREFIX
 
 
@@ -14,6 +14,7 @@ class ReportKeys(Struct, frozen=True):
     """The keys of the tokens in report addresses."""
 
     return_path: bytes
+    complaints: bytes  # of CFBL-Feedback-ID
     domain_reports: bytes
     unsubscribe: bytes
 
@@ -23,7 +24,10 @@ def keys_of(settings: Settings) -> ReportKeys:
     identity = domains.identity(settings)
     assert settings.key_pepper is not None
     return ReportKeys(
-        return_path.key_of(settings.key_pepper), identity.report_key, unsubscribe_token.key_of(settings.key_pepper)
+        return_path=return_path.key_of(settings.key_pepper),
+        complaints=feedback_headers.cfbl_key(settings.key_pepper),
+        domain_reports=identity.report_key,
+        unsubscribe=unsubscribe_token.key_of(settings.key_pepper),
     )
 
 
