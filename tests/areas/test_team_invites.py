@@ -284,6 +284,33 @@ async def test_a_person_without_a_password_can_not_be_taken_over(
     assert (await log_in(api, ann.email, NEW)).status == 401
 
 
+async def test_a_person_without_a_password_joins_in_their_session(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
+) -> None:
+    ann = await make_person(pool, (await make_account(pool)).id, password=None)
+    await invite(api, owner, ann.email, "admin")
+    answer = await api.post("/v1/team/invites/accept", json={"token": await token_for(pool, ann.email)}, person=ann)
+
+    assert (answer.status, answer.set_cookies) == (204, ())
+    accounts = (await api.get("/v1/auth/me", person=ann)).json["accounts"]
+    assert {one["id"]: one["role"] for one in accounts}[account.public_id] == "admin"
+
+
+async def test_a_session_accepts_no_invitation_of_another_address(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
+) -> None:
+    eve = await make_person(pool, (await make_account(pool)).id)
+    await invite(api, owner, address_of(account))
+    body = {"token": await token_for(pool, address_of(account))}
+    path = "/v1/team/invites/accept"
+
+    assert refused(await api.post(path, json=body, person=eve)) == (403, "forbidden")
+    assert refused(await api.post(path, json=body, person=structs.replace(eve, csrf="x" * 43))) == (403, "csrf_failed")
+    nobody = await api.post(path, json=body)
+    assert (*refused(nobody), nobody.error["field"]) == (400, "invalid_request", "password")
+    assert len((await team_of(api, owner))["invites"]) == 1
+
+
 @pytest.mark.parametrize("password", ["short", "password123", "aaaaaaaaaaaaaaaa", "with\0nul in the middle", "x" * 257])
 async def test_a_password_that_can_not_be_one_leaves_the_token_good(
     api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson, password: str

@@ -57,7 +57,15 @@ async def revoke_invite(call: Call) -> None:
 async def accept(call: Call) -> None:
     """Join the account with the token of an invitation mail."""
     body: Acceptance = call.body
-    await join_team.accept(call.services, body.token, body.password, auth.device(call.request))
+    device = auth.device(call.request)
+    if body.password is not None:
+        await join_team.accept(call.services, body.token, body.password, device)
+        return
+    caller = await call.services.sessions.person(auth.session_secret(call.request), device)
+    if caller is None:
+        raise invalid("password", "`password` is required, except in a signed-in session of the invited address.")
+    auth.check_csrf(caller, call.request.get_header(auth.CSRF_HEADER))
+    await join_team.accept_signed_in(call.services, body.token, caller, device)
 
 
 async def change_role(call: Call) -> Member:

@@ -89,8 +89,8 @@ class Owners(Struct):
 class Acceptance(Struct, forbid_unknown_fields=True):
     """The token of an invitation, for `POST /v1/team/invites/accept`, with the password of the person.
 
-    A new person chooses it here.
+    A new person chooses it here. Leave it out in a session of the invited address.
     """
 
     token: Annotated[str, Meta(min_length=1, max_length=MAX_LENGTH)]
-    password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)]
+    password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)] | None = None

@@ -1,7 +1,8 @@
-"""Accept an invitation to a team, with the token from the mail and the person's own password.
+"""Accept an invitation to a team, with the token from the mail and the person's own password or session.
 
 An address without a person becomes a person with that password, with a verified address, since the token came from its
-mailbox. A person who exists joins with the password they have, so that an invitation never resets a password.
+mailbox. A person who exists joins with the password they have or the session they are in, so that an invitation never
+resets a password, and a person who signs in with a passkey or an identity provider needs none.
 """
 
 from uuid import UUID
@@ -12,6 +13,7 @@ from engine.areas.people import rules as people_rules
 from engine.areas.people import store as people
 from engine.areas.people.store import PersonRow
 from engine.areas.sessions.rules import Device
+from engine.areas.sessions.session_auth import Person
 from engine.areas.team import store
 from engine.areas.team.types import OpenInvite
 from engine.areas.tokens.rules import digest_of, spent, well_formed
@@ -19,7 +21,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.events import AccountEvent
 from engine.flows.accounts.team import check_seats
-from engine.flows.people.log_in import slow_down, wrong
+from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_session import remember
 from engine.flows.people.services import PeopleServices
 from engine.ledger.events import record_event
@@ -43,10 +45,27 @@ async def accept(services: PeopleServices, token: str, password: str, device: De
         try:
             await _join(services.pool, found, None, await services.passwords.hashed(password), device)
         except UniqueViolation:  # a sign-up with this address came first
-            raise wrong() from None
+            raise _wrong() from None
         return
     if not await services.passwords.matches(person.password_hash, password):
-        raise wrong()
+        raise _wrong()
+    await _join(services.pool, found, person, None, device)
+
+
+async def accept_signed_in(services: PeopleServices, token: str, caller: Person, device: Device) -> None:
+    """Add the person of a session to the account that invites their address, and use up the token.
+
+    Raises 403 `forbidden` if the invitation is for another address, else as `accept`.
+    """
+    found = await _open(services.pool, token)
+    await slow_down(services.limits, "invite", found.email, device, services.settings)
+    person = await people.READ.first(services.pool, caller.user_id)
+    if person is None or person.email != found.email:
+        raise Refusal(
+            ErrorType.FORBIDDEN,
+            "This invitation is for another address than the one you are signed in with. Sign in with the invited "
+            "address, or send its password.",
+        )
     await _join(services.pool, found, person, None, device)
 
 
@@ -91,7 +110,7 @@ async def _hold(connection: Conn, person: PersonRow) -> None:
     """Lock the person, so that the checked password stays in force."""
     standing = await people.LOCK.first(connection, person.id)
     if standing is None or (standing.email, standing.password_hash) != (person.email, person.password_hash):
-        raise wrong()
+        raise _wrong()
 
 
 async def _person(connection: Conn, found: OpenInvite, person: PersonRow | None, password_hash: str | None) -> UUID:
@@ -102,3 +121,12 @@ async def _person(connection: Conn, found: OpenInvite, person: PersonRow | None,
         return user
     await people.CONFIRM_ADDRESS.execute(connection, person.id, at)
     return person.id
+
+
+def _wrong() -> Refusal:
+    """Return the same 401 for a wrong password and for a person without one."""
+    return Refusal(
+        ErrorType.INVALID_CREDENTIALS,
+        "The password is wrong. If you sign in with a passkey or an identity provider, sign in first, and accept "
+        "without a password. If you forgot your password, set a new one.",
+    )

@@ -50,15 +50,19 @@ export function ResetPassword() {
   <//>`;
 }
 
-/** Accepts an invitation to an account. */
+/** Accepts an invitation to an account: in the session of the invited address, else with a password. */
 export function AcceptInvite() {
   const [password, setPassword] = useState("");
-  const lead = "Enter the password that you sign in with. If you are new here, choose one.";
+  const [asks, setAsks] = useState(!session.peek());
+  const lead = asks
+    ? "Enter the password that you sign in with. If you are new here, choose one. Do you use a passkey or an identity provider? Sign in first, then open the link in the email again."
+    : `You are signed in as ${session.value?.user.email}. The invitation must be for this address.`;
+  const forgotten = html`Forgot your password? <${OutsideLink} to="/forgot-password">Set a new one first<//>`;
   return html`<${LinkPage} title="Accept the invitation" lead=${lead} button="Accept" fields=${["password"]}
-    send=${(token) => call("POST /v1/team/invites/accept", { body: { token, password }, quiet: true })}
+    send=${(token) => call("POST /v1/team/invites/accept", { body: asks ? { token, password } : { token }, quiet: true })}
     doneTitle="You are a member of the account" done=${session.value ? "Switch to it at the top of the navigation." : "Sign in with your address and this password."}
-    again=${html`You have forgotten your password? <${OutsideLink} to="/forgot-password">Set a new one first<//>`}>
-    ${(error) => html`<${PasswordField} hint="A new password has at least 10 characters and is hard to guess, such as a few uncommon words." autofocus value=${password} onValue=${setPassword} error=${fieldError(error, "password")} />`}
+    again=${asks ? forgotten : html`<${Button} kind="quiet" onClick=${() => setAsks(true)}>Use another address<//>`}>
+    ${(error) => asks && html`<${PasswordField} hint="A new password has at least 10 characters and is hard to guess, such as a few uncommon words." autofocus value=${password} onValue=${setPassword} error=${fieldError(error, "password")} />`}
   <//>`;
 }
 
