@@ -46,8 +46,12 @@ async def ensure(settings: Settings, state: Path) -> dict[str, Any]:
         if file.is_file():
             kept = dict(json.loads(file.read_text("utf-8")))
             known = await accounts.READ.first(pool, ids.parse_id(ids.Kind.ACCOUNT, kept["accountId"]))
-            return {} if known is None else kept
+            if known is None:
+                return {}
+            await _confirm_operator(pool, kept["accountId"])
+            return kept
         account = await _account(pool)
+        await _confirm_operator(pool, account["accountId"])
         await _revoke_lost_keys(pool, account["accountId"])
         key = await admin.create_key(pool, settings, account=account["accountId"], name=_KEY_NAME, scopes=["all"])
         await _verify_domain(pool, settings, account["accountId"])
@@ -79,6 +83,16 @@ async def _account(pool: asyncpg.Pool) -> dict[str, Any]:
         await people.SET_PASSWORD.execute(connection, person.id, hashed, clock.now())
     account = ids.format_id(ids.Kind.ACCOUNT, owned[-1].account_id)  # the oldest
     return {"accountId": account, "email": person.email, "password": password}
+
+
+async def _confirm_operator(pool: asyncpg.Pool, account: str) -> None:
+    """Confirm the first owner as an operator, as long as they own the first account."""
+    person = await people.FIND.first(pool, FIRST_OWNER)
+    if person is None or person.is_operator:
+        return
+    owned = [one.account_id for one in await people.MEMBERSHIPS.fetch(pool, person.id) if one.role == "owner"]
+    if ids.parse_id(ids.Kind.ACCOUNT, account) in owned:
+        await people.SET_OPERATOR.execute(pool, person.id, clock.now())
 
 
 async def _revoke_lost_keys(pool: asyncpg.Pool, account: str) -> None:

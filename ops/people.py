@@ -1,10 +1,13 @@
-"""Implementation of `ops person`: show a person, make a sign-in link, drop their second factor, end their sessions."""
+"""Implementation of `ops person`: show a person, make a sign-in link, drop their second factor, end their sessions,
+confirm them as an operator.
+"""
 
 from typing import Any
 
 import asyncpg
 
 from engine.base import clock, ids
+from engine.base.operators import operators
 from engine.base.settings import Settings
 from engine.flows.people import person_admin, sign_in_link
 
@@ -17,7 +20,9 @@ async def shown(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
         "id": ids.format_id(ids.Kind.USER, person.id),
         "email": person.email,
         "emailVerified": person.email_verified_at is not None,
+        "verifiedByLinkAlone": person.verified_by_link,
         "twoFactor": person.has_totp,
+        "operator": person.is_operator,
         "createdAt": clock.iso(person.created_at),
         "accounts": [
             {"id": ids.format_id(ids.Kind.ACCOUNT, one.account_id), "name": one.name, "role": one.role}
@@ -50,6 +55,16 @@ async def sign_out(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
     found = await _found(pool, email)
     ended = await person_admin.sign_out(pool, found.person)
     return await shown(pool, email=email) | {"sessionsEnded": ended}
+
+
+async def operator(pool: asyncpg.Pool, settings: Settings, *, email: str, revoked: bool) -> dict[str, Any]:
+    """Confirm a person as an operator, or revoke that; raises ValueError for an unknown address, Refusal if their
+    address is not proven.
+    """
+    person = (await _found(pool, email)).person
+    await (person_admin.revoke_operator if revoked else person_admin.confirm_operator)(pool, person)
+    named = person.email in operators(settings)
+    return await shown(pool, email=email) | {"namedBySetting": named}
 
 
 async def _found(pool: asyncpg.Pool, email: str) -> person_admin.PersonWithAccounts:

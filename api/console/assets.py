@@ -19,7 +19,7 @@ import falcon.asgi
 from msgspec import Struct
 
 from api.console.modules import JOINED, joined, without_comments
-from engine.flows.accounts.system_mail import FORGOT_PATH, PATHS
+from engine.flows.accounts.system_mail import END_SIGN_UP_PATH, FORGOT_PATH, PATHS
 
 FILES: Final = Path(__file__).parent / "files"
 POLICY: Final = (
@@ -212,6 +212,7 @@ def add_routes(app: "falcon.asgi.App[Any, Any]", public_url: str) -> None:
     for path in (
         *PATHS.values(),
         FORGOT_PATH,
+        END_SIGN_UP_PATH,
     ):  # links in mails: the token is in the fragment, which stays in the browser
         app.add_route(path, start)
     app.add_route(FRAME_PATH, MailFrame(public_url, FRAME_POLICY))

@@ -74,7 +74,10 @@ def _key_too_limited(what: str) -> Refusal:
 
 def is_operator(settings: Settings, person: Person) -> bool:
     """Return True if the signed-in person is an operator of the installation."""
-    return operators.is_operator(settings, person.row.email, is_verified=person.row.email_verified)
+    row = person.row
+    return operators.is_operator(
+        settings, row.email, is_verified=row.email_verified, is_confirmed=row.operator_confirmed
+    )
 
 
 def check_operator(settings: Settings, person: Person) -> None:
@@ -86,7 +89,7 @@ def check_operator(settings: Settings, person: Person) -> None:
         raise Refusal(
             ErrorType.NOT_FOUND,
             "There is no such endpoint for this session. Operators of the installation are the people whose verified "
-            f"addresses {variable('operators')} lists.",
+            f"addresses {variable('operators')} lists and `ops person operator` has confirmed.",
         )
     if settings.delivery == "live" and not person.used_second_factor:
         raise Refusal(

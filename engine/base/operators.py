@@ -5,12 +5,12 @@ from engine.base.settings import Settings
 FIRST_OWNER = "owner@hello.test"  # owner of the account that the first start in local mode creates
 
 
-def is_operator(settings: Settings, email: str, *, is_verified: bool) -> bool:
-    """Return True if the person with this address is an operator: the setting names it, and it is verified.
+def is_operator(settings: Settings, email: str, *, is_verified: bool, is_confirmed: bool) -> bool:
+    """Return True if the setting names this verified address, and `ops person operator` has confirmed its person.
 
-    An unverified address proves nothing: anybody can sign up with it.
+    An address alone proves nothing: anybody can sign up with it, and its owner may open the link in the mail.
     """
-    return is_verified and email.lower() in operators(settings)
+    return is_verified and is_confirmed and email.lower() in operators(settings)
 
 
 def operators(settings: Settings) -> frozenset[str]:

@@ -217,6 +217,22 @@ def person_sign_in_link(*, email: str, as_json: bool) -> None:
     show(admin.with_pool(settings, lambda pool: people.make_link(pool, settings, email=email)), as_json=as_json)
 
 
+@person.command("operator")
+@_email
+@click.option("--revoke", "revoked", is_flag=True, help="Make the person no operator any more.")
+@as_json
+@reported
+def person_operator(*, email: str, revoked: bool, as_json: bool) -> None:
+    """Confirm a person as an operator of the installation; WAYBILL_OPERATORS must name their address too."""
+    from ops import people  # noqa: PLC0415
+
+    settings = attached()
+    show(
+        admin.with_pool(settings, lambda pool: people.operator(pool, settings, email=email, revoked=revoked)),
+        as_json=as_json,
+    )
+
+
 @person.command("sign-out")
 @_email
 @as_json

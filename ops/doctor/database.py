@@ -18,6 +18,7 @@ from engine.store.database_errors import BehindPooler
 from engine.store.queries import Queries
 from ops.doctor.blocklists import blocklists
 from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
+from ops.doctor.operators import operators
 
 CONNECT_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
@@ -88,7 +89,8 @@ async def database(settings: Settings) -> list[DoctorFinding]:
         found.append(await _run_check("migrations", lambda: _migrations(settings)))
         for check, check_one in (
             ("partitions", _partitions), ("queue", _queue), ("shards", _shards), ("signing keys", _signing),
-            ("system mail", _system_mail), ("blocklists", blocklists), ("public URL", _public_url),
+            ("system mail", _system_mail), ("operators", operators), ("blocklists", blocklists),
+            ("public URL", _public_url),
         ) if found[-1].ok else ():  # fmt: skip
             found.append(await _run_check(check, lambda check_one=check_one: check_one(connection, settings)))  # type: ignore[misc]
         return found

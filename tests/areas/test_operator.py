@@ -16,6 +16,7 @@ from engine.delivery.holds import HoldKind
 from engine.flows.sending import queue_admin
 from engine.flows.sending.queue_commands import QueueCommands
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
+from ops import people
 from ops import queue as ops_queue
 from shards.overview import overview
 from tests.harness.accounts import make_account
@@ -33,17 +34,18 @@ def refused(answer: Answer) -> tuple[int, str]:
 # who is an operator ------------------------------------------------------------------------------
 
 
-def test_operators_are_the_verified_addresses_of_the_setting() -> None:
+def test_operators_are_the_confirmed_people_with_verified_addresses_of_the_setting() -> None:
     named = Settings(operators=("Ann@Example.com",))
 
-    assert is_operator(named, "ann@example.com", is_verified=True)
-    assert not is_operator(named, "ann@example.com", is_verified=False)
-    assert not is_operator(named, FIRST_OWNER, is_verified=True)
+    assert is_operator(named, "ann@example.com", is_verified=True, is_confirmed=True)
+    assert not is_operator(named, "ann@example.com", is_verified=False, is_confirmed=True)
+    assert not is_operator(named, "ann@example.com", is_verified=True, is_confirmed=False)
+    assert not is_operator(named, FIRST_OWNER, is_verified=True, is_confirmed=True)
 
 
 def test_without_the_setting_the_first_owner_of_local_mode_is_one_and_nobody_in_live_mode() -> None:
-    assert is_operator(Settings(), FIRST_OWNER, is_verified=True)
-    assert not is_operator(Settings(delivery="live"), FIRST_OWNER, is_verified=True)
+    assert is_operator(Settings(), FIRST_OWNER, is_verified=True, is_confirmed=True)
+    assert not is_operator(Settings(delivery="live"), FIRST_OWNER, is_verified=True, is_confirmed=True)
 
 
 def test_the_setting_takes_addresses_alone() -> None:
@@ -62,8 +64,8 @@ def test_operators_in_live_mode_need_a_session_with_a_second_factor(method: str,
     at = clock.now()
     row = SessionRow(
         id=ids.uuid7(), user_id=ids.uuid7(), account_id=ids.uuid7(), method=method, created_at=at, used_at=at,
-        role="member", email=ADDRESS, name="", display_name=None, email_verified=True, has_totp=False, account_name="",
-        plan="free", agreed_caps=None, account_status="active",
+        role="member", email=ADDRESS, name="", display_name=None, email_verified=True, has_totp=False,
+        operator_confirmed=True, account_name="", plan="free", agreed_caps=None, account_status="active",
     )  # fmt: skip
     person = Person(row.id, row.user_id, row.account_id, Role.MEMBER, 10, "csrf", row)
     live = Settings(delivery="live", operators=(ADDRESS,))
@@ -98,6 +100,34 @@ async def test_an_address_that_is_not_verified_makes_nobody_an_operator(here: Op
         assert (await here.api.get("/v1/auth/me", person=here.operator)).json["operator"] is False
     finally:
         await here.pool.execute("UPDATE users SET email_verified_at = now() WHERE email = $1", ADDRESS)
+
+
+async def test_a_verified_address_of_the_setting_makes_nobody_an_operator(here: OperatorWorld) -> None:
+    """Anybody can sign up with it, and its owner may open the link in the mail."""
+    await here.pool.execute("UPDATE users SET operator_at = NULL WHERE email = $1", ADDRESS)
+    try:
+        assert (await here.api.get("/v1/operator/nodes", person=here.operator)).status == 404
+        assert (await here.api.get("/v1/auth/me", person=here.operator)).json["operator"] is False
+    finally:
+        await here.pool.execute("UPDATE users SET operator_at = now() WHERE email = $1", ADDRESS)
+
+
+async def test_only_a_person_with_a_proven_address_is_confirmed_as_an_operator(here: OperatorWorld) -> None:
+    ann = await make_person(here.pool, here.customer.id, "member")
+    for column, value in (("email_verified_at", "NULL"), ("verified_by_link", "true")):
+        await here.pool.execute(f"UPDATE users SET {column} = {value} WHERE id = $1", ann.id)
+        with pytest.raises(Refusal, match="not proven"):
+            await people.operator(here.pool, here.settings, email=ann.email, revoked=False)
+    await here.pool.execute(
+        "UPDATE users SET email_verified_at = now(), verified_by_link = false WHERE id = $1", ann.id
+    )
+    shown = await people.operator(here.pool, here.settings, email=ann.email, revoked=False)
+
+    assert (shown["operator"], shown["namedBySetting"]) == (True, False)
+    assert (await here.last_change())["action"] == "operator.confirmed"
+    shown = await people.operator(here.pool, here.settings, email=ann.email, revoked=True)
+    assert shown["operator"] is False
+    assert (await here.last_change())["action"] == "operator.revoked"
 
 
 async def test_the_session_says_whether_its_person_is_an_operator(here: OperatorWorld) -> None:

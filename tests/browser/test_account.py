@@ -49,6 +49,16 @@ async def test_a_person_is_invited_joins_and_is_removed(
     await expect(page.page.get_by_role("row").filter(has_text=guest)).to_have_count(0)
 
 
+async def test_an_invitation_needs_no_password_in_a_session(
+    page: ConsolePage, service: Service, user: ConsoleUser
+) -> None:
+    await page.page.goto(f"{service.base_url}/accept-invite#token={'x' * 43}")
+    await expect(page.page.get_by_text(f"You are signed in as {user.person.email}")).to_be_visible()
+    await expect(page.page.get_by_label("Password")).to_have_count(0)
+    await page.page.get_by_role("button", name="Use another address").click()
+    await expect(page.page.get_by_label("Password")).to_be_visible()
+
+
 async def test_the_ownership_is_transferred_and_the_former_owner_is_an_admin(
     page: ConsolePage, service: Service, user: ConsoleUser
 ) -> None:

@@ -83,6 +83,11 @@ async def test_a_person_signs_up_confirms_the_address_and_resets_the_password(
         await page.page.goto(f"{service.base_url}/verify-email#token={token}")
         await heading(page, "Confirm your address")
         assert token not in page.page.url
+        await page.page.get_by_label("Password").fill("not the password of the sign-up")
+        await page.page.get_by_role("button", name="Confirm my address").click()
+        await expect(page.page.get_by_role("alert")).to_contain_text("The password is wrong")
+        page.forgive("401")
+        await page.page.get_by_label("Password").fill(CHOSEN)
         await page.page.get_by_role("button", name="Confirm my address").click()
         await heading(page, "Your address is confirmed")
 
@@ -98,6 +103,20 @@ async def test_a_person_signs_up_confirms_the_address_and_resets_the_password(
         await page.page.get_by_role("link", name="Sign in").click()
         await sign_in(page, address, LATER)
         await expect(page.page.get_by_role("navigation", name="Pages")).to_be_visible()
+
+
+async def test_a_person_ends_the_sign_up_of_a_stranger(browser: Browser, service: Service) -> None:
+    address = "victim@browser.test"
+    async with opened(browser, service.base_url) as page:
+        await page.go("/sign-up")
+        await page.page.get_by_label("Address").fill(address)
+        await page.page.get_by_label("Password").fill(CHOSEN)
+        await page.page.get_by_role("button", name="Create account").click()
+        await heading(page, "Check your mailbox")
+        token = await token_mailed(service, address, "end-sign-up")
+        await page.page.goto(f"{service.base_url}/end-sign-up#token={token}")
+        await page.page.get_by_role("button", name="End the sign-up").click()
+        await heading(page, "The sign-up has ended")
 
 
 async def test_a_link_without_its_token_says_so(browser: Browser, service: Service) -> None:

@@ -16,6 +16,8 @@ from api.http import openapi
 from api.http.body_limits import MAX_ANONYMOUS_BYTES, NO_BODY_BYTES
 from api.http.operation import Access, Operation
 from engine.areas.api_keys.key_auth import unauthorized
+from engine.areas.people import store as people
+from engine.base import clock
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
 from tests.harness.accounts import TestAccount, make_account
@@ -54,7 +56,9 @@ async def account(pool: asyncpg.Pool) -> TestAccount:
 
 @pytest.fixture(scope="module")
 async def owner(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
-    return await make_person(pool, account.id)
+    made = await make_person(pool, account.id)
+    await people.SET_OPERATOR.execute(pool, made.id, clock.now())
+    return made
 
 
 async def begin(

@@ -11,7 +11,8 @@ import asyncpg
 import orjson
 from msgspec import Struct, structs
 
-from engine.base import ids
+from engine.areas.people import store as people
+from engine.base import clock, ids
 from engine.base.settings import HostPort, Settings
 from engine.store.postgres import open_pool
 from loadtests.ports import reserve_port
@@ -61,6 +62,7 @@ async def operating(
     platform, customer = await make_account(pool), await make_account(pool)
     await pool.execute("INSERT INTO platform (account_id) VALUES ($1)", platform.id)
     operator = await make_person(pool, platform.id, "member", email=ADDRESS)
+    await people.SET_OPERATOR.execute(pool, operator.id, clock.now())
     owner = await make_person(pool, customer.id)
     await _place_shards(pool, own)
     with serving(own, log) as url:

@@ -14,6 +14,7 @@ import asyncpg
 import prometheus_client
 import pytest
 
+from engine.areas.people import store as people
 from engine.base import ids
 from engine.base.settings import Settings, to_environ
 from engine.store import metrics as figures
@@ -25,6 +26,7 @@ from ops.local.dns import DnsBehaviour, Responder
 from ops.local.sink import Sink
 from ops.state import StateLock, make_state
 from tests.harness.accounts import make_account
+from tests.harness.people import make_person
 from tests.harness.tcp import listening
 from tests.ops.installation import environ, examined
 
@@ -51,6 +53,24 @@ async def test_a_database_as_it_should_be(given: dict[str, str], own_pool: async
     # What tests give up for speed no installation may.
     assert found["durability"].found == "fsync=off, synchronous_commit=off, full_page_writes=off"
     assert "postgresql.conf" in (found["durability"].mend or "")
+
+
+async def test_operators_without_a_person_or_a_confirmation_are_named(
+    given: dict[str, str], own_pool: asyncpg.Pool
+) -> None:
+    named = given | {"WAYBILL_OPERATORS": "ann@ops.test, bob@ops.test"}
+    ann = await make_person(own_pool, (await make_account(own_pool)).id, email="ann@ops.test")
+    found = (await examined(named))["operators"]
+    assert (found.ok, found.found) == (False, "no person has the address bob@ops.test")
+
+    await make_person(own_pool, ann.account_id, "member", email="bob@ops.test")
+    await people.SET_OPERATOR.execute(own_pool, ann.id, datetime.now(UTC))
+    found = (await examined(named))["operators"]
+    assert (found.ok, found.found) == (False, "not confirmed: bob@ops.test")
+    assert "ops person operator" in (found.mend or "")
+
+    await own_pool.execute("UPDATE users SET operator_at = now()")
+    assert (await examined(named))["operators"].ok
 
 
 async def test_unsubscribe_links_need_https_in_live_mode(given: dict[str, str], own_pool: asyncpg.Pool) -> None:

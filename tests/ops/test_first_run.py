@@ -20,6 +20,7 @@ from loadtests.drill.fresh_service import first_access
 from loadtests.drill.service import Service, ServicePart, clear, make_folder
 from ops import first_run
 from tests.harness import sampling
+from tests.harness.accounts import make_account
 from tests.harness.patience import PATIENCE_S
 
 KILLS = 8
@@ -36,6 +37,23 @@ async def test_an_account_of_an_interrupted_first_run_is_taken_over_with_a_new_p
     person = await people.FIND.first(own_pool, FIRST_OWNER)
     assert person is not None
     assert person.password_hash is not None
+
+
+async def test_the_first_owner_is_the_operator_and_a_stranger_with_that_address_is_none(
+    own_pool: asyncpg.Pool,
+) -> None:
+    account = await first_run._account(own_pool)
+    await first_run._confirm_operator(own_pool, account["accountId"])
+    owner = await people.FIND.first(own_pool, FIRST_OWNER)
+    assert owner is not None
+    assert owner.is_operator
+
+    await people.SET_OPERATOR.execute(own_pool, owner.id, None)
+    other = await make_account(own_pool)
+    await first_run._confirm_operator(own_pool, other.public_id)
+    stranger = await people.FIND.first(own_pool, FIRST_OWNER)
+    assert stranger is not None
+    assert not stranger.is_operator
 
 
 @pytest.mark.exhaustive

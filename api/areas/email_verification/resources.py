@@ -1,17 +1,34 @@
 """Confirming and changing an address, and resetting and changing passwords, with links sent by mail."""
 
-from api.areas.email_verification.schemas import ChangeEmail, ChangePassword, Forgot, Mailed, Reset, WithToken
+from api.areas.email_verification.schemas import (
+    ChangeEmail,
+    ChangePassword,
+    Forgot,
+    Mailed,
+    Reset,
+    WithProof,
+    WithToken,
+)
 from api.http import auth
 from api.http.operation import Access, Call, Operation
 from api.http.session import renew_session
 from engine.base.errors import ErrorType
+from engine.flows.accounts import end_sign_up
 from engine.flows.people import change_email, change_password, forgot_password, verify_email
 
 
 async def post_verify(call: Call) -> None:
     """Confirm the address with the token of a link."""
+    body: WithProof = call.body
+    device = auth.device(call.request)
+    caller = await call.services.sessions.person(auth.session_secret(call.request), device)
+    await verify_email.verify(call.services, body.token, device, password=body.password, caller=caller)
+
+
+async def post_end_sign_up(call: Call) -> None:
+    """End a sign-up with the token of its mail: remove all access to it, and erase its account."""
     body: WithToken = call.body
-    await verify_email.verify(call.services, body.token, auth.device(call.request))
+    await end_sign_up.end_sign_up(call.services, body.token, auth.device(call.request))
 
 
 async def post_send(call: Call) -> Mailed:
@@ -29,10 +46,10 @@ async def post_email_change(call: Call) -> Mailed:
 
 async def post_email_confirm(call: Call) -> None:
     """Use the new address from now on; the person's session in this request continues, all others end."""
-    body: WithToken = call.body
+    body: WithProof = call.body
     device = auth.device(call.request)
     caller = await call.services.sessions.person(auth.session_secret(call.request), device)
-    made = await change_email.confirm(call.services, body.token, device, caller)
+    made = await change_email.confirm(call.services, body.token, device, password=body.password, caller=caller)
     if made is not None:
         renew_session(call, made)
 
@@ -64,9 +81,20 @@ OPERATIONS = (
         tag="Auth",
         summary="Confirm your address",
         access=Access.NONE,
+        request=WithProof,
+        success=204,
+        refusals=(ErrorType.INVALID_CREDENTIALS,),
+        handler=post_verify,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/signup/end",
+        tag="Auth",
+        summary="End a sign-up that somebody else made with your address",
+        access=Access.NONE,
         request=WithToken,
         success=204,
-        handler=post_verify,
+        handler=post_end_sign_up,
     ),
     Operation(
         method="POST",
@@ -97,9 +125,9 @@ OPERATIONS = (
         tag="Auth",
         summary="Confirm the new address; your session gets a new cookie, and its CSRF token in X-CSRF-Token",
         access=Access.NONE,
-        request=WithToken,
+        request=WithProof,
         success=204,
-        refusals=(ErrorType.CONFLICT,),
+        refusals=(ErrorType.CONFLICT, ErrorType.INVALID_CREDENTIALS),
         handler=post_email_confirm,
     ),
     Operation(

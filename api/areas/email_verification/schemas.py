@@ -19,6 +19,17 @@ class WithToken(Struct, rename="camel", forbid_unknown_fields=True):
     token: Token
 
 
+class WithProof(Struct, rename="camel", forbid_unknown_fields=True):
+    """The token of a link in a mail (the part after `#token=`), and the password of its person.
+
+    Without the password, and without a session of the person, the address counts as confirmed by the link alone: the
+    next reset or sign-in with an identity provider then removes every earlier password, factor, passkey and session.
+    """
+
+    token: Token
+    password: Password | None = None
+
+
 class Forgot(Struct, rename="camel", forbid_unknown_fields=True):
     """The address of a person who needs a new password."""
 

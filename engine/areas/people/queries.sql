@@ -1,23 +1,26 @@
 -- name: insert_owner
--- Insert user $1 with email $2, password hash $3, verified at $4, as owner of account $5.
+-- Insert user $1 with email $2, password hash $3, verified at $4, signed up from $6, as owner of account $5.
 WITH person AS (
-    INSERT INTO users (id, email, password_hash, email_verified_at) VALUES ($1, $2, $3, $4) RETURNING id
+    INSERT INTO users (id, email, password_hash, email_verified_at, signed_up_from) VALUES ($1, $2, $3, $4, $6) RETURNING id
 )
 INSERT INTO members (account_id, user_id, role) SELECT $5, id, 'owner' FROM person;
 
 -- name: find_person
 -- Find the person with address $1.
-SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT NULL AS has_totp, created_at
+SELECT id, email, name, password_hash, email_verified_at, verified_by_link, totp_enabled_at IS NOT NULL AS has_totp,
+       operator_at IS NOT NULL AS is_operator, created_at
 FROM users WHERE email = $1;
 
 -- name: read_person
 -- Read person $1.
-SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT NULL AS has_totp, created_at
+SELECT id, email, name, password_hash, email_verified_at, verified_by_link, totp_enabled_at IS NOT NULL AS has_totp,
+       operator_at IS NOT NULL AS is_operator, created_at
 FROM users WHERE id = $1;
 
 -- name: lock_person
 -- Lock person $1 against changes until this transaction ends; foreign keys to the row stay possible.
-SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT NULL AS has_totp, created_at
+SELECT id, email, name, password_hash, email_verified_at, verified_by_link, totp_enabled_at IS NOT NULL AS has_totp,
+       operator_at IS NOT NULL AS is_operator, created_at
 FROM users WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: set_password
@@ -52,8 +55,18 @@ DELETE FROM spent_challenges WHERE digest IN (SELECT digest FROM spent_challenge
 INSERT INTO users (id, email, password_hash, email_verified_at, password_changed_at) VALUES ($1, $2, $3, $4, $4);
 
 -- name: confirm_address
--- Mark the address of person $1 as verified at $2.
-UPDATE users SET email_verified_at = coalesce(email_verified_at, $2) WHERE id = $1;
+-- Mark the address of person $1 as verified at $2, by more than a link.
+UPDATE users SET email_verified_at = coalesce(email_verified_at, $2), verified_by_link = false, signed_up_from = NULL
+WHERE id = $1;
+
+-- name: set_operator
+-- Confirm person $1 as an operator at $2 (null: no longer).
+UPDATE users SET operator_at = $2 WHERE id = $1;
+
+-- name: operators_named
+-- List the people with the addresses $1, with what they need to be operators.
+SELECT email, email_verified_at IS NOT NULL AS email_verified, operator_at IS NOT NULL AS is_operator
+FROM users WHERE email = ANY ($1::text[]);
 
 -- name: owners_of
 -- List the owners of account $1.

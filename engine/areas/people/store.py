@@ -19,7 +19,9 @@ class PersonRow(Struct, frozen=True):
     name: str
     password_hash: str | None
     email_verified_at: datetime | None
+    verified_by_link: bool
     has_totp: bool
+    is_operator: bool
     created_at: datetime
 
 
@@ -46,6 +48,14 @@ class ProfileRow(Struct, frozen=True):
     signature_addresses: list[str] | None
 
 
+class NamedOperator(Struct, frozen=True):
+    """Hold the person of an operator's address, and what they need to be an operator."""
+
+    email: str
+    email_verified: bool
+    is_operator: bool
+
+
 class AccountOwnerRow(Struct, frozen=True):
     """Hold an owner of an account, who receives its notices."""
 
@@ -64,6 +74,8 @@ SPEND = _SQL.command("spend_challenge")
 FORGET_CHALLENGES = _SQL.command("forget_challenges")
 INSERT = _SQL.command("insert_person")
 CONFIRM_ADDRESS = _SQL.command("confirm_address")
+SET_OPERATOR = _SQL.command("set_operator")
+OPERATORS_NAMED = _SQL.rows("operators_named", NamedOperator)
 OWNERS = _SQL.rows("owners_of", AccountOwnerRow)
 MANAGERS = _SQL.rows("managers_of", AccountOwnerRow)
 PROFILE = _SQL.rows("read_profile", ProfileRow)
@@ -71,7 +83,14 @@ SET_PROFILE = _SQL.command("set_profile")
 
 
 async def insert_owner(
-    connection: Conn, *, user: UUID, account: UUID, email: str, password_hash: str | None, verified_at: datetime | None
+    connection: Conn,
+    *,
+    user: UUID,
+    account: UUID,
+    email: str,
+    password_hash: str | None,
+    verified_at: datetime | None,
+    signed_up_from: str | None,
 ) -> None:
     """Insert the first person of an account as its owner; raise UniqueViolation if the address is in use."""
-    await INSERT_OWNER.execute(connection, user, email, password_hash, verified_at, account)
+    await INSERT_OWNER.execute(connection, user, email, password_hash, verified_at, account, signed_up_from)

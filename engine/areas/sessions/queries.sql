@@ -2,7 +2,8 @@
 -- Read the live session with digest $1 at time $2, used after $3, with its person and account.
 SELECT s.id, s.user_id, s.account_id, s.method, s.created_at, s.used_at, m.role, u.email, u.name, u.display_name,
        u.email_verified_at IS NOT NULL AS email_verified, u.totp_enabled_at IS NOT NULL AS has_totp,
-       a.name AS account_name, a.plan, a.agreed_caps, a.status AS account_status
+       u.operator_at IS NOT NULL AS operator_confirmed, a.name AS account_name, a.plan, a.agreed_caps,
+       a.status AS account_status
 FROM sessions s
 JOIN members m ON m.account_id = s.account_id AND m.user_id = s.user_id
 JOIN users u ON u.id = s.user_id

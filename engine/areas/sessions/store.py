@@ -25,6 +25,7 @@ class SessionRow(Struct, frozen=True):
     display_name: str | None
     email_verified: bool
     has_totp: bool
+    operator_confirmed: bool
     account_name: str
     plan: str
     agreed_caps: str | None

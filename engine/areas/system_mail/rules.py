@@ -24,6 +24,7 @@ MAX_AGE = timedelta(hours=24)  # mail not sent within a day is dropped
 MAX_VALUE = 5_000  # characters of one value
 MAX_NAME = 80  # characters of a user-defined name, which may appear in subjects
 NAMES = frozenset({"account_name", "inviter", "key_name", "name", "company", "former", "owner"})
+MOMENTS = frozenset({"scheduled_for", "signed_up_at"})
 _WIDTH = 76
 _LINK = re.compile(r"\[([^\]]+)\]\((\{\{\w+\}\})\)")
 _TAG = re.compile(r"^\{\{[#^/]\w+\}\}$", re.MULTILINE)
@@ -81,7 +82,7 @@ def content_of(kind: SystemMailKind, values: Mapping[str, object]) -> SystemMail
 def shown(name: str, value: object) -> str:
     """Return a value in the form shown in mail."""
     text = _CONTROLS.sub(" ", str(value)).replace("\r", "\n")[:MAX_VALUE]
-    if name == "scheduled_for":
+    if name in MOMENTS:
         return _moment(text)
     if name not in NAMES:
         return text

@@ -23,6 +23,7 @@ class Purpose(StrEnum):
     RESET_PASSWORD = "reset_password"  # noqa: S105 - a purpose
     CHANGE_EMAIL = "change_email"
     SIGN_IN = "sign_in"
+    END_SIGN_UP = "end_sign_up"
 
 
 LIFETIME: dict[Purpose, timedelta] = {
@@ -30,15 +31,17 @@ LIFETIME: dict[Purpose, timedelta] = {
     Purpose.RESET_PASSWORD: timedelta(hours=1),
     Purpose.CHANGE_EMAIL: timedelta(hours=24),
     Purpose.SIGN_IN: timedelta(hours=1),
+    Purpose.END_SIGN_UP: timedelta(hours=48),
 }
 
 
-def token_of(pepper: str, mail: UUID) -> str:
-    """Return the token for one system mail.
+def token_of(pepper: str, mail: UUID, second: Purpose | None = None) -> str:
+    """Return the token for one system mail, or its second token, for another purpose.
 
     It is derived from the mail's id: a retry sends the same token, and no table stores it.
     """
-    return base64.urlsafe_b64encode(hmac.digest(derived(pepper, "mailed tokens"), mail.bytes, sha256))[:43].decode()
+    named = mail.bytes if second is None else mail.bytes + second.value.encode()
+    return base64.urlsafe_b64encode(hmac.digest(derived(pepper, "mailed tokens"), named, sha256))[:43].decode()
 
 
 def random_token() -> str:

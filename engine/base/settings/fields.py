@@ -302,8 +302,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """api: `required` demands a proof of work at sign-up."""
     operators: tuple[str, ...] = ()
     """api: Email addresses of the people who may use the operator's part of the API and the console, divided by commas;
-    a person's address counts once it is verified. Unset: in local mode the owner of the first account, in live mode
-    nobody."""
+    an address counts once it is verified and `ops person operator` has confirmed its person. Unset: in local mode the
+    owner of the first account, in live mode nobody."""
     idp_issuer: str | None = None
     """api: Issuer URL of the OpenID Connect provider that people may sign in with; unset: none."""
     idp_client_id: str | None = None

@@ -70,12 +70,7 @@ async def cancel(pool: asyncpg.Pool, account: UUID, *, actor: str) -> None:
 
 async def schedule_within(connection: Conn, one: FamilyMember, *, at: datetime, actor: str) -> None:
     """Schedule the deletion unless it is scheduled; record it in both logs and mail the owners."""
-    if await suspend.is_platform(connection, one.id):
-        raise Refusal(
-            ErrorType.INVALID_STATE,
-            "This is the platform account, which sends system mail; it cannot be deleted.",
-            status="permanent",
-        )
+    await _refuse_platform(connection, one)
     due = at + GRACE
     if not await store.SCHEDULE.records(connection, one.id, at, due):
         return
@@ -84,6 +79,24 @@ async def schedule_within(connection: Conn, one: FamilyMember, *, at: datetime, 
     for address in await suspend.owners(connection, one.id):
         await enqueue(
             connection, SystemMailKind.DELETION_SCHEDULED, address, at=at, account_name=one.name, scheduled_for=when
+        )
+
+
+async def schedule_now(connection: Conn, one: FamilyMember, *, at: datetime, actor: str) -> None:
+    """Let the erasure begin at once, whatever was scheduled before; record it in both logs."""
+    await _refuse_platform(connection, one)
+    await store.CANCEL.records(connection, one.id)
+    if await store.SCHEDULE.records(connection, one.id, at, at):
+        detail: dict[str, object] = {"scheduled_for": clock.iso(at)}
+        await suspend.tell(connection, one, AccountEvent.ACCOUNT_DELETION_SCHEDULED, detail, actor)
+
+
+async def _refuse_platform(connection: Conn, one: FamilyMember) -> None:
+    if await suspend.is_platform(connection, one.id):
+        raise Refusal(
+            ErrorType.INVALID_STATE,
+            "This is the platform account, which sends system mail; it cannot be deleted.",
+            status="permanent",
         )
 
 

@@ -54,6 +54,7 @@ PATHS: Final = {
     SystemMailKind.CONFIRM_EMAIL: "/confirm-email",
     SystemMailKind.INVITE: "/accept-invite",
 }
+END_SIGN_UP_PATH: Final = "/end-sign-up"
 PAGES: Final = {SystemMailKind.ALERT_FIRED: "/v1/alerts/events"}  # links without a token
 PURPOSES: Final = {
     SystemMailKind.VERIFY_EMAIL: Purpose.VERIFY_EMAIL,
@@ -209,6 +210,9 @@ class Mailer:
         values |= {"service": platform_account.NAME, "url": url, "forgot_link": f"{url}{FORGOT_PATH}"}
         if kind in PATHS:
             values["link"] = f"{url}{PATHS[kind]}#token={token_of(self._pepper, mail.id)}"
+        if kind is SystemMailKind.VERIFY_EMAIL:
+            ending = token_of(self._pepper, mail.id, Purpose.END_SIGN_UP)
+            values["end_link"] = f"{url}{END_SIGN_UP_PATH}#token={ending}"
         if kind in PAGES:
             values["link"] = f"{url}{PAGES[kind]}"
         words = rules.content_of(kind, values)

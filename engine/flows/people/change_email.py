@@ -21,7 +21,7 @@ from engine.flows.people.change_password import prove
 from engine.flows.people.log_in import slow_down, too_many
 from engine.flows.people.open_session import NewSession, end_others, remember, renew_session
 from engine.flows.people.services import PeopleServices
-from engine.flows.people.verify_email import used_up
+from engine.flows.people.verify_email import proof_with, used_up
 from engine.store.database_errors import UniqueViolation
 from engine.store.queries import Queries
 
@@ -53,20 +53,25 @@ async def request_change(services: PeopleServices, caller: Person, new_email: st
         await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_CHANGE_REQUESTED, {})
 
 
-async def confirm(services: PeopleServices, token: str, device: Device, caller: Person | None) -> NewSession | None:
-    """Change the address that the token confirms; it counts as verified, and the person's sessions end.
+async def confirm(
+    services: PeopleServices, token: str, device: Device, *, password: str | None = None, caller: Person | None = None
+) -> NewSession | None:
+    """Change the address that the token confirms, and end the person's sessions; it counts as verified, by the link
+    alone unless their password or session comes with it.
 
     If the caller's own session confirms it, that session continues with a new secret, which is returned. Raises 400 for
-    an invalid token, 409 if another person has taken the address meanwhile.
+    an invalid token, 401 `invalid_credentials` for a wrong password, 409 if another person has taken the address
+    meanwhile.
     """
     await slow_down(services.limits, "confirm", None, device, services.settings)
+    proof = await proof_with(services, token, Purpose.CHANGE_EMAIL, password, caller)
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
-        person, address = await used_up(connection, token, Purpose.CHANGE_EMAIL, at)
+        person, address = await used_up(connection, token, Purpose.CHANGE_EMAIL, at, proof=proof)
         if address is None:
             raise token_rules.spent()
         try:
-            await _SET.execute(connection, person.id, address, at)
+            await _SET.execute(connection, person.id, address, at, proof is None)
         except UniqueViolation:
             raise Refusal(
                 ErrorType.CONFLICT, "Another person has taken this address meanwhile. Choose another one."

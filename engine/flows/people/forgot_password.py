@@ -20,11 +20,8 @@ from engine.flows.people.change_password import checked_hash
 from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_session import end_others, remember
 from engine.flows.people.services import PeopleServices
+from engine.flows.people.unproven_access import drop_factors, is_unproven
 from engine.flows.people.verify_email import mark_verified, used_up
-from engine.store.queries import Queries
-
-_SQL = Queries.beside(__file__, "forgot_password.sql")
-_DROP_FACTORS = _SQL.command("drop_factors")
 
 
 async def forgot(services: PeopleServices, email: str, device: Device) -> None:
@@ -38,9 +35,9 @@ async def forgot(services: PeopleServices, email: str, device: Device) -> None:
 async def reset(services: PeopleServices, token: str, password: str, device: Device) -> None:
     """Set the password of the token's person, whose mailbox the token verifies; end all their sessions.
 
-    A second factor stays if the address was verified before. If not, second factor and passkeys are deleted, because
-    the person who set them up has not proven to own the mailbox. Raises 400 for an invalid token, and for a guessable
-    password, after which the token remains valid.
+    A second factor stays if the address was proven before. If not, or by the link alone, second factor, passkeys and
+    identities are deleted, because a stranger may have set them up. Raises 400 for an invalid token, and for a
+    guessable password, after which the token remains valid.
     """
     await slow_down(services.limits, "reset", None, device, services.settings)
     holder = await _holder(services, token)
@@ -51,10 +48,11 @@ async def reset(services: PeopleServices, token: str, password: str, device: Dev
         if address not in (None, person.email):  # sent to a former address
             raise token_rules.spent()
         await people.SET_PASSWORD.execute(connection, person.id, hashed, at)
-        if await mark_verified(connection, person.id):
-            rows = await _DROP_FACTORS.records(connection, person.id)
+        if is_unproven(person):
+            dropped = await drop_factors(connection, person.id)
+            await mark_verified(connection, person.id, by_link=False)
             await record_person_event(
-                connection, person.id, AccountEvent.MEMBER_EMAIL_VERIFIED, {"factors_dropped": rows[0]["dropped"]}
+                connection, person.id, AccountEvent.MEMBER_EMAIL_VERIFIED, {"factors_dropped": dropped}
             )
         await tokens.burn_all(connection, person.id, Purpose)
         await end_others(connection, person.id, None)

@@ -1,6 +1,7 @@
 """Find the person of an identity: linked already, found by its address, or created with an account.
 
-An address links only if it is verified both at the provider and here. If a person signed up here without verifying the
+An address links only if it is verified both at the provider and here. Here the link in the mail may have been the only
+proof: then all that was set up before is removed first. If a person signed up here without verifying the
 address, the owner of the mailbox may be somebody else. Merging the two would put the owner into an account whose
 members, webhooks and settings a stranger has prepared; taking the account away would hit people who have not yet opened
 their mail. So the mailbox decides: the link in the mail or a new password verifies the address, and then the identity
@@ -16,6 +17,7 @@ from engine.areas.identity import rules, store
 from engine.areas.identity.types import IdentityRow, Proven
 from engine.areas.people import rules as people_rules
 from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
 from engine.areas.people.store import PersonRow
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
@@ -27,6 +29,8 @@ from engine.base.plans import Plan
 from engine.flows.people.open_account import NewOwner, open_with_owner
 from engine.flows.people.open_session import NewSession, end_others, renew_session
 from engine.flows.people.services import IdentityServices
+from engine.flows.people.unproven_access import drop_all
+from engine.flows.people.verify_email import mark_verified
 from engine.ledger.events import record_event
 from engine.store.queries import Conn
 
@@ -57,6 +61,8 @@ async def recognise(services: IdentityServices, proven: Proven) -> Recognised:
             person = await _welcome(services, proven, address)
         elif person.email_verified_at is None:
             raise _unconfirmed()
+        elif person.verified_by_link:  # `record_use` removes all factors
+            return Recognised(person.id, has_totp=False)
         else:
             await _check_no_other(services, person, proven)
     if person is None:  # erased between two statements
@@ -79,9 +85,16 @@ async def record_use(services: IdentityServices, user: UUID, issuer: str, subjec
             return
         if person.email_verified_at is None:
             raise _unconfirmed()
+        if person.verified_by_link:
+            detail: dict[str, object] = {"factors_dropped": await drop_all(connection, user)}
+            await mark_verified(connection, user, by_link=False)
+            await record_person_event(connection, user, AccountEvent.MEMBER_EMAIL_VERIFIED, detail)
         await _link(connection, user, issuer, subject)
         shown = rules.shown_name(services.settings.idp_name, issuer)
-        await enqueue(connection, SystemMailKind.IDENTITY_LINKED, person.email, at=at, issuer=shown)
+        await enqueue(
+            connection, SystemMailKind.IDENTITY_LINKED, person.email, at=at, issuer=shown,
+            removed=person.verified_by_link or None,
+        )  # fmt: skip
 
 
 async def list_identities(pool: asyncpg.Pool, user: UUID) -> list[IdentityRow]:

@@ -31,6 +31,7 @@ class NewOwner(Struct, frozen=True):
     email: str
     password_hash: str | None
     verified_at: datetime | None = None
+    signed_up_from: str | None = None
 
 
 async def open_account(
@@ -82,6 +83,7 @@ async def open_with_owner(
                 email=owner.email,
                 password_hash=owner.password_hash,
                 verified_at=owner.verified_at,
+                signed_up_from=owner.signed_up_from,
             )
     except UniqueViolation:
         return None

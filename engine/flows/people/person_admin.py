@@ -1,4 +1,7 @@
-"""The operator's help for a person who is locked out, or whose account an intruder uses (`ops people`)."""
+"""The operator's help for a person who is locked out, or whose account an intruder uses, and who else operates.
+
+Called by `ops person`.
+"""
 
 import asyncpg
 from msgspec import Struct
@@ -12,9 +15,11 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose
-from engine.base import clock
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal
 from engine.base.events import AccountEvent
 from engine.flows.people.open_session import end_others
+from engine.ledger.platform_log import record_platform_change
 from engine.store.queries import Conn
 
 OPERATOR = "operator"
@@ -58,6 +63,39 @@ async def sign_out(pool: asyncpg.Pool, person: PersonRow) -> int:
         await tokens.burn_all(connection, person.id, [Purpose.SIGN_IN])
         await _tell(connection, person, AccountEvent.MEMBER_SIGNED_OUT, {"sessions": ended})
     return ended
+
+
+async def confirm_operator(pool: asyncpg.Pool, person: PersonRow) -> None:
+    """Make the person an operator, while the setting names their address. Idempotent.
+
+    Raises 409 if their address is not verified, or by the link alone: a stranger may have set their password.
+    """
+    async with pool.acquire() as connection, connection.transaction():
+        now = await people.LOCK.first(connection, person.id)
+        if now is None or now.email_verified_at is None or now.verified_by_link:
+            raise Refusal(
+                ErrorType.INVALID_STATE,
+                f"It is not proven that the person with the password of {person.email} also owns the mailbox: the "
+                "address is not confirmed, or by the link in the mail alone. Set a new password by mail "
+                "(/forgot-password), which removes all earlier ways to sign in, then repeat this.",
+                status="unconfirmed",
+            )
+        if not now.is_operator:
+            await people.SET_OPERATOR.execute(connection, person.id, clock.now())
+            await _record_operator(connection, person, "operator.confirmed")
+
+
+async def revoke_operator(pool: asyncpg.Pool, person: PersonRow) -> None:
+    """Make the person no operator any more. Idempotent."""
+    async with pool.acquire() as connection, connection.transaction():
+        now = await people.LOCK.first(connection, person.id)
+        if now is not None and now.is_operator:
+            await people.SET_OPERATOR.execute(connection, person.id, None)
+            await _record_operator(connection, person, "operator.revoked")
+
+
+async def _record_operator(connection: Conn, person: PersonRow, action: str) -> None:
+    await record_platform_change(connection, action, {"id": ids.format_id(ids.Kind.USER, person.id)})
 
 
 async def _tell(connection: Conn, person: PersonRow, kind: AccountEvent, detail: dict[str, object]) -> None:

@@ -3,6 +3,7 @@
 An address that already has a person gets the same answer after the same work; only its mailbox gets a notice.
 """
 
+from datetime import datetime
 from uuid import UUID
 
 from msgspec import Struct
@@ -21,10 +22,21 @@ from engine.base.text import checked_line
 from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_account import NewOwner, open_with_owner
 from engine.flows.people.services import PeopleServices
-from engine.store.queries import Conn
+from engine.store.queries import Conn, Queries
 
 NOTICES_PER_HOUR = 3  # notices to one mailbox about sign-ups with its address
 MAX_NAME = 120
+
+
+class SignUpOrigin(Struct, frozen=True):
+    """When and from where a person signed up, and their first account."""
+
+    created_at: datetime
+    signed_up_from: str | None
+    account_name: str | None
+
+
+_SIGN_UP = Queries.beside(__file__, "sign_up.sql").rows("sign_up_of", SignUpOrigin)
 
 
 class SignUpRequest(Struct, frozen=True):
@@ -57,7 +69,8 @@ async def sign_up(services: PeopleServices, wanted: SignUpRequest, device: Devic
         at = clock.now()
         if proof is not None and not await people.SPEND.records(connection, proof, at + challenge.LIFETIME):
             raise challenge.spent()
-        made = await open_with_owner(connection, NewOwner(email, hashed), name=name, plan=Plan.FREE)
+        owner = NewOwner(email, hashed, signed_up_from=device.address)
+        made = await open_with_owner(connection, owner, name=name, plan=Plan.FREE)
         if made is not None:
             await ask_to_verify(connection, pepper, made.owner_id, email)
         elif notice.allowed:
@@ -66,10 +79,21 @@ async def sign_up(services: PeopleServices, wanted: SignUpRequest, device: Devic
 
 
 async def ask_to_verify(connection: Conn, pepper: str, user: UUID, email: str) -> None:
-    """Mail the link that verifies an address, within the caller's transaction; earlier links become invalid."""
+    """Mail the links that verify an address or end the sign-up, within the caller's transaction; earlier links become
+    invalid.
+
+    The mail says for which account, when and from where the sign-up came: a stranger may have made it.
+    """
     mail, at = ids.uuid7(), clock.now()
     await tokens.issue(connection, token_of(pepper, mail), Purpose.VERIFY_EMAIL, user, at=at, detail=email)
-    await enqueue(connection, SystemMailKind.VERIFY_EMAIL, email, at=at, mail=mail)
+    ending = token_of(pepper, mail, Purpose.END_SIGN_UP)
+    await tokens.issue(connection, ending, Purpose.END_SIGN_UP, user, at=at, detail=email)
+    origin = await _SIGN_UP.first(connection, user)
+    assert origin is not None  # the caller has made or locked the person
+    await enqueue(
+        connection, SystemMailKind.VERIFY_EMAIL, email, at=at, mail=mail, account_name=origin.account_name,
+        signed_up_at=clock.iso(origin.created_at), network=origin.signed_up_from,
+    )  # fmt: skip
 
 
 def _name(given: str | None, email: str) -> str:

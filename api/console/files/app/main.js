@@ -109,6 +109,7 @@ const OUTSIDE = [
   page("/forgot-password", "outside", "ForgotPassword"),
   page("/reset-password", "outside", "ResetPassword"),
   page("/verify-email", "outside", "VerifyEmail"),
+  page("/end-sign-up", "outside", "EndSignUp"),
   page("/confirm-email", "outside", "ConfirmEmail"),
   page("/accept-invite", "outside", "AcceptInvite"),
 ];

@@ -6,7 +6,7 @@ import { html, useEffect, useState } from "../core/view.js";
 import { linkToken, OutsideLink, OutsidePage } from "../parts/outside_page.js";
 import { SignInForm } from "../parts/sign_in_form.js";
 
-export { AcceptInvite, ConfirmEmail, ForgotPassword, ResetPassword, VerifyEmail } from "../parts/link_pages.js";
+export { AcceptInvite, ConfirmEmail, EndSignUp, ForgotPassword, ResetPassword, VerifyEmail } from "../parts/link_pages.js";
 export { SignUp } from "../parts/sign_up_page.js";
 export { SignInForm };
 

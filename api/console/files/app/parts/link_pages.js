@@ -24,18 +24,34 @@ function LinkPage({ title, lead, doneTitle, done, button, send, again, fields = 
 
 const NEW_LINK = html`The link was used, or has expired? <${OutsideLink} to="/forgot-password">Ask for a new one<//>`;
 
+/** A page that proves with the password that the person who opened the link also asked for it, if `asks`. */
+function ProofPage({ asks, path, ...rest }) {
+  const [password, setPassword] = useState("");
+  return html`<${LinkPage} fields=${["password"]} send=${(token) => call(path, { body: asks ? { token, password } : { token }, quiet: true })} ...${rest}>
+    ${(error) => asks && html`<${PasswordField} hint="The password that you sign in with. It shows that the sign-up is yours." autofocus value=${password} onValue=${setPassword} error=${fieldError(error, "password")} />`}
+  <//>`;
+}
+
 /** Confirms that a mail arrived at the person's address. */
 export function VerifyEmail() {
-  return html`<${LinkPage} title="Confirm your address" lead="Press the button to confirm that you received this mail." button="Confirm my address"
-    send=${(token) => call("POST /v1/auth/verify-email", { body: { token }, quiet: true })}
-    doneTitle="Your address is confirmed" done="You can create API keys and send mail now."
-    again="The link works for 48 hours. Sign in to have a new one sent." />`;
+  const [asks] = useState(session.peek()?.user.emailVerified !== false);
+  return html`<${ProofPage} asks=${asks} path="POST /v1/auth/verify-email" title="Confirm your address" lead="If you did not sign up, close this page and choose “This wasn't me” in the email." button="Confirm my address"
+    doneTitle="Your address is confirmed" done="You can create API keys and send email now."
+    again=${html`The link works for 48 hours; sign in to get a new one. Forgot your password? <${OutsideLink} to="/forgot-password">Set a new one<//>, which also confirms the address.`} />`;
+}
+
+/** Ends a sign-up that somebody else made with the person's address. */
+export function EndSignUp() {
+  return html`<${LinkPage} title="You did not sign up?" lead="This ends the sign-up with your address: nobody can sign in with it, and its account is deleted." button="End the sign-up"
+    send=${(token) => call("POST /v1/auth/signup/end", { body: { token }, quiet: true })}
+    doneTitle="The sign-up has ended" done="Its account is being deleted. You can sign up with your address afterwards."
+    again="The link works for 48 hours, until the address is confirmed with its password." />`;
 }
 
 /** Confirms the new address of a person. */
 export function ConfirmEmail() {
-  return html`<${LinkPage} title="Confirm your new address" lead="From then on you sign in with this address, and your other sessions end." button="Use this address"
-    send=${(token) => call("POST /v1/auth/email/change/confirm", { body: { token }, quiet: true })}
+  const [asks] = useState(!session.peek());
+  return html`<${ProofPage} asks=${asks} path="POST /v1/auth/email/change/confirm" title="Confirm your new address" lead="From then on you sign in with this address, and your other sessions end." button="Use this address"
     doneTitle="Your address is changed" done="Sign in with it from now on. A notice was sent to the old address."
     again="The link works for 24 hours. Ask for a new one in your profile." />`;
 }

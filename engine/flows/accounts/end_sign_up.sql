@@ -1,0 +1,3 @@
+-- name: delete_person
+-- Delete person $1, who belongs to no account.
+DELETE FROM users WHERE id = $1;
