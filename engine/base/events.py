@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+# Sources of messages that show neither content nor recipients (engine.delivery.sealed_mail); `is_sealed_source` in SQL.
+SEALED_SOURCES = frozenset({"verification", "system"})
+
 
 class EventType(StrEnum):
     """Types of the events that concern one message: its waybill."""

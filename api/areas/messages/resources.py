@@ -26,7 +26,7 @@ from engine.areas.messages import rules, store
 from engine.areas.messages.types import MessageFilters, MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found, unavailable
-from engine.base.events import Status
+from engine.base.events import SEALED_SOURCES, Status
 from engine.mail.file_names import content_disposition
 from engine.mail.read import Bodies, UnreadableMail, bodies
 from engine.store.concurrency_limiter import LARGE_MESSAGES
@@ -167,7 +167,7 @@ def detail_of(row: MessageWithWaybill, mime: bytes | None) -> MessageDetail:
 def _fields(row: MessageRow) -> dict[str, Any]:
     """Return the fields that the list and the single message have in common."""
     recipients = [RecipientRow(*fields) for fields in row.recipients]
-    private = row.source == rules.PRIVATE_SOURCE
+    private = row.source in SEALED_SOURCES
     return {
         "id": ids.format_id(ids.Kind.MESSAGE, row.id),
         "status": Status(row.status),

@@ -8,7 +8,7 @@ from engine.areas.emails.types import Slug, Tag
 from engine.base.events import Status
 
 MAX_TAGS = 10  # of one message
-MessageSource = Literal["api", "smtp", "broadcast", "verification", "forward"]
+MessageSource = Literal["api", "smtp", "broadcast", "verification", "forward", "system"]
 BounceScope = Literal["recipient", "message", "site", "session"]
 
 _MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})

@@ -11,12 +11,12 @@ from engine.areas.emails.rules import min_tls_to_store
 from engine.areas.emails.types import MinTls, Prepared, PreparedRecipient, StoredAttachment
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
-from engine.base.events import Status
+from engine.base.events import SEALED_SOURCES, Status
 from engine.mail.address import Mailbox, canonical
 from engine.mail.resent import renewed
 
 UNFINISHED = frozenset({Status.SCHEDULED, Status.QUEUED, Status.SENDING})
-PRIVATE, FORWARDED = "verification", "forward"  # sources whose messages are not sent again
+FORWARDED = "forward"  # the source of messages that are not sent again, as are those of SEALED_SOURCES
 _TAGS = msgspec.json.Decoder(list[str])
 _METADATA = msgspec.json.Decoder(dict[str, str])
 _FILES = msgspec.json.Decoder(list[StoredAttachment])
@@ -50,10 +50,11 @@ def check_resendable(message: SentMessage) -> None:
             f"The message is still {message.status}. Send it again once it is delivered or has failed.",
             status=message.status,
         )
-    if message.source == PRIVATE:
+    if message.source in SEALED_SOURCES:
         raise Refusal(
             ErrorType.INVALID_STATE,
-            "The content of a verification is not kept. Use POST /v1/verifications/{id}/resend.",
+            "The content of codes and system mail is not kept. To send a code again, use POST "
+            "/v1/verifications/{id}/resend.",
             status=message.status,
         )
     if message.source == FORWARDED:

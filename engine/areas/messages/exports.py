@@ -10,6 +10,7 @@ from msgspec import structs
 from engine.areas.messages import rules, store
 from engine.areas.messages.types import MessageFilters, MessageRow, MessageRows, RecipientRow
 from engine.base import clock, csv_files, ids
+from engine.base.events import SEALED_SOURCES
 
 PAGE_ROWS: Final = 500
 PAGE_TIMEOUT_S: Final = 60.0  # a filter that few messages match reads far for a page
@@ -49,7 +50,7 @@ def csv_rows(rows: Iterable[MessageRow]) -> bytes:
 
 def _cells(row: MessageRow) -> tuple[str, ...]:
     recipients = [RecipientRow(*fields) for fields in row.recipients]
-    shown = [] if row.source == rules.PRIVATE_SOURCE else recipients
+    shown = [] if row.source in SEALED_SOURCES else recipients
     to, cc, bcc = (
         ", ".join(rules.written(one.name, one.address) for one in shown if one.kind == kind)
         for kind in ("to", "cc", "bcc")

@@ -137,6 +137,6 @@ SELECT from_domain, stream FROM messages WHERE account_id = $1 AND id = $2;
 SELECT attachments, size_bytes FROM messages WHERE account_id = $1 AND id = $2;
 
 -- name: read_body
--- Read the composed content of message $2, which account $1 must own; never that of a verification, which is sealed.
+-- Read the composed content of message $2, which account $1 must own; never sealed content.
 SELECT b.mime FROM messages m JOIN message_bodies b ON b.message_id = m.id AND b.message_id = $2
-WHERE m.account_id = $1 AND m.id = $2 AND m.source <> 'verification';
+WHERE m.account_id = $1 AND m.id = $2 AND NOT is_sealed_source(m.source);

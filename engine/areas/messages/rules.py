@@ -17,7 +17,6 @@ from engine.base.list_filters import FIRST_ID, LAST_ID, first_id, narrowed, patt
 from engine.mail.address import BadAddress, domain_name, parse_mailbox
 from engine.mail.read import UnreadableMail, attachment
 
-PRIVATE_SOURCE = "verification"  # of messages that show neither content nor recipients
 MAX_NAME, MAX_VALUE = 64, 512  # characters of a metadata entry
 _SPECIALS = re.compile(r'[()<>\[\]:;@\\,."]')  # RFC 5322 3.2.3: these need quotes in a display name
 _FILES = msgspec.json.Decoder(list[StoredFile])

@@ -25,13 +25,13 @@ SELECT id FROM report_mails WHERE id = ANY ($1::uuid[]) AND state = 'waiting' OR
 
 -- fragment: report_finish
 -- The statement that records the results of report mails that are still waiting. Those that were applied lose their
--- bytes, as do those over 64 KiB, and those about verifications, whose codes and addresses they may quote.
+-- bytes, as do those over 64 KiB, and those about sealed messages, whose codes, links and addresses they may quote.
 UPDATE report_mails r
 SET state = finish.state, result = finish.result, reason = finish.reason, account_id = finish.account_id,
     message_id = finish.message_id,
     raw = CASE WHEN finish.state = 'applied' OR (octet_length(r.raw) > 65536 AND r.purpose <> 'operator') OR EXISTS (
         SELECT FROM (SELECT source FROM messages WHERE id = finish.message_id OFFSET 0) m
-        WHERE m.source = 'verification') THEN NULL ELSE r.raw END
+        WHERE is_sealed_source(m.source)) THEN NULL ELSE r.raw END
 FROM :finish
 WHERE r.id = finish.id AND r.state = 'waiting'
 

@@ -35,13 +35,13 @@ SELECT account_id, seq, purged_through_seq FROM account_heads WHERE account_id =
 
 -- name: tail_page
 -- Read the next hundred events of account $1 after seq $2, up to seq $3, with fields of their messages; $4 bounds the ids
--- from below, to prune old partitions. Verifications show no recipients. LIMIT 1 and OFFSET 0 keep the planner at
+-- from below, to prune old partitions. Sealed messages show no recipients. LIMIT 1 and OFFSET 0 keep the planner at
 -- one look-up per event.
 SELECT e.id, e.seq, e.type, iso(e.occurred_at) AS created_at, e.message_id,
        readable_payload(e.type, e.payload) AS payload, m.recipient_count, m.sender, m.subject,
        m.from_domain, m.stream, m.tags, ARRAY(
     SELECT ROW(r.name, r.address) FROM (SELECT * FROM recipients WHERE message_id = e.message_id OFFSET 0) r
-    WHERE r.account_id = $1 AND r.kind = 'to' AND m.source <> 'verification'
+    WHERE r.account_id = $1 AND r.kind = 'to' AND NOT is_sealed_source(m.source)
     ORDER BY r.n) AS recipients
 FROM (
     SELECT id, seq, type, occurred_at, message_id, payload FROM events

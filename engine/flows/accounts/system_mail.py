@@ -1,8 +1,8 @@
 """Send system mail: mails that changes have queued are composed, and accepted like any message of the platform
-account.
+account. Its links sign people in, so it is sealed: no member or key of that account reads content or recipient.
 
-due → still useful → text composed → accepted → deleted from its queue. A worker takes a mail for a minute; if the
-worker dies, another one takes it, and the mail's id as idempotency key prevents a second copy.
+due → still useful → text composed → sealed → accepted → deleted from its queue. A worker takes a mail for a minute; if
+the worker dies, another one takes it, and the mail's id as idempotency key prevents a second copy.
 """
 
 import asyncio
@@ -29,10 +29,12 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings, variable
 from engine.delivery.hints import Hints
+from engine.delivery.sealed_mail import MailSealer
 from engine.flows.accounts import invoices, platform_account
 from engine.flows.accounts.platform_account import Platform
 from engine.flows.sending.accept import Acceptor
 from engine.flows.sending.preparation import Origin
+from engine.flows.sending.sealing import sealed
 from engine.mail.headers import AUTOMATIC
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
@@ -104,7 +106,7 @@ class Mailer:
         taken = await store.TAKE_DUE.fetch(self._pool, at, BATCH, at + TAKEN_FOR)
         ready = [await self._made(mail, sender, at) for mail in sorted(taken, key=lambda mail: mail.id)]
         assert sender.account_id is not None
-        origin = Origin(sender.account_id, "api")
+        origin = Origin(sender.account_id, "system")
         async with asyncio.TaskGroup() as tasks:
             sent = [tasks.create_task(self._send(one, origin, at)) for one in ready if one is not None]
         return sum(task.result() for task in sent)
@@ -237,7 +239,8 @@ class Mailer:
         """Accept the mail and delete it; a refusal postpones it until it is no longer useful."""
         assert self._opened is not None
         try:
-            await self._opened.acceptor.accept(mail.request, origin)
+            message = await self._opened.acceptor.prepare(mail.request, origin)
+            await self._opened.acceptor.accept_prepared(sealed(message, self._opened.sealer))
         except Refusal as refusal:
             await self._refused(mail, refusal, at)
             return False
@@ -280,6 +283,8 @@ class _Opened:
     def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
         assert settings.redis_url is not None
         self._client = redis_store.connect(settings.redis_url)
+        assert settings.key_pepper is not None
+        self.sealer = MailSealer(settings.key_pepper)
         self._hints = Hints(self._client)
         self.limits = RateLimiter(self._client)
         self.acceptor = Acceptor(pool, self._hints, settings, on_flush=lambda _items, _seconds: None)

@@ -12,7 +12,7 @@ import asyncpg
 import orjson
 from msgspec import structs
 
-from engine.areas.emails.types import Prepared, SendRequest
+from engine.areas.emails.types import SendRequest
 from engine.areas.verifications import mail, rules, service, store
 from engine.areas.verifications.rules import CodeKeys
 from engine.areas.verifications.types import PreludeRow, ResendRow, VerificationRow
@@ -24,7 +24,8 @@ from engine.flows.codes.tied_rows import AnotherCode, FirstCode
 from engine.flows.codes.types import AlreadyStarted, ResendRequest, Started, StartRequest
 from engine.flows.sending.accept import Acceptor
 from engine.flows.sending.preparation import Origin
-from engine.mail.address import BadAddress, Mailbox, bare_address, canonical
+from engine.flows.sending.sealing import sealed
+from engine.mail.address import BadAddress, bare_address, canonical
 from engine.mail.headers import AUTOMATIC
 from engine.store import metrics
 
@@ -94,7 +95,7 @@ class CodeSender:
         return await service.read(self._pool, account, verification)
 
     async def _accepted(self, request: SendRequest, origin: Origin, tied: FirstCode | AnotherCode) -> UUID:
-        message = self._sealed(await self._acceptor.prepare(request, origin))
+        message = sealed(await self._acceptor.prepare(request, origin), self._sealer)
         try:
             await self._acceptor.accept_tied(message, tied)
         except Refusal as refusal:
@@ -102,19 +103,6 @@ class CodeSender:
                 raise _suppressed(refusal, str(request.to)) from None
             raise
         return message.id
-
-    def _sealed(self, message: Prepared) -> Prepared:
-        """Return the message with its content and recipient sealed; only the canonical address stays, for the check of
-        suppressions before it is stored.
-        """
-        (recipient,) = message.recipients
-        address = recipient.mailbox.address
-        return structs.replace(
-            message,
-            recipients=[structs.replace(recipient, mailbox=Mailbox("", masked(address)))],
-            mime=self._sealer.seal_content(message.id, message.mime),
-            sealed_recipient=self._sealer.seal_recipient(message.id, address),
-        )
 
     def _mail(
         self,

@@ -45,7 +45,7 @@ class Origin(Struct, frozen=True):
     """The account, source and restrictions of a send request."""
 
     account_id: UUID
-    source: str  # `api` or `smtp`
+    source: str  # `api`, `smtp` or `system`
     reach: KeyRestrictions | None = None  # None for a key without restrictions, and for people
     resent_from: UUID | None = None  # the message whose content is resent
     answers: UUID | None = None  # the received message that this one answers

@@ -1,7 +1,7 @@
 // The filters of the list of messages: the text of the search field, the address of the page and the query of the API.
 
 export const STATUSES = ["queued", "sending", "delivered", "bounced", "complained", "failed", "rejected", "scheduled", "canceled"];
-const SOURCES = ["api", "smtp", "broadcast", "verification", "forward"];
+const SOURCES = ["api", "smtp", "broadcast", "verification", "forward", "system"];
 const SCOPES = ["recipient", "message", "site", "session"];
 export const RANGES = [["", "Any time"], ["15m", "Last 15 minutes"], ["1h", "Last hour"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"], ["30d", "Last 30 days"], ["custom", "From and until"]];
 const RANGE_MS = { "15m": 900_000, "1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "30d": 2_592_000_000 };
