@@ -8,6 +8,8 @@ unicast 2000::/3.
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
+WIDER = (56, 48)  # prefix lengths that providers delegate to one customer (RIPE-690)
+
 _V4 = tuple(
     IPv4Network(text)
     for text in (
@@ -73,6 +75,17 @@ def network_of(address: str) -> str:
             return str(parsed.ipv4_mapped)
         return str(ip_network((parsed, 64), strict=False).network_address)
     return str(parsed)
+
+
+def wider_networks(address: str) -> tuple[tuple[str, int], ...]:
+    """Return the /56 and the /48 around an IPv6 address, which providers give to one customer, each with its length.
+
+    None for IPv4: neighbours of an IPv4 address are other customers.
+    """
+    network = network_of(address)
+    if ":" not in network:
+        return ()
+    return tuple((str(ip_network((network, length), strict=False)), length) for length in WIDER)
 
 
 def connect_host(listening: str) -> str:

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from engine.areas.people import store as people
 from engine.areas.sessions.rules import Device
+from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
@@ -232,7 +233,57 @@ async def test_more_sign_ins_than_can_wait_are_refused_and_none_is_lost() -> Non
 
     refused = [one for one in results if isinstance(one, Refusal)]
     assert len(refused) == 5
-    assert {one.status for one in refused} == {503}
+    assert {(one.status, one.kind) for one in refused} == {(429, ErrorType.RATE_LIMITED)}
+
+
+async def test_people_who_are_known_go_first_while_strangers_fill_their_queue() -> None:
+    passwords = Passwords()
+    order: list[str] = []
+    strangers = [
+        asyncio.ensure_future(passwords.apart(lambda: order.append("stranger"))) for _ in range(MAX_WAITING + 5)
+    ]
+    await asyncio.sleep(0)  # all of them wait now, or are refused
+    await passwords.apart(lambda: order.append("known"), known=True)
+    await asyncio.gather(*strangers, return_exceptions=True)
+    passwords.close()
+
+    assert "known" in order[:2]  # one stranger's work may run already
+    assert order.count("stranger") == MAX_WAITING
+
+
+async def test_a_request_that_is_cancelled_while_it_waits_stops_no_other() -> None:
+    passwords = Passwords()
+    waiting = [asyncio.ensure_future(passwords.apart(lambda: time.sleep(0.01))) for _ in range(5)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    waiting[2].cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert await passwords.apart(lambda: "done") == "done"
+    passwords.close()
+
+    assert [one.cancelled() for one in waiting] == [True, False, True, False, False]
+
+
+@pytest.mark.parametrize(("length", "most"), [(56, 20), (48, 80)])
+async def test_a_large_ipv6_network_has_a_limit_of_its_own_that_known_people_pass(
+    own: Own, pool: asyncpg.Pool, length: int, most: int
+) -> None:
+    ann = await person_of(pool)
+    prefix = f"2001:db8:{ids.uuid7().int % 0xFFFF:x}"
+    home = Device.of(f"{prefix}:ff::1", "browser")
+    await pool.execute("UPDATE sessions SET address = $2 WHERE id = $1", ann.session_id, home.address)
+
+    async def tries(number: int) -> ErrorType:
+        network = number if length == 56 else number << 8  # /64s of one /56, or /56s of one /48
+        with pytest.raises(Refusal) as refused:
+            await log_in(own, f"p{number}@x.test", "wrong", None, Device.of(f"{prefix}:{network:x}::1", "robot"))
+        return refused.value.kind
+
+    allowed = 0
+    while allowed < 2 * most and await tries(allowed) is ErrorType.INVALID_CREDENTIALS:
+        allowed += 1
+    assert most <= allowed < 2 * most  # the bucket fills again meanwhile
+    assert (await log_in(own, ann.email, PASSWORD, None, home)).account_id == ann.account_id
 
 
 async def test_a_sign_in_with_a_password_that_was_changed_meanwhile_opens_nothing(own: Own, pool: asyncpg.Pool) -> None:

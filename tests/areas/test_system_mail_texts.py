@@ -10,7 +10,7 @@ from engine.areas.system_mail.types import SystemMailKind
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ALWAYS = {"service": "Waybill", "url": "https://a.test", "forgot_link": "https://a.test/forgot-password"}
-LINKS = {"link": "https://a.test/x#token=abc"}
+LINKS = {"link": "https://a.test/x#token=abc", "end_link": "https://a.test/y#token=def"}
 
 
 @pytest.mark.parametrize("kind", SystemMailKind)

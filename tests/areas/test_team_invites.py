@@ -93,7 +93,8 @@ async def test_an_invitation_goes_out_by_mail_and_takes_a_seat(
     assert found.pop("id").startswith("ivt_")
     assert found == {"email": address_of(account), "role": "admin", "invitedBy": owner.public_id}
     assert orjson.loads(mail["detail"]) == {
-        "account_name": f"Account {account.domain}", "inviter": "Olga", "role": "admin"
+        "account_name": f"Account {account.domain}", "inviter": "Olga", "role": "admin",
+        "requester": account.public_id,
     }  # fmt: skip
 
 

@@ -52,7 +52,9 @@ async def get_challenge(call: Call) -> Challenge:
 async def post_login(call: Call) -> Session:
     """Open a session for an address, its password and, where one is set up, a code."""
     body: LogIn = call.body
-    made = await log_in.log_in(call.services, body.email, body.password, body.code, auth.device(call.request))
+    device = auth.device(call.request)
+    caller = await call.services.sessions.person(auth.session_secret(call.request), device)
+    made = await log_in.log_in(call.services, body.email, body.password, body.code, device, caller=caller)
     return await session_reply(call, made)
 
 

@@ -4,7 +4,10 @@ from enum import StrEnum
 
 
 class SystemMailKind(StrEnum):
-    """Name the subject of a mail. Each has a template; brackets list the names in its `detail`."""
+    """Name the subject of a mail. Each has a template; brackets list the names in its `detail`.
+
+    `requester` in `detail` is the account or person that caused a mail to a mailbox of somebody else.
+    """
 
     VERIFY_EMAIL = "verify_email"  # links with the mail's two tokens [account_name, signed_up_at, network]
     ADDRESS_TAKEN = "address_taken"  # someone signed up with an address already in use

@@ -38,7 +38,7 @@ async def prove(services: PeopleServices, person: Person, password: str | None, 
         raise invalid("password", "Give your current password, or sign in again and repeat this within ten minutes.")
     await slow_down(services.limits, "password", person.row.email, device, services.settings)
     row = await people.READ.first(services.pool, person.user_id)
-    if not await services.passwords.matches(None if row is None else row.password_hash, password):
+    if not await services.passwords.matches(None if row is None else row.password_hash, password, known=True):
         raise wrong()
 
 

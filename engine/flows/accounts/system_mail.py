@@ -47,7 +47,9 @@ TAKEN_FOR: Final = timedelta(minutes=1)  # acceptance takes at most 15 s
 SWEEP_S: Final = 60.0  # between two deletions of mails that are too old
 MAX_SWEPT: Final = 1_000
 FRESH: Final = timedelta(minutes=5)  # no second password link while the last one is younger
-TO_STRANGERS_PER_DAY: Final = 20  # mails to one mailbox that anyone can cause by entering its address
+# Mails of one kind to one mailbox that anyone can cause by entering its address: by one account or person, and by all.
+PER_REQUESTER_AND_DAY: Final = 7
+TO_STRANGERS_PER_DAY: Final = 20
 TO_STRANGERS: Final = frozenset({SystemMailKind.VERIFY_EMAIL, SystemMailKind.CONFIRM_EMAIL, SystemMailKind.INVITE})
 FORGOT_PATH: Final = "/forgot-password"
 PATHS: Final = {
@@ -158,7 +160,7 @@ class Mailer:
         if until <= at:
             await self._drop(mail, "it is too old")
             return None
-        if kind in TO_STRANGERS and mail.attempts == 1 and not await self._bearable(mail.address):
+        if kind in TO_STRANGERS and mail.attempts == 1 and not await self._bearable(mail):
             await self._drop(mail, "its mailbox has had too many mails today")
             return None
         if kind is SystemMailKind.FORGOT_PASSWORD and not await self._allow_reset(mail, at):
@@ -179,11 +181,18 @@ class Mailer:
         attachment = AttachmentIn(filename=f"{row.number}.pdf", content_type="application/pdf", content=content)
         return structs.replace(request, attachments=[attachment])
 
-    async def _bearable(self, address: str) -> bool:
+    async def _bearable(self, mail: DueMail) -> bool:
+        """Count a mail to a mailbox whose owner need not have asked for it; its requester's limit comes first, so that
+        one account cannot use up what the mailbox takes of all.
+        """
         assert self._opened is not None
-        rate = TO_STRANGERS_PER_DAY / 86_400
-        standing = await self._opened.limits.check(f"system-mail:{address}", rate, burst_s=86_400)
-        return standing.allowed
+        requester = orjson.loads(mail.detail).get("requester", "")
+        bucket = f"system-mail:{mail.kind}:{mail.address}"
+        for name, most in ((f"{bucket}:{requester}", PER_REQUESTER_AND_DAY), (bucket, TO_STRANGERS_PER_DAY)):
+            standing = await self._opened.limits.check(name, most / 86_400, burst_s=86_400)
+            if not standing.allowed:
+                return False
+        return True
 
     async def _allow_reset(self, mail: DueMail, at: datetime) -> bool:
         """Store the token of a password link; return False, and drop the mail, for an address without a person.

@@ -100,7 +100,7 @@ async def invite(services: InvitationServices, person: Person, email: str, role:
         await record_event(connection, account, AccountEvent.MEMBER_INVITED, detail, actor=_usr(person.user_id))
         await enqueue(
             connection, SystemMailKind.INVITE, address, at=at, mail=mail, account_name=person.row.account_name,
-            inviter=person.row.shown_name, role=role.value,
+            inviter=person.row.shown_name, requester=_acc(account), role=role.value,
         )  # fmt: skip
     return row
 
@@ -132,7 +132,7 @@ async def resend_invite(services: InvitationServices, person: Person, invite_id:
         await record_event(connection, account, AccountEvent.MEMBER_INVITE_RESENT, detail, actor=_usr(person.user_id))
         await enqueue(
             connection, SystemMailKind.INVITE, row.email, at=at, mail=mail, account_name=person.row.account_name,
-            inviter=person.row.shown_name, role=row.role,
+            inviter=person.row.shown_name, requester=_acc(account), role=row.role,
         )  # fmt: skip
     return row
 
@@ -267,6 +267,10 @@ async def _slow_down(limits: RateLimiter, account: UUID, address: str) -> None:
         standing = await limits.check(bucket, most / seconds, burst_s=seconds)
         if not standing.allowed:
             raise too_many(standing.retry_after_s)
+
+
+def _acc(account: UUID) -> str:
+    return ids.format_id(ids.Kind.ACCOUNT, account)
 
 
 def _usr(user: UUID) -> str:

@@ -48,7 +48,8 @@ async def request_change(services: PeopleServices, caller: Person, new_email: st
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
         await tokens.issue(connection, token, Purpose.CHANGE_EMAIL, person.id, at=at, detail=address)
-        await enqueue(connection, SystemMailKind.CONFIRM_EMAIL, address, at=at, mail=mail)
+        requester = ids.format_id(ids.Kind.USER, person.id)
+        await enqueue(connection, SystemMailKind.CONFIRM_EMAIL, address, at=at, mail=mail, requester=requester)
         await enqueue(connection, SystemMailKind.EMAIL_CHANGING, person.email, at=at, new_email=address)
         await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_CHANGE_REQUESTED, {})
 

@@ -32,7 +32,7 @@ async def change_password(services: PeopleServices, caller: Person, current: str
     person = await prove(services, caller, current)
     if current is not None and person.password_hash is not None and current == new:
         raise invalid("newPassword", "This is already your password.")
-    hashed = await checked_hash(services.passwords, new, person, field="newPassword")
+    hashed = await checked_hash(services.passwords, new, person, field="newPassword", known=True)
     pepper = services.settings.key_pepper or ""
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
@@ -69,16 +69,21 @@ async def prove(services: PeopleServices, caller: Person, password: str | None) 
         return person
     if password is None:
         raise invalid("currentPassword", "`currentPassword` is required.")
-    if not await services.passwords.matches(person.password_hash, password):
+    if not await services.passwords.matches(person.password_hash, password, known=True):
         raise wrong()
     return person
 
 
-async def checked_hash(passwords: Passwords, password: str, person: PersonRow, *, field: str) -> str:
-    """Return the hash of an acceptable password; raises 400 naming the field for a guessable one."""
-    known = [person.email, person.email.partition("@")[0], person.name]
-    await passwords.apart(lambda: rules.check_password(password, known, field))
-    return await passwords.hashed(password)
+async def checked_hash(
+    passwords: Passwords, password: str, person: PersonRow, *, field: str, known: bool = False
+) -> str:
+    """Return the hash of an acceptable password; raises 400 naming the field for a guessable one.
+
+    `known`: for a signed-in person, as in `Passwords`.
+    """
+    about = [person.email, person.email.partition("@")[0], person.name]
+    await passwords.apart(lambda: rules.check_password(password, about, field), known=known)
+    return await passwords.hashed(password, known=known)
 
 
 def wrong() -> Refusal:

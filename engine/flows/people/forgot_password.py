@@ -41,7 +41,7 @@ async def reset(services: PeopleServices, token: str, password: str, device: Dev
     """
     await slow_down(services.limits, "reset", None, device, services.settings)
     holder = await _holder(services, token)
-    hashed = await checked_hash(services.passwords, password, holder, field="password")
+    hashed = await checked_hash(services.passwords, password, holder, field="password", known=True)
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
         person, address = await used_up(connection, token, Purpose.RESET_PASSWORD, at)

@@ -35,6 +35,7 @@ from engine.ledger.events import record_event
 from engine.store.queries import Conn
 
 MAX_NAME = 120
+REMOVED = "password, authenticator, passkeys and sessions"  # by `drop_all`, in the words of the mail
 
 
 class Recognised(Struct, frozen=True):
@@ -93,7 +94,7 @@ async def record_use(services: IdentityServices, user: UUID, issuer: str, subjec
         shown = rules.shown_name(services.settings.idp_name, issuer)
         await enqueue(
             connection, SystemMailKind.IDENTITY_LINKED, person.email, at=at, issuer=shown,
-            removed=person.verified_by_link or None,
+            removed=REMOVED if person.verified_by_link else None,
         )  # fmt: skip
 
 

@@ -1,40 +1,57 @@
 """Sign in with address, password and code; every wrong combination gets one answer in the same time.
 
-Guessing is limited per network address, per mail address and network, and per mail address. The last limit is high, and
-networks that the person has recently signed in from pass it, so that a stranger who uses it up locks out no owner.
+Guessing is limited per network address, per mail address and network, per mail address, and per /56 and /48 of IPv6.
+The last three limits are high, and networks that the person has recently signed in from pass them, so that a stranger
+who uses them up locks out no owner. The passwords of these networks are also checked before those of strangers.
 """
 
 import math
+from uuid import UUID
 
 from engine.areas.people import rules
 from engine.areas.people import store as people
 from engine.areas.people.store import PersonRow
 from engine.areas.sessions import store as sessions
 from engine.areas.sessions.rules import Device
-from engine.base import clock
+from engine.areas.sessions.session_auth import Person
+from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
-from engine.base.netaddr import network_of
+from engine.base.netaddr import network_of, wider_networks
 from engine.base.settings import Settings
 from engine.flows.people import second_factor
 from engine.flows.people.open_session import NewSession, Outdated, open_session
 from engine.flows.people.services import PeopleServices
 from engine.store.rate_limits import RateLimiter
 
+SHARES = {56: 4, 48: 16}  # times `WAYBILL_SIGN_IN_RATE` per minute: tries from an IPv6 network of this prefix length
 STRANGERS = 12  # times `WAYBILL_SIGN_IN_RATE` per hour: tries for one mail address from networks unknown to its person
 
 
-async def log_in(services: PeopleServices, email: str, password: str, code: str | None, device: Device) -> NewSession:
+async def log_in(
+    services: PeopleServices,
+    email: str,
+    password: str,
+    code: str | None,
+    device: Device,
+    *,
+    caller: Person | None = None,
+) -> NewSession:
     """Return a session; raises the same 401 `invalid_credentials` for an unknown address, a wrong password or a
     wrong code.
 
-    Raises 401 `totp_required` if the password is right and a code is required; 429 after too many tries.
+    `caller` is the person of a session that the browser has. Raises 401 `totp_required` if the password is right and a
+    code is required; 429 after too many tries, and while too many passwords wait to be checked.
     """
     address = rules.checked_email(email)
-    await slow_down(services.limits, "login", address, device, services.settings)
+    await slow_down(services.limits, "login", address, device, services.settings, wide=False)
     person = await people.FIND.first(services.pool, address)
-    await _limit_strangers(services, address, person, device)
+    # Asked of the database for unknown addresses too, so that both take the same time.
+    is_known = await _known_from(services, ids.uuid7() if person is None else person.id, device)
+    is_known = is_known or (person is not None and caller is not None and caller.user_id == person.id)
+    await _limit_strangers(services, address, device, is_known=is_known)
     stored = None if person is None else person.password_hash
-    if not await services.passwords.matches(stored, password) or person is None or stored is None:
+    is_right = await services.passwords.matches(stored, password, known=is_known)
+    if not is_right or person is None or stored is None:
         raise wrong()
     method = await _with_second_factor(services, person, code, device) if person.has_totp else "password"
     pepper = services.settings.key_pepper or ""
@@ -43,23 +60,39 @@ async def log_in(services: PeopleServices, email: str, password: str, code: str 
     except Outdated:
         raise wrong() from None
     if services.passwords.outdated(stored):
-        await people.REHASH.execute(services.pool, person.id, stored, await services.passwords.hashed(password))
+        await people.REHASH.execute(
+            services.pool, person.id, stored, await services.passwords.hashed(password, known=True)
+        )
     return made
 
 
-async def slow_down(limits: RateLimiter, what: str, address: str | None, device: Device, settings: Settings) -> None:
-    """Count a try of `what` (`login`, `forgot`, `signup`…) against its network and against the mail address from
-    there.
+async def slow_down(
+    limits: RateLimiter, what: str, address: str | None, device: Device, settings: Settings, *, wide: bool = True
+) -> None:
+    """Count a try of `what` (`login`, `forgot`, `signup`…) against its network, against the mail address from there,
+    and with `wide` against the larger IPv6 networks.
 
-    Raises 429 beyond `WAYBILL_SIGN_IN_RATE` a minute. Other networks cannot use up either limit.
+    Raises 429 beyond `WAYBILL_SIGN_IN_RATE` a minute. Other networks cannot use up the first two limits.
     """
     rate = settings.sign_in_rate / 60
     network = network_of(device.address)
     buckets = [f"{what}:{network}"] if address is None else [f"{what}:{network}", f"{what}:{network}:{address}"]
-    for bucket in buckets:
+    for bucket in buckets:  # in this order: a network that has used up its own limit takes nothing of the wider ones
         standing = await limits.check(bucket, rate, burst_s=60)
         if not standing.allowed:
             raise too_many(standing.retry_after_s)
+    if wide and (wait_s := await _wide_wait_s(limits, what, device, settings)):
+        raise too_many(wait_s)
+
+
+async def _wide_wait_s(limits: RateLimiter, what: str, device: Device, settings: Settings) -> float:
+    """Count a try against the larger IPv6 networks around the address; return the seconds to wait if one is used up."""
+    for network, length in wider_networks(device.address):
+        rate = SHARES[length] * settings.sign_in_rate / 60
+        standing = await limits.check(f"{what}:{network}", rate, burst_s=60)
+        if not standing.allowed:
+            return standing.retry_after_s
+    return 0.0
 
 
 def wrong() -> Refusal:
@@ -75,15 +108,14 @@ def too_many(retry_after_s: float) -> Refusal:
     return Refusal(ErrorType.RATE_LIMITED, f"Too many tries. Wait {wait} s before the next.", retry_after_s=wait)
 
 
-async def _limit_strangers(services: PeopleServices, address: str, person: PersonRow | None, device: Device) -> None:
-    """Limit the tries for one mail address from all networks that its person is not known from."""
+async def _limit_strangers(services: PeopleServices, address: str, device: Device, *, is_known: bool) -> None:
+    """Limit the tries for one mail address and those from a large IPv6 network; people known from there pass."""
     rate = STRANGERS * services.settings.sign_in_rate / 3600
     standing = await services.limits.check(f"login-strangers:{address}", rate, burst_s=3600)
-    if standing.allowed:
-        return
-    if person is not None and await _known_from(services, person, device):
-        return
-    raise too_many(standing.retry_after_s)
+    wait_s = 0.0 if standing.allowed else standing.retry_after_s
+    wait_s = wait_s or await _wide_wait_s(services.limits, "login", device, services.settings)
+    if wait_s and not is_known:
+        raise too_many(wait_s)
 
 
 async def _with_second_factor(services: PeopleServices, person: PersonRow, code: str | None, device: Device) -> str:
@@ -95,13 +127,13 @@ async def _with_second_factor(services: PeopleServices, person: PersonRow, code:
         raise Refusal(
             ErrorType.TOTP_REQUIRED, "A code is required: send `code` from your authenticator app, or a recovery code."
         )
-    place = network_of(device.address) if await _known_from(services, person, device) else second_factor.ELSEWHERE
+    place = network_of(device.address) if await _known_from(services, person.id, device) else second_factor.ELSEWHERE
     factor = await second_factor.proven(services, person.id, code, clock.now(), place=place)
     if factor is None:
         raise wrong()
     return f"password+{factor.value}"
 
 
-async def _known_from(services: PeopleServices, person: PersonRow, device: Device) -> bool:
-    rows = await sessions.PLACES.records(services.pool, person.id)
+async def _known_from(services: PeopleServices, user: UUID, device: Device) -> bool:
+    rows = await sessions.PLACES.records(services.pool, user)
     return network_of(device.address) in {network_of(row["address"]) for row in rows}

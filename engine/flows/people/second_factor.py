@@ -108,7 +108,7 @@ async def confirm(services: PeopleServices, person: Person, password: str | None
     standing = await services.limits.check(f"confirm:{person.user_id}", services.settings.sign_in_rate / 60, burst_s=60)
     if not standing.allowed:
         raise _too_many(standing.retry_after_s)
-    if not await services.passwords.matches(stored, password):
+    if not await services.passwords.matches(stored, password, known=True):
         raise _wrong("password")
 
 

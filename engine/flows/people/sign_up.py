@@ -93,6 +93,7 @@ async def ask_to_verify(connection: Conn, pepper: str, user: UUID, email: str) -
     await enqueue(
         connection, SystemMailKind.VERIFY_EMAIL, email, at=at, mail=mail, account_name=origin.account_name,
         signed_up_at=clock.iso(origin.created_at), network=origin.signed_up_from,
+        requester=ids.format_id(ids.Kind.USER, user),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from engine.flows.people.services import PeopleServices
 from engine.flows.people.sign_up import ask_to_verify
 from engine.store.queries import Conn, Queries
 
-PER_MINUTE, PER_DAY = 5, 20  # links that one person may request
+PER_MINUTE, PER_DAY = 5, 7  # links that one person may request
 
 _SQL = Queries.beside(__file__, "verify_email.sql")
 _MARK = _SQL.command("mark_verified")
