@@ -228,6 +228,40 @@ async def test_another_accounts_invitation_is_not_found(
     assert len((await team_of(api, owner))["invites"]) == 1
 
 
+@pytest.mark.parametrize("how", ["removed", "left", "demoted"])
+async def test_invitations_end_with_their_inviter(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson, how: str
+) -> None:
+    admin = await make_person(pool, account.id, "admin")
+    made = (await invite(api, admin, address_of(account))).json
+    kept = (await invite(api, owner, address_of(account, "kept"))).json
+    token = await token_for(pool, address_of(account))
+    path = f"/v1/team/members/{admin.public_id}"
+    answer = {
+        "removed": lambda: api.delete(path, person=owner),
+        "left": lambda: api.post("/v1/team/leave", person=admin),
+        "demoted": lambda: api.patch(path, json={"role": "member"}, person=owner),
+    }[how]
+    assert (await answer()).status in {200, 204}
+
+    assert refused(await accept(api, token)) == (400, "invalid_request")
+    assert [one["id"] for one in (await team_of(api, owner))["invites"]] == [kept["id"]]
+    revoked = [detail["id"] for kind, detail in await events(pool, account) if kind == "member.invite_revoked"]
+    assert revoked == [made["id"]]
+
+
+async def test_an_owner_who_becomes_an_admin_keeps_only_the_invitations_of_an_admin(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
+) -> None:
+    other = await make_person(pool, account.id, "owner")
+    await invite(api, other, address_of(account, "king"), "owner")
+    kept = (await invite(api, other, address_of(account), "admin")).json
+    changed = await api.patch(f"/v1/team/members/{other.public_id}", json={"role": "admin"}, person=owner)
+
+    assert changed.status == 200
+    assert [one["id"] for one in (await team_of(api, owner))["invites"]] == [kept["id"]]
+
+
 # accepting ---------------------------------------------------------------------------------------
 
 

@@ -347,18 +347,21 @@ async def test_an_address_that_is_somebodys_is_told_and_gets_no_link_to_take_it(
 
 
 async def test_nobody_can_fill_a_mailbox_by_naming_it(here: World, mailer: Mailer) -> None:
-    named = {"account_name": "A", "inviter": "B", "role": "member"}
+    async def invited_by(requester: str) -> None:
+        named = {"account_name": "A", "inviter": "B", "role": "member", "requester": requester}
+        await wrote(here, SystemMailKind.INVITE, "ann@peer.test", None, **named)
+
     for _ in range(15):
-        await wrote(here, SystemMailKind.INVITE, "ann@peer.test", **named, requester="acc_one")
+        await invited_by("acc_one")
     assert await mailer.send_due() == system_mail.PER_REQUESTER_AND_DAY
     assert await waiting(here.pool) == []
 
     # Neither another account nor another kind of mail suffers from it.
-    await wrote(here, SystemMailKind.INVITE, "ann@peer.test", **named, requester="acc_two")
+    await invited_by("acc_two")
     await wrote(here, SystemMailKind.VERIFY_EMAIL, "ann@peer.test", requester="usr_ann")
     assert await mailer.send_due() == 2
     for number in range(15):
-        await wrote(here, SystemMailKind.INVITE, "ann@peer.test", **named, requester=f"acc_{number}")
+        await invited_by(f"acc_{number}")
     assert await mailer.send_due() == system_mail.TO_STRANGERS_PER_DAY - system_mail.PER_REQUESTER_AND_DAY - 1
 
 

@@ -37,6 +37,13 @@ def check_invite(actor: Role, wanted: Role) -> None:
         raise Refusal(ErrorType.FORBIDDEN, "Only an owner can invite an owner. Ask an owner of the account.")
 
 
+def invitable(role: Role | None) -> tuple[Role, ...]:
+    """Return the roles with which a member of this role may invite; None: no member."""
+    if role is None or not role.includes(Role.ADMIN):
+        return ()
+    return tuple(one for one in Role if role is Role.OWNER or one is not Role.OWNER)
+
+
 def check_change(actor: Role, current: Role, wanted: Role) -> None:
     """Raise the 403 unless the actor may make this change; only owners change roles from or to owner."""
     if Role.OWNER in {current, wanted} and actor is not Role.OWNER:

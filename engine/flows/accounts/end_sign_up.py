@@ -11,6 +11,7 @@ from engine.base.events import AccountEvent
 from engine.base.roles import Role
 from engine.flows.accounts import suspend
 from engine.flows.accounts.close_account import schedule_now
+from engine.flows.accounts.inviters import end_invitations
 from engine.flows.people.log_in import slow_down
 from engine.flows.people.services import PeopleServices
 from engine.flows.people.unproven_access import drop_all, is_unproven
@@ -54,6 +55,7 @@ async def _leave(connection: Conn, user: UUID, account: UUID) -> bool:
         return True
     if member is not None:
         await team.REMOVE_MEMBER.execute(connection, account, user)
+        await end_invitations(connection, account, user, None, actor=public)
         detail = {"id": public, "role": member.role}
         await record_event(connection, account, AccountEvent.MEMBER_REMOVED, detail, actor=public)
     return False

@@ -12,6 +12,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.roles import Role
+from engine.flows.accounts.inviters import end_invitations
 from engine.ledger import heads
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import limit_reached
@@ -58,5 +59,6 @@ async def part_below(connection: Conn, parent: UUID, user: UUID, *, actor: str) 
     """Remove a person from the sub-accounts of an account in which they are no admin any more."""
     for row in await team.BELOW.records(connection, parent, user):
         await team.REMOVE_MEMBER.execute(connection, row["account_id"], user)
+        await end_invitations(connection, row["account_id"], user, None, actor=actor)
         detail = {"id": ids.format_id(ids.Kind.USER, user), "role": row["role"]}
         await record_event(connection, row["account_id"], AccountEvent.MEMBER_REMOVED, detail, actor=actor)

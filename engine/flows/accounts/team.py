@@ -26,6 +26,7 @@ from engine.base.events import AccountEvent
 from engine.base.plans import Caps
 from engine.base.roles import Role
 from engine.base.settings import Settings
+from engine.flows.accounts.inviters import end_invitations
 from engine.flows.accounts.sub_account_members import hold_below, part_below
 from engine.flows.people.log_in import too_many
 from engine.flows.people.open_session import NewSession, renew_session
@@ -171,6 +172,7 @@ async def change_role(
             await record_event(
                 connection, account, AccountEvent.MEMBER_ROLE_CHANGED, detail, actor=_usr(person.user_id)
             )
+            await end_invitations(connection, account, user, role, actor=_usr(person.user_id))
             if not role.includes(Role.ADMIN):
                 await part_below(connection, account, user, actor=_usr(person.user_id))
             if user == person.user_id:
@@ -225,6 +227,7 @@ async def _part(connection: Conn, person: Person, member: TeamMemberRow) -> None
     account = person.account_id
     rules.check_owner_left(Role(member.role), await store.owners(connection, account))
     await store.REMOVE_MEMBER.execute(connection, account, member.user_id)
+    await end_invitations(connection, account, member.user_id, None, actor=_usr(person.user_id))
     await part_below(connection, account, member.user_id, actor=_usr(person.user_id))
     detail = {"id": _usr(member.user_id), "role": member.role}
     await record_event(connection, account, AccountEvent.MEMBER_REMOVED, detail, actor=_usr(person.user_id))

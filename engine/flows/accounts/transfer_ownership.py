@@ -12,6 +12,7 @@ from engine.areas.team.types import TeamMemberRow
 from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.base.roles import Role
+from engine.flows.accounts.inviters import end_invitations
 from engine.flows.accounts.team import acting_role, read_member
 from engine.flows.people import second_factor
 from engine.flows.people.open_session import NewSession, renew_session
@@ -47,6 +48,9 @@ async def transfer_ownership(services: PeopleServices, person: Person, user: UUI
         rules.check_new_owner(Role(member.role))
         await store.SET_ROLE.execute(connection, account, user, Role.OWNER.value)
         await store.SET_ROLE.execute(connection, account, person.user_id, Role.ADMIN.value)
+        await end_invitations(
+            connection, account, person.user_id, Role.ADMIN, actor=ids.format_id(ids.Kind.USER, person.user_id)
+        )
         await _tell(connection, person, caller, member)
         session = await renew_session(connection, services.settings.key_pepper or "", person.session_id, account)
         owner = await read_member(connection, account, user)
