@@ -129,6 +129,7 @@ class AccountEvent(StrEnum):
     MEMBER_SIGN_IN_LINK_MADE = "member.sign_in_link_made"
     MEMBER_SIGNED_IN = "member.signed_in"
     MEMBER_SIGNED_OUT = "member.signed_out"
+    MEMBER_WAYS_IN_REMOVED = "member.ways_in_removed"
     MTA_STS_UPDATED = "mta_sts.updated"
     PLATFORM_APPOINTED = "platform.appointed"
     PLATFORM_CHANGED = "platform.changed"

@@ -12,12 +12,16 @@ import pytest
 from msgspec import Struct, structs
 
 from engine.areas.passkeys import rules
+from engine.areas.people import store as people
 from engine.base import ids
 from engine.base.settings import Settings
+from engine.flows.people.open_session import end_others
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.authenticator import BACKED_UP, ELIGIBLE, PRESENT, VERIFIED, Authenticator, new_key, text
+from tests.harness.patience import PATIENCE_S
 from tests.harness.people import PASSWORD, TestPerson, make_person, signed_in
+from tests.harness.provider import with_totp
 
 SYNCHRONISED = PRESENT | VERIFIED | ELIGIBLE | BACKED_UP
 
@@ -225,6 +229,44 @@ async def test_registering_asks_for_the_password_when_the_sign_in_is_old(api: Ap
     assert (missing.status, missing.error["field"]) == (400, "password")
     assert (wrong.status, wrong.error["type"]) == (401, "invalid_credentials")
     assert right.status == 200
+
+
+async def test_a_person_with_an_authenticator_gives_a_code_for_a_new_passkey(api: Api, pool: asyncpg.Pool) -> None:
+    """A passkey signs in without a code: a stolen session must not be enough to make one."""
+    enrolled, app = await with_totp(api, pool)
+    ann = await signed_in(pool, enrolled.id, enrolled.account_id, enrolled.email)
+    path = "/v1/auth/passkeys/register/options"
+
+    missing = await api.post(path, json={}, person=ann)
+    wrong = await api.post(path, json={"code": "000000"}, person=ann)
+    await pool.execute("UPDATE users SET totp_last_step = NULL WHERE id = $1", ann.id)  # as if time had passed
+    right = await api.post(path, json={"code": app.now()}, person=ann)
+
+    assert (missing.status, missing.error["field"]) == (400, "code")
+    assert (wrong.status, wrong.error["type"]) == (401, "invalid_credentials")
+    assert right.status == 200, right.body
+
+
+async def test_a_reset_between_the_two_steps_leaves_no_passkey(api: Api, pool: asyncpg.Pool) -> None:
+    """The session is checked again under the person's lock, where the reset has ended it."""
+    ann, device = await person_of(pool), Authenticator(origin_of(api))
+    credential = device.create(await options_for(api, ann))
+    async with pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, ann.id)
+        made = asyncio.ensure_future(
+            api.post("/v1/auth/passkeys/register/verify", json={"credential": credential}, person=ann)
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            while not await pool.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))",
+                connection.get_server_pid(),
+            ):
+                await asyncio.sleep(0.01)
+        await end_others(connection, ann.id, None)
+    answer = await made
+
+    assert (answer.status, answer.error["type"]) == (401, "unauthorized")
+    assert await pool.fetchval("SELECT count(*) FROM passkeys WHERE user_id = $1", ann.id) == 0
 
 
 SPOILED: dict[str, dict[str, Any]] = {

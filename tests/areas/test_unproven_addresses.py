@@ -137,6 +137,33 @@ async def test_a_sign_in_with_the_provider_after_the_link_alone_leaves_the_stran
     assert not await by_link(pool, eve)
 
 
+# -- what a new password does not close ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("removes", [False, True])
+async def test_a_reset_shows_passkeys_and_identities_and_removes_them_if_asked(
+    idp: Api, provider: TestProvider, pool: asyncpg.Pool, *, removes: bool
+) -> None:
+    ann = await person_of(pool)
+    await with_factors(pool, ann)
+    await pool.execute("UPDATE users SET totp_sealed = NULL, totp_enabled_at = NULL WHERE id = $1", ann.id)
+    identity = Person.new(ann.email)
+    assert (await one_tap(Browser(idp), provider, identity)).status == 200
+    reset = await link(pool, ann, Purpose.RESET_PASSWORD)
+
+    shown = await idp.post("/v1/auth/password/reset/others", json={"token": reset})
+    assert shown.status == 200, shown.body
+    assert [one["name"] for one in shown.json["passkeys"]] == ["Key"]
+    assert len(shown.json["identities"]) == 1
+    refused(await idp.post("/v1/auth/password/reset/others", json={"token": "x" * 43}), 400, "invalid_request")
+    body = {"token": reset, "password": NEW, "removeOthers": removes}
+    assert (await idp.post("/v1/auth/password/reset", json=body)).status == 204
+
+    left = 0 if removes else 1
+    assert await pool.fetchval("SELECT count(*) FROM passkeys WHERE user_id = $1", ann.id) == left
+    assert await pool.fetchval("SELECT count(*) FROM identities WHERE user_id = $1", ann.id) == left
+
+
 # -- "this wasn't me" ---------------------------------------------------------------------------------------
 
 

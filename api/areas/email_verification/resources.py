@@ -1,17 +1,23 @@
 """Confirming and changing an address, and resetting and changing passwords, with links sent by mail."""
 
+from datetime import datetime
+
 from api.areas.email_verification.schemas import (
     ChangeEmail,
     ChangePassword,
     Forgot,
     Mailed,
+    OtherWaysIn,
     Reset,
+    WayIn,
     WithProof,
     WithToken,
 )
 from api.http import auth
 from api.http.operation import Access, Call, Operation
 from api.http.session import renew_session
+from engine.areas.identity.rules import shown_name
+from engine.base import clock
 from engine.base.errors import ErrorType
 from engine.flows.accounts import end_sign_up
 from engine.flows.people import change_email, change_password, forgot_password, verify_email
@@ -64,7 +70,27 @@ async def post_forgot(call: Call) -> Mailed:
 async def post_reset(call: Call) -> None:
     """Set a new password with the token of a link; every session of the person ends."""
     body: Reset = call.body
-    await forgot_password.reset(call.services, body.token, body.password, auth.device(call.request))
+    await forgot_password.reset(
+        call.services, body.token, body.password, auth.device(call.request), remove_others=body.remove_others
+    )
+
+
+async def post_other_ways(call: Call) -> OtherWaysIn:
+    """List passkeys and identities of the person of a reset link, which this does not use up."""
+    body: WithToken = call.body
+    found = await forgot_password.other_ways_in(call.services, body.token, auth.device(call.request))
+    issuer, name = call.settings.idp_issuer, call.settings.idp_name
+    return OtherWaysIn(
+        [_way_in(one.name, one.created_at, one.last_used_at) for one in found.passkeys],
+        [
+            _way_in(shown_name(name if one.issuer == issuer else None, one.issuer), one.created_at, one.used_at)
+            for one in found.identities
+        ],
+    )
+
+
+def _way_in(name: str, created_at: datetime, used_at: datetime | None) -> WayIn:
+    return WayIn(name, clock.iso(created_at), None if used_at is None else clock.iso(used_at))
 
 
 async def post_password_change(call: Call) -> None:
@@ -151,6 +177,16 @@ OPERATIONS = (
         request=Reset,
         success=204,
         handler=post_reset,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/password/reset/others",
+        tag="Auth",
+        summary="List what else signs in the person of a reset link",
+        access=Access.NONE,
+        request=WithToken,
+        reply=OtherWaysIn,
+        handler=post_other_ways,
     ),
     Operation(
         method="POST",

@@ -37,10 +37,29 @@ class Forgot(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Reset(Struct, rename="camel", forbid_unknown_fields=True):
-    """The token of a link in a mail, and the new password."""
+    """The token of a link in a mail, and the new password.
+
+    `removeOthers` also removes the passkeys and identities of the person, which a new password does not close.
+    """
 
     token: Token
     password: NewPassword
+    remove_others: bool = False
+
+
+class WayIn(Struct, rename="camel"):
+    """A passkey or an identity. `lastUsedAt` is null for a passkey that was never used."""
+
+    name: str
+    created_at: str
+    last_used_at: str | None
+
+
+class OtherWaysIn(Struct):
+    """The ways to sign in that a new password does not close."""
+
+    passkeys: list[WayIn]
+    identities: list[WayIn]
 
 
 class ChangePassword(Struct, rename="camel", forbid_unknown_fields=True):

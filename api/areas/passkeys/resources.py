@@ -40,7 +40,9 @@ _LIFETIME_S = int(rules.LIFETIME.total_seconds())
 async def post_register_options(call: Call) -> RegistrationOptions:
     """Return the options from which the browser creates a passkey."""
     body: BeginRegistration = call.body
-    begun = await passkeys.begin_registration(call.services, call.person, body.password, origin=_origin(call))
+    begun = await passkeys.begin_registration(
+        call.services, call.person, body.password, body.code, origin=_origin(call)
+    )
     return RegistrationOptions(
         CreationOptions(
             rp=Party(begun.party.id, rules.NAME),

@@ -22,9 +22,10 @@ Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 class BeginRegistration(Struct, rename="camel", forbid_unknown_fields=True):
     """The caller's password, for `POST /v1/auth/passkeys/register/options`; needed if the sign-in is older than ten
-    minutes."""
+    minutes. `code`: needed from a person with an authenticator."""
 
     password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)] | None = None
+    code: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
 
 
 class Party(Struct):

@@ -4,6 +4,12 @@ Neither the answer nor its time reveals whether an address has a person: that is
 (engine.flows.accounts.system_mail).
 """
 
+from msgspec import Struct
+
+from engine.areas.identity import store as identities
+from engine.areas.identity.types import IdentityRow
+from engine.areas.passkeys import store as passkeys
+from engine.areas.passkeys.store import PasskeyRow
 from engine.areas.people import rules
 from engine.areas.people import store as people
 from engine.areas.people.service import record_person_event
@@ -20,7 +26,7 @@ from engine.flows.people.change_password import checked_hash
 from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_session import end_others, remember
 from engine.flows.people.services import PeopleServices
-from engine.flows.people.unproven_access import drop_factors, is_unproven
+from engine.flows.people.unproven_access import drop_factors, drop_other_ways, is_unproven
 from engine.flows.people.verify_email import mark_verified, used_up
 
 
@@ -32,8 +38,28 @@ async def forgot(services: PeopleServices, email: str, device: Device) -> None:
         await enqueue(connection, SystemMailKind.FORGOT_PASSWORD, address, at=clock.now())
 
 
-async def reset(services: PeopleServices, token: str, password: str, device: Device) -> None:
+class WaysIn(Struct, frozen=True):
+    """The ways to sign in that a new password does not close."""
+
+    passkeys: list[PasskeyRow]
+    identities: list[IdentityRow]
+
+
+async def other_ways_in(services: PeopleServices, token: str, device: Device) -> WaysIn:
+    """Return passkeys and identities of the person of a reset link, which stays valid; raises 400 for another."""
+    await slow_down(services.limits, "reset-ways", None, device, services.settings)
+    person = await _holder(services, token)
+    return WaysIn(
+        await passkeys.LIST.fetch(services.pool, person.id), await identities.LIST.fetch(services.pool, person.id)
+    )
+
+
+async def reset(
+    services: PeopleServices, token: str, password: str, device: Device, *, remove_others: bool = False
+) -> None:
     """Set the password of the token's person, whose mailbox the token verifies; end all their sessions.
+
+    `remove_others` also deletes their passkeys and identities.
 
     A second factor stays if the address was proven before. If not, or by the link alone, second factor, passkeys and
     identities are deleted, because a stranger may have set them up. Raises 400 for an invalid token, and for a
@@ -54,6 +80,9 @@ async def reset(services: PeopleServices, token: str, password: str, device: Dev
             await record_person_event(
                 connection, person.id, AccountEvent.MEMBER_EMAIL_VERIFIED, {"factors_dropped": dropped}
             )
+        elif remove_others:
+            removed = await drop_other_ways(connection, person.id)
+            await record_person_event(connection, person.id, AccountEvent.MEMBER_WAYS_IN_REMOVED, {"removed": removed})
         await tokens.burn_all(connection, person.id, Purpose)
         await end_others(connection, person.id, None)
         await remember(connection, person.id, device)

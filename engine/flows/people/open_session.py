@@ -106,7 +106,7 @@ async def renew_session(connection: Conn, pepper: str, session: UUID, account: U
     """Give the session a new secret, as after every change of privileges; the old one is invalid after the commit."""
     made = _fresh(pepper, session, account)
     if not await store.ROTATE.records(connection, session, rules.digest_of(pepper, made.secret), clock.now()):
-        raise _ended()
+        raise ended()
     return made
 
 
@@ -124,7 +124,7 @@ async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: U
         except ForeignKeyViolation:
             raise not_found("account") from None
         if not moved:
-            raise _ended()
+            raise ended()
         await people.SIGNED_IN_TO.execute(connection, user, account)
         person = ids.format_id(ids.Kind.USER, user)
         detail = {"id": person, "session": ids.format_id(ids.Kind.SESSION, session), "method": "switch"}
@@ -209,5 +209,6 @@ def _nowhere() -> Refusal:
     )
 
 
-def _ended() -> Refusal:
+def ended() -> Refusal:
+    """Return the 401 for a session that has ended since the request began."""
     return Refusal(ErrorType.UNAUTHORIZED, "This session has ended. Sign in again.")

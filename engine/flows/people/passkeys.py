@@ -18,7 +18,8 @@ from engine.areas.passkeys.rules import RelyingParty
 from engine.areas.passkeys.store import FoundRow, PasskeyRow
 from engine.areas.people import store as people
 from engine.areas.people.service import record_person_event
-from engine.areas.sessions.rules import Device
+from engine.areas.sessions import store as sessions
+from engine.areas.sessions.rules import IDLE, Device
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import SystemMailKind
@@ -27,7 +28,7 @@ from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.flows.people import second_factor
-from engine.flows.people.open_session import NewSession, open_session
+from engine.flows.people.open_session import NewSession, ended, open_session
 from engine.flows.people.services import PeopleServices
 from engine.store.database_clock import new_time
 from engine.store.queries import Conn
@@ -60,12 +61,13 @@ def party_of(settings: Settings) -> RelyingParty:
 
 
 async def begin_registration(
-    services: PeopleServices, person: Person, password: str | None, *, origin: str | None
+    services: PeopleServices, person: Person, password: str | None, code: str | None, *, origin: str | None
 ) -> Registration:
     """Return a challenge for this session; `origin` is the page's, from the browser.
 
     Raises 409 if the person has the maximum of passkeys or the page's origin cannot have one, and the errors of
-    `second_factor.confirm` for an old sign-in.
+    `second_factor.confirm` for an old sign-in. A passkey counts as two factors, so a person with an authenticator must
+    give a code of it: 400 if it is missing, 401 `invalid_credentials` if it is wrong.
     """
     party = party_of(services.settings)
     rules.check_page(party, origin)
@@ -73,6 +75,8 @@ async def begin_registration(
     known = await store.LIST.fetch(services.pool, person.user_id)
     if len(known) >= rules.MAX_PASSKEYS:
         raise _too_many()
+    if person.row.has_totp:
+        await second_factor.confirm_code(services, person, code)
     challenge = os.urandom(rules.CHALLENGE_BYTES)
     await store.keep_challenge(services.pool, challenge, rules.holder_of_session(person.session_id), clock.now())
     return Registration(party, handle_of(person.user_id), person.row.email, person.row.shown_name, challenge, known)
@@ -103,6 +107,8 @@ async def finish_registration(
         ) from None
     async with services.pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.user_id)  # for an exact count
+        if not await sessions.LIVING.records(connection, [person.session_id], at, at - IDLE):
+            raise ended()  # a reset that ended the session meanwhile must not be followed by a new way in
         held = await store.LIST.fetch(connection, person.user_id)
         if len(held) >= rules.MAX_PASSKEYS:
             raise _too_many()

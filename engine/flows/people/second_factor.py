@@ -112,6 +112,17 @@ async def confirm(services: PeopleServices, person: Person, password: str | None
         raise _wrong("password")
 
 
+async def confirm_code(services: PeopleServices, person: Person, code: str | None) -> None:
+    """Check a code of the person of the session, who has a second factor.
+
+    Raises 400 if it is missing, 401 `invalid_credentials` if it is wrong, 429 during the wait after wrong codes.
+    """
+    if code is None:
+        raise invalid("code", "This change requires a code: one of your authenticator app, or a recovery code.")
+    if await proven(services, person.user_id, code, clock.now(), place=IN_SESSION) is None:
+        raise _wrong("code")
+
+
 async def state(pool: asyncpg.Pool, user: UUID) -> FactorStatus:
     """Return whether codes are required, and how many recovery codes are left."""
     row = await store.STATE.first(pool, user)

@@ -17,6 +17,7 @@ from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "unproven_access.sql")
 _DROP_FACTORS = _SQL.command("drop_factors")
+_DROP_OTHER_WAYS = _SQL.command("drop_other_ways")
 
 
 def is_unproven(person: PersonRow) -> bool:
@@ -27,6 +28,12 @@ def is_unproven(person: PersonRow) -> bool:
 async def drop_factors(connection: Conn, user: UUID) -> int:
     """Delete the person's authenticator, recovery codes, passkeys and identities; return how many ways to sign in."""
     rows = await _DROP_FACTORS.records(connection, user)
+    return int(rows[0]["dropped"])
+
+
+async def drop_other_ways(connection: Conn, user: UUID) -> int:
+    """Delete the person's passkeys and identities, with pending sign-ins; return how many."""
+    rows = await _DROP_OTHER_WAYS.records(connection, user)
     return int(rows[0]["dropped"])
 
 

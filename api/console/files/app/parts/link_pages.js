@@ -1,7 +1,7 @@
 // The pages behind the links in mails: each takes the token out of the address and sends it after a press of its button.
 import { call, refreshSession, session, useAction } from "../core/api.js";
-import { Button, ErrorNote, fieldError, Form, TextField } from "../core/ui.js";
-import { html, useState } from "../core/view.js";
+import { Button, CheckField, ErrorNote, fieldError, Form, TextField } from "../core/ui.js";
+import { html, useEffect, useState } from "../core/view.js";
 import { DoneNote, IncompleteLink, linkToken, OutsideLink, OutsidePage, PasswordField } from "./outside_page.js";
 
 /** A page with one button that spends the token of its link; `send` makes the call. */
@@ -56,14 +56,26 @@ export function ConfirmEmail() {
     again="The link works for 24 hours. Ask for a new one in your profile." />`;
 }
 
-/** Sets a new password by a link. */
+/** Sets a new password by a link, and removes what else signs the person in, if they want it. */
 export function ResetPassword() {
   const [password, setPassword] = useState("");
+  const [removeOthers, setRemoveOthers] = useState(false);
+  const [others, setOthers] = useState([]);
+  useEffect(() => { otherWays(linkToken()).then(setOthers, () => {}); }, []); // an invalid link is reported by the button
   return html`<${LinkPage} title="Set a new password" lead="This ends all your sessions. From then on, sign in with the new password." button="Set the password" fields=${["password"]}
-    send=${(token) => call("POST /v1/auth/password/reset", { body: { token, password }, quiet: true })}
+    send=${(token) => call("POST /v1/auth/password/reset", { body: { token, password, removeOthers }, quiet: true })}
     doneTitle="Your password is set" done="All your sessions have ended. Sign in with the new password." again=${NEW_LINK}>
-    ${(error) => html`<${PasswordField} label="New password" fresh autofocus value=${password} onValue=${setPassword} error=${fieldError(error, "password")} />`}
+    ${(error) => html`<${PasswordField} label="New password" fresh autofocus value=${password} onValue=${setPassword} error=${fieldError(error, "password")} />
+      ${others.length > 0 && html`<div class="stack-tight"><p>A new password does not close these ways to sign in:</p>
+        <ul>${others.map((one) => html`<li class="wrap">${one}</li>`)}</ul>
+        <${CheckField} label="Remove all of them" hint="Choose this if you don't know one of them." checked=${removeOthers} onChecked=${setRemoveOthers} /></div>`}`}
   <//>`;
+}
+
+async function otherWays(token) {
+  if (!token) return [];
+  const { passkeys, identities } = await call("POST /v1/auth/password/reset/others", { body: { token }, quiet: true });
+  return [...passkeys.map((one) => `Passkey ${one.name}`), ...identities.map((one) => `Sign-in with ${one.name}`)];
 }
 
 /** Accepts an invitation to an account: in the session of the invited address, else with a password. */
