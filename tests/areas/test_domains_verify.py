@@ -220,6 +220,23 @@ async def test_one_name_is_asked_about_only_so_often(place: Place) -> None:
     assert not [one for one in found if isinstance(one, BaseException) and not isinstance(one, Refusal)]
 
 
+async def test_a_stranger_who_adds_the_name_does_not_keep_its_owner_waiting(place: Place) -> None:
+    owner, stranger = await place.account(), await place.account()
+    domain = await place.add(owner, name())
+    squatted = await place.add(stranger, domain.name)
+    checks = [asyncio.ensure_future(place.verify(stranger, squatted)) for _ in range(16)]
+    while not any(one.done() for one in checks):  # the first check has begun, and its turns are taken
+        await asyncio.sleep(0.01)
+    started = time.monotonic()
+    await place.verify(owner, domain)
+    took = time.monotonic() - started
+    for one in checks:
+        one.cancel()
+    await asyncio.gather(*checks, return_exceptions=True)
+
+    assert took < flow.MAX_WAIT_S
+
+
 async def test_ed25519_signs_from_the_check_that_finds_it_to_the_one_that_misses_it(place: Place) -> None:
     account = await place.account()
     domain = await place.add(account, name())

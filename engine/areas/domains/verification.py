@@ -43,7 +43,7 @@ from engine.store.database_errors import UniqueViolation
 from engine.store.queries import Conn
 
 MAX_CHECKS: Final = 24  # concurrent checks of a process, with a dozen queries each
-AGAIN_S: Final = 0.5  # between two checks of one name, to spare the owner's name servers
+AGAIN_S: Final = 0.5  # between an account's two checks of one name, to spare the owner's name servers
 MAX_WAIT_S: Final = 5.0
 _MAX_NAMES: Final = 1_000
 MAX_SHOWN_RECORDS: Final = 5  # records of one name in an event, which is posted to webhooks
@@ -52,7 +52,7 @@ NOT_FOUND_TWICE: Final = "The required record was missing on two checks in a row
 PASSED_OVER: Final = "DNS shows another account's key for this name, which has moved to that account."
 
 _checks = ConcurrencyLimiter("checks of domains", at_once=MAX_CHECKS, each=8)
-_next: dict[str, float] = {}  # name -> time of the next allowed check (loop time)
+_next: dict[tuple[str, UUID], float] = {}  # name and account -> time of the next allowed check (loop time)
 
 
 class Verified(Struct, frozen=True):
@@ -81,7 +81,7 @@ async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, doma
     row = await store.FIND.first(pool, account, domain)
     if row is None:
         raise not_found("domain")
-    await _wait_turn(row.name)
+    await _wait_turn(row.name, account)
     async with _checks.of(account, wait_s=MAX_WAIT_S):
         resolver = lookups.for_checks(settings)
         try:
@@ -200,20 +200,24 @@ async def _mail_failed(connection: Conn, row: DomainRow, reason: str, at: dateti
     await store.MAIL_FAILED.execute(connection, row.account_id, row.name, reason, at, public_id)
 
 
-async def _wait_turn(name: str) -> None:
-    """Wait until the name may be checked again; raise the 429 if that takes too long."""
+async def _wait_turn(name: str, account: UUID) -> None:
+    """Wait until the account may check the name again; raise the 429 if that takes too long.
+
+    Each account has turns of its own: a stranger who adds the name can't keep its owner waiting.
+    """
+    turn = (name, account)
     now = asyncio.get_running_loop().time()
     if len(_next) >= _MAX_NAMES:
         for passed in [one for one, at in _next.items() if at < now]:
             del _next[passed]
-    wait_s = max(0.0, _next.get(name, now) - now)
+    wait_s = max(0.0, _next.get(turn, now) - now)
     if wait_s > MAX_WAIT_S:
         raise Refusal(
             ErrorType.RATE_LIMITED,
             f"{name} is checked too often. DNS changes take minutes to spread; try again later.",
             retry_after_s=math.ceil(wait_s),
         )
-    _next[name] = now + wait_s + AGAIN_S
+    _next[turn] = now + wait_s + AGAIN_S
     await asyncio.sleep(wait_s)
 
 
