@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from engine.base import local_mode
 from engine.base.settings import BadSetting, HostPort, Loaded, Settings, runs_everything, variable
 from engine.store.socket_activation import WrongSockets
 from mta.outbound.source_ips.addresses import check_sources
@@ -171,6 +172,8 @@ async def _start_all(
     lines = [_ready_line(settings, first_run, time.monotonic() - began)]
     if warning := await _redis_warning(settings):
         lines.append(warning)
+    if exposed := local_mode.warning(settings):
+        lines.append(exposed)
     if isinstance(postgres := servers.get("database_url"), PostgresServer):
         lines += [_earlier_data_line(folder) for folder in server_paths.earlier_data(postgres.paths)]
     if "api" in settings.processes:

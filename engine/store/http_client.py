@@ -24,6 +24,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from msgspec import Struct
 
+from engine.base.local_mode import may_dial_private
 from engine.base.netaddr import is_public
 from engine.base.settings import HostPort, Settings
 from engine.store.resolver import Answered, Records, Resolver, TemporaryFailure, system_servers
@@ -85,8 +86,7 @@ class HttpClient:
     @classmethod
     def from_settings(cls, settings: Settings, resolver: Resolver) -> "HttpClient":
         """Create a client for public addresses only, unless the settings or local mode allow all addresses."""
-        allowed = settings.allow_private_webhooks
-        every = settings.delivery == "local" if allowed is None else allowed
+        every = may_dial_private(settings, settings.allow_private_webhooks)
         return cls(resolver, may_dial=any_address if every else is_public)
 
     async def post(

@@ -170,6 +170,10 @@ def test_private_receivers_are_for_local_mode_unless_set() -> None:
     assert not may_dial(delivery="live", allow_private_webhooks=None)
     assert may_dial(delivery="live", allow_private_webhooks=True)
     assert not may_dial(delivery="local", allow_private_webhooks=False)
+    assert may_dial(delivery="local", api_host="::1")
+    assert not may_dial(delivery="local", api_host="0.0.0.0")
+    assert not may_dial(delivery="local", api_host="192.168.1.5")
+    assert may_dial(delivery="local", api_host="0.0.0.0", allow_private_webhooks=True)
 
 
 def test_the_configured_name_servers_are_asked_but_not_local_modes_own() -> None:

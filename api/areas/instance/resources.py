@@ -9,6 +9,7 @@ from engine.areas.identity.provider import IdentityProvider
 from engine.areas.identity.rules import shown_name
 from engine.areas.passkeys.rules import relying_party
 from engine.base.errors import Refusal
+from engine.base.local_mode import may_sign_up
 from engine.base.settings import Settings
 from engine.base.version import version
 
@@ -26,7 +27,7 @@ async def read_instance(call: Call) -> Instance:
         public_url=settings.public_url.rstrip("/"),
         mail_host=settings.mail_host,
         local=settings.delivery == "local",
-        sign_up=SignUpTerms(settings.signup == "open", settings.signup_challenge == "required"),
+        sign_up=SignUpTerms(may_sign_up(settings), settings.signup_challenge == "required"),
         identity_provider=_provider(settings, call.services.provider),
         passkeys=_has_passkeys(settings),
         submission=_submission(settings),

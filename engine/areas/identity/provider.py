@@ -22,6 +22,7 @@ from msgspec import Struct
 from engine.areas.identity import id_tokens
 from engine.areas.identity.id_tokens import BadToken, Signer
 from engine.areas.identity.types import Config, Proven, Tokens
+from engine.base.local_mode import may_dial_private
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
 from engine.store.http_client import GuardedResolver, any_address, resolver_for, socket_factory
@@ -108,8 +109,7 @@ class IdentityProvider:
         if settings.idp_issuer is None or settings.idp_client_id is None or settings.idp_client_secret is None:
             return None
         config = Config(settings.idp_issuer, settings.idp_client_id, settings.idp_client_secret, settings.idp_scopes)
-        allowed = settings.allow_private_idp
-        every = settings.delivery == "local" if allowed is None else allowed
+        every = may_dial_private(settings, settings.allow_private_idp)
         return cls(config, resolver_for(settings), may_dial=any_address if every else is_public)
 
     async def close(self) -> None:

@@ -121,7 +121,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     allow_private_mx: bool = False
     """mta, worker: Allow delivery to private and loopback addresses; `up` turns this on in local mode."""
     allow_private_webhooks: bool | None = None
-    """api, worker: Allow webhook posts to private and loopback addresses; unset: in local mode only."""
+    """api, worker: Allow webhook posts to private and loopback addresses; unset: in local mode, while the API listens
+    on loopback only."""
     platform_daily_ceiling: int = 1_000_000
     """api, relay, worker: Maximum number of messages that all accounts together may send in a day (UTC)."""
     max_message_bytes: int = 40 * MEBIBYTE
@@ -296,8 +297,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """api, relay, mx, mta, worker: Lowest level of the log lines that are written; `ops log level` changes it for a
     limited time."""
-    signup: Literal["open", "closed"] = "open"
-    """api: `open` lets everybody sign up, `closed` requires an invitation."""
+    signup: Literal["auto", "open", "closed"] = "auto"
+    """api: `open` lets everybody sign up, `closed` requires an invitation; `auto` is open, but closed in local mode
+    while the API listens on an address that other machines reach."""
     signup_challenge: Literal["off", "required"] = "off"
     """api: `required` demands a proof of work at sign-up."""
     operators: tuple[str, ...] = ()
@@ -317,7 +319,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     idp_app_redirects: tuple[str, ...] = ()
     """api: Redirect URIs of apps for sign-in, such as com.example.app:/signed-in."""
     allow_private_idp: bool | None = None
-    """api: Allow an issuer with a private address; unset: in local mode only."""
+    """api: Allow an issuer with a private address; unset: as for webhooks."""
     passkey_rp_id: str | None = None
     """api: Relying party ID of passkeys: the public URL's host or a domain above it; unset: that host."""
     prices: str | None = None

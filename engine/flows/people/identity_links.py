@@ -22,7 +22,7 @@ from engine.areas.people.store import PersonRow
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import SystemMailKind
-from engine.base import clock, ids
+from engine.base import clock, ids, local_mode
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.plans import Plan
@@ -134,8 +134,8 @@ async def unlink(services: IdentityServices, person: Person, identity: UUID) -> 
 
 async def _welcome(services: IdentityServices, proven: Proven, address: str) -> PersonRow | None:
     """Create a person with their account, verified address and identity, without a password."""
-    if services.settings.signup == "closed":
-        raise Refusal(ErrorType.FORBIDDEN, "Sign-up is closed. Ask a member of an account for an invitation.")
+    if not local_mode.may_sign_up(services.settings):
+        raise Refusal(ErrorType.FORBIDDEN, local_mode.sign_up_closed(services.settings))
     async with services.pool.acquire() as connection, connection.transaction():
         owner = NewOwner(address, None, verified_at=clock.now())
         name = address.partition("@")[0][:MAX_NAME]

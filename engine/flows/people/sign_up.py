@@ -15,7 +15,7 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose, token_of
-from engine.base import clock, ids
+from engine.base import clock, ids, local_mode
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import Plan
 from engine.base.text import checked_line
@@ -54,8 +54,8 @@ async def sign_up(services: PeopleServices, wanted: SignUpRequest, device: Devic
     Raises 400 for a guessable password or an unsolved challenge, 403 if sign-up is closed, 429 for too many tries.
     """
     settings = services.settings
-    if settings.signup == "closed":
-        raise Refusal(ErrorType.FORBIDDEN, "Sign-up is closed. Ask a member of an account for an invitation.")
+    if not local_mode.may_sign_up(settings):
+        raise Refusal(ErrorType.FORBIDDEN, local_mode.sign_up_closed(settings))
     email = rules.checked_email(wanted.email)
     name = _name(wanted.account_name, email)
     await slow_down(services.limits, "signup", email, device, settings)
