@@ -20,6 +20,7 @@ from engine.areas.certificates import store as certificates
 from engine.areas.certificates.types import StoredCertificate
 from engine.areas.mta_sts import rules
 from engine.areas.mta_sts import store as policies
+from engine.areas.mta_sts.service import read_slot
 from engine.base.secrets import Unsealable, derived, unseal
 from engine.base.settings import Settings
 from engine.flows.receiving.certificates import CHALLENGE_PATH, SEALING
@@ -154,7 +155,8 @@ class PolicyServer:
         if request.path != rules.POLICY_PATH or request.method not in {"GET", "HEAD"} or domain is None:
             return web.Response(status=404, text="There is nothing at this path.\n")
         try:
-            policy = await policies.SERVED.first(self._pool, domain)
+            async with read_slot(request.remote):
+                policy = await policies.SERVED.first(self._pool, domain)
         except (DatabaseUnavailable, OSError):
             return web.Response(status=503, text="The policy can't be read just now.\n")
         if policy is None:
@@ -166,7 +168,8 @@ class PolicyServer:
         if token == request.path or request.method not in {"GET", "HEAD"}:
             return web.Response(status=404, text="There is nothing at this path.\n")
         try:
-            rows = await certificates.READ_CHALLENGE.records(self._pool, token)
+            async with read_slot(request.remote):
+                rows = await certificates.READ_CHALLENGE.records(self._pool, token)
         except (DatabaseUnavailable, OSError):
             return web.Response(status=503, text="Try again shortly.\n")
         if not rows:

@@ -1,5 +1,6 @@
 """Hosted MTA-STS policies over the API: set, served by host, checked against a real DNS server and a TLS server."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import orjson
 import pytest
 
 from engine.areas.domains.service import add_domain
+from engine.areas.mta_sts.service import EACH
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
 from engine.flows.receiving import mta_sts as flow
@@ -18,6 +20,7 @@ from loadtests.ports import reserve_port
 from ops.local.dns import Responder
 from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api, serving
+from tests.harness.patience import PATIENCE_S
 from tests.harness.tcp import listening
 from tests.harness.transport import authority, self_signed
 
@@ -164,6 +167,34 @@ async def test_enforce_with_a_foreign_mail_server_is_taken_with_a_warning(
     checked = await verify(own, account, domain)
     assert answer.status == 200
     assert "mx.elsewhere.test" in checked["warnings"][0]
+
+
+async def test_a_flood_of_policy_requests_occupies_two_database_sessions_of_a_network(
+    api: Api, pool: asyncpg.Pool
+) -> None:
+    async def fetch(number: int) -> int:
+        headers = {"Host": f"mta-sts.flood{number}.test"}
+        return (await api.get("/.well-known/mta-sts.txt", headers=headers)).status
+
+    async with pool.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("LOCK TABLE hosted_sts_policies IN ACCESS EXCLUSIVE MODE")
+        asked = [asyncio.ensure_future(fetch(number)) for number in range(30)]
+        done, waiting = await asyncio.wait(asked, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        while len(waiting) > EACH:
+            more, waiting = await asyncio.wait(waiting, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+            done |= more
+        held = await pool.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND query LIKE '%hosted_sts_policies%' AND datname = current_database()"
+        )
+        await transaction.rollback()
+    await asyncio.gather(*waiting)
+
+    assert {one.result() for one in done} == {503}
+    assert held == EACH
+    assert await fetch(0) == 404
 
 
 async def test_a_proxy_may_get_certificates_for_policy_hosts_that_lead_here(

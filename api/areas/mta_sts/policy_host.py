@@ -14,6 +14,7 @@ import falcon.asgi
 from api.http.decode import query_parameter
 from engine.areas.certificates import store as certificates
 from engine.areas.mta_sts import rules, store
+from engine.areas.mta_sts.service import read_slot
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.store.database_errors import DatabaseUnavailable
@@ -34,7 +35,8 @@ class PolicyHost:
         domain = rules.served_domain(request.get_header("Host") or "")
         response.content_type = "text/plain"
         try:
-            policy = None if domain is None else await store.SERVED.first(self._pool, domain)
+            async with read_slot(request.remote_addr):
+                policy = None if domain is None else await store.SERVED.first(self._pool, domain)
         except (DatabaseUnavailable, OSError):
             response.status, response.text = falcon.HTTP_503, "The policy can't be read just now.\n"
             return
@@ -59,11 +61,12 @@ class AcmeChallenge:
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
 
-    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response, token: str) -> None:  # noqa: ARG002
+    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response, token: str) -> None:
         """Answer with the key authorization of a challenge that this service asked for, else 404."""
         response.content_type = "application/octet-stream"
         try:
-            rows = await certificates.READ_CHALLENGE.records(self._pool, token)
+            async with read_slot(request.remote_addr):
+                rows = await certificates.READ_CHALLENGE.records(self._pool, token)
         except (DatabaseUnavailable, OSError):
             response.status = falcon.HTTP_503
             return
@@ -85,7 +88,8 @@ class TlsAllowed:
         host = _asked(request)[: MAX_HOST + 1].lower().removesuffix(".")
         response.content_type = "text/plain"
         try:
-            allowed = host in self._own or await self._has_policy(host)
+            async with read_slot(request.remote_addr):
+                allowed = host in self._own or await self._has_policy(host)
         except (DatabaseUnavailable, OSError):
             response.status, response.text = falcon.HTTP_503, "unknown\n"
             return
