@@ -43,6 +43,7 @@ class DnsQuestion:
     @classmethod
     def of(cls, name: str, kind: RecordType) -> "DnsQuestion":
         """Build the query for a name in text form. Raises NoName."""
+        name = _mixed_case(name)
         plain = dns_wire.ask(name, kind, secrets.randbits(16))
         if plain is not None:
             return cls(plain.wire, plain)
@@ -60,6 +61,15 @@ class DnsQuestion:
         if self._query is None:
             self._query = dns.message.from_wire(self.wire)
         return self._query
+
+
+def _mixed_case(name: str) -> str:
+    """Return the name with letters in random case (draft-vixie-dnsext-dns0x20), which a forged response must repeat.
+
+    A name of 12 letters adds 12 bits to the 16 of the id and those of the port.
+    """
+    bits = secrets.randbits(len(name))
+    return "".join([char.swapcase() if char.isascii() and bits >> at & 1 else char for at, char in enumerate(name)])
 
 
 class TooManyRecords(dns.exception.DNSException):
@@ -96,9 +106,15 @@ async def over_udp(server: HostPort, question: DnsQuestion, *, lenient: bool) ->
         for after_s in RESEND_AFTER_S:
             timers.callback(loop.call_later(after_s, _resend, sock, question.wire).cancel)
         while True:
-            response = answering(question, await loop.sock_recv(sock, 65535), lenient=lenient)
-            if response is not None:
-                return response
+            wire = await loop.sock_recv(sock, 65535)
+            response = answering(question, wire, lenient=lenient)
+            if response is None:
+                continue
+            if not _repeats(question, wire):
+                # Either a forged response, or a server that changes the case of names: TCP, which can't be forged from
+                # elsewhere, tells the same.
+                return await over_tcp(server, question, lenient=lenient)
+            return response
 
 
 def _resend(sock: socket.socket, wire: bytes) -> None:
@@ -121,6 +137,12 @@ def answering(question: DnsQuestion, wire: bytes, *, lenient: bool) -> PlainAnsw
     except dns.exception.DNSException:
         return None
     return response if question.query.is_response(response) else None
+
+
+def _repeats(question: DnsQuestion, wire: bytes) -> bool:
+    """Return True if a response repeats the question octet by octet, hence in the same case."""
+    asked = question.wire[dns_wire.QUESTION_AT : -dns_wire.OPT_SIZE]
+    return wire[dns_wire.QUESTION_AT : dns_wire.QUESTION_AT + len(asked)] == asked
 
 
 def _family(server: HostPort) -> socket.AddressFamily:

@@ -26,9 +26,10 @@ _RD_AD: Final = 0x0120  # recursion desired; RFC 6840 5.7: requests the AD bit
 _QR, _AD = 0x8000, 0x0020
 _MATTERS: Final = 0xFA0F  # QR, opcode, TC and RCODE
 _NXDOMAIN: Final = 3
-_QUESTION_AT: Final = _HEADER.size
+QUESTION_AT: Final = _HEADER.size
 _TO_QUESTION: Final = b"\xc0\x0c"  # a pointer to the name in the question
 _OPT_ASKED: Final = b"\0" + _RECORD.pack(_OPT, EDNS_PAYLOAD, 0, 0)
+OPT_SIZE: Final = len(_OPT_ASKED)  # octets at the end of every query
 _OPT_HEAD: Final = b"\0\0\x29"  # the root, type OPT
 _MAX_TTL: Final = 0x7FFFFFFF  # RFC 2181 8: a larger value counts as 0
 _MAX_NAME: Final = 255  # octets, the root's included (RFC 1035 2.3.4)
@@ -80,9 +81,9 @@ def ask(name: str, kind: str, number: int) -> SentQuestion | None:
 
 def read(wire: bytes, asked: SentQuestion) -> PlainAnswer | None:
     """Parse the response to a query; None if dnspython must parse it, which includes forged packets."""
-    question = asked.wire[_QUESTION_AT : -len(_OPT_ASKED)]
-    at = _QUESTION_AT + len(question)
-    if len(wire) < at or wire[:2] != asked.wire[:2] or wire[_QUESTION_AT:at] != question:
+    question = asked.wire[QUESTION_AT : -len(_OPT_ASKED)]
+    at = QUESTION_AT + len(question)
+    if len(wire) < at or wire[:2] != asked.wire[:2] or wire[QUESTION_AT:at] != question:
         return None
     _, flags, questions, answers, authorities, others = _HEADER.unpack_from(wire)
     rcode = flags & _MATTERS ^ _QR  # 0 for a complete response without error
@@ -100,7 +101,7 @@ def read(wire: bytes, asked: SentQuestion) -> PlainAnswer | None:
 def _records(
     wire: bytes, at: int, answers: int, others: int, asked: SentQuestion, *, authentic: bool
 ) -> PlainAnswer | None:
-    owner = asked.wire[_QUESTION_AT : -len(_OPT_ASKED) - 4]
+    owner = asked.wire[QUESTION_AT : -len(_OPT_ASKED) - 4]
     kind, ttl_s, values = TYPES[asked.kind], _MAX_TTL, []
     for _ in range(answers):
         if wire[at : at + 2] == _TO_QUESTION:
@@ -163,7 +164,7 @@ def _name(wire: bytes, at: int, end: int) -> tuple[list[bytes], int] | None:
         target = (size - _POINTER) * 256 + wire[at]
         behind = behind or at + 1
         pointers += 1
-        if not _QUESTION_AT <= target < start or pointers > _MAX_POINTERS:
+        if not QUESTION_AT <= target < start or pointers > _MAX_POINTERS:
             return None
         end = start
         start = at = target

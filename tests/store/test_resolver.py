@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import dns.flags
 import dns.message
+import dns.name
 import dns.rrset
 import pytest
 import uvloop
@@ -230,6 +231,43 @@ async def test_forgeries_and_noise_are_skipped_and_the_ad_bit_is_kept() -> None:
     assert isinstance(found, Records)
     assert found.values == ("192.0.2.1",)
     assert found.authentic
+
+
+async def test_an_answer_in_another_case_is_asked_for_again_over_tcp() -> None:
+    """A forger does not know the case of the letters; TCP tells the truth, also of servers that change it."""
+    name = "abcdefghijklmnopqrstuvwxyz.b.test"
+    loop = asyncio.get_running_loop()
+
+    def answer(wire: bytes, address: str, *, lower: bool) -> bytes:
+        response = dns.message.make_response(dns.message.from_wire(wire))
+        if lower:
+            response.question[0].name = dns.name.from_text(name)
+        response.answer.append(dns.rrset.from_text(f"{name}.", 60, "IN", "A", address))
+        return response.to_wire()
+
+    class Forger(asyncio.DatagramProtocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.out = cast("asyncio.DatagramTransport", transport)
+
+        def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
+            self.out.sendto(answer(data, "203.0.113.66", lower=True), addr)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wire = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+        reply = answer(wire, "192.0.2.1", lower=False)
+        writer.write(len(reply).to_bytes(2, "big") + reply)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    transport, _ = await loop.create_datagram_endpoint(Forger, local_addr=("127.0.0.1", port))
+    async with asking(HostPort("127.0.0.1", port)) as resolver:
+        found = await resolver.addresses(name, "A")
+    transport.close()
+    server.close()
+
+    assert isinstance(found, Records)
+    assert found.values == ("192.0.2.1",)
 
 
 async def test_callers_at_the_same_time_share_one_question(zone: Responder) -> None:
