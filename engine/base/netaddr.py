@@ -8,7 +8,8 @@ unicast 2000::/3.
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-WIDER = (56, 48)  # prefix lengths that providers delegate to one customer (RIPE-690)
+# Prefix lengths that providers delegate to one customer (RIPE-690), and how many times the limit of a /64 each has.
+SHARES = {56: 4, 48: 16}
 
 _V4 = tuple(
     IPv4Network(text)
@@ -85,7 +86,7 @@ def wider_networks(address: str) -> tuple[tuple[str, int], ...]:
     network = network_of(address)
     if ":" not in network:
         return ()
-    return tuple((str(ip_network((network, length), strict=False)), length) for length in WIDER)
+    return tuple((str(ip_network((network, length), strict=False)), length) for length in SHARES)
 
 
 def connect_host(listening: str) -> str:

@@ -13,14 +13,15 @@ from msgspec import Struct
 from engine.areas.api_keys import key_auth, rules
 from engine.areas.api_keys.key_auth import Caller, Keys
 from engine.base.errors import Refusal
+from engine.base.netaddr import SHARES, network_of, wider_networks
 from engine.base.settings import Settings
 from engine.store import metrics
 from engine.store.rate_limits import RateLimiter
 from mta.submission import counters
 
 SCOPES: Final = ("emails:send",)
-# Failures per address and per key id: 20 at once, then one in six seconds. A valid key is never delayed, so that
-# failing with its id can't lock it out; 190 random bits need no lock.
+# Failures per network (an IPv4 address or /64) and per key id: 20 at once, then one in six seconds. A valid key is
+# never delayed, so that failing with its id can't lock it out; 190 random bits need no lock.
 FAILURES_PER_S: Final = 1 / 6
 BURST_S: Final = 120.0
 SLOWED: Final = 5  # a client that fails too often waits this many times as long
@@ -87,8 +88,12 @@ class SubmissionAuth:
 
     async def _count(self, key: rules.FreshApiKey | None, address: str) -> bool:
         """Count a failed login; True when there were too many."""
-        buckets = [f"login:ip:{address}"]
+        buckets = [f"login:ip:{network_of(address)}"]
         if key is not None:
             buckets.append(f"login:key:{key.key_id}")
         found = [await self._limits.check(bucket, FAILURES_PER_S, burst_s=BURST_S) for bucket in buckets]
+        for network, length in wider_networks(address):
+            found.append(
+                await self._limits.check(f"login:ip:{network}", SHARES[length] * FAILURES_PER_S, burst_s=BURST_S)
+            )
         return not all(limit.allowed for limit in found)

@@ -16,14 +16,13 @@ from engine.areas.sessions.rules import Device
 from engine.areas.sessions.session_auth import Person
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
-from engine.base.netaddr import network_of, wider_networks
+from engine.base.netaddr import SHARES, network_of, wider_networks
 from engine.base.settings import Settings
 from engine.flows.people import second_factor
 from engine.flows.people.open_session import NewSession, Outdated, open_session
 from engine.flows.people.services import PeopleServices
 from engine.store.rate_limits import RateLimiter
 
-SHARES = {56: 4, 48: 16}  # times `WAYBILL_SIGN_IN_RATE` per minute: tries from an IPv6 network of this prefix length
 STRANGERS = 12  # times `WAYBILL_SIGN_IN_RATE` per hour: tries for one mail address from networks unknown to its person
 
 

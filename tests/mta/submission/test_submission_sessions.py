@@ -12,14 +12,18 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from msgspec import structs
 
-from engine.base import clock, transfer_rate
+from engine.areas.api_keys.key_auth import Keys
+from engine.base import clock, ids, transfer_rate
 from engine.base.settings import Settings
+from engine.store.rate_limits import RateLimiter
+from engine.store.redis import connect
 from mta.smtp.server import aiosmtpd_session, proxy_protocol, smtp_server
-from mta.submission.auth import BURST_S, FAILURES_PER_S
+from mta.submission.auth import BURST_S, FAILURES_PER_S, LoginRefused, SubmissionAuth
 from mta.submission.process import close_services
 from ops.local import certificate
-from tests.harness.accounts import TestAccount, add_key, make_account, revoke_key, set_status
+from tests.harness.accounts import PEPPER, TestAccount, add_key, make_account, revoke_key, set_status
 from tests.harness.patience import PATIENCE_S, until
 from tests.harness.submission import Client, TestRelay, message, relaying, trusting
 
@@ -92,6 +96,27 @@ async def test_who_fails_too_often_is_slowed_and_sent_away_but_a_right_password_
         await client.say("EHLO client.test")
         assert (await client.log_in(account.token)).startswith("235 ")
         await client.close()
+
+
+async def test_the_addresses_of_one_ipv6_network_fail_together(settings: Settings, pool: asyncpg.Pool) -> None:
+    assert settings.redis_url is not None
+    client = connect(settings.redis_url, timeout_s=PATIENCE_S)
+    own = structs.replace(settings, relay_login_delay_s=0.0)
+    auth = SubmissionAuth(Keys(pool, PEPPER), RateLimiter(client), own)
+    prefix = f"2001:db8:{ids.uuid7().int % 0xFFFF:x}:7"
+    most = int(BURST_S * FAILURES_PER_S)
+    often = []
+    for number in range(2 * most):
+        with pytest.raises(LoginRefused) as refused:
+            await auth.log_in(b"nope", f"{prefix}::{number + 1:x}")
+        often.append(refused.value.too_often)
+    with pytest.raises(LoginRefused) as elsewhere:
+        await auth.log_in(b"nope", f"{prefix}f::1")
+    await client.aclose()
+
+    assert not any(often[:most])
+    assert any(often)
+    assert not elsewhere.value.too_often
 
 
 async def test_a_key_revoked_during_a_session_sends_no_more(
