@@ -56,6 +56,11 @@ class Passwords:
         """Return True if the password matches the hash; without a hash, take the same time and return False."""
         return await self.apart(lambda: self._verify(stored, password), known=known)
 
+    @property
+    def is_crowded(self) -> bool:
+        """Return True while half of the strangers' queue is taken."""
+        return len(self._strangers) >= MAX_WAITING // 2
+
     def outdated(self, stored: str) -> bool:
         """Return True if a hash was made with weaker parameters than today's."""
         return self._hasher.check_needs_rehash(stored)

@@ -1,18 +1,23 @@
 """Sign-in with a password: uniform refusals, and delays for guessing without locking accounts."""
 
 import asyncio
+import base64
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import aiohttp
 import asyncpg
+import orjson
 import pytest
+from altcha import v1 as altcha
 from msgspec import Struct, structs
 
+from engine.areas.people import challenge
 from engine.areas.people import store as people
 from engine.areas.sessions.rules import Device
-from engine.base import ids
+from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
@@ -249,6 +254,45 @@ async def test_people_who_are_known_go_first_while_strangers_fill_their_queue() 
 
     assert "known" in order[:2]  # one stranger's work may run already
     assert order.count("stranger") == MAX_WAITING
+
+
+async def test_strangers_solve_a_challenge_while_half_of_their_queue_is_taken(own: Own, pool: asyncpg.Pool) -> None:
+    ann, bob = await person_of(pool), await person_of(pool)
+    home, robot = Device.of("198.18.0.8", "browser"), Device.of("198.51.77.1", "robot")
+    await pool.execute("UPDATE sessions SET address = $2 WHERE id = $1", ann.session_id, home.address)
+    given = challenge.make(PEPPER, clock.now())
+    found = altcha.solve_challenge(given.challenge, given.salt, "SHA-256", given.maxnumber)
+    assert found is not None
+    payload = {name: getattr(given, name) for name in ("algorithm", "challenge", "salt", "signature")}
+    solution = base64.b64encode(orjson.dumps(payload | {"number": found.number})).decode()
+    released, spent = threading.Event(), await pool.fetchval("SELECT count(*) FROM spent_challenges")
+    crowd = [asyncio.ensure_future(own.passwords.apart(released.wait)) for _ in range(MAX_WAITING // 2 + 2)]
+    await asyncio.sleep(0)
+
+    async def tried(device: Device, token: str | None) -> Refusal | None:
+        email = ann.email if device is home else bob.email
+        try:
+            await log_in(own, email, PASSWORD, None, device, challenge_token=token)
+        except Refusal as refusal:
+            return refusal
+        return None
+
+    unsolved = await tried(robot, None)
+    known, solved = asyncio.ensure_future(tried(home, None)), asyncio.ensure_future(tried(robot, solution))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE_S):
+        while await pool.fetchval("SELECT count(*) FROM spent_challenges") == spent:
+            await asyncio.sleep(0.01)
+    again = await tried(robot, solution)
+    released.set()
+    await asyncio.gather(*crowd)
+
+    assert unsolved is not None
+    assert unsolved.fields["field"] == "challengeToken"
+    assert again is not None
+    assert "already used" in again.message
+    assert await known is None
+    assert await solved is None
 
 
 async def test_a_request_that_is_cancelled_while_it_waits_stops_no_other() -> None:

@@ -54,7 +54,9 @@ async def post_login(call: Call) -> Session:
     body: LogIn = call.body
     device = auth.device(call.request)
     caller = await call.services.sessions.person(auth.session_secret(call.request), device)
-    made = await log_in.log_in(call.services, body.email, body.password, body.code, device, caller=caller)
+    made = await log_in.log_in(
+        call.services, body.email, body.password, body.code, device, caller=caller, challenge_token=body.challenge_token
+    )
     return await session_reply(call, made)
 
 

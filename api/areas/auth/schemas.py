@@ -8,6 +8,7 @@ from api.http.session import AccountShown, PersonShown
 from engine.areas.people.rules import MAX_EMAIL, MAX_PASSWORD, MIN_PASSWORD
 from engine.areas.tokens.rules import MAX_LENGTH
 
+ChallengeToken = Annotated[str, Meta(max_length=4_000)]
 Email = Annotated[str, Meta(min_length=1, max_length=MAX_EMAIL)]
 Password = Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)]
 
@@ -28,7 +29,7 @@ class SignUp(Struct, rename="camel", forbid_unknown_fields=True):
     email: Email
     password: NewPassword
     account_name: Annotated[str, Meta(min_length=1, max_length=120)] | None = None
-    challenge_token: Annotated[str, Meta(max_length=4_000)] | None = None
+    challenge_token: ChallengeToken | None = None
 
 
 class Challenge(Struct):
@@ -60,6 +61,9 @@ class LogIn(Struct, rename="camel", forbid_unknown_fields=True):
     """The credentials for `POST /v1/auth/login`; `code` is from the authenticator app, or a recovery code, where one is
     set up.
 
+    While many people sign in from networks that are new to them, a 400 about `challengeToken` asks for the solution of
+    a challenge (`GET /v1/auth/signup/challenge`).
+
     The reply sets the cookie `svc_session`: HttpOnly, SameSite=Lax and Secure. `Secure` is omitted only in local mode
     over plain HTTP on loopback, because browsers would not send the cookie.
     """
@@ -67,6 +71,7 @@ class LogIn(Struct, rename="camel", forbid_unknown_fields=True):
     email: Email
     password: Password
     code: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
+    challenge_token: ChallengeToken | None = None
 
 
 class FollowLink(Struct, forbid_unknown_fields=True):

@@ -5,13 +5,13 @@ from uuid import UUID
 from engine.areas.people import store as people
 from engine.areas.sessions.rules import Device
 from engine.areas.team import store as team
+from engine.areas.team.service import end_invitations
 from engine.areas.tokens.rules import Purpose, spent
 from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.base.roles import Role
 from engine.flows.accounts import suspend
 from engine.flows.accounts.close_account import schedule_now
-from engine.flows.accounts.inviters import end_invitations
 from engine.flows.people.log_in import slow_down
 from engine.flows.people.services import PeopleServices
 from engine.flows.people.unproven_access import drop_all, is_unproven

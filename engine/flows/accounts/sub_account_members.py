@@ -8,11 +8,11 @@ from engine.areas.people import store as people
 from engine.areas.sessions.session_auth import Person
 from engine.areas.sub_accounts import store
 from engine.areas.team import store as team
+from engine.areas.team.service import end_invitations
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.roles import Role
-from engine.flows.accounts.inviters import end_invitations
 from engine.ledger import heads
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import limit_reached

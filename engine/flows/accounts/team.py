@@ -18,6 +18,7 @@ from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.team import rules, store
+from engine.areas.team.service import end_invitations
 from engine.areas.team.types import InviteRow, TeamMemberRow
 from engine.areas.tokens.rules import digest_of, token_of
 from engine.base import clock, ids
@@ -26,7 +27,6 @@ from engine.base.events import AccountEvent
 from engine.base.plans import Caps
 from engine.base.roles import Role
 from engine.base.settings import Settings
-from engine.flows.accounts.inviters import end_invitations
 from engine.flows.accounts.sub_account_members import hold_below, part_below
 from engine.flows.people.log_in import too_many
 from engine.flows.people.open_session import NewSession, renew_session

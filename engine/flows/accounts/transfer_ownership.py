@@ -8,11 +8,11 @@ from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.team import rules, store
+from engine.areas.team.service import end_invitations
 from engine.areas.team.types import TeamMemberRow
 from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.base.roles import Role
-from engine.flows.accounts.inviters import end_invitations
 from engine.flows.accounts.team import acting_role, read_member
 from engine.flows.people import second_factor
 from engine.flows.people.open_session import NewSession, renew_session

@@ -38,18 +38,18 @@ async def forgot(services: PeopleServices, email: str, device: Device) -> None:
         await enqueue(connection, SystemMailKind.FORGOT_PASSWORD, address, at=clock.now())
 
 
-class WaysIn(Struct, frozen=True):
+class LastingWaysIn(Struct, frozen=True):
     """The ways to sign in that a new password does not close."""
 
     passkeys: list[PasskeyRow]
     identities: list[IdentityRow]
 
 
-async def other_ways_in(services: PeopleServices, token: str, device: Device) -> WaysIn:
+async def other_ways_in(services: PeopleServices, token: str, device: Device) -> LastingWaysIn:
     """Return passkeys and identities of the person of a reset link, which stays valid; raises 400 for another."""
     await slow_down(services.limits, "reset-ways", None, device, services.settings)
     person = await _holder(services, token)
-    return WaysIn(
+    return LastingWaysIn(
         await passkeys.LIST.fetch(services.pool, person.id), await identities.LIST.fetch(services.pool, person.id)
     )
 

@@ -8,7 +8,7 @@ who uses them up locks out no owner. The passwords of these networks are also ch
 import math
 from uuid import UUID
 
-from engine.areas.people import rules
+from engine.areas.people import challenge, rules
 from engine.areas.people import store as people
 from engine.areas.people.store import PersonRow
 from engine.areas.sessions import store as sessions
@@ -34,12 +34,14 @@ async def log_in(
     device: Device,
     *,
     caller: Person | None = None,
+    challenge_token: str | None = None,
 ) -> NewSession:
     """Return a session; raises the same 401 `invalid_credentials` for an unknown address, a wrong password or a
     wrong code.
 
-    `caller` is the person of a session that the browser has. Raises 401 `totp_required` if the password is right and a
-    code is required; 429 after too many tries, and while too many passwords wait to be checked.
+    `caller` is the person of a session that the browser has. While many passwords of strangers wait, raises 400 for an
+    unsolved challenge, unless the person is known from this network. Raises 401 `totp_required` if the password is
+    right and a code is required; 429 after too many tries, and while too many passwords wait to be checked.
     """
     address = rules.checked_email(email)
     await slow_down(services.limits, "login", address, device, services.settings, wide=False)
@@ -48,6 +50,8 @@ async def log_in(
     is_known = await _known_from(services, ids.uuid7() if person is None else person.id, device)
     is_known = is_known or (person is not None and caller is not None and caller.user_id == person.id)
     await _limit_strangers(services, address, device, is_known=is_known)
+    if services.passwords.is_crowded and not is_known:
+        await _spend(services, challenge.checked(services.settings.key_pepper or "", challenge_token))
     stored = None if person is None else person.password_hash
     is_right = await services.passwords.matches(stored, password, known=is_known)
     if not is_right or person is None or stored is None:
@@ -105,6 +109,12 @@ def too_many(retry_after_s: float) -> Refusal:
     """Return the 429 for tries that come too fast."""
     wait = max(1, math.ceil(retry_after_s))
     return Refusal(ErrorType.RATE_LIMITED, f"Too many tries. Wait {wait} s before the next.", retry_after_s=wait)
+
+
+async def _spend(services: PeopleServices, proof: bytes) -> None:
+    """Use up a proof of work; raise 400 if it was used before."""
+    if not await people.SPEND.records(services.pool, proof, clock.now() + challenge.LIFETIME):
+        raise challenge.spent()
 
 
 async def _limit_strangers(services: PeopleServices, address: str, device: Device, *, is_known: bool) -> None:

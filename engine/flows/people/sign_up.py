@@ -60,7 +60,8 @@ async def sign_up(services: PeopleServices, wanted: SignUpRequest, device: Devic
     name = _name(wanted.account_name, email)
     await slow_down(services.limits, "signup", email, device, settings)
     pepper = settings.key_pepper or ""
-    proof = challenge.checked(pepper, wanted.challenge_token) if settings.signup_challenge == "required" else None
+    asks = settings.signup_challenge == "required" or services.passwords.is_crowded
+    proof = challenge.checked(pepper, wanted.challenge_token) if asks else None
     known = [email, email.partition("@")[0], name]
     await services.passwords.apart(lambda: rules.check_password(wanted.password, known))
     hashed = await services.passwords.hashed(wanted.password)

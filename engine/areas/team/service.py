@@ -1,4 +1,7 @@
-"""End the invitations of a person who may not send them any more: removed from the account, or with a lower role."""
+"""End the invitations of a person who may not send them any more: removed from the account, or with a lower role.
+
+Called by the flows that change members.
+"""
 
 from uuid import UUID
 
