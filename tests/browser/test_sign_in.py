@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import re
+import time
 from contextlib import suppress
 
 from cryptography.hazmat.primitives.hashes import SHA1
@@ -10,8 +11,10 @@ from cryptography.hazmat.primitives.twofactor.totp import TOTP
 from playwright.async_api import Browser, expect
 from playwright.async_api import TimeoutError as TimedOut
 
+from engine.areas.second_factor import rules
 from engine.base import clock
 from loadtests.drill.service import Service
+from ops import admin
 from tests.harness.browser import ConsolePage, ConsoleUser, opened
 from tests.harness.mailed_links import token_mailed
 from tests.harness.patience import PATIENCE_S
@@ -172,6 +175,37 @@ async def test_a_passkey_is_created_and_signs_in(browser: Browser, service: Serv
         await expect(page.page.get_by_role("navigation", name="Pages")).to_be_visible()
         await page.go("/profile/sessions")
         await expect(page.page.get_by_role("row").filter(has_text="this one")).to_contain_text("passkey")
+
+
+async def test_a_new_passkey_asks_for_a_code_where_an_authenticator_is_set_up(
+    browser: Browser, service: Service, user: ConsoleUser
+) -> None:
+    secret, pepper = rules.new_secret(), service.settings.key_pepper or ""
+    async with admin.opened(service.settings) as pool:
+        await pool.execute(
+            "UPDATE users SET totp_sealed = $2, totp_enabled_at = now() WHERE id = $1",
+            user.person.id, rules.sealed(pepper, user.person.id, secret),
+        )  # fmt: skip
+    name = service.base_url.replace("127.0.0.1", "localhost")
+    async with opened(browser, name, user) as page:
+        session = await page.page.context.new_cdp_session(page.page)
+        await session.send("WebAuthn.enable")
+        device = {"protocol": "ctap2", "transport": "internal", "hasResidentKey": True, "hasUserVerification": True}
+        ready = {"isUserVerified": True, "automaticPresenceSimulation": True}
+        await session.send("WebAuthn.addVirtualAuthenticator", {"options": device | ready})
+        await page.go("/profile/security")
+        await page.page.get_by_role("button", name="Create a passkey").click()
+        await page.page.get_by_role("button", name="Create", exact=True).click()
+        asking = page.page.get_by_role("dialog", name="Confirm that it is you")
+        code = asking.get_by_label("Code")
+        await code.fill("000000")
+        await asking.get_by_role("button", name="Confirm").click()
+        await expect(code).to_have_attribute("aria-invalid", "true")
+        await code.fill(TOTP(secret, 6, SHA1(), 30, enforce_key_length=False).generate(int(time.time())).decode())
+        await asking.get_by_role("button", name="Confirm").click()
+        await expect(page.page.get_by_role("button", name=re.compile("Actions of"))).to_be_visible()
+        page.forgive("400")
+        page.forgive("401")
 
 
 async def test_a_wrong_password_is_told_and_the_next_page_is_kept(
