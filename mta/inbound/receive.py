@@ -13,10 +13,10 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from msgspec import structs
 
+from engine.areas.reports.room import ReportsFull
 from engine.base.settings import Settings
 from engine.flows.receiving.receive import kept_octets
 from engine.flows.receiving.receive_reports import may_complain, report_addresses
-from engine.flows.receiving.report_room import ReportsFull
 from engine.flows.receiving.types import (
     AttachmentScan,
     ReceivedEnvelope,

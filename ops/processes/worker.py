@@ -23,6 +23,7 @@ from engine.areas.billing.configuration import Billing, configured
 from engine.areas.blocklists import jobs as blocklist_jobs
 from engine.areas.contacts import jobs as contact_jobs
 from engine.areas.domains import jobs as domain_jobs
+from engine.areas.reports import room
 from engine.areas.request_log import rules as request_log
 from engine.areas.statistics import jobs as figures
 from engine.areas.verifications import jobs as verification_jobs
@@ -36,7 +37,7 @@ from engine.flows.alerts import measure
 from engine.flows.audience import broadcast_outcomes, broadcast_reviews
 from engine.flows.audience.broadcast_run import BroadcastRunner
 from engine.flows.people import open_session
-from engine.flows.receiving import certificates, mta_sts, read_reports, report_room
+from engine.flows.receiving import certificates, mta_sts, read_reports
 from engine.flows.receiving.forward import BATCH, Forwarder
 from engine.flows.retention import erase, erase_address, purge, purge_billing
 from engine.flows.sending import queue_admin
@@ -304,7 +305,7 @@ async def _reports(context: Context) -> None:
 
 
 async def _report_room(context: Context) -> None:
-    await report_room.make(context.pool, context.settings.reports_max_bytes)
+    await room.make(context.pool, context.settings.reports_max_bytes)
 
 
 async def _old_reports(context: Context) -> None:

@@ -132,7 +132,7 @@ async def test_a_bad_field_is_named_and_nothing_is_changed(
     assert {name: (await shown(api, ann))[name] for name in ALL} == ALL
 
 
-@pytest.mark.parametrize("octets", [b'{"name": "\\ud800"}', b'{"name": "\xff"}', b'{"name": "x"', b"null", b""])
+@pytest.mark.parametrize("octets", [b'{"name": "\\ud800"}', b'{"name": "\xff"}', b'{"name": "x"', b"null"])
 async def test_octets_that_are_no_body_are_refused(api: Api, ann: TestPerson, octets: bytes) -> None:
     answer = await api.request("PATCH", "/v1/profile", person=ann, body=octets, headers=JSON)
 

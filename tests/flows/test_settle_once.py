@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from engine.areas.emails.types import Accepted
 from engine.base.settings import Settings
+from engine.delivery.wait_reasons import UntriedReason
 from engine.flows.sending.settle import Fenced, Settler, plan, write
 from engine.ledger import heads
 from engine.store.database_errors import BadData
@@ -78,7 +79,7 @@ async def test_what_the_operator_gave_up_while_settling_waited_for_the_account_s
 ) -> None:
     account, message = await sent(door)
     [row] = await rows_of(pool, message)
-    given_up = replace(attempt_at(row, DEFERRED), made=False)
+    given_up = replace(attempt_at(row, DEFERRED), untried=UntriedReason.OPERATOR)
     async with pool.acquire() as connection, connection.transaction():
         await heads.lock(connection, {account.id})
         settling = settler.settle(attempt_at(row, DELIVERED))
@@ -88,9 +89,9 @@ async def test_what_the_operator_gave_up_while_settling_waited_for_the_account_s
         await write(connection, [plan(given_up)])
 
     assert await settling is False
-    assert await status(pool, message) == "failed"
-    assert (await types(pool, message))[-1] == "failed"
-    assert await day_counts(pool, account) == {"failed": 1}
+    assert await status(pool, message) == "rejected"
+    assert (await types(pool, message))[-1] == "rejected"
+    assert await day_counts(pool, account) == {}
 
 
 async def test_an_attempt_at_a_row_that_has_moved_on_changes_nothing(

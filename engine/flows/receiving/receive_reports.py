@@ -12,12 +12,12 @@ from typing import Final
 import asyncpg
 
 from engine.areas.reports import store
+from engine.areas.reports.room import ReportRoom
 from engine.areas.reports.types import ReportMail, ReportPurpose
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.flows.receiving import report_tokens
 from engine.flows.receiving.received_rows import storable
-from engine.flows.receiving.report_room import ReportRoom
 from engine.flows.receiving.report_tokens import ReportKeys
 from engine.flows.receiving.types import InboundRecipient, ReceivedEnvelope, RecipientPurpose
 from engine.mail.feedback_reports import looks_like_complaint
