@@ -34,7 +34,8 @@ FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain FOR NO KEY UPDATE OF q;
 
 -- name: hold_rows
--- Put the rows with messages $1 and domains $2 under holds $3, due at $4.
-UPDATE queue q SET held_by = n.held_by, due_at = n.due_at, waiting = 'operator_hold'
+-- Put the rows with messages $1 and domains $2 under holds $3, due at $4; at most at the end of the message's time, when
+-- the delivery ends.
+UPDATE queue q SET held_by = n.held_by, due_at = least(n.due_at, q.deliver_by), waiting = 'operator_hold'
 FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::timestamptz[]) AS n (message_id, domain, held_by, due_at)
 WHERE q.message_id = n.message_id AND q.domain = n.domain;

@@ -122,8 +122,9 @@ WHERE w.step > 0
 ORDER BY w.step;
 
 -- name: postpone_rows
--- Set the due time of rows with messages $1 and domains $2 to $3 from now, by the database's clock, with reason $4.
-UPDATE queue q SET due_at = clock_timestamp() + $3::interval, waiting = coalesce($4, q.waiting)
+-- Set the due time of rows with messages $1 and domains $2 to $3 from now, by the database's clock, with reason $4; at
+-- most to the end of the message's time, when the delivery ends.
+UPDATE queue q SET due_at = least(clock_timestamp() + $3::interval, q.deliver_by), waiting = coalesce($4, q.waiting)
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 WHERE q.message_id = n.message_id AND q.domain = n.domain;
 

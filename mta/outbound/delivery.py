@@ -5,6 +5,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.base import clock
 from engine.delivery.queue import Row
 from engine.delivery.sources_store import Taken
 from engine.mail import dkim
@@ -45,6 +46,11 @@ class ActiveDelivery:
         self.settling = False  # its outcome is being stored
         self.waits = True  # for its route or at its site; False once a connection has taken it
         self.tries = 0  # connections that broke before anything was decided
+
+    @property
+    def is_too_late(self) -> bool:
+        """Return True once the message's `deliverBy` has passed: no attempt is made after it."""
+        return self.row.deliver_by is not None and self.row.deliver_by <= clock.now()
 
     def suppress(self, address: str, reason: str) -> None:
         """Send nothing to this address."""

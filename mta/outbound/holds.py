@@ -45,7 +45,9 @@ class OperatorHolds:
     async def _set_aside(self, deliveries: Sequence[ActiveDelivery], site: str | None) -> list[ActiveDelivery]:
         """Write the held deliveries back, noted on their waybills, and return them."""
         await self._holds.refresh()
-        held = [(one, found) for one in deliveries if (found := self._holds.of(one.row, site)) is not None]
+        # A delivery past its `deliverBy` ends although it is held.
+        waiting = [one for one in deliveries if not one.is_too_late]
+        held = [(one, found) for one in waiting if (found := self._holds.of(one.row, site)) is not None]
         if held:
             await hold.set_aside(self._pool, [(one.row, found) for one, found in held])
         return [one for one, _ in held]

@@ -9,7 +9,6 @@ import asyncio
 import msgspec
 import structlog
 
-from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.mx_routes import Router
 from engine.delivery.routes import Route, Unroutable
@@ -171,8 +170,7 @@ class RouteStage:
         if not delivery.addresses:
             self._completer.settle(delivery, without_recipients(delivery))
             return False
-        ends = delivery.row.deliver_by
-        if ends is not None and ends <= clock.now():
+        if delivery.is_too_late:
             self._completer.settle(delivery, too_late(delivery, self._settings))
             return False
         if deaths := self._envelopes.box.tell(delivery.row.message_id):

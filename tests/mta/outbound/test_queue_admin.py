@@ -243,6 +243,16 @@ async def test_bounce_of_one_domain_leaves_the_other_recipients_of_a_message_alo
     assert (rejected["reason"], rejected["recipient"]) == ("operator", "bob@gone.test")
 
 
+async def test_a_held_message_is_rejected_when_its_deliver_by_passes(here: World) -> None:
+    await queue_admin.suspend(here.pool, queue_target(HoldKind.DOMAIN, "peer.test"), reason=WHY)
+    held = await here.send("code@peer.test", deliverBy=clock.iso(clock.now() + timedelta(seconds=2)))
+    await here.mta()
+    await here.until_step(held, "rejected")
+
+    assert (await detail(here, held, "rejected"))["reason"] == "deliver_by_passed"
+    assert here.sink.count == 0
+
+
 async def test_a_released_message_past_its_deliver_by_is_rejected_instead_of_arriving_late(here: World) -> None:
     on = queue_target(HoldKind.DOMAIN, "peer.test")
     late = await here.send("code@peer.test", deliverBy=clock.iso(clock.now() + timedelta(hours=1)))
