@@ -25,7 +25,7 @@ NOT_RUN = {
     r"ops config --page >": "overwrites a page of the checkout: tests/ops/test_settings_docs.py",
     r"-m ops blocklists --": "asks lists, and none is set: tests/ops/test_blocklists.py",
     r"^(install|git clone)\b|\bsystemctl\b|/etc/": "needs root, and changes the system",
-    r"^(docker|printf)\b": "needs Docker, and writes its secrets into the checkout",
+    r"^(docker\b|printf .*PASSWORD)": "needs Docker, and writes its secrets into the checkout",
     r"^promtool": "belongs to Prometheus: tests/ops/test_deploy.py reads the rules",
 }
 FOLLOWS = re.compile(r"-m ops tail\b|curl -sN")  # until somebody ends it
@@ -74,6 +74,7 @@ class Shell:
         """The same on this service's port and folders."""
         text = text.replace("http://127.0.0.1:8080", self._service.base_url)
         text = text.replace("127.0.0.1:2525", f"127.0.0.1:{self._service.settings.mx_port}")
+        text = text.replace("127.0.0.1:2587", f"127.0.0.1:{self._service.settings.submission_port}")
         return text.replace(".state/", f"{self._service.state}/").replace("/var/backups", str(self._folder))
 
 
