@@ -319,7 +319,7 @@ class PostgresServer(Server):
         server_paths.own_folder(self.paths, aside.name)
         words = [str(self._programs / "initdb"), "-D", str(aside), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         # The session that needs a new WAL file fills it with zeros, and all others wait to commit meanwhile:
-        # 40 to 65 ms with the usual files of 16 MB. Measured: ops/decisions/0082.
+        # 40 to 65 ms with the usual files of 16 MB. Measured: ops/decisions/0085.
         words += ["--locale=C", "--no-instructions", "--wal-segsize=1"] + ([] if self._durable else ["--no-sync"])
         done = subprocess.run(
             launch.command(words, identity=self.paths.identity),

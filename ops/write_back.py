@@ -2,7 +2,7 @@
 
 PostgreSQL enlarges a table by pages of zeros, which it does not sync before the next checkpoint. Linux keeps them in
 memory for 30 s (`vm.dirty_expire_centisecs`) and then writes all that are old enough, every 5 s. Commits wait for the
-disk meanwhile: 60 to 210 ms while 1,250 messages a second were accepted (ops/decisions/0084-write-back.md).
+disk meanwhile: 60 to 210 ms while 1,250 messages a second were accepted (ops/decisions/0085).
 """
 
 import asyncio

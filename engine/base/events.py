@@ -176,7 +176,7 @@ class Status(StrEnum):
 
 
 # New status -> the statuses that it may follow. An attempt is stored together with its outcome, so a final status may
-# follow `queued` (ops/decisions/0094).
+# follow `queued` (ops/decisions/0048).
 MOVES: dict[Status, frozenset[Status]] = {
     Status.QUEUED: frozenset({Status.SCHEDULED}),
     Status.SENDING: frozenset({Status.QUEUED, Status.SENDING}),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 # Of the working time, from which on other work waits, too: 0.4 to 0.5 while all processors are in use, 0.1 to 0.2 while
-# a fifth is (ops/decisions/0082, 0083).
+# a fifth is (ops/decisions/0061).
 LONG_WAIT: Final = 0.15
 DECAY: Final = 0.8  # of the times measured before, with each look: with a look every 10 ms, the last 50 ms count most
 _COUNTERS: Final = Path("/proc/self/schedstat")  # of the main thread, which runs the event loop

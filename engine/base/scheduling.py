@@ -8,7 +8,7 @@ def yield_to_running() -> None:
     """Make this process, whenever it wakes, wait for the end of a running one's time slice (SCHED_BATCH, sched(7)).
 
     By default a process that wakes preempts the running one, which is often of the same message's way: an event loop
-    woke a thread of its own HTTP server and was suspended for it. Measured: ops/decisions/0048. Does nothing where the
+    woke a thread of its own HTTP server and was suspended for it. Measured: ops/decisions/0007. Does nothing where the
     kernel has no such policy or forbids it.
     """
     if hasattr(os, "SCHED_BATCH"):

@@ -3,7 +3,7 @@
 A change increments the version of its kind in the table `stamps` within its own transaction; every process reads all
 stamps twice a second in one small query. A change that names an account removes the entries of that account alone: with
 a thousand domains checked a minute, no process keeps reloading the keys of all others. The stamps are in PostgreSQL,
-not in Redis, so that revoking a key works while Redis is unavailable (ops/decisions/0003-cache-stamps-in-postgres.md).
+not in Redis, so that revoking a key works while Redis is unavailable (ops/decisions/0002).
 """
 
 import asyncio

@@ -23,7 +23,7 @@ DAY = timedelta(days=1)
 _LOCK = 0x57617957  # "WayW": lock for creating partitions
 
 # Rows of messages and recipients are updated once or twice soon after their insert, a page in one transaction: with
-# these fill factors 98% of the updates stay on their page, with 85 and 80 only two thirds (decision 0030).
+# these fill factors 98% of the updates stay on their page, with 85 and 80 only two thirds (decision 0081).
 # A received message changes at most a few times in its life, mostly when somebody reads it.
 # The automatic vacuum looks every 10 s. While a broadcast filled a young partition, it found a quarter more rows each
 # time, and vacuumed and analysed all of these tables, while other mail waited for a processor (decision 0085).

@@ -3,7 +3,7 @@
 A contact stores hashes of all three consecutive characters of its address and name; a search asks the index for the
 contacts that have all hashes of the wanted text, and compares the texts of those. Each hash covers the account: the
 index is shared, and a part that is frequent elsewhere must not slow the search of a small account. `pg_trgm` does not
-do that, and the SQL floor (PostgreSQL without contrib) lacks it (ops/decisions/0052-contacts.md).
+do that, and the SQL floor (PostgreSQL without contrib) lacks it (ops/decisions/0052).
 """
 
 import re

@@ -55,7 +55,7 @@ _SETTLE = _SQL.session_function(
 _RETRY_S = 0.5
 _REPLAN_S = 1.0  # see Settler._discard_plans; planning `settle` costs 2 ms
 # Each flush costs about 1 ms of CPU whatever its size, and locks account heads that acceptance waits for:
-# larger flushes are worth 30 ms more between a remote 250 and its commit. Measured: ops/decisions/0040 and 0047.
+# larger flushes are worth 30 ms more between a remote 250 and its commit. Measured: ops/decisions/0040 and 0048.
 MIN_INTERVAL_S = 0.03
 # Broadcasts have flushes of their own, so that no other outcome waits for them; rarer and smaller ones, because each
 # locks the head of an account whose other mail and further broadcast mail wait for it: ops/decisions/0061.
