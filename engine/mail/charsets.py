@@ -4,6 +4,7 @@ The list replaces `codecs.lookup`, which searches the file system for every unkn
 life of the process: a sender could fill the memory with invented names.
 """
 
+import re
 from encodings.aliases import aliases
 from enum import StrEnum
 from typing import Final
@@ -33,6 +34,8 @@ def _table() -> dict[str, str]:
 
 _CODECS: Final = _table()
 _SEPARATORS: Final = str.maketrans("- .", "___")
+_MAX_LABEL: Final = 100  # characters in which a charset is looked for
+_label_words = re.compile(r"[A-Za-z0-9](?:[\w.:+-]*[A-Za-z0-9])?", re.ASCII).findall
 
 
 class CharsetFlaw(StrEnum):
@@ -44,8 +47,18 @@ class CharsetFlaw(StrEnum):
 
 
 def codec_of(label: str) -> str | None:
-    """Return the Python codec for a declared charset, or None if it is unknown."""
-    return _CODECS.get(label.strip("'\" \t\r\n").lower().translate(_SEPARATORS))
+    """Return the Python codec for a declared charset, or None if it is unknown.
+
+    Finds the name also among what programs write around it: `"utf-8" (text)`, `iso-8859-1,`, `charset=utf-8`.
+    """
+    codec = _named_codec(label)
+    if codec is None and len(label) <= _MAX_LABEL:
+        return next(filter(None, map(_named_codec, _label_words(label))), None)
+    return codec
+
+
+def _named_codec(name: str) -> str | None:
+    return _CODECS.get(name.strip("'\" \t\r\n").lower().translate(_SEPARATORS))
 
 
 def decode_text(octets: bytes, declared: str) -> tuple[str, CharsetFlaw | None]:
@@ -62,6 +75,11 @@ def decode_text(octets: bytes, declared: str) -> tuple[str, CharsetFlaw | None]:
     except ValueError:
         return _replaced(octets, declared, codec, flaw)
     return text, flaw
+
+
+def in_charset(octets: bytes, charset: str) -> str:
+    """Decode octets in a declared charset to text that UTF-8 can encode; use UTF-8 if the charset is unknown."""
+    return decode_text(octets, charset or "utf-8")[0]
 
 
 def _replaced(

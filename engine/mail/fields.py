@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from engine.mail.address import BadAddress, Mailbox, parse_mailbox
-from engine.mail.charsets import decode_text
+from engine.mail.charsets import in_charset
 
 MAX_HEADER: Final = 102_400  # octets of the whole header, as in Postfix's header_size_limit
 MAX_FIELDS: Final = 1_000
@@ -143,12 +143,6 @@ def _word_octets(encoding: str, payload: str) -> bytes | None:
         return binascii.a2b_qp(raw, header=True)
     except ValueError:
         return None
-
-
-def in_charset(octets: bytes, charset: str) -> str:
-    """Decode bytes in a declared charset to text that UTF-8 can encode; use UTF-8 if the charset is unknown."""
-    text, _ = decode_text(octets, charset or "utf-8")
-    return text
 
 
 def entries(value: str) -> Iterator[str]:

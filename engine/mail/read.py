@@ -17,7 +17,8 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
-from engine.mail.fields import decoded, in_charset
+from engine.mail.charsets import in_charset
+from engine.mail.fields import decoded
 
 MAX_DEPTH: Final = 20  # multiparts within multiparts; Postfix allows 100, mail programs write 4
 MAX_PARTS: Final = 1_000  # Amazon SES refuses more than 500

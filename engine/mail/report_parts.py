@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from engine.mail.fields import decoded, in_charset
+from engine.mail.charsets import in_charset
+from engine.mail.fields import decoded
 from engine.mail.read import Entity, UnreadableMail, entities
 
 MAX_READ: Final = 1024 * 1024  # octets of a report; what it says stands before the returned message
