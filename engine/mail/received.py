@@ -7,20 +7,22 @@ at most 4 ms for 8 KiB, and 50 ms for a header made to be slow. Read messages ov
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
 from itertools import islice
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from msgspec import Struct, structs
 
 from engine.mail.address import Mailbox, impersonated
-from engine.mail.charsets import decode_text
+from engine.mail.body_parts import HTML, MailContent, MailPart, decoded_part, first_of_a_kind, mail_content
+from engine.mail.body_text import joined_html, joined_text, part_text
+from engine.mail.charsets import CharsetFlaw
 from engine.mail.file_names import safe_filename, stand_in
 from engine.mail.html_text import text_of_tokens
 from engine.mail.html_tokens import tokens
-from engine.mail.read import MailPart, UnreadableMail, content, parts
+from engine.mail.read import UnreadableMail
 from engine.mail.received_header import (
     ReceivedAddress,
     ReceivedField,
@@ -42,6 +44,7 @@ SNIPPET: Final = 200  # characters
 _SNIPPET_TEXT: Final = 4_096  # encoded octets of a text that are read for its snippet
 _SNIPPET_HTML: Final = 65_536  # of HTML: its style sheets come first
 _SNIPPET_TOKENS: Final = 2_000  # tags and texts
+_SNIPPET_PARTS: Final = 20  # in which the first words are looked for
 _UNREADABLE: Final = "application/octet-stream"
 
 # RFC 5322 3.6 allows one each; mail clients differ in which of two they show.
@@ -88,19 +91,17 @@ class ReceivedSummary(Struct, frozen=True, kw_only=True):
 class ReceivedMail(ReceivedSummary, frozen=True, kw_only=True):
     """All of a received message.
 
-    `text` and `html` are None if there is none. `html` is as it was sent: sanitise it. One that is longer than
-    MAX_BODY characters is cut after one character more, which the sanitiser refuses.
+    `text` and `html` are None if there is none; where only one place of the message has both forms, the other form is
+    made from it. `html` is as it was sent: sanitise it. One that is longer than MAX_BODY characters is cut after one
+    character more, which the sanitiser refuses. `author_text` and `author_html` are those parts of them that are of
+    the type of the first: lists and gateways add theirs.
     """
 
     text: str | None
     html: str | None
+    author_text: str | None
+    author_html: str | None
     headers: list[ReceivedField]
-
-
-class _Bodies(NamedTuple):
-    text: list[MailPart]
-    html: list[MailPart]
-    attached: list[MailPart]
 
 
 def summarise(mime: bytes) -> ReceivedSummary:
@@ -109,14 +110,16 @@ def summarise(mime: bytes) -> ReceivedSummary:
     Its `warnings` lack those of the text, which only `read_received` decodes as a whole.
     """
     warnings = ReadWarnings()
-    return _summary(mime, read_header(mime), _sorted(mime, warnings), warnings)
+    return _summary(mime, read_header(mime), _content(mime, warnings), warnings)
 
 
 def read_received(mime: bytes) -> ReceivedMail:
     """Return all of a message; never raises."""
     warnings = ReadWarnings()
-    header, found = read_header(mime), _sorted(mime, warnings)
-    text, html = _body(mime, found.text, warnings), _body(mime, found.html, warnings)
+    header, found = read_header(mime), _content(mime, warnings)
+    decoded = _decoded_bodies(mime, found, warnings)
+    texts, htmls = ([decoded[part] for part in parts if part in decoded] for parts in (found.text, found.html))
+    text, html = joined_text(found.text[: len(texts)], texts), joined_html(found.html[: len(htmls)], htmls)
     if text is not None and len(text) > MAX_BODY:
         text = text[:MAX_BODY]
         warnings.add("text_truncated")
@@ -124,43 +127,71 @@ def read_received(mime: bytes) -> ReceivedMail:
     if cut:
         warnings.add("header_truncated")
     summary = _summary(mime, header, found, warnings, text, html)
-    return ReceivedMail(**structs.asdict(summary), text=text, html=html, headers=headers)
+    return ReceivedMail(
+        **structs.asdict(summary),
+        text=text,
+        html=None if html is None else html[: MAX_BODY + 1],
+        author_text=_of_author(found.text[: len(texts)], texts, html=False),
+        author_html=_of_author(found.html[: len(htmls)], htmls, html=True),
+        headers=headers,
+    )
 
 
 def received_attachment(mime: bytes, index: int) -> bytes:
     """Return the decoded content of the attachment with this index. Raises UnreadableMail if there is none."""
-    attached = _sorted(mime, ReadWarnings()).attached
+    attached = mail_content(mime).attached
     if 0 <= index < len(attached):
-        return content(mime, attached[index])[0]
+        return decoded_part(mime, attached[index])[0]
     raise UnreadableMail(f"The message has no attachment number {index}.")
 
 
 def received_contents(mime: bytes) -> Iterator[bytes]:
     """Yield the decoded contents of all attachments in order of their index, for scanners; never raises."""
-    for part in _sorted(mime, ReadWarnings()).attached:
-        yield content(mime, part)[0]
+    for part in mail_content(mime).attached:
+        yield decoded_part(mime, part)[0]
 
 
-def _sorted(mime: bytes, warnings: ReadWarnings) -> _Bodies:
-    """Divide the leaves into the text, the HTML and the attachments.
-
-    All texts that are not attached belong to the body: mail programs write several around an attachment.
-    """
-    found = _Bodies([], [], [])
-    for part in parts(mime):
-        if part.limit is not None:
-            warnings.add(part.limit)
-        if part.attached:
-            found.attached.append(part)
-        else:
-            (found.html if part.kind == "text/html" else found.text).append(part)
+def _content(mime: bytes, warnings: ReadWarnings) -> MailContent:
+    """Divide the message, with the warnings of its structure."""
+    found = mail_content(mime)
+    if found.limit is not None:
+        warnings.add(found.limit)
+    for one in found.doubts:
+        warnings.add(one.doubt, one.octets)
     return found
+
+
+def _decoded_bodies(mime: bytes, found: MailContent, warnings: ReadWarnings) -> dict[MailPart, str]:
+    """Decode each body part once, until each body has more than MAX_BODY characters."""
+    decoded: dict[MailPart, str] = {}
+    for parts in (found.text, found.html):
+        length = 0
+        for part in parts:
+            if length > MAX_BODY:
+                break
+            if part not in decoded:
+                one = part_text(mime, part, _encoded(MAX_BODY + 1))
+                if one.damaged:
+                    warnings.add("text_damaged", len(decoded) + 1, one.octets)
+                elif one.flaw is CharsetFlaw.DAMAGED:
+                    warnings.add(one.flaw, len(decoded) + 1, one.octets)
+                elif one.flaw is not None:
+                    warnings.add(one.flaw)
+                decoded[part] = one.text.replace("\0", "\ufffd")[: MAX_BODY + 1]
+            length += len(decoded[part]) + 1
+    return decoded
+
+
+def _of_author(parts: Sequence[MailPart], texts: Sequence[str], *, html: bool) -> str | None:
+    """Return the parts of the first type with words, joined; None if that is not the type asked for."""
+    kind, words = first_of_a_kind(parts, texts)
+    return "\n".join(words) if words and (kind == HTML) == html else None
 
 
 def _summary(
     mime: bytes,
     header: ReceivedHeader,
-    found: _Bodies,
+    found: MailContent,
     warnings: ReadWarnings,
     text: str | None = None,
     html: str | None = None,
@@ -204,7 +235,7 @@ def _check_header(header: ReceivedHeader, warnings: ReadWarnings) -> None:
         warnings.add("header_truncated")
     for name in _SINGLE:
         if header.count(name) > 1:
-            warnings.add("field_repeated", name.decode())
+            warnings.add("field_repeated", name.decode().title())
 
 
 def _mailboxes(header: ReceivedHeader, name: bytes, warnings: ReadWarnings) -> list[ReceivedAddress]:
@@ -213,9 +244,9 @@ def _mailboxes(header: ReceivedHeader, name: bytes, warnings: ReadWarnings) -> l
         return []
     found, cut = addresses(value)
     if cut:
-        warnings.add("too_many_addresses", name.decode())
+        warnings.add("too_many_addresses", name.decode().title())
     if any(not one.address for one in found):
-        warnings.add("address_unreadable", name.decode())
+        warnings.add("address_unreadable", name.decode().title())
     return found
 
 
@@ -236,16 +267,19 @@ def _auto_submitted(header: ReceivedHeader) -> bool:
 
 
 def _attachment(mime: bytes, part: MailPart, index: int, warnings: ReadWarnings) -> ReceivedAttachment:
-    octets, damaged = content(mime, part)
+    octets, damaged = decoded_part(mime, part)
+    kind = part.kind if _media_type(part.kind) else _UNREADABLE
+    filename = safe_filename(part.names[0]) if part.names else stand_in(kind, index + 1)
     if damaged:
-        warnings.add("attachment_damaged")
+        warnings.add("attachment_damaged", index + 1, filename, len(octets))
     if len(part.names) > 1:
         warnings.add("names_differ")
-    kind = part.kind if _media_type(part.kind) else _UNREADABLE
+    if part.flaw is not None:
+        warnings.add(part.flaw)
     cid = None if part.cid is None else field_text(part.cid.encode())[0] or None
     return ReceivedAttachment(
         index,
-        safe_filename(part.names[0]) if part.names else stand_in(kind, index + 1),
+        filename,
         kind,
         len(octets),
         sha256(octets).hexdigest(),
@@ -254,46 +288,19 @@ def _attachment(mime: bytes, part: MailPart, index: int, warnings: ReadWarnings)
     )
 
 
-def _body(mime: bytes, found: list[MailPart], warnings: ReadWarnings) -> str | None:
-    """Return the joined text of these parts with LF line ends, cut after MAX_BODY + 1 characters."""
-    if not found:
-        return None
-    pieces: list[str] = []
-    length = 0
-    for part in found:
-        octets, damaged = content(mime, part, _encoded(MAX_BODY + 1))
-        text, flaw = decode_text(octets, part.charset)
-        if damaged:
-            warnings.add("text_damaged")
-        if flaw is not None:
-            warnings.add(flaw)
-        text = text.replace("\0", "\ufffd").replace("\r\n", "\n").replace("\r", "\n")
-        pieces.append(text)
-        length += len(text) + 1
-        if length > MAX_BODY:
-            break
-    return "\n".join(pieces)[: MAX_BODY + 1]
-
-
 def _encoded(characters: int) -> int:
     """Return an upper bound of the octets that encode so many characters, with some damage."""
     return characters * 12  # four octets of UTF-8, three in quoted-printable each
 
 
-def _read_snippet(mime: bytes, found: _Bodies) -> str:
-    """Return the snippet from the beginning of the text, or of the HTML."""
-    for part in found.text:
-        text = _beginning(mime, part, _SNIPPET_TEXT)
-        if snippet := _snippet(text, None):
+def _read_snippet(mime: bytes, found: MailContent) -> str:
+    """Return the snippet from the beginning of the first part with words."""
+    for part in found.text[:_SNIPPET_PARTS]:
+        is_html = part.kind == HTML
+        text = part_text(mime, part, _SNIPPET_HTML if is_html else _SNIPPET_TEXT).text
+        if snippet := _snippet(None, text) if is_html else _snippet(text, None):
             return snippet
-    for part in found.html[:1]:
-        return _snippet(None, _beginning(mime, part, _SNIPPET_HTML))
     return ""
-
-
-def _beginning(mime: bytes, part: MailPart, octets: int) -> str:
-    text, _ = decode_text(content(mime, part, octets)[0], part.charset)
-    return text[:-1].rstrip("\ufffd") if part.end - part.start > octets else text
 
 
 def _snippet(text: str | None, html: str | None) -> str:

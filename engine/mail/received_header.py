@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from engine.mail.charsets import CharsetFlaw, decode_text
 from engine.mail.fields import decoded, entries
-from engine.mail.read import MAX_HEADER, header_bounds
+from engine.mail.mime_tree import MAX_HEADER, header_bounds
 
 MAX_FIELDS: Final = 1_000
 MAX_ADDRESSES: Final = 1_000  # read of one field

@@ -5,11 +5,13 @@ from typing import Final
 from msgspec import Struct
 
 _MAX_LISTED: Final = 50
+_MAX_OF_CODE: Final = 10
 
 TEXTS: Final = {
     "address_unreadable": "An entry of {} is not an email address.",
-    "attachment_damaged": "The encoding of an attachment is damaged or unknown; its content may be incomplete.",
-    "charset_guessed": "A text names no charset and is not UTF-8; it is read as Windows-1252.",
+    "attachment_damaged": "The encoding of attachment {} ({}) is damaged or unknown; {} octets of it were read.",
+    "boundary_missing": "A multipart of {} octets has no line with its boundary; it is shown as text.",
+    "charset_guessed": "A text or a name states no charset and is not UTF-8; it is read as Windows-1252.",
     "date_missing": "The message has no Date.",
     "date_unreadable": "The Date of the message can't be read.",
     "field_repeated": "The header has more than one {} field; the first one is used.",
@@ -21,8 +23,12 @@ TEXTS: Final = {
     "misleading_name": "The display name of the sender contains an address of another domain.",
     "names_differ": "An attachment has several file names; mail programs differ in which of them they show.",
     "nested_too_deep": "The message nests too deep; the innermost entities are listed as one attachment.",
+    "part_field_repeated": "A part has more than one Content field of one name; the first one is used.",
+    "part_header_malformed": "The header of a part contains lines that are no fields.",
+    "part_header_truncated": "The header of a part exceeds a limit; the rest of it is not read.",
     "several_from": "From contains several addresses; the first one is used.",
-    "text_damaged": "A text contains octets that its charset or encoding does not have; they are replaced.",
+    "text_damaged": "Text part {} contains octets that its charset or encoding does not have; {} octets were read.",
+    "text_outside_parts": "{} octets before the first part of a multipart, or after its last, are not shown.",
     "text_truncated": "The text exceeds 1 MiB; the rest is left out.",
     "too_many_addresses": "{} contains more than 1,000 addresses; the rest is left out.",
     "too_many_boundaries": "The message has too many lines that look like part boundaries; the rest is one part.",
@@ -49,17 +55,19 @@ def truncated(size: int) -> MailWarning:
 
 
 class ReadWarnings:
-    """The warnings of one message while it is read; each one counts once."""
+    """The warnings of one message while it is read; each one counts once, and each code at most _MAX_OF_CODE times."""
 
     __slots__ = ("_found",)
 
     def __init__(self) -> None:
-        self._found: dict[MailWarning, None] = {}
+        self._found: dict[str, dict[MailWarning, None]] = {}
 
-    def add(self, code: str, name: str = "") -> None:
-        """Add a warning; `name` is the header field that it is about."""
-        self._found[MailWarning(str(code), TEXTS[code].format(name.title()))] = None
+    def add(self, code: str, *about: object) -> None:
+        """Add a warning; `about` fills the places of its text: a header field, a part, a number of octets."""
+        listed = self._found.setdefault(str(code), {})
+        if len(listed) < _MAX_OF_CODE:
+            listed[MailWarning(str(code), TEXTS[code].format(*about))] = None
 
     def listed(self) -> list[MailWarning]:
         """Return all warnings, sorted by code."""
-        return sorted(self._found)[:_MAX_LISTED]
+        return [one for code in sorted(self._found) for one in self._found[code]][:_MAX_LISTED]

@@ -5,9 +5,7 @@ within its limits; what lies beyond them is left out, and nothing raises. Used b
 `feedback_reports.py`.
 """
 
-import binascii
 import codecs
-import html
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,7 +13,10 @@ from typing import Final, NamedTuple
 
 from engine.mail.charsets import in_charset
 from engine.mail.fields import decoded
+from engine.mail.html_text import html_to_text
+from engine.mail.parameters import parse_field
 from engine.mail.read import Entity, UnreadableMail, entities
+from engine.mail.transfer_encoding import decode
 
 MAX_READ: Final = 1024 * 1024  # octets of a report; what it says stands before the returned message
 MAX_PARTS: Final = 100
@@ -32,12 +33,6 @@ RETURNED_HEADERS: Final = frozenset({
 
 _blank_line = re.compile(rb"\r?\n[ \t]*\r?\n").search
 _field_line = re.compile(r"([!-9;-~]{1,80})[ \t]*:[ \t]*(.*)", re.DOTALL).match
-_charset = re.compile(r"charset\s*=\s*[\"']?([^\s\"';]{1,40})", re.IGNORECASE).search
-_hidden = re.compile(r"<(/?)(?:style|script|head)\b", re.IGNORECASE).finditer
-_break = re.compile(r"<(?:br|/?p|/?div|/?tr|/?li|/?h\d|/?table|/?pre|/?ul)\b[^<>]*>", re.IGNORECASE).sub
-_tag = re.compile(r"<[/!?a-zA-Z][^<>]*>").sub
-_blanks = re.compile(r"[ \t\xa0]+").sub
-_NOT_BASE64: Final = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
 _UTF_16: Final = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 Head = Mapping[str, list[str]]
@@ -82,7 +77,7 @@ def _parts(raw: bytes, level: int) -> Iterator[ReportPart]:
         head = read_head(raw[entity.start : entity.body])
         if entity.message:
             yield ReportPart(entity.kind, depth, head, "", opens=True)
-        if entity.kind in RETURNED and (entity.encoding in {"base64", "quoted-printable"} or not entity.composite):
+        if entity.kind in RETURNED and not entity.composite:
             last_end = entity.end
             yield from _attached(raw, entity, depth)
         elif entity.composite:
@@ -104,12 +99,7 @@ def _readable(raw: bytes) -> Iterator[Entity]:
 
 
 def _content(raw: bytes, entity: Entity) -> bytes:
-    content = raw[entity.body : entity.end]
-    if entity.encoding == "base64":
-        letters = content.translate(None, _NOT_BASE64)
-        size = len(letters) - (len(letters) % 4 == 1)
-        return binascii.a2b_base64(letters[:size] + b"=" * (-size % 4))
-    return binascii.a2b_qp(content) if entity.encoding == "quoted-printable" else content
+    return decode(raw[entity.body : entity.end], entity.encoding)[0]
 
 
 def _text(raw: bytes, entity: Entity, head: Head) -> str:
@@ -118,9 +108,8 @@ def _text(raw: bytes, entity: Entity, head: Head) -> str:
     if not readable:
         return ""
     octets = _content(raw, entity)[: MAX_TEXT * 2]
-    found = _charset(first(head, "content-type"))
-    text = to_text(octets, found[1] if found else "utf-8")
-    return html_text(text) if entity.kind == "text/html" else text
+    text = to_text(octets, parse_field(first(head, "content-type").encode()).value("charset") or "utf-8")
+    return html_to_text(text) if entity.kind == "text/html" else text
 
 
 def to_text(octets: bytes, charset: str = "utf-8") -> str:
@@ -134,26 +123,6 @@ def to_text(octets: bytes, charset: str = "utf-8") -> str:
     if "\ufffd" in text and charset.lower() in {"utf-8", "us-ascii", "ascii"}:
         text = octets.decode("latin-1")
     return text[:MAX_TEXT].lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-
-
-def html_text(text: str) -> str:
-    """Return the text of HTML, a line for each block."""
-    text = html.unescape(_tag(" ", _break("\n", _shown(text.replace("\n", " ")))))
-    return "\n".join(_blanks(" ", line).strip() for line in text.split("\n"))
-
-
-def _shown(text: str) -> str:
-    """Return HTML without its head, styles and scripts; one that is not closed hides nothing."""
-    pieces: list[str] = []
-    at, hidden = 0, -1
-    for tag in _hidden(text):
-        if not tag[1] and hidden < 0:
-            hidden = tag.start()
-        elif tag[1] and hidden >= 0:
-            pieces.append(text[at:hidden])
-            at, hidden = tag.start(), -1
-    pieces.append(text[at:])
-    return " ".join(pieces)
 
 
 def read_head(octets: bytes) -> Head:

@@ -3,32 +3,28 @@
 import re
 from typing import Final
 
-from engine.mail.charsets import decode_text
-from engine.mail.html_text import html_to_text
-from engine.mail.read import content, parts
+from engine.mail.body_parts import HTML, mail_content
+from engine.mail.body_text import part_text, plain_text
 
 _HTML_FOR_TEXT: Final = 8  # octets of HTML read for each character of its text: markup and style sheets come first
 _MAX_HTML: Final = 65_536
+_MAX_PARTS: Final = 20
 _blanks = re.compile(r"\s+").sub
 
 
 def searchable_text(mime: bytes, max_characters: int) -> str:
-    """Return at most `max_characters` of the text of a message in one line; of its HTML if it has no text."""
-    html = None
-    for part in parts(mime):
-        if part.attached:
-            continue
-        if part.kind == "text/html":
-            html = html or part
-            continue
-        text, _ = decode_text(content(mime, part, 4 * max_characters)[0], part.charset)
-        if line := _one_line(text, max_characters):
-            return line
-    if html is None:
-        return ""
-    octets = min(_MAX_HTML, _HTML_FOR_TEXT * max_characters)
-    text, _ = decode_text(content(mime, html, octets)[0], html.charset)
-    return _one_line(html_to_text(text, max_characters), max_characters)
+    """Return at most `max_characters` of the text of a message in one line, with HTML where it has no text."""
+    lines: list[str] = []
+    room = max_characters
+    for part in mail_content(mime).text[:_MAX_PARTS]:
+        octets = min(_MAX_HTML, _HTML_FOR_TEXT * room) if part.kind == HTML else 4 * room
+        text = plain_text(part, part_text(mime, part, octets).text, room)
+        if line := _one_line(text, room):
+            lines.append(line)
+            room -= len(line) + 1
+        if room <= 0:
+            break
+    return " ".join(lines)
 
 
 def _one_line(text: str, max_characters: int) -> str:

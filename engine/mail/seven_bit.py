@@ -57,9 +57,11 @@ def _edits(mime: bytes, entity: Entity) -> list[_Edit]:
         raise UnreadableMail(f"A part of type {entity.kind} can't be encoded.")
     if not head.isascii() or (entity.kind.startswith("multipart/") and not entity.composite):
         raise UnreadableMail("8-bit header fields and a multipart without parts can't be encoded.")
+    if not head.endswith(b"\r\n\r\n") and head != b"\r\n":
+        raise UnreadableMail("A part without an empty line below its header can't be encoded.")
     if entity.composite:
         return [_head(entity, head, b"7bit")] if _encoding_field.search(head) else []
-    if entity.encoding not in ("", "7bit", "8bit", "binary"):
+    if entity.encoding:
         raise UnreadableMail(f"A part that is declared {entity.encoding} holds 8-bit octets.")
     if entity.kind.startswith("text/"):
         encoding, encoded = shorter(content.replace(b"\r\n", b"\n"))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.mail.address import BadAddress, Mailbox
+from engine.mail.charsets import in_charset
 from engine.mail.fields import (
     MAX_FIELDS,
     MAX_HEADER,
@@ -16,7 +17,6 @@ from engine.mail.fields import (
     divided,
     entries,
     fields,
-    in_charset,
     mailbox,
     text_of,
 )

@@ -243,7 +243,7 @@ def test_a_mailbox_is_written_so_that_it_reads_back(name: str, text: str) -> Non
         ('Content-Disposition: attachment; filename="ü.pdf"', ("ü.pdf",)),
         ("Content-Disposition: attachment", ()),
         ("Content-Disposition: attachment; filename*0*=x", ("x",)),
-        ("Content-Disposition: attachment; filename*1=x", ()),
+        ("Content-Disposition: attachment; filename*1=x", ("x",)),
     ],
 )
 def test_attachments_have_all_the_names_they_go_by(head: str, names: tuple[str, ...]) -> None:

@@ -35,7 +35,7 @@ from engine.mail.client_fields import is_owned
 from engine.mail.feedback_headers import feedback_field
 from engine.mail.fields import mailbox, text_of
 from engine.mail.headers import date_field
-from engine.mail.read import File, UnreadableMail, bodies, files
+from engine.mail.read import File, ShownName, UnreadableMail, bodies, submitted_files
 from engine.mail.seven_bit import to_seven_bit
 from engine.mail.submitted import MAX_SUBJECT, Mail
 
@@ -82,7 +82,7 @@ def read(
     try:
         if "template" in given:
             return _request(found, given, addressed)
-        attachments = [_stored(file, place) for place, file in enumerate(_checked(files(found.kept)), start=1)]
+        attachments = [_stored(file, place) for place, file in enumerate(_checked(found.kept), start=1)]
     except UnreadableMail as error:
         raise invalid("body", f"The MIME structure of the message can't be read: {error}") from error
     for name in ("template_version", "variables", "data"):
@@ -221,22 +221,27 @@ def _addressed(found: Mail, recipients: Sequence[Mailbox]) -> list[PreparedRecip
     return [PreparedRecipient(n, kind, one, key) for n, (kind, key, one) in enumerate(ordered)]
 
 
-def _checked(attached: Iterator[File]) -> Iterator[File]:
-    """Yield the attachments; raise the refusal of one with a blocked extension in any of its names."""
+def _checked(mime: bytes) -> Iterator[File]:
+    """Yield the attachments; raise the refusal of a blocked extension in any name that a mail program could show."""
+    names, attached = submitted_files(mime)
+    for name in names:
+        _check_name(name)
     for count, file in enumerate(attached, start=1):
         if count > MAX_ATTACHMENTS:
             raise invalid(
                 "attachments", f"The message has more than {MAX_ATTACHMENTS} attachments. Send several messages."
             )
-        for name in file.names:
-            extension = blocked_extension(name)
-            if extension is not None:
-                raise Refusal(
-                    ErrorType.ATTACHMENT_BLOCKED,
-                    f"Mailbox providers refuse {extension} files. Send a link instead.",
-                    filename=_name(file, count),
-                )
         yield file
+
+
+def _check_name(name: ShownName) -> None:
+    extension = blocked_extension(name.spelled)
+    if extension is not None:
+        raise Refusal(
+            ErrorType.ATTACHMENT_BLOCKED,
+            f"Mailbox providers refuse {extension} files. Send a link instead.",
+            filename=_printable(name.shown) or _printable(name.spelled),
+        )
 
 
 def _stored(file: File, place: int) -> StoredAttachment:
@@ -251,10 +256,14 @@ def _stored(file: File, place: int) -> StoredAttachment:
 
 def _name(file: File, place: int) -> str:
     """Return a printable name for an attachment, made from its place if it has none."""
-    name = file.names[0][:MAX_NAME] if file.names else ""
-    if not name.isprintable():
-        name = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
-    return name or f"attachment-{place}"
+    return _printable(file.names[0] if file.names else "") or f"attachment-{place}"
+
+
+def _printable(name: str) -> str:
+    name = name[:MAX_NAME]
+    if name.isprintable():
+        return name
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
 
 
 def _digest(found: Mail, recipients: Sequence[PreparedRecipient]) -> bytes:
@@ -285,7 +294,7 @@ def _request(found: Mail, given: dict[str, Any], recipients: Sequence[PreparedRe
         "text": content.text if content.text and content.text.strip() else None,
         "html": content.html if content.html and content.html.strip() else None,
         "headers": _own_headers(found) or None,
-        "attachments": [_attachment(file, place) for place, file in enumerate(_checked(files(found.kept)), start=1)],
+        "attachments": [_attachment(file, place) for place, file in enumerate(_checked(found.kept), start=1)],
         **{_wire_name(field): value for field, value in given.items()},
     }
     try:

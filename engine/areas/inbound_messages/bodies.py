@@ -35,7 +35,7 @@ def bodies_of(mime: bytes) -> ReceivedBodies:
         text=mail.text,
         html=None if shown is None else shown.html,
         html_omitted=None if shown is None else shown.omitted,
-        reply_text=None if mail.text is None and mail.html is None else reply_text(mail.text, mail.html),
+        reply_text=None if mail.text is None and mail.html is None else reply_text(mail.author_text, mail.author_html),
         headers=mail.headers,
         warnings=mail.warnings,
     )

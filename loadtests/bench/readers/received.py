@@ -6,7 +6,7 @@ from engine.mail.file_names import content_disposition, safe_filename
 from engine.mail.html import sanitise
 from engine.mail.html_limits import MAX_HTML, MAX_NESTING
 from engine.mail.html_text import html_to_text
-from engine.mail.read import MAX_DEPTH, MAX_HEADER, MAX_PARTS
+from engine.mail.mime_tree import MAX_DEPTH, MAX_HEADER, MAX_PARTS
 from engine.mail.received import read_received, summarise
 from engine.mail.reply_text import reply_text
 from loadtests.bench.readers.cases import SIZE_BYTES, FunctionCase
