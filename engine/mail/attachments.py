@@ -5,6 +5,8 @@ import re
 import unicodedata
 from typing import Final
 
+from engine.mail.invisible import without_invisible
+
 # Google, "File types blocked in Gmail" (support.google.com/mail/answer/6590, November 2026): a message that
 # carries one is rejected for every recipient there.
 _GMAIL: Final = """
@@ -42,9 +44,10 @@ def blocked_extension(filename: str) -> str | None:
     Sees through case, full-width letters, invisible and direction-changing characters, trailing dots and spaces, and a
     harmless extension at the end (`a.exe.txt`).
     """
-    visible = "".join(
-        letter for letter in unicodedata.normalize("NFKC", filename) if unicodedata.category(letter)[0] != "C"
-    )
+    visible = filename
+    if not filename.isascii() or not filename.isprintable():
+        letters = without_invisible("", unicodedata.normalize("NFKC", filename))
+        visible = "".join(letter for letter in letters if unicodedata.category(letter)[0] != "C")
     parts = [part.strip().lower() for part in _separators(visible)]
     endings = [part for part in parts[1:] if part]
     for place, ending in enumerate(endings, start=1):

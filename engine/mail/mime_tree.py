@@ -26,7 +26,7 @@ _MAX_READINGS: Final = 8  # of one boundary
 _field = re.compile(
     rb"^content-(type|transfer-encoding|disposition|id)[ \t]*:(.*(?:\r?\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE
 )
-_field_lines = re.compile(rb"(?:[!-9;-~]++[ \t]*+:[^\n]*+(?:\n|\Z)|[ \t][^\n]*+(?:\n|\Z))*+").match
+_field_lines = re.compile(rb"(?:[!-9;-~]++[ \t]*+:[^\n]*+\n?|[ \t][^\n]*+\n?)*").match
 # A boundary, declared or not, with the header of a part behind it.
 _part_like = re.compile(rb"\n--[^\r\n]{1,1000}\r?\n(?:[!-9;-~]++:.*\n|[ \t].*\n){0,20}?content-", re.IGNORECASE).search
 _blanks = re.compile(r"\s+").sub

@@ -16,16 +16,17 @@ from engine.mail.charsets import CharsetFlaw, decode_text, in_charset
 from engine.mail.fields import decoded
 
 MAX_VALUE: Final = 4_096  # octets read of one field; a name of 255 characters in RFC 2231 takes 2,300
-MAX_PARAMETERS: Final = 100
+MAX_PARAMETERS: Final = 64
 _MAX_CACHED: Final = 80  # octets: most messages declare the same few types, encodings and dispositions
 
 _folds = re.compile(rb"\r?\n(?=[ \t])").sub
 _breaks = re.compile(r"[\r\n\t]+").sub
-_quoted = r'"(?:[^"\\]++|\\.)*+"'
-_closed = re.compile(rf'(?:{_quoted}|[^"]++)*+', re.DOTALL).match  # up to a quote that is not closed
-_segments = re.compile(rf'(?:{_quoted}|[^;"]++)*+;', re.DOTALL).findall  # with the semicolon that ends each
-_comment = re.compile(r"\((?:[^()\\]|\\.)*+\)", re.DOTALL).sub
-_named = re.compile(r'(?<![^\s=;"(),<>])([^\s=;"(),<>]++)\s*+(?:\([^()]*+\)\s*+)*+=\s*+', re.DOTALL).search
+# No possessive groups: before Python 3.11.4 one that fails inside can end in the middle of a repetition.
+_quoted = r'"(?:[^"\\]++|\\.)*"'
+_closed = re.compile(rf'(?:{_quoted}|[^"]++)*', re.DOTALL).match  # up to a quote that is not closed
+_segments = re.compile(rf'(?:{_quoted}|[^;"]++)*;', re.DOTALL).findall  # with the semicolon that ends each
+_comment = re.compile(r"\((?:[^()\\]++|\\.)*\)", re.DOTALL).sub
+_named = re.compile(r'(?<![^\s=;"(),<>])([^\s=;"(),<>]++)\s*+(?:\([^()]*+\)\s*+)*=\s*+', re.DOTALL).search
 _quoted_string = re.compile(_quoted, re.DOTALL).match
 _unescaped = re.compile(r"\\(.)", re.DOTALL).sub
 # A parameter that follows a blank without a semicolon; any other `word=` may belong to an unquoted file name.

@@ -22,6 +22,7 @@ from engine.mail.charsets import CharsetFlaw
 from engine.mail.file_names import safe_filename, stand_in
 from engine.mail.html_text import text_of_tokens
 from engine.mail.html_tokens import tokens
+from engine.mail.invisible import without_invisible
 from engine.mail.read import UnreadableMail
 from engine.mail.received_header import (
     ReceivedAddress,
@@ -50,10 +51,6 @@ _UNREADABLE: Final = "application/octet-stream"
 # RFC 5322 3.6 allows one each; mail clients differ in which of two they show.
 _SINGLE: Final = (b"from", b"reply-to", b"to", b"cc", b"subject", b"date", b"message-id", b"in-reply-to", b"references")
 _blanks = re.compile(r"\s+").sub
-# Characters without width, with which newsletters pad the line that mailboxes show beside the subject.
-_no_width = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]+"
-).sub
 _media_type = re.compile(r"[a-z0-9!#$&^_.+-]{1,100}/[a-z0-9!#$&^_.+-]{1,100}").fullmatch
 
 
@@ -304,9 +301,10 @@ def _read_snippet(mime: bytes, found: MailContent) -> str:
 
 
 def _snippet(text: str | None, html: str | None) -> str:
+    # Newsletters pad the line that mailboxes show beside the subject with characters without width.
     if text is None or not text.strip():
         text = "" if html is None else _first_text(html[:_SNIPPET_HTML])
-    beginning = _no_width("", text[: SNIPPET * 20].replace("\0", ""))
+    beginning = without_invisible("", text[: SNIPPET * 20].replace("\0", ""))
     return _blanks(" ", beginning).strip()[:SNIPPET].rstrip()
 
 

@@ -108,6 +108,10 @@ CASES = (
         "MIME", "quoted-printable escapes", "message size",
         _filled(b"=C3=BC" * 12 + b"=\r\n", HEAD + b"Content-Transfer-Encoding: quoted-printable\r\n\r\n"), bodies,
     ),
+    FunctionCase(
+        "MIME", "spellings of names", _PARTS,
+        _filled(b'--B\r\nContent-Type: a/b;\r\n ' + b"name==\\%\r\n ;" * 60 + b"x=y\r\n\r\n", _MIXED), submission,
+    ),
     FunctionCase("header", "fields", _HEADER, _header(b"\r\nA:b"), submission),
     FunctionCase("header", "folds", _HEADER, _header(b"\r\n b"), submission),
     FunctionCase("header", "encoded words", _HEADER, _header(b" =?utf-8?q?a?="), submission),

@@ -6,7 +6,8 @@ from engine.mail.file_names import content_disposition, safe_filename
 from engine.mail.html import sanitise
 from engine.mail.html_limits import MAX_HTML, MAX_NESTING
 from engine.mail.html_text import html_to_text
-from engine.mail.mime_tree import MAX_DEPTH, MAX_HEADER, MAX_PARTS
+from engine.mail.mime_tree import MAX_CANDIDATES, MAX_DEPTH, MAX_HEADER, MAX_PARTS
+from engine.mail.parameters import MAX_PARAMETERS, MAX_VALUE
 from engine.mail.received import read_received, summarise
 from engine.mail.reply_text import reply_text
 from loadtests.bench.readers.cases import SIZE_BYTES, FunctionCase
@@ -67,6 +68,26 @@ _MESSAGES = (
     FunctionCase("received", "parts", _PARTS, _repeated(b"--B\r\n\r\n\xff\r\n", _MIXED), read_received),
     FunctionCase("received", "attachments", _PARTS, _repeated(b"--B\r\nContent-Type: a/b\r\n\r\n", _MIXED), summarise),
     FunctionCase("received", "nested", _PARTS, _nested, read_received),
+    FunctionCase(
+        "received", "parameters of parts", f"{MAX_PARAMETERS} of each field, {MAX_VALUE:,} octets",
+        _repeated(b"--B\r\nContent-Type: a/b" + b"; name*=''%" * 300 + b"\r\n\r\n", _MIXED), summarise,
+    ),
+    FunctionCase(
+        "received", "lines like boundaries within multiparts", f"{MAX_CANDIDATES:,} of them",
+        _repeated(b"--C\r\n", _MIXED + b"--B\r\n" + _MIXED.replace(b"=B", b"=D") + b"--D\r\n\r\n"), summarise,
+    ),
+    FunctionCase(
+        "received", "padded pieces of base64", "message size",
+        _repeated(b"QQ==", b"Content-Type: a/b\r\nContent-Transfer-Encoding: base64\r\n\r\n"), summarise,
+    ),
+    FunctionCase(
+        "received", "lines of uuencode", "message size",
+        _repeated(b"M\xff\n", b"Content-Type: a/b\r\nContent-Transfer-Encoding: x-uuencode\r\n\r\n"), summarise,
+    ),
+    FunctionCase(
+        "received", "lines of flowed text", "1 MiB of text",
+        _repeated(b"> \n", b"Content-Type: text/plain; format=flowed; delsp=yes\r\n\r\n"), read_received,
+    ),
     FunctionCase(
         "received", "base64 with foreign letters", "message size",
         _repeated(b"A!" * 38, b"Content-Type: a/b\r\nContent-Transfer-Encoding: base64\r\n\r\n"), summarise,
