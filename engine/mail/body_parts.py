@@ -78,11 +78,11 @@ def decoded_part(mime: bytes, part: MailPart, max_octets: int | None = None) -> 
 def spellings(mime: bytes, entity: MimeEntity) -> Iterator[str]:
     """Yield every file name that a mail program could show for an entity, perhaps several times."""
     for field in (entity.disposition, entity.content_type, *entity.repeated):
-        if field.parameters:
+        if field.named:
             yield from field.spellings("filename")
             yield from field.spellings("name")
     if (entity.encoding == "x-uuencode" or entity.kind == PLAIN) and not entity.children:
-        yield uuencoded_name(mime[entity.body : entity.end])
+        yield uuencoded_name(mime, entity.body, entity.end)
 
 
 class _SortedParts:
@@ -173,7 +173,7 @@ def _related_root(parent: MimeEntity) -> int:
 
 
 def _has_name(entity: MimeEntity) -> bool:
-    return bool(entity.disposition.readings("filename") or entity.content_type.readings("name"))
+    return entity.disposition.named or entity.content_type.named
 
 
 def _mail_part(mime: bytes, entity: MimeEntity) -> MailPart:
@@ -199,10 +199,10 @@ def _names(mime: bytes, entity: MimeEntity) -> tuple[str, ...]:
     """Return the file names from Content-Disposition (RFC 2183 2.3), then from Content-Type, each once."""
     found: list[str] = []
     for field in (entity.disposition, entity.content_type, *entity.repeated):
-        if field.parameters:
+        if field.named:
             found += field.names("filename")
             found += field.names("name")
-    if entity.encoding == "x-uuencode" and (name := uuencoded_name(mime[entity.body : entity.end])):
+    if entity.encoding == "x-uuencode" and (name := uuencoded_name(mime, entity.body, entity.end)):
         found.append(name)
     return tuple(dict.fromkeys(found))
 

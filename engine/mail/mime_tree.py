@@ -133,6 +133,7 @@ class _Delimiter(NamedTuple):
     after: int
     level: int
     closing: bool
+    either: bool = False  # it could also close a multipart within that one, whose boundary is two dashes shorter
 
 
 class _Open(NamedTuple):
@@ -161,7 +162,7 @@ class _TreeReader:
         """Return the tree of the message between two offsets; `depth` entities are around it."""
         opened = _OpenParts()
         root: MimeEntity | None = None
-        at = start
+        at, either = start, False
         while True:
             parent = opened.innermost
             if self._count == MAX_PARTS:
@@ -172,7 +173,7 @@ class _TreeReader:
                 line = self._next(opened, at - 1, end)
                 found = self._entity(at, self._before(line, at, end), parent)
                 line = self._divide(found, opened, line, end, depth)
-            if parent is not None:
+            if parent is not None and not (either and self._is_blank(found)):
                 parent.children.append(found)
             root = root or found
             while line is not None and line.closing:
@@ -180,7 +181,7 @@ class _TreeReader:
             if line is None:
                 break
             opened.end_within(line.level, self._before(line, 0, end))
-            at = line.after
+            at, either = line.after, line.either
         opened.end_within(-1, end)
         return root
 
@@ -256,7 +257,9 @@ class _TreeReader:
                 after = end if last < 0 else last + 1
                 line = mime[feed + 3 : after].rstrip(b" \t\r\n")
                 if (level := levels.get(line)) is not None:
-                    return _Delimiter(feed, after, level, closing=False)
+                    return _Delimiter(
+                        feed, after, level, closing=False, either=line[-2:] == b"--" and line[:-2] in levels
+                    )
                 if line.endswith(b"--") and (level := levels.get(line[:-2])) is not None:
                     return _Delimiter(feed, after, level, closing=True)
             self._candidates -= 1
@@ -265,6 +268,9 @@ class _TreeReader:
                 return None
             feed = mime.find(needle, feed + 1, end)
         return None
+
+    def _is_blank(self, found: MimeEntity) -> bool:
+        return found.end - found.start < _MAX_LINE and not self._mime[found.start : found.end].strip()
 
     def _before(self, line: _Delimiter | None, start: int, end: int) -> int:
         """Return the end of the content before a delimiter line, whose line feed belongs to the delimiter."""

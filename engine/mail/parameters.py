@@ -35,6 +35,7 @@ _next_parameter = re.compile(
 ).search
 _last_comment = re.compile(r"(?:\A\([^()]*+\)\s*(?=\S))|(?:\s\([^()]*+\)\s*\Z)").sub
 _word = re.compile(r"\s*+(?:[\"']\s*+)?([\w!#$&^.+-]++)\s*+(?:/\s*+([\w!#$&^.+-]++)\s*+)?", re.ASCII).match
+_names_file = re.compile(r"(?:file)?name(?:\*\d{0,3}\*?)?").fullmatch
 _segment = re.compile(r"(\d{1,3})(\*?)").fullmatch
 
 
@@ -53,13 +54,14 @@ class MimeField(NamedTuple):
     parameters: tuple[Parameter, ...] = ()
     flaw: CharsetFlaw | None = None
     cut: bool = False
+    named: bool = False  # it has a parameter for a file name, in any form
 
     def value(self, name: str) -> str:
         """Return the usual reading of a parameter; "" without one."""
         for parameter in self.parameters:
             if parameter.name == name:
                 return parameter.readings[0]
-        return next(iter(self._extended(name)), "")
+        return next(iter(self._extended(name)), "") if self.parameters else ""
 
     def readings(self, name: str) -> list[str]:
         """Return all readings of all parameters of this name, in any form, each once."""
@@ -128,7 +130,8 @@ def _parsed(value: bytes) -> MimeField:
                 break
     cut = len(value) > MAX_VALUE or len(parameters) > MAX_PARAMETERS
     major, minor = (word[1].lower(), (word[2] or "").lower()) if word is not None else ("", "")
-    return MimeField(major, minor, tuple(parameters[:MAX_PARAMETERS]), flaw, cut)
+    named = any(_names_file(one.name) for one in parameters)
+    return MimeField(major, minor, tuple(parameters[:MAX_PARAMETERS]), flaw, cut, named)
 
 
 _cached = lru_cache(maxsize=512)(_parsed)

@@ -84,9 +84,12 @@ def bodies(mime: bytes) -> Bodies:
     UnreadableMail beyond MAX_DEPTH or MAX_PARTS.
     """
     found = _content(mime)
+    texts = dict.fromkeys((*found.text, *found.html), "")
+    for part in texts:
+        texts[part] = part_text(mime, part).text
     return Bodies(
-        joined_text(found.text, [part_text(mime, part).text for part in found.text]),
-        joined_html(found.html, [part_text(mime, part).text for part in found.html]),
+        joined_text(found.text, [texts[part] for part in found.text]),
+        joined_html(found.html, [texts[part] for part in found.html]),
     )
 
 

@@ -24,7 +24,7 @@ _BLANKS_AT_ENDS: Final = (b" \n", b"\t\n", b" \r\n", b"\t\r\n")
 _blanks_at_ends = re.compile(rb"(?<![ \t])[ \t]++(?=\r?\n|\Z)").sub
 _soft_cr = re.compile(rb"=\r(?!\n)").sub
 
-_uu_begin = re.compile(rb"^begin(?:-base64)?[ \t]+[0-7]{3,4}[ \t]+([^\r\n]*+)\r?\n", re.MULTILINE).search
+_uu_begin = re.compile(rb"^begin[ \t]+[0-7]{3,4}[ \t]+([^\r\n]*+)\r?\n", re.MULTILINE).search
 
 IDENTITY: Final = frozenset({"", "7bit", "8bit", "binary", "7-bit", "8-bit"})
 _NAMES: Final = {
@@ -151,9 +151,10 @@ def _from_quoted_printable(raw: bytes) -> tuple[bytes, bool]:
 # -- uuencode ---------------------------------------------------------------------------------------
 
 
-def uuencoded_name(raw: bytes) -> str:
-    """Return the file name in the first line of uuencoded content; "" without one."""
-    begin = _uu_begin(raw)
+def uuencoded_name(mime: bytes, start: int, end: int) -> str:
+    """Return the file name in the first line of uuencoded content between two offsets; "" without one."""
+    at = start if mime.startswith(b"begin", start, end) else mime.find(b"\nbegin", start, end)
+    begin = None if at < 0 else _uu_begin(mime, at, end)
     return "" if begin is None else begin[1].decode("utf-8", "replace").strip()
 
 

@@ -16,9 +16,9 @@ seed = 0
 everything = False
 
 
-def examples(many: int, **options: Any) -> hypothesis.settings:
-    """Return settings with so many examples for `ops test --all`, and a tenth of them otherwise."""
-    return hypothesis.settings(max_examples=many if everything else many // 10, **options)
+def examples(many: int, *, share: int = 10, **options: Any) -> hypothesis.settings:
+    """Return settings with so many examples for `ops test --all`, and one in `share` of them otherwise."""
+    return hypothesis.settings(max_examples=many if everything else many // share, **options)
 
 
 def sampled(cases: Iterable[object], share: int) -> list[Any]:
