@@ -22,6 +22,8 @@ MAX_HEADER: Final = 102_400  # octets read of one part's header, as in Postfix's
 MAX_CANDIDATES: Final = 100_000  # lines of a message that begin like a delimiter
 _MAX_LINE: Final = 2_048  # octets of a delimiter line
 _MAX_READINGS: Final = 8  # of one boundary
+_MAX_LIKE: Final = 1_000  # lines that begin like one, while its reading is chosen
+_AFTER_BOUNDARY: Final = frozenset({b"", b" ", b"\t", b"\r", b"\n", b"-"})
 
 _field = re.compile(
     rb"^content-(type|transfer-encoding|disposition|id)[ \t]*:(.*(?:\r?\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE
@@ -215,7 +217,7 @@ class _TreeReader:
     def _boundary(self, found: MimeEntity, stop: int) -> bytes:
         """Return the reading of the declared boundary that begins a line of the content; b"" without one."""
         for reading in _boundaries(found.content_type):
-            feed = self._mime.find(b"\n--" + reading, max(found.start - 1, 0), stop)
+            feed = self._first_line(b"\n--" + reading, found.start, stop)
             if feed < 0:
                 continue
             if feed + 1 < found.body:  # the empty line before the first delimiter is missing
@@ -224,6 +226,15 @@ class _TreeReader:
                 self.doubts.append(FoundDoubt(Doubt.MALFORMED, found.start))
             return reading
         return b""
+
+    def _first_line(self, line: bytes, start: int, stop: int) -> int:
+        """Return the offset of the first delimiter line, -1 without one among the first that begin like it."""
+        feed = self._mime.find(line, max(start - 1, 0), stop)
+        for _ in range(_MAX_LIKE):
+            if feed < 0 or self._mime[feed + len(line) : feed + len(line) + 1] in _AFTER_BOUNDARY:
+                break
+            feed = self._mime.find(line, feed + 1, stop)
+        return feed
 
     def _closed(self, opened: "_OpenParts", line: _Delimiter, end: int) -> _Delimiter | None:
         """Close multiparts up to that of a closing delimiter; return the next delimiter line."""

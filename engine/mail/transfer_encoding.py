@@ -79,8 +79,9 @@ def _from_base64(raw: bytes, *, whole: bool) -> tuple[bytes, bool]:
         octets, broken = _piece(piece)
         pieces.append(octets)
         damaged = damaged or (broken and whole)
-    complete = not whole or letters.endswith(b"=") or len(letters) % 4 == 0 or padded >= 0
-    return b"".join(pieces), damaged or not complete
+    unpadded = letters.rstrip(b"=")
+    short = whole and len(letters) - len(unpadded) < -len(unpadded.translate(None, b"=")) % 4 and not damaged
+    return b"".join(pieces), damaged or short
 
 
 def _piece(letters: bytes) -> tuple[bytes, bool]:
