@@ -188,6 +188,38 @@ def test_what_is_unusual_is_a_warning(mime: bytes, code: str) -> None:
     assert code in codes(mime)
 
 
+DAMAGED = (
+    b"Content-Type: multipart/mixed; boundary=b\r\n\r\n"
+    b"--b\r\nContent-Transfer-Encoding: base64\r\n\r\nSGVsbG8=\r\nSGk\r\n"
+    b"--b\r\nContent-Type: a/b\r\nContent-Disposition: attachment; filename=f.bin\r\n"
+    b"Content-Transfer-Encoding: base64\r\n\r\nSGVsbG8=\r\n-- \r\nfooter\r\n--b--\r\n"
+)
+
+
+def test_damage_is_named_with_the_part_and_the_octets_that_were_read() -> None:
+    texts = {one.code: one.text for one in read_received(DAMAGED).warnings}
+
+    assert texts["attachment_damaged"] == (
+        "The encoding of attachment 1 (f.bin) is damaged or unknown; 5 octets of it were read."
+    )
+    assert "Text part 1" in texts["text_damaged"]
+    assert "7 octets" in texts["text_damaged"]
+
+
+def test_the_scanner_sees_what_programs_show_that_decode_beyond_the_padding() -> None:
+    mime = b"Content-Type: a/b\r\nContent-Transfer-Encoding: base64\r\n\r\nSGVsbG8=\r\nIFdvcmxk\r\n"
+
+    assert list(received_contents(mime)) == [b"Hello World"]
+
+
+def test_warnings_of_one_kind_leave_room_for_others() -> None:
+    part = b"--b\r\nContent-Type: a/b\r\nContent-Transfer-Encoding: x-own\r\n\r\nx\r\n"
+    found = summarise(b"Content-Type: multipart/mixed; boundary=b\r\n\r\n" + part * 100)
+
+    assert [one.code for one in found.warnings].count("attachment_damaged") == 10
+    assert {one.code for one in found.warnings} == {"attachment_damaged", "date_missing", "from_missing"}
+
+
 def nested(depth: int) -> bytes:
     head = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\r\n\r\n--b%d\r\n" % (n, n) for n in range(depth))
     return head + b"\r\ndeep\r\n"

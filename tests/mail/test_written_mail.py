@@ -13,7 +13,8 @@ from engine.mail.received_warnings import TEXTS
 from engine.mail.reply_text import reply_text
 from engine.mail.searchable_text import searchable_text
 from tests.harness.sampling import examples
-from tests.mail.written_mail import DECLARED, Written, corpus, written
+from tests.mail.node_readers import shown_by
+from tests.mail.written_mail import DECLARED, FAULTS, Written, corpus, written
 
 CORPUS = list(corpus())
 GENERATED = examples(20_000, share=100, suppress_health_check=[HealthCheck.too_slow])
@@ -150,3 +151,30 @@ def test_the_standard_library_agrees_on_any_message_or_a_rule_says_why(one: Writ
     for reader, rules in RULES.items():
         if not one.features & rules.keys():
             assert not differs(one, reader)
+
+
+# -- readers for Node ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("package", ["mailparser", "postal-mime"])
+def test_readers_for_node_show_no_word_and_no_file_that_this_reader_lacks(package: str) -> None:
+    for one, other in zip(CORPUS, shown_by(package, [one.mime for one in CORPUS]), strict=True):
+        found = read_received(one.mime)
+        mine = (found.text or "") + (found.html or "")
+        contents = {received_attachment(one.mime, file.index) for file in found.attachments}
+        # Files that they found in the source of a part, or cut off, are none of the message's.
+        theirs = {file for file in other.files if file in {content for _, content in one.files}}
+        assert theirs <= contents, one.label
+        assert all(word in mine for word in one.words if word in other.words), one.label
+
+
+@pytest.mark.parametrize("package", ["mailparser", "postal-mime"])
+def test_readers_for_node_agree_on_well_formed_messages(package: str) -> None:
+    plain = {"boundary plain", "name RFC 2231", "declared {}"}
+    usual = [one for one in CORPUS if plain <= one.features and not one.features & {*FAULTS, "calendar"}]
+    assert len(usual) > 50
+
+    for one, other in zip(usual, shown_by(package, [one.mime for one in usual]), strict=True):
+        assert sorted(other.files) == sorted(content for _, content in one.files), one.label
+        assert all(word in other.words for word in one.words), one.label
+        assert set(filter(None, other.names)) == {name for name, _ in one.files if name}, one.label
