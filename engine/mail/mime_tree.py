@@ -306,10 +306,10 @@ class _TreeReader:
         repeated: list[MimeField] = []
         for found in _field.finditer(head):
             name = found[1].lower()
-            if name in fields:
-                repeated.append(parse_field(found[2]))
-            else:
+            if name not in fields:
                 fields[name] = found[2]
+            elif name != b"id":
+                repeated.append(parse_field(found[2]))
         content_type = parse_field(fields.get(b"type", b""))
         disposition = parse_field(fields[b"disposition"]) if b"disposition" in fields else _NO_FIELD
         encoding = parse_field(fields[b"transfer-encoding"]).major if b"transfer-encoding" in fields else ""

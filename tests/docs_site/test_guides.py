@@ -33,6 +33,7 @@ from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
 from engine.flows.accounts import suspend
 from engine.ledger import quota
+from engine.mail.received_warnings import TEXTS as WARNINGS
 from engine.mail.simulator import SimulatedOutcome
 from mta.submission import replies
 from ops.process_specs import ROOT
@@ -333,3 +334,9 @@ console.log(JSON.stringify(headers.map((header) => {{
     said = json.loads(subprocess.run(["node", program, given], check=True, capture_output=True, text=True).stdout)
     for expected, answer in zip(headers, said, strict=True):
         assert expected in answer if expected else answer == ""
+
+
+def test_the_guide_on_received_mail_names_every_warning() -> None:
+    text = (ROOT / "api" / "docs" / "guides" / "inbound.md").read_text()
+
+    assert [code for code in WARNINGS if f"`{code}`" not in text] == []

@@ -212,6 +212,12 @@ K
     assert [received_attachment(mime, one.index) for one in found.attachments] == [b"C", b"F", b"G", b"H", b"J"]
 
 
+TITLE = (
+    b"application/x-stuff;\r\n title*0*=us-ascii'en'This%20is%20even%20more%20;\r\n"
+    b' title*1*=%2A%2A%2Afun%2A%2A%2A%20;\r\n title*2="isn\'t it!"'
+)
+
+
 @pytest.mark.parametrize(
     ("value", "name", "expected"),
     [
@@ -231,8 +237,7 @@ K
             "title", "This is ***fun***",
         ),
         (  # RFC 2231 4.1
-            b"application/x-stuff; title*0*=us-ascii'en'This%20is%20even%20more%20;\r\n title*1*=%2A%2A%2Afun%2A%2A%2A%20;"
-             b' title*2="isn\'t it!"',
+            TITLE,
             "title", "This is even more ***fun*** isn't it!",
         ),
     ],
