@@ -5,6 +5,7 @@ from email.message import Message
 
 import pytest
 from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 
 from engine.mail.body_parts import decoded_part, mail_content
 from engine.mail.read import Bodies, bodies, files
@@ -14,10 +15,11 @@ from engine.mail.reply_text import reply_text
 from engine.mail.searchable_text import searchable_text
 from tests.harness.sampling import examples
 from tests.mail.node_readers import shown_by
-from tests.mail.written_mail import DECLARED, FAULTS, Written, corpus, written
+from tests.mail.written_mail import DECLARED, FAULTS, STRUCTURES, Written, corpus, written
 
 CORPUS = list(corpus())
-GENERATED = examples(20_000, share=100, suppress_health_check=[HealthCheck.too_slow])
+# 20,000 messages with `ops test --all`.
+GENERATED = examples(20_000 // len(STRUCTURES), share=100, suppress_health_check=[HealthCheck.too_slow])
 
 
 def check(one: Written) -> None:
@@ -51,10 +53,11 @@ def test_all_words_and_files_of_a_message_are_shown(one: Written) -> None:
     check(one)
 
 
+@pytest.mark.parametrize("structure", STRUCTURES)
 @GENERATED
-@given(written())
-def test_all_words_and_files_of_any_message_are_shown(one: Written) -> None:
-    check(one)
+@given(st.data())
+def test_all_words_and_files_of_any_message_are_shown(structure: str, data: st.DataObject) -> None:
+    check(data.draw(written(structure)))
 
 
 def test_the_corpus_has_400_messages() -> None:
@@ -145,9 +148,11 @@ def test_the_standard_library_agrees_or_a_rule_says_why(reader: str) -> None:
     assert used == rules.keys()
 
 
+@pytest.mark.parametrize("structure", STRUCTURES)
 @GENERATED
-@given(written())
-def test_the_standard_library_agrees_on_any_message_or_a_rule_says_why(one: Written) -> None:
+@given(st.data())
+def test_the_standard_library_agrees_on_any_message_or_a_rule_says_why(structure: str, data: st.DataObject) -> None:
+    one = data.draw(written(structure))
     for reader, rules in RULES.items():
         if not one.features & rules.keys():
             assert not differs(one, reader)
