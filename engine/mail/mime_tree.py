@@ -51,6 +51,7 @@ class Doubt(StrEnum):
     """The reason why mail programs may show other parts of a message than this reader."""
 
     NO_BOUNDARY = "boundary_missing"  # a multipart without a line of its boundary
+    UNDECLARED = "boundary_undeclared"  # a text contains parts with a boundary that no multipart declares
     OUTSIDE = "text_outside_parts"  # before the first part, or after the last
     REPEATED = "part_field_repeated"  # a MIME field twice in one header
     MALFORMED = "part_header_malformed"  # lines that are no field
@@ -191,6 +192,8 @@ class _TreeReader:
         self, found: MimeEntity, opened: "_OpenParts", line: _Delimiter | None, end: int, depth: int
     ) -> _Delimiter | None:
         """Open a multipart, or read an attached message; return the next delimiter line."""
+        if found.kind.startswith("text/") and opened.parts and _part_like(self._mime, found.body - 1, found.end):
+            self.doubts.append(FoundDoubt(Doubt.UNDECLARED, found.start, found.end - found.body))
         inside = self._into_messages and found.kind == "message/rfc822" and found.encoding in IDENTITY
         if not (found.multipart or inside):
             return line

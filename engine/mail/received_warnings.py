@@ -11,6 +11,7 @@ TEXTS: Final = {
     "address_unreadable": "An entry of {} is not an email address.",
     "attachment_damaged": "The encoding of attachment {} ({}) is damaged or unknown; {} octets of it were read.",
     "boundary_missing": "A multipart of {} octets has no line with its boundary; it is shown as text.",
+    "boundary_undeclared": "A text of {} octets contains parts whose boundary is not declared; they are shown as text.",
     "charset_guessed": "A text or a name states no charset and is not UTF-8; it is read as Windows-1252.",
     "date_missing": "The message has no Date.",
     "date_unreadable": "The Date of the message can't be read.",

@@ -74,6 +74,7 @@ def test_parts_of_a_digest_are_messages() -> None:
         (parted(b"b", TEXT).replace(b"--b\r\n", b"--c\r\n" + FILE + b"\r\n--b\r\n", 1), "text_outside_parts"),
         (parted(b"c", TEXT, FILE, declared=b"b"), "boundary_missing"),
         (b"Content-Type: multipart/mixed\r\n\r\nwords", "boundary_missing"),
+        (parted(b"b", TEXT + b"\r\n--c\r\n" + FILE + b"\r\n--c--"), "boundary_undeclared"),
         (parted(b"b", b"words without a header\r\n\r\nmore words"), "part_header_malformed"),
         (parted(b"b", b"Content-Type: text/plain\r\nwords below it"), "part_header_malformed"),
         (parted(b"b", TEXT).replace(b"\r\n\r\n--b", b"\r\n--b", 1), "part_header_malformed"),
