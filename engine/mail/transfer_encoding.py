@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import Final
 
 SLICE: Final = 256 * 1024  # octets of base64 decoded at a time: 0.5 ms during which no other thread runs
-_MAX_PIECES: Final = 100_000  # padded pieces of one part, and lines of uuencode that begin a file
+_MAX_PIECES: Final = 100_000  # padded pieces of one part
+_MAX_BROKEN: Final = 1_000  # lines of uuencode that can't be decoded
 
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _NOT_BASE64: Final = bytes(set(range(256)) - set(_ALPHABET))
@@ -165,7 +166,7 @@ def _from_uuencode(raw: bytes) -> tuple[bytes, bool]:
     start = 0 if begin is None else begin.end()
     damaged = begin is None or bool(raw[: begin.start()].strip())
     pieces: list[bytes] = []
-    ended = False
+    ended, broken_lines = False, 0
     for number, line in enumerate(raw[start:].split(b"\n")):
         line = line.rstrip(b"\r")  # noqa: PLW2901 - the same line
         if ended:
@@ -177,8 +178,10 @@ def _from_uuencode(raw: bytes) -> tuple[bytes, bool]:
         elif line.strip() and not (number and line in {b"`", b" "}):
             octets, broken = _uu_line(line)
             pieces.append(octets)
-            damaged = damaged or broken
-    return b"".join(pieces), damaged or not ended
+            broken_lines += broken
+            if broken_lines > _MAX_BROKEN:
+                break
+    return b"".join(pieces), damaged or not ended or broken_lines > 0
 
 
 def _uu_line(line: bytes) -> tuple[bytes, bool]:
