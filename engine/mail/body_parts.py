@@ -186,7 +186,9 @@ def _mail_part(mime: bytes, entity: MimeEntity) -> MailPart:
         entity.encoding,
         entity.body,
         entity.end,
-        _names(mime, entity),
+        _names(mime, entity)
+        if content_type.named or disposition.named or entity.encoding == "x-uuencode" or entity.repeated
+        else (),
         entity.cid,
         disposition.major == "inline",
         flowed and entity.kind == PLAIN,

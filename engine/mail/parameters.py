@@ -55,13 +55,14 @@ class MimeField(NamedTuple):
     flaw: CharsetFlaw | None = None
     cut: bool = False
     named: bool = False  # it has a parameter for a file name, in any form
+    extended: bool = False  # it has a parameter in a form of RFC 2231
 
     def value(self, name: str) -> str:
         """Return the usual reading of a parameter; "" without one."""
         for parameter in self.parameters:
             if parameter.name == name:
                 return parameter.readings[0]
-        return next(iter(self._extended(name)), "") if self.parameters else ""
+        return next(iter(self._extended(name)), "")
 
     def readings(self, name: str) -> list[str]:
         """Return all readings of all parameters of this name, in any form, each once."""
@@ -87,6 +88,8 @@ class MimeField(NamedTuple):
 
         Of pieces with equal numbers some programs use the first and some the last, and at a missing number some stop.
         """
+        if not self.extended:
+            return []
         mark = f"{word}*"
         pieces: dict[int, list[tuple[str, bool]]] = {}
         found: list[str] = []
@@ -131,7 +134,8 @@ def _parsed(value: bytes) -> MimeField:
     cut = len(value) > MAX_VALUE or len(parameters) > MAX_PARAMETERS
     major, minor = (word[1].lower(), (word[2] or "").lower()) if word is not None else ("", "")
     named = any(_names_file(one.name) for one in parameters)
-    return MimeField(major, minor, tuple(parameters[:MAX_PARAMETERS]), flaw, cut, named)
+    extended = any("*" in one.name for one in parameters)
+    return MimeField(major, minor, tuple(parameters[:MAX_PARAMETERS]), flaw, cut, named, extended)
 
 
 _cached = lru_cache(maxsize=512)(_parsed)
