@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 SLICE: Final = 256 * 1024  # octets of base64 decoded at a time: 0.5 ms during which no other thread runs
+_LARGE: Final = 64 * 1024  # octets of base64 in which foreign letters are not counted
 _MAX_PIECES: Final = 100_000  # padded pieces of one part
 _MAX_BROKEN: Final = 1_000  # lines of uuencode that can't be decoded
 
@@ -118,10 +119,12 @@ def _sliced_base64(raw: bytes) -> bytes:
 
 
 def _of_equal_lines(piece: bytes, letters: int) -> bool:
-    """Return True if so many letters in lines as long as the first one make up all of `piece`.
+    """Return True if so many letters in lines as long as the first one make up all of a large `piece`.
 
-    Counting foreign letters would take as long as decoding.
+    Counting its foreign letters would take as long as decoding.
     """
+    if len(piece) < _LARGE:
+        return False
     first = piece.find(b"\n") + 1
     ending = 2 if piece[first - 2 : first] == b"\r\n" else 1
     length = first - ending
