@@ -10,6 +10,7 @@ import unicodedata
 from typing import Final
 
 import email_validator
+import idna
 from email_validator import EmailNotValidError, ValidatedEmail, validate_email
 from msgspec import Struct
 
@@ -30,6 +31,11 @@ _plain_domain = re.compile(_DOMAIN).fullmatch
 _quoted_name = re.compile(r'"((?:[^"\\]|\\.)*)"').fullmatch
 _unquoted_specials = re.compile(r'[<>",;@\\]').search
 _shown_address = re.compile(r"[^\s<>\"'(),;:@]{1,64}@((?:[^\s<>\"'(),;:@.]+\.)+[^\s<>\"'(),;:@.]+)").finditer
+# Default_Ignorable_Code_Point (Unicode 15.1, DerivedCoreProperties.txt): programs show nothing for them.
+_ignorable = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+).sub
 _FORBIDDEN: Final = {"Cc", "Cs", "Zl", "Zp"}  # controls, lone surrogates, line and paragraph separators
 
 
@@ -122,8 +128,7 @@ def impersonated(mailbox: Mailbox) -> str | None:
     """
     if "@" not in mailbox.name and mailbox.name.isascii():
         return None
-    plain = "".join([letter for letter in mailbox.name if unicodedata.category(letter) != "Cf"])
-    plain = unicodedata.normalize("NFKC", plain).replace("\u3002", ".")
+    plain = unicodedata.normalize("NFKC", _visible(mailbox.name)).replace("\u3002", ".")
     for found in _shown_address(plain):
         domain = _comparable(found[1])
         if not same_organisation(domain, mailbox.domain):
@@ -144,17 +149,29 @@ def same_organisation(one: str, other: str) -> bool:
 
 
 def canonical(address: str) -> str:
-    """Return the form in which addresses are compared for suppression: lower case, NFC, A-labels.
+    """Return the form in which addresses are compared for suppression: lower case, UTS 46 mapping, A-labels.
 
     `address` is a bare address that `parse_mailbox` has accepted. RFC 5321 2.4 allows case-sensitive local parts, but
-    no large mailbox provider has them, and a suppression must not depend on case. Raises BadAddress if a non-ASCII
-    address has an invalid domain.
+    no large mailbox provider has them, and a suppression must not depend on case, on full-width letters or on
+    characters that no one sees. Raises BadAddress if a non-ASCII address has an invalid domain.
     """
     if address.isascii():
         return address.lower()
     local, _, domain = address.rpartition("@")
-    lowered = unicodedata.normalize("NFC", unicodedata.normalize("NFC", local).lower())
-    return f"{lowered}@{domain_name(domain)}"
+    return f"{_comparable_local(local)}@{domain_name(domain)}"
+
+
+def _comparable_local(local: str) -> str:
+    """Return a local part mapped as UTS 46 maps labels; one with characters that no label has is mapped alike."""
+    mapped = _mapped(local)
+    if mapped is None:
+        mapped = unicodedata.normalize("NFKC", _visible(unicodedata.normalize("NFKC", local)).lower())
+    return mapped or unicodedata.normalize("NFC", local)
+
+
+def _visible(text: str) -> str:
+    """Return a text without format characters and those that are ignored where they can't be shown."""
+    return "".join([letter for letter in _ignorable("", text) if unicodedata.category(letter) != "Cf"])
 
 
 def domain_name(text: str) -> str:
@@ -165,6 +182,26 @@ def domain_name(text: str) -> str:
         raise BadAddress("A domain name has no @-sign.")
     _check_text(text)
     return str(_validated(f"a@{text}").ascii_domain)
+
+
+def unmapped_domain(domain: str) -> str:
+    """Return a domain as a header may have it; raise BadAddress for one that is valid only after IDNA mapping (UTS 46).
+
+    Other software maps such a domain differently, or not at all. Upper case alone is read alike everywhere.
+    """
+    if not domain.isascii():
+        lowered = domain.lower()
+        if unicodedata.normalize("NFC", domain) != domain or _mapped(lowered) != lowered:
+            raise BadAddress(f"The domain {domain} is written with characters that programs read differently.")
+    return domain
+
+
+def _mapped(text: str) -> str | None:
+    """Return a text after the mapping of UTS 46 (4, step 1 and 2); None if a character is not allowed."""
+    try:
+        return idna.uts46_remap(text, std3_rules=False)
+    except idna.IDNAError:
+        return None
 
 
 def _fits(plain: re.Match[str]) -> bool:

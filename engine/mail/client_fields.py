@@ -7,7 +7,9 @@ refuses them in `headers`, and also those that it writes from other fields of th
 from typing import Final
 
 from engine.mail.address import BadAddress, check_sender, same_organisation
-from engine.mail.fields import Field, entries, mailbox
+from engine.mail.address_list import author
+from engine.mail.encoded_words import unfolded
+from engine.mail.fields import Field
 from engine.mail.tag_list import BadTagList, parse_tags
 
 # Recipients take these for the word of a mail server, or of a person who passed the message on.
@@ -44,10 +46,9 @@ def is_foreign(field: Field, from_domain: str) -> bool:
 def _is_sender(value: bytes, domain: str) -> bool:
     """Return True for one mailbox at `domain`: programs show `Sender on behalf of From`."""
     try:
-        (entry,) = entries(value.replace(b"\r\n", b"").decode("utf-8", "replace"))
-        found = mailbox(entry)
+        found = author(unfolded(value))
         check_sender(found)
-    except (BadAddress, ValueError):
+    except BadAddress:
         return False
     return found.domain == domain
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from engine.mail.fields import decoded
+from engine.mail.encoded_words import decoded
 from engine.mail.replies import Phase
 from engine.mail.report_parts import field_lines
 

@@ -23,6 +23,7 @@ from engine.mail.file_names import safe_filename, stand_in
 from engine.mail.html_text import text_of_tokens
 from engine.mail.html_tokens import tokens
 from engine.mail.invisible import without_invisible
+from engine.mail.machine_mail import is_automatic, is_bulk
 from engine.mail.read import UnreadableMail
 from engine.mail.received_header import (
     ReceivedAddress,
@@ -80,7 +81,8 @@ class ReceivedSummary(Struct, frozen=True, kw_only=True):
     in_reply_to: str | None
     references: list[str]
     attachments: list[ReceivedAttachment]
-    auto_submitted: bool  # a program wrote it (RFC 3834 5)
+    auto_submitted: bool  # a program wrote it, as far as the message shows; the envelope may say so, too
+    bulk: bool  # sent to many
     received_count: int  # Received fields
     warnings: list[MailWarning]
 
@@ -194,32 +196,35 @@ def _summary(
     html: str | None = None,
 ) -> ReceivedSummary:
     _check_header(header, warnings)
-    sender = _mailboxes(header, b"from", warnings)
-    if not sender:
+    authors = _mailboxes(header, b"from", warnings)
+    sender = _first(authors)
+    if sender is None or not sender.address:
         warnings.add("from_missing")
-    elif len(sender) > 1:
+    elif len(authors) > 1:
         warnings.add("several_from")
-    if any(impersonated(Mailbox(one.name, one.address)) for one in sender[:1]):
+    if sender is not None and impersonated(Mailbox(sender.name, sender.address)):
         warnings.add("misleading_name")
-    reply_to = _mailboxes(header, b"reply-to", warnings)
+    reply_to = _first(_mailboxes(header, b"reply-to", warnings))
     stated = header.first(b"date")
     at = None if stated is None else date(stated)
     if at is None:
         warnings.add("date_missing" if stated is None else "date_unreadable")
+    subject = _shown(header, b"subject", warnings)
     snippet = _snippet(text, html) if text or html else _read_snippet(mime, found)
     return ReceivedSummary(
-        sender=sender[0] if sender else None,
-        reply_to=reply_to[0] if reply_to else None,
+        sender=sender,
+        reply_to=reply_to,
         to=_mailboxes(header, b"to", warnings),
         cc=_mailboxes(header, b"cc", warnings),
-        subject=_shown(header, b"subject", warnings)[:MAX_SUBJECT],
+        subject=subject[:MAX_SUBJECT],
         snippet=snippet,
         date=at,
         header_message_id=message_id(header.first(b"message-id") or b""),
         in_reply_to=message_id(header.first(b"in-reply-to") or b""),
         references=message_ids(header.first(b"references") or b""),
         attachments=[_attachment(mime, part, index, warnings) for index, part in enumerate(found.attached)],
-        auto_submitted=_auto_submitted(header),
+        auto_submitted=is_automatic(header, sender, subject, [part.kind for part in found.attached]),
+        bulk=is_bulk(header),
         received_count=header.count(b"received"),
         warnings=warnings.listed(),
     )
@@ -239,12 +244,15 @@ def _mailboxes(header: ReceivedHeader, name: bytes, warnings: ReadWarnings) -> l
     value = header.first(name)
     if value is None:
         return []
-    found, cut = addresses(value)
-    if cut:
-        warnings.add("too_many_addresses", name.decode().title())
-    if any(not one.address for one in found):
-        warnings.add("address_unreadable", name.decode().title())
+    found, codes = addresses(value)
+    for code in codes:
+        warnings.add(code, name.decode().title())
     return found
+
+
+def _first(found: list[ReceivedAddress]) -> ReceivedAddress | None:
+    """Return the first entry with an address; without one the first entry."""
+    return next((one for one in found if one.address), found[0] if found else None)
 
 
 def _shown(header: ReceivedHeader, name: bytes, warnings: ReadWarnings) -> str:
@@ -252,15 +260,6 @@ def _shown(header: ReceivedHeader, name: bytes, warnings: ReadWarnings) -> str:
     if flaw is not None:
         warnings.add(flaw)
     return text
-
-
-def _auto_submitted(header: ReceivedHeader) -> bool:
-    declared = header.first(b"auto-submitted")
-    if declared is not None:
-        return field_text(declared)[0].partition(";")[0].strip().lower() != "no"
-    # What programs wrote before RFC 3834, and some still do.
-    precedence = field_text(header.first(b"precedence") or b"")[0].lower()
-    return precedence == "auto_reply" or any(name in header.by_name for name in (b"x-autoreply", b"x-autorespond"))
 
 
 def _attachment(mime: bytes, part: MailPart, index: int, warnings: ReadWarnings) -> ReceivedAttachment:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from engine.mail.charsets import in_charset
-from engine.mail.fields import decoded
+from engine.mail.encoded_words import decoded
 from engine.mail.html_text import html_to_text
 from engine.mail.parameters import parse_field
 from engine.mail.read import Entity, UnreadableMail, entities

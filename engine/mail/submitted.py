@@ -8,13 +8,16 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
 
-from engine.mail.address import BadAddress, Mailbox, check_sender
+from engine.mail.address import BadAddress, Mailbox, bare_address, check_sender, path_mailbox
+from engine.mail.address_list import ListedMailbox, author, display_name, listed
 from engine.mail.client_fields import is_foreign
-from engine.mail.fields import MAX_HEADER, BadHeader, Field, divided, entries, fields, hidden_control, mailbox, text_of
+from engine.mail.encoded_words import hidden_control, unfolded
+from engine.mail.fields import MAX_HEADER, BadHeader, Field, divided, fields, text_of
 from engine.mail.headers import date_field
 
 MAX_LINE: Final = 998  # octets without CRLF: RFC 5321 4.5.3.1.6
@@ -32,7 +35,6 @@ _SINGLE: Final = frozenset({
 _COMPLETED: Final = frozenset({b"date", b"message-id"})
 _CFBL: Final = frozenset({b"cfbl-address", b"cfbl-feedback-id"})
 _specials = re.compile(r'[()<>\[\]:;@\\,"]').search
-_plain_address = re.compile(rb"\s*<?([A-Za-z0-9._+-]+@[A-Za-z0-9.-]+)>?\s*").fullmatch
 
 
 class Flaw(StrEnum):
@@ -87,26 +89,22 @@ class Mail(Struct, frozen=True):
         found = self.value(name)
         return None if found is None else text_of(found)
 
-    def recipient_entries(self) -> Iterator[tuple[str, str]]:
-        """Yield the entries of To, Cc and Bcc as they are written, each with the name of its field."""
-        listed = [field for name in (b"to", b"cc") for field in self.header if field.name == name]
-        for field in (*listed, *self.blind):
-            text = field.value.replace(b"\r\n", b"").decode("utf-8", "replace")
-            for entry in entries(text):
-                yield field.name.decode().title(), entry
+    def recipient_entries(self) -> Iterator[tuple[str, ListedMailbox]]:
+        """Yield the entries of To, Cc and Bcc, each with the name of its field; an empty group names no recipient."""
+        named = [field for name in (b"to", b"cc") for field in self.header if field.name == name]
+        for field in (*named, *self.blind):
+            for entry in listed(unfolded(field.value)):
+                if entry.address or not entry.group:
+                    yield field.name.decode().title(), entry
 
     def mailboxes(self, name: bytes) -> Iterator[Mailbox]:
         """Yield the mailboxes of To or Cc; entries that can't be parsed are skipped."""
         found = self.value(name)
         if found is None:
             return
-        plain = _plain_address(found)
-        listed = entries(found.replace(b"\r\n", b"").decode("utf-8", "replace")) if plain is None else ()
-        if plain is not None:
-            yield Mailbox("", plain[1].decode())
-        for _, entry in zip(range(MAX_ENTRIES), listed, strict=False):
+        for entry in islice(listed(unfolded(found)), MAX_ENTRIES):
             try:
-                yield mailbox(entry)
+                yield Mailbox(display_name(entry)[0], path_mailbox(entry.address).address)
             except BadAddress:
                 continue
 
@@ -259,11 +257,9 @@ def _sender(header: list[Field]) -> Mailbox:
     values = [field.value for field in header if field.name == b"from"]
     if len(values) != 1:
         raise Unsendable(Flaw.SENDER, f"The message has {len(values) or 'no'} From fields; it must have exactly one.")
-    listed = list(entries(values[0].replace(b"\r\n", b"").decode("utf-8", "replace")))
-    if len(listed) != 1:
-        raise Unsendable(Flaw.SENDER, f"From contains {len(listed) or 'no'} addresses; it must contain exactly one.")
     try:
-        found = mailbox(listed[0])
+        found = author(unfolded(values[0]))
+        bare_address(found.address)  # other than a recipient's, its local part may not need quotes
         check_sender(found)
     except BadAddress as error:
         raise Unsendable(Flaw.SENDER, f"From is not an address we can send as: {error}") from error

@@ -147,11 +147,11 @@ def test_dates_are_read_in_current_and_obsolete_forms(value: bytes, expected: st
     ],
 )
 def test_unusual_addresses_are_shown_as_written(value: bytes, name: str, address: str) -> None:
-    assert addresses(value) == ([ReceivedAddress(name, address)], False)
+    assert addresses(value)[0] == [ReceivedAddress(name, address)]
 
 
-def test_an_empty_group_has_no_addresses() -> None:
-    assert addresses(b"undisclosed-recipients:;") == ([], False)
+def test_an_empty_group_keeps_its_name_without_a_warning() -> None:
+    assert addresses(b"undisclosed-recipients:;") == ([ReceivedAddress("undisclosed-recipients", "")], set())
 
 
 def test_many_message_ids_keep_the_first_and_the_last() -> None:

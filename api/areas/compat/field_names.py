@@ -10,7 +10,7 @@ from msgspec import Struct
 from engine.areas.emails.types import SendRequest
 from engine.base.errors import Refusal, invalid
 from engine.base.validation import fault_of
-from engine.mail.fields import entries
+from engine.mail.address_list import listed
 
 # A quoted path such as `to[1]`, `attachments[0].contentType` or `headers.X-Order`: its first name, its place in a list,
 # and the name behind that.
@@ -81,7 +81,7 @@ def model_of(values: Mapping[str, Any] | None) -> dict[str, dict[str, Any] | Non
 
 def addresses_of(text: str | None) -> list[str] | None:
     """Return the entries of a comma-separated list of addresses; None for an empty one."""
-    return list(entries(text)) or None if text else None
+    return [one.written for one in listed(text)] or None if text else None
 
 
 def with_reply_to(

@@ -135,6 +135,8 @@ def detail_of(row: ReceivedSingleRow, mime: bytes) -> ReceivedMessageDetail:
         html_omitted=found.html_omitted,
         reply_text=found.reply_text,
         headers=[ReceivedHeaderField(one.name, one.value) for one in found.headers],
+        auto_submitted=found.auto_submitted or not row.envelope_from,
+        bulk=found.bulk,
         envelope_from=row.envelope_from,
         remote_ip=row.remote_ip,
         helo=row.helo,

@@ -13,8 +13,9 @@ _CAMEL = {
     "from_": "from", "reply_to": "replyTo", "header_message_id": "headerMessageId", "in_reply_to": "inReplyTo",
     "replies_to": "repliesTo", "received_at": "receivedAt", "size_bytes": "sizeBytes", "read_at": "readAt",
     "spam_score": "spamScore", "spam_threshold": "spamThreshold", "spam_override": "spamOverride",
-    "html_omitted": "htmlOmitted", "reply_text": "replyText", "envelope_from": "envelopeFrom",
-    "remote_ip": "remoteIp", "forwarded_as": "forwardedAs", "forward_error": "forwardError",
+    "auto_submitted": "autoSubmitted", "html_omitted": "htmlOmitted", "reply_text": "replyText",
+    "envelope_from": "envelopeFrom", "remote_ip": "remoteIp", "forwarded_as": "forwardedAs",
+    "forward_error": "forwardError",
 }  # fmt: skip
 
 
@@ -138,6 +139,14 @@ class ReceivedMessageDetail(ReceivedMessage, rename=_CAMEL, kw_only=True):
     html_omitted: Annotated[str | None, Meta(description="Why there is no `html` although the message has one")]
     reply_text: Annotated[str | None, Meta(description="The text without quotes and signature")]
     headers: list[ReceivedHeaderField]
+    auto_submitted: Annotated[
+        bool,
+        Meta(
+            description="A program wrote the message: a bounce or another report, a read receipt, an out-of-office "
+            "reply. Don't answer it automatically"
+        ),
+    ]
+    bulk: Annotated[bool, Meta(description="The message was sent to many, such as a newsletter or a mailing list")]
     envelope_from: str
     remote_ip: str
     helo: str

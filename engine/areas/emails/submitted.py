@@ -30,10 +30,11 @@ from engine.base import ids, validation
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import submitted as mail
 from engine.mail.address import BadAddress, Mailbox, canonical
+from engine.mail.address_list import undoubted
 from engine.mail.attachments import blocked_extension
 from engine.mail.client_fields import is_owned
 from engine.mail.feedback_headers import feedback_field
-from engine.mail.fields import mailbox, text_of
+from engine.mail.fields import text_of
 from engine.mail.headers import date_field
 from engine.mail.read import File, ShownName, UnreadableMail, bodies, submitted_files
 from engine.mail.seven_bit import to_seven_bit
@@ -187,12 +188,12 @@ def _named_in_header(found: Mail) -> list[Mailbox]:
         if len(named) == rules.MAX_ENTRIES:
             raise invalid(field, f"The message has more than {rules.MAX_ENTRIES} entries in To, Cc and Bcc.")
         try:
-            named.append(mailbox(entry))
+            named.append(undoubted(entry))
         except BadAddress as error:
             raise Refusal(
                 ErrorType.INVALID_ADDRESS,
-                f"`{field}` holds {entry[:320]!r}, which is not an email address: {error}",
-                address=entry[:320],
+                f"`{field}` holds {entry.written[:320]!r}, which is not an email address: {error}",
+                address=entry.written[:320],
                 field=field,
             ) from error
     if not named:

@@ -17,6 +17,7 @@ class ReceivedBodies(Struct, frozen=True):
     """Hold the readable bodies of a message.
 
     `html` is sanitised; where it is None, `html_omitted` names the limit that the HTML of the message exceeds.
+    `auto_submitted` and `bulk` follow from the header: mail with the null sender in its envelope is automatic, too.
     """
 
     text: str | None
@@ -24,6 +25,8 @@ class ReceivedBodies(Struct, frozen=True):
     html_omitted: str | None
     reply_text: str | None
     headers: list[ReceivedField]
+    auto_submitted: bool
+    bulk: bool
     warnings: list[MailWarning]
 
 
@@ -37,5 +40,7 @@ def bodies_of(mime: bytes) -> ReceivedBodies:
         html_omitted=None if shown is None else shown.omitted,
         reply_text=None if mail.text is None and mail.html is None else reply_text(mail.author_text, mail.author_html),
         headers=mail.headers,
+        auto_submitted=mail.auto_submitted,
+        bulk=mail.bulk,
         warnings=mail.warnings,
     )

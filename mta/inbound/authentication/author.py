@@ -9,13 +9,14 @@ from typing import Final
 
 from msgspec import Struct
 
+from engine.mail import address_list
 from engine.mail.address import BadAddress, Mailbox, impersonated
+from engine.mail.address_list import MAX_ENTRY
 from engine.mail.canonicalization import CanonicalHeader
-from engine.mail.fields import MAX_ENTRY, entries, mailbox
+from engine.mail.encoded_words import unfolded
 
 MAX_FROM: Final = MAX_ENTRY  # octets of the value
 
-_quoted = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)').sub
 _field_name = re.compile(rb"[!-9;-~]+[ \t]*").fullmatch  # RFC 5322 2.2; blanks before the colon: 4.5.8
 
 
@@ -42,28 +43,18 @@ def author(header: CanonicalHeader) -> Mailbox | NoAuthorDomain:
     if len(value) > MAX_FROM:
         return NoAuthorDomain(f"the From field has more than {MAX_FROM} octets")
     try:
-        text = value.decode("utf-8").replace("\r\n", "").strip(" \t")
+        value.decode()
     except UnicodeDecodeError:
         return NoAuthorDomain("the From field is not UTF-8")
-    return _mailbox(text)
+    return _mailbox(unfolded(value))
 
 
 def _mailbox(text: str) -> Mailbox | NoAuthorDomain:
-    found = list(entries(text))
-    if len(found) != 1 or ":" in _outside_quotes(text) or ";" in _outside_quotes(text):
-        return NoAuthorDomain(f"the From field has {len(found)} addresses or a group")
     try:
-        one = mailbox(found[0])
+        found = address_list.author(text)
     except BadAddress as error:
-        return NoAuthorDomain(f"the From address is invalid: {error}")
-    if "=?" in one.address:
-        return NoAuthorDomain("the From address is encoded")
+        return NoAuthorDomain(f"From: {error}")
     # `=?utf-8?b?...?= <x@evil.test>` may decode to an address in brackets, which some clients take for the author.
-    if "<" in one.name and impersonated(one) is not None:
+    if "<" in found.name and impersonated(found) is not None:
         return NoAuthorDomain("the display name contains a second address")
-    return one
-
-
-def _outside_quotes(text: str) -> str:
-    """Return the text without quoted strings, in which colons have no meaning; an open one extends to the end."""
-    return _quoted("", text)
+    return found

@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from itertools import takewhile
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ MAX_TAG_OCTETS: Final = 16_384  # of one signature field
 _ALGORITHMS: Final[dict[str, KeyAlgorithm]] = {"rsa-sha256": "rsa", "ed25519-sha256": "ed25519"}
 _CANONICAL: Final = {"simple": False, "relaxed": True}
 
+_domain_tag = re.compile(rb"(?:\A|;)[ \t\r\n]*+d[ \t\r\n]*+=[ \t\r\n]*+([^; \t\r\n]++)").search
 _number = re.compile(r"[0-9]{1,76}").fullmatch
 
 
@@ -61,9 +63,28 @@ class _SignatureError(ValueError):
     """The signature field can't be used."""
 
 
-def signatures(message: SignedMessage) -> list[DkimSignature | DkimResult]:
-    """Parse the topmost MAX_SIGNATURES signatures; a result stands for each that can't be verified."""
-    return [parsed(message, place) for place in message.header.places(b"dkim-signature")[:MAX_SIGNATURES]]
+def signatures(message: SignedMessage, author_domain: str = "") -> list[DkimSignature | DkimResult]:
+    """Parse MAX_SIGNATURES signatures; a result stands for each that can't be verified.
+
+    Of more than that, the ones nearest to the author's domain are taken, which DMARC may need, then the topmost: lists
+    and relays add theirs on top.
+    """
+    places = list(message.header.places(b"dkim-signature"))
+    if len(places) > MAX_SIGNATURES:
+        places.sort(key=lambda place: -_common_labels(_claimed_domain(message.header.value(place)), author_domain))
+    return [parsed(message, place) for place in places[:MAX_SIGNATURES]]
+
+
+def _claimed_domain(value: bytes) -> str:
+    """Return d= of a signature field that may be malformed; "" if it has none."""
+    found = _domain_tag(value[:MAX_TAG_OCTETS])
+    return "" if found is None else ascii_domain(found[1].decode("utf-8", "replace")) or ""
+
+
+def _common_labels(domain: str, author_domain: str) -> int:
+    """Return the number of labels that two domains have in common from their end, and one more if they are equal."""
+    pairs = zip(reversed(domain.split(".")), reversed(author_domain.split(".")), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) + (domain == author_domain)
 
 
 async def fetch_keys(

@@ -18,6 +18,7 @@ from mta.inbound.authentication.dns import AuthenticationDns, is_queryable, prin
 DmarcWord = Literal["none", "pass", "fail", "temperror", "permerror"]
 
 MAX_QUERIES: Final = 8  # RFC 9989 4.10
+MAX_DETAIL: Final = 500  # characters
 MAX_WALKS: Final = 7  # the author, SPF, and five signatures
 
 
@@ -92,7 +93,8 @@ async def _evaluated(dns: AuthenticationDns, author: str, passed: AuthenticatedD
     if any(not domain or is_within(domain, organization) for domain in passed.failed):
         return DmarcResult("temperror", author, "SPF or DKIM failed temporarily")
     policy = await _requested(dns, author, source)
-    return DmarcResult("fail", author, f"no aligned domain passed; {source.domain} asks for {policy}", policy)
+    reason = _not_aligned(author, organization, source.record, passed)
+    return DmarcResult("fail", author, printable(f"{source.domain} asks for {policy}: {reason}", MAX_DETAIL), policy)
 
 
 def _policy_source(author: str, organization: str, steps: Sequence[DmarcStep]) -> DmarcStep | None:
@@ -123,6 +125,24 @@ async def _aligned(
 def is_within(domain: str, parent: str) -> bool:
     """Return True if a domain is `parent` or below it."""
     return domain == parent or domain.endswith(f".{parent}")
+
+
+def _not_aligned(author: str, organization: str, record: DmarcRecord, passed: AuthenticatedDomains) -> str:
+    """Return the reasons why no domain that passed counts for the author domain."""
+    reasons: list[str] = []
+    for domain in dict.fromkeys(passed.dkim):
+        why = _difference(domain, author, organization, strict=record.strict_dkim, tag="adkim=s")
+        reasons.append(f"the valid signature of {domain} is not aligned, {why}")
+    if passed.spf is not None:
+        why = _difference(passed.spf, author, organization, strict=record.strict_spf, tag="aspf=s")
+        reasons.append(f"SPF passed for {passed.spf}, which is not aligned, {why}")
+    return "; ".join(reasons) or "neither SPF nor DKIM passed"
+
+
+def _difference(domain: str, author: str, organization: str, *, strict: bool, tag: str) -> str:
+    if not is_within(domain, organization):
+        return f"because it is not within {organization}"
+    return f"because {tag} allows {author} alone" if strict else "because it belongs to another organization"
 
 
 async def _requested(dns: AuthenticationDns, author: str, source: DmarcStep) -> DmarcPolicy:

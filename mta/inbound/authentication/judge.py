@@ -125,7 +125,8 @@ class _MessageCheck:
         message = self._message
         if message is None:
             return [DkimResult("permerror", "", "the header can't be read")]
-        found = self._signatures = dkim.signatures(message)
+        author_domain = self._author if isinstance(self._author, str) else ""
+        found = self._signatures = dkim.signatures(message, author_domain)
         if not found:
             return []
         keys = await dkim.fetch_keys(self._dns, found, max_seconds=self._keys_s)

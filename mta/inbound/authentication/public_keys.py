@@ -83,6 +83,8 @@ def parse_key(record: bytes) -> VerificationKey | UnusableKey:
         return UnusableKey(f"invalid key record: {error}")
     if tags.get("v", "DKIM1") != "DKIM1":
         return UnusableKey("unknown version of the key record")
+    if "v" in tags and next(iter(tags)) != "v":  # RFC 6376 3.6.1
+        return UnusableKey("v= is not the first tag of the key record")
     if "p" not in tags:
         return UnusableKey("the key record has no p=")
     if not tags["p"]:

@@ -7,6 +7,7 @@ import { bytes, html, useEffect, useState } from "../core/view.js";
 const MAX_PICTURE_BYTES = 2_000_000;
 const MAX_PICTURES = 20;
 const MAX_SHOWN_SOURCE = 200_000; // characters
+const SOURCE = /"cid:([^"]*)"/gi; // the sanitised HTML quotes attributes with "
 const frame = () => import("./mail_frame.js");
 
 /** The sanitised HTML in the sandboxed frame, with the pictures that the mail itself carries. */
@@ -29,18 +30,31 @@ function usePictures(mail) {
 }
 
 async function withPictures(mail) {
-  const used = mail.attachments.filter((one) => one.cid && one.scan !== "infected" && one.size_bytes <= MAX_PICTURE_BYTES && /^image\/(png|jpeg|gif|webp)$/.test(one.content_type) && mail.html.includes(`cid:${one.cid}`));
-  let markup = mail.html;
+  const wanted = new Set([...mail.html.matchAll(SOURCE)].flatMap(([, source]) => contentIds(source)));
+  const used = mail.attachments.filter((one) => one.cid && one.scan !== "infected" && one.size_bytes <= MAX_PICTURE_BYTES && /^image\/(png|jpeg|gif|webp)$/.test(one.content_type) && wanted.has(one.cid));
+  const addresses = new Map();
   for (const one of used.slice(0, MAX_PICTURES)) {
     try {
       const answer = await call("GET /v1/inbound/messages/{id}/attachments/{attachmentId}", { path: { id: mail.id, attachmentId: one.id }, raw: true, accept: "*/*" });
-      const address = await dataAddress(new Blob([await answer.arrayBuffer()], { type: one.content_type }));
-      markup = markup.replaceAll(`"cid:${one.cid}"`, `"${address}"`);
+      addresses.set(one.cid, await dataAddress(new Blob([await answer.arrayBuffer()], { type: one.content_type })));
     } catch (error) {
       if (!error.type) throw error; // a picture that can't be read is left out
     }
   }
-  return markup;
+  return mail.html.replace(SOURCE, (whole, source) => {
+    const id = contentIds(source).find((one) => addresses.has(one));
+    return id === undefined ? whole : `"${addresses.get(id)}"`;
+  });
+}
+
+/** Return the Content-IDs that a `cid:` URL in an attribute may name: percent-decoded (RFC 2392), and as written. */
+function contentIds(source) {
+  const id = source.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&quot;", '"').replaceAll("&amp;", "&");
+  try {
+    return [decodeURIComponent(id), id];
+  } catch {
+    return [id]; // a percent sign that encodes nothing
+  }
 }
 
 function dataAddress(blob) {
