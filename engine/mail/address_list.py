@@ -408,4 +408,5 @@ def _has_gap(tokens: Sequence[_Token]) -> bool:
 
 def _lowered(address: str) -> str:
     local, _, domain = address.rpartition("@")
-    return f"{local}@{domain.lower()}"
+    # Other letters stay: the lower case of the Kelvin sign is an ASCII letter.
+    return f"{local}@{domain.lower() if domain.isascii() else domain}"

@@ -30,7 +30,7 @@ _time = (
 )
 # A name, an offset, or both: `EST`, `+0100`, `+01:00`, `GMT+1`, `GMT +0100`, `-0500 EST`.
 _zone = (
-    r"(?:\s*(?P<name>[a-z]{1,5})(?![a-z]))?"
+    r"(?:\s*(?P<name>(?![ap]m\b)[a-z]{1,5})(?![a-z]))?"
     r"(?:\s*(?P<sign>[+-])(?P<hours>\d{1,2}?)(?::?(?P<minutes>\d{2}))?(?!\d)(?:\s*(?![ap]\.?m\b)[a-z][a-z ]{0,40})?)?"
 )
 _FORMS: Final = tuple(

@@ -91,6 +91,19 @@ def test_suppression_compares_across_writings(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "local",
+    ["a\ufe0fnn", "a\u034fnn", "\u115fann", "ann\u00ad", "\uff41nn", "\U0001d41ann", "a\u200bnn", "ANN\ufe0f"],
+)
+def test_a_suppression_holds_for_look_alikes_of_the_local_part(local: str) -> None:
+    assert canonical(f"{local}@x.test") == "ann@x.test"
+
+
+def test_letters_of_other_alphabets_stay_apart_in_suppressions() -> None:
+    forms = {canonical(f"{local}@x.test") for local in ("ann", "\u0430nn", "\u00e4nn", "a\u00dfn", "assn")}
+    assert len(forms) == 5
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("Shop.Example", "shop.example"),

@@ -1,4 +1,4 @@
-"""Encoded words are decoded as lenient mail programs decode them, and agree with Python's decoder on well-formed ones."""
+"""Encoded words are decoded as lenient mail programs do; well-formed ones as Python's decoder does."""
 
 import re
 import time
@@ -141,7 +141,19 @@ def test_lenient_words_agree_with_the_decoder_of_the_standard_library(value: str
 
 
 @pytest.mark.parametrize(
-    "piece", ["=?", "=?x?q?", "=?utf-8?q?a?=", "=?utf-8?b?YQ==?= ", "=?a?b?a=", "=?a?b??=", "=?a?q?=0A", "?=", "=?a?q?b", "?=00"]
+    "piece",
+    [
+        "=?",
+        "=?x?q?",
+        "=?utf-8?q?a?=",
+        "=?utf-8?b?YQ==?= ",
+        "=?a?b?a=",
+        "=?a?b??=",
+        "=?a?q?=0A",
+        "?=",
+        "=?a?q?b",
+        "?=00",
+    ],
 )
 def test_hostile_words_take_linear_time(piece: str) -> None:
     value = piece * (MAX_HEADER // len(piece)) + "?="

@@ -154,6 +154,40 @@ def test_an_empty_group_keeps_its_name_without_a_warning() -> None:
     assert addresses(b"undisclosed-recipients:;") == ([ReceivedAddress("undisclosed-recipients", "")], set())
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("From", b"J\xfcrgen <j@x.test>"), ("Reply-To", b"=?utf-8?q?M\xe4rz?= <j@x.test>"),
+     ("To", b'"J\xfcrgen" <j@x.test>'), ("Subject", b"M\xe4rz"), ("Cc", b"j@x.test (J\xfcrgen)")],
+)  # fmt: skip
+def test_a_guessed_charset_is_named_for_every_field(name: str, value: bytes) -> None:
+    assert "charset_guessed" in codes(name.encode() + b": " + value + b"\r\n\r\nx")
+
+
+def test_a_group_as_sender_shows_its_name() -> None:
+    found = summarise(b"From: Backup job:;\r\nTo: undisclosed-recipients:;\r\nDate: Mon, 1 Jan 2024 0:00 Z\r\n\r\nx")
+
+    assert found.sender == ReceivedAddress("Backup job", "")
+    assert [one.code for one in found.warnings] == ["from_missing"]
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (b"<a@x.test> <b@x.test>", ["a@x.test", "b@x.test"]),
+        (b"1234567@x.test 89@x.test", ["1234567@x.test", "89@x.test"]),
+        (b"1@x.test,2@x.test;\r\n 3@x.test", ["1@x.test", "2@x.test", "3@x.test"]),
+        (b"<a@x.test> b@x.test", ["a@x.test", "b@x.test"]),
+        (b"<a@x.test b@x.test>", ["a@x.testb@x.test"]),
+        (b"<a-long\r\n -id@x.test>", ["a-long-id@x.test"]),
+        (b"<a@x.test <b@x.test", ["a@x.test", "b@x.test"]),
+        (b'Your message of Monday <a@x.test> "old <form>"', ["a@x.test", "form"]),
+        (b"<>", []), (b"@ @x x@", []), (b"no id here", []),
+    ],
+)  # fmt: skip
+def test_references_are_read_with_and_without_brackets(value: bytes, found: list[str]) -> None:
+    assert message_ids(value) == found
+
+
 def test_many_message_ids_keep_the_first_and_the_last() -> None:
     found = message_ids(b" ".join(b"<%d@x>" % number for number in range(5_000)))
 

@@ -129,6 +129,10 @@ def test_flaws_are_told_apart(octets: bytes, flaw: Flaw) -> None:
         'From: "=?utf-8?q?=E2=80=A8?=" <a@b.test>',
         "From: a@b.test\r\nSubject: =?utf-8?q?Hi=0A?=",
         "From: a@b.test\r\nTo: =?utf-8?q?=1B?= <c@d.test>",
+        "From: a@b.test\r\nSubject: =?utf-8?Q?hello =0D=0ABcc: a@b.test?=",
+        "From: a@b.test\r\nSubject: =?utf-8?B?SGVsbG8=DQpCY2M6?=",
+        "From: a@b.test\r\nSubject: =?utf-8?Q?Really?_=0D=0ABcc:?=",
+        "From: a@b.test\r\nSubject: =?utf-8?q?x =?utf-8?q?a=0Ab?=",
         "From: a@b.test\r\nX-Own: =?utf-8?q?a?=\r\n =?utf-8?q?=7F?=",
     ],
 )
@@ -144,7 +148,15 @@ def test_an_encoded_tab_or_plain_text_passes() -> None:
 
 @pytest.mark.parametrize(
     "sender",
-    ['"<a@legit.test>" <x@b.test>', "=?utf-8?q?a=40legit=2Etest?= <x@b.test>", "x@b.test (a@legit.test)"],
+    [
+        '"<a@legit.test>" <x@b.test>',
+        "=?utf-8?q?a=40legit=2Etest?= <x@b.test>",
+        "x@b.test (a@legit.test)",
+        "=?utf-8?Q?The Bank a=40legit=2Etest?= <x@b.test>",
+        "=?utf-8?B?YUBsZWdpdA==LnRlc3Q=?= <x@b.test>",
+        "=?utf-8?Q?Bank?_a=40legit.test?= <x@b.test>",
+        "=?iso-8859-1?Q?a=40le\r\n git.test a=40legit.test?= <x@b.test>",
+    ],
 )
 def test_a_sender_that_shows_an_address_of_another_domain_is_refused(sender: str) -> None:
     with pytest.raises(Unsendable, match=r"a@legit\.test, which does not belong to b\.test") as raised:
@@ -152,7 +164,16 @@ def test_a_sender_that_shows_an_address_of_another_domain_is_refused(sender: str
     assert raised.value.flaw is Flaw.SENDER
 
 
-@pytest.mark.parametrize("domain", ["b。test", "b．test", "ｂ.test", "b｡test"])
+@pytest.mark.parametrize("letter", ["\u034f", "\u115f", "\ufe0f", "\u3164", "\u200b", "\u00ad"])
+def test_invisible_characters_hide_no_address_in_a_name(letter: str) -> None:
+    for name in (f"a{letter}@legit.test", f"a@{letter}legit.test", f"a@leg{letter}it.test", f"a@legit{letter}.test"):
+        with pytest.raises(Unsendable, match="does not belong to b"):
+            read(f'From: "{name}" <x@b.test>\r\n\r\nx\r\n'.encode(), smtputf8=True)
+
+
+@pytest.mark.parametrize(
+    "domain", ["b。test", "b．test", "ｂ.test", "b｡test", "b\ufe0f.test", "b\u034f.test", "b\u115f.test"]
+)
 def test_a_domain_that_programs_read_differently_is_refused(domain: str) -> None:
     for sender in (f"x@{domain}", f"Ann <x@{domain}>", f"x@{domain} (Ann)"):
         with pytest.raises(Unsendable, match="read differently"):

@@ -35,6 +35,7 @@ from engine.mail import attachments as files
 from engine.mail.address import BadAddress, Mailbox, canonical, check_sender, parse_mailbox
 from engine.mail.client_fields import is_owned
 from engine.mail.compose import BadDraft, Composed, Draft, compose
+from engine.mail.encoded_words import hidden_control
 from engine.mail.feedback_headers import feedback_field
 from engine.mail.headers import URL_LISTS
 from engine.mail.parts import MailAttachment
@@ -339,6 +340,8 @@ def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
         if folded in found:
             raise invalid(field, f"{name} and {found[folded][0]} are the same header. Give it once.")
         forbid_line_breaks(field, value)
+        if hidden_control(value.encode("utf-8", "replace")) is not None:
+            raise invalid(field, f"{name} contains an encoded word with a control character. Remove it.")
         if folded in URL_LISTS and not (value.strip(" ") and value.isascii() and value.isprintable()):
             # Encoded words would break the links.
             raise invalid(field, f"{name} must hold links in printable ASCII. Percent-encode other characters.")

@@ -22,6 +22,12 @@ def found(head: bytes) -> str | NoAuthorDomain:
         ("ann@bank.test (Ann)", "bank.test"),
         ("ann@bücher.test", "xn--bcher-kva.test"),
         ('"ann@bank.test via Lists" <list@lists.test>', "lists.test"),
+        ("Ann (at home (in May)) <ann@bank.test> (via list)", "bank.test"),
+        ('Ann "the boss" Example <ann(x)@bank.test>', "bank.test"),
+        ('"ann b"@bank.test', "bank.test"),
+        ("Ann <ann@bank.test> (list@lists.test)", None),
+        ("Smith, Ann <ann@bank.test>", None),
+        ("ann@ba\ufe0fnk.test", None),
         ("undisclosed:o@bank.test <ann@bank.test>", None),
     ],
 )

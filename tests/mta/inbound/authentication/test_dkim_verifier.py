@@ -150,7 +150,8 @@ def test_a_key_may_forbid_identities_of_subdomains() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        "v=DKIM1; k=rsa; p=", "v=DKIM1; k=rsa", "v=DKIM2; p={key}", "k=dsa; p={key}", "h=sha1; p={key}",
+        "v=DKIM1; k=rsa; p=", "k=rsa; v=DKIM1; p={key}", "p={key}; v=DKIM1", "v=DKIM1; k=rsa", "v=DKIM2; p={key}",
+        "k=dsa; p={key}", "h=sha1; p={key}",
         "s=tlsrpt; p={key}", "p=AAAA", "p=?", "v=spf1 -all", "", "k=ed25519; p={key}", "p={key}; p={key}",
     ],
 )  # fmt: skip

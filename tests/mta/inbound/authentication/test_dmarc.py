@@ -50,6 +50,31 @@ async def test_one_aligned_domain_passes(
     assert found.policy == ("reject" if result == "fail" else "")
 
 
+@pytest.mark.parametrize(
+    ("record", "spf", "dkim", "reason"),
+    [
+        (
+            "p=reject",
+            None,
+            ("lists.test",),
+            "signature of lists.test is not aligned, because it is not within shop.test",
+        ),
+        ("p=reject; adkim=s", None, ("mail.shop.test",), "because adkim=s allows shop.test alone"),
+        ("p=reject; aspf=s", "bounce.shop.test", (), "SPF passed for bounce.shop.test, which is not aligned"),
+        ("p=reject", None, (), "neither SPF nor DKIM passed"),
+    ],
+)
+async def test_a_failure_says_why_what_passed_does_not_count(
+    zone: Responder, resolver: Resolver, record: str, spf: str | None, dkim: tuple[str, ...], reason: str
+) -> None:
+    publish(zone, shop_test=record)
+
+    found = await evaluated(resolver, "shop.test", spf=spf, dkim=dkim)
+
+    assert (found.result, found.detail.startswith("shop.test asks for reject: ")) == ("fail", True)
+    assert reason in found.detail
+
+
 async def test_a_subdomain_inherits_the_policy_of_its_organization(zone: Responder, resolver: Resolver) -> None:
     publish(zone, shop_test="p=reject; sp=quarantine")
     zone.set("news.shop.test", "A", ["192.0.2.1"])

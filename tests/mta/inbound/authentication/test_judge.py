@@ -130,6 +130,25 @@ async def test_a_silent_key_server_of_one_signer_leaves_the_other_signatures(
     assert "relay.test temperror" in (verdicts.dkim.detail or "")
 
 
+async def test_a_signature_of_the_author_counts_whatever_stands_above_it(resolver: Resolver) -> None:
+    above = b"".join(
+        b"DKIM-Signature: v=1; a=rsa-sha256; d=x%d.test; s=a; h=from; bh=YQ==; b=YQ==\r\n" % n for n in range(20)
+    )
+    mime = sign(MAIL, (RELAY,), at=NOW) + above + b"DKIM-Signature: none of them\r\n" + signed()
+
+    verdicts = await authenticate(mime, STRANGER, resolver, at=NOW)
+
+    assert (verdicts.dkim.result, verdicts.dkim.domain, verdicts.dmarc.result) == ("pass", "shop.test", "pass")
+
+
+async def test_dmarc_says_why_a_valid_signature_is_not_aligned(resolver: Resolver) -> None:
+    verdicts = await authenticate(sign(MAIL, (RELAY,), at=NOW) + MAIL, STRANGER, resolver, at=NOW)
+
+    assert verdicts.dkim.result == "pass"
+    assert verdicts.dmarc.result == "fail"
+    assert "signature of relay.test is not aligned, because it is not within shop.test" in verdicts.dmarc.detail
+
+
 async def test_an_unreachable_dns_server_is_a_temporary_error() -> None:
     resolver = Resolver((HostPort("127.0.0.1", 1),), query_timeout_s=0.2, budget_s=0.2)
 
