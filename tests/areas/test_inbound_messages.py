@@ -288,6 +288,26 @@ async def test_the_single_message_has_harmless_html_and_the_reply_alone(
     assert {"name": "Subject", "value": "Hi"} in one["headers"]
 
 
+@pytest.mark.parametrize(
+    ("head", "sender", "automatic", "bulk"),
+    [
+        ("", "ann@people.test", False, False),
+        ("Auto-Submitted: auto-replied\r\n", "ann@people.test", True, False),
+        ("", "", True, False),
+        ("List-Id: <list.people.test>\r\n", "ann@people.test", False, True),
+    ],
+)
+async def test_mail_of_programs_and_to_many_is_marked(
+    api: Api, pool: asyncpg.Pool, receiver: Receiver, head: str, sender: str, automatic: bool, bulk: bool
+) -> None:
+    account = await make_account(pool)
+    await received(receiver, await claim(pool, account), head.encode() + mail("Hi"), sender=sender)
+
+    one = (await api.get(f"/v1/inbound/messages/{(await only(api, account))['id']}", account.token)).json
+
+    assert (one["autoSubmitted"], one["bulk"]) == (automatic, bulk)
+
+
 async def test_html_beyond_the_limits_is_left_out_and_said_so(api: Api, pool: asyncpg.Pool, receiver: Receiver) -> None:
     account = await make_account(pool)
     await received(receiver, await claim(pool, account), mail("Hi", "text", html="<div>" * 3_000))

@@ -2,7 +2,6 @@
 
 import time
 from email.errors import HeaderParseError
-from email.headerregistry import HeaderRegistry
 from email.policy import default
 from email.utils import getaddresses
 
@@ -179,10 +178,10 @@ lists = st.lists(st.one_of(mailboxes, groups), min_size=1, max_size=4).map(", ".
 
 
 @given(lists)
-@examples(5_000)
+@examples(2_000)
 def test_well_formed_lists_have_the_addresses_of_the_standard_librarys_parser(value: str) -> None:
     try:
-        theirs = [one.addr_spec for one in HeaderRegistry()("To", value).addresses]
+        theirs = [one.addr_spec for one in default.header_factory("To", value).addresses]
     except (HeaderParseError, IndexError, ValueError):  # Python 3.12 raises IndexError for some comments
         return
     # Python keeps the case of a domain.

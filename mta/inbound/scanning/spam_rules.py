@@ -39,7 +39,7 @@ def _points(verdicts: AuthenticationVerdicts, mail: ReceivedSummary) -> Iterator
         yield DMARC_FAIL[verdicts.dmarc_policy]
     elif verdicts.dmarc.result == "pass":
         yield DMARC_PASS
-    elif verdicts.dmarc.result == "permerror" and mail.sender is not None:
+    elif verdicts.dmarc.result == "permerror" and mail.sender is not None and mail.sender.address:
         yield NO_SINGLE_AUTHOR
     for warning in mail.warnings:
         yield _WARNINGS.get(warning.code, 0.0)

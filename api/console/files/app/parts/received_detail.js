@@ -63,6 +63,8 @@ function Envelope({ mail }) {
     ["Received at", html`${mail.recipient}${mail.tag ? html` <span class="soft">(tag ${mail.tag})</span>` : ""}${mail.address !== mail.recipient ? html` <span class="soft">by ${mail.address}</span>` : ""}`],
     ["Received", html`<${Time} at=${mail.receivedAt} /> <span class="soft">${bytes(mail.sizeBytes)}</span>`],
     ["Answers", answers],
+    ["Automatic", mail.autoSubmitted && "Written by a program, such as a bounce or an out-of-office reply"],
+    ["Bulk", mail.bulk && "Sent to many, such as a newsletter or a mailing list"],
   ]} /><${VerdictList} mail=${mail} /></div><//>`;
 }
 
