@@ -33,7 +33,8 @@ class EncodedWord(NamedTuple):
 
 
 def unfolded(value: bytes) -> str:
-    """Return a field's value without folds, as text from which its octets can be restored (`surrogateescape`)."""
+    """Return a field's value without folds and its line end, as text that keeps its octets (`surrogateescape`)."""
+    value = value.rstrip(b"\r\n")
     if b"\n" in value:
         value = _folds(b"", value)
     return value.decode("utf-8", "surrogateescape")
@@ -104,6 +105,8 @@ def shown(text: str) -> tuple[str, CharsetFlaw | None]:
 def readings(text: str) -> tuple[str, ...]:
     """Return the texts that mail programs may show for this one: they differ where a word begins within another."""
     lenient = decoded(text)
+    if _word_start(lenient) is None:  # the outer word would have stayed
+        return (lenient,)
     outer = decoded_text(text, nested=True)[0]
     return (lenient,) if lenient == outer else (lenient, outer)
 
@@ -189,10 +192,13 @@ def _octets(encoding: str, payload: str) -> bytes | None:
     """Return the decoded octets of a payload; None if it is not in its encoding."""
     raw = payload.encode("utf-8", "surrogateescape")
     if encoding in "Qq":
-        return _escape(_escaped, raw.replace(b"_", b" "))
+        raw = raw.replace(b"_", b" ")
+        return _escape(_escaped, raw) if b"=" in raw else raw
     letters = raw.translate(None, _not_base64)
     if raw and not letters.strip(b"="):
         return None
+    if b"=" not in letters[:-2]:
+        return _base64(letters.rstrip(b"="))
     # Some encoders join words that each end with padding.
     return b"".join([_base64(piece) for piece in letters.split(b"=") if piece])
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from engine.mail.address_list import without_comments
-from engine.mail.received_header import ReceivedHeader, addresses, field_text
+from engine.mail.received_header import ReceivedAddress, ReceivedHeader, field_text
 
 REPORT_KINDS: Final = frozenset({
     "message/delivery-status", "message/global-delivery-status", "message/disposition-notification",
@@ -33,12 +33,14 @@ _OUT_OF_OFFICE: Final = (
 )  # fmt: skip
 
 
-def is_automatic(header: ReceivedHeader, kinds: Iterable[str]) -> bool:
-    """Return True if a program wrote the message; `kinds` are the media types of its parts.
+def is_automatic(header: ReceivedHeader, sender: ReceivedAddress | None, subject: str, kinds: Iterable[str]) -> bool:
+    """Return True if a program wrote the message; `kinds` are the media types of its attached parts.
 
     Reports and mail with the null sender are, whatever Auto-Submitted says. Else that field decides if it is there.
     """
-    if _is_report(header, kinds) or _text(header, b"return-path").replace(" ", "") == "<>" or _is_from_daemon(header):
+    if _is_report(header, kinds) or _is_of_daemon(sender):
+        return True
+    if _text(header, b"return-path").replace(" ", "") == "<>":
         return True
     declared = without_comments(_text(header, b"auto-submitted")).partition(";")[0].strip()
     if declared:
@@ -49,7 +51,7 @@ def is_automatic(header: ReceivedHeader, kinds: Iterable[str]) -> bool:
         or any(name in header.by_name for name in _AUTOMATIC)
         or _text(header, b"precedence") in {"auto_reply", "auto-reply"}
         or _text(header, b"x-ms-exchange-generated-message-source") == "mailbox rules agent"
-        or _text(header, b"subject").startswith(_OUT_OF_OFFICE)
+        or subject.lower().startswith(_OUT_OF_OFFICE)
     )
 
 
@@ -63,9 +65,8 @@ def _is_report(header: ReceivedHeader, kinds: Iterable[str]) -> bool:
     return kind == "multipart/report" or kind in REPORT_KINDS or not REPORT_KINDS.isdisjoint(kinds)
 
 
-def _is_from_daemon(header: ReceivedHeader) -> bool:
-    senders, _ = addresses(header.first(b"from") or b"")
-    return any((one.address.partition("@")[0] or one.name).lower() in _DAEMONS for one in senders[:1])
+def _is_of_daemon(sender: ReceivedAddress | None) -> bool:
+    return sender is not None and (sender.address.partition("@")[0] or sender.name).lower() in _DAEMONS
 
 
 def _text(header: ReceivedHeader, name: bytes) -> str:

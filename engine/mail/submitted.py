@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from engine.mail.address import BadAddress, Mailbox, bare_address, check_sender, path_mailbox
-from engine.mail.address_list import ListedMailbox, author, display_name, listed
+from engine.mail.address_list import ListedMailbox, NotOneAddress, author, display_name, listed
 from engine.mail.client_fields import is_foreign
 from engine.mail.encoded_words import hidden_control, unfolded
 from engine.mail.fields import MAX_HEADER, BadHeader, Field, divided, fields, text_of
@@ -261,6 +261,8 @@ def _sender(header: list[Field]) -> Mailbox:
         found = author(unfolded(values[0]))
         bare_address(found.address)  # other than a recipient's, its local part may not need quotes
         check_sender(found)
+    except NotOneAddress as error:
+        raise Unsendable(Flaw.SENDER, str(error)) from error
     except BadAddress as error:
         raise Unsendable(Flaw.SENDER, f"From is not an address we can send as: {error}") from error
     return found
