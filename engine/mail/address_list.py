@@ -85,6 +85,9 @@ def author(text: str) -> Mailbox:
         raise BadAddress(f"The field has more than {MAX_ENTRY} characters; shorten it.")
     found = [one for one in islice(listed(text), _MAX_AUTHORS) if one.address or not one.group]
     if len(found) != 1:
+        for one in found:
+            if one.doubt:
+                raise BadAddress(one.doubt)
         raise NotOneAddress(f"From contains {len(found) or 'no'} addresses; it must contain exactly one.")
     if found[0].group:
         raise BadAddress("The address is in a group; write it without one.")

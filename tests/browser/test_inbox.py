@@ -11,6 +11,7 @@ from tests.harness.api import Api
 from tests.harness.browser import PHONE, ConsolePage, ConsoleUser, opened
 from tests.harness.patience import PATIENCE_S
 
+PIXEL = b"GIF89a\x01\0\x01\0\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;"
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -74,6 +75,25 @@ async def test_mail_arrives_is_walked_through_and_read(
     async with shown.expect_download() as download:
         await shown.get_by_role("button", name="Download invoice.txt").click()
     assert (await download.value).suggested_filename == "invoice.txt"
+
+
+async def test_pictures_of_a_mail_are_shown_however_their_address_is_written(
+    page: ConsolePage, service: Service, served: Api, user: ConsoleUser
+) -> None:
+    address = await claim(served, user)
+    sources = ("cid:a@b", "CID:a%40b", "cid:a%26b", "cid:a&amp;b")
+    message = EmailMessage()
+    message["From"], message["To"], message["Subject"] = "bob@sender.test", address, "pictures"
+    message.set_content("".join(f'<img src="{source}" alt="{source}">' for source in sources), subtype="html")
+    for cid in ("<a@b>", "<a&b>"):
+        message.add_related(PIXEL, "image", "gif", cid=cid)
+    with smtplib.SMTP("127.0.0.1", service.settings.mx_port, timeout=PATIENCE_S) as client:
+        await asyncio.to_thread(client.send_message, message, "bob@sender.test", [address])
+    await page.go("/inbox")
+    await page.page.get_by_role("list", name="Received mail").get_by_role("link").first.click()
+    frame = page.page.frame_locator("iframe[title='HTML of pictures']")
+
+    await expect(frame.locator("img[src^='data:image/gif']")).to_have_count(len(sources))
 
 
 async def test_a_mail_is_answered_marked_as_spam_and_deleted(
