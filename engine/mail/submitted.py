@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from engine.mail.address import BadAddress, Mailbox, bare_address, check_sender, path_mailbox
+from engine.mail.address import BadAddress, Mailbox, bare_address, check_sender, path_mailbox, unmapped_domain
 from engine.mail.address_list import ListedMailbox, NotOneAddress, author, display_name, listed
 from engine.mail.client_fields import is_foreign
 from engine.mail.encoded_words import hidden_control, unfolded
@@ -33,6 +33,7 @@ _SINGLE: Final = frozenset({
     b"content-type", b"content-transfer-encoding", b"content-disposition",
 })  # fmt: skip
 _COMPLETED: Final = frozenset({b"date", b"message-id"})
+_ANSWERED: Final = frozenset({b"reply-to", b"to", b"cc"})
 _CFBL: Final = frozenset({b"cfbl-address", b"cfbl-feedback-id"})
 _specials = re.compile(r'[()<>\[\]:;@\\,"]').search
 
@@ -127,6 +128,8 @@ def read(octets: bytes, *, smtputf8: bool) -> Mail:
         _check_charset(head, announced=smtputf8)
     _check_counts(header)
     _check_words(header)
+    if not in_ascii:
+        _check_domains(header)
     sender = _sender(header)
     kept_fields, removed = _sorted(header, sender.domain)
     kept = octets
@@ -239,6 +242,17 @@ def _check_words(header: list[Field]) -> None:
                 Flaw.HEADER,
                 f"An encoded word in {name} contains a control character (U+{ord(control):04X}); remove it.",
             )
+
+
+def _check_domains(header: list[Field]) -> None:
+    """Raise Unsendable for a domain that recipients' programs would have to map: an answer could go elsewhere."""
+    for field in header:
+        if field.name in _ANSWERED and not field.value.isascii():
+            try:
+                for entry in islice(listed(unfolded(field.value)), MAX_ENTRIES):
+                    unmapped_domain(entry.address.rpartition("@")[2])
+            except BadAddress as error:
+                raise Unsendable(Flaw.HEADER, f"{field.name.decode().title()}: {error}") from error
 
 
 def _sorted(header: list[Field], from_domain: str) -> tuple[list[Field], list[Field]]:

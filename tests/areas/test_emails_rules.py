@@ -132,6 +132,11 @@ def test_a_header_given_twice_in_different_case_is_refused() -> None:
     assert field_of(headers={"X-Campaign": "a", "X-B": "b", "x-campaign": "c"}) == "headers.x-campaign"
 
 
+@pytest.mark.parametrize("name", ["X-Note", "Feedback-ID", "References"])
+def test_a_header_with_an_encoded_line_break_is_refused(name: str) -> None:
+    assert field_of(headers={name: "=?utf-8?Q?hello =0D=0ABcc: a@b.test?="}) == f"headers.{name}"
+
+
 def test_custom_headers_keep_their_names_values_and_order() -> None:
     found = mail(headers={"X-Campaign": "autumn", "Auto-Submitted": "auto-generated", "In-Reply-To": "<a@b.test>"})
 

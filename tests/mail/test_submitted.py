@@ -178,7 +178,11 @@ def test_a_domain_that_programs_read_differently_is_refused(domain: str) -> None
     for sender in (f"x@{domain}", f"Ann <x@{domain}>", f"x@{domain} (Ann)"):
         with pytest.raises(Unsendable, match="read differently"):
             read(f"From: {sender}\r\n\r\nx\r\n".encode(), smtputf8=True)
-    assert read("From: x@bücher.test\r\n\r\nx\r\n".encode(), smtputf8=True).sender.domain == "xn--bcher-kva.test"
+    for name in ("To", "Cc", "Reply-To"):
+        with pytest.raises(Unsendable, match="read differently"):
+            read(f"From: x@b.test\r\n{name}: a@c.test, Ann <ann@{domain}>\r\n\r\nx\r\n".encode(), smtputf8=True)
+    found = read("From: x@bücher.test\r\nTo: jörg@bücher.test\r\n\r\nx\r\n".encode(), smtputf8=True)
+    assert found.sender.domain == "xn--bcher-kva.test"
 
 
 def test_several_of_the_same_trace_or_free_field_are_fine() -> None:
