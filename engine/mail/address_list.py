@@ -19,6 +19,8 @@ MAX_ADDRESS: Final = 320  # characters: RFC 3696 3, 64 for the local part and 25
 MAX_TOKENS: Final = 12_000  # read of one field; a thousand addresses with names have about 9,000
 _MAX_AUTHORS: Final = 100  # counted of one From
 _MAX_ENTRY_TOKENS: Final = 500  # of one entry
+_SCHEMES: Final = frozenset({"mailto", "smtp"})
+_WITH_SCHEME: Final = "The address begins with the name of a scheme, such as `mailto:`."
 TOO_MANY_WORDS: Final = "The address field has too many words and signs; the rest was not read."
 _MAX_NAME: Final = 4_096  # characters of a name that are decoded
 
@@ -239,7 +241,7 @@ class _Parser:
             self._add(token)  # of a source route (RFC 5322 4.4), or of `mailto:`
         elif token.kind == ":":
             self._colon(token, end)
-        elif token.kind == "," and self._comma < 0 and self._is_phrase():
+        elif self._comma < 0 and self._is_phrase() and (token.kind == "," or self._group is None):
             self._comma, self._comma_end = len(self._before), end
             self._before.append(token)
         else:
@@ -265,9 +267,9 @@ class _Parser:
     def _colon(self, token: _Token, end: int) -> None:
         may_name = self._inside is None and not self._has_at
         name = _phrase(self._before) if may_name and (self._group is None or len(self._before) <= 2) else ""
-        if name.lower() == "mailto":
+        if name.lower() in _SCHEMES:
             self._begin(end)
-            self._suspect("The address begins with `mailto:`.")
+            self._suspect(_WITH_SCHEME)
         elif name and self._group is None:
             self._group, self._before_group = name, self._found
             self._begin(end)
@@ -280,11 +282,11 @@ class _Parser:
         if self._open:
             self._suspect("The address has no >.")
         if self._comma >= 0 and not self._address_of(self._inside or ())[0]:
-            yield self._entry(_phrase(self._before[: self._comma]), "", self._comma_end - 1)
+            yield self._without_address(self._before[: self._comma], self._comma_end - 1)
             self._before = self._before[self._comma + 1 :]
             self._start = self._comma_end
         elif self._comma >= 0:
-            self._suspect("The name before the address holds , outside quotes.")
+            self._suspect("The name before the address holds , or ; outside quotes.")
         one = self._bracketed(end) if self._inside is not None else self._bare(end)
         if one.name or one.address:
             self._found += 1
@@ -327,11 +329,22 @@ class _Parser:
         if len(candidates) == 1 and len(pieces) > 1:
             address, _ = self._address_of(_unbracketed(pieces[candidates[0]]))
         if not address:
-            alone = not self._found and self._group is None
-            return self._entry(_phrase(self._before) or (" ".join(self._notes) if alone else ""), "", end)
+            return self._without_address(self._before, end)
         self._suspect("The address stands beside other words without angle brackets.")
         others = [piece for place, piece in enumerate(pieces) if place != candidates[0]]
         return self._entry(" ".join(map(_phrase, others)), address, end)
+
+    def _without_address(self, tokens: Sequence[_Token], end: int) -> ListedMailbox:
+        name = _phrase(tokens)
+        if not name:  # comments between entries have no meaning
+            alone = not self._found and self._group is None
+            return self._entry(" ".join(self._notes) if alone else "", "", end)
+        if any(one.kind == "=" for one in tokens):  # some programs encode the field as a whole
+            inner = list(islice(listed(shown(name[:_MAX_NAME])[0].replace("=?", "")), 2))
+            if len(inner) == 1 and inner[0].address:
+                self._suspect("The address is encoded.")
+                return self._entry(inner[0].name, inner[0].address, end)
+        return self._entry(self._text[self._start : end].strip(" \t") if self._notes else name, "", end)
 
     def _name_of_notes(self) -> str:
         """Return the name in the obsolete form `ann@example.com (Ann)`."""
@@ -350,9 +363,11 @@ class _Parser:
         if found and found[0].kind == "@":
             colons = [place for place, one in enumerate(found) if one.kind == ":"]
             found, doubt = found[colons[-1] + 1 :] if colons else [], "The address has a source route."
-        elif len(found) > 1 and found[0].text.lower() == "mailto" and found[1].kind == ":":
-            found, doubt = found[2:], "The address begins with `mailto:`."
+        elif len(found) > 1 and found[0].text.lower() in _SCHEMES and found[1].kind == ":":
+            found, doubt = found[2:], _WITH_SCHEME
         text = "".join([one.text for one in found])
+        if text.startswith("'") and text.endswith("'"):
+            text, doubt = text[1:-1], "The address is in single quotes."
         encoded = any(one.kind == "=" for one in found)
         if encoded or len(text) > MAX_ADDRESS or _address(text) is None or _has_gap(tokens):
             return "", ""

@@ -163,6 +163,12 @@ def test_a_guessed_charset_is_named_for_every_field(name: str, value: bytes) -> 
     assert "charset_guessed" in codes(name.encode() + b": " + value + b"\r\n\r\nx")
 
 
+def test_an_entry_without_an_address_does_not_hide_the_sender() -> None:
+    found = summarise(b"From: A, B, Ann <ann@x.test>\r\nReply-To: C, D, d@x.test\r\n\r\nx")
+
+    assert (found.sender, found.reply_to) == (ReceivedAddress("Ann", "ann@x.test"), ReceivedAddress("", "d@x.test"))
+
+
 def test_a_group_as_sender_shows_its_name() -> None:
     found = summarise(b"From: Backup job:;\r\nTo: undisclosed-recipients:;\r\nDate: Mon, 1 Jan 2024 0:00 Z\r\n\r\nx")
 
