@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from engine.mail.charsets import CharsetFlaw, decode_text
 
 _word_start = re.compile(r"=\?([^?]{0,60})\?([BbQq])\?").search
-_hex_pair = re.compile(r"[0-9A-F]{2}").match
+_hex_pair = re.compile(r"[0-9A-Fa-f]{2}").match
 _language = re.compile(r"\*.*", re.DOTALL).sub  # RFC 2231 5
 _escape = re.compile(rb"=([0-9A-Fa-f]{2})").sub
 _not_base64: Final = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="))

@@ -96,6 +96,7 @@ def test_a_doubt_about_the_characters_is_named(value: bytes, text: str, flaw: Ch
     [
         b"=?utf-8?Q?hello =0D=0ABcc: a@b.test?=",
         b"=?utf-8?Q?hello?=0D=0ABcc:?=",
+        b"=?utf-8?Q?hello?=0d=0aBcc:?=",
         b"=?utf-8?B?SGVsbG8=DQpCY2M6?=",
         b"=?utf-8?Q?\xc3\xbc=0A?=",
         b"=?utf-8?Q?a\r\n =0Ab?=",

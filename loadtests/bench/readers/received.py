@@ -64,6 +64,11 @@ _MESSAGES = (
     ),
     FunctionCase("received", "comments", _HEADER, _repeated(b"(a)", b"To: "), summarise),
     FunctionCase("received", "quotes", _HEADER, _repeated(b'"\\', b"To: "), summarise),
+    FunctionCase(
+        "received", "encoded words within one another", _HEADER,
+        _repeated(b"=?a?q?b\r\n ", b"To: ", b"?=\r\n", 100_000), summarise,
+    ),
+    FunctionCase("received", "comments in Date", _HEADER, _repeated(b"(a) ", b"Date: "), summarise),
     FunctionCase("received", "references", _HEADER, _repeated(b"<a@b>", b"References: "), summarise),
     FunctionCase("received", "parts", _PARTS, _repeated(b"--B\r\n\r\n\xff\r\n", _MIXED), read_received),
     FunctionCase("received", "attachments", _PARTS, _repeated(b"--B\r\nContent-Type: a/b\r\n\r\n", _MIXED), summarise),
