@@ -282,7 +282,10 @@ class _Parser:
         if self._open:
             self._suspect("The address has no >.")
         if self._comma >= 0 and not self._address_of(self._inside or ())[0]:
-            yield self._without_address(self._before[: self._comma], self._comma_end - 1)
+            first = self._without_address(self._before[: self._comma], self._comma_end - 1)
+            if first.name:
+                self._found += 1
+                yield first
             self._before = self._before[self._comma + 1 :]
             self._start = self._comma_end
         elif self._comma >= 0:
