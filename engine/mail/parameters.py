@@ -12,8 +12,9 @@ from itertools import islice
 from typing import Final, NamedTuple
 from urllib.parse import unquote, unquote_to_bytes
 
+from engine.mail.address_list import without_comments
 from engine.mail.charsets import CharsetFlaw, decode_text, in_charset
-from engine.mail.fields import decoded
+from engine.mail.encoded_words import decoded
 
 MAX_VALUE: Final = 4_096  # octets read of one field; a name of 255 characters in RFC 2231 takes 2,300
 MAX_PARAMETERS: Final = 64
@@ -25,7 +26,6 @@ _breaks = re.compile(r"[\r\n\t]+").sub
 _quoted = r'"(?:[^"\\]++|\\.)*"'
 _closed = re.compile(rf'(?:{_quoted}|[^"]++)*', re.DOTALL).match  # up to a quote that is not closed
 _segments = re.compile(rf'(?:{_quoted}|[^;"]++)*;', re.DOTALL).findall  # with the semicolon that ends each
-_comment = re.compile(r"\((?:[^()\\]++|\\.)*\)", re.DOTALL).sub
 _named = re.compile(r'(?<![^\s=;"(),<>])([^\s=;"(),<>]++)\s*+(?:\([^()]*+\)\s*+)*=\s*+', re.DOTALL).search
 _quoted_string = re.compile(_quoted, re.DOTALL).match
 _unescaped = re.compile(r"\\(.)", re.DOTALL).sub
@@ -119,7 +119,7 @@ def _parsed(value: bytes) -> MimeField:
         octets = _folds(b"", octets)
     text, flaw = decode_text(octets, "")
     head, *segments = _split(text)
-    head = _without_comments(head)
+    head = without_comments(head)
     word = _word(head)
     if word is not None and head.startswith("=", word.end()):  # the field begins with a parameter
         word = None
@@ -182,7 +182,7 @@ def _after_comments(segment: str, at: int) -> int:
 def _quoted_readings(quoted: str, after: str) -> tuple[str, ...]:
     content = quoted[1:-1]
     plain = _unescaped(r"\1", content) if "\\" in content else content
-    after = _without_comments(after).replace('"', "").strip()
+    after = without_comments(after).replace('"', "").strip()
     if not after and plain == content:
         return (plain,)
     return tuple(dict.fromkeys((plain, content, plain + after, f"{plain} {after}".strip())))
@@ -193,24 +193,12 @@ def _unquoted_readings(raw: str, text: str) -> tuple[str, ...]:
     if not ('"' in value or "(" in value or "\\" in value):
         return (value,)
     usual = _last_comment("", value).strip() or value
-    readings = [usual, _without_comments(value).strip(), value, value.replace('"', ""), _unescaped(r"\1", value)]
+    readings = [usual, without_comments(value).strip(), value, value.replace('"', ""), _unescaped(r"\1", value)]
     if '"' in value:  # one that is not closed, perhaps with semicolons behind it
         opened = text.find(value)
         readings.append(text[opened:].replace('"', "").strip())
     readings[0] = readings[0].strip('"')
     return tuple(reading for reading in dict.fromkeys(readings) if reading) or ("",)
-
-
-def _without_comments(text: str) -> str:
-    """Drop comments, also nested ones; a bracket that is not closed stays."""
-    for _ in range(8):
-        if "(" not in text:
-            break
-        shorter = _comment(" ", text)
-        if shorter == text:
-            break
-        text = shorter
-    return text
 
 
 def _joined(pieces: list[tuple[str, bool]]) -> str:
