@@ -191,7 +191,7 @@ class Lifespan:
         client = redis_store.connect(settings.redis_url)
         hints = Hints(client)
         rate = Rate()
-        keys, sessions = Keys(pool, settings.key_pepper), SessionAuth(pool, settings.key_pepper)
+        keys, sessions = Keys(pool, settings.pepper), SessionAuth(pool, settings.pepper)
         acceptor = Acceptor(pool, hints, settings, on_flush=rate.flushed(functools.partial(metrics.flushed, "accept")))
         services = ApiServices(
             pool=pool,

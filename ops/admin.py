@@ -98,7 +98,7 @@ async def create_key(
         ids.parse_id(ids.Kind.ACCOUNT, account),
         name=name,
         scopes=sorted(SCOPES) if scopes == ["all"] else scopes,
-        pepper=_pepper(settings),
+        pepper=settings.pepper,
         actor="operator",
     )
     return {"id": made.public_id, "apiKey": made.token, "scopes": made.scopes}
@@ -185,9 +185,3 @@ def _platform(found: platform_account.PlatformState) -> dict[str, Any]:
         "waiting": found.waiting,
         "oldest": None if found.oldest is None else clock.iso(found.oldest),
     }
-
-
-def _pepper(settings: Settings) -> str:
-    if settings.key_pepper is None:
-        raise RuntimeError("No key pepper is configured. Set WAYBILL_KEY_PEPPER.")
-    return settings.key_pepper

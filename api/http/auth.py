@@ -40,7 +40,7 @@ def device(request: falcon.asgi.Request) -> Device:
 
 def check_csrf(person: Person, header: str | None) -> None:
     """Raise 403 `csrf_failed` unless `header` is the CSRF token of the session."""
-    if header is None or not hmac.compare_digest(header.encode(), person.csrf.encode()):
+    if header is None or not any(hmac.compare_digest(header.encode(), one.encode()) for one in person.csrf_tokens):
         raise Refusal(
             ErrorType.CSRF_FAILED,
             f"Send the session's CSRF token in {CSRF_HEADER}; signing in and GET /v1/auth/me return it.",

@@ -8,7 +8,7 @@ FIELDS: Final = {
         "log_level", "drain_s", "port_base", "metrics_port", "sink_port", "dns_port",
     ),
     "Database and Redis": ("database_url", "redis_url"),
-    "Secrets": ("key_pepper",),
+    "Secrets": ("key_pepper", "key_pepper_previous"),
     "Names and sender addresses": ("public_url", "mail_host", "system_from", "tls_report_from"),
     "HTTP API": (
         "api_host", "api_port", "http_proxy_networks", "body_deadline_s", "body_min_bytes_per_s", "max_request_bytes",

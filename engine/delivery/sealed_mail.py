@@ -12,7 +12,7 @@ from uuid import UUID
 
 import orjson
 
-from engine.base.secrets import Unsealable, derived, seal, unseal
+from engine.base.secrets import Pepper, Unsealable, derived, seal, unseal
 from engine.delivery.queue import SEALED, Row
 
 UNREADABLE: Final = "unreadable"  # why a row that can't be opened ends
@@ -22,7 +22,7 @@ MIN_LOCAL: Final = 3  # characters of a local part that is cut out where it stan
 class MailSealer:
     """Seals and opens with a key derived from the pepper; one instance per process."""
 
-    def __init__(self, pepper: str) -> None:
+    def __init__(self, pepper: Pepper) -> None:
         self._key = derived(pepper, "sealed mail")
 
     def seal_content(self, message: UUID, mime: bytes) -> bytes:

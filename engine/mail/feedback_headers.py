@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from engine.base.ids import base32
-from engine.base.secrets import derived
+from engine.base.secrets import DerivedKey, Pepper, derived
 from engine.mail.headers import text_field
 from engine.mail.return_path import WHOLE_MESSAGE, ReturnPathOrigin, origin_of_token, token
 
@@ -51,7 +51,7 @@ def feedback_field(key: bytes, account: UUID, template: str, stream: str, domain
     return text_field("Feedback-ID", feedback_id((template, stream, domain), sender_id(key, account)))
 
 
-def cfbl_fields(key: bytes, message_id: UUID, host: str) -> str:
+def cfbl_fields(key: DerivedKey, message_id: UUID, host: str) -> str:
     """Return the fields CFBL-Address and CFBL-Feedback-ID of a message, which ask for complaints at `fbl@` of `host`.
 
     `key`: from `cfbl_key`. `host`: the return-path host of the sending domain, thus below it.
@@ -72,12 +72,12 @@ def cfbl_address(address: str) -> str:
     return f"{address}; report=arf"
 
 
-def cfbl_key(pepper: str) -> bytes:
+def cfbl_key(pepper: Pepper) -> DerivedKey:
     """Derive the key of CFBL-Feedback-ID. All recipients read the field, so its token must be no return path."""
     return derived(pepper, "complaint feedback")
 
 
-def cfbl_feedback_id(key: bytes, message_id: UUID) -> str:
+def cfbl_feedback_id(key: DerivedKey, message_id: UUID) -> str:
     """Return the value of CFBL-Feedback-ID (RFC 9477 4.2): a token of the message, the same for all its recipients.
 
     A report that leaves out everything else still leads back to the message; a made-up value does not.
@@ -85,6 +85,6 @@ def cfbl_feedback_id(key: bytes, message_id: UUID) -> str:
     return token(key, message_id, WHOLE_MESSAGE)
 
 
-def cfbl_origin(key: bytes, value: str) -> ReturnPathOrigin | None:
+def cfbl_origin(key: DerivedKey, value: str) -> ReturnPathOrigin | None:
     """Return the origin of a CFBL-Feedback-ID of this installation; None for any other value, including forged ones."""
     return origin_of_token(key, value.strip().lower())

@@ -5,7 +5,6 @@ The place is the index of the recipient. In a transaction that several recipient
 one of them with the highest bit set: all of them see the token, so it speaks for recipients of that domain only.
 """
 
-import hmac
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
@@ -15,7 +14,7 @@ from msgspec import Struct
 
 from engine.base import clock, ids
 from engine.base.ids import ALPHABET, base32
-from engine.base.secrets import derived, hmac_sha256
+from engine.base.secrets import DerivedKey, Pepper, derived, hmac_sha256, is_mac
 from engine.mail.address import canonical
 
 # Before decision 0090 this one place stood for all recipients of a message, of whatever domain, and CFBL-Feedback-ID
@@ -62,7 +61,7 @@ class PlacedRecipient(Protocol):
 Recipient = TypeVar("Recipient", bound=PlacedRecipient)
 
 
-def key_of(pepper: str) -> bytes:
+def key_of(pepper: Pepper) -> DerivedKey:
     """Derive the key of all return paths of an installation."""
     return derived(pepper, "return path")
 
@@ -72,15 +71,15 @@ def shared_place(first: int) -> int:
     return first | _SHARED_BIT
 
 
-def return_path(key: bytes, message_id: UUID, place: int, domain: str) -> str:
+def return_path(key: DerivedKey, message_id: UUID, place: int, domain: str) -> str:
     """Return the envelope sender of one transaction; `domain` is the bounce domain."""
     return f"{_PREFIX}{token(key, message_id, place)}@{domain}"
 
 
-def token(key: bytes, message_id: UUID, place: int) -> str:
+def token(key: DerivedKey, message_id: UUID, place: int) -> str:
     """Return the token of a message and a place under a key."""
     named = message_id.bytes + bytes((place,))
-    return base32(int.from_bytes(named + _mac(key, named), "big"), _LENGTH)
+    return base32(int.from_bytes(named + hmac_sha256(key, named)[:_MAC_BYTES], "big"), _LENGTH)
 
 
 def beginning_of(message_id: UUID) -> str:
@@ -88,13 +87,13 @@ def beginning_of(message_id: UUID) -> str:
     return _PREFIX + base32(message_id.int << 72, _LENGTH)[:25]
 
 
-def origin(key: bytes, address: str) -> ReturnPathOrigin | None:
+def origin(key: DerivedKey, address: str) -> ReturnPathOrigin | None:
     """Return the origin of a return path of this installation; None for any other address, including forged ones."""
     local = address.rpartition("@")[0].lower()
     return origin_of_token(key, local.removeprefix(_PREFIX)) if local.startswith(_PREFIX) else None
 
 
-def origin_of_token(key: bytes, text: str) -> ReturnPathOrigin | None:
+def origin_of_token(key: DerivedKey, text: str) -> ReturnPathOrigin | None:
     """Return the origin that a token in lower case holds; None unless it was made with this key."""
     if len(text) != _LENGTH:
         return None
@@ -106,9 +105,7 @@ def origin_of_token(key: bytes, text: str) -> ReturnPathOrigin | None:
         number = number << 5 | value
     raw = number.to_bytes(_BYTES, "big")
     named, mac = raw[:17], raw[17:]
-    if not hmac.compare_digest(mac, _mac(key, named)):
-        return None
-    return ReturnPathOrigin(UUID(bytes=named[:16]), named[16])
+    return ReturnPathOrigin(UUID(bytes=named[:16]), named[16]) if is_mac(key, named, mac) else None
 
 
 def recipients_of(found: ReturnPathOrigin, recipients: Sequence[Recipient]) -> list[Recipient]:
@@ -129,7 +126,3 @@ def recipients_of(found: ReturnPathOrigin, recipients: Sequence[Recipient]) -> l
 def domain_of(recipient: PlacedRecipient) -> str:
     """Return the domain of a recipient in lower-case A-labels."""
     return canonical(recipient.address).rpartition("@")[2]
-
-
-def _mac(key: bytes, named: bytes) -> bytes:
-    return hmac_sha256(key, named)[:_MAC_BYTES]

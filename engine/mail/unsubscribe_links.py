@@ -14,6 +14,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.base.secrets import DerivedKey
 from engine.base.settings import Settings
 from engine.mail import unsubscribe_token
 from engine.mail.html_tokens import RAW_TEXT, HtmlToken, TokenKind, attributes, tokens
@@ -60,7 +61,7 @@ class UnsubscribeLink(Struct, frozen=True):
 class UnsubscribeLinks(Struct, frozen=True):
     """The links of an installation: `key` is that of `unsubscribe_token.key_of`."""
 
-    key: bytes
+    key: DerivedKey
     public_url: str
     mail_host: str
 
@@ -75,7 +76,7 @@ def links_of(settings: Settings) -> UnsubscribeLinks | None:
     """Return the links of the installation, None without WAYBILL_KEY_PEPPER."""
     if settings.key_pepper is None:
         return None
-    return UnsubscribeLinks(unsubscribe_token.key_of(settings.key_pepper), settings.public_url, settings.mail_host)
+    return UnsubscribeLinks(unsubscribe_token.key_of(settings.pepper), settings.public_url, settings.mail_host)
 
 
 def with_link(html: str | None, text: str | None, link: UnsubscribeLink) -> tuple[str | None, str | None]:

@@ -113,9 +113,8 @@ async def _sign_in(service: BenchService) -> str:
     """Return the secret of a session of the account's owner."""
     rows = await _OWNER.records(service.pool, service.access.account_id)
     user: UUID = rows[0]["user_id"]
-    assert service.settings.key_pepper is not None
     made = await open_session(
-        service.pool, service.settings.key_pepper, user, method="password", device=Device.of("127.0.0.1", "bench")
+        service.pool, service.settings.pepper, user, method="password", device=Device.of("127.0.0.1", "bench")
     )
     return made.secret
 

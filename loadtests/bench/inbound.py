@@ -135,8 +135,7 @@ class InboundBench(msgspec.Struct, frozen=True, kw_only=True):
             yield None
             return
         with receiving() as arrivals:
-            pepper = service.settings.key_pepper
-            assert pepper is not None
+            pepper = service.settings.pepper
             url = f"http://{LOOPBACK}:{arrivals.quick_port}/hook"
             account = service.access.account_id
             await webhooks.create(service.pool, account, url=url, event_types=(), pepper=pepper)

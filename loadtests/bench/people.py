@@ -104,8 +104,7 @@ async def _open_session(service: BenchService) -> tuple[str, dict[str, str]]:
     made = await open_account(
         service.pool, name="Beside", email=f"person@{DOMAIN}", password_hash=hashed, plan=Plan.ENTERPRISE
     )
-    pepper = service.settings.key_pepper
-    assert pepper is not None
+    pepper = service.settings.pepper
     device = Device.of(None, "bench")
     session = await open_session(service.pool, pepper, made.owner_id, method="password", device=device)
     return f"person@{DOMAIN}", {"Cookie": f"{COOKIE}={session.secret}"}

@@ -146,8 +146,7 @@ async def _target(service: BenchService, count: int) -> ReportsTarget:
     if len(rows) != count:
         raise BenchFailed(f"{len(rows)} of {count} messages were delivered.")
     config = service.settings
-    assert config.key_pepper is not None
-    key, host = key_of(config.key_pepper), f"bounces.{config.mail_host}"
+    key, host = key_of(config.pepper), f"bounces.{config.mail_host}"
     found = [BouncedDelivery(return_path(key, row["message_id"], row["n"], host), row["address"]) for row in rows]
     file = config.state / "deliveries.json"
     file.write_bytes(msgspec.json.encode(found))

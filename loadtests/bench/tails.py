@@ -120,8 +120,7 @@ def _tails_of(account: int, tails: int) -> int:
 async def make_accounts(service: BenchService, count: int) -> list[TailedAccount]:
     """Return new accounts, each with a key and a message whose events its tails show."""
     made = []
-    pepper = service.settings.key_pepper
-    assert pepper is not None
+    pepper = service.settings.pepper
     for number in range(count):
         account = await open_account(
             service.pool, name=f"Tailed {number}", email=f"tailed{number}@bench.test", password_hash="",

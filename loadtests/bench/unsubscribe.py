@@ -70,10 +70,9 @@ async def _measure(rate: float, past: int, progress: report.Progress) -> dict[st
 async def _target(service: BenchService, links: Sequence[UUID]) -> UnsubscribeTarget:
     """Store the links, and write their tokens to a file for the posting process."""
     config = service.settings
-    assert config.key_pepper is not None
     for at in range(0, len(links), _CHUNK):
         await _STORE.execute(service.pool, service.access.account_id, links[at : at + _CHUNK])
-    key = unsubscribe_token.key_of(config.key_pepper)
+    key = unsubscribe_token.key_of(config.pepper)
     file = config.state / "tokens.json"
     file.write_bytes(msgspec.json.encode([unsubscribe_token.token(key, link) for link in links]))
     return UnsubscribeTarget(

@@ -29,6 +29,7 @@ from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock, ids
 from engine.base.events import EventType
 from engine.base.plans import Plan
+from engine.base.secrets import Pepper
 from engine.base.settings import PREFIX, Settings, to_environ
 from engine.ledger import log
 from engine.ledger.events import append_events
@@ -44,7 +45,7 @@ from ops import admin, launch
 from ops.embedded import CannotServe, PostgresServer
 from ops.process_specs import ROOT
 
-PEPPER: Final = "a bench's pepper, of no use elsewhere"
+PEPPER: Final = Pepper("a bench's pepper, of no use elsewhere")
 ACCOUNTS: Final = 10  # with one living endpoint each
 PACE_PER_S: Final = 100
 WARM_UP: Final = 1_000

@@ -14,6 +14,7 @@ from engine.areas.domains.store import FreshKey
 from engine.base import clock, ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
+from engine.base.secrets import Pepper
 from engine.flows.accounts.api_keys import create_api_key
 from engine.flows.people.open_account import open_account
 from engine.store import caches
@@ -28,8 +29,7 @@ _CHECK_LATER: Final = "UPDATE domains SET check_at = check_at + interval '6 hour
 async def open_accounts(service: Service, name: str, count: int) -> list[ApiAccess]:
     """Open `count` accounts on a running service; `name` is part of their domain names."""
     settings = service.settings
-    pepper = settings.key_pepper
-    assert pepper is not None
+    pepper = settings.pepper
     keys = await make_pair(name, "wb1")
     async with admin.opened(settings) as pool:
         made = [await _open(pool, f"{name}-{number}.test", keys, pepper) for number in range(count)]
@@ -40,7 +40,7 @@ async def open_accounts(service: Service, name: str, count: int) -> list[ApiAcce
     return made
 
 
-async def _open(pool: asyncpg.Pool, domain: str, keys: Sequence[FreshKey], pepper: str) -> ApiAccess:
+async def _open(pool: asyncpg.Pool, domain: str, keys: Sequence[FreshKey], pepper: Pepper) -> ApiAccess:
     account = await open_account(
         pool, name=domain, email=f"owner@{domain}", password_hash="", plan=Plan.SCALE,
         daily_cap=_DAILY_CAP, verified_at=clock.now(),

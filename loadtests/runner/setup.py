@@ -107,8 +107,7 @@ async def make_accounts(service: BenchService, count: int) -> list[LoadAccount]:
 
 
 async def _account(service: BenchService, number: int) -> LoadAccount:
-    pepper = service.settings.key_pepper
-    assert pepper is not None
+    pepper = service.settings.pepper
     name = f"shop-{number}.test"
     made = await open_account(
         service.pool, name=f"Shop {number}", email=f"owner@{name}", password_hash="", plan=Plan.ENTERPRISE,
@@ -147,8 +146,7 @@ async def _endpoints(
     scenario: Scenario, service: BenchService, accounts: list[UUID], ports: dict[str, int]
 ) -> list[UUID]:
     """Register answering endpoints on every account and hanging ones in turn; return the ids of the hanging ones."""
-    pepper = service.settings.key_pepper
-    assert pepper is not None
+    pepper = service.settings.pepper
 
     async def made(account: UUID, port: int) -> UUID:
         url = f"http://127.0.0.1:{port}/hook"

@@ -17,13 +17,14 @@ import structlog
 from aiohttp import web
 
 from engine.areas.certificates import store as certificates
+from engine.areas.certificates.rules import SEALING
 from engine.areas.certificates.types import StoredCertificate
 from engine.areas.mta_sts import rules
 from engine.areas.mta_sts import store as policies
 from engine.areas.mta_sts.service import read_slot
-from engine.base.secrets import Unsealable, derived, unseal
+from engine.base.secrets import Pepper, Unsealable, derived, unseal
 from engine.base.settings import Settings
-from engine.flows.receiving.certificates import CHALLENGE_PATH, SEALING
+from engine.flows.receiving.certificates import CHALLENGE_PATH
 from engine.store.database_errors import DatabaseUnavailable
 
 RELOAD_S: Final = 30.0
@@ -38,7 +39,7 @@ _log = structlog.get_logger("policy-server")
 class CertificateShelf:
     """All certificates of policy hosts in memory, as stored; TLS contexts are made when a client asks for a host."""
 
-    def __init__(self, pool: asyncpg.Pool, pepper: str) -> None:
+    def __init__(self, pool: asyncpg.Pool, pepper: Pepper) -> None:
         self._pool = pool
         self._sealing = derived(pepper, SEALING)
         self._stored: dict[str, StoredCertificate] = {}
@@ -111,11 +112,10 @@ class PolicyServer:
     """The HTTPS and HTTP listeners of one process."""
 
     def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
-        assert settings.key_pepper is not None
         self._pool = pool
         self._settings = settings
         self._mail_hosts = (settings.mail_host.lower(),)
-        self.shelf = CertificateShelf(pool, settings.key_pepper)
+        self.shelf = CertificateShelf(pool, settings.pepper)
         self._runners: list[web.ServerRunner] = []
 
     async def start(self, host: str) -> None:

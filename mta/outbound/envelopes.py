@@ -36,9 +36,9 @@ class EnvelopeBuilder:
         if settings.key_pepper is None:
             raise RuntimeError("delivery needs WAYBILL_KEY_PEPPER")
         self._pool = pool
-        self._pepper = settings.key_pepper
-        self.sealer = MailSealer(settings.key_pepper)
-        self._path_key = key_of(settings.key_pepper)
+        self._pepper = settings.pepper
+        self.sealer = MailSealer(settings.pepper)
+        self._path_key = key_of(settings.pepper)
         self._bounce_domain = f"bounces.{settings.mail_host}"
         self._recent: OrderedDict[UUID, bytes] = OrderedDict()
         self.large = asyncio.Semaphore(MAX_LARGE)

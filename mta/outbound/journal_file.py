@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from engine.base import ids
-from engine.base.secrets import seal, unseal
+from engine.base.secrets import DerivedKey, Unsealable, seal, unseal
 from engine.flows.sending.settle import DeliveryAttempt
 
 SUFFIX: Final = ".outcomes"
@@ -36,7 +36,7 @@ _log = structlog.get_logger("mta")
 class JournalFile:
     """A file of this process, open for appending and locked. All methods block."""
 
-    def __init__(self, folder: Path, key: bytes) -> None:
+    def __init__(self, folder: Path, key: DerivedKey) -> None:
         """Create the file. Raises OSError."""
         self._key = key
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ class LeftFile:
     """The file of a process that has ended. A context manager: entering it locks the file, together with other readers,
     and raises BlockingIOError while its process lives."""
 
-    def __init__(self, path: Path, key: bytes) -> None:
+    def __init__(self, path: Path, key: DerivedKey) -> None:
         self.path = path
         self._key = key
 
@@ -121,7 +121,7 @@ class LeftFile:
             at = start + size
             try:
                 plain = unseal(self._key, content[start:at], _PURPOSE)
-            except ValueError as error:  # Unsealable is one; another for a record that is too short
+            except Unsealable as error:
                 _log.warning("kept outcomes end early", file=str(self.path), octet=start, error=repr(error))
                 return
             try:
@@ -130,7 +130,7 @@ class LeftFile:
                 _log.error("a kept outcome of another version was left out", file=str(self.path), error=repr(error))
 
 
-def left_files(folder: Path, key: bytes) -> list[LeftFile]:
+def left_files(folder: Path, key: DerivedKey) -> list[LeftFile]:
     """Return the files of all processes of this folder, the oldest first."""
     return [LeftFile(path, key) for path in sorted(folder.glob(f"*{SUFFIX}"))]
 
@@ -148,7 +148,7 @@ def _created(folder: Path) -> tuple[Path, int]:
     raise BlockingIOError(f"no file could be locked in {folder}")
 
 
-def _record(key: bytes, attempt: DeliveryAttempt) -> bytes:
+def _record(key: DerivedKey, attempt: DeliveryAttempt) -> bytes:
     bare = msgspec.structs.replace(attempt, row=msgspec.structs.replace(attempt.row, mime=None))
     sealed = seal(key, _encoder.encode(bare), _PURPOSE)
     return _LENGTH.pack(len(sealed)) + sealed

@@ -33,9 +33,8 @@ class OutcomeJournal:
     """The outcomes of one process that wait for PostgreSQL, in a file of `state/mta`."""
 
     def __init__(self, settings: Settings, settler: Settler) -> None:
-        assert settings.key_pepper is not None
         self._folder = settings.state / "mta"
-        self._key = derived(settings.key_pepper, "outcome journal")
+        self._key = derived(settings.pepper, "outcome journal")
         self._settler = settler
         self._file: JournalFile | None = None
         self._kept: set[tuple[UUID, str, int]] = set()  # message, domain and attempts of what is in the file

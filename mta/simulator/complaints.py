@@ -20,6 +20,7 @@ from msgspec import Struct, structs
 from engine.areas.domains.records import bounce_domain
 from engine.base import clock, ids
 from engine.base.netaddr import connect_host
+from engine.base.secrets import DerivedKey
 from engine.base.settings import Settings
 from engine.delivery.outcome import Verdict
 from engine.flows.sending.complaint import complain
@@ -47,7 +48,7 @@ class ReportRoute(Struct, frozen=True):
     """The way of reports: the MX, and the key and domain of return paths."""
 
     mx: tuple[str, int]
-    path_key: bytes
+    path_key: DerivedKey
     bounce_domain: str
 
     @classmethod
@@ -57,7 +58,7 @@ class ReportRoute(Struct, frozen=True):
             return None
         return cls(
             (connect_host(settings.mx_host), settings.mx_port),
-            return_path.key_of(settings.key_pepper),
+            return_path.key_of(settings.pepper),
             bounce_domain(settings.mail_host.lower()),
         )
 

@@ -54,7 +54,7 @@ class Simulator:
         self.domain = domain_of(settings.mail_host)
         self.slow_s = slow_s
         self.max_bytes = settings.max_message_bytes + MEBIBYTE  # with the signature and the doubled dots
-        self._path_key = return_path.key_of(settings.key_pepper)
+        self._path_key = return_path.key_of(settings.pepper)
         self._pool = pool
         self._max_sessions = settings.mta_connections + SPARE_SESSIONS
         self._server: asyncio.Server

@@ -61,7 +61,7 @@ async def open_services(
     pool = await open_current(settings.database_url, name=name, smallest=1, largest=8)
     client = redis_store.connect(settings.redis_url)
     hints = Hints(client)
-    keys = Keys(pool, settings.key_pepper)
+    keys = Keys(pool, settings.pepper)
     limits = RateLimiter(client)
     rate = Rate()
     on_flush = rate.flushed(functools.partial(metrics.flushed, "accept"))

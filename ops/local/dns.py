@@ -37,6 +37,7 @@ from engine.areas.domains.local import published
 from engine.areas.domains.service import identity
 from engine.areas.domains.types import MailHostIdentity
 from engine.base import settings
+from engine.base.secrets import DerivedKey
 from engine.store import postgres
 from engine.store.database_errors import DatabaseError
 from ops.local import dns_plain
@@ -334,7 +335,7 @@ class Published:
 
     def __init__(self, database_url: str | None, identity: MailHostIdentity | None = None) -> None:
         self._url = database_url
-        self._identity = identity or MailHostIdentity(settings.Settings().mail_host, b"")
+        self._identity = identity or MailHostIdentity(settings.Settings().mail_host, DerivedKey())
         self._connection: asyncpg.Connection[Any] | None = None
         self._lock = asyncio.Lock()
         self._cache: OrderedDict[tuple[str, str], tuple[float, list[str]]] = OrderedDict()

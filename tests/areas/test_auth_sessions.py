@@ -170,7 +170,7 @@ async def test_signing_out_ends_the_session_and_takes_the_cookie(api: Api, pool:
     assert answer.cookie("svc_session") == ""
     assert (await api.get("/v1/me", person=ann)).status == 401
     behind = clock.now() - timedelta(hours=1)  # as a host's clock may be, or be set back
-    assert await store.FIND.first(pool, rules.digest_of(PEPPER, ann.secret), behind, behind - rules.IDLE) is None
+    assert await store.FIND.first(pool, rules.digests_of(PEPPER, ann.secret), behind, behind - rules.IDLE) is None
 
 
 async def test_signing_out_of_a_live_session_needs_its_csrf_token(api: Api, pool: asyncpg.Pool) -> None:

@@ -16,6 +16,7 @@ from engine.areas.domains.publishing import ZoneRecord, quoted, unquoted
 from engine.areas.domains.types import DomainKeyRow, DomainRow, MailHostIdentity, WantedRecord
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
+from engine.base.secrets import DerivedKey
 from engine.base.settings import Settings
 from ops.local.dns import Responder
 from tests.harness.accounts import TestAccount
@@ -271,7 +272,7 @@ async def test_one_accounts_token_is_not_anothers(place: Place, server: Cloudfla
         "INSERT INTO cloudflare_tokens SELECT $2, sealed_token FROM cloudflare_tokens WHERE account_id = $1",
         first.id, second.id,
     )  # fmt: skip
-    pepper = str(place.settings.key_pepper)
+    pepper = place.settings.pepper
     assert await store.read_token(place.pool, second.id, pepper=pepper) is None  # sealed to the account
 
 
@@ -420,7 +421,7 @@ async def test_a_record_that_they_decline_fails_alone(place: Place, server: Clou
 
 # -- decisions without a server ------------------------------------------------------------------------------------
 
-IDENTITY = MailHostIdentity("mail.waybill.test", b"k" * 32)
+IDENTITY = MailHostIdentity("mail.waybill.test", DerivedKey(b"k" * 32))
 ID = ids.uuid7()
 
 

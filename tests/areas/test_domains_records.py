@@ -8,9 +8,10 @@ from engine.areas.domains import records
 from engine.areas.domains.reports import report_address, reported_domain
 from engine.areas.domains.types import CheckedRecord, DomainKeyRow, MailHostIdentity, RecordFinding, WantedRecord
 from engine.base import ids
+from engine.base.secrets import DerivedKey
 
 HOST = "mail.waybill.test"
-IDENTITY = MailHostIdentity(HOST, b"k" * 32)
+IDENTITY = MailHostIdentity(HOST, DerivedKey(b"k" * 32))
 AT = datetime(2026, 11, 21, 8, 9, 10, tzinfo=UTC)
 ID = ids.uuid7()
 NAME = "shop.example.com"
@@ -88,7 +89,7 @@ def test_a_report_address_names_its_domain_and_can_not_be_made_up() -> None:
     assert reported_domain(key, address) == ("dmarc", ID)
     assert reported_domain(key, address.upper()) == ("dmarc", ID)
     assert reported_domain(key, report_address(key, "tls", ID, HOST)) == ("tls", ID)
-    assert reported_domain(b"another key", address) is None
+    assert reported_domain(DerivedKey(b"another key"), address) is None
     assert reported_domain(key, address.replace("dmarc+", "tls+")) is None
     flipped = address[:20] + ("0" if address[20] != "0" else "1") + address[21:]
     assert reported_domain(key, flipped) is None

@@ -66,8 +66,9 @@ def test_operators_in_live_mode_need_a_session_with_a_second_factor(method: str,
         id=ids.uuid7(), user_id=ids.uuid7(), account_id=ids.uuid7(), method=method, created_at=at, used_at=at,
         role="member", email=ADDRESS, name="", display_name=None, email_verified=True, has_totp=False,
         operator_confirmed=True, account_name="", plan="free", agreed_caps=None, account_status="active",
+        is_outdated=False,
     )  # fmt: skip
-    person = Person(row.id, row.user_id, row.account_id, Role.MEMBER, 10, "csrf", row)
+    person = Person(row.id, row.user_id, row.account_id, Role.MEMBER, 10, ("csrf",), row)
     live = Settings(delivery="live", operators=(ADDRESS,))
 
     auth.check_operator(structs.replace(live, delivery="local"), person)

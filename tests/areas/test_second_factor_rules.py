@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from engine.areas.second_factor import rules
 from engine.areas.second_factor.rules import Factor, Tries
 from engine.base import ids
-from engine.base.secrets import Unsealable
+from engine.base.secrets import Pepper, Unsealable
 
 SECRET = b"12345678901234567890"  # RFC 6238 appendix B
 AT = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
-PEPPER = "a pepper of these tests alone"
+PEPPER = Pepper("a pepper of these tests alone")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_sealed_secret_opens_for_its_person_alone() -> None:
     with pytest.raises(Unsealable):
         rules.opened(PEPPER, bob, stored)
     with pytest.raises(Unsealable):
-        rules.opened(PEPPER + "!", ann, stored)
+        rules.opened(Pepper(PEPPER + "!"), ann, stored)
 
 
 def test_the_uri_is_in_the_form_that_apps_read() -> None:

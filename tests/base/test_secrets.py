@@ -2,10 +2,11 @@
 
 import hmac
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.secrets import digest, hmac_sha256
+from engine.base.secrets import DerivedKey, Pepper, Unsealable, derived, digest, hmac_sha256, is_mac, seal, unseal
 
 
 @given(st.lists(st.tuples(st.binary(max_size=200), st.binary(max_size=300)), min_size=1, max_size=5))
@@ -24,3 +25,30 @@ def test_a_keyed_digest_is_that_of_rfc_4231() -> None:
 @given(st.text(min_size=1, max_size=40), st.text(max_size=40))
 def test_the_digest_of_a_secret_is_keyed_with_the_pepper(pepper: str, secret: str) -> None:
     assert digest(pepper, secret) == hmac.digest(pepper.encode(), secret.encode(), "sha256")
+
+
+@given(st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=40), st.binary(max_size=40))
+def test_what_was_made_under_either_pepper_is_accepted(new: str, old: str, plain: bytes) -> None:
+    both = derived(Pepper(new, old), "purpose")
+    for pepper in (new, old):
+        key = derived(Pepper(pepper), "purpose")
+        assert unseal(both, seal(key, plain, b"row"), b"row") == plain
+        assert is_mac(both, plain, hmac_sha256(key, plain)[:8])
+    assert both == derived(Pepper(new), "purpose")  # new things are made under the present pepper
+    if new != old:
+        assert not is_mac(DerivedKey(both), plain, hmac_sha256(derived(Pepper(old), "purpose"), plain))
+        with pytest.raises(Unsealable):
+            unseal(DerivedKey(both), seal(derived(Pepper(old), "purpose"), plain, b"row"), b"row")
+
+
+@pytest.mark.parametrize("length", [0, 1, 7])
+def test_a_mac_that_could_be_guessed_is_an_error(length: int) -> None:
+    key = derived(Pepper("pepper"), "purpose")
+    with pytest.raises(ValueError, match="too short"):
+        is_mac(key, b"message", hmac_sha256(key, b"message")[:length])
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 12, 28])
+def test_damaged_encrypted_bytes_are_unsealable_however_short(length: int) -> None:
+    with pytest.raises(Unsealable):
+        unseal(derived(Pepper("new", "old"), "purpose"), bytes(length), b"row")

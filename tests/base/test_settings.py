@@ -149,6 +149,7 @@ def test_shown_settings_hide_secrets_and_keep_hosts() -> None:
                     "WAYBILL_DATABASE_URL": "postgresql://waybill:hunter2@db.example/waybill",
                     "WAYBILL_REDIS_URL": "redis://:s3cret@cache.example:6379/0",
                     "WAYBILL_KEY_PEPPER": "salt-and-pepper-and-more",
+                    "WAYBILL_KEY_PEPPER_PREVIOUS": "an older pepper, but still one",
                 }
             )
         )
@@ -178,6 +179,7 @@ def test_every_setting_is_shown_with_where_it_came_from() -> None:
             "WAYBILL_DATABASE_URL": "postgresql://postgres@/postgres?host=/srv/way%20bill/run",
             "WAYBILL_REDIS_URL": "unix:///srv/run/valkey.sock",
             "WAYBILL_KEY_PEPPER": "ab" * 32,
+            "WAYBILL_KEY_PEPPER_PREVIOUS": "cd" * 32,
             "WAYBILL_DNS_SERVERS": "127.0.0.1:2653,[::1]:2653",
             "WAYBILL_ALLOW_PRIVATE_MX": "true",
             "WAYBILL_DRAIN_S": "0",

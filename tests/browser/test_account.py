@@ -62,10 +62,9 @@ async def test_an_invitation_needs_no_password_in_a_session(
 async def test_the_ownership_is_transferred_and_the_former_owner_is_an_admin(
     page: ConsolePage, service: Service, user: ConsoleUser
 ) -> None:
-    assert service.settings.key_pepper is not None
     async with admin.opened(service.settings) as pool:
         heir = await make_person(
-            pool, user.person.account_id, "admin", email=f"heir@{user.domain}", pepper=service.settings.key_pepper
+            pool, user.person.account_id, "admin", email=f"heir@{user.domain}", pepper=service.settings.pepper
         )
     await page.go("/team")
     await page.page.get_by_role("button", name="Transfer ownership").click()

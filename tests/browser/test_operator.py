@@ -21,8 +21,7 @@ OPERATOR = "owner@hello.test"  # the first run's owner, in local mode
 @asynccontextmanager
 async def as_operator(browser: Browser, service: Service) -> AsyncIterator[ConsolePage]:
     """Open a page for the operator."""
-    pepper = service.settings.key_pepper
-    assert pepper is not None
+    pepper = service.settings.pepper
     async with admin.opened(service.settings) as pool:
         user = await pool.fetchval("SELECT id FROM users WHERE email = $1", OPERATOR)
         session = await open_session(pool, pepper, user, method="password", device=Device.of("127.0.0.1", "tests"))

@@ -180,7 +180,7 @@ async def test_a_passkey_is_created_and_signs_in(browser: Browser, service: Serv
 async def test_a_new_passkey_asks_for_a_code_where_an_authenticator_is_set_up(
     browser: Browser, service: Service, user: ConsoleUser
 ) -> None:
-    secret, pepper = rules.new_secret(), service.settings.key_pepper or ""
+    secret, pepper = rules.new_secret(), service.settings.pepper
     async with admin.opened(service.settings) as pool:
         await pool.execute(
             "UPDATE users SET totp_sealed = $2, totp_enabled_at = now() WHERE id = $1",

@@ -19,6 +19,7 @@ from engine.areas.domains import reports as report_addresses
 from engine.areas.domains import service as domains
 from engine.areas.reports.types import ReportPurpose
 from engine.base import clock
+from engine.base.secrets import DerivedKey
 from engine.base.settings import Settings
 from engine.flows.receiving import read_reports
 from engine.mail.unpack import MAX_UNPACKED, UnpackBudget, UnpackError, unpacked
@@ -241,7 +242,7 @@ async def test_a_token_of_the_other_kind_or_a_forged_one_has_no_effect(
     key = domains.identity(settings).report_key
     domain = await domain_id(pool, account)
     tls = report_addresses.report_address(key, "tls", domain, "x").partition("@")[0]
-    forged = report_addresses.report_address(b"other", "dmarc", domain, "x").partition("@")[0]
+    forged = report_addresses.report_address(DerivedKey(b"other"), "dmarc", domain, "x").partition("@")[0]
     raw = attached(dmarc_xml(account.domain))
     await add(pool, *[mail(raw, local=one, purpose=ReportPurpose.DMARC) for one in (tls, forged, "dmarc+x")])
     await read_reports.read_due(pool, settings)

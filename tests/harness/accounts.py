@@ -17,12 +17,12 @@ from engine.areas.domains import store as domain_store
 from engine.base import ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
-from engine.base.secrets import digest
+from engine.base.secrets import Pepper, digest
 from engine.mail import dkim
 from engine.store.caches import bump
 from tests.harness import rsa_keys
 
-PEPPER = "test pepper, of no use anywhere else"
+PEPPER = Pepper("test pepper, of no use anywhere else")
 _PAIRS = 16  # so many that a test meets no pair twice
 _turns = itertools.count()
 
@@ -61,7 +61,7 @@ async def make_account(
     scopes: Collection[str] = SCOPES,
     domain: str | None = None,
     verified: bool = True,
-    pepper: str = PEPPER,
+    pepper: Pepper = PEPPER,
     account: UUID | None = None,
 ) -> TestAccount:
     """A new account; `daily_cap` None leaves it on the ladder. Nothing is cached of it anywhere yet."""
@@ -85,7 +85,7 @@ async def add_key(
     expires_at: datetime | None = None,
     domains: Collection[str] | None = None,
     streams: Collection[str] | None = None,
-    pepper: str = PEPPER,
+    pepper: Pepper = PEPPER,
 ) -> str:
     """Another key of the account, limited to domains and streams if given; gives its token."""
     key = keys.new_key()
@@ -115,7 +115,7 @@ async def set_status(pool: asyncpg.Pool, account: UUID, status: str) -> None:
 
 
 async def add_domain(
-    pool: asyncpg.Pool, account: UUID, name: str, *, verified: bool = True, pepper: str = PEPPER
+    pool: asyncpg.Pool, account: UUID, name: str, *, verified: bool = True, pepper: Pepper = PEPPER
 ) -> None:
     """Another domain of the account."""
     async with pool.acquire() as connection, connection.transaction():
@@ -136,7 +136,7 @@ async def _insert_key(
     key: keys.FreshApiKey,
     scopes: Collection[str],
     expires_at: datetime | None,
-    pepper: str,
+    pepper: Pepper,
 ) -> UUID:
     made = ids.uuid7_at(datetime.now(UTC))
     await key_store.INSERT.execute(
@@ -148,12 +148,13 @@ async def _insert_key(
         digest(pepper, key.secret),
         sorted(scopes),
         expires_at,
+        pepper.fingerprint,
     )
     return made
 
 
 async def _insert_domain(
-    connection: asyncpg.pool.PoolConnectionProxy, account: UUID, name: str, *, verified: bool, pepper: str
+    connection: asyncpg.pool.PoolConnectionProxy, account: UUID, name: str, *, verified: bool, pepper: Pepper
 ) -> None:
     domain = ids.uuid7_at(datetime.now(UTC))
     await domain_store.insert(connection, domain, account, name, pepper=pepper, keys=_pair(next(_turns) % _PAIRS))

@@ -68,8 +68,7 @@ async def new_user(service: Service, role: str = "owner", plan: Plan = Plan.SCAL
         name = f"browser{number}.test"
         await admin.add_domain(pool, settings, account=account["accountId"], name=name, verified=True)
         owner: UUID = ids.parse_id(ids.Kind.ACCOUNT, account["accountId"])
-        assert settings.key_pepper is not None
-        person = await make_person(pool, owner, role, email=f"ann{number}@{name}", pepper=settings.key_pepper)
+        person = await make_person(pool, owner, role, email=f"ann{number}@{name}", pepper=settings.pepper)
     return ConsoleUser(person, ApiAccess(account["accountId"], key["apiKey"], f"hello@{name}"), service.base_url)
 
 

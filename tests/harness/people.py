@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
+from engine.base.secrets import Pepper
 from engine.flows.people import open_session
 from tests.harness.accounts import PEPPER
 from tests.harness.canaries import note, note_phrase
@@ -43,7 +44,7 @@ async def make_person(
     email: str | None = None,
     verified: bool = True,
     password: str | None = PASSWORD,
-    pepper: str = PEPPER,
+    pepper: Pepper = PEPPER,
 ) -> TestPerson:
     """A new person with that role on the account, signed in to it."""
     user = ids.uuid7()
@@ -62,7 +63,9 @@ async def make_person(
     return await signed_in(pool, user, account, address, pepper=pepper)
 
 
-async def signed_in(pool: asyncpg.Pool, user: UUID, account: UUID, email: str, *, pepper: str = PEPPER) -> TestPerson:
+async def signed_in(
+    pool: asyncpg.Pool, user: UUID, account: UUID, email: str, *, pepper: Pepper = PEPPER
+) -> TestPerson:
     """Another session of a person."""
     device = Device.of("127.0.0.1", "tests")
     made = await open_session.open_session(pool, pepper, user, method="password", device=device, account=account)

@@ -40,7 +40,7 @@ def mail(
 
 def genuine_token(settings: Settings, message: UUID | None = None) -> str:
     """The local part of a return path that the service could have given out."""
-    key = return_path.key_of(str(settings.key_pepper))
+    key = return_path.key_of(settings.pepper)
     return return_path.return_path(key, message or ids.uuid7(), 0, "x").partition("@")[0]
 
 

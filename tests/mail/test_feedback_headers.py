@@ -5,9 +5,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from engine.base.secrets import DerivedKey, Pepper
 from engine.mail import feedback_headers, return_path
 
-KEY = b"k" * 32
+KEY = DerivedKey(b"k" * 32)
 ACCOUNT = UUID("01900000-0000-7000-8000-000000000001")
 MESSAGE = UUID("01900000-0000-7000-8000-000000000002")
 
@@ -61,13 +62,13 @@ def test_cfbl_feedback_id_leads_back_to_the_message_and_a_forged_one_nowhere() -
 
     assert found is not None
     assert found.message_id == MESSAGE
-    assert feedback_headers.cfbl_origin(b"other", value) is None
+    assert feedback_headers.cfbl_origin(DerivedKey(b"other"), value) is None
     assert feedback_headers.cfbl_origin(KEY, "x" * 40) is None
     assert feedback_headers.cfbl_origin(KEY, "") is None
 
 
 def test_cfbl_feedback_id_is_no_return_path_and_a_return_path_no_cfbl_feedback_id() -> None:
-    pepper = "p" * 32
+    pepper = Pepper("p" * 32)
     cfbl, path = feedback_headers.cfbl_key(pepper), return_path.key_of(pepper)
 
     value = feedback_headers.cfbl_feedback_id(cfbl, MESSAGE)

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.base.secrets import DerivedKey
 from engine.mail.feedback_reports import FeedbackReport, FeedbackType, read_feedback_report
 from engine.mail.return_path import return_path
 
-KEY = b"k" * 32
+KEY = DerivedKey(b"k" * 32)
 PATH = return_path(KEY, UUID("01900000-0000-7000-8000-000000000002"), 1, "bounces.mail.example")
 TOKEN = PATH.partition("@")[0].removeprefix("b+")
 MESSAGE = f"""Return-Path: <{PATH}>

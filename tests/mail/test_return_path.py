@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.base import clock, ids
+from engine.base.secrets import DerivedKey
 from engine.mail.return_path import (
     WHOLE_MESSAGE,
     WHOLE_MESSAGE_FOR,
@@ -19,7 +20,7 @@ from engine.mail.return_path import (
 )
 from tests.harness.stored_messages import PlacedAddress
 
-KEY = b"k" * 32
+KEY = DerivedKey(b"k" * 32)
 MESSAGE = UUID("01936f5c-3a7b-7abc-8def-0123456789ab")
 
 places = st.integers(0, 255)
@@ -97,8 +98,8 @@ def test_no_letter_can_be_changed(place: int, letter: str) -> None:
 def test_another_key_makes_other_paths() -> None:
     path = return_path(KEY, MESSAGE, 3, "b.test")
 
-    assert origin(b"x" * 32, path) is None
-    assert return_path(b"x" * 32, MESSAGE, 3, "b.test") != path
+    assert origin(DerivedKey(b"x" * 32), path) is None
+    assert return_path(DerivedKey(b"x" * 32), MESSAGE, 3, "b.test") != path
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from engine.base import ids
+from engine.base.secrets import Pepper
 from engine.mail.unsubscribe_links import (
     LABELS,
     UnsubscribeLink,
@@ -121,7 +122,7 @@ def test_the_footer_speaks_the_language_of_the_document(html: str, language: str
 
 
 def test_the_header_names_page_and_address_and_one_click_needs_https() -> None:
-    links = UnsubscribeLinks(key_of("pepper"), "https://mail.test/", "mx.mail.test")
+    links = UnsubscribeLinks(key_of(Pepper("pepper")), "https://mail.test/", "mx.mail.test")
     link = links.of(ids.uuid7())
     url, mailto = link.header.removeprefix("<").removesuffix(">").split(">, <")
 
@@ -129,7 +130,7 @@ def test_the_header_names_page_and_address_and_one_click_needs_https() -> None:
     token = url.rpartition("/")[2]
     assert mailto == f"mailto:u+{token}@mx.mail.test"
     assert link.one_click
-    assert not UnsubscribeLinks(key_of("pepper"), "http://mail.test", "mail.test").of(ids.uuid7()).one_click
+    assert not UnsubscribeLinks(key_of(Pepper("pepper")), "http://mail.test", "mail.test").of(ids.uuid7()).one_click
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.base import ids
+from engine.base.secrets import Pepper
 from engine.mail import unsubscribe_token
 from engine.mail.address import MAX_LOCAL
 
-KEY = unsubscribe_token.key_of("one pepper")
-OTHER = unsubscribe_token.key_of("another pepper")
+KEY = unsubscribe_token.key_of(Pepper("one pepper"))
+OTHER = unsubscribe_token.key_of(Pepper("another pepper"))
 
 
 @given(st.uuids(allow_nil=True))

@@ -7,6 +7,7 @@ import pytest
 from msgspec import Struct
 
 from engine.base import ids
+from engine.base.secrets import DerivedKey
 from engine.mail.delivery_reports import Action, ReportKind, read_delivery_report
 from engine.mail.feedback_reports import FeedbackType, read_feedback_report
 from engine.mail.return_path import return_path
@@ -15,7 +16,7 @@ from ops.local import report_sender
 from ops.local.report_sender import ReportSender
 from ops.local.sink import Sink
 
-PATH = return_path(b"k" * 32, ids.uuid7(), 0, "bounces.mail.test")
+PATH = return_path(DerivedKey(b"k" * 32), ids.uuid7(), 0, "bounces.mail.test")
 MAIL = b"From: shop@a.test\r\nSubject: Hello\r\nMessage-ID: <first@a.test>\r\n\r\nHello!\r\n"
 
 

@@ -57,7 +57,7 @@ async def read_delivery(call: Call) -> DeliveryReply:
             limit=limit,
             used=query.days,
         )
-    pepper = call.settings.key_pepper or ""
+    pepper = call.settings.pepper
     wanted, offset = delivery_page.start(pepper, account, query.days, query.cursor, clock.now())
     if offset == 0:
         await delivery.count_rest(pool, account)

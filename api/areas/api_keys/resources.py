@@ -58,7 +58,7 @@ async def make_key(call: Call) -> MadeKey:
         account,
         name=body.name,
         scopes=body.scopes,
-        pepper=call.settings.key_pepper or "",
+        pepper=call.settings.pepper,
         expires_at=expires_at,
         limits=KeyLimits(body.domains, body.streams, body.networks, body.allowed_origins),
         actor=call.actor,
@@ -90,7 +90,7 @@ async def rotate_key(call: Call) -> RotatedKey:
         call.account_id,
         path_id(ids.Kind.API_KEY, call.path["id"], "API key"),
         overlap_hours=body.overlap_hours,
-        pepper=call.settings.key_pepper or "",
+        pepper=call.settings.pepper,
         actor=call.actor,
     )
     return RotatedKey(token=rotated.new.token, replaces=ApiKey(**_fields(rotated.old)), **_fields(rotated.new.row))

@@ -38,7 +38,7 @@ async def post_signup(call: Call) -> SignedUp:
 
 async def get_challenge(call: Call) -> Challenge:
     """Return a proof of work to solve before signing up; `WAYBILL_SIGNUP_CHALLENGE` can require it."""
-    made = challenge.make(call.settings.key_pepper or "", clock.now())
+    made = challenge.make(call.settings.pepper, clock.now())
     return Challenge(
         made.algorithm,
         made.challenge,
@@ -74,7 +74,7 @@ async def post_logout(call: Call) -> None:
     if person is not None:
         auth.check_csrf(person, call.request.get_header(auth.CSRF_HEADER))
     if secret is not None and rules.well_formed(secret):
-        await open_session.sign_out(call.services.pool, call.settings.key_pepper or "", secret)
+        await open_session.sign_out(call.services.pool, call.settings.pepper, secret)
     call.cookies = (no_session(call.settings),)
 
 
@@ -148,7 +148,7 @@ async def switch_account(call: Call) -> Session:
         raise invalid("accountId", f"`accountId` is not the id of an account: {error}.") from None
     person = call.person
     made = await open_session.switch_account(
-        call.services.pool, call.settings.key_pepper or "", person.session_id, person.user_id, account
+        call.services.pool, call.settings.pepper, person.session_id, person.user_id, account
     )
     return await session_reply(call, made)
 

@@ -142,7 +142,7 @@ def _origin(call: Call) -> Origin:
 
 def _links(call: Call) -> UnsubscribeLinks:
     settings = call.settings
-    return UnsubscribeLinks(key_of(settings.key_pepper or ""), settings.public_url, settings.mail_host)
+    return UnsubscribeLinks(key_of(settings.pepper), settings.public_url, settings.mail_host)
 
 
 _CONTENT = (

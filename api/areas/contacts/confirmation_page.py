@@ -33,8 +33,7 @@ class ConfirmationResource:
     """Answers requests for double opt-in links."""
 
     def __init__(self, services: ApiServices, on_answer: OnAnswer) -> None:
-        pepper = services.settings.key_pepper
-        assert pepper is not None  # the API doesn't start without it
+        pepper = services.settings.pepper
         self._key = confirmations.key_of(pepper)
         self._services = services
         self._on_answer = on_answer

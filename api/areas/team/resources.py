@@ -72,9 +72,7 @@ async def change_role(call: Call) -> Member:
     """Change a member's role; one's own renews the secret of the session."""
     body: RoleChange = call.body
     user = path_id(ids.Kind.USER, call.path["id"], "member")
-    changed, made = await team.change_role(
-        call.services.pool, call.settings.key_pepper or "", call.person, user, body.role
-    )
+    changed, made = await team.change_role(call.services.pool, call.settings.pepper, call.person, user, body.role)
     if made is not None:
         renew_session(call, made)
     return _member(changed)

@@ -37,8 +37,7 @@ class UnsubscribeResource:
     """Answers requests for unsubscribe links."""
 
     def __init__(self, services: ApiServices, on_answer: OnAnswer) -> None:
-        pepper = services.settings.key_pepper
-        assert pepper is not None  # the API doesn't start without it
+        pepper = services.settings.pepper
         self._key = unsubscribe_token.key_of(pepper)
         self._limits = services.limits
         self._settings = services.settings

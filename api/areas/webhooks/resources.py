@@ -45,7 +45,7 @@ async def create(call: Call) -> WebhookMade:
         event_types=body.event_types or [],
         description=body.description,
         options=_within_key(call, options),
-        pepper=_pepper(call),
+        pepper=call.settings.pepper,
         actor=call.actor,
     )
     row = made.row
@@ -92,7 +92,7 @@ async def change(call: Call) -> Webhook:
         status=None if body.status is UNSET else body.status,
         description=None if body.description is UNSET else body.description,
         options=_within_key(call, options),
-        pepper=_pepper(call),
+        pepper=call.settings.pepper,
         actor=call.actor,
     )
     return _webhook(row, await _known(call, [row]))
@@ -108,7 +108,7 @@ async def rotate(call: Call) -> SecretMade:
     """Give an endpoint a new secret; only this reply contains it."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
     fresh = await webhooks_service.rotate(
-        call.services.pool, call.account_id, webhook, pepper=_pepper(call), at=clock.now(), actor=call.actor
+        call.services.pool, call.account_id, webhook, pepper=call.settings.pepper, at=clock.now(), actor=call.actor
     )
     return SecretMade(_public(webhook), fresh.secret, clock.iso(fresh.previous_until))
 
@@ -123,13 +123,6 @@ async def try_out(call: Call) -> Queued:
 def _within_key(call: Call, options: PostOptions) -> PostOptions:
     """Return checked options with the filters of the caller's key, if it is limited."""
     return options.checked().within(call.domains, call.streams)
-
-
-def _pepper(call: Call) -> str:
-    pepper = call.settings.key_pepper
-    if pepper is None:
-        raise RuntimeError("the API needs WAYBILL_KEY_PEPPER")
-    return pepper
 
 
 def _public(webhook: UUID) -> str:

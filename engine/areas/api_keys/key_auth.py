@@ -18,9 +18,11 @@ from engine.areas.api_keys.store import ApiKeyRow
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import caps_of
-from engine.base.secrets import digest
+from engine.base.secrets import Pepper, digest
+from engine.store import caches
 from engine.store.caches import Cache
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.queries import columns
 
 TOUCH_S = 30  # interval of writing last uses
 _NO_KEY = rules.FreshApiKey("0" * rules.ID_LENGTH, "0" * rules.SECRET_LENGTH)
@@ -62,18 +64,24 @@ class KnownKey(Struct, frozen=True):
 class Keys:
     """Cache the keys and their last uses in one process."""
 
-    def __init__(self, pool: asyncpg.Pool, pepper: str) -> None:
+    def __init__(self, pool: asyncpg.Pool, pepper: Pepper) -> None:
         self._pool = pool
         self._pepper = pepper
         self._used: dict[str, datetime] = {}
+        self._outdated: dict[
+            UUID, tuple[bytes, bytes]
+        ] = {}  # by key: digests under the previous and the present pepper
         self.cache: Cache[str, KnownKey | None] = Cache("keys", self._find)
 
     async def caller(self, key: rules.FreshApiKey | None, address: str | None) -> Caller:
         """Return the caller for this key and network address; raise the uniform 401."""
         presented = key or _NO_KEY
         known = await self.cache.get(presented.key_id)
+        stored = known.row.digest if known is not None else _NO_DIGEST
         computed = digest(self._pepper, presented.secret)
-        matches = hmac.compare_digest(computed, known.row.digest if known is not None else _NO_DIGEST)
+        matches = hmac.compare_digest(computed, stored)
+        outdated = not matches and self._matches_previous(presented.secret, stored)
+        matches = matches or outdated
         at = clock.now()
         if key is None or known is None or not matches or not known.good(at):
             raise unauthorized()
@@ -81,18 +89,34 @@ class Keys:
             raise unauthorized()
         row = known.row
         self._used[row.key_id] = at
+        if outdated:
+            self._outdated[row.id] = (stored, computed)
         rate = caps_of(row.plan, row.agreed_caps).requests_per_second
         return Caller(row.account_id, row.key_id, known.scopes, rate, row.id, known.reach, known.origins)
 
     async def write_last_uses(self) -> None:
-        """Store the last uses of keys; after a failure, the next use of a key stores it."""
+        """Store the last uses of keys, and the digests of those that were under the previous pepper; after a failure,
+        the next use of a key stores it.
+        """
         used, self._used = self._used, {}
+        outdated, self._outdated = self._outdated, {}
         if not used:
             return
         try:
             await store.touch(self._pool, used)
+            if outdated:
+                await self._write_digests(outdated)
         except DatabaseUnavailable as error:
             _log.warning("last uses of keys not written", error=repr(error))
+
+    def _matches_previous(self, secret: str, stored: bytes) -> bool:
+        before = self._pepper.previous
+        return before is not None and hmac.compare_digest(digest(before, secret), stored)
+
+    async def _write_digests(self, outdated: dict[UUID, tuple[bytes, bytes]]) -> None:
+        rows = [(key, stale, fresh) for key, (stale, fresh) in outdated.items()]
+        async with caches.change(self._pool, "keys") as connection:
+            await store.REDIGEST.execute(connection, *columns(rows, 3), self._pepper.fingerprint)
 
     async def _find(self, key_id: str) -> KnownKey | None:
         row = await store.FIND.first(self._pool, key_id)

@@ -15,9 +15,10 @@ SELECT :key_columns
 FROM api_keys WHERE account_id = $1 AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3;
 
 -- name: insert_key
--- Insert key $1 with public part $2 of account $3, name $4, digest $5, scopes $6, expiry $7.
-INSERT INTO api_keys (id, key_id, account_id, name, digest, scopes, expires_at, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())
+-- Insert key $1 with public part $2 of account $3, name $4, digest $5, scopes $6, expiry $7; its digest is under the pepper
+-- with fingerprint $8.
+INSERT INTO api_keys (id, key_id, account_id, name, digest, scopes, expires_at, created_at, pepper_print)
+VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp(), $8)
 RETURNING created_at;
 
 -- name: limit_key
@@ -54,6 +55,13 @@ WHERE account_id = $1 AND replaced_by = $2 AND revoked_at IS NULL AND (expires_a
 -- Set the last uses of the keys with public parts $1 to times $2.
 UPDATE api_keys k SET last_used_at = greatest(k.last_used_at, n.at)
 FROM unnest($1::text[], $2::timestamptz[]) AS n (key_id, at) WHERE k.key_id = n.key_id;
+
+-- name: redigest_keys
+-- Set the digests of keys $1 to $3 where they are $2, unless another pepper than that with fingerprint $4 is the present
+-- one.
+UPDATE api_keys k SET digest = n.fresh, pepper_print = $4
+FROM unnest($1::uuid[], $2::bytea[], $3::bytea[]) AS n (id, stale, fresh)
+WHERE k.id = n.id AND k.digest = n.stale AND NOT EXISTS (SELECT FROM installation WHERE pepper_print <> $4);
 
 -- name: count_live_keys
 -- Count the keys of account $1 that are neither revoked nor expired.

@@ -57,6 +57,7 @@ LOCK = _SQL.rows("lock_key", KeyListRow)
 RENAME = _SQL.rows("rename_key", KeyListRow)
 REPLACE = _SQL.rows("replace_key", KeyListRow)
 LIVE_PREDECESSOR = _SQL.command("live_predecessor")
+REDIGEST = _SQL.command("redigest_keys")
 TOUCH = _SQL.command("touch_keys")
 COUNT_LIVE = _SQL.command("count_live_keys")
 

@@ -64,7 +64,7 @@ def payprov_secrets(settings: Settings) -> tuple[str, ...]:
     if settings.payprov_secret is not None:
         return _secrets(settings.payprov_secret)
     if settings.delivery == "local" and settings.key_pepper is not None:
-        return (derived(settings.key_pepper, "payprov").hex(),)
+        return tuple(derived(one, "payprov").hex() for one in settings.pepper.accepted)
     return ()
 
 

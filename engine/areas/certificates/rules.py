@@ -6,6 +6,7 @@ from typing import Final
 
 from cryptography import x509
 
+SEALING: Final = "certificates"  # the purpose of the key that seals private keys
 FIRST_RETRY: Final = timedelta(minutes=5)
 MAX_RETRY: Final = timedelta(days=1)  # authorities limit failed validations per host and hour
 _RENEW_AT: Final = 2 / 3  # of the life, as Let's Encrypt advises: a third of it is left for failures

@@ -11,7 +11,7 @@ from engine.areas.contacts import store
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.events import AccountEvent
-from engine.base.secrets import derived
+from engine.base.secrets import DerivedKey, Pepper, derived
 from engine.ledger.events import record_event
 from engine.mail import unsubscribe_token
 from engine.store.database_clock import new_time
@@ -41,12 +41,12 @@ _READ = _SQL.rows("read_confirmation", ConfirmationRow)
 _CONFIRM = _SQL.command("confirm_contact")
 
 
-def key_of(pepper: str) -> bytes:
+def key_of(pepper: Pepper) -> DerivedKey:
     """Derive the key of all confirmation links of an installation."""
     return derived(pepper, "contact confirmation")
 
 
-def link_url(pepper: str, public_url: str, link: UUID) -> str:
+def link_url(pepper: Pepper, public_url: str, link: UUID) -> str:
     """Return the URL of a confirmation link."""
     return f"{public_url.rstrip('/')}/c/{unsubscribe_token.token(key_of(pepper), link)}"
 

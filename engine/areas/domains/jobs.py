@@ -47,11 +47,10 @@ async def check_due(pool: asyncpg.Pool, settings: Settings) -> int:
 
 async def retire_keys(pool: asyncpg.Pool, settings: Settings) -> int:
     """Replace each key whose retirement is due with a new standby key; return their number."""
-    assert settings.key_pepper is not None
     due = await store.DUE_TO_RETIRE.fetch(pool, clock.now(), MAX_RETIRED)
     for old in due:
         fresh = await make_key(old.domain_id, old.selector, old.algorithm)
-        sealed = store.seal_key(old.domain_id, fresh, pepper=settings.key_pepper)
+        sealed = store.seal_key(old.domain_id, fresh, pepper=settings.pepper)
         await store.REPLACE_RETIRED.execute(pool, old.domain_id, old.selector, old.public_txt, sealed, fresh.public_txt)
     return len(due)
 

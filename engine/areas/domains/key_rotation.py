@@ -17,6 +17,7 @@ from engine.areas.domains.verification import Verified, verify_now
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
+from engine.base.secrets import Pepper
 from engine.base.settings import Settings
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import locked_caps
@@ -31,7 +32,6 @@ async def rotate_keys(
     Raises the 404 for an unknown domain, the 409 for one that was never verified or was rotated less than seven days
     ago.
     """
-    assert settings.key_pepper is not None
     row = await store.FIND.first(pool, account, domain)
     if row is None:
         raise not_found("domain")
@@ -46,7 +46,7 @@ async def rotate_keys(
         await locked_caps(connection, account)
         keys = await store.PUBLISHED.fetch(connection, domain)
         if rules.next_pair(keys) is None:
-            then = await _request_pair(connection, domain, keys, spare, settings.key_pepper)
+            then = await _request_pair(connection, domain, keys, spare, settings.pepper)
             detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": row.name, "to": then}
             await record_event(connection, account, AccountEvent.DOMAIN_KEY_ROTATION_REQUESTED, detail, actor=actor)
     return await verify_now(pool, settings, account, domain)
@@ -61,7 +61,7 @@ async def _spare_pair(account: UUID, keys: Sequence[DomainKeyRow]) -> list[Fresh
 
 
 async def _request_pair(
-    connection: Conn, domain: UUID, keys: Sequence[DomainKeyRow], spare: Sequence[FreshKey], pepper: str
+    connection: Conn, domain: UUID, keys: Sequence[DomainKeyRow], spare: Sequence[FreshKey], pepper: Pepper
 ) -> str:
     """Request the other pair and return its name; raise the 409 while old keys are retiring."""
     pair = rules.signing_pair(keys)

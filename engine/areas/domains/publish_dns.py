@@ -21,6 +21,7 @@ from engine.areas.domains.types import DomainRow, MailHostIdentity, WantedRecord
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
+from engine.base.secrets import Pepper
 from engine.base.settings import Settings
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import locked_caps
@@ -61,11 +62,10 @@ async def publish_dns(
     Raises the 404 for an unknown domain, the 400 for a missing token or one that Cloudflare refuses, the 503 while
     Cloudflare is unavailable.
     """
-    assert settings.key_pepper is not None
     row = await store.FIND.first(pool, account, domain)
     if row is None:
         raise not_found("domain")
-    used = token or await store.read_token(pool, account, pepper=settings.key_pepper)
+    used = token or await store.read_token(pool, account, pepper=settings.pepper)
     if used is None:
         raise invalid(
             "token", "This account has no stored token. Give a Cloudflare token that may edit the zone's DNS records."
@@ -85,7 +85,7 @@ async def publish_dns(
         raise Refusal(
             ErrorType.UNAVAILABLE, f"{away} Nothing was published; try again shortly.", retry_after_s=away.retry_after_s
         ) from None
-    await _remember(pool, settings.key_pepper, row, used if keeps_token else None, done, actor)
+    await _remember(pool, settings.pepper, row, used if keeps_token else None, done, actor)
     return done
 
 
@@ -188,7 +188,7 @@ async def _policy_above(api: Cloudflare, zone: Zone, name: str, wanted: WantedRe
 
 
 async def _remember(
-    pool: asyncpg.Pool, pepper: str, row: DomainRow, token: str | None, done: DnsPublication, actor: str | None
+    pool: asyncpg.Pool, pepper: Pepper, row: DomainRow, token: str | None, done: DnsPublication, actor: str | None
 ) -> None:
     """Store a token that worked, if given, record the published records as an event, and schedule a check."""
     changed = [

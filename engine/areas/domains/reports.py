@@ -5,12 +5,11 @@ The token, 40 base32 characters, holds the domain id and 72 bits of a keyed dige
 account's domain can't be guessed.
 """
 
-import hmac
-from hashlib import sha256
 from typing import Final, Literal, cast
 from uuid import UUID
 
 from engine.base.ids import ALPHABET, base32
+from engine.base.secrets import DerivedKey, hmac_sha256, is_mac
 
 ReportKind = Literal["dmarc", "tls"]
 
@@ -20,13 +19,14 @@ _KINDS: Final = frozenset({"dmarc", "tls"})
 _VALUES: Final = {letter: value for value, letter in enumerate(ALPHABET)}
 
 
-def report_address(key: bytes, kind: ReportKind, domain: UUID, mail_host: str) -> str:
+def report_address(key: DerivedKey, kind: ReportKind, domain: UUID, mail_host: str) -> str:
     """Return the address for one kind of report about one domain."""
-    number = int.from_bytes(domain.bytes + _mac(key, kind, domain), "big")
+    mac = hmac_sha256(key, kind.encode() + domain.bytes)[:_MAC_BYTES]
+    number = int.from_bytes(domain.bytes + mac, "big")
     return f"{kind}+{base32(number, _LENGTH)}@{mail_host}"
 
 
-def reported_domain(key: bytes, address: str) -> tuple[ReportKind, UUID] | None:
+def reported_domain(key: DerivedKey, address: str) -> tuple[ReportKind, UUID] | None:
     """Return kind and domain id of a report address; None for any other or forged address."""
     kind, plus, token = address.rpartition("@")[0].lower().partition("+")
     if kind not in _KINDS or not plus or len(token) != _LENGTH:
@@ -39,9 +39,4 @@ def reported_domain(key: bytes, address: str) -> tuple[ReportKind, UUID] | None:
         number = number << 5 | value
     raw = number.to_bytes(16 + _MAC_BYTES, "big")
     domain = UUID(bytes=raw[:16])
-    named = cast("ReportKind", kind)
-    return (named, domain) if hmac.compare_digest(raw[16:], _mac(key, named, domain)) else None
-
-
-def _mac(key: bytes, kind: ReportKind, domain: UUID) -> bytes:
-    return hmac.digest(key, kind.encode() + domain.bytes, sha256)[:_MAC_BYTES]
+    return (cast("ReportKind", kind), domain) if is_mac(key, kind.encode() + domain.bytes, raw[16:]) else None

@@ -49,7 +49,7 @@ def identity(settings: Settings) -> MailHostIdentity:
     """Return the mail host and report key to which the records of every domain refer."""
     if settings.key_pepper is None:
         raise RuntimeError("WAYBILL_KEY_PEPPER is not set; sending domains need it to seal their keys")
-    return MailHostIdentity(settings.mail_host.lower(), derived(settings.key_pepper, _REPORTS))
+    return MailHostIdentity(settings.mail_host.lower(), derived(settings.pepper, _REPORTS))
 
 
 async def add_domain(
@@ -67,7 +67,6 @@ async def add_domain(
     Raises the 400 for an unsuitable name, the 409 if the account has it already, the 409 for a vouched one that is
     verified in another account, the 403 above the plan's limit.
     """
-    assert settings.key_pepper is not None
     normal = rules.checked_name(name, settings.mail_host)
     label = rules.checked_label(return_path_label)
     await _refuse_held(pool, account, normal)  # before generating keys; checked again under the lock
@@ -81,7 +80,7 @@ async def add_domain(
         await _check_room(connection, account, caps)
         await store.insert(
             connection, domain, account, normal,
-            pepper=settings.key_pepper, keys=keys, standby=standby, return_path_label=label,
+            pepper=settings.pepper, keys=keys, standby=standby, return_path_label=label,
         )  # fmt: skip
         await record_event(connection, account, AccountEvent.DOMAIN_ADDED, detail, actor=actor)
         if vouched:

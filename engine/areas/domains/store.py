@@ -16,13 +16,13 @@ from engine.areas.domains.types import (
     SendingIdentity,
     SigningRow,
 )
-from engine.base.secrets import Unsealable, derived, seal, unseal
+from engine.base.secrets import Pepper, Unsealable, derived, seal, unseal
 from engine.mail import dkim
 from engine.store.queries import Conn, Queries, Source
 
 _SQL = Queries.beside(__file__)
 SEALING = "dkim keys"  # the purpose of the derived key
-_TOKENS: Final = "cloudflare tokens"
+TOKEN_SEALING: Final = "cloudflare tokens"  # noqa: S105 - a purpose
 
 NAMES = _SQL.rows("domain_names", DomainName)
 LIST = _SQL.rows("list_domains", DomainRow)
@@ -87,7 +87,7 @@ async def insert(
     account: UUID,
     name: str,
     *,
-    pepper: str,
+    pepper: Pepper,
     keys: Sequence[FreshKey] | None = None,
     standby: Sequence[FreshKey] = (),
     return_path_label: str = DEFAULT_RETURN_PATH_LABEL,
@@ -106,14 +106,14 @@ async def insert(
 
 
 async def insert_key(
-    connection: Conn, domain: UUID, key: FreshKey, status: Literal["active", "pending", "standby"], *, pepper: str
+    connection: Conn, domain: UUID, key: FreshKey, status: Literal["active", "pending", "standby"], *, pepper: Pepper
 ) -> None:
     """Insert a key of a domain, which has none under its selector."""
     sealed = seal_key(domain, key, pepper=pepper)
     await INSERT_KEY.execute(connection, domain, key.selector, key.algorithm, sealed, key.public_txt, status)
 
 
-def seal_key(domain: UUID, key: FreshKey, *, pepper: str) -> bytes:
+def seal_key(domain: UUID, key: FreshKey, *, pepper: Pepper) -> bytes:
     """Return the private key encrypted and bound to its domain."""
     return seal(derived(pepper, SEALING), key.der, domain.bytes)
 
@@ -127,14 +127,14 @@ async def is_return_path_host(source: Source, host: str) -> bool:
     return bool((await RETURN_PATH_DOMAIN.records(source, label, name))[0]["known"])
 
 
-async def sending_identity(source: Source, account: UUID, name: str, *, pepper: str) -> SendingIdentity:
+async def sending_identity(source: Source, account: UUID, name: str, *, pepper: Pepper) -> SendingIdentity:
     """Return the keys that sign for the domain, and the host of its return paths."""
     hosts = await RETURN_PATH_HOST.records(source, account, name)
     keys = await signing_keys(source, account, name, pepper=pepper)
     return SendingIdentity(keys, hosts[0]["host"] if hosts else None)
 
 
-async def signing_keys(source: Source, account: UUID, name: str, *, pepper: str) -> list[dkim.SigningKey]:
+async def signing_keys(source: Source, account: UUID, name: str, *, pepper: Pepper) -> list[dkim.SigningKey]:
     """Return the keys that sign for the domain, RSA first; empty if it has none or does not exist.
 
     Decrypts and parses in a thread, without a database connection: a thousand accounts that start to send at once would
@@ -144,7 +144,7 @@ async def signing_keys(source: Source, account: UUID, name: str, *, pepper: str)
     return await asyncio.to_thread(_loaded, rows, pepper) if rows else []
 
 
-def _loaded(rows: Sequence[SigningRow], pepper: str) -> list[dkim.SigningKey]:
+def _loaded(rows: Sequence[SigningRow], pepper: Pepper) -> list[dkim.SigningKey]:
     sealing = derived(pepper, SEALING)
     return [dkim.load(row.name, row.selector, unseal(sealing, row.sealed_key, row.domain_id.bytes)) for row in rows]
 
@@ -158,17 +158,17 @@ async def pair_for(connection: Source, account: UUID, name: str) -> tuple[str, b
     return (rules.other(rows[0]["selector"]), False) if rows else ("wb1", True)
 
 
-async def keep_token(connection: Conn, account: UUID, token: str, *, pepper: str) -> None:
+async def keep_token(connection: Conn, account: UUID, token: str, *, pepper: Pepper) -> None:
     """Store the account's Cloudflare token, sealed and bound to the account."""
-    await KEEP_TOKEN.execute(connection, account, seal(derived(pepper, _TOKENS), token.encode(), account.bytes))
+    await KEEP_TOKEN.execute(connection, account, seal(derived(pepper, TOKEN_SEALING), token.encode(), account.bytes))
 
 
-async def read_token(connection: Source, account: UUID, *, pepper: str) -> str | None:
+async def read_token(connection: Source, account: UUID, *, pepper: Pepper) -> str | None:
     """Return the account's Cloudflare token; None if there is none or this pepper can't unseal it."""
     rows = await READ_TOKEN.records(connection, account)
     if not rows:
         return None
     try:
-        return unseal(derived(pepper, _TOKENS), rows[0]["sealed_token"], account.bytes).decode()
+        return unseal(derived(pepper, TOKEN_SEALING), rows[0]["sealed_token"], account.bytes).decode()
     except Unsealable:
         return None

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.base.secrets import DerivedKey
 from engine.mail.dkim import SigningKey
 
 RecordType = Literal["TXT", "MX", "CNAME"]
@@ -136,4 +137,4 @@ class MailHostIdentity(Struct, frozen=True):
     """Hold the service's mail host, to which records of all domains refer, and the key of report addresses."""
 
     mail_host: str
-    report_key: bytes
+    report_key: DerivedKey

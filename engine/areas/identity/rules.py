@@ -14,7 +14,7 @@ from uuid import UUID
 
 from engine.areas.identity.types import SignInStep
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.base.secrets import derived, random_base62
+from engine.base.secrets import Pepper, derived, random_base62
 
 COOKIE = "svc_idp"  # binds a sign-in to the browser that started it
 COOKIE_PATH = "/v1/auth/idp"
@@ -55,26 +55,33 @@ def browser_digest(secret: str | None) -> bytes | None:
     return sha256(secret.encode()).digest()
 
 
-def token_of(pepper: str, step: SignInStep, step_id: UUID) -> str:
+def token_of(pepper: Pepper, step: SignInStep, step_id: UUID) -> str:
     """Return the token for a step: its id with a MAC for this kind of step."""
     return _text(step_id.bytes + _code(pepper, step.value, step_id))
 
 
-def step_of(pepper: str, step: SignInStep, token: str) -> UUID | None:
+def step_of(pepper: Pepper, step: SignInStep, token: str) -> UUID | None:
     """Return the step id of a token; None if we did not make it for this kind of step."""
     if _TOKEN.fullmatch(token) is None:
         return None
-    octets = base64.urlsafe_b64decode(token)
-    found = UUID(bytes=octets[:16])
-    return found if hmac.compare_digest(octets[16:], _code(pepper, step.value, found)) else None
+    found = UUID(bytes=base64.urlsafe_b64decode(token)[:16])
+    return None if pepper_of(pepper, step, found, token) is None else found
 
 
-def nonce_of(pepper: str, state: UUID) -> str:
+def pepper_of(pepper: Pepper, step: SignInStep, step_id: UUID, token: str) -> Pepper | None:
+    """Return the accepted pepper under which the token of a step was made; None if we did not make it."""
+    for one in pepper.accepted:
+        if hmac.compare_digest(token, token_of(one, step, step_id)):
+            return one
+    return None
+
+
+def nonce_of(pepper: Pepper, state: UUID) -> str:
     """Return the nonce sent to the provider with a state."""
     return _text(_code(pepper, "nonce of a state", state))
 
 
-def verifier_of(pepper: str, state: UUID) -> str:
+def verifier_of(pepper: Pepper, state: UUID) -> str:
     """Return the PKCE verifier (RFC 7636) of a state, sent with the code to the provider only."""
     return _text(_code(pepper, "verifier of a state", state))
 
@@ -154,7 +161,7 @@ def refused() -> Refusal:
     return Refusal(ErrorType.INVALID_CREDENTIALS, "The identity provider's answer is invalid. Start the sign-in again.")
 
 
-def _code(pepper: str, purpose: str, step: UUID) -> bytes:
+def _code(pepper: Pepper, purpose: str, step: UUID) -> bytes:
     return hmac.digest(derived(pepper, f"identity {purpose}"), step.bytes, sha256)
 
 

@@ -17,6 +17,7 @@ from engine.areas.local_sink import store
 from engine.areas.local_sink.types import SinkFilters, SinkMail, SinkMailPage
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.secrets import DerivedKey
 from engine.base.settings import Settings
 from engine.mail import return_path
 from engine.store import sink_folder
@@ -43,7 +44,7 @@ async def page(
     pool: asyncpg.Pool, settings: Settings, account: UUID, wanted: SinkFilters, *, limit: int
 ) -> SinkMailPage:
     """Return a page of the account's mail, newest first; if little of much matches, a short one with more to come."""
-    folder, key = folder_of(settings), return_path.key_of(settings.key_pepper or "")
+    folder, key = folder_of(settings), return_path.key_of(settings.pepper)
     if wanted.message_id is not None:
         entries = await asyncio.to_thread(_of_message, folder, wanted.message_id)
         older = [mail for mail in await _own(pool, account, key, entries, wanted) if _is_before(mail, wanted)]
@@ -66,7 +67,7 @@ def _cut(found: list[SinkMail], limit: int, cursor: str | None) -> SinkMailPage:
 
 async def one(pool: asyncpg.Pool, settings: Settings, account: UUID, entry_id: str) -> SinkMail:
     """Return one mail of the account; raise the 404 for any other."""
-    folder, key = folder_of(settings), return_path.key_of(settings.key_pepper or "")
+    folder, key = folder_of(settings), return_path.key_of(settings.pepper)
     position = sink_folder.position_of(entry_id)
     entry = None if position is None else await asyncio.to_thread(sink_folder.find, folder, position)
     own = [] if entry is None else await _own(pool, account, key, [entry], SinkFilters())
@@ -77,7 +78,7 @@ async def one(pool: asyncpg.Pool, settings: Settings, account: UUID, entry_id: s
 
 async def forget(pool: asyncpg.Pool, settings: Settings, account: UUID, addresses: Sequence[str]) -> int:
     """Delete the account's mails to any of the addresses (lower case), and mask these in the index; return how many."""
-    folder, key = folder_of(settings), return_path.key_of(settings.key_pepper or "")
+    folder, key = folder_of(settings), return_path.key_of(settings.pepper)
     named = await asyncio.to_thread(sink_folder.naming, folder, addresses)
     origins = {entry.id: origin for entry in named if (origin := return_path.origin(key, entry.sender)) is not None}
     mine = await store.own(pool, account, {origin.message_id for origin in origins.values()})
@@ -112,7 +113,7 @@ def _of_message(folder: Path, message_id: UUID) -> list[SinkEntry]:
 
 
 async def _own(
-    pool: asyncpg.Pool, account: UUID, key: bytes, entries: Iterable[SinkEntry], wanted: SinkFilters
+    pool: asyncpg.Pool, account: UUID, key: DerivedKey, entries: Iterable[SinkEntry], wanted: SinkFilters
 ) -> list[SinkMail]:
     """Return the mails of the account among these entries that match, in the same order."""
     named = []

@@ -12,7 +12,7 @@ from altcha import v1 as altcha
 from msgspec import Struct
 
 from engine.base.errors import Refusal, invalid
-from engine.base.secrets import derived
+from engine.base.secrets import Pepper, derived
 
 EFFORT = 200_000  # max. hashes; half of them on average
 LIFETIME = timedelta(minutes=20)
@@ -28,19 +28,19 @@ class AltchaChallenge(Struct, frozen=True):
     signature: str
 
 
-def make(pepper: str, at: datetime) -> AltchaChallenge:
+def make(pepper: Pepper, at: datetime) -> AltchaChallenge:
     """Return a new challenge, valid until `LIFETIME` after `at`."""
     options = altcha.ChallengeOptions("SHA-256", EFFORT, hmac_key=_key(pepper), expires=at + LIFETIME)
     made = altcha.create_challenge(options)
     return AltchaChallenge(made.algorithm, made.challenge, EFFORT, made.salt, made.signature)
 
 
-def checked(pepper: str, solution: str | None) -> bytes:
+def checked(pepper: Pepper, solution: str | None) -> bytes:
     """Return a digest that identifies the solved challenge; raise the 400 for a missing, wrong or late solution."""
     if solution is None:
         raise _unsolved("Solve the challenge of GET /v1/auth/signup/challenge and send it as `challengeToken`.")
     try:
-        good, _ = altcha.verify_solution(solution, _key(pepper), check_expires=True)
+        good = any(altcha.verify_solution(solution, _key(one), check_expires=True)[0] for one in pepper.accepted)
         salt = json.loads(base64.b64decode(solution))["salt"] if good else ""
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the input is untrusted
         good, salt = False, ""
@@ -60,5 +60,5 @@ def _unsolved(words: str) -> Refusal:
     return invalid("challengeToken", words)
 
 
-def _key(pepper: str) -> bytes:
+def _key(pepper: Pepper) -> bytes:
     return derived(pepper, "sign-up challenge")

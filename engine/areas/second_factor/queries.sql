@@ -26,17 +26,17 @@ UPDATE users SET totp_last_step = $2
 WHERE id = $1 AND totp_enabled_at IS NOT NULL AND (totp_last_step IS NULL OR totp_last_step < $2) RETURNING id;
 
 -- name: insert_recovery_codes
--- Insert digests $2 of new recovery codes of person $1.
-INSERT INTO recovery_codes (user_id, digest) SELECT $1, unnest($2::bytea[]);
+-- Insert digests $2 of new recovery codes of person $1, under the pepper with fingerprint $3.
+INSERT INTO recovery_codes (user_id, digest, pepper_print) SELECT $1, unnest($2::bytea[]), $3;
 
 -- name: drop_recovery_codes
 -- Delete all recovery codes of person $1.
 DELETE FROM recovery_codes WHERE user_id = $1;
 
 -- name: use_recovery_code
--- Consume the recovery code of person $1 with digest $2; returns how many are left, or no row if there is no such code.
+-- Consume the recovery code of person $1 with one of the digests $2; returns how many are left, or no row if there is no such code.
 WITH used AS (
-    DELETE FROM recovery_codes WHERE user_id = $1 AND digest = $2 RETURNING digest
+    DELETE FROM recovery_codes WHERE user_id = $1 AND digest = ANY ($2::bytea[]) RETURNING digest
 )
 SELECT count(*) - 1 AS remaining FROM recovery_codes WHERE user_id = $1 HAVING EXISTS (SELECT FROM used);
 

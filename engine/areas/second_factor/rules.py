@@ -18,7 +18,7 @@ import segno
 from msgspec import Struct
 
 from engine.base.ids import ALPHABET
-from engine.base.secrets import derived, seal, unseal
+from engine.base.secrets import DerivedKey, Pepper, derived, seal, unseal
 
 ISSUER = "Waybill"
 MAX_CODE = 32  # characters, including separators
@@ -57,14 +57,19 @@ def new_secret() -> bytes:
     return os.urandom(SECRET_BYTES)
 
 
-def sealed(pepper: str, user: UUID, secret: bytes) -> bytes:
+def key_of(pepper: Pepper) -> DerivedKey:
+    """Derive the key that seals the secrets of authenticator apps."""
+    return derived(pepper, "totp")
+
+
+def sealed(pepper: Pepper, user: UUID, secret: bytes) -> bytes:
     """Encrypt the secret for storage, bound to the person."""
-    return seal(derived(pepper, "totp"), secret, user.bytes)
+    return seal(key_of(pepper), secret, user.bytes)
 
 
-def opened(pepper: str, user: UUID, stored: bytes) -> bytes:
+def opened(pepper: Pepper, user: UUID, stored: bytes) -> bytes:
     """Decrypt a stored secret; raise Unsealable if the pepper has changed."""
-    return unseal(derived(pepper, "totp"), stored, user.bytes)
+    return unseal(key_of(pepper), stored, user.bytes)
 
 
 def shown_secret(secret: bytes) -> str:
@@ -120,7 +125,7 @@ def new_recovery_codes() -> list[str]:
     return made
 
 
-def recovery_digest(pepper: str, user: UUID, code: str) -> bytes:
+def recovery_digest(pepper: Pepper, user: UUID, code: str) -> bytes:
     """Return the stored digest of a recovery code; `code` is as returned by `read`."""
     return hmac.digest(derived(pepper, "recovery codes"), user.bytes + code.encode(), sha256)
 

@@ -1,14 +1,14 @@
 -- name: find_session
--- Read the live session with digest $1 at time $2, used after $3, with its person and account.
+-- Read the live session with one of the digests $1, the present one first, at time $2, used after $3, with its person and account.
 SELECT s.id, s.user_id, s.account_id, s.method, s.created_at, s.used_at, m.role, u.email, u.name, u.display_name,
        u.email_verified_at IS NOT NULL AS email_verified, u.totp_enabled_at IS NOT NULL AS has_totp,
        u.operator_at IS NOT NULL AS operator_confirmed, a.name AS account_name, a.plan, a.agreed_caps,
-       a.status AS account_status
+       a.status AS account_status, s.digest <> ($1::bytea[])[1] AS is_outdated
 FROM sessions s
 JOIN members m ON m.account_id = s.account_id AND m.user_id = s.user_id
 JOIN users u ON u.id = s.user_id
 JOIN accounts a ON a.id = s.account_id
-WHERE s.digest = $1 AND s.expires_at > $2 AND s.used_at > $3;
+WHERE s.digest = ANY ($1::bytea[]) AND s.expires_at > $2 AND s.used_at > $3;
 
 -- name: insert_session
 -- Insert session $1 with digest $2 of user $3 in account $4: method $5, address $6, agent $7, created at $8, ends at $9.
@@ -25,6 +25,11 @@ SELECT s.id, s.account_id, a.name AS account_name, s.method, s.address, s.agent,
 FROM sessions s JOIN accounts a ON a.id = s.account_id
 WHERE s.user_id = $1 AND s.expires_at > $2 AND s.used_at > $3 AND ($5::uuid IS NULL OR s.id < $5) ORDER BY s.id DESC LIMIT $4;
 
+-- name: redigest_session
+-- Set digest $2 of session $1 if it is $3, unless another pepper than that with fingerprint $4 is the present one.
+UPDATE sessions SET digest = $2
+WHERE id = $1 AND digest = $3 AND NOT EXISTS (SELECT FROM installation WHERE pepper_print <> $4);
+
 -- name: rotate_session
 -- Set digest $2 of session $1, unless it has ended at $3.
 UPDATE sessions SET digest = $2 WHERE id = $1 AND expires_at > $3 RETURNING id;
@@ -34,15 +39,15 @@ UPDATE sessions SET digest = $2 WHERE id = $1 AND expires_at > $3 RETURNING id;
 UPDATE sessions SET account_id = $2, digest = $3 WHERE id = $1 AND expires_at > $4 RETURNING id;
 
 -- name: person_of_session
--- Find the person of the session with digest $1.
-SELECT user_id FROM sessions WHERE digest = $1;
+-- Find the person of the session with one of the digests $1.
+SELECT user_id FROM sessions WHERE digest = ANY ($1::bytea[]);
 
 -- name: end_session
--- End the session with digest $1 at $2; returns its id, account and person. Its row stays for a while, for `places_of`,
+-- End the session with one of the digests $1 at $2; returns its id, account and person. Its row stays for a while, for `places_of`,
 -- and replaces earlier ended sessions of that address, because scripts may sign in and out often. It gets digest $3,
 -- which matches no secret, so that a host with a slow clock does not accept it.
 WITH ended AS (
-    UPDATE sessions SET expires_at = $2, digest = $3 WHERE digest = $1 AND expires_at > $2
+    UPDATE sessions SET expires_at = $2, digest = $3 WHERE digest = ANY ($1::bytea[]) AND expires_at > $2
     RETURNING id, account_id, user_id, address
 ), before AS (
     DELETE FROM sessions s USING ended e

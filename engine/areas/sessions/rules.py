@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from engine.base.secrets import derived, digest, random_base62
+from engine.base.secrets import Pepper, derived, digest, random_base62
 
 COOKIE = "svc_session"
 ABSOLUTE = timedelta(days=30)
@@ -43,12 +43,17 @@ def well_formed(secret: str | None) -> bool:
     return secret is not None and _FORM.fullmatch(secret) is not None
 
 
-def digest_of(pepper: str, secret: str) -> bytes:
+def digest_of(pepper: Pepper, secret: str) -> bytes:
     """Return the stored digest of the secret; the prefix separates it from other digests."""
     return digest(pepper, f"session {secret}")
 
 
-def csrf_token(pepper: str, secret: str) -> str:
+def digests_of(pepper: Pepper, secret: str) -> list[bytes]:
+    """Return the digests of a presented secret under each accepted pepper, the present one first."""
+    return [digest_of(one, secret) for one in pepper.accepted]
+
+
+def csrf_token(pepper: Pepper, secret: str) -> str:
     """Return the token required for changes in this session, derived from its secret and stored nowhere."""
     made = hmac.digest(derived(pepper, "csrf"), secret.encode(), sha256)
     return base64.urlsafe_b64encode(made).rstrip(b"=").decode()

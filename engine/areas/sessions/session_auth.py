@@ -17,6 +17,7 @@ from engine.areas.sessions.store import SessionRow
 from engine.base import clock
 from engine.base.plans import caps_of
 from engine.base.roles import Role
+from engine.base.secrets import Pepper
 from engine.store.database_errors import DatabaseUnavailable
 
 _log = structlog.get_logger("sessions")
@@ -30,8 +31,13 @@ class Person(Struct, frozen=True):
     account_id: UUID
     role: Role
     requests_per_second: int  # of its account
-    csrf: str
+    csrf_tokens: tuple[str, ...]  # the present one first
     row: SessionRow
+
+    @property
+    def csrf(self) -> str:
+        """Return the CSRF token to give out; pages that were loaded before a change of the pepper have another one."""
+        return self.csrf_tokens[0]
 
     @property
     def suspended(self) -> bool:
@@ -47,7 +53,7 @@ class Person(Struct, frozen=True):
 class SessionAuth:
     """Authenticate sessions; hold the pending writes of last uses."""
 
-    def __init__(self, pool: asyncpg.Pool, pepper: str) -> None:
+    def __init__(self, pool: asyncpg.Pool, pepper: Pepper) -> None:
         self._pool = pool
         self._pepper = pepper
         self._touches: set[asyncio.Task[None]] = set()
@@ -57,11 +63,12 @@ class SessionAuth:
         if secret is None or not rules.well_formed(secret):
             return None
         at = clock.now()
-        row = await store.FIND.first(self._pool, rules.digest_of(self._pepper, secret), at, at - rules.IDLE)
+        digests = rules.digests_of(self._pepper, secret)
+        row = await store.FIND.first(self._pool, digests, at, at - rules.IDLE)
         if row is None:
             return None
-        if at - row.used_at > rules.TOUCH_AFTER:
-            task = asyncio.ensure_future(self._touch(row.id, device))
+        if row.is_outdated or at - row.used_at > rules.TOUCH_AFTER:
+            task = asyncio.ensure_future(self._touch(row, digests, device))
             self._touches.add(task)
             task.add_done_callback(self._touches.discard)
         return Person(
@@ -70,7 +77,7 @@ class SessionAuth:
             account_id=row.account_id,
             role=Role(row.role),
             requests_per_second=caps_of(row.plan, row.agreed_caps).requests_per_second,
-            csrf=rules.csrf_token(self._pepper, secret),
+            csrf_tokens=tuple(rules.csrf_token(one, secret) for one in self._pepper.accepted),
             row=row,
         )
 
@@ -84,8 +91,11 @@ class SessionAuth:
         """Wait for pending writes of last uses."""
         await asyncio.gather(*self._touches)
 
-    async def _touch(self, session: UUID, device: Device) -> None:
+    async def _touch(self, row: SessionRow, digests: list[bytes], device: Device) -> None:
+        """Record the use, and put the digest under the present pepper in place of one under the previous pepper."""
         try:
-            await store.TOUCH.execute(self._pool, session, clock.now(), device.address)
+            await store.TOUCH.execute(self._pool, row.id, clock.now(), device.address)
+            if row.is_outdated:
+                await store.REDIGEST.execute(self._pool, row.id, *digests, self._pepper.fingerprint)
         except DatabaseUnavailable as error:  # the next use writes it
             _log.warning("last use of session not written", error=repr(error))

@@ -30,6 +30,7 @@ class SessionRow(Struct, frozen=True):
     plan: str
     agreed_caps: str | None
     account_status: str
+    is_outdated: bool  # its digest is under the previous pepper
 
     @property
     def shown_name(self) -> str:
@@ -56,6 +57,7 @@ LIVING = _SQL.command("living_sessions")
 LIST = _SQL.rows("list_sessions", SessionListRow)
 INSERT = _SQL.command("insert_session")
 TOUCH = _SQL.command("touch_session")
+REDIGEST = _SQL.command("redigest_session")
 ROTATE = _SQL.command("rotate_session")
 MOVE = _SQL.command("move_session")
 PERSON_OF = _SQL.command("person_of_session")

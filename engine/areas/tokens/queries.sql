@@ -1,3 +1,7 @@
+-- name: is_token_stored
+-- Whether the token with digest $1 is stored, or invites somebody to a team.
+SELECT EXISTS (SELECT FROM single_use_tokens WHERE digest = $1) OR EXISTS (SELECT FROM invites WHERE digest = $1) AS stored;
+
 -- name: issue_token
 -- Insert the token with digest $1 for purpose $2 of user $3 with detail $4, at $5, valid until $6; deletes earlier ones.
 WITH burnt AS (

@@ -10,7 +10,7 @@ from hashlib import sha256
 from uuid import UUID
 
 from engine.base.errors import Refusal, invalid
-from engine.base.secrets import derived
+from engine.base.secrets import Pepper, derived
 
 MAX_LENGTH = 200
 _FORM = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)  # 256 bits in base64url without padding
@@ -35,7 +35,7 @@ LIFETIME: dict[Purpose, timedelta] = {
 }
 
 
-def token_of(pepper: str, mail: UUID, second: Purpose | None = None) -> str:
+def token_of(pepper: Pepper, mail: UUID, second: Purpose | None = None) -> str:
     """Return the token for one system mail, or its second token, for another purpose.
 
     It is derived from the mail's id: a retry sends the same token, and no table stores it.

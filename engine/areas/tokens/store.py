@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from engine.areas.tokens import rules
 from engine.areas.tokens.rules import LIFETIME, Purpose
+from engine.base.secrets import Pepper
 from engine.store.queries import Conn, Queries, Source
 
 _SQL = Queries.beside(__file__)
@@ -20,11 +21,25 @@ class ConsumedToken(Struct, frozen=True):
     detail: str | None
 
 
+_IS_STORED = _SQL.command("is_token_stored")
 _ISSUE = _SQL.command("issue_token")
 _HOLDER = _SQL.command("holder_of_token")
 _BURN = _SQL.rows("burn_token", ConsumedToken)
 _BURN_OF = _SQL.command("burn_tokens_of")
 FORGET = _SQL.command("forget_tokens")
+
+
+async def pepper_of(source: Source, pepper: Pepper, mail: UUID) -> Pepper:
+    """Return the pepper under which the stored token of a system mail was made; the present one without a token.
+
+    A mail that was queued before a change of the pepper is composed after it with the token that was stored.
+    """
+    before = pepper.previous
+    if before is not None:
+        (row,) = await _IS_STORED.records(source, rules.digest_of(rules.token_of(before, mail)))
+        if row["stored"]:
+            return before
+    return pepper
 
 
 async def issue(

@@ -25,6 +25,16 @@ FROM verifications v
 WHERE v.account_id = $1 AND v.id = $2
   AND coalesce(v.finished_at, v.expires_at) > clock_timestamp() - interval '48 hours';
 
+-- name: redigest_destination
+-- Give the limits and verifications of the destination with digest $2 of account $1 the digest $3, under the present
+-- pepper, so that a change of the pepper ends no lock.
+WITH moved AS (
+    UPDATE verifications SET destination = $3 WHERE account_id = $1 AND destination = $2 RETURNING 1
+)
+UPDATE verification_destinations SET destination = $3
+WHERE account_id = $1 AND destination = $2 AND (SELECT count(*) FROM moved) >= 0
+  AND NOT EXISTS (SELECT FROM verification_destinations WHERE account_id = $1 AND destination = $3);
+
 -- name: start_facts
 -- Read what a code to destination $2 of account $1 is decided by: the verification of idempotency key $3 (null: none),
 -- and the codes that payer $4 has sent in month $5.

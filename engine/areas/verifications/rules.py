@@ -7,7 +7,6 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
@@ -15,7 +14,7 @@ from msgspec import Struct
 
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.base.secrets import derived
+from engine.base.secrets import DerivedKey, Pepper, derived, hmac_sha256, is_mac
 
 WHAT: Final = "verification"
 DEFAULT_CODE_LENGTH: Final = 6
@@ -37,40 +36,52 @@ _ID_CHARACTERS: Final = 26
 class CodeKeys:
     """The keys of digests and links, derived from the pepper once per process."""
 
-    def __init__(self, pepper: str) -> None:
+    def __init__(self, pepper: Pepper) -> None:
         self._pepper = pepper
 
     @cached_property
-    def _destinations(self) -> bytes:
+    def _destinations(self) -> DerivedKey:
         return derived(self._pepper, "verification destination")
 
     @cached_property
-    def _codes(self) -> bytes:
+    def _codes(self) -> DerivedKey:
         return derived(self._pepper, "verification code")
 
     @cached_property
-    def _links(self) -> bytes:
+    def _links(self) -> DerivedKey:
         return derived(self._pepper, "verification link")
 
     def destination(self, account: UUID, canonical: str) -> bytes:
         """Return the digest of an address, different for each account."""
-        return hmac.digest(self._destinations, account.bytes + canonical.encode(), sha256)
+        return hmac_sha256(self._destinations, account.bytes + canonical.encode())
+
+    def previous_destination(self, account: UUID, canonical: str) -> bytes | None:
+        """Return the digest of an address under the previous pepper, None without one."""
+        key = self._destinations.previous
+        return None if key is None else hmac_sha256(key, account.bytes + canonical.encode())
+
+    def is_destination(self, account: UUID, canonical: str, digest: bytes) -> bool:
+        """Return True if `digest` is that of the address; in constant time."""
+        return is_mac(self._destinations, account.bytes + canonical.encode(), digest)
 
     def code(self, verification: UUID, digits: str) -> bytes:
         """Return the digest of a code, which fits this verification alone."""
-        return hmac.digest(self._codes, verification.bytes + digits.encode(), sha256)
+        return hmac_sha256(self._codes, verification.bytes + digits.encode())
+
+    def is_code(self, verification: UUID, digits: str, digest: bytes) -> bool:
+        """Return True if `digest` is that of the code; in constant time."""
+        return is_mac(self._codes, verification.bytes + digits.encode(), digest)
 
     def link(self, verification: UUID, codes_sent: int) -> str:
         """Return the token of the confirmation link in the mail with this number of codes sent."""
-        return ids.encode(verification) + self._mac(verification, codes_sent)
+        return ids.encode(verification) + _mac(self._links, verification, codes_sent)
 
     def fits_link(self, token: str, verification: UUID, codes_sent: int) -> bool:
         """Return True if the token is of the mail with this number of codes sent; in constant time."""
-        return hmac.compare_digest(token[_ID_CHARACTERS:].encode(), self._mac(verification, codes_sent).encode())
-
-    def _mac(self, verification: UUID, codes_sent: int) -> str:
-        code = hmac.digest(self._links, verification.bytes + bytes([codes_sent]), sha256)
-        return ids.base32(int.from_bytes(code[:17], "big") >> 6, _MAC_CHARACTERS)
+        given = token[_ID_CHARACTERS:].encode()
+        keys = (self._links, self._links.previous)
+        macs = [_mac(key, verification, codes_sent).encode() for key in keys if key is not None]
+        return any(hmac.compare_digest(given, mac) for mac in macs)
 
 
 class Destination(Struct, frozen=True):
@@ -89,11 +100,6 @@ def folded(text: str) -> str:
     """Return a typed code without blanks and hyphens, with the digits of any script as ASCII."""
     kept = (char for char in text if not char.isspace() and unicodedata.category(char) not in ("Pd", "Cf", "Zs"))
     return "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in kept)
-
-
-def same(one: bytes, other: bytes) -> bool:
-    """Compare two digests in constant time."""
-    return hmac.compare_digest(one, other)
 
 
 def id_of_link(token: str) -> UUID | None:
@@ -160,6 +166,11 @@ def month_used(limit: int, used: int, *, retry_after_s: int) -> Refusal:
 def other_destination() -> Refusal:
     """Return the 400 for a resend to another address than that of the start."""
     return invalid("to", "`to` is not the address of this verification. Start a new verification for another address.")
+
+
+def _mac(key: bytes, verification: UUID, codes_sent: int) -> str:
+    code = hmac_sha256(key, verification.bytes + bytes([codes_sent]))
+    return ids.base32(int.from_bytes(code[:17], "big") >> 6, _MAC_CHARACTERS)
 
 
 def _seconds(wait: timedelta) -> int:

@@ -66,12 +66,14 @@ class KnownNames(Struct, frozen=True):
     streams: frozenset[str]
 
 
-def headers_key(pepper: str) -> bytes:
+def headers_key(pepper: secrets.Pepper) -> secrets.DerivedKey:
     """Return the key that seals the headers of endpoints."""
     return secrets.derived(pepper, _PURPOSE)
 
 
-def sealed_headers(given: Mapping[str, str | None], stored: HeadersRow | None, key: bytes, webhook: UUID) -> HeadersRow:
+def sealed_headers(
+    given: Mapping[str, str | None], stored: HeadersRow | None, key: secrets.DerivedKey, webhook: UUID
+) -> HeadersRow:
     """Return the headers to store: those of `stored` with the changes `given`, in which None removes one.
 
     Raises the 400 for too many of them, Unsealable if the stored ones were sealed with another pepper and some stay.
@@ -88,7 +90,7 @@ def sealed_headers(given: Mapping[str, str | None], stored: HeadersRow | None, k
     return HeadersRow(list(found), secrets.seal(key, msgspec.json.encode(found), webhook.bytes))
 
 
-def opened(sealed: bytes | None, key: bytes, webhook: UUID) -> dict[str, str]:
+def opened(sealed: bytes | None, key: secrets.DerivedKey, webhook: UUID) -> dict[str, str]:
     """Return the headers of an endpoint. Raises Unsealable."""
     if sealed is None:
         return {}

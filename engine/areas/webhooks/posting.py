@@ -96,8 +96,8 @@ class Poster:
         self._timeout_s = settings.webhook_timeout_s
         self._lease_s = settings.webhook_timeout_s + LEASE_EXTRA_S
         self._ladder = rules.ladder(settings.webhook_ladder_s)
-        self._key = secret_key(settings.key_pepper)
-        self._headers_key = post_options.headers_key(settings.key_pepper)
+        self._key = secret_key(settings.pepper)
+        self._headers_key = post_options.headers_key(settings.pepper)
         self._secrets: dict[tuple[UUID, bytes], str] = {}
         self._on_record = on_record
         self._received_bodies = received_bodies

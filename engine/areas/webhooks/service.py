@@ -17,7 +17,7 @@ from engine.areas.webhooks.types import EndpointRow, HeadersRow
 from engine.base import clock, ids, secrets
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
-from engine.base.secrets import Unsealable
+from engine.base.secrets import Pepper, Unsealable
 from engine.ledger import log
 from engine.ledger.events import append_events, record_event
 from engine.ledger.plan_limits import limit_reached, locked_caps
@@ -43,7 +43,7 @@ class NewSecret(Struct, frozen=True):
     previous_until: datetime
 
 
-def secret_key(pepper: str) -> bytes:
+def secret_key(pepper: Pepper) -> secrets.DerivedKey:
     """Return the key that seals signing secrets."""
     return secrets.derived(pepper, _PURPOSE)
 
@@ -54,7 +54,7 @@ async def create(
     *,
     url: str,
     event_types: Sequence[str],
-    pepper: str,
+    pepper: Pepper,
     description: str = "",
     options: PostOptions = NO_OPTIONS,
     actor: str | None = None,
@@ -91,7 +91,7 @@ async def change(
     url: str | None,
     event_types: Sequence[str] | None,
     status: str | None,
-    pepper: str,
+    pepper: Pepper,
     description: str | None = None,
     options: PostOptions = NO_OPTIONS,
     actor: str | None = None,
@@ -128,7 +128,7 @@ async def change(
 
 
 async def rotate(
-    pool: asyncpg.Pool, account: UUID, webhook: UUID, *, pepper: str, at: datetime, actor: str | None = None
+    pool: asyncpg.Pool, account: UUID, webhook: UUID, *, pepper: Pepper, at: datetime, actor: str | None = None
 ) -> NewSecret:
     """Create a new signing secret; the previous one signs a second header for 24 hours."""
     secret, until = rules.new_secret(), at + timedelta(hours=rules.PREVIOUS_HOURS)
@@ -181,7 +181,7 @@ async def forget_deleted(pool: asyncpg.Pool, at: datetime) -> None:
     await store.FORGET_DELETED.execute(pool, at - KEPT)
 
 
-def _with_headers(given: Mapping[str, str | None], stored: HeadersRow, pepper: str, webhook: UUID) -> HeadersRow:
+def _with_headers(given: Mapping[str, str | None], stored: HeadersRow, pepper: Pepper, webhook: UUID) -> HeadersRow:
     """Return the headers after a change. Raises the 409 if those that stay can't be unsealed."""
     try:
         return post_options.sealed_headers(given, stored, post_options.headers_key(pepper), webhook)

@@ -61,8 +61,7 @@ def check(settings: Settings) -> None:
     _check_identity_provider(settings)
     _check_operators(settings)
     _check_passkeys(settings)
-    if settings.key_pepper is not None and len(settings.key_pepper) < MIN_PEPPER:
-        raise BadSetting(f"{variable('key_pepper')} must have at least {MIN_PEPPER} characters, all of them random")
+    _check_peppers(settings)
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise BadSetting(f"{variable('tls_cert')} and {variable('tls_key')} belong together; set both or neither")
     if settings.tls_authorities is not None and not settings.tls_authorities.is_file():
@@ -87,6 +86,21 @@ def _check_ports(settings: Settings) -> None:
         port = getattr(settings, field)
         if port is not None and not 0 < port < 65536:
             raise BadSetting(f"{variable(field)} is {port}; it must be a port from 1 to 65535")
+
+
+def _check_peppers(settings: Settings) -> None:
+    for name, pepper in (("key_pepper", settings.key_pepper), ("key_pepper_previous", settings.key_pepper_previous)):
+        if pepper is not None and len(pepper) < MIN_PEPPER:
+            raise BadSetting(f"{variable(name)} must have at least {MIN_PEPPER} characters, all of them random")
+    if settings.key_pepper_previous is None:
+        return
+    if settings.key_pepper is None:
+        raise BadSetting(f"{variable('key_pepper_previous')} is set without {variable('key_pepper')}. Set both.")
+    if settings.key_pepper == settings.key_pepper_previous:
+        raise BadSetting(
+            f"{variable('key_pepper')} and {variable('key_pepper_previous')} are equal. Set a new key pepper, or unset"
+            " the previous one."
+        )
 
 
 def _check_processes(settings: Settings) -> None:

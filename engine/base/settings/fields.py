@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from engine.base.secrets import Pepper
 from engine.base.settings.values import BlocklistZone, HostPort, SocketAddress, SourceIp
 
 MEBIBYTE = 1024 * 1024
@@ -16,8 +17,8 @@ PROCESSES = ("api", "relay", "mx", "mta", "worker")
 # Masked wherever settings are shown.
 SECRETS = frozenset(
     {
-        "key_pepper", "database_url", "redis_url", "idp_client_secret", "payprov_secret", "stripe_key",
-        "stripe_webhook_secret",
+        "key_pepper", "key_pepper_previous", "database_url", "redis_url", "idp_client_secret", "payprov_secret",
+        "stripe_key", "stripe_webhook_secret",
     }
 )  # fmt: skip
 
@@ -118,6 +119,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     key_pepper: str | None = None
     """api, relay, mx, mta, worker, dns: Secret with which API keys and sessions are hashed and DKIM keys encrypted, the
     same on all hosts; unset: generated on the first start and stored in the state folder."""
+    key_pepper_previous: str | None = None
+    """api, relay, mx, mta, worker, dns: The pepper before a change, accepted beside WAYBILL_KEY_PEPPER and used for
+    nothing new; unset: with a generated pepper, the file `pepper-previous` in the state folder, if there is one."""
     allow_private_mx: bool = False
     """mta, worker: Allow delivery to private and loopback addresses; `up` turns this on in local mode."""
     allow_private_webhooks: bool | None = None
@@ -354,3 +358,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     python: str | None = None
     """start: Python that creates the virtual environment on the first start, a path or a name on PATH; unset: an
     optimised build of the same or a newer version if there is one."""
+
+    @property
+    def pepper(self) -> Pepper:
+        """Return the pepper, with the previous one while both are set; raises RuntimeError without a pepper."""
+        if self.key_pepper is None:
+            raise RuntimeError("No key pepper is configured. Set WAYBILL_KEY_PEPPER.")
+        return Pepper(self.key_pepper, self.key_pepper_previous)

@@ -63,7 +63,7 @@ async def create_api_key(
     *,
     name: str,
     scopes: list[str],
-    pepper: str,
+    pepper: secrets.Pepper,
     expires_at: datetime | None = None,
     limits: KeyLimits | None = None,
     actor: str | None = None,
@@ -85,8 +85,11 @@ async def create_api_key(
     async with pool.acquire() as connection, connection.transaction():
         await _check_room(connection, account)
         await _check_places(connection, account, names or (), slugs or ())
-        digest, key = secrets.digest(pepper, fresh.secret), await new_id(connection)
-        made = await store.INSERT.records(connection, key, fresh.key_id, account, title, digest, wanted, expires_at)
+        digest, print_ = secrets.digest(pepper, fresh.secret), pepper.fingerprint
+        key = await new_id(connection)
+        made = await store.INSERT.records(
+            connection, key, fresh.key_id, account, title, digest, wanted, expires_at, print_
+        )
         limited = (names, slugs, networks, origins)
         row = KeyListRow(key, fresh.key_id, title, wanted, made[0]["created_at"], expires_at, None, None, *limited)
         if asked != KeyLimits():

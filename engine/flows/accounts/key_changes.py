@@ -44,7 +44,7 @@ async def rename_key(pool: asyncpg.Pool, account: UUID, key: UUID, name: str, *,
 
 
 async def rotate_key(
-    pool: asyncpg.Pool, account: UUID, key: UUID, *, overlap_hours: int, pepper: str, actor: str
+    pool: asyncpg.Pool, account: UUID, key: UUID, *, overlap_hours: int, pepper: secrets.Pepper, actor: str
 ) -> RotatedApiKey:
     """Create the successor of a key, with its name, scopes, limits and expiry; the old one expires after the overlap.
 
@@ -94,11 +94,11 @@ def _refused(message: str, status: str) -> Refusal:
     return Refusal(ErrorType.INVALID_STATE, message, status=status)
 
 
-async def _insert_successor(connection: Conn, holder: UUID, row: KeyListRow, pepper: str) -> CreatedApiKey:
+async def _insert_successor(connection: Conn, holder: UUID, row: KeyListRow, pepper: secrets.Pepper) -> CreatedApiKey:
     fresh = rules.new_key()
     digest, key = secrets.digest(pepper, fresh.secret), await new_id(connection)
     made = await store.INSERT.records(
-        connection, key, fresh.key_id, holder, row.name, digest, row.scopes, row.expires_at
+        connection, key, fresh.key_id, holder, row.name, digest, row.scopes, row.expires_at, pepper.fingerprint
     )
     limits = (row.domains, row.streams, row.networks, row.allowed_origins)
     if any(one is not None for one in limits):

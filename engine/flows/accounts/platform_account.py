@@ -108,7 +108,6 @@ async def ensure_local(pool: asyncpg.Pool, settings: Settings) -> UUID:
     An account or sender named by the operator is left unchanged, and so is a domain of another account. Safe at every
     start and for concurrent calls.
     """
-    assert settings.key_pepper is not None
     platform = await read(pool, clock.now())
     if platform.account_id is not None and not await _lacking(pool, settings, platform):
         return platform.account_id
@@ -123,7 +122,7 @@ async def ensure_local(pool: asyncpg.Pool, settings: Settings) -> UUID:
         name = await _lacking(connection, settings, platform)
         if name is not None:
             domain = ids.uuid7()
-            await domains.insert(connection, domain, account, name, pepper=settings.key_pepper, keys=keys)
+            await domains.insert(connection, domain, account, name, pepper=settings.pepper, keys=keys)
             await domains.VOUCH.execute(connection, domain)
             detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": name}
             await record_event(connection, account, AccountEvent.DOMAIN_ADDED, detail, actor="service")

@@ -27,6 +27,7 @@ from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import LIFETIME, Purpose, token_of
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
+from engine.base.secrets import Pepper
 from engine.base.settings import Settings, variable
 from engine.delivery.hints import Hints
 from engine.delivery.sealed_mail import MailSealer
@@ -167,7 +168,8 @@ class Mailer:
             return None
         if kind is SystemMailKind.CONFIRM_EMAIL and await people.FIND.first(self._pool, mail.address) is not None:
             kind, purpose = SystemMailKind.ADDRESS_TAKEN, None  # only the owner of the address learns it
-        request = self._request(mail, kind, sender, None if purpose is None else until)
+        pepper = await tokens.pepper_of(self._pool, self._settings.pepper, mail.id)
+        request = self._request(mail, kind, sender, None if purpose is None else until, pepper)
         if kind is SystemMailKind.INVOICE_ISSUED:
             request = await self._with_invoice(mail, request)
         return Outgoing(mail.id, kind, request, mail.attempts, until)
@@ -207,22 +209,22 @@ class Mailer:
             if person is None or await _FRESH_RESET.records(connection, person.id, at - FRESH):
                 await store.DROP.execute(connection, mail.id)
                 return False
-            token = token_of(self._pepper, mail.id)
+            token = token_of(self._settings.pepper, mail.id)
             await tokens.issue(connection, token, Purpose.RESET_PASSWORD, person.id, at=at, detail=mail.address)
             known = orjson.dumps({"user": ids.format_id(ids.Kind.USER, person.id)}).decode()
             await store.NOTE.execute(connection, mail.id, known)
         return True
 
     def _request(
-        self, mail: DueMail, kind: SystemMailKind, sender: Platform, deliver_by: datetime | None
+        self, mail: DueMail, kind: SystemMailKind, sender: Platform, deliver_by: datetime | None, pepper: Pepper
     ) -> SendRequest:
         url = self._settings.public_url.rstrip("/")
         values: dict[str, object] = orjson.loads(mail.detail)
         values |= {"service": platform_account.NAME, "url": url, "forgot_link": f"{url}{FORGOT_PATH}"}
         if kind in PATHS:
-            values["link"] = f"{url}{PATHS[kind]}#token={token_of(self._pepper, mail.id)}"
+            values["link"] = f"{url}{PATHS[kind]}#token={token_of(pepper, mail.id)}"
         if kind is SystemMailKind.VERIFY_EMAIL:
-            ending = token_of(self._pepper, mail.id, Purpose.END_SIGN_UP)
+            ending = token_of(pepper, mail.id, Purpose.END_SIGN_UP)
             values["end_link"] = f"{url}{END_SIGN_UP_PATH}#token={ending}"
         if kind in PAGES:
             values["link"] = f"{url}{PAGES[kind]}"
@@ -280,11 +282,6 @@ class Mailer:
         _log.warning("system mail dropped", mail=str(mail.id), kind=mail.kind, why=why)
         await store.DROP.execute(self._pool, mail.id)
 
-    @property
-    def _pepper(self) -> str:
-        assert self._settings.key_pepper is not None
-        return self._settings.key_pepper
-
 
 class _Opened:
     """The connections that sending needs."""
@@ -292,8 +289,7 @@ class _Opened:
     def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
         assert settings.redis_url is not None
         self._client = redis_store.connect(settings.redis_url)
-        assert settings.key_pepper is not None
-        self.sealer = MailSealer(settings.key_pepper)
+        self.sealer = MailSealer(settings.pepper)
         self._hints = Hints(self._client)
         self.limits = RateLimiter(self._client)
         self.acceptor = Acceptor(pool, self._hints, settings, on_flush=lambda _items, _seconds: None)

@@ -26,6 +26,7 @@ from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.plans import Caps
 from engine.base.roles import Role
+from engine.base.secrets import Pepper
 from engine.base.settings import Settings
 from engine.flows.accounts.sub_account_members import hold_below, part_below
 from engine.flows.people.log_in import too_many
@@ -81,7 +82,7 @@ async def invite(services: InvitationServices, person: Person, email: str, role:
     rules.check_invite(person.role, role)
     await _slow_down(services.limits, account, address)
     mail = ids.uuid7()
-    token = token_of(services.settings.key_pepper or "", mail)
+    token = token_of(services.settings.pepper, mail)
     async with services.pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.user_id)  # lock people before heads
         caps = await locked_caps(connection, account)
@@ -113,7 +114,7 @@ async def resend_invite(services: InvitationServices, person: Person, invite_id:
     invitations.
     """
     account, mail = person.account_id, ids.uuid7()
-    token = token_of(services.settings.key_pepper or "", mail)
+    token = token_of(services.settings.pepper, mail)
     pending = await store.READ_INVITE.first(services.pool, account, invite_id, clock.now())
     if pending is None:
         raise not_found("invitation")
@@ -151,7 +152,7 @@ async def revoke_invite(pool: asyncpg.Pool, person: Person, invite_id: UUID) -> 
 
 
 async def change_role(
-    pool: asyncpg.Pool, pepper: str, person: Person, user: UUID, role: Role
+    pool: asyncpg.Pool, pepper: Pepper, person: Person, user: UUID, role: Role
 ) -> tuple[TeamMemberRow, NewSession | None]:
     """Change a member's role; return the member, and the caller's renewed session if the role is their own.
 

@@ -52,7 +52,7 @@ async def transfer_ownership(services: PeopleServices, person: Person, user: UUI
             connection, account, person.user_id, Role.ADMIN, actor=ids.format_id(ids.Kind.USER, person.user_id)
         )
         await _tell(connection, person, caller, member)
-        session = await renew_session(connection, services.settings.key_pepper or "", person.session_id, account)
+        session = await renew_session(connection, services.settings.pepper, person.session_id, account)
         owner = await read_member(connection, account, user)
         former = await read_member(connection, account, person.user_id)
     return Transferred(owner, former, session)

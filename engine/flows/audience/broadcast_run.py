@@ -261,12 +261,11 @@ class _BroadcastConnections:
 
     def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
         assert settings.redis_url is not None
-        assert settings.key_pepper is not None
         self._client = redis_store.connect(settings.redis_url)
         self._hints = Hints(self._client)
         self._acceptor = Acceptor(pool, self._hints, settings, on_flush=lambda _items, _seconds: None)
         self.stamps = Stamps(pool, self._acceptor.caches)
-        links = UnsubscribeLinks(key_of(settings.key_pepper), settings.public_url, settings.mail_host)
+        links = UnsubscribeLinks(key_of(settings.pepper), settings.public_url, settings.mail_host)
         self.sender = BroadcastSender(pool, self._acceptor, links)
 
     async def close(self) -> None:

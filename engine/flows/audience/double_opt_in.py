@@ -87,8 +87,7 @@ class DoubleOptIn:
         return row
 
     async def _mail(self, row: ContactRow, request: ConfirmationRequest, sender: str, link: UUID) -> None:
-        pepper = self._settings.key_pepper
-        assert pepper is not None  # the API doesn't start without it
+        pepper = self._settings.pepper
         url = confirmations.link_url(pepper, self._settings.public_url, link)
         mail = confirmation_mail(request.locale, sender=sender, url=url)
         send = SendRequest(

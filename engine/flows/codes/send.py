@@ -38,12 +38,11 @@ class CodeSender:
     """Sends the codes of one process."""
 
     def __init__(self, pool: asyncpg.Pool, acceptor: Acceptor, settings: Settings) -> None:
-        assert settings.key_pepper is not None
         self._pool = pool
         self._acceptor = acceptor
         self._public_url = settings.public_url.rstrip("/")
-        self._sealer = MailSealer(settings.key_pepper)
-        self.keys = CodeKeys(settings.key_pepper)
+        self._sealer = MailSealer(settings.pepper)
+        self.keys = CodeKeys(settings.pepper)
 
     async def start(self, request: StartRequest, origin: Origin) -> Started:
         """Start a verification and send its first code; pending ones of the same address are cancelled.
@@ -56,12 +55,13 @@ class CodeSender:
         assert prelude is not None
         if prelude.replay is not None:
             return Started(await service.read(self._pool, account, prelude.replay), replayed=True)
+        destination = await self._destination(account, canonical(address))
         row = _new_row(request, prelude)
         code = rules.new_code(row.code_length)
         first = FirstCode(
             verification=row,
             request=request,
-            destination=self.keys.destination(account, canonical(address)),
+            destination=destination,
             code=self.keys.code(row.id, code),
         )
         composed = self._mail(code, row.id, 1, row.expires_at, prelude, request.locale, link=bool(request.link))
@@ -80,8 +80,7 @@ class CodeSender:
         prelude = await store.READ_FOR_START.first(self._pool, account, None)
         if known is None or prelude is None:
             raise not_found(rules.WHAT)
-        destination = self.keys.destination(account, canonical(address))
-        if not rules.same(destination, known.destination):
+        if not self.keys.is_destination(account, canonical(address), known.destination):
             raise rules.other_destination()
         refusal = rules.refuse_resend(known.status, known.codes_sent, known.expires_at, prelude.now)
         if refusal is not None:
@@ -93,6 +92,14 @@ class CodeSender:
         await self._accepted(_resend_request(request, known, address, composed), origin, another)
         metrics.TALLY.add(metrics.CODES_SENT, "another")
         return await service.read(self._pool, account, verification)
+
+    async def _destination(self, account: UUID, canonical_address: str) -> bytes:
+        """Return the digest of an address, after moving what is stored under the previous pepper to it."""
+        present = self.keys.destination(account, canonical_address)
+        previous = self.keys.previous_destination(account, canonical_address)
+        if previous is not None:
+            await store.REDIGEST_DESTINATION.execute(self._pool, account, previous, present)
+        return present
 
     async def _accepted(self, request: SendRequest, origin: Origin, tied: FirstCode | AnotherCode) -> UUID:
         message = sealed(await self._acceptor.prepare(request, origin), self._sealer)

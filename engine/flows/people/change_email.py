@@ -44,7 +44,7 @@ async def request_change(services: PeopleServices, caller: Person, new_email: st
     if not standing.allowed:
         raise too_many(standing.retry_after_s)
     mail = ids.uuid7()
-    token = token_of(services.settings.key_pepper or "", mail)
+    token = token_of(services.settings.pepper, mail)
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
         await tokens.issue(connection, token, Purpose.CHANGE_EMAIL, person.id, at=at, detail=address)
@@ -84,7 +84,7 @@ async def confirm(
         if own is None:
             await remember(connection, person.id, device)
         else:
-            pepper = services.settings.key_pepper or ""
+            pepper = services.settings.pepper
             made = await renew_session(connection, pepper, own.session_id, own.account_id)
         await enqueue(connection, SystemMailKind.EMAIL_CHANGED, person.email, at=at, new_email=address)
         await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_CHANGED, {})

@@ -33,7 +33,7 @@ async def change_password(services: PeopleServices, caller: Person, current: str
     if current is not None and person.password_hash is not None and current == new:
         raise invalid("newPassword", "This is already your password.")
     hashed = await checked_hash(services.passwords, new, person, field="newPassword", known=True)
-    pepper = services.settings.key_pepper or ""
+    pepper = services.settings.pepper
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
         locked = await people.LOCK.first(connection, person.id)

@@ -89,7 +89,7 @@ async def start(
         description = await provider.describe()
     except ProviderUnavailable:
         raise _away() from None
-    pepper, state = _pepper(settings), ids.uuid7()
+    pepper, state = settings.pepper, ids.uuid7()
     waiting = PendingSignIn(
         state, browser=rules.browser_digest(browser), return_to=back, app_redirect=app, challenge=bound
     )
@@ -114,7 +114,7 @@ async def handle_return(
 ) -> SignInRedirect:
     """Handle the browser's return from the provider: with a session, a ticket, a code for the app, or an error word."""
     provider, settings = provider_of(services), services.settings
-    state = rules.step_of(_pepper(settings), SignInStep.STATE, came.state or "")
+    state = rules.step_of(settings.pepper, SignInStep.STATE, came.state or "")
     digest = rules.browser_digest(browser)
     waiting = None
     if state is not None and digest is not None:
@@ -137,7 +137,7 @@ async def give_nonce(services: IdentityServices, browser: str) -> Nonce:
     waiting = PendingSignIn(made, browser=rules.browser_digest(browser))
     until = await store.begin(services.pool, SignInStep.NONCE, waiting, at)
     return Nonce(
-        rules.token_of(_pepper(settings), SignInStep.NONCE, made),
+        rules.token_of(settings.pepper, SignInStep.NONCE, made),
         provider.config.client_id,
         provider.config.issuer,
         rules.shown_name(settings.idp_name, provider.config.issuer),
@@ -151,7 +151,7 @@ async def one_tap(services: IdentityServices, credential: str, browser: str | No
 
     Raises 401 `totp_required` with a ticket if the person has a second factor, 503 while the provider is unavailable.
     """
-    provider, pepper = provider_of(services), _pepper(services.settings)
+    provider, pepper = provider_of(services), services.settings.pepper
     digest = rules.browser_digest(browser)
     proven, nonce = await _checked(provider, credential, nonce=None)
     step = rules.step_of(pepper, SignInStep.NONCE, nonce)
@@ -176,7 +176,7 @@ async def show_code(
     provider_of(services)
     settings, at = services.settings, clock.now()
     await slow_down(services.limits, "idp-totp", None, device, settings)
-    step = rules.step_of(_pepper(settings), SignInStep.TICKET, ticket)
+    step = rules.step_of(settings.pepper, SignInStep.TICKET, ticket)
     digest = rules.browser_digest(browser)
     if step is None:
         raise rules.spent("ticket")
@@ -198,7 +198,7 @@ async def exchange(services: IdentityServices, code: str, verifier: str, device:
     The first use invalidates the code, with any verifier. Raises 401 `totp_required` with a ticket.
     """
     provider_of(services)
-    step = rules.step_of(_pepper(services.settings), SignInStep.APP_CODE, code)
+    step = rules.step_of(services.settings.pepper, SignInStep.APP_CODE, code)
     if step is None:
         raise rules.spent("code")
     waiting = await store.take(services.pool, SignInStep.APP_CODE, step, None, clock.now())
@@ -214,7 +214,8 @@ async def _redeemed(
     provider: IdentityProvider, settings: Settings, waiting: PendingSignIn, came: ProviderReturn
 ) -> Proven:
     """Redeem the browser's code at the provider; return the identity that it vouches for."""
-    pepper = _pepper(settings)
+    pepper = rules.pepper_of(settings.pepper, SignInStep.STATE, waiting.id, came.state or "")
+    assert pepper is not None  # the state was checked before it was taken
     try:
         described = await provider.describe()
         # RFC 9207: the answer of another provider may be mixed up with this one's.
@@ -274,7 +275,7 @@ async def _finish(services: IdentityServices, done: PendingSignIn, method: str, 
     assert done.user_id is not None
     assert done.issuer is not None
     assert done.subject is not None
-    pepper = _pepper(services.settings)
+    pepper = services.settings.pepper
     await record_use(services, done.user_id, done.issuer, done.subject)
     made = await open_session(services.pool, pepper, done.user_id, method=method, device=device)
     if method == METHOD:
@@ -310,7 +311,7 @@ async def _hand_out(services: IdentityServices, kind: SignInStep, done: PendingS
     made = ids.uuid7()
     step = PendingSignIn(made, browser, done.user_id, done.issuer, done.subject, challenge=done.challenge)
     await store.begin(services.pool, kind, step, clock.now())
-    return rules.token_of(_pepper(services.settings), kind, made)
+    return rules.token_of(services.settings.pepper, kind, made)
 
 
 def _refused(settings: Settings, waiting: PendingSignIn, word: str) -> SignInRedirect:
@@ -350,7 +351,3 @@ def _home(settings: Settings) -> str:
 
 def _callback(settings: Settings) -> str:
     return _home(settings) + CALLBACK
-
-
-def _pepper(settings: Settings) -> str:
-    return settings.key_pepper or ""

@@ -129,7 +129,7 @@ async def unlink(services: IdentityServices, person: Person, identity: UUID) -> 
         )
         shown = rules.shown_name(settings.idp_name, mine[identity].issuer)
         await enqueue(connection, SystemMailKind.IDENTITY_UNLINKED, row.email, at=at, issuer=shown)
-        return await renew_session(connection, settings.key_pepper or "", person.session_id, person.account_id)
+        return await renew_session(connection, settings.pepper, person.session_id, person.account_id)
 
 
 async def _welcome(services: IdentityServices, proven: Proven, address: str) -> PersonRow | None:

@@ -51,13 +51,13 @@ async def log_in(
     is_known = is_known or (person is not None and caller is not None and caller.user_id == person.id)
     await _limit_strangers(services, address, device, is_known=is_known)
     if services.passwords.is_crowded and not is_known:
-        await _spend(services, challenge.checked(services.settings.key_pepper or "", challenge_token))
+        await _spend(services, challenge.checked(services.settings.pepper, challenge_token))
     stored = None if person is None else person.password_hash
     is_right = await services.passwords.matches(stored, password, known=is_known)
     if not is_right or person is None or stored is None:
         raise wrong()
     method = await _with_second_factor(services, person, code, device) if person.has_totp else "password"
-    pepper = services.settings.key_pepper or ""
+    pepper = services.settings.pepper
     try:
         made = await open_session(services.pool, pepper, person.id, method=method, device=device, proven=person)
     except Outdated:

@@ -21,6 +21,7 @@ from engine.areas.tokens import store as tokens
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
+from engine.base.secrets import Pepper
 from engine.ledger.events import record_event
 from engine.store.database_errors import ForeignKeyViolation
 from engine.store.queries import Conn
@@ -43,7 +44,7 @@ class NewSession(Struct, frozen=True):
 
 async def open_session(
     pool: asyncpg.Pool,
-    pepper: str,
+    pepper: Pepper,
     user: UUID,
     *,
     method: str,
@@ -63,7 +64,7 @@ async def open_session(
 
 async def open_in(
     connection: Conn,
-    pepper: str,
+    pepper: Pepper,
     user: UUID,
     *,
     method: str,
@@ -102,7 +103,7 @@ async def open_in(
     return made
 
 
-async def renew_session(connection: Conn, pepper: str, session: UUID, account: UUID) -> NewSession:
+async def renew_session(connection: Conn, pepper: Pepper, session: UUID, account: UUID) -> NewSession:
     """Give the session a new secret, as after every change of privileges; the old one is invalid after the commit."""
     made = _fresh(pepper, session, account)
     if not await store.ROTATE.records(connection, session, rules.digest_of(pepper, made.secret), clock.now()):
@@ -110,7 +111,7 @@ async def renew_session(connection: Conn, pepper: str, session: UUID, account: U
     return made
 
 
-async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: UUID, account: UUID) -> NewSession:
+async def switch_account(pool: asyncpg.Pool, pepper: Pepper, session: UUID, user: UUID, account: UUID) -> NewSession:
     """Move the session to another account of its person, with a new secret; raises 404 if they do not belong to it."""
     async with pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, user)
@@ -139,13 +140,13 @@ async def end_others(connection: Conn, user: UUID, keep: UUID | None) -> Counter
     return Counter(row["account_id"] for row in rows if row["living"])
 
 
-async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
+async def sign_out(pool: asyncpg.Pool, pepper: Pepper, secret: str) -> None:
     """End a session by its secret; does nothing if it has ended."""
-    digest = rules.digest_of(pepper, secret)
+    digests = rules.digests_of(pepper, secret)
     async with pool.acquire() as connection, connection.transaction():
-        for row in await store.PERSON_OF.records(connection, digest):
+        for row in await store.PERSON_OF.records(connection, digests):
             await people.LOCK.first(connection, row["user_id"])
-        ended = await store.END.records(connection, digest, clock.now(), _unused_digest())
+        ended = await store.END.records(connection, digests, clock.now(), _unused_digest())
         for row in ended:
             person = ids.format_id(ids.Kind.USER, row["user_id"])
             session = ids.format_id(ids.Kind.SESSION, row["id"])
@@ -193,7 +194,7 @@ async def forget_ended(pool: asyncpg.Pool, at: datetime) -> None:
     await people.FORGET_CHALLENGES.execute(pool, at, MAX_FORGOTTEN)
 
 
-def _fresh(pepper: str, session: UUID, account: UUID) -> NewSession:
+def _fresh(pepper: Pepper, session: UUID, account: UUID) -> NewSession:
     secret = rules.new_secret()
     return NewSession(session, account, secret, rules.csrf_token(pepper, secret))
 

@@ -154,9 +154,7 @@ async def finish_sign_in(
     if not await store.USE.records(services.pool, found.id, proof.sign_count, at, proof.backed_up):
         await _suspect(services.pool, found, at)
         raise refused()
-    return await open_session(
-        services.pool, services.settings.key_pepper or "", found.user_id, method="passkey", device=device
-    )
+    return await open_session(services.pool, services.settings.pepper, found.user_id, method="passkey", device=device)
 
 
 async def rename(pool: asyncpg.Pool, person: Person, passkey: UUID, name: str) -> PasskeyRow:

@@ -24,7 +24,7 @@ from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.events import AccountEvent
-from engine.base.secrets import Unsealable
+from engine.base.secrets import Pepper, Unsealable
 from engine.flows.people.open_session import NewSession, end_others, renew_session
 from engine.flows.people.services import PeopleServices
 from engine.store.queries import Conn
@@ -75,7 +75,7 @@ async def proven(
         wait_s = rules.wait_s(tries, at)
         if wait_s:
             raise _too_many(wait_s)
-        factor = await _used_up(connection, services.settings.key_pepper or "", user, row, code, at)
+        factor = await _used_up(connection, services.settings.pepper, user, row, code, at)
         if factor is None:
             failed = rules.after_failure(tries, at)
             await store.COUNT_FAILURE.execute(
@@ -138,7 +138,7 @@ async def set_up(services: PeopleServices, person: Person, password: str | None)
         raise _enabled_already()
     await confirm(services, person, password)
     secret = rules.new_secret()
-    sealed = rules.sealed(services.settings.key_pepper or "", person.user_id, secret)
+    sealed = rules.sealed(services.settings.pepper, person.user_id, secret)
     if not await store.BEGIN.records(services.pool, person.user_id, sealed):
         raise _enabled_already()
     uri = rules.otpauth_uri(secret, person.row.email)
@@ -150,7 +150,7 @@ async def enable(services: PeopleServices, person: Person, code: str) -> FactorE
 
     Raises 401 `invalid_credentials` for a wrong code; 409 without a setup, or if it is enabled already.
     """
-    pepper = services.settings.key_pepper or ""
+    pepper = services.settings.pepper
     at = clock.now()
     codes = rules.new_recovery_codes()
     async with services.pool.acquire() as connection, connection.transaction():
@@ -190,7 +190,7 @@ async def disable(services: PeopleServices, person: Person, password: str | None
             raise _disabled_already()
         await store.DROP_CODES.execute(connection, person.user_id)
         await store.FORGET_FAILURES.execute(connection, person.user_id, None)
-        session = await _privileges_changed(connection, services.settings.key_pepper or "", person)
+        session = await _privileges_changed(connection, services.settings.pepper, person)
         await enqueue(connection, SystemMailKind.SECOND_FACTOR_DISABLED, person.row.email, at=at)
         await record_person_event(connection, person.user_id, AccountEvent.MEMBER_SECOND_FACTOR_DISABLED, {})
     return session
@@ -208,13 +208,13 @@ async def replace_codes(services: PeopleServices, person: Person, password: str 
         row = await store.LOCK.first(connection, person.user_id)
         if row is None or row.totp_enabled_at is None:
             raise _disabled_already()
-        await _give_codes(connection, services.settings.key_pepper or "", person.user_id, codes)
+        await _give_codes(connection, services.settings.pepper, person.user_id, codes)
         await record_person_event(connection, person.user_id, AccountEvent.MEMBER_RECOVERY_CODES_REPLACED, {})
     return codes
 
 
 async def _used_up(
-    connection: Conn, pepper: str, user: UUID, row: store.FactorRow, code: str, at: datetime
+    connection: Conn, pepper: Pepper, user: UUID, row: store.FactorRow, code: str, at: datetime
 ) -> Factor | None:
     typed = rules.read(code)
     if typed is None or row.totp_sealed is None:
@@ -223,14 +223,15 @@ async def _used_up(
     if factor is Factor.TOTP:
         step = _step_of(pepper, user, row.totp_sealed, normal, at)
         return factor if step is not None and await store.USE_STEP.records(connection, user, step) else None
-    left = await store.USE_CODE.first(connection, user, rules.recovery_digest(pepper, user, normal))
+    digests = [rules.recovery_digest(one, user, normal) for one in pepper.accepted]
+    left = await store.USE_CODE.first(connection, user, digests)
     if left is None:
         return None
     await enqueue(connection, SystemMailKind.RECOVERY_CODE_USED, row.email, at=at, left=left.remaining)
     return factor
 
 
-def _step_of(pepper: str, user: UUID, sealed: bytes, code: str, at: datetime) -> int | None:
+def _step_of(pepper: Pepper, user: UUID, sealed: bytes, code: str, at: datetime) -> int | None:
     typed = rules.read(code)
     if typed is None or typed[0] is not Factor.TOTP:
         return None
@@ -244,13 +245,13 @@ def _step_of(pepper: str, user: UUID, sealed: bytes, code: str, at: datetime) ->
     return rules.matching_step(secret, typed[1], at)
 
 
-async def _give_codes(connection: Conn, pepper: str, user: UUID, codes: list[str]) -> None:
+async def _give_codes(connection: Conn, pepper: Pepper, user: UUID, codes: list[str]) -> None:
     digests = [rules.recovery_digest(pepper, user, typed[1]) for code in codes if (typed := rules.read(code))]
     await store.DROP_CODES.execute(connection, user)
-    await store.INSERT_CODES.execute(connection, user, digests)
+    await store.INSERT_CODES.execute(connection, user, digests, pepper.fingerprint)
 
 
-async def _privileges_changed(connection: Conn, pepper: str, person: Person) -> NewSession:
+async def _privileges_changed(connection: Conn, pepper: Pepper, person: Person) -> NewSession:
     await end_others(connection, person.user_id, person.session_id)
     return await renew_session(connection, pepper, person.session_id, person.account_id)
 

@@ -85,7 +85,7 @@ async def follow_link(services: PeopleServices, token: str, code: str | None, de
     method = METHOD
     if person.has_totp:
         method = f"{METHOD}+{await _factor(services, person, code)}"
-    pepper = services.settings.key_pepper or ""
+    pepper = services.settings.pepper
     try:
         async with services.pool.acquire() as connection, connection.transaction():
             await people.LOCK.first(connection, person.id)  # before the token, as in `verify_email.used_up`

@@ -18,6 +18,7 @@ from engine.areas.tokens.rules import Purpose, token_of
 from engine.base import clock, ids, local_mode
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import Plan
+from engine.base.secrets import Pepper
 from engine.base.text import checked_line
 from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_account import NewOwner, open_with_owner
@@ -59,7 +60,7 @@ async def sign_up(services: PeopleServices, wanted: SignUpRequest, device: Devic
     email = rules.checked_email(wanted.email)
     name = _name(wanted.account_name, email)
     await slow_down(services.limits, "signup", email, device, settings)
-    pepper = settings.key_pepper or ""
+    pepper = settings.pepper
     asks = settings.signup_challenge == "required" or services.passwords.is_crowded
     proof = challenge.checked(pepper, wanted.challenge_token) if asks else None
     known = [email, email.partition("@")[0], name]
@@ -79,7 +80,7 @@ async def sign_up(services: PeopleServices, wanted: SignUpRequest, device: Devic
     return email
 
 
-async def ask_to_verify(connection: Conn, pepper: str, user: UUID, email: str) -> None:
+async def ask_to_verify(connection: Conn, pepper: Pepper, user: UUID, email: str) -> None:
     """Mail the links that verify an address or end the sign-up, within the caller's transaction; earlier links become
     invalid.
 

@@ -96,7 +96,7 @@ async def send_again(services: PeopleServices, person: Person) -> None:
         if not standing.allowed:
             raise too_many(standing.retry_after_s)
     async with services.pool.acquire() as connection, connection.transaction():
-        await ask_to_verify(connection, services.settings.key_pepper or "", person.user_id, person.row.email)
+        await ask_to_verify(connection, services.settings.pepper, person.user_id, person.row.email)
 
 
 async def mark_verified(connection: Conn, user: UUID, *, by_link: bool) -> bool:

@@ -30,7 +30,6 @@ MAX_HOSTS: Final = 10  # in one round
 CLAIMED_FOR: Final = timedelta(minutes=30)
 CHALLENGE_S: Final = timedelta(minutes=10)
 CHALLENGE_PATH: Final = "/.well-known/acme-challenge/"
-SEALING: Final = "certificates"  # the purpose of the derived key
 
 _SQL = Queries.beside(__file__, "certificates.sql")
 _WANTED = _SQL.command("wanted_hosts")
@@ -85,8 +84,7 @@ async def _get(pool: asyncpg.Pool, settings: Settings, client: AcmeClient, due: 
 
 async def save(pool: asyncpg.Pool, settings: Settings, host: str, issued: IssuedCertificate) -> None:
     """Store a certificate, its key sealed and bound to the host."""
-    assert settings.key_pepper is not None
-    sealed = seal(derived(settings.key_pepper, SEALING), issued.key_pem, host.encode())
+    sealed = seal(derived(settings.pepper, rules.SEALING), issued.key_pem, host.encode())
     chain = issued.chain
     await store.SAVE.execute(pool, host, sealed, chain, rules.ends_at(chain), rules.renew_at(chain))
 
@@ -100,8 +98,7 @@ async def _failed(pool: asyncpg.Pool, due: DueCertificate, why: str) -> None:
 async def _client(pool: asyncpg.Pool, settings: Settings) -> AcmeClient:
     """Return a client with the account that all workers share; registers it if that has not been done."""
     assert settings.acme_directory is not None
-    assert settings.key_pepper is not None
-    directory, sealing = settings.acme_directory, derived(settings.key_pepper, SEALING)
+    directory, sealing = settings.acme_directory, derived(settings.pepper, rules.SEALING)
     account = await _account(pool, directory, sealing)
     key = unseal(sealing, account.sealed_key, directory.encode())
     make = partial(AcmeClient, directory, key, url=account.url, authorities=settings.acme_authorities)

@@ -186,8 +186,7 @@ class Forwarder:
                 return None
             account = platform.account_id
             domain = parse_mailbox(platform_account.sender_of(self._settings, platform)).address.rpartition("@")[2]
-        assert self._settings.key_pepper is not None
-        keys = await domains.signing_keys(self._pool, account, domain, pepper=self._settings.key_pepper)
+        keys = await domains.signing_keys(self._pool, account, domain, pepper=self._settings.pepper)
         return next((one for one in keys if one.algorithm == "rsa-sha256"), None)  # all that RFC 8617 verifiers need
 
     # -- afterwards ----------------------------------------------------------------------------------

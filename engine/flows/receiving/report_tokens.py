@@ -5,6 +5,7 @@ from msgspec import Struct
 from engine.areas.domains import reports as domain_reports
 from engine.areas.domains import service as domains
 from engine.areas.reports.types import ReportPurpose
+from engine.base.secrets import DerivedKey
 from engine.base.settings import Settings
 from engine.mail import feedback_headers, return_path, unsubscribe_token
 from engine.mail.unsubscribe_links import LOCAL_PREFIX
@@ -13,21 +14,20 @@ from engine.mail.unsubscribe_links import LOCAL_PREFIX
 class ReportKeys(Struct, frozen=True):
     """The keys of the tokens in report addresses."""
 
-    return_path: bytes
-    complaints: bytes  # of CFBL-Feedback-ID
-    domain_reports: bytes
-    unsubscribe: bytes
+    return_path: DerivedKey
+    complaints: DerivedKey  # of CFBL-Feedback-ID
+    domain_reports: DerivedKey
+    unsubscribe: DerivedKey
 
 
 def keys_of(settings: Settings) -> ReportKeys:
     """Return the keys of the tokens in report addresses. Raises RuntimeError without WAYBILL_KEY_PEPPER."""
     identity = domains.identity(settings)
-    assert settings.key_pepper is not None
     return ReportKeys(
-        return_path=return_path.key_of(settings.key_pepper),
-        complaints=feedback_headers.cfbl_key(settings.key_pepper),
+        return_path=return_path.key_of(settings.pepper),
+        complaints=feedback_headers.cfbl_key(settings.pepper),
         domain_reports=identity.report_key,
-        unsubscribe=unsubscribe_token.key_of(settings.key_pepper),
+        unsubscribe=unsubscribe_token.key_of(settings.pepper),
     )
 
 

@@ -238,10 +238,10 @@ async def _copies(pool: asyncpg.Pool, work: AddressErasure) -> None:
 async def _small_tables(pool: asyncpg.Pool, settings: Settings, work: AddressErasure) -> None:
     """Delete links, codes, logged requests, keys and invitations, each kind in one transaction."""
     terms, account = work.terms, work.account
-    destination = CodeKeys(settings.key_pepper or "").destination(account, terms.canonical)
+    destinations = [CodeKeys(one).destination(account, terms.canonical) for one in settings.pepper.accepted]
     for kind, query, arguments in (
         (ErasedKind.LINKS, _LINKS, (terms.forms,)),
-        (ErasedKind.VERIFICATIONS, _VERIFICATIONS, (destination,)),
+        (ErasedKind.VERIFICATIONS, _VERIFICATIONS, (destinations,)),
         (ErasedKind.REQUESTS, _REQUESTS, (terms.patterns, terms.expressions)),
         (ErasedKind.REQUESTS, _KEYS, (terms.patterns,)),
         (ErasedKind.INVITES, _INVITES, (terms.canonical,)),

@@ -82,8 +82,8 @@ WITH opt_out AS (DELETE FROM topic_opt_outs WHERE account_id = $1 AND address = 
 DELETE FROM unsubscribe_links WHERE account_id = $1 AND address = ANY ($2::text[]);
 
 -- name: erase_verifications
--- Delete the verifications of destination $2 of account $1.
-DELETE FROM verifications WHERE account_id = $1 AND destination = $2;
+-- Delete the verifications of destinations $2 of account $1.
+DELETE FROM verifications WHERE account_id = $1 AND destination = ANY ($2::bytea[]);
 
 -- name: erase_requests_of
 -- Delete requests of account $1 whose paths match patterns $2 and expressions $3.

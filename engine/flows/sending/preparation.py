@@ -57,8 +57,8 @@ class Preparer:
     def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
         self._pool = pool
         self._settings = settings
-        self._feedback_key = None if settings.key_pepper is None else derived(settings.key_pepper, "feedback id")
-        self._cfbl_key = None if settings.key_pepper is None else cfbl_key(settings.key_pepper)
+        self._feedback_key = None if settings.key_pepper is None else derived(settings.pepper, "feedback id")
+        self._cfbl_key = None if settings.key_pepper is None else cfbl_key(settings.pepper)
         self._links = unsubscribe_links.links_of(settings)
         self.domains: Cache[UUID, dict[str, str | None]] = Cache("domains", self._load_domains, by_account=True)
         self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams, by_account=True)

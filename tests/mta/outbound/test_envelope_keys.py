@@ -173,4 +173,4 @@ async def test_another_accounts_keys_never_sign(here: World, place: Place) -> No
     domain = await place.verified(here.account, name())
     other = await place.account()
     async with place.pool.acquire() as connection:
-        assert await store.signing_keys(connection, other.id, domain.name, pepper=str(here.settings.key_pepper)) == []
+        assert await store.signing_keys(connection, other.id, domain.name, pepper=here.settings.pepper) == []

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from engine.base import ids
+from engine.base.secrets import DerivedKey
 from engine.base.settings import Settings
 from engine.delivery.queue import Row
 from engine.flows.sending.settle import DeliveryAttempt
@@ -24,7 +25,7 @@ from tests.harness.sending import DEFERRED, DELIVERED, Process, attempt_at, memb
 from tests.harness.stored_messages import sent, status
 from tests.mta.processes import process as mta_process
 
-KEY = bytes(range(32))
+KEY = DerivedKey(range(32))
 
 
 @pytest.fixture
@@ -268,5 +269,5 @@ async def test_what_another_process_has_tried_since_is_left_out(here: World, tmp
     assert files(tmp_path) == []
 
 
-def key_of(settings: Settings) -> bytes:
+def key_of(settings: Settings) -> DerivedKey:
     return OutcomeJournal(settings, settler_of(None, ids.uuid7()))._key  # type: ignore[arg-type]

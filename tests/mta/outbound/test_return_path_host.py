@@ -110,7 +110,7 @@ async def test_recipients_of_one_domain_share_a_return_path_that_speaks_for_them
     await here.until(lambda: sum(len(one.recipients) for one in here.sink.messages) == 3)
 
     assert here.settings.key_pepper is not None
-    key = return_path.key_of(here.settings.key_pepper)
+    key = return_path.key_of(here.settings.pepper)
     placed = [PlacedAddress(n, address) for n, address in enumerate(addresses)]
     for one in here.sink.messages:
         found = return_path.origin(key, one.sender)
@@ -151,7 +151,7 @@ async def test_mail_asks_for_complaints_at_its_own_return_path_host_under_a_sign
 
     assert (host, address) == (f"bounce.{domain.name}", f"fbl@{host}; report=arf")
     assert here.settings.key_pepper is not None
-    found = cfbl_origin(cfbl_key(here.settings.key_pepper), token)
+    found = cfbl_origin(cfbl_key(here.settings.pepper), token)
     assert found is not None
     assert (
         await here.pool.fetchval("SELECT account_id FROM messages WHERE id = $1", found.message_id) == here.account.id

@@ -113,7 +113,7 @@ async def test_a_refused_address_is_shown_until_the_operator_trusts_it(here: Wor
 
 async def test_the_commands_say_in_words_and_in_json_what_was_done(here: World) -> None:
     settings = msgspec.structs.replace(here.settings, source_ips=BOTH)
-    variables = to_environ(settings) | {"WAYBILL_KEY_PEPPER": str(settings.key_pepper)}
+    variables = to_environ(settings) | {"WAYBILL_KEY_PEPPER": str(settings.pepper)}
 
     async def run(words: str, status: int = 0) -> str:
         done = await asyncio.to_thread(CliRunner().invoke, cli, ["source", *words.split()], env=variables)
@@ -139,7 +139,7 @@ async def test_the_commands_say_in_words_and_in_json_what_was_done(here: World) 
 
 
 async def test_without_sources_the_list_says_that_the_system_chooses(here: World) -> None:
-    variables = to_environ(here.settings) | {"WAYBILL_KEY_PEPPER": str(here.settings.key_pepper)}
+    variables = to_environ(here.settings) | {"WAYBILL_KEY_PEPPER": str(here.settings.pepper)}
     done = await asyncio.to_thread(CliRunner().invoke, cli, ["source", "list"], env=variables)
 
     assert "the system chooses" in done.output

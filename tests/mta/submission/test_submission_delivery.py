@@ -88,8 +88,6 @@ async def test_smtputf8_reaches_the_recipients_server(here: World, relay: TestRe
 async def _record(here: World) -> bytes:
     """What the domain's DNS would say of its RSA key."""
     async with here.pool.acquire() as connection:
-        keys = await domains.signing_keys(
-            connection, here.account.id, here.account.domain, pepper=here.settings.key_pepper or ""
-        )
+        keys = await domains.signing_keys(connection, here.account.id, here.account.domain, pepper=here.settings.pepper)
     public = keys[0].private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return b"v=DKIM1; k=rsa; p=" + b64encode(public)
