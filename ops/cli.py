@@ -113,6 +113,7 @@ for command in (
     service.doctor,
     upkeep.backup,
     upkeep.restore,
+    upkeep.pepper,
     accounts.account,
     accounts.person,
     accounts.key,

@@ -6,22 +6,20 @@ hosts with one name would each take the other's mta processes for its own dead o
 """
 
 import asyncio
-import hmac
 import time
 from datetime import datetime
-from hashlib import sha256
 from typing import Final
 
 import asyncpg
 from msgspec import Struct
 
+from engine.base.secrets import Pepper
 from engine.base.settings import Settings, variable
 from engine.store.postgres import connect
 from engine.store.queries import Queries
 from mta.process import process_name
 
 _SQL = Queries.beside(__file__, "cluster_check.sql")
-_DIGEST_LABEL: Final = b"waybill installation"
 _POLL_S: Final = 0.25
 _RENEWED_WITHIN: Final = 0.6  # of a lease; a member renews it after each third
 
@@ -35,6 +33,7 @@ class InstallationRow(Struct, frozen=True):
 
     shards: int
     pepper_print: bytes
+    previous_print: bytes | None
     peppered: bool
     sharded: bool
 
@@ -61,10 +60,13 @@ async def agree(settings: Settings) -> list[str]:
     assert settings.database_url is not None
     connection = await connect(settings.database_url, name="cluster_check", timeout_s=30)
     try:
-        print_ = pepper_print(settings)
-        await _INSERT.execute(connection, settings.shards, print_)
+        await _INSERT.execute(connection, settings.shards, settings.pepper.fingerprint)
         (known,) = await _READ.fetch(connection)
-        messages = _compare(settings, known, print_)
+        messages = []
+        print_, changed = _agreed_pepper(settings.pepper, known)
+        if changed is not None:
+            messages.append(changed)
+        messages += _compare_shards(settings, known)
         if messages:
             await _ADOPT.execute(connection, settings.shards, print_)
         if "mta" in settings.processes:
@@ -79,28 +81,38 @@ async def adopt(settings: Settings) -> None:
     assert settings.database_url is not None
     connection = await connect(settings.database_url, name="cluster_check", timeout_s=30)
     try:
-        await _INSERT.execute(connection, settings.shards, pepper_print(settings))
-        await _ADOPT.execute(connection, settings.shards, pepper_print(settings))
+        await _INSERT.execute(connection, settings.shards, settings.pepper.fingerprint)
+        await _ADOPT.execute(connection, settings.shards, settings.pepper.fingerprint)
     finally:
         await connection.close()
 
 
-def pepper_print(settings: Settings) -> bytes:
-    """Return a fingerprint of the pepper (16 octets) that does not reveal it."""
-    assert settings.key_pepper is not None
-    return hmac.digest(settings.key_pepper.encode(), _DIGEST_LABEL, sha256)[:16]
+def _agreed_pepper(pepper: Pepper, known: InstallationRow) -> tuple[bytes, str | None]:
+    """Return the fingerprint of the installation's pepper from now on, and a message if it is another than before.
+
+    A host that knows two peppers may start before or after the change. The first one whose present pepper follows the
+    installation's makes the change; one that still has the installation's pepper as its previous one, because it was
+    not yet configured anew, undoes nothing. Raises ClusterMismatch.
+    """
+    own, before = pepper.fingerprint, None if pepper.previous is None else pepper.previous.fingerprint
+    if known.pepper_print == own:
+        return own, None
+    if known.pepper_print == before:
+        if known.previous_print == own:
+            return known.pepper_print, None
+        return own, "The installation now uses this host's key pepper, and accepts what was made under the previous one"
+    if known.peppered:
+        raise ClusterMismatch(
+            f"The key pepper of this host is not the one that the keys in this database were made with, so no key"
+            f" would work here. Set {variable('key_pepper')} to the pepper of the other hosts (on the first host it"
+            f" is in the file `pepper` of {variable('state')}). To change the pepper, set the old one as"
+            f" {variable('key_pepper_previous')} too. If it is lost, run `ops adopt` and create new keys."
+        )
+    return own, "The installation now uses this host's key pepper; no key or session depends on another one"
 
 
-def _compare(settings: Settings, known: InstallationRow, print_: bytes) -> list[str]:
+def _compare_shards(settings: Settings, known: InstallationRow) -> list[str]:
     messages = []
-    if known.pepper_print != print_:
-        if known.peppered:
-            raise ClusterMismatch(
-                f"The key pepper of this host is not the one that the keys in this database were made with, so no key"
-                f" would work here. Set {variable('key_pepper')} to the pepper of the other hosts (on the first host it"
-                f" is in the file `pepper` of {variable('state')}). If it is lost, run `ops adopt` and create new keys."
-            )
-        messages.append("The installation now uses this host's key pepper; no key or session depends on another one")
     if known.shards != settings.shards:
         if known.sharded:
             raise ClusterMismatch(

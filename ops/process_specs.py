@@ -184,7 +184,8 @@ def _python(
     environ = {key: text for key, text in os.environ.items() if not key.startswith((PREFIX, "LISTEN_"))}
     environ |= to_environ(settings)
     if name.partition("-")[0] not in documented()["key_pepper"].readers:
-        environ.pop(variable("key_pepper"), None)  # the sink parses mail of anybody; metrics listen on a port
+        for pepper in ("key_pepper", "key_pepper_previous"):
+            environ.pop(variable(pepper), None)  # the sink parses mail of anybody; metrics listen on a port
     environ |= {"PYTHONUNBUFFERED": "1", "PROMETHEUS_MULTIPROC_DIR": str(metrics)}
     return ProcessSpec(
         name=name,

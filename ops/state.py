@@ -14,6 +14,7 @@ from ops import disk
 
 LOG_LIMIT_BYTES = 10 * 1024 * 1024
 PEPPER = "pepper"  # the file of the key pepper
+PREVIOUS_PEPPER = "pepper-previous"  # that of the pepper before a change
 _TAIL_BYTES = 8192
 _PROBE_S = 0.2  # `holder` takes the lock for microseconds; that must not look like a second start
 
@@ -108,17 +109,28 @@ def kept_pepper(state: Path) -> str:
 
     Without it every API key is invalid, so it is synced to disk before its first use.
     """
-    path = state / PEPPER
-    with contextlib.suppress(FileNotFoundError):
+    kept = _read_pepper(state / PEPPER)
+    if kept is None:
+        kept = secrets.token_hex(32)
+        write_private(state / PEPPER, kept + "\n")
+    return kept
+
+
+def kept_peppers(state: Path) -> dict[str, str | None]:
+    """Return the values of the settings `key_pepper`, created at the first call, and `key_pepper_previous`."""
+    return {"key_pepper": kept_pepper(state), "key_pepper_previous": _read_pepper(state / PREVIOUS_PEPPER)}
+
+
+def _read_pepper(path: Path) -> str | None:
+    try:
         text = path.read_text("ascii").strip()
-        if len(text) != 64:
-            raise UnusableState(
-                f"{path} holds {len(text)} characters instead of 64 hexadecimal digits. Restore it from a backup."
-            )
-        return text
-    pepper = secrets.token_hex(32)
-    write_private(path, pepper + "\n")
-    return pepper
+    except FileNotFoundError:
+        return None
+    if len(text) != 64:
+        raise UnusableState(
+            f"{path} holds {len(text)} characters instead of 64 hexadecimal digits. Restore it from a backup."
+        )
+    return text
 
 
 def write_private(path: Path, text: str) -> None:

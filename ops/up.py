@@ -28,7 +28,7 @@ from ops.control import Refused
 from ops.embedded import CannotServe, PostgresServer, ValkeyServer
 from ops.rolling import Roller
 from ops.sockets import ListeningSockets, PortTaken
-from ops.state import AlreadyRunning, StateLock, UnusableState, holder, kept_pepper, make_state, write_private
+from ops.state import AlreadyRunning, StateLock, UnusableState, holder, kept_peppers, make_state, write_private
 from ops.supervise import StartFailed, Supervisor
 
 READY_TIMEOUT_S = 60.0
@@ -99,7 +99,7 @@ def attach(loaded: Loaded) -> Settings:
         found["database_url"] = settings.database_url or running["databaseUrl"]
         found["redis_url"] = settings.redis_url or running["redisUrl"]
     if settings.key_pepper is None:
-        found["key_pepper"] = kept_pepper(make_state(state))
+        found |= kept_peppers(make_state(state))
     if loaded.origin["public_url"] == "default":
         found["public_url"] = _default_url(settings)
     return msgspec.structs.replace(settings, **found)
@@ -268,7 +268,9 @@ def _embedded(settings: Settings, state: Path) -> dict[str, PostgresServer | Val
 def _filled(loaded: Loaded, state: Path, urls: Mapping[str, str]) -> Settings:
     """Return the complete settings for the child processes: URLs, pepper, and in local mode the local DNS."""
     given = loaded.settings
-    found: dict[str, Any] = {"state": state, "key_pepper": given.key_pepper or kept_pepper(state), **urls}
+    found: dict[str, Any] = {"state": state, **urls}
+    if given.key_pepper is None:
+        found |= kept_peppers(state)
     if given.delivery == "local" and runs_everything(given):
         if loaded.origin["dns_servers"] == "default":
             found["dns_servers"] = (HostPort(process_specs.LOOPBACK, given.dns_port),)

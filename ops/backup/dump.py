@@ -17,10 +17,21 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import ids
+from engine.base.secrets import Pepper
 from engine.base.version import version
 from engine.store.queries import Queries
 from ops.backup import manifest
-from ops.backup.manifest import FIRST_RUN, HEADS, IN_FLIGHT, PEPPER, BackupError, BackupPart, InFlight, Manifest
+from ops.backup.manifest import (
+    FIRST_RUN,
+    HEADS,
+    IN_FLIGHT,
+    PEPPER,
+    PREVIOUS_PEPPER,
+    BackupError,
+    BackupPart,
+    InFlight,
+    Manifest,
+)
 from ops.backup.rows import RowSum
 from ops.backup.tables import MIGRATIONS, Table, connected, quoted, tables
 from ops.state import sync_folder, write_private
@@ -64,11 +75,11 @@ _QUEUED = _SQL.rows("queued", QueuedDeliveryRow)
 
 
 async def dump(
-    database_url: str, folder: Path, pepper: str, *, keep_pepper: bool = True, first_run: str | None = None, say: Say
+    database_url: str, folder: Path, pepper: Pepper, *, keep_pepper: bool = True, first_run: str | None = None, say: Say
 ) -> Manifest:
     """Write all durable data into `folder`, which is new, empty, or has an unfinished backup; raises BackupError.
 
-    Without `keep_pepper` the backup has only a fingerprint of the pepper.
+    Without `keep_pepper` the backup has only fingerprints of the present and the previous pepper.
     """
     began = time.monotonic()
     _begin(folder)
@@ -87,7 +98,8 @@ async def dump(
         files[IN_FLIGHT] = await _list_queued(connection, folder)
         await connection.execute("ROLLBACK")
     if keep_pepper:
-        files[PEPPER] = _put(folder, PEPPER, pepper + "\n")
+        for name, kept in zip((PEPPER, PREVIOUS_PEPPER), pepper.accepted, strict=False):
+            files[name] = _put(folder, name, kept + "\n")
     if first_run is not None:
         files[FIRST_RUN] = _put(folder, FIRST_RUN, first_run)
     made = Manifest(
@@ -98,6 +110,7 @@ async def dump(
         took_s=round(time.monotonic() - began, 1),
         migrations=migrations,
         pepper=manifest.fingerprint(pepper),
+        previous_pepper=None if pepper.previous is None else manifest.fingerprint(pepper.previous),
         parts=parts,
         files=files,
         accounts=accounts,

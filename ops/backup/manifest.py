@@ -14,6 +14,7 @@ from ops.state import write_private
 FILE: Final = "manifest.json"
 FORMAT: Final = 1
 PEPPER: Final = "pepper"
+PREVIOUS_PEPPER: Final = "pepper-previous"
 FIRST_RUN: Final = "first-run.json"
 HEADS: Final = "heads.tsv"
 IN_FLIGHT: Final = "in-flight.tsv"
@@ -61,6 +62,7 @@ class Manifest(Struct, frozen=True):
     accounts: int  # those with a log; `heads.tsv` holds where each ended
     events: int
     in_flight: InFlight
+    previous_pepper: str | None = None  # fingerprint; while the pepper is being changed
 
     @property
     def rows(self) -> int:

@@ -12,15 +12,16 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from engine.base.secrets import Pepper
 from engine.base.settings import Loaded, Settings, variable
 from ops import gauges
 from ops.backup import manifest as contents
 from ops.backup import restore as restoring
 from ops.backup.dump import dump
-from ops.backup.manifest import FIRST_RUN, PEPPER, BackupError, Manifest
+from ops.backup.manifest import FIRST_RUN, PEPPER, PREVIOUS_PEPPER, BackupError, Manifest
 from ops.backup.tables import connected
 from ops.embedded import PostgresServer
-from ops.state import StateLock, holder, kept_pepper, make_state, write_private
+from ops.state import StateLock, holder, kept_peppers, make_state, write_private
 from ops.up import attach
 
 LAST: Final = gauges.LAST_BACKUP
@@ -117,36 +118,54 @@ async def _could(database_url: str, made: Manifest) -> None:
         await restoring.refuse_full(connection, restoring.known_migrations(made))
 
 
-def _pepper(settings: Settings, state: Path) -> str | None:
-    if settings.key_pepper is not None:
-        return settings.key_pepper
-    return kept_pepper(state) if (state / PEPPER).is_file() else None
+def _pepper(settings: Settings, state: Path) -> Pepper | None:
+    if settings.key_pepper is None:
+        if not (state / PEPPER).is_file():
+            return None
+        settings = msgspec.structs.replace(settings, **kept_peppers(state))
+    return settings.pepper
 
 
-def _fitting_pepper(settings: Settings, state: Path, folder: Path, made: Manifest) -> str:
-    """Return the pepper of the backup's API keys; raises BackupError if it is unknown or a different one is set."""
+def _fitting_pepper(settings: Settings, state: Path, folder: Path, made: Manifest) -> Pepper:
+    """Return the pepper of the backup's API keys; raises BackupError if it is unknown or a different one is set.
+
+    The pepper here may be newer than the backup, as long as the backup's one is set as its previous one.
+    """
     own = _pepper(settings, state)
-    if own is not None:
-        if contents.fingerprint(own) != made.pepper:
-            raise BackupError(
-                "the pepper here is not the one that the backup's keys were made under: no key of it would be good."
-                f" Set {variable('key_pepper')} to that one, or name a WAYBILL_STATE without one"
-            )
-        return own
-    try:
-        kept = (folder / PEPPER).read_text("ascii").strip()
-    except OSError:
+    known = _kept(folder) if own is None else own
+    if known is None:
         raise BackupError(
             f"this backup was made without its pepper: set {variable('key_pepper')} to that of its service"
-        ) from None
-    if contents.fingerprint(kept) != made.pepper:
-        raise BackupError(f"{folder / PEPPER} is not the pepper that the backup's keys were made under")
-    return kept
+        )
+    prints = [contents.fingerprint(one) for one in known.accepted]
+    if made.pepper not in prints:
+        if own is None:
+            raise BackupError(f"{folder / PEPPER} is not the pepper that the backup's keys were made under")
+        raise BackupError(
+            "the pepper here is not the one that the backup's keys were made under: no key of it would be good."
+            f" Set {variable('key_pepper')} to that one, or name a WAYBILL_STATE without one"
+        )
+    if made.previous_pepper is not None and made.previous_pepper not in prints:
+        raise BackupError(
+            "this backup was made during a change of the pepper, and its previous pepper is not known here. Set"
+            f" {variable('key_pepper_previous')} to it"
+        )
+    return known
 
 
-def _keep_pepper(settings: Settings, state: Path, folder: Path, pepper: str) -> None:
-    """Write the pepper, unless it is a setting, and the first-run record to the state folder; keep existing files."""
+def _kept(folder: Path) -> Pepper | None:
+    """Return the pepper in the backup, with the previous one; None if it was left out."""
+    found = [
+        (folder / name).read_text("ascii").strip() for name in (PEPPER, PREVIOUS_PEPPER) if (folder / name).is_file()
+    ]
+    return Pepper(*found) if found else None
+
+
+def _keep_pepper(settings: Settings, state: Path, folder: Path, pepper: Pepper) -> None:
+    """Write peppers that are no settings, and the first-run record, to the state folder; keep existing files."""
     if settings.key_pepper is None and not (state / PEPPER).exists():
+        if pepper.previous is not None:
+            write_private(state / PREVIOUS_PEPPER, pepper.previous + "\n")
         write_private(state / PEPPER, pepper + "\n")
     if (folder / FIRST_RUN).is_file() and not (state / FIRST_RUN).exists():
         write_private(state / FIRST_RUN, (folder / FIRST_RUN).read_text("utf-8"))

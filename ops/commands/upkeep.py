@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from ops.commands.base import as_json, fail, loaded, reported, show
+from ops.commands.base import as_json, attached, fail, loaded, reported, show
 
 
 @click.command()
@@ -58,3 +58,17 @@ def restore(*, folder: Path, hold: bool, dry_run: bool, as_json: bool) -> None:
         )
     if done.get("broken"):
         fail(f"The hash chain of {len(done['broken'])} account logs is broken. They were restored as backed up.")
+
+
+@click.command()
+@as_json
+@reported
+def pepper(*, as_json: bool) -> None:
+    """Show how many stored secrets depend on the present key pepper, and how many on the previous one."""
+    from ops import admin, pepper_report  # noqa: PLC0415
+
+    settings = attached()
+    report = admin.with_pool(settings, lambda pool: pepper_report.report(pool, settings))
+    show(report, as_json=as_json)
+    if not as_json:
+        click.echo(f"\n{pepper_report.advice(report)}", err=True)

@@ -19,6 +19,7 @@ from engine.store.queries import Queries
 from ops.doctor.blocklists import blocklists
 from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
 from ops.doctor.operators import operators
+from ops.doctor.peppers import peppers
 
 CONNECT_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
@@ -69,8 +70,8 @@ _ANY_LINK = _SQL.command("any_unsubscribe_link")
 
 
 async def database(settings: Settings) -> list[DoctorFinding]:
-    """Check the server's settings and clock, migrations, partitions, queue, shards, signing keys, system mail and
-    blocklists."""
+    """Check the server's settings and clock, migrations, partitions, queue, shards, signing keys, stored secrets,
+    system mail and blocklists."""
     assert settings.database_url is not None
     try:
         await postgres.refuse_pooler(settings.database_url)
@@ -89,8 +90,8 @@ async def database(settings: Settings) -> list[DoctorFinding]:
         found.append(await _run_check("migrations", lambda: _migrations(settings)))
         for check, check_one in (
             ("partitions", _partitions), ("queue", _queue), ("shards", _shards), ("signing keys", _signing),
-            ("system mail", _system_mail), ("operators", operators), ("blocklists", blocklists),
-            ("public URL", _public_url),
+            ("stored secrets", peppers), ("system mail", _system_mail), ("operators", operators),
+            ("blocklists", blocklists), ("public URL", _public_url),
         ) if found[-1].ok else ():  # fmt: skip
             found.append(await _run_check(check, lambda check_one=check_one: check_one(connection, settings)))  # type: ignore[misc]
         return found
@@ -229,14 +230,14 @@ async def _signing(connection: asyncpg.Connection, settings: Settings) -> Doctor
     without: list[str] = []
     for domain in verified:
         try:
-            keys = await domains.signing_keys(connection, domain.account_id, domain.name, pepper=settings.key_pepper)
+            keys = await domains.signing_keys(connection, domain.account_id, domain.name, pepper=settings.pepper)
         except Unsealable:
             sealed.append(domain.name)
             continue
         if not any(key.algorithm == "rsa-sha256" for key in keys):
             without.append(domain.name)
     if sealed:
-        mend = f"Restore the pepper of these keys ({variable('key_pepper')} or {settings.state}/pepper)."
+        mend = f"Set their pepper as {variable('key_pepper_previous')}, or restore {settings.state}/pepper-previous."
         return bad("signing keys", f"the keys of {_some(sealed)} are encrypted with another pepper", mend)
     if without:
         mend = "Remove each of these domains and add it again, then publish its new keys in DNS."

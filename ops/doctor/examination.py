@@ -28,7 +28,7 @@ from ops.doctor.names import names
 from ops.doctor.sources import sources
 from ops.doctor.stores import postgres_servers, redis
 from ops.first_run import FILE as FIRST_RUN
-from ops.state import holder
+from ops.state import PEPPER, PREVIOUS_PEPPER, holder
 from ops.up import NotRunning, attach
 
 OLDEST_PYTHON = (3, 11)
@@ -109,12 +109,20 @@ def _pepper(settings: Settings, state: Path) -> DoctorFinding:
     """Check the pepper without creating one: a new pepper would hide that the old one is lost."""
     if settings.key_pepper is not None:
         return good("pepper", f"taken from {variable('key_pepper')}")
-    file = state / "pepper"
+    file, previous = state / PEPPER, state / PREVIOUS_PEPPER
     if not file.is_file():
+        if previous.is_file():
+            return good("pepper", f"{previous} was set aside; the next start creates a new pepper")
         if (state / FIRST_RUN).is_file():
             mend = f"Restore {file} from a backup. Without it, no API key and no signing key works."
             return bad("pepper", f"{file} is missing", mend)
         return good("pepper", "none yet; the first start creates it")
+    kept = [one for one in (file, previous) if one.is_file()]
+    wrong = [finding for finding in map(_pepper_file, kept) if finding is not None]
+    return wrong[0] if wrong else good("pepper", f"{' and '.join(map(str, kept))}, readable only by the owner")
+
+
+def _pepper_file(file: Path) -> DoctorFinding | None:
     mode = stat.S_IMODE(file.stat().st_mode)
     if mode & 0o077:
         return bad(
@@ -122,7 +130,7 @@ def _pepper(settings: Settings, state: Path) -> DoctorFinding:
         )
     if len(file.read_text("ascii", "replace").strip()) != 64:
         return bad("pepper", f"{file} does not hold 64 hexadecimal digits", f"Restore {file} from a backup.")
-    return good("pepper", f"{file}, readable only by its owner")
+    return None
 
 
 def _service(state: Path) -> DoctorFinding:
@@ -143,7 +151,7 @@ def _ports(settings: Settings) -> DoctorFinding:
 def _attached(loaded: Loaded, state: Path) -> Settings | DoctorFinding:
     """Return the settings with URLs and pepper filled in, or a finding that says why that is impossible."""
     settings = structs.replace(loaded.settings, state=state)
-    if settings.key_pepper is None and not (state / "pepper").is_file():
+    if settings.key_pepper is None and not (state / PEPPER).is_file():
         if settings.database_url is not None and settings.redis_url is not None:
             return settings
         return bad("servers", "PostgreSQL and Redis run only while Waybill runs", START)

@@ -39,7 +39,7 @@ from engine.flows.audience.broadcast_run import BroadcastRunner
 from engine.flows.people import open_session
 from engine.flows.receiving import certificates, mta_sts, read_reports
 from engine.flows.receiving.forward import BATCH, Forwarder
-from engine.flows.retention import erase, erase_address, purge, purge_billing
+from engine.flows.retention import erase, erase_address, purge, purge_billing, reseal
 from engine.flows.sending import queue_admin
 from engine.flows.sending.release import release_due
 from engine.store import metrics, partitions, socket_activation
@@ -349,6 +349,12 @@ async def _broadcast_reviews(context: Context) -> None:
     await broadcast_reviews.notify(context.pool, clock.now())
 
 
+async def _reseal(context: Context) -> None:
+    """Encrypt under the present pepper what is under the previous one, while one is set."""
+    if context.settings.key_pepper is not None:
+        await reseal.reseal(context.pool, context.settings.pepper)
+
+
 async def _old_broadcasts(context: Context) -> None:
     await broadcast_outcomes.forget_old(context.pool, clock.now())
 
@@ -392,6 +398,7 @@ JOBS = (
     Job("alerts", 5.0, _alerts, share=0.5),  # each rule every minute
     Job("ended holds", 5.0, _ended_holds),
     Job("erasures", 60.0, _erasures),
+    Job("seals", 3600.0, _reseal, share=0.2),
     Job("erasures of addresses", 5.0, _address_erasures),
 )
 

@@ -327,6 +327,34 @@ async def test_the_commands_keep_the_pepper_and_refuse_another(
     assert (tmp_path / "elsewhere" / "first-run.json").read_text() == "{}"
 
 
+async def test_a_backup_during_a_change_of_the_pepper_holds_both(
+    given: dict[str, str],
+    blank: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before, during = str(tmp_path / "before"), str(tmp_path / "during")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert await asyncio.to_thread(main, ["backup", before, "--json"]) == 0
+    monkeypatch.setenv("WAYBILL_KEY_PEPPER", "the pepper after the change")
+    monkeypatch.setenv("WAYBILL_KEY_PEPPER_PREVIOUS", PEPPER)
+    assert await asyncio.to_thread(main, ["backup", during, "--json"]) == 0
+    assert (tmp_path / "during" / "pepper-previous").read_text().strip() == PEPPER
+
+    monkeypatch.setenv("WAYBILL_DATABASE_URL", blank)
+    assert await asyncio.to_thread(main, ["restore", before, "--dry-run"]) == 0  # made under the previous pepper
+    monkeypatch.delenv("WAYBILL_KEY_PEPPER_PREVIOUS")
+    assert await asyncio.to_thread(main, ["restore", during, "--dry-run"]) == 1
+    assert "WAYBILL_KEY_PEPPER_PREVIOUS" in capsys.readouterr().err
+    monkeypatch.delenv("WAYBILL_KEY_PEPPER")
+    monkeypatch.setenv("WAYBILL_STATE", str(tmp_path / "elsewhere"))
+    assert await asyncio.to_thread(main, ["restore", during]) == 0
+    kept = [(tmp_path / "elsewhere" / name).read_text().strip() for name in ("pepper", "pepper-previous")]
+    assert kept == ["the pepper after the change", PEPPER]
+
+
 @drawn(some.lists(some.binary(max_size=8).map(lambda row: row.replace(b"\n", b"")), max_size=8), some.data())
 def test_rows_are_counted_alike_however_they_are_cut_and_ordered(rows: list[bytes], data: some.DataObject) -> None:
     text = b"".join(row + b"\n" for row in rows)

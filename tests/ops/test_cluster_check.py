@@ -1,5 +1,7 @@
 """Hosts of one installation agree on pepper and shards, or the one that does not is refused with what to set."""
 
+import asyncio
+import json
 from pathlib import Path
 
 import msgspec
@@ -7,10 +9,11 @@ import pytest
 
 from engine.base import ids
 from engine.base.plans import Plan
-from engine.base.settings import Settings, load
+from engine.base.settings import Settings, load, to_environ
 from engine.store.postgres import open_pool
 from mta.process import process_name
 from ops import admin, cluster_check
+from ops.cli import main
 from ops.cluster_check import ClusterMismatch
 from ops.state import make_state
 from tests.harness.accounts import PEPPER
@@ -63,6 +66,47 @@ async def test_a_lost_pepper_is_given_up_on_purpose_only(first: Settings) -> Non
     assert await cluster_check.agree(changed(first, **OTHER)) == []
     with pytest.raises(ClusterMismatch):
         await cluster_check.agree(first)
+
+
+async def test_a_pepper_may_follow_the_one_that_is_set_as_the_previous_one(first: Settings) -> None:
+    await keyed(first)
+    await run(first, "UPDATE api_keys SET pepper_print = NULL")  # as keys of before 0070
+    old, new = str(PEPPER), OTHER["key_pepper"]
+    announced, following = changed(first, key_pepper_previous=new), changed(first, **OTHER, key_pepper_previous=old)
+
+    assert await cluster_check.agree(announced) == []
+    assert await cluster_check.agree(first) == []  # not restarted yet
+    (message,) = await cluster_check.agree(following)
+    assert "accepts what was made under the previous one" in message
+    assert await cluster_check.agree(following) == []
+    assert await cluster_check.agree(announced) == []  # changes nothing back
+    assert await cluster_check.agree(changed(first, **OTHER)) == []  # as after the end of the change
+    with pytest.raises(ClusterMismatch, match="WAYBILL_KEY_PEPPER_PREVIOUS"):
+        await cluster_check.agree(first)
+    async with admin.opened(first) as pool:
+        assert await pool.fetchval("SELECT pepper_print FROM api_keys") == PEPPER.fingerprint
+        assert await pool.fetchval("SELECT pepper_changed_at < now() FROM installation")
+
+
+async def test_the_command_counts_what_depends_on_each_pepper(
+    first: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await keyed(first)
+    following = changed(first, **OTHER, key_pepper_previous=str(PEPPER))
+    await cluster_check.agree(following)
+    for name, value in to_environ(following).items():
+        monkeypatch.setenv(name, value)
+
+    assert await asyncio.to_thread(main, ["pepper", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert await asyncio.to_thread(main, ["pepper"]) == 0
+    shown = capsys.readouterr()
+
+    assert told["previousPepper"] is True
+    assert told["changedAt"] < told["mailUntil"]
+    assert {"what": "API keys", "present": 0, "previous": 1, "unreadable": 0} in told["stored"]
+    assert "Keep the previous pepper" in shown.err
+    assert "webhook secrets" in shown.out
 
 
 async def test_what_nothing_depends_on_yet_may_change(first: Settings) -> None:

@@ -102,6 +102,19 @@ async def test_a_lost_pepper_is_found_and_not_replaced(tmp_path: Path) -> None:
     assert not (state / "pepper").exists()
 
 
+async def test_a_pepper_that_was_set_aside_is_not_lost_and_has_to_be_private(tmp_path: Path) -> None:
+    state = make_state(tmp_path / "state")
+    kept_pepper(state)
+    (state / "first-run.json").write_text("{}")
+    (state / "pepper").rename(state / "pepper-previous")
+    assert "the next start creates a new pepper" in (await examined(environ(state)))["pepper"].found
+    kept_pepper(state)
+    (state / "pepper-previous").chmod(0o644)
+    found = (await examined(environ(state)))["pepper"]
+
+    assert f"chmod 600 {state / 'pepper-previous'}" in (found.mend or "")
+
+
 async def test_a_damaged_pepper_is_found(tmp_path: Path) -> None:
     state = make_state(tmp_path / "state")
     write_private(state / "pepper", "short\n")

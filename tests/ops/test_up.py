@@ -97,6 +97,10 @@ def test_the_pepper_is_given_to_the_processes_that_use_it(tmp_path: Path) -> Non
     specs = [*process_specs.helpers(given), *process_specs.processes(given)]
     without = {spec.name for spec in specs if "WAYBILL_KEY_PEPPER" not in spec.env}
     assert without == {"sink"}
+    changing = process_specs.processes(
+        structs.replace(given, key_pepper_previous="fedcba9876543210", processes=("mx",))
+    )
+    assert [one.name for one in changing if "WAYBILL_KEY_PEPPER_PREVIOUS" not in one.env] == ["metrics"]
     of_one_kind = process_specs.processes(structs.replace(given, processes=("mx",)))
     assert [spec.name for spec in of_one_kind if "WAYBILL_KEY_PEPPER" not in spec.env] == ["metrics"]
 
@@ -109,6 +113,16 @@ def test_what_the_operator_set_is_not_overridden(tmp_path: Path) -> None:
     assert [str(server) for server in filled.dns_servers] == ["192.0.2.1:53"]
     assert not filled.allow_private_mx
     assert filled.key_pepper == pepper
+
+
+def test_a_pepper_that_was_set_aside_is_the_previous_one_of_a_new_one(tmp_path: Path) -> None:
+    old = kept_pepper(tmp_path)
+    (tmp_path / "pepper").rename(tmp_path / "pepper-previous")
+    filled = up._filled(load({}), tmp_path, {})
+
+    assert filled.key_pepper_previous == old != filled.key_pepper == kept_pepper(tmp_path)
+    set_by_hand = up._filled(load({"WAYBILL_KEY_PEPPER": "0123456789abcdef"}), tmp_path, {})
+    assert set_by_hand.key_pepper_previous is None
 
 
 def test_live_mode_uses_the_systems_resolvers_and_refuses_private_mx(tmp_path: Path) -> None:
