@@ -28,4 +28,4 @@ async def peppers(connection: Source, settings: Settings) -> DoctorFinding:
 
 
 def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{number:,} {what}" for what, number in counts.items() if number)
+    return ", ".join(f"{what} ({number:,})" for what, number in counts.items() if number)
