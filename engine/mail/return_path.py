@@ -2,7 +2,8 @@
 
 `b+<token>@bounces.<mail host>`: 40 base32 characters hold the message id, a place and a 64-bit keyed digest of both.
 The place is the index of the recipient. In a transaction that several recipients of one domain share it is the index of
-one of them with the highest bit set: all of them see the token, so it speaks for recipients of that domain only.
+one of them with the highest bit set: all of them see the token, so it speaks for recipients of that domain only, and a
+report with it needs an authenticated author.
 """
 
 from collections.abc import Sequence
@@ -126,3 +127,8 @@ def recipients_of(found: ReturnPathOrigin, recipients: Sequence[Recipient]) -> l
 def domain_of(recipient: PlacedRecipient) -> str:
     """Return the domain of a recipient in lower-case A-labels."""
     return canonical(recipient.address).rpartition("@")[2]
+
+
+def is_within(domain: str, author: str) -> bool:
+    """Return True if a domain is that of an author or below it."""
+    return f".{domain}".endswith(f".{author}")

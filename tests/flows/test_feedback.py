@@ -41,8 +41,9 @@ async def at_fbl(
     raw: bytes,
     reporter: Reporter | None = None,
 ) -> tuple[str, str | None]:
-    """Let a complaint arrive at `fbl@` and be read; return its state and result."""
+    """Let a complaint with a text of its own arrive at `fbl@` and be read; return its state and result."""
     host = f"{ids.uuid7().hex}.test"
+    raw = raw.replace(b"This is a complaint.", f"The complaint of {host}.".encode())
     await add(pool, mail(raw, local="fbl", host=host, purpose=ReportPurpose.FEEDBACK, reporter=reporter))
     await read_reports.read_due(pool, settings)
     row = await pool.fetchrow("SELECT state, result FROM report_mails WHERE host = $1", host)
@@ -89,7 +90,7 @@ async def test_a_complaint_at_fbl_is_found_by_what_it_quotes(
         "token": arf(headers=f"CFBL-Feedback-ID: {cfbl_token(message)}\r\n"),
         "message id": arf(headers=message_id_field(account, message)),
     }[way]
-    reporter = LISTED if way == "message id" else None
+    reporter = {"token": Reporter("fbl@people.test", None), "message id": LISTED}.get(way)
     assert await at_fbl(pool, settings, raw, reporter) == ("applied", "recorded")
     assert await status(pool, message) == "complained"
 
@@ -153,12 +154,9 @@ async def test_a_token_that_all_recipients_read_speaks_for_those_of_the_reporter
     quoted, far = f"CFBL-Feedback-ID: {cfbl_token(message)}\r\n", Reporter("fbl@far.test", None)
 
     async def reported(address: str, reporter: Reporter | None) -> tuple[str, str | None]:
-        """Let a complaint about the address arrive, with a body of its own."""
-        fields = f"Original-Rcpt-To: {address}\r\nIncidents: {len(seen)}\r\n"
-        seen.append(address)
-        return await at_fbl(pool, settings, arf(headers=quoted, fields=fields), reporter)
+        """Let a complaint about the address arrive."""
+        return await at_fbl(pool, settings, arf(headers=quoted, fields=f"Original-Rcpt-To: {address}\r\n"), reporter)
 
-    seen: list[str] = []
     assert await reported(ANN, far) == ("ignored", "recorded")
     assert await reported(bob, None) == ("ignored", "recorded")
     assert await reported(bob, Reporter("fbl@sub.far.test", "far.test")) == ("ignored", "recorded")
@@ -167,6 +165,43 @@ async def test_a_token_that_all_recipients_read_speaks_for_those_of_the_reporter
     assert await reported(ANN, LISTED) == ("applied", "recorded")
 
     assert set((await statuses(pool, message)).values()) == {"complained"}
+
+
+async def test_the_complaint_token_of_a_message_to_one_needs_an_author_of_the_recipients_domain(
+    door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings
+) -> None:
+    account, message = await delivered(door, settler, pool)
+    outsiders = (None, Reporter("eve@evil.test", "evil.test"), Reporter("fbl@sub.people.test", "people.test"))
+    for kind in ("abuse", "opt-out"):
+        raw = arf(kind, headers=f"CFBL-Feedback-ID: {cfbl_token(message)}\r\n")
+        for reporter in outsiders:
+            assert await at_fbl(pool, settings, raw, reporter) == ("ignored", "recorded")
+    assert await suppressed(pool, account) == []
+
+    raw = arf(headers=f"CFBL-Feedback-ID: {cfbl_token(message)}\r\n")
+    assert await at_fbl(pool, settings, raw, Reporter("fbl@people.test", "people.test")) == ("applied", "recorded")
+    assert await status(pool, message) == "complained"
+
+
+@pytest.mark.parametrize("kind", ["abuse", "opt-out"])
+async def test_a_shared_return_path_needs_an_author_of_the_recipients_domain(
+    door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings, kind: str
+) -> None:
+    account, message = await delivered(door, settler, pool, ANN, "eve@people.test")
+    path = token(message, shared_place(0))
+    named = f"Original-Rcpt-To: {ANN}\r\n"
+    ways = [named + f"Original-Mail-From: <{path}@bounces.mail.test>\r\n", named + f"Source: {path}\r\n"]
+    for reporter in (None, Reporter("eve@evil.test", "evil.test")):
+        for fields in ways:
+            assert await at_fbl(pool, settings, arf(kind, fields=fields), reporter) == ("ignored", "recorded")
+    assert await come(pool, settings, message, arf(kind, fields=named), shared_place(0)) == ("ignored", "recorded")
+    assert await suppressed(pool, account) == []
+    assert await statuses(pool, message) == {ANN: "delivered", "eve@people.test": "delivered"}
+
+    reporter = Reporter("fbl@people.test", None)
+    result = "recorded" if kind == "abuse" else "opted_out"
+    assert await at_fbl(pool, settings, arf(kind, fields=ways[0]), reporter) == ("applied", result)
+    assert await suppressed(pool, account) == [ANN]
 
 
 async def test_a_token_of_mail_that_was_under_way_still_leads_to_it_for_sixty_days(
@@ -179,7 +214,8 @@ async def test_a_token_of_mail_that_was_under_way_still_leads_to_it_for_sixty_da
     now = clock.now()
     late = now + WHOLE_MESSAGE_FOR + timedelta(minutes=1)
 
-    assert await at_fbl(pool, settings, raw["in time"][1]) == ("applied", "recorded")
+    reporter = Reporter("fbl@people.test", "people.test")
+    assert await at_fbl(pool, settings, raw["in time"][1], reporter) == ("applied", "recorded")
     await add(pool, mail(raw["late"][1], local="fbl", host="late.test", purpose=ReportPurpose.FEEDBACK, at=late))
     await pool.execute("UPDATE report_mails SET due_at = $1 WHERE host = 'late.test'", now)
     await read_reports.read_due(pool, settings)

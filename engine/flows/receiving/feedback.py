@@ -1,8 +1,8 @@
 """Apply complaints that arrive as mail (ARF): find the recipient, then record the complaint or the opt-out.
 
-Anybody can write such a report, and a Message-ID is in every header. So a complaint counts only if it holds a token of
-the service that speaks for the recipient, or is DKIM-signed by a reporter that the operator lists; any other is stored
-without effect.
+Anybody can write such a report, and a Message-ID is in every header. So a complaint counts only if it holds a return
+path of the recipient alone, or another token of the service together with an authenticated author of the recipient's
+domain, or is DKIM-signed by a reporter that the operator lists; any other is stored without effect.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ from engine.ledger.events import append_locked
 from engine.mail import feedback_headers, return_path, simulator
 from engine.mail.address import canonical
 from engine.mail.feedback_reports import FeedbackReport, FeedbackType
-from engine.mail.return_path import WHOLE_MESSAGE, ReturnPathOrigin, domain_of, recipients_of
+from engine.mail.return_path import WHOLE_MESSAGE, ReturnPathOrigin, domain_of, is_within, recipients_of
 from engine.store.queries import Queries
 
 _SQL = Queries.beside(__file__, "feedback.sql")
@@ -167,16 +167,17 @@ def _entitled(
 ) -> list[ComplainedRecipient]:
     """Return the recipients of a message for whom the report may speak.
 
-    All recipients read the token of the whole message. So it speaks for the only recipient of a message, and with
-    several for those of the reporter's own domain.
+    A token that several people may have read, such as CFBL-Feedback-ID in a forwarded header, proves nothing alone: it
+    needs an authenticated author, and speaks for recipients of the author's domain.
     """
-    if lead.origin is not None and lead.origin.place != WHOLE_MESSAGE:
+    if lead.origin is not None and not lead.origin.is_shared:
         return recipients_of(lead.origin, recipients)
-    if listed or (lead.origin is not None and len(recipients) == 1):
+    if listed:
         return list(recipients)
     if lead.origin is None or reporter is None:
         return []
-    return [one for one in recipients if f".{domain_of(one)}".endswith(f".{reporter.domain}")]
+    shown = recipients if lead.origin.place == WHOLE_MESSAGE else recipients_of(lead.origin, recipients)
+    return [one for one in shown if is_within(domain_of(one), reporter.domain)]
 
 
 def _chosen(

@@ -135,21 +135,29 @@ async def test_a_complaint_that_goes_to_a_mailbox_too_is_judged_once_for_both(
     assert len(await mx.stored(account)) == 1
 
 
-async def test_a_complaint_with_a_genuine_token_counts_whoever_sends_it(
+async def test_a_complaint_at_the_return_path_of_one_recipient_counts_whoever_sends_it(
     mx: TestMx, door: Process, settler: Settler
 ) -> None:
-    path = return_path.token(
-        return_path.key_of(PEPPER), (first := await delivered(door, settler, door.pool, ANN))[1], 0
-    )
-    second = await delivered(door, settler, door.pool, ANN)
+    account, message = await delivered(door, settler, door.pool, ANN)
+    path = return_path.token(return_path.key_of(PEPPER), message, 0)
 
     assert await mailed(mx, arf(), bounce_address(mx, path)) == ("applied", "recorded")
-    quoted = arf(headers=f"CFBL-Feedback-ID: {cfbl_token(second[1])}\r\n")
-    assert await mailed(mx, quoted, fbl(mx)) == ("applied", "recorded")
 
-    for account, message in (first, second):
-        assert await suppressed(door.pool, account) == [ANN]
-        assert "reporter" not in (await events(door.pool, message))[-1][1]
+    assert await suppressed(door.pool, account) == [ANN]
+    assert "reporter" not in (await events(door.pool, message))[-1][1]
+
+
+async def test_a_complaint_token_from_a_forwarded_header_does_not_count_without_a_signature(
+    mx: TestMx, door: Process, settler: Settler
+) -> None:
+    account, message = await delivered(door, settler, door.pool, ANN)
+    quoted = arf(author="fbl@people.test", headers=f"CFBL-Feedback-ID: {cfbl_token(message)}\r\n")
+
+    assert await mailed(mx, quoted, fbl(mx)) == ("ignored", "recorded")
+    assert await suppressed(door.pool, account) == []
+    again = signed(mx, quoted.replace(b"This is a", b"Here is a"), "people.test")
+    assert await mailed(mx, again, fbl(mx)) == ("applied", "recorded")
+    assert await suppressed(door.pool, account) == [ANN]
 
 
 async def test_the_author_of_a_complaint_at_a_return_path_is_known_by_spf_or_dkim(
