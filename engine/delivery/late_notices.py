@@ -1,6 +1,6 @@
 """Decide what a delivery status notification changes. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
@@ -12,25 +12,35 @@ from engine.delivery.outcome import Outcome, Scope
 from engine.delivery.reported import outcome_of
 from engine.mail.address import BadAddress, canonical
 from engine.mail.delivery_reports import Action, DeliveryReport, RecipientReport, ReportKind
-from engine.mail.return_path import ReturnPathOrigin, recipients_of
+from engine.mail.return_path import ReturnPathOrigin, domain_of, is_within, recipients_of
 
 
 class LateNotice(Struct, frozen=True):
-    """A notification that arrived at a genuine return path; `report` is the id of the stored mail."""
+    """A notification that arrived at a genuine return path.
+
+    `report` is the id of the stored mail. `author` is the domain of its author, None if it is not authenticated.
+    `servers` are those that accepted the message, by address; only an author with a shared token is compared with them.
+    """
 
     report: UUID
     origin: ReturnPathOrigin
     said: DeliveryReport
     received_at: datetime
+    author: str | None = None
+    servers: Mapping[str, str] = {}
 
 
 class KnownRecipient(Struct, frozen=True):
-    """A recipient of the message that a notification is about."""
+    """A recipient of the message that a notification is about.
+
+    `kind` is to, cc or bcc.
+    """
 
     message_id: UUID
     n: int
     account_id: UUID
     address: str
+    kind: str
     status: str
 
 
@@ -44,27 +54,33 @@ class NoticeEffect(StrEnum):
 
 
 class DecidedNotice(Struct, frozen=True):
-    """The effect of a notification on one recipient, with the word and the sentence that the operator reads."""
+    """The effect of a notification on one recipient, with the word and the sentence that the operator reads.
+
+    `unverified`: a co-recipient could have written the notification, so it suppresses nobody.
+    """
 
     effect: NoticeEffect
     result: str
     reason: str
     recipient: KnownRecipient | None = None
     outcome: Outcome | None = None
+    unverified: bool = False
 
 
 def decide(notice: LateNotice, recipients: Sequence[KnownRecipient]) -> list[DecidedNotice]:
     """Return the effects of a notification, given the recipients of its message with their present statuses.
 
     A token of one recipient decides who is meant. A token that recipients share needs the address of one of them, and
-    speaks for their domain only.
+    speaks for their domain only. All of them have read it, so the author must be authenticated as well: under the
+    recipient's domain, or that of the server that accepted the message. Without this nobody is suppressed, and a
+    recipient in Bcc, whom the others do not know, does not bounce.
     """
     if not recipients:
         return [_none("unknown_message", "The message is erased or past its retention.")]
     reports = _reports(notice.said)
     entitled = recipients_of(notice.origin, recipients)
     if notice.origin.is_shared:
-        return _shared(reports, entitled)
+        return _shared(notice, reports, entitled)
     if not entitled:
         return [_none("unknown_recipient", "The message has no such recipient.")]
     own = entitled[0]
@@ -88,16 +104,38 @@ def _reports(said: DeliveryReport) -> list[RecipientReport]:
     ]
 
 
-def _shared(reports: Sequence[RecipientReport], recipients: Sequence[KnownRecipient]) -> list[DecidedNotice]:
+def _shared(
+    notice: LateNotice, reports: Sequence[RecipientReport], recipients: Sequence[KnownRecipient]
+) -> list[DecidedNotice]:
     by_address = {canonical(one.address): one for one in recipients}
     found: dict[int, DecidedNotice] = {}
     for said in reports:
         own = by_address.get(canonical_or_empty(said.address)) or by_address.get(canonical_or_empty(said.final))
         if own is not None and (own.n not in found or said.action is Action.FAILED):
-            found[own.n] = _effect(own, said)
+            effect = _effect(own, said)
+            found[own.n] = effect if _is_authentic(notice, own) else _unverified(effect, own)
     return list(found.values()) or [
         _none("unknown_recipient", "The report names no recipient for whom its return path speaks.")
     ]
+
+
+def _is_authentic(notice: LateNotice, own: KnownRecipient) -> bool:
+    """Return True if the author writes for the domain of the recipient, or for that of its mail server."""
+    if notice.author is None:
+        return False
+    server = notice.servers.get(own.address, "").rstrip(".").lower()
+    return is_within(domain_of(own), notice.author) or is_within(server, notice.author)
+
+
+def _unverified(effect: DecidedNotice, own: KnownRecipient) -> DecidedNotice:
+    """Return the effect that is left if any co-recipient may have written the notification."""
+    if effect.outcome is None:
+        return effect
+    if own.kind == "bcc":
+        return _none("not_authenticated", f"{own.address} was in Bcc, and the author is not authenticated.", own)
+    outcome = structs.replace(effect.outcome, suppress=False, unexplained=False)
+    reason = f"{effect.reason} The author is not authenticated, so this suppresses nobody."
+    return structs.replace(effect, outcome=outcome, reason=reason, unverified=True)
 
 
 def _about(own: KnownRecipient, reports: Sequence[RecipientReport]) -> RecipientReport | None:

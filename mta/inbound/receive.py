@@ -16,7 +16,8 @@ from msgspec import structs
 from engine.areas.reports.room import ReportsFull
 from engine.base.settings import Settings
 from engine.flows.receiving.receive import kept_octets
-from engine.flows.receiving.receive_reports import may_complain, report_addresses
+from engine.flows.receiving.receive_reports import needs_author, report_addresses
+from engine.flows.receiving.report_tokens import keys_of
 from engine.flows.receiving.types import (
     AttachmentScan,
     ReceivedEnvelope,
@@ -81,6 +82,7 @@ class IncomingMessages:
         self._scanner = scanner
         self._rate = rate
         self._mail_host = settings.mail_host
+        self._report_keys = keys_of(settings)
         self._reject_score = settings.inbound_reject_score
 
     @property
@@ -144,12 +146,12 @@ class IncomingMessages:
         return replies.stored_result(outcome, len(envelope.recipients))
 
     async def _report(self, envelope: ReceivedEnvelope, raw: bytes) -> MessageResult:
-        """Store a message that goes to report addresses only. No mailbox lists it, so it is not scanned; only of
-        complaints the author matters, so other reports are not judged.
+        """Store a message that goes to report addresses only. No mailbox lists it, so it is not scanned; most
+        reports act by their token alone, so they are not judged.
         """
         if read_header(raw).count(b"received") > replies.MAX_RECEIVED:
             return MessageResult.LOOP
-        if may_complain(envelope.recipients, raw):
+        if needs_author(envelope.recipients, raw, self._report_keys):
             envelope = await _with_reporter(envelope, raw, await self._authenticated(envelope, raw))
         await self._store.receive_report(envelope, raw)
         return MessageResult.STORED

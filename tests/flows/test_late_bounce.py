@@ -10,6 +10,7 @@ import orjson
 import pytest
 from msgspec import structs
 
+from engine.areas.reports.types import Reporter
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.flows.receiving import read_reports
@@ -56,16 +57,31 @@ async def delivered(door: Process, settler: Settler, pool: asyncpg.Pool, *to: st
     return account, message
 
 
+async def at_hoster(door: Process, settler: Settler, pool: asyncpg.Pool, **to: list[str]) -> tuple[TestAccount, UUID]:
+    """A message that all of them got in one transaction with `mx.hoster.test`, of an account of its own."""
+    account = await make_account(pool)
+    message = message_id(await door.send(account, **to))
+    for row in await rows_of(pool, message):
+        attempt = structs.replace(attempt_at(row, DELIVERED), conversation={"mx": "mx.hoster.test", "tls": None})
+        assert await settler.settle(attempt)
+    return account, message
+
+
 def token(message: UUID, place: int = 0) -> str:
     """The local part of a return path."""
     return return_path.return_path(return_path.key_of(PEPPER), message, place, "x").partition("@")[0]
 
 
 async def come(
-    pool: asyncpg.Pool, settings: Settings, message: UUID, raw: bytes, place: int = 0
+    pool: asyncpg.Pool,
+    settings: Settings,
+    message: UUID,
+    raw: bytes,
+    place: int = 0,
+    reporter: Reporter | None = None,
 ) -> tuple[str, str | None]:
     """Let a report arrive at the message's return path and be read; return its state and result."""
-    await add(pool, mail(raw, local=token(message, place)))
+    await add(pool, mail(raw, local=token(message, place), reporter=reporter))
     await read_reports.read_due(pool, settings)
     row = (await stored(pool, token(message, place)))[-1]
     return row["state"], row["result"]
@@ -236,13 +252,85 @@ async def test_a_shared_return_path_needs_a_recipient_that_the_message_has(
         (ANN, "delivered", "2.0.0", ""),
         ("stranger@people.test", "failed", "5.1.1", "550 5.1.1 nobody here"),
     )
-    assert await come(pool, settings, message, raw, shared_place(0)) == ("applied", "bounced")
+    daemon = Reporter("mailer-daemon@people.test", "people.test")
+    assert await come(pool, settings, message, raw, shared_place(0), daemon) == ("applied", "bounced")
 
     assert await statuses(pool, message) == {
         ANN: "delivered", "Bob@people.test": "bounced", "eve@people.test": "delivered",
     }  # fmt: skip
     assert await suppressed(pool, account) == ["bob@people.test"]
     assert await status(pool, message) == "bounced"
+
+
+BOB = "bob@people.test"
+AUTHORS = {
+    "nobody": None,
+    "the recipients domain": Reporter("mailer-daemon@people.test", None),
+    "its mail server": Reporter("mailer-daemon@mx.hoster.test", None),
+    "above its mail server": Reporter("postmaster@hoster.test", "hoster.test"),
+    "another server of the hoster": Reporter("mailer-daemon@web.hoster.test", "web.hoster.test"),
+    "below the recipients domain": Reporter("mailer-daemon@web.people.test", "people.test"),
+    "anybody": Reporter("eve@evil.test", "evil.test"),
+}
+
+
+@pytest.mark.parametrize(
+    ("author", "suppresses"),
+    [
+        ("nobody", False),
+        ("the recipients domain", True),
+        ("its mail server", True),
+        ("above its mail server", True),
+        ("another server of the hoster", False),
+        ("below the recipients domain", False),
+        ("anybody", False),
+    ],
+)
+async def test_a_bounce_with_a_shared_token_suppresses_only_with_an_author_of_the_receiving_side(
+    door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings, author: str, *, suppresses: bool
+) -> None:
+    account, message = await at_hoster(door, settler, pool, to=[ANN, BOB])
+    said = failed(BOB, "550 5.1.1 no such user")
+    assert await come(pool, settings, message, said, shared_place(0), AUTHORS[author]) == ("applied", "bounced")
+
+    assert await statuses(pool, message) == {ANN: "delivered", BOB: "bounced"}
+    assert await suppressed(pool, account) == ([BOB] if suppresses else [])
+    detail = (await events(pool, message))[-1][1]
+    assert (detail["late"], detail["suppressed"], detail.get("unverified")) == (
+        True,
+        suppresses,
+        not suppresses or None,
+    )
+
+
+@pytest.mark.parametrize(("author", "bounces"), [("nobody", False), ("anybody", False), ("its mail server", True)])
+async def test_a_bounce_with_a_shared_token_reaches_no_recipient_in_bcc_without_such_an_author(
+    door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings, author: str, *, bounces: bool
+) -> None:
+    account, message = await at_hoster(door, settler, pool, to=[ANN], bcc=[BOB])
+    before = await events(pool, message)
+    raw = dsn((BOB, "failed", "5.1.1", "550 5.1.1 no such user"))
+    late = dsn((BOB, "delayed", "4.2.2", "452 4.2.2 mailbox full"))
+    applied = ("applied", "bounced"), ("ignored", "already_bounced")
+    refused = (("ignored", "not_authenticated"),) * 2
+    for said, wanted in zip((raw, late), applied if bounces else refused, strict=True):
+        assert await come(pool, settings, message, said, shared_place(0), AUTHORS[author]) == wanted
+
+    assert await suppressed(pool, account) == ([BOB] if bounces else [])
+    assert (await events(pool, message) == before) is not bounces
+
+
+async def test_an_unverified_bounce_is_not_the_first_of_two_unexplained_ones(
+    door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings
+) -> None:
+    account, message = await delivered(door, settler, pool, ANN, BOB)
+    said = failed(ANN, "550 Rejected (in reply to RCPT TO command)", "5.0.0")
+    assert await come(pool, settings, message, said, shared_place(0)) == ("applied", "bounced")
+    await age(pool, account, timedelta(days=2))
+
+    await bounced_for_no_reason(door, pool, account)
+
+    assert await suppressed(pool, account) == []
 
 
 async def test_a_message_takes_the_worst_of_its_recipients_after_a_late_bounce(

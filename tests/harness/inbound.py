@@ -41,15 +41,15 @@ class TestMx:
         self.clients.append(opened)
         return opened
 
-    async def greeted(self, *, tls: bool = False, source: str | None = None) -> Client:
-        """Open a connection and send EHLO, over TLS if wanted."""
+    async def greeted(self, *, tls: bool = False, source: str | None = None, name: str = "client.test") -> Client:
+        """Open a connection and send EHLO with a name, over TLS if wanted."""
         client = await self.client(source=source)
         assert (await client.reply()).startswith("220 ")
         if tls:
-            await client.say("EHLO client.test")
+            await client.say(f"EHLO {name}")
             assert (await client.say("STARTTLS")).startswith("220 ")
             await client.start_tls()
-        assert (await client.say("EHLO client.test")).startswith("250")
+        assert (await client.say(f"EHLO {name}")).startswith("250")
         return client
 
     async def claim(self, account: TestAccount, local: str = "support") -> str:

@@ -182,7 +182,13 @@ ATTEMPT = {
     "tls": TLS,
     "attempt": whole("The number of the delivery attempt, from 1; missing if it does not count", 1),
 }
-LATE = {"late": flag("True if a delivery report came after the server had accepted the message; missing otherwise")}
+LATE = {
+    "late": flag("True if a delivery report came after the server had accepted the message; missing otherwise"),
+    "unverified": flag(
+        "True if another recipient of the message could have written the delivery report; missing otherwise. The "
+        "address is then not suppressed"
+    ),
+}
 ACTOR = {"actor": text("Who asked for it: a `usr_…` or `key_…` id; missing if the service acted", f"key_{BODY_ID}")}
 ALERT = {
     "rule_id": text("The alert rule", f"alr_{BODY_ID}"),

@@ -58,7 +58,7 @@ ORDER BY e.seq DESC LIMIT $5;
 
 -- name: unexplained_until
 -- Return those of the pairs of accounts $1 and addresses $2 (lower case) that refused one of their oldest messages for no
--- given reason until $3.
+-- given reason until $3. A bounce that a co-recipient may have written does not count.
 SELECT n.account_id, n.address FROM unnest($1::uuid[], $2::text[]) AS n (account_id, address)
 WHERE EXISTS (
     SELECT FROM (
@@ -69,4 +69,5 @@ WHERE EXISTS (
      AND account_key(e.account_id, bounce_scope(e.payload)) = account_key(n.account_id, 'recipient')
     WHERE e.account_id = n.account_id AND e.type = 'bounced' AND e.occurred_at <= $3 AND e.payload IS NOT NULL
       AND lower(e.payload::jsonb -> 'detail' ->> 'recipient') = n.address
-      AND e.payload::jsonb -> 'detail' @> '{"class": "mailbox_unavailable", "scope": "recipient", "suppressed": false}');
+      AND e.payload::jsonb -> 'detail' @> '{"class": "mailbox_unavailable", "scope": "recipient", "suppressed": false}'
+      AND NOT e.payload::jsonb -> 'detail' ? 'unverified');

@@ -123,7 +123,7 @@ async def _plan(
             found.setdefault(one.message_id, []).append(one)
     known = {message: list(own) for message, own in found.items()}
     decisions = _Decisions()
-    for notice in notices:
+    for notice in await _with_servers(connection, notices):
         _decide(notice, known, decisions, at, mail_host, overdue)
     await _judge_repetitions(connection, decisions, at)
     bounced = decisions.bounced
@@ -241,12 +241,28 @@ async def _return_forwards(connection: Conn, forwarded: Mapping[UUID, UUID]) -> 
 
 async def _delivered_at(connection: Conn, messages: Sequence[UUID]) -> dict[tuple[UUID, str], datetime]:
     """Return when each delivery of the messages (ascending) was recorded, by message and address."""
+    return {key: at for key, (at, _) in (await _deliveries(connection, messages)).items()}
+
+
+async def _with_servers(connection: Conn, notices: Sequence[LateNotice]) -> list[LateNotice]:
+    """Return the notifications, with the servers that accepted the message where the author is compared with them."""
+    asked = sorted({one.origin.message_id for one in notices if one.origin.is_shared and one.author is not None})
+    servers: dict[UUID, dict[str, str]] = {}
+    for (message, address), (_, mx) in (await _deliveries(connection, asked)).items():
+        servers.setdefault(message, {})[address] = mx
+    return [structs.replace(one, servers=servers.get(one.origin.message_id, {})) for one in notices]
+
+
+async def _deliveries(connection: Conn, messages: Sequence[UUID]) -> dict[tuple[UUID, str], tuple[datetime, str]]:
+    """Return time and server of each delivery of the messages (ascending), by message and address."""
     if not messages:
         return {}
     since = ids.floor_of(ids.milliseconds_of(messages[0]) - _SKEW_MS)
+    rows = await _DELIVERIES.records(connection, messages, since)
+    details = [orjson.loads(row["payload"])["detail"] for row in rows]
     return {
-        (row["message_id"], orjson.loads(row["payload"])["detail"]["recipient"]): row["occurred_at"]
-        for row in await _DELIVERIES.records(connection, messages, since)
+        (row["message_id"], detail["recipient"]): (row["occurred_at"], detail.get("mx") or "")
+        for row, detail in zip(rows, details, strict=True)
     }
 
 

@@ -123,6 +123,8 @@ def entry(one: AppliedEffect) -> log.Entry:
     if one.decided.effect is NoticeEffect.BOUNCED:
         kind = EventType.BOUNCED
         found["suppressed"] = is_suppressing(one)
+    if one.decided.unverified:
+        found["unverified"] = True
     if one.notice.said.reporting_mta:
         found["reporting_mta"] = one.notice.said.reporting_mta
     if one.simulated:

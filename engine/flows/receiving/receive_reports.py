@@ -20,6 +20,7 @@ from engine.flows.receiving import report_tokens
 from engine.flows.receiving.received_rows import storable
 from engine.flows.receiving.report_tokens import ReportKeys
 from engine.flows.receiving.types import InboundRecipient, ReceivedEnvelope, RecipientPurpose
+from engine.mail import return_path
 from engine.mail.feedback_reports import looks_like_complaint
 from engine.store.database_errors import BadData
 from engine.store.group_commit import GroupCommit
@@ -89,10 +90,15 @@ def _report_mails(envelope: ReceivedEnvelope, raw: bytes, keys: ReportKeys) -> l
     ]  # fmt: skip
 
 
-def may_complain(recipients: Sequence[InboundRecipient], raw: bytes) -> bool:
-    """Return True for a message that may be a complaint: at `fbl@`, or at a return path if it looks like one."""
-    purposes = {one.purpose for one in recipients}
-    return RecipientPurpose.FEEDBACK in purposes or (RecipientPurpose.BOUNCE in purposes and looks_like_complaint(raw))
+def needs_author(recipients: Sequence[InboundRecipient], raw: bytes, keys: ReportKeys) -> bool:
+    """Return True for a message whose author matters: at `fbl@`, at a genuine return path that several recipients have
+    read, or at any other if it looks like a complaint.
+    """
+    if any(one.purpose is RecipientPurpose.FEEDBACK for one in recipients):
+        return True
+    paths = [f"{one.local}@{one.host}" for one in recipients if one.purpose is RecipientPurpose.BOUNCE]
+    origins = [return_path.origin(keys.return_path, one) for one in paths]
+    return any(one is not None and one.is_shared for one in origins) or (bool(paths) and looks_like_complaint(raw))
 
 
 def report_addresses(recipients: Sequence[InboundRecipient]) -> list[InboundRecipient]:

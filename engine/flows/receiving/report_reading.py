@@ -107,7 +107,8 @@ def _at_return_path(report: DueReport, raw: bytes, origin: ReturnPathOrigin) -> 
     if said.kind in _NO_EFFECT:
         state, reason = _NO_EFFECT[said.kind]
         return _without_effect(report, state, said.kind.value, reason)
-    return LateNotice(report.id, origin, said, report.received_at)
+    author = None if report.reporter is None else report.reporter.domain
+    return LateNotice(report.id, origin, said, report.received_at, author)
 
 
 def _about_domain(report: DueReport, raw: bytes, kind: DomainReportKind, domain: UUID) -> ReadReport:

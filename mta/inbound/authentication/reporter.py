@@ -1,4 +1,4 @@
-"""Find the authenticated author of a report mail, which decides whether a complaint counts. Pure."""
+"""Find the authenticated author of a report mail, which decides whether some reports count. Pure."""
 
 from engine.areas.reports.types import Reporter
 from engine.mail.address import canonical

@@ -17,7 +17,7 @@ from engine.mail import dkim, feedback_headers, return_path
 from tests.flows.test_late_bounce import ANN, delivered
 from tests.harness.accounts import PEPPER, TestAccount
 from tests.harness.inbound import TestMx, deliver
-from tests.harness.report_mails import arf, failed, message_id_field
+from tests.harness.report_mails import arf, dsn, failed, message_id_field
 from tests.harness.sending import Process, member, process, settler_of
 from tests.harness.stored_messages import day_counts, events, status, statuses, suppressed
 
@@ -43,9 +43,11 @@ def signed(mx: TestMx, raw: bytes, domain: str) -> bytes:
     return dkim.sign(raw, [dkim.load(domain, "s1", DER)], at=int(ids.milliseconds_of(ids.uuid7()) / 1000)) + raw
 
 
-async def mailed(mx: TestMx, raw: bytes, to: str, *, sender: str = "") -> tuple[str, str | None]:
+async def mailed(
+    mx: TestMx, raw: bytes, to: str, *, sender: str = "", name: str = "client.test"
+) -> tuple[str, str | None]:
     """Mail a report to the MX and let it be read; return its state and result."""
-    assert await deliver(await mx.greeted(), raw, to, sender=sender) == "250 2.0.0 Stored"
+    assert await deliver(await mx.greeted(name=name), raw, to, sender=sender) == "250 2.0.0 Stored"
     pool = mx.services.pool
     await read_reports.read_due(pool, structs.replace(mx.settings, complaint_reporters=LISTED))
     digest, local = store.digest(raw, ReportPurpose.FEEDBACK), to.partition("@")[0]
@@ -228,3 +230,28 @@ async def test_a_recipient_cannot_bounce_or_report_those_of_another_domain(
     assert await mailed(mx, again, fbl(mx)) == ("applied", "recorded")
     assert await mailed(mx, failed(CLEO), bounce_address(mx, shared)) == ("applied", "bounced")
     assert await statuses(door.pool, message) == {ANN: "delivered", BOB: "complained", CLEO: "bounced"}
+    assert await suppressed(door.pool, account) == [BOB]  # anybody who got the copy could write that bounce
+
+
+@pytest.mark.parametrize(("way", "name"), [("dkim", "client.test"), ("spf of the greeting", "mx.far.test")])
+async def test_the_author_of_a_bounce_is_known_at_a_shared_return_path_only(
+    mx: TestMx, door: Process, settler: Settler, way: str, name: str
+) -> None:
+    account, message = await delivered(door, settler, door.pool, BOB, CLEO)
+    key = return_path.key_of(PEPPER)
+    raw = dsn((CLEO, "failed", "5.1.1", "550 5.1.1 no such user"), reporter="mx.far.test")
+    if way == "dkim":
+        raw = signed(mx, raw.replace(b"MAILER-DAEMON@mx.far.test", b"MAILER-DAEMON@far.test"), "far.test")
+    else:  # the sender is null, so SPF checks the name of EHLO
+        mx.zone.set("mx.far.test", "TXT", ["v=spf1 ip4:127.0.0.0/8 -all"])
+
+    single = return_path.token(key, (await delivered(door, settler, door.pool, CLEO))[1], 0)
+    for token in (single, return_path.token(key, message, return_path.shared_place(0))):
+        assert await mailed(mx, raw, bounce_address(mx, token), name=name) == ("applied", "bounced")
+    authors = await door.pool.fetch(
+        "SELECT reporter_address FROM report_mails WHERE local = $1 OR message_id = $2 ORDER BY id",
+        f"b+{single}", message,
+    )  # fmt: skip
+
+    assert [row["reporter_address"] is None for row in authors] == [True, False]
+    assert await suppressed(door.pool, account) == [CLEO]
