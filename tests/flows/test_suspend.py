@@ -127,7 +127,7 @@ THREE = [(YAHOO, "yahoo.com"), (YAHOO, "aol.com"), (HOTMAIL, "hotmail.com")]
         (600, [THREE[0], THREE[2], THREE[2]], False),  # a reporter counts once per recipient domain
         (600, [*THREE[:2], ("x.yahoo.com", "att.net")], False),  # subdomains are free
         (600, [*THREE[:2], (None, "people.test")], False),  # whoever sent it is not known
-        (600, [THREE[0], THREE[2], (None, "people.test")], True),
+        (600, [THREE[0], THREE[2], (None, "people.test")], False),
     ],
 )
 async def test_complaints_suspend_only_if_several_reporters_make_them(
@@ -144,19 +144,37 @@ async def test_complaints_suspend_only_if_several_reporters_make_them(
         assert reason == f"3 complaints about {delivered} recipients within 24 hours"
 
 
-async def test_a_reporter_counts_once_per_recipient_domain_in_a_day_but_all_complaints_make_the_rate(
-    pool: asyncpg.Pool,
-) -> None:
+async def test_a_reporter_counts_once_per_recipient_domain_in_a_day_in_the_rate_too(pool: asyncpg.Pool) -> None:
     account, now = await make_account(pool), clock.now()
-    await outcomes(pool, account.id, delivered=4_000)
+    await outcomes(pool, account.id, delivered=800)
     await outcomes(pool, account.id, complained=18, reporter=YAHOO, domain="yahoo.com")
-    await outcomes(pool, account.id, complained=1, reporter=HOTMAIL, domain="hotmail.com")
+    for reporter, domain in (THREE[1], THREE[2]):
+        await outcomes(pool, account.id, complained=1, reporter=reporter, domain=domain)
     yesterday = now - timedelta(hours=24, minutes=16)
-    await outcomes(pool, account.id, at=yesterday, complained=1, reporter=YAHOO, domain="aol.com")
+    await outcomes(pool, account.id, at=yesterday, complained=1, reporter=HOTMAIL, domain="live.com")
     assert not await judged(pool, account.id)
 
-    await outcomes(pool, account.id, complained=1, reporter=YAHOO, domain="aol.com")
+    await outcomes(pool, account.id, complained=1, reporter=HOTMAIL, domain="live.com")
     assert await judged(pool, account.id)
+    assert (await last_event(pool, account.id))[1]["reason"] == "4 complaints about 800 recipients within 24 hours"
+
+
+async def test_complaints_of_nobody_known_count_for_nothing(pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    await outcomes(pool, account.id, delivered=800)
+    for reporter, domain in THREE:
+        await outcomes(pool, account.id, complained=1, reporter=reporter, domain=domain)
+    for domain in ("one.test", "two.test"):
+        await outcomes(pool, account.id, complained=20, domain=domain)
+
+    assert not await judged(pool, account.id)
+    assert await pool.fetchval("SELECT count(*) FROM complaint_sources WHERE account_id = $1", account.id) == 3
+    await pool.execute(  # as stored before complaints without an author stopped counting
+        """INSERT INTO complaint_sources SELECT account_id, '', 'three.test', quarter FROM complaint_sources
+           WHERE account_id = $1 LIMIT 1""",
+        account.id,
+    )
+    assert not await judged(pool, account.id)
 
 
 async def test_a_resumed_account_starts_without_the_reporters_of_before(pool: asyncpg.Pool) -> None:

@@ -30,7 +30,8 @@ from engine.store.queries import Conn, Queries, Source
 
 MIN_SETTLED = 200  # recipients in a day; fewer are not significant
 MAX_BOUNCED, MAX_COMPLAINED = 0.15, 0.005  # shares of recipients at which the rule suspends
-# Complaints suspend only if they come from several sides. A reporter counts once per recipient domain in the window.
+# Complaints suspend only if they come from several sides. An authenticated reporter counts once per recipient domain in
+# the window, in the share as well; other complaints do not count.
 MIN_COMPLAINTS, MIN_REPORTERS = 3, 2
 WINDOW = timedelta(hours=24)
 KEPT = timedelta(days=31)  # figures by day, for the rates of alerts

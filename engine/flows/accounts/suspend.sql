@@ -76,11 +76,11 @@ ON CONFLICT DO NOTHING;
 -- name: count_outcomes
 -- Add the outcomes of at most $1 logs, at most $2 events of each, to their quarter-hours and days: events with ids from
 -- $3 on. Bounces that refuse the service's own servers, and simulated mail, do not count (the compared text contains quotes,
--- which JSON strings escape). A late bounce does not count as settled: its delivery did. Of complaints it also stores the
--- last quarter-hour by reporter and domain of the recipient. Subdomains are free, so reporters are told apart by the last two
--- labels of their domains; under a suffix such as co.uk several count as one. Returns how many logs were read, and how many
--- of them have more. The limit keeps the planner walking along the log: with the other conditions alone it reads all outcomes
--- of any message.
+-- which JSON strings escape). A late bounce does not count as settled: its delivery did. Of complaints
+-- with an authenticated author it also stores the last quarter-hour by reporter and domain of the recipient. Subdomains are
+-- free, so reporters are told apart by the last two labels of their domains; under a suffix such as co.uk several count as
+-- one. Returns how many logs were read, and how many of them have more. The limit keeps the planner walking along the log:
+-- with the other conditions alone it reads all outcomes of any message.
 WITH due AS MATERIALIZED (
     SELECT s.account_id, s.judged_seq AS after, least(h.seq, s.judged_seq + $2::bigint) AS upto, h.seq AS tip,
            uuid7_floor((extract(epoch FROM coalesce(s.pardoned_at, '1970-01-01 00:00Z')) * 1000)::bigint) AS forgiven
@@ -115,9 +115,9 @@ WITH due AS MATERIALIZED (
         bounced = d.bounced + excluded.bounced, complained = d.complained + excluded.complained
 ), by_source AS (
     INSERT INTO complaint_sources AS s (account_id, reporter, domain, quarter)
-    SELECT account_id, coalesce(substring(complaint ->> 'reporter' FROM '[^.]+\.[^.]+$'), complaint ->> 'reporter', ''),
+    SELECT account_id, coalesce(substring(complaint ->> 'reporter' FROM '[^.]+\.[^.]+$'), complaint ->> 'reporter'),
            coalesce(domain_of(lower(complaint ->> 'recipient')), ''), max(quarter)
-    FROM seen WHERE type = 'complained' GROUP BY 1, 2, 3
+    FROM seen WHERE type = 'complained' AND complaint ->> 'reporter' <> '' GROUP BY 1, 2, 3
     ON CONFLICT (account_id, reporter, domain) DO UPDATE SET quarter = greatest(s.quarter, excluded.quarter)
 ), moved AS (
     UPDATE account_standings s SET judged_seq = due.upto FROM due WHERE s.account_id = due.account_id
@@ -126,22 +126,22 @@ SELECT count(*) AS logs, count(*) FILTER (WHERE upto < tip) AS unfinished FROM d
 
 -- name: offenders
 -- Return active accounts with at least $2 recipients settled after quarter-hour $1 whose share of bounces reaches $3 or
--- of complaints $4, except the platform account. Complaints need $5 different pairs of reporter and recipient domain, with $6
--- authenticated reporters among them, so that no single one can suspend an account.
+-- of complaints $4, except the platform account. A complaint counts once per authenticated reporter and recipient domain,
+-- so that no single reporter can suspend an account; there must be $5 such pairs, with $6 reporters among them.
 WITH sums AS (
-    SELECT q.account_id, sum(q.settled)::bigint AS settled, sum(q.bounced)::bigint AS bounced,
-           sum(q.complained)::bigint AS complained
+    SELECT q.account_id, sum(q.settled)::bigint AS settled, sum(q.bounced)::bigint AS bounced
     FROM outcome_quarters q JOIN accounts a ON a.id = q.account_id AND a.status = 'active'
     WHERE q.quarter > $1 AND NOT EXISTS (SELECT 1 FROM platform p WHERE p.account_id = q.account_id)
     GROUP BY q.account_id
     HAVING sum(q.settled) >= $2
-       AND (sum(q.bounced) >= $3::float8 * sum(q.settled) OR sum(q.complained) >= $4::float8 * sum(q.settled))
+), complaints AS (
+    SELECT account_id, count(*) AS pairs, count(DISTINCT reporter) AS reporters
+    FROM complaint_sources WHERE quarter > $1 AND reporter <> '' GROUP BY account_id  -- '': not authenticated
 )
-SELECT s.account_id, s.settled, s.bounced, s.complained
-FROM sums s CROSS JOIN LATERAL (
-    SELECT count(*) AS pairs, count(DISTINCT c.reporter) FILTER (WHERE c.reporter <> '') AS reporters
-    FROM complaint_sources c WHERE c.account_id = s.account_id AND c.quarter > $1) c
-WHERE s.bounced >= $3::float8 * s.settled OR (c.pairs >= $5 AND c.reporters >= $6)
+SELECT s.account_id, s.settled, s.bounced, coalesce(c.pairs, 0) AS complained
+FROM sums s LEFT JOIN complaints c ON c.account_id = s.account_id
+WHERE s.bounced >= $3::float8 * s.settled
+   OR (c.pairs >= $4::float8 * s.settled AND c.pairs >= $5 AND c.reporters >= $6)
 ORDER BY s.account_id;
 
 -- name: forget_outcomes
