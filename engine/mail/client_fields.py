@@ -17,11 +17,13 @@ _TRACE: Final = frozenset({
     "authentication-results", "dkim-signature", "domainkey-signature", "received-spf", "return-path", "sender",
 })  # fmt: skip
 _TRACE_FAMILIES: Final = ("arc-", "resent-")
+# Mailbox providers send complaints where these say, and count them for the sender that they name.
+_COMPLAINTS: Final = frozenset({"cfbl-address", "cfbl-feedback-id", "feedback-id"})
 _COMPOSED: Final = frozenset({
     "bcc", "cc", "date", "from", "message-id", "mime-version", "received", "subject", "to",
 })  # fmt: skip
 
-OWNED: Final = _TRACE | _COMPOSED  # by the service, in messages that it composes
+OWNED: Final = _TRACE | _COMPLAINTS | _COMPOSED  # by the service, in messages that it composes
 OWNED_FAMILIES: Final = (*_TRACE_FAMILIES, "content-")
 
 
@@ -37,7 +39,7 @@ def is_foreign(field: Field, from_domain: str) -> bool:
     """
     name = field.name.decode("ascii")
     if name not in _TRACE:
-        return name.startswith(_TRACE_FAMILIES)
+        return name in _COMPLAINTS or name.startswith(_TRACE_FAMILIES)
     if name == "sender":
         return not _is_sender(field.value, from_domain)
     return name != "dkim-signature" or not _is_signed_by(field.value, from_domain)

@@ -1,7 +1,8 @@
 """Check and complete a message that a client composed, for SMTP submission and for `POST /v1/emails/raw`.
 
-The message stays as the client wrote it, except that `Bcc`, the service's own `X-Waybill-*` fields and those that only
-mail servers write (`client_fields`) are removed, and missing mandatory fields are prepended.
+The message stays as the client wrote it, except that `Bcc`, the service's own fields (`X-Waybill-*`, `Feedback-ID`,
+`CFBL-*`) and those that only mail servers write (`client_fields`) are removed, and missing
+mandatory fields are prepended.
 """
 
 import re
@@ -34,7 +35,6 @@ _SINGLE: Final = frozenset({
 })  # fmt: skip
 _COMPLETED: Final = frozenset({b"date", b"message-id"})
 _ANSWERED: Final = frozenset({b"reply-to", b"to", b"cc"})
-_CFBL: Final = frozenset({b"cfbl-address", b"cfbl-feedback-id"})
 _specials = re.compile(r'[()<>\[\]:;@\\,"]').search
 
 
@@ -158,8 +158,8 @@ def with_crlf(octets: bytes) -> bytes:
 def complete(
     mail: Mail, *, message_id: str, at: datetime, received: str = "", feedback: str = "", cfbl: str = ""
 ) -> bytes:
-    """Return the message to store: `received`, then the missing ones of `Date`, `Message-ID`, `feedback` and `cfbl`,
-    then the client's message.
+    """Return the message to store: `received`, then `Date` and `Message-ID` if missing, `feedback` and `cfbl`, then the
+    client's message.
 
     `received`, `feedback` (Feedback-ID) and `cfbl` (CFBL-Address, CFBL-Feedback-ID) are complete fields or "".
     `message_id` has no angle brackets, and `at` is aware.
@@ -170,10 +170,7 @@ def complete(
         before += date_field(at)
     if b"message-id" not in present:
         before += f"Message-ID: <{message_id}>\r\n"
-    if b"feedback-id" not in present:
-        before += feedback
-    if present.isdisjoint(_CFBL):
-        before += cfbl
+    before += feedback + cfbl
     return before.encode() + mail.kept if before else mail.kept
 
 

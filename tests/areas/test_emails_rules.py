@@ -90,18 +90,17 @@ def test_mail_carries_one_feedback_id_of_template_stream_and_domain() -> None:
 
     assert re.fullmatch(r"welcome:news:shop\.test:[0-9a-z]{14}", value)
     assert b"Feedback-ID" not in prepare(request()).mime
-    own = prepare(request(headers={"feedback-id": "mine"}), feedback_key=b"k").mime
-    assert message_from_bytes(own, policy=SMTP).get_all("Feedback-ID") == ["mine"]
 
 
-@pytest.mark.parametrize("own", ["CFBL-Address", "cfbl-feedback-id"])
-def test_a_customers_own_cfbl_field_replaces_both_of_ours(own: str) -> None:
+def test_mail_carries_the_cfbl_fields_of_its_domain() -> None:
     cfbl = "CFBL-Address: fbl@bounce.shop.test; report=arf\r\nCFBL-Feedback-ID: token\r\n"
 
     assert cfbl.encode() in prepare(request(), cfbl=cfbl).mime
-    mime = prepare(request(headers={own: "mine"}), cfbl=cfbl).mime
-    assert cfbl.encode() not in mime
-    assert mime.lower().count(b"cfbl-") == 1
+
+
+@pytest.mark.parametrize("name", ["CFBL-Address", "CFBL-Feedback-ID", "Feedback-ID"])
+def test_a_client_cannot_set_where_complaints_go_or_for_whom_they_count(name: str) -> None:
+    assert field_of(headers={name: "me@evil.test; report=arf"}) == f"headers.{name}"
 
 
 @pytest.mark.parametrize("name", sorted(client_fields.OWNED))

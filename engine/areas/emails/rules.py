@@ -5,7 +5,7 @@ one that fails is the answer.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b, sha256
@@ -122,7 +122,7 @@ def prepare(
             headers=tuple(headers.values()),
             list_unsubscribe=list_unsubscribe,
             one_click=one_click,
-            feedback=_feedback(request, sender, content, headers, account_id, feedback_key) + _cfbl(headers, cfbl),
+            feedback=_feedback(request, sender, content, account_id, feedback_key) + cfbl,
             attachments=tuple(attachments),
         )
     )
@@ -159,23 +159,11 @@ def prepare(
     )
 
 
-def _feedback(
-    request: SendRequest,
-    sender: Mailbox,
-    content: Content,
-    headers: Mapping[str, tuple[str, str]],
-    account: UUID,
-    key: bytes | None,
-) -> str:
-    """Return the field Feedback-ID, "" if the customer set one or the installation has no `key`."""
-    if key is None or "feedback-id" in headers:
+def _feedback(request: SendRequest, sender: Mailbox, content: Content, account: UUID, key: bytes | None) -> str:
+    """Return the field Feedback-ID, "" if the installation has no `key`."""
+    if key is None:
         return ""
     return feedback_field(key, account, content.template or "", stream_of(request), sender.domain)
-
-
-def _cfbl(headers: Mapping[str, tuple[str, str]], cfbl: str) -> str:
-    """Return the fields CFBL-Address and CFBL-Feedback-ID, "" if the customer set one of them."""
-    return "" if "cfbl-address" in headers or "cfbl-feedback-id" in headers else cfbl
 
 
 def _composed(draft: Draft) -> Composed:

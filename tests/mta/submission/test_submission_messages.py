@@ -113,6 +113,15 @@ async def test_blind_copies_and_return_paths_are_taken_out(
     assert await recipients(pool, row) == [("to", "ann@people.test", None), ("bcc", "hidden@people.test", None)]
 
 
+async def test_complaint_fields_of_the_client_are_replaced_by_ours(
+    client: Client, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    head = "CFBL-Address: me@evil.test;\r\n report=arf\r\ncfbl-feedback-id: evil\r\nFeedback-ID: a:b:c:evilsender\r\n"
+    mime = bytes((await stored(pool, await client.send(account, message(account, head=head))))["mime"])
+    assert b"evil" not in mime
+    assert mime.lower().count(b"feedback-id: ") == 1  # the domain of the test has no return-path host
+
+
 async def test_recipients_are_those_of_the_envelope_and_the_header_says_their_kind(
     client: Client, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
