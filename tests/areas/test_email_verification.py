@@ -213,7 +213,8 @@ async def test_a_link_sets_a_password_once_and_ends_every_session(
     assert not await may_sign_in(api, ann.email, PASSWORD)
     assert await is_verified(pool, ann)  # whoever has the link reads the mailbox
     assert await mailed(pool, ann.email) == ["password_changed"]
-    assert await events(pool, ann.account_id) == ["member.email_verified", "member.password_reset"]
+    changed = ["api_key.revoked", "member.email_verified", "member.password_reset"]
+    assert await events(pool, ann.account_id) == changed
     refused(await api.post("/v1/auth/email/change/confirm", json={"token": change}), 400, "invalid_request")
 
 

@@ -5,13 +5,14 @@ from uuid import UUID
 import asyncpg
 import orjson
 import pytest
-from msgspec import structs
+from msgspec import Struct, structs
 
 from engine.areas.tokens.rules import Purpose, token_of
+from engine.areas.webhooks import service as webhooks
 from engine.base import clock, ids
 from engine.flows.retention.erase import erase_due
-from tests.areas.test_email_verification import factors, link, lives, may_sign_in, refused, with_factors
-from tests.harness.accounts import PEPPER, make_account
+from tests.areas.test_email_verification import events, factors, link, lives, may_sign_in, refused, with_factors
+from tests.harness.accounts import PEPPER, add_key, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.canaries import note_phrase
 from tests.harness.people import PASSWORD, TestPerson, make_person, signed_in
@@ -20,6 +21,7 @@ from tests.harness.provider import Browser, Person, TestProvider, one_tap, perso
 VERIFY = "/v1/auth/verify-email"
 CHOSEN = note_phrase("uncommon words that the stranger chose")
 NEW = note_phrase("uncommon words of the owner")
+ALL_ENDED = "4 API keys, 2 webhook endpoints, 2 invitations, 2 other members"
 
 
 @pytest.fixture
@@ -135,6 +137,110 @@ async def test_a_sign_in_with_the_provider_after_the_link_alone_leaves_the_stran
     again = await one_tap(Browser(idp), provider, owner)
     assert again.status == 200
     assert not await by_link(pool, eve)
+
+
+class StrangersAccess(Struct):
+    """An unproven person's account and its sub-account, each with a key, an endpoint, an invitation and a member."""
+
+    accounts: list[UUID]
+    keys: list[str]
+    members: list[TestPerson]
+
+
+async def with_access(pool: asyncpg.Pool, eve: TestPerson) -> StrangersAccess:
+    below = await make_account(pool)
+    await pool.execute("UPDATE accounts SET parent_id = $2 WHERE id = $1", below.id, eve.account_id)
+    made = StrangersAccess([eve.account_id, below.id], [], [])
+    for account in made.accounts:
+        made.keys.append(await add_key(pool, account))
+        made.members.append(await make_person(pool, account, "admin"))
+        await webhooks.create(pool, account, url="https://evil.test/", event_types=["*"], pepper=PEPPER)
+        await pool.execute(
+            "INSERT INTO invites (id, account_id, email, role, digest, invited_by, created_at, expires_at)"
+            " VALUES ($1, $2, $3, 'admin', $4, $5, now(), now() + interval '1 day')",
+            ids.uuid7(), account, "evil@peer.test", ids.uuid7().bytes, eve.id,
+        )  # fmt: skip
+    return made
+
+
+async def assert_ended(api: Api, pool: asyncpg.Pool, made: StrangersAccess, owner: UUID) -> None:
+    for key in made.keys:
+        assert (await api.get("/v1/messages", key)).status == 401
+    for one in made.members:
+        assert not await lives(api, one)
+    for account in made.accounts:
+        assert (
+            await pool.fetchval("SELECT count(*) FROM members WHERE account_id = $1 AND user_id <> $2", account, owner)
+            == 0
+        )
+        assert await pool.fetchval("SELECT count(*) FROM invites WHERE account_id = $1", account) == 0
+        assert (
+            await pool.fetchval("SELECT count(*) FROM webhooks WHERE account_id = $1 AND status <> 'deleted'", account)
+            == 0
+        )
+        ended = {"api_key.revoked", "webhook.deleted", "member.invite_revoked", "member.removed"}
+        assert ended <= set(await events(pool, account))
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+async def test_a_reset_ends_all_access_that_a_stranger_gave_away(
+    api: Api, pool: asyncpg.Pool, eve: TestPerson, *, confirmed: bool
+) -> None:
+    if confirmed:
+        await confirm(api, await link(pool, eve, Purpose.VERIFY_EMAIL))
+    made = await with_access(pool, eve)
+    for key in made.keys:
+        assert (await api.get("/v1/messages", key)).status == 200
+    reset = await link(pool, eve, Purpose.RESET_PASSWORD)
+    assert (await api.post("/v1/auth/password/reset", json={"token": reset, "password": NEW})).status == 204
+
+    await assert_ended(api, pool, made, eve.id)
+    assert await told_ended(pool, "password_changed", eve.email) == ALL_ENDED
+
+
+async def test_a_sign_in_with_the_provider_ends_all_access_that_a_stranger_gave_away(
+    idp: Api, provider: TestProvider, pool: asyncpg.Pool
+) -> None:
+    eve = await person_of(pool, verified=False)
+    await confirm(idp, await link(pool, eve, Purpose.VERIFY_EMAIL))
+    made = await with_access(pool, eve)
+    assert (await one_tap(Browser(idp), provider, Person.new(eve.email))).status == 200
+
+    await assert_ended(idp, pool, made, eve.id)
+    assert await told_ended(pool, "identity_linked", eve.email) == ALL_ENDED
+
+
+async def test_a_reset_of_a_proven_person_ends_no_access(api: Api, pool: asyncpg.Pool, eve: TestPerson) -> None:
+    await confirm(api, await link(pool, eve, Purpose.VERIFY_EMAIL), PASSWORD)
+    made = await with_access(pool, eve)
+    reset = await link(pool, eve, Purpose.RESET_PASSWORD)
+    assert (await api.post("/v1/auth/password/reset", json={"token": reset, "password": NEW})).status == 204
+
+    for key in made.keys:
+        assert (await api.get("/v1/messages", key)).status == 200
+    for one in made.members:
+        assert await lives(api, one)
+    assert await told_ended(pool, "password_changed", eve.email) is None
+
+
+async def test_a_reset_ends_nothing_in_accounts_that_the_person_does_not_own(
+    api: Api, pool: asyncpg.Pool, eve: TestPerson
+) -> None:
+    other = await make_account(pool)
+    owner = await make_person(pool, other.id)
+    await pool.execute("INSERT INTO members (account_id, user_id, role) VALUES ($1, $2, 'admin')", other.id, eve.id)
+    reset = await link(pool, eve, Purpose.RESET_PASSWORD)
+    assert (await api.post("/v1/auth/password/reset", json={"token": reset, "password": NEW})).status == 204
+
+    assert (await api.get("/v1/messages", other.token)).status == 200
+    assert await lives(api, owner)
+
+
+async def told_ended(pool: asyncpg.Pool, kind: str, address: str) -> str | None:
+    """Return the words of the mail about ended access."""
+    detail = await pool.fetchval("SELECT detail FROM system_mail WHERE kind = $1 AND address = $2", kind, address)
+    ended: str | None = orjson.loads(detail)["ended"]
+    return ended
 
 
 # -- what a new password does not close ---------------------------------------------------------------------

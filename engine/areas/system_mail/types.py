@@ -12,7 +12,7 @@ class SystemMailKind(StrEnum):
     VERIFY_EMAIL = "verify_email"  # links with the mail's two tokens [account_name, signed_up_at, network]
     ADDRESS_TAKEN = "address_taken"  # someone signed up with an address already in use
     FORGOT_PASSWORD = "forgot_password"  # noqa: S105 - the address may be unknown; it is looked up at sending
-    PASSWORD_CHANGED = "password_changed"  # noqa: S105 - a kind of mail
+    PASSWORD_CHANGED = "password_changed"  # noqa: S105 - a kind of mail [ended]
     CONFIRM_EMAIL = "confirm_email"  # to the new address, a link with the mail's token
     EMAIL_CHANGING = "email_changing"  # to the old address [new_email]
     EMAIL_CHANGED = "email_changed"  # to the old address [new_email]
@@ -26,7 +26,7 @@ class SystemMailKind(StrEnum):
     PASSKEY_ADDED = "passkey_added"  # [name]
     PASSKEY_REMOVED = "passkey_removed"  # [name]
     PASSKEY_SUSPECTED = "passkey_suspected"  # [name]
-    IDENTITY_LINKED = "identity_linked"  # [issuer, removed]
+    IDENTITY_LINKED = "identity_linked"  # [issuer, removed, ended]
     IDENTITY_UNLINKED = "identity_unlinked"  # [issuer]
     API_KEY_CREATED = "api_key_created"  # to the account's owners [account_name, key_name, hint]
     DOMAIN_FAILED = "domain_failed"  # to owners and admins, by the area domains [account_name, domain, reason, id]

@@ -94,8 +94,8 @@ DELETE FROM invites WHERE id = $1 AND expires_at > $2 RETURNING role;
 DELETE FROM invites WHERE account_id = $1 AND id = $2 AND expires_at > $3 RETURNING id;
 
 -- name: end_invites_of
--- Delete the invitations to account $1 by person $2, except those with the roles $3.
-DELETE FROM invites WHERE account_id = $1 AND invited_by = $2 AND role <> ALL ($3::text[]) RETURNING id;
+-- Delete the invitations to account $1 by person $2 (null: by anybody), except those with the roles $3.
+DELETE FROM invites WHERE account_id = $1 AND ($2::uuid IS NULL OR invited_by = $2) AND role <> ALL ($3::text[]) RETURNING id;
 
 -- name: forget_invites
 -- Delete up to $2 invitations that expired before $1.

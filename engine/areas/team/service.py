@@ -1,4 +1,4 @@
-"""End the invitations of a person who may not send them any more: removed from the account, or with a lower role.
+"""Remove members, and end the invitations of a person who may not send them any more.
 
 Called by the flows that change members.
 """
@@ -13,12 +13,25 @@ from engine.ledger.events import record_event
 from engine.store.queries import Conn
 
 
-async def end_invitations(connection: Conn, account: UUID, user: UUID, role: Role | None, *, actor: str) -> None:
+async def end_invitations(connection: Conn, account: UUID, user: UUID | None, role: Role | None, *, actor: str) -> int:
     """Delete the person's pending invitations that `role` may not send (None: they are no member), with an event each.
+
+    `user` None: everybody's. Returns how many. The caller has locked the head of the account.
+    """
+    kept = [one.value for one in rules.invitable(role)]
+    ended = await store.END_INVITES_OF.records(connection, account, user, kept)
+    for row in ended:
+        detail = {"id": ids.format_id(ids.Kind.INVITE, row["id"])}
+        await record_event(connection, account, AccountEvent.MEMBER_INVITE_REVOKED, detail, actor=actor)
+    return len(ended)
+
+
+async def remove_member(connection: Conn, account: UUID, user: UUID, role: str, *, actor: str) -> None:
+    """Remove a member with their sessions and invitations there, and record it.
 
     The caller has locked the head of the account.
     """
-    kept = [one.value for one in rules.invitable(role)]
-    for row in await store.END_INVITES_OF.records(connection, account, user, kept):
-        detail = {"id": ids.format_id(ids.Kind.INVITE, row["id"])}
-        await record_event(connection, account, AccountEvent.MEMBER_INVITE_REVOKED, detail, actor=actor)
+    await store.REMOVE_MEMBER.execute(connection, account, user)
+    await end_invitations(connection, account, user, None, actor=actor)
+    detail = {"id": ids.format_id(ids.Kind.USER, user), "role": role}
+    await record_event(connection, account, AccountEvent.MEMBER_REMOVED, detail, actor=actor)

@@ -145,9 +145,14 @@ async def rotate(
 async def remove(pool: asyncpg.Pool, account: UUID, webhook: UUID, *, actor: str | None = None) -> None:
     """Delete the endpoint. Posts that are queued already are still made."""
     async with pool.acquire() as connection, connection.transaction():
-        if not await store.DELETE.records(connection, account, webhook):
-            raise not_found("webhook endpoint")
-        await _record(connection, account, AccountEvent.WEBHOOK_DELETED, webhook, actor)
+        await remove_within(connection, account, webhook, actor=actor)
+
+
+async def remove_within(connection: Conn, account: UUID, webhook: UUID, *, actor: str | None) -> None:
+    """Delete the endpoint in the caller's transaction, as `remove` does."""
+    if not await store.DELETE.records(connection, account, webhook):
+        raise not_found("webhook endpoint")
+    await _record(connection, account, AccountEvent.WEBHOOK_DELETED, webhook, actor)
 
 
 async def try_out(pool: asyncpg.Pool, account: UUID, webhook: UUID, at: datetime, *, actor: str | None = None) -> UUID:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from engine.areas.account import store as accounts
 from engine.areas.account.store import AccountRow
-from engine.areas.api_keys import rules, store
+from engine.areas.api_keys import rules, service, store
 from engine.areas.api_keys.store import KeyListRow
 from engine.areas.domains import store as domains
 from engine.areas.people import store as people
@@ -112,11 +112,7 @@ async def revoke_key(pool: asyncpg.Pool, account: UUID, key: UUID, *, actor: str
             raise not_found("API key")
         holder: UUID = found[0]["account_id"]
         await locked_caps(connection, holder)
-        revoked = await store.REVOKE.records(connection, holder, key)
-        if revoked:
-            detail = {"id": ids.format_id(ids.Kind.API_KEY, key), "name": revoked[0]["name"]}
-            await record_event(connection, holder, AccountEvent.API_KEY_REVOKED, detail, actor=actor)
-            await caches.bump(connection, "keys")
+        await service.revoke(connection, holder, key, actor=actor)
     caches.clear_here("keys")
 
 

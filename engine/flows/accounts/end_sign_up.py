@@ -5,10 +5,9 @@ from uuid import UUID
 from engine.areas.people import store as people
 from engine.areas.sessions.rules import Device
 from engine.areas.team import store as team
-from engine.areas.team.service import end_invitations
+from engine.areas.team.service import remove_member
 from engine.areas.tokens.rules import Purpose, spent
 from engine.base import clock, ids
-from engine.base.events import AccountEvent
 from engine.base.roles import Role
 from engine.flows.accounts import suspend
 from engine.flows.accounts.close_account import schedule_now
@@ -16,7 +15,6 @@ from engine.flows.people.log_in import slow_down
 from engine.flows.people.services import PeopleServices
 from engine.flows.people.unproven_access import drop_all, is_unproven
 from engine.flows.people.verify_email import used_up
-from engine.ledger.events import record_event
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "end_sign_up.sql")
@@ -54,8 +52,5 @@ async def _leave(connection: Conn, user: UUID, account: UUID) -> bool:
         await schedule_now(connection, one, at=clock.now(), actor=public)
         return True
     if member is not None:
-        await team.REMOVE_MEMBER.execute(connection, account, user)
-        await end_invitations(connection, account, user, None, actor=public)
-        detail = {"id": public, "role": member.role}
-        await record_event(connection, account, AccountEvent.MEMBER_REMOVED, detail, actor=public)
+        await remove_member(connection, account, user, member.role, actor=public)
     return False

@@ -8,7 +8,7 @@ from engine.areas.people import store as people
 from engine.areas.sessions.session_auth import Person
 from engine.areas.sub_accounts import store
 from engine.areas.team import store as team
-from engine.areas.team.service import end_invitations
+from engine.areas.team.service import remove_member
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
@@ -58,7 +58,4 @@ async def hold_below(connection: Conn, parent: UUID, user: UUID) -> None:
 async def part_below(connection: Conn, parent: UUID, user: UUID, *, actor: str) -> None:
     """Remove a person from the sub-accounts of an account in which they are no admin any more."""
     for row in await team.BELOW.records(connection, parent, user):
-        await team.REMOVE_MEMBER.execute(connection, row["account_id"], user)
-        await end_invitations(connection, row["account_id"], user, None, actor=actor)
-        detail = {"id": ids.format_id(ids.Kind.USER, user), "role": row["role"]}
-        await record_event(connection, row["account_id"], AccountEvent.MEMBER_REMOVED, detail, actor=actor)
+        await remove_member(connection, row["account_id"], user, row["role"], actor=actor)

@@ -18,7 +18,7 @@ from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.team import rules, store
-from engine.areas.team.service import end_invitations
+from engine.areas.team.service import end_invitations, remove_member
 from engine.areas.team.types import InviteRow, TeamMemberRow
 from engine.areas.tokens.rules import digest_of, token_of
 from engine.base import clock, ids
@@ -227,11 +227,8 @@ async def forget_invites(pool: asyncpg.Pool, at: datetime) -> None:
 async def _part(connection: Conn, person: Person, member: TeamMemberRow) -> None:
     account = person.account_id
     rules.check_owner_left(Role(member.role), await store.owners(connection, account))
-    await store.REMOVE_MEMBER.execute(connection, account, member.user_id)
-    await end_invitations(connection, account, member.user_id, None, actor=_usr(person.user_id))
+    await remove_member(connection, account, member.user_id, member.role, actor=_usr(person.user_id))
     await part_below(connection, account, member.user_id, actor=_usr(person.user_id))
-    detail = {"id": _usr(member.user_id), "role": member.role}
-    await record_event(connection, account, AccountEvent.MEMBER_REMOVED, detail, actor=_usr(person.user_id))
 
 
 async def acting_role(connection: Conn, person: Person) -> Role:

@@ -27,7 +27,9 @@ from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_session import end_others, remember
 from engine.flows.people.services import PeopleServices
 from engine.flows.people.unproven_access import drop_factors, drop_other_ways, is_unproven
+from engine.flows.people.unproven_accounts import EndedAccess, end_access
 from engine.flows.people.verify_email import mark_verified, used_up
+from engine.store import caches
 
 
 async def forgot(services: PeopleServices, email: str, device: Device) -> None:
@@ -62,8 +64,8 @@ async def reset(
     `remove_others` also deletes their passkeys and identities.
 
     A second factor stays if the address was proven before. If not, or by the link alone, second factor, passkeys and
-    identities are deleted, because a stranger may have set them up. Raises 400 for an invalid token, and for a
-    guessable password, after which the token remains valid.
+    identities are deleted, because a stranger may have set them up, and other access to their accounts ends. Raises 400
+    for an invalid token, and for a guessable password, after which the token remains valid.
     """
     await slow_down(services.limits, "reset", None, device, services.settings)
     holder = await _holder(services, token)
@@ -74,20 +76,22 @@ async def reset(
         if address not in (None, person.email):  # sent to a former address
             raise token_rules.spent()
         await people.SET_PASSWORD.execute(connection, person.id, hashed, at)
+        ended = EndedAccess()
         if is_unproven(person):
             dropped = await drop_factors(connection, person.id)
+            ended = await end_access(connection, person.id)
             await mark_verified(connection, person.id, by_link=False)
-            await record_person_event(
-                connection, person.id, AccountEvent.MEMBER_EMAIL_VERIFIED, {"factors_dropped": dropped}
-            )
+            detail = {"factors_dropped": dropped, **ended.detail()}
+            await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_VERIFIED, detail)
         elif remove_others:
             removed = await drop_other_ways(connection, person.id)
             await record_person_event(connection, person.id, AccountEvent.MEMBER_WAYS_IN_REMOVED, {"removed": removed})
         await tokens.burn_all(connection, person.id, Purpose)
         await end_others(connection, person.id, None)
         await remember(connection, person.id, device)
-        await enqueue(connection, SystemMailKind.PASSWORD_CHANGED, person.email, at=at)
+        await enqueue(connection, SystemMailKind.PASSWORD_CHANGED, person.email, at=at, ended=ended.words() or None)
         await record_person_event(connection, person.id, AccountEvent.MEMBER_PASSWORD_RESET, {})
+    caches.clear_here("keys")
 
 
 async def _holder(services: PeopleServices, token: str) -> PersonRow:

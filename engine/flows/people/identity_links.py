@@ -30,8 +30,10 @@ from engine.flows.people.open_account import NewOwner, open_with_owner
 from engine.flows.people.open_session import NewSession, end_others, renew_session
 from engine.flows.people.services import IdentityServices
 from engine.flows.people.unproven_access import drop_all
+from engine.flows.people.unproven_accounts import EndedAccess, end_access
 from engine.flows.people.verify_email import mark_verified
 from engine.ledger.events import record_event
+from engine.store import caches
 from engine.store.queries import Conn
 
 MAX_NAME = 120
@@ -86,16 +88,20 @@ async def record_use(services: IdentityServices, user: UUID, issuer: str, subjec
             return
         if person.email_verified_at is None:
             raise _unconfirmed()
+        ended = EndedAccess()
         if person.verified_by_link:
-            detail: dict[str, object] = {"factors_dropped": await drop_all(connection, user)}
+            dropped = await drop_all(connection, user)
+            ended = await end_access(connection, user)
+            detail = {"factors_dropped": dropped, **ended.detail()}
             await mark_verified(connection, user, by_link=False)
             await record_person_event(connection, user, AccountEvent.MEMBER_EMAIL_VERIFIED, detail)
         await _link(connection, user, issuer, subject)
         shown = rules.shown_name(services.settings.idp_name, issuer)
         await enqueue(
             connection, SystemMailKind.IDENTITY_LINKED, person.email, at=at, issuer=shown,
-            removed=REMOVED if person.verified_by_link else None,
+            removed=REMOVED if person.verified_by_link else None, ended=ended.words() or None,
         )  # fmt: skip
+    caches.clear_here("keys")
 
 
 async def list_identities(pool: asyncpg.Pool, user: UUID) -> list[IdentityRow]:

@@ -64,7 +64,7 @@ export function ResetPassword() {
   useEffect(() => { otherWays(linkToken()).then(setOthers, () => {}); }, []); // an invalid link is reported by the button
   return html`<${LinkPage} title="Set a new password" lead="This ends all your sessions. From then on, sign in with the new password." button="Set the password" fields=${["password"]}
     send=${(token) => call("POST /v1/auth/password/reset", { body: { token, password, removeOthers }, quiet: true })}
-    doneTitle="Your password is set" done="All your sessions have ended. Sign in with the new password." again=${NEW_LINK}>
+    doneTitle="Your password is set" done="All your sessions have ended. Sign in with the new password. An email tells you which other access to your accounts has ended, if any." again=${NEW_LINK}>
     ${(error) => html`<${PasswordField} label="New password" fresh autofocus value=${password} onValue=${setPassword} error=${fieldError(error, "password")} />
       ${others.length > 0 && html`<div class="stack-tight"><p>A new password does not close these ways to sign in:</p>
         <ul>${others.map((one) => html`<li class="wrap">${one}</li>`)}</ul>
