@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from api.http import value_limits
 from engine.base import validation
-from engine.base.errors import ErrorType, Refusal, invalid
-from engine.base.suggest import MAX_NAME, hint
+from engine.base.errors import ErrorType, Refusal, invalid, shown
+from engine.base.suggest import hint
 
 MAX_PARAMETERS = 100  # of a query string, which has up to 64 KB
 _QUERY = "waybill.query"
@@ -66,7 +66,7 @@ def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None, *, le
         if name not in names:
             if lenient:
                 continue
-            raise invalid(name, f"Unknown query parameter `{name[:MAX_NAME]}`.{hint(name, names)}")
+            raise invalid(shown(name), f"Unknown query parameter `{shown(name)}`.{hint(name, names)}")
         if names[name]:
             values.setdefault(name, []).append(value)
         elif name in values:
@@ -147,12 +147,17 @@ def _plain(body: bytes | msgspec.Raw, error: msgspec.ValidationError) -> object:
 
 
 def _encoding_fault(body: bytes) -> str | None:
-    """Return the sentence about a body that is not UTF-8: its likely encoding, and how to send UTF-8; None if it is.
+    """Return the sentence about a body that is empty or not UTF-8: its likely encoding, and how to send UTF-8; None for
+    any other.
 
     Windows PowerShell 5.1 sends text as Latin-1 and writes files with a byte order mark or as UTF-16.
     """
+    if not body:
+        return "The body is empty; send a JSON object."
     if body.startswith(codecs.BOM_UTF8):
         return "The body begins with a byte order mark (the bytes EF BB BF). Send UTF-8 without it."
+    if body.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) or body[:4].count(0) > 2:  # UTF-16 has two
+        return f"The body seems to be UTF-32: it begins with the bytes {body[:4].hex(' ').upper()}. {_SEND_UTF8}"
     if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or (len(body) > 1 and 0 in body[:2]):
         return f"The body seems to be UTF-16: it begins with the bytes {body[:2].hex(' ').upper()}. {_SEND_UTF8}"
     try:

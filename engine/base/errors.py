@@ -7,6 +7,10 @@ Clients branch on the type, which is stable; the message says what to do and may
 from enum import StrEnum
 from typing import NamedTuple
 
+MAX_SHOWN = 100  # characters of a client's name or value in an error
+MAX_MESSAGE = 2_000  # characters of the sentences
+MAX_FIELD = 400  # characters of a text beside them: a path of several names, an address (at most 320)
+
 
 class RefusalEntry(NamedTuple):
     """The HTTP status of one error type, and the extra fields that its error body may carry."""
@@ -84,17 +88,23 @@ REGISTRY: dict[ErrorType, RefusalEntry] = {
 }
 
 
+def shown(text: str, most: int = MAX_SHOWN) -> str:
+    """Return a text of the client for an error: at most `most` characters, the last of them "…" if it was cut."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
     """A request that the service declines, with the reason and its details.
 
-    `fields` go beside `type` and `message` into the error body; `retry_after_s` becomes the `Retry-After` header.
+    `fields` go beside `type` and `message` into the error body; `retry_after_s` becomes the `Retry-After` header. Long
+    texts are cut here, so that no error echoes megabytes of a request.
     """
 
     def __init__(self, kind: ErrorType, message: str, *, retry_after_s: int | None = None, **fields: object) -> None:
-        super().__init__(message)
+        self.message = shown(message, MAX_MESSAGE)
+        super().__init__(self.message)
         self.kind = kind
-        self.message = message
-        self.fields = fields
+        self.fields = {name: _cut(value) for name, value in fields.items()}
         self.retry_after_s = retry_after_s
 
     @property
@@ -106,6 +116,12 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
         """Return the error body of the HTTP response; `docs` is the address of the page that explains the errors."""
         link = {"docs": f"{docs}#{self.kind.value}"} if docs else {}
         return {"error": {"type": self.kind.value, "message": self.message, **link, **self.fields}}
+
+
+def _cut(value: object) -> object:
+    if isinstance(value, str):
+        return shown(value, MAX_FIELD)
+    return [_cut(one) for one in value] if isinstance(value, list) else value
 
 
 class NoRoom(Refusal):

@@ -11,9 +11,10 @@ from typing import Any
 
 from msgspec import Struct, ValidationError, inspect
 
+from engine.base.errors import shown
 from engine.base.suggest import nearest
 
-MAX_SHOWN = 200  # characters of an entry's name
+MAX_READ = 1_000  # characters at each end of msgspec's sentence: matching one of 14 MB takes a second
 SLUG_WORDS = "lower-case letters and digits in groups joined by single hyphens"
 _PATTERNS = {r"^[a-z0-9]+(-[a-z0-9]+)*$": SLUG_WORDS}
 _AT = re.compile(r" - at `(key` in `)?\$([^`]*)`$")
@@ -48,20 +49,26 @@ def fault_of(error: ValidationError, shape: Any, given: object) -> ShapeFault:
 
     `given` is the value as plain data, or None if the caller does not have it.
     """
-    sentence = str(error)
+    sentence = _short(str(error))
     at = _AT.search(sentence)
     path, kind = _walked(_type_of(shape), given, at[2] if at else "")
     for pattern, words in ((_UNKNOWN, UNKNOWN), (_MISSING, "is required")):
         named = pattern.search(sentence)
         if named:
             meant = nearest(named[1], _fields_of(kind)) if words == UNKNOWN else None
-            return ShapeFault(f"{path}.{named[1]}" if path else named[1], words, meant)
+            name = shown(named[1])
+            return ShapeFault(f"{path}.{name}" if path else name, words, meant)
     if at and at[1]:
         return ShapeFault(path, f"must name each entry by {_described(_names_of(kind))}")
     wanted = _described(kind) + _wrapping(kind, sentence)
     return ShapeFault(
-        path, f"must be {wanted}" if wanted else f"is not usable: {sentence[: at.start() if at else None]}"
+        path, f"must be {wanted}" if wanted else f"is not usable: {shown(sentence[: at.start() if at else None])}"
     )
+
+
+def _short(sentence: str) -> str:
+    """Cut a long name of a field from the middle: the sentence begins with the fault and ends with the place."""
+    return sentence if len(sentence) <= 2 * MAX_READ else sentence[:MAX_READ] + sentence[-MAX_READ:]
 
 
 @lru_cache(maxsize=256)
@@ -81,7 +88,7 @@ def _walked(kind: inspect.Type, given: object, path: str) -> tuple[str, inspect.
             kind = _NO_TYPE if value is None else value.value_type
             key = _faulty(kind, given)
             given = None if key is None else _item(given, key)
-            found += "" if key is None else f".{key[:MAX_SHOWN]}"
+            found += "" if key is None else f".{shown(key)}"
         else:
             item = _one_of(kind, inspect.ListType)
             kind = _NO_TYPE if item is None else item.item_type

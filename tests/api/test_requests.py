@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import asyncpg
@@ -276,3 +277,39 @@ async def test_a_method_that_a_path_does_not_take_is_told_those_it_takes(api: Ap
     assert answer.error["message"].startswith("This path does not take DELETE. It takes ")
     assert "POST" in answer.error["message"]
     assert "POST" in answer.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"k" * 1_000_000: 1},
+        {"metadata": {"k" * 1_000_000: 1}},
+        {"headers": {"k " * 500_000: "x"}},
+        {"from": "k" * 300, "to": "k" * 300 + "@x"},
+        {"minTls": "k" * 1_000_000},
+        {"stream": "k" * 1_000_000},
+    ],
+)
+async def test_a_refusal_repeats_little_of_a_large_request(
+    api: Api, account: TestAccount, wrong: dict[str, Any]
+) -> None:
+    body = {"from": account.sender, "to": "ann@people.test", "subject": "Hi", "text": "Hi"} | wrong
+    answer = await api.post("/v1/emails", account.token, json=body)
+
+    assert answer.status in {400, 422}
+    assert len(answer.body) < 1_000, answer.body
+
+
+async def test_a_refusal_repeats_little_of_a_long_query(api: Api, account: TestAccount) -> None:
+    answer = await api.get(f"/v1/messages?{'k' * 30_000}=1", account.token)
+
+    assert answer.status == 400
+    assert answer.error["field"] == "k" * 99 + "…"
+    assert len(answer.body) < 1_000
+
+
+async def test_an_empty_body_is_called_empty(api: Api, account: TestAccount) -> None:
+    answer = await api.post("/v1/emails", account.token, body=b"")
+
+    assert (answer.status, answer.error["field"]) == (400, "body")
+    assert answer.error["message"] == "The body is empty; send a JSON object."

@@ -308,6 +308,9 @@ async def test_a_body_that_is_no_request_is_a_400(api: Api, account: TestAccount
     ("utf-16", "seems to be UTF-16: it begins with the bytes FF FE"),
     ("utf-16-le", "seems to be UTF-16: it begins with the bytes 7B 00"),
     ("utf-16-be", "seems to be UTF-16: it begins with the bytes 00 7B"),
+    ("utf-32", "seems to be UTF-32: it begins with the bytes FF FE 00 00"),
+    ("utf-32-le", "seems to be UTF-32: it begins with the bytes 7B 00 00 00"),
+    ("utf-32-be", "seems to be UTF-32: it begins with the bytes 00 00 00 7B"),
     ("latin-1", "byte 15 is FC, 'ü' in Latin-1"),
     ("cp1252", "byte 15 is FC, 'ü' in Latin-1"),
 ])  # fmt: skip

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from engine.areas.emails.types import SendRequest, Slug
+from engine.base.errors import MAX_FIELD, MAX_MESSAGE, ErrorType, Refusal
 from engine.base.validation import SLUG_WORDS, fault_of
 
 
@@ -96,3 +97,17 @@ def test_any_fault_of_a_request_has_words(wrong: dict[str, Any]) -> None:
         found = fault_of(error, SendRequest, whole)
         assert found.path
         assert found.words.startswith(("must be ", "must name ", "is required", "is not a known field"))
+
+
+def test_a_refusal_cuts_what_it_repeats_of_the_client() -> None:
+    refusal = Refusal(
+        ErrorType.INVALID_REQUEST, "x" * 1_000_000, field="y" * 1_000_000, missing=["z" * 1_000_000], limit=3
+    )
+
+    assert refusal.message == "x" * (MAX_MESSAGE - 1) + "…"
+    assert refusal.fields == {
+        "field": "y" * (MAX_FIELD - 1) + "…",
+        "missing": ["z" * (MAX_FIELD - 1) + "…"],
+        "limit": 3,
+    }
+    assert Refusal(ErrorType.CONFLICT, "short", id="x" * MAX_FIELD).fields == {"id": "x" * MAX_FIELD}

@@ -81,9 +81,9 @@ def _sentence(error: Unsendable) -> str:
 
 _NOTE: Final = (
     "The body is the message itself (RFC 5322), at most 40 MiB, with lines that end in CRLF, or all in LF. It is sent"
-    " as it is: `Bcc`, `X-Waybill-*` and fields that only mail servers write are removed, `Feedback-ID` and `CFBL-*` are"
-    " replaced by those of the service, `Date` and `Message-ID` are added where they are missing, a `Received` field is"
-    " added, and 8-bit parts are encoded. The fields "
+    " as it is: `Bcc`, `X-Waybill-*` and fields that only mail servers write are removed, `Feedback-ID` and `CFBL-*`"
+    " are replaced by those of the service, `Date` and `Message-ID` are added where they are missing, a `Received`"
+    " field is added, and 8-bit parts are encoded. The fields "
     "`X-Waybill-Stream`, `-Tag`, `-Metadata`, `-Idempotency-Key`, `-Scheduled-At`, `-Deliver-By`, `-Min-Tls`, "
     "`-Template`, `-Template-Version`, `-Variables` and `-Data` of the message stand for those of `POST /v1/emails`, "
     "as they do over SMTP. Recipients named only by `recipient` count as bcc. `From` must hold one address of a "

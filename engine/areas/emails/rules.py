@@ -29,7 +29,7 @@ from engine.areas.emails.types import (
     Timing,
 )
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.errors import ErrorType, Refusal, invalid, shown
 from engine.base.extra_rows import ExtraRow
 from engine.mail import attachments as files
 from engine.mail.address import BadAddress, Mailbox, canonical, check_sender, parse_mailbox
@@ -313,7 +313,7 @@ def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
     for name, value in request.headers.items():
         field = f"headers.{name[:MAX_HEADER_NAME]}"
         if not _FIELD_NAME.fullmatch(name):
-            raise invalid(field, f"{name!r} is not a header name. Use printable ASCII without spaces or colons.")
+            raise invalid(field, f"{shown(name)!r} is not a header name. Use printable ASCII without spaces or colons.")
         if len(name) > MAX_HEADER_NAME:
             raise invalid(field, f"The header name has {len(name)} characters; at most {MAX_HEADER_NAME} are allowed.")
         if len(value) > MAX_HEADER_VALUE:

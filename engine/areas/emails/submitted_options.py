@@ -8,7 +8,7 @@ import msgspec
 from engine.areas.emails import rules
 from engine.areas.emails.types import SendRequest
 from engine.base import validation
-from engine.base.errors import invalid
+from engine.base.errors import invalid, shown
 from engine.base.suggest import hint
 from engine.mail.submitted import Option
 
@@ -86,7 +86,7 @@ def options_of(options: Sequence[Option]) -> dict[str, Any]:
         folded = option.name.lower()
         if folded not in _READERS:
             meant = hint(folded, (name.title() for name in _READERS))
-            raise invalid(option.name, f"Unknown header `{option.name}`; the message was not sent.{meant}")
+            raise invalid(option.name, f"Unknown header `{shown(option.name)}`; the message was not sent.{meant}")
         names.setdefault(folded, option.name)
         texts.setdefault(folded, []).append(option.text)
     found: dict[str, Any] = {}
