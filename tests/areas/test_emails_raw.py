@@ -43,6 +43,14 @@ async def test_a_composed_message_is_sent_as_it_is(api: Api, account: TestAccoun
     assert raw.count(b"Message-ID: <") == raw.count(b"Date: ") == 1
 
 
+async def test_complaint_fields_of_the_client_are_replaced_by_ours(api: Api, account: TestAccount) -> None:
+    head = "CFBL-Address: me@evil.test; report=arf\r\nCFBL-Feedback-ID: evil\r\nFeedback-ID: a:b:c:evilsender\r\n"
+    raw = await raw_of(api, account, await post(api, account, message(account, head=head)))
+
+    assert b"evil" not in raw
+    assert raw.count(b"Feedback-ID: ") == 1
+
+
 async def test_options_are_fields_of_the_message(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
     await add_stream(pool, account.id, "news")
     mail = composed(account)
