@@ -139,7 +139,7 @@ class _Delimiter(NamedTuple):
     either: bool = False  # it could also close a multipart within that one, whose boundary is two dashes shorter
 
 
-class _Open(NamedTuple):
+class _OpenEntity(NamedTuple):
     entity: MimeEntity
     boundary: bytes
 
@@ -253,7 +253,7 @@ class _TreeReader:
         if end - found.body > 10 and _part_like(self._mime, found.body - 1, end):
             self.doubts.append(FoundDoubt(Doubt.OUTSIDE, found.start, end - found.body, hides_part=True))
 
-    def _epilogue(self, closed: _Open, start: int) -> None:
+    def _epilogue(self, closed: _OpenEntity, start: int) -> None:
         if closed.entity.end - start < 3:
             return
         rest = self._mime[start : closed.entity.end].strip()
@@ -349,7 +349,7 @@ class _OpenParts:
     __slots__ = ("levels", "needle", "parts")
 
     def __init__(self) -> None:
-        self.parts: list[_Open] = []
+        self.parts: list[_OpenEntity] = []
         self.levels: dict[bytes, int] = {}
         self.needle = b""
 
@@ -360,7 +360,7 @@ class _OpenParts:
 
     def open(self, entity: MimeEntity, boundary: bytes) -> None:
         """Add a multipart inside the others."""
-        self.parts.append(_Open(entity, boundary))
+        self.parts.append(_OpenEntity(entity, boundary))
         self._changed()
 
     def drop(self) -> None:

@@ -39,7 +39,7 @@ _names_file = re.compile(r"(?:file)?name(?:\*\d{0,3}\*?)?").fullmatch
 _segment = re.compile(r"(\d{1,3})(\*?)").fullmatch
 
 
-class Parameter(NamedTuple):
+class MimeParameter(NamedTuple):
     """A parameter: its lower-case name, and its readings, the most usual first."""
 
     name: str
@@ -51,7 +51,7 @@ class MimeField(NamedTuple):
 
     major: str  # "text" of `text/plain`, "attachment", "base64"; in lower case, "" if there is none
     minor: str  # "plain"; "" if there is none
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[MimeParameter, ...] = ()
     flaw: CharsetFlaw | None = None
     cut: bool = False
     named: bool = False  # it has a parameter for a file name, in any form
@@ -125,7 +125,7 @@ def _parsed(value: bytes) -> MimeField:
         word = None
     if "=" in head:  # a parameter without a semicolon before it
         segments.insert(0, head if word is None else head[word.end() :])
-    parameters: list[Parameter] = []
+    parameters: list[MimeParameter] = []
     for segment in segments:
         if "=" in segment:
             parameters += islice(_parameters(segment, text), MAX_PARAMETERS + 1)
@@ -153,7 +153,7 @@ def _split(text: str) -> list[str]:
     return found
 
 
-def _parameters(segment: str, text: str) -> Iterator[Parameter]:
+def _parameters(segment: str, text: str) -> Iterator[MimeParameter]:
     """Yield the parameters between two semicolons: one, or several that lack the semicolon."""
     at = 0
     while (named := _named(segment, at)) is not None:
@@ -167,7 +167,7 @@ def _parameters(segment: str, text: str) -> Iterator[Parameter]:
             following = _named(segment, quoted.end())
             end = len(segment) if following is None else following.start()
             readings = _quoted_readings(quoted[0], segment[quoted.end() : end])
-        yield Parameter(named[1].lower(), readings)
+        yield MimeParameter(named[1].lower(), readings)
         at = end
 
 

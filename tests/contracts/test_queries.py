@@ -120,9 +120,11 @@ async def test_no_index_is_searched_by_a_clock_that_moves_within_the_statement(p
 
 def test_every_query_of_every_file_is_declared_once() -> None:
     written = Counter((path, name) for path in sql_files() for name in Queries(path).names)
-    declared = Counter((query.path, query.name) for query in REGISTRY)
+    # A query with fragments for tables is declared once per table.
+    declared = Counter((path, name) for path, name, _ in {(one.path, one.name, one.sql) for one in REGISTRY})
 
-    assert declared == written
+    assert declared.keys() == written.keys()
+    assert len(REGISTRY) == declared.total()
 
 
 def test_a_query_file_has_one_caller_beside_it() -> None:
