@@ -25,7 +25,7 @@ from engine.flows.receiving import read_reports
 from engine.mail.unpack import MAX_UNPACKED, UnpackBudget, UnpackError, unpacked
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
-from tests.harness.report_mails import add, mail, stored
+from tests.harness.report_mails import add, failed, genuine_token, mail, stored
 
 Record = tuple[str, int, str, str, str]  # IP, messages, disposition, DKIM, SPF
 SOME: tuple[Record, ...] = (
@@ -263,6 +263,92 @@ async def test_sources_beyond_a_hundred_are_summed(api: Api, pool: asyncpg.Pool,
         "spfAligned": sum(range(851, 901)), "dkimAligned": 0, "none": sum(range(851, 901)), "quarantine": 0,
         "reject": 0,
     }  # fmt: skip
+
+
+async def test_the_largest_rows_of_a_report_are_stored_and_the_rest_as_sums(
+    api: Api, pool: asyncpg.Pool, settings: Settings
+) -> None:
+    account = await make_account(pool)
+    count = rules.MAX_REPORT_ROWS + 500
+    records = [(f"10.{n // 250}.0.{n % 250}", count - n, "none", ("pass", "fail")[n % 2], "fail") for n in range(count)]
+    xml = dmarc_xml(account.domain, records)
+    assert await come(pool, settings, account, attached(gzip.compress(xml))) == [("applied", "counted")]
+    found = await summary(api, account)
+
+    rows = await pool.fetchval("SELECT count(*) FROM dmarc_rows WHERE account_id = $1", account.id)
+    assert rows == rules.MAX_REPORT_ROWS + 2, "the rest by alignment"
+    assert found["messages"] == sum(range(1, count + 1))
+    assert found["aligned"] == sum(range(2, count + 1, 2)), "every second row, from the largest"
+    assert [row["messages"] for row in found["data"]] == list(range(count, count - 100, -1))
+    assert found["others"]["messages"] == sum(range(1, count - 99))
+
+
+async def test_rows_beyond_the_daily_limit_of_a_domain_are_summed_and_reports_beyond_it_are_ignored(
+    api: Api, pool: asyncpg.Pool, settings: Settings
+) -> None:
+    account = await make_account(pool)
+    await come(pool, settings, account, attached(dmarc_xml(account.domain)))
+    fill = "UPDATE dmarc_reports SET stored_rows = $2 WHERE account_id = $1"
+    await pool.execute(fill, account.id, rules.MAX_ROWS_DAILY - 1)
+    old = clock.now() - timedelta(days=50)
+    second = dmarc_xml(account.domain, report_id="r2", begin=old)
+    await come(pool, settings, account, attached(second))
+
+    stored_rows = "SELECT messages FROM dmarc_rows WHERE account_id = $1 AND day = $2 AND source_ip {} '0.0.0.0/0'"
+    (row,) = await pool.fetch(stored_rows.format("<>"), account.id, old.date())
+    assert row["messages"] == 7, "limits count arrivals, whatever day a report is about"
+    assert len(await pool.fetch(stored_rows.format("="), account.id, old.date())) == 3
+    found = await summary(api, account, days="90")
+    assert (found["messages"], found["reports"]) == (34, 2)
+
+    await pool.execute(
+        "INSERT INTO dmarc_reports SELECT account_id, domain_id, reporter, n::text, begin_at, end_at, day, received_at"
+        " FROM dmarc_reports, generate_series(1, $2::int) n WHERE account_id = $1 AND report_id = 'r2'",
+        account.id, rules.MAX_REPORTS_DAILY,
+    )  # fmt: skip
+    results = await come(pool, settings, account, attached(dmarc_xml(account.domain, report_id="r3")))
+    assert results[-1] == ("ignored", "too_many")
+    assert (await summary(api, account, days="90"))["messages"] == 34
+    await pool.execute("UPDATE dmarc_reports SET received_at = $2 WHERE account_id = $1", account.id, old)
+    results = await come(pool, settings, account, attached(dmarc_xml(account.domain, report_id="r4")))
+    assert results[-1] == ("applied", "counted"), "each day anew"
+
+
+async def test_long_texts_of_reports_are_cut_and_stay_distinct(
+    api: Api, pool: asyncpg.Pool, settings: Settings
+) -> None:
+    account = await make_account(pool)
+    for kind, make in (("dmarc", dmarc_xml), ("tls", tls_json)):
+        raws = [attached(make(account.domain, report_id="\u4e2d" * 400 + last), "text/x") for last in "ab"]
+        assert await come(pool, settings, account, *raws, kind=kind) == [("applied", "counted")] * 2
+    for table in ("dmarc_reports", "received_tls_reports"):
+        longest = await pool.fetchval(f"SELECT max(length(report_id)) FROM {table} WHERE account_id = $1", account.id)
+        assert longest == rules.MAX_TEXT
+    many = orjson.loads(tls_json(account.domain, report_id="many"))
+    policies = [
+        {**many["policies"][0], "policy": {"policy-type": "sts", "policy-domain": f"{n}.{account.domain}"}}
+        for n in range(rules.MAX_REPORT_ROWS)
+    ]
+    await come(pool, settings, account, attached(orjson.dumps({**many, "policies": policies}), "text/x"), kind="tls")
+    rows = await pool.fetchval("SELECT count(*) FROM received_tls_rows WHERE account_id = $1", account.id)
+    assert rows <= rules.MAX_REPORT_ROWS + 2
+
+
+async def test_bounces_do_not_wait_for_all_reports_about_domains(pool: asyncpg.Pool, settings: Settings) -> None:
+    account = await make_account(pool)
+    key = domains.identity(settings).report_key
+    local = report_addresses.report_address(key, "dmarc", await domain_id(pool, account), "x").partition("@")[0]
+    records = [(f"10.0.{n // 250}.{n % 250}", 1 + n, "none", "pass", "pass") for n in range(3_000)]
+    large = [attached(dmarc_xml(account.domain, records, report_id=f"large{n}"), "text/xml") for n in range(8)]
+    early = clock.now() - timedelta(minutes=1)
+    await add(pool, *[mail(one, local=local, purpose=ReportPurpose.DMARC, host="mail.test", at=early) for one in large])
+    bounce = genuine_token(settings)
+    await add(pool, mail(failed("ann@people.test"), local=bounce, at=early + timedelta(seconds=30)))
+
+    await read_reports.read_some(pool, settings)
+    assert (await stored(pool, bounce))[0]["state"] == "ignored", "read before the older reports about domains"
+    waiting = [row["state"] for row in await stored(pool, local)].count("waiting")
+    assert waiting >= 7, "about one large report is read after each lot of bounces"
 
 
 async def test_a_domain_of_another_account_is_not_found_and_no_reports_are_no_rate(

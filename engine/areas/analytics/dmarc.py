@@ -1,21 +1,23 @@
 """Store DMARC aggregate reports once each, and read the sums of their rows."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from uuid import UUID
 
 from engine.areas.analytics import rules
-from engine.areas.analytics.types import DmarcSource, DmarcTotals, FailedStreams, Period, ReportedDomain
-from engine.mail.dmarc_reports import DmarcReport
+from engine.areas.analytics.types import Added, Arrived, DmarcSource, DmarcTotals, FailedStreams, Period, ReportedDomain
+from engine.mail.dmarc_reports import DmarcReport, DmarcRow
 from engine.store.queries import Conn, Queries, Source, columns
 
 MAX_SOURCES = 100
-CHUNK = 5_000  # rows per statement
+# The source of messages that are stored as sums only. No report has it: the addresses in reports have no prefix length.
+_ALL_SOURCES = "0.0.0.0/0"
 
 _SQL = Queries.beside(__file__, "dmarc.sql")
 _DOMAIN = _SQL.rows("reported_domain", ReportedDomain)
 _NAMED = _SQL.rows("domain_named", ReportedDomain)
+_ARRIVED = _SQL.rows("arrived", Arrived)
 _ADD_REPORT = _SQL.command("add_report")
 _ADD_ROWS = _SQL.command("add_rows")
 _SOURCES = _SQL.rows("sources", DmarcSource)
@@ -35,25 +37,45 @@ async def domain_named(source: Source, account: UUID, name: str) -> ReportedDoma
     return await _NAMED.first(source, account, name)
 
 
-async def add(connection: Conn, domain: ReportedDomain, report: DmarcReport, mail: UUID, received_at: datetime) -> bool:
-    """Count a report in the caller's transaction; return False if it was counted before or the domain is removed.
+async def add(
+    connection: Conn, domain: ReportedDomain, report: DmarcReport, mail: UUID, received_at: datetime
+) -> Added:
+    """Count a report in the caller's transaction, unless it was counted before or too many arrived on its day.
 
     `mail` stands in for the id of a report that has none.
     """
+    arrived = await _ARRIVED.first(connection, domain.id, rules.start_of_arrivals(received_at), received_at)
+    limit = rules.rows_left(arrived or Arrived(0, 0))
+    if limit is None:
+        return Added.TOO_MANY
     day = rules.day_of(report.begin, received_at)
     begin, end = report.begin or _NO_DATE, report.end or report.begin or _NO_DATE
-    reporter, report_id = report.reporter or report.email, report.report_id or str(mail)
-    new = await _ADD_REPORT.records(connection, domain.id, reporter, report_id, begin, end, day, received_at)
+    reporter = rules.stored_text(report.reporter or report.email)
+    report_id = rules.stored_text(report.report_id or str(mail))
+    rows = _stored_rows(report.counts, limit)
+    new = await _ADD_REPORT.records(
+        connection, domain.id, reporter, report_id, begin, end, day, received_at, min(len(rows), limit)
+    )
     if not new:
-        return False
-    # Sorted, so that two reports about one domain take their row locks in the same order.
-    rows = iter(sorted((*key, count) for key, count in report.counts.items() if count))
-    while chunk := list(islice(rows, CHUNK)):
-        ips, froms, dispositions, dkim, spf, counts = columns(chunk, 6)
+        return Added.KNOWN
+    if rows:
+        ips, froms, dispositions, dkim, spf, counts = columns(rows, 6)
         await _ADD_ROWS.execute(
             connection, domain.account_id, domain.id, day, ips, froms, dkim, spf, dispositions, counts
         )
-    return True
+    return Added.COUNTED
+
+
+def _stored_rows(counts: Mapping[DmarcRow, int], limit: int) -> list[tuple[str, str, str, bool, bool, int]]:
+    """Return the `limit` largest rows and the sums of the others, by alignment and disposition.
+
+    Sorted, so that two reports about one domain take their row locks in the same order.
+    """
+    largest = sorted(((count, key) for key, count in counts.items() if count), reverse=True)
+    sums: Counter[DmarcRow] = Counter()
+    for count, key in largest[limit:]:
+        sums[key._replace(source_ip=_ALL_SOURCES, header_from="")] += count
+    return sorted((*key, count) for key, count in [*((key, count) for count, key in largest[:limit]), *sums.items()])
 
 
 async def sources(

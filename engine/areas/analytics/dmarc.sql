@@ -7,13 +7,19 @@ WHERE d.id = $1 AND d.deleted_at IS NULL AND a.status <> 'closing';
 -- Read domain $2 of account $1 by name.
 SELECT id, account_id, name FROM domains WHERE account_id = $1 AND name = $2 AND deleted_at IS NULL;
 
+-- name: arrived
+-- Count the DMARC reports about domain $1 that arrived from $2 to $3, and the rows that they stored.
+SELECT count(*)::int AS reports, coalesce(sum(stored_rows), 0)::int AS stored_rows FROM dmarc_reports
+WHERE domain_id = $1 AND received_at BETWEEN $2 AND $3;
+
 -- name: add_report
 -- Record a DMARC report; no row if it is recorded already. Locks the domain, so that it is not removed meanwhile.
 WITH domain AS (
     SELECT id, account_id FROM domains WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
 )
-INSERT INTO dmarc_reports (account_id, domain_id, reporter, report_id, begin_at, end_at, day, received_at)
-SELECT account_id, id, $2, $3, $4, $5, $6, $7 FROM domain
+INSERT INTO dmarc_reports (account_id, domain_id, reporter, report_id, begin_at, end_at, day, received_at,
+                           stored_rows)
+SELECT account_id, id, $2, $3, $4, $5, $6, $7, $8 FROM domain
 ON CONFLICT DO NOTHING RETURNING report_id;
 
 -- name: add_rows
@@ -29,7 +35,7 @@ DO UPDATE SET messages = r.messages + excluded.messages;
 
 -- name: sources
 -- Sum the rows of account $1 from day $2 to day $3 by source, those with the most messages first, at most $6 sources; of
--- domain $4 and of the domains named $5 only (null: of all).
+-- domain $4 and of the domains named $5 only (null: of all). Messages of all sources that are stored as one sum have none.
 SELECT host(r.source_ip) AS source_ip, sum(r.messages)::bigint AS messages,
        coalesce(sum(r.messages) FILTER (WHERE r.dkim_aligned OR r.spf_aligned), 0)::bigint AS aligned,
        coalesce(sum(r.messages) FILTER (WHERE r.spf_aligned), 0)::bigint AS spf_aligned,
@@ -40,7 +46,7 @@ SELECT host(r.source_ip) AS source_ip, sum(r.messages)::bigint AS messages,
        (array_agg(DISTINCT r.header_from ORDER BY r.header_from))[1:20] AS header_from
 FROM dmarc_rows r JOIN domains d ON d.id = r.domain_id AND d.deleted_at IS NULL
 WHERE r.account_id = $1 AND r.day BETWEEN $2 AND $3 AND ($4::uuid IS NULL OR r.domain_id = $4)
-  AND ($5::text[] IS NULL OR d.name = ANY ($5))
+  AND ($5::text[] IS NULL OR d.name = ANY ($5)) AND r.source_ip <> '0.0.0.0/0'
 GROUP BY r.source_ip ORDER BY messages DESC, r.source_ip LIMIT $6;
 
 -- name: failed_streams
@@ -62,7 +68,7 @@ FROM failed JOIN sent ON sent.day = failed.day AND sent.from_domain = failed.hea
 GROUP BY failed.source_ip;
 
 -- name: totals
--- Sum the same rows as `sources` over all sources, and count the reports that they come from.
+-- Sum the same rows as `sources` over all sources, those stored as one sum as one of them, and count the reports that they come from.
 SELECT count(DISTINCT r.source_ip) AS sources, coalesce(sum(r.messages), 0)::bigint AS messages,
        coalesce(sum(r.messages) FILTER (WHERE r.dkim_aligned OR r.spf_aligned), 0)::bigint AS aligned,
        coalesce(sum(r.messages) FILTER (WHERE r.spf_aligned), 0)::bigint AS spf_aligned,

@@ -1,11 +1,19 @@
-"""Decide which domain a report is about, and on which day its rows count. Pure."""
+"""Decide which domain a report is about, on which day its rows count, and how much of it is stored. Pure."""
 
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
+from typing import Final
 
-from engine.areas.analytics.types import Period
+from engine.areas.analytics.types import Arrived, Period
 
 MAX_DAYS = 90  # of a request, unless an agreement has raised the account's analytics window
 KEPT_DAYS = 100  # of reports, and of delivery counts unless an agreement keeps them longer
+# Report addresses stand in DNS, so anybody can send reports to them.
+MAX_REPORT_ROWS: Final = 1_000  # stored of one report, those with the largest counts
+MAX_ROWS_DAILY: Final = 10_000  # stored of the reports about a domain that arrive on a UTC day
+MAX_REPORTS_DAILY: Final = 2_000  # counted of the reports of one kind about a domain that arrive on a UTC day
+MAX_TEXT: Final = 128  # characters of a reporter's name, a report id and other words of a report
+_HASH: Final = 64  # hexadecimal digits of SHA-256
 
 
 def concerns(policy_domain: str, domain: str) -> bool:
@@ -28,6 +36,25 @@ def day_of(begin: datetime | None, received_at: datetime) -> date:
     if begin is None or begin > received_at or begin.date() < arrival - timedelta(days=KEPT_DAYS):
         return arrival
     return begin.date()
+
+
+def start_of_arrivals(received_at: datetime) -> datetime:
+    """Return the beginning of the UTC day of arrival, from which the daily limits count."""
+    return datetime.combine(received_at.astimezone(UTC).date(), datetime.min.time(), UTC)
+
+
+def rows_left(arrived: Arrived) -> int | None:
+    """Return how many rows the next report of the day may store; None if it doesn't count any more."""
+    if arrived.reports >= MAX_REPORTS_DAILY:
+        return None
+    return max(0, min(MAX_REPORT_ROWS, MAX_ROWS_DAILY - arrived.stored_rows))
+
+
+def stored_text(text: str) -> str:
+    """Return a text of at most MAX_TEXT characters; a longer one ends with its hash, so that it stays distinct."""
+    if len(text) <= MAX_TEXT:
+        return text
+    return text[: MAX_TEXT - _HASH] + sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def period(days: int, at: datetime) -> Period:

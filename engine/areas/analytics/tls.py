@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from engine.areas.analytics import rules
-from engine.areas.analytics.types import Period, ReportedDomain, TlsSums, TlsTotals
+from engine.areas.analytics.types import Added, Arrived, Period, ReportedDomain, TlsSums, TlsTotals
 from engine.mail.tls_reports import TlsPolicyReport, TlsReport
 from engine.store.queries import Conn, Queries, Source, columns
 
@@ -14,6 +14,7 @@ MAX_ROWS = 1_000
 MAX_RESULT_TYPES = 100  # of one policy in one report; RFC 8460 4.3 names eleven
 
 _SQL = Queries.beside(__file__, "tls.sql")
+_ARRIVED = _SQL.rows("arrived", Arrived)
 _ADD_REPORT = _SQL.command("add_report")
 _ADD_ROWS = _SQL.command("add_rows")
 _SUMS = _SQL.rows("sums", TlsSums)
@@ -31,21 +32,28 @@ async def add(
     policies: Sequence[TlsPolicyReport],
     mail: UUID,
     received_at: datetime,
-) -> bool:
-    """Count a report's `policies` in the caller's transaction; return False if it was counted before.
+) -> Added:
+    """Count a report's `policies` in the caller's transaction, unless it was counted before or too many arrived on its
+    day. Rows beyond the limits are left out: an honest report has a few.
 
     `mail` stands in for the id of a report that has none.
     """
+    arrived = await _ARRIVED.first(connection, domain.id, rules.start_of_arrivals(received_at), received_at)
+    limit = rules.rows_left(arrived or Arrived(0, 0))
+    if limit is None:
+        return Added.TOO_MANY
     day = rules.day_of(report.begin, received_at)
-    reporter, report_id = report.reporter or report.contact, report.report_id or str(mail)
-    begin = report.begin or _NO_DATE
-    if not await _ADD_REPORT.records(connection, domain.id, reporter, report_id, begin, day, received_at):
-        return False
+    reporter = rules.stored_text(report.reporter or report.contact)
+    report_id = rules.stored_text(report.report_id or str(mail))
     sessions, failures = _sums(policies)
-    rows = [(*key, sessions[key], failures[key]) for key in sorted(sessions.keys() | failures.keys())]
+    largest = sorted(sessions.keys() | failures.keys(), key=lambda key: (sessions[key] + failures[key], key))[::-1]
+    rows = [(*key, sessions[key], failures[key]) for key in sorted(largest[:limit])]
+    begin = report.begin or _NO_DATE
+    if not await _ADD_REPORT.records(connection, domain.id, reporter, report_id, begin, day, received_at, len(rows)):
+        return Added.KNOWN
     if rows:
         await _ADD_ROWS.execute(connection, domain.account_id, domain.id, day, *columns(rows, 5))
-    return True
+    return Added.COUNTED
 
 
 def _sums(policies: Sequence[TlsPolicyReport]) -> tuple[Counter[_Key], Counter[_Key]]:
@@ -53,11 +61,12 @@ def _sums(policies: Sequence[TlsPolicyReport]) -> tuple[Counter[_Key], Counter[_
     sessions: Counter[_Key] = Counter()
     failures: Counter[_Key] = Counter()
     for one in policies:
-        whole = (one.policy_type, one.policy_domain, "")
+        policy = rules.stored_text(one.policy_type), rules.stored_text(one.policy_domain)
+        whole = (*policy, "")
         sessions[whole] += one.successful + one.failed
         failures[whole] += one.failed
         for row in one.failures[:MAX_RESULT_TYPES]:
-            failures[one.policy_type, one.policy_domain, row.result_type or "unknown"] += row.sessions
+            failures[*policy, rules.stored_text(row.result_type) or "unknown"] += row.sessions
     return sessions, failures
 
 

@@ -1,10 +1,15 @@
+-- name: arrived
+-- Count the TLS reports about domain $1 that arrived from $2 to $3, and the rows that they stored.
+SELECT count(*)::int AS reports, coalesce(sum(stored_rows), 0)::int AS stored_rows FROM received_tls_reports
+WHERE domain_id = $1 AND received_at BETWEEN $2 AND $3;
+
 -- name: add_report
 -- Record a TLS report; no row if it is recorded already. Locks the domain, so that it is not removed meanwhile.
 WITH domain AS (
     SELECT id, account_id FROM domains WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
 )
-INSERT INTO received_tls_reports (account_id, domain_id, reporter, report_id, begin_at, day, received_at)
-SELECT account_id, id, $2, $3, $4, $5, $6 FROM domain
+INSERT INTO received_tls_reports (account_id, domain_id, reporter, report_id, begin_at, day, received_at, stored_rows)
+SELECT account_id, id, $2, $3, $4, $5, $6, $7 FROM domain
 ON CONFLICT DO NOTHING RETURNING report_id;
 
 -- name: add_rows

@@ -15,6 +15,21 @@ class ReportedDomain(Struct, frozen=True):
     name: str
 
 
+class Added(StrEnum):
+    """The outcome of adding a DMARC or TLS report."""
+
+    COUNTED = "counted"
+    KNOWN = "known"  # it was counted before, or the domain is removed
+    TOO_MANY = "too_many"  # about this domain on the day of its arrival
+
+
+class Arrived(Struct, frozen=True):
+    """The counted reports about a domain that arrived on a day, and the rows that they stored."""
+
+    reports: int
+    stored_rows: int
+
+
 class DmarcSource(Struct, frozen=True):
     """Messages that one IP address sent under the account's domains, by alignment and disposition."""
 

@@ -6,10 +6,11 @@ ON CONFLICT (local, digest) DO NOTHING;
 
 -- name: take_reports
 -- Take at most $2 waiting report mails that are due at $1, oldest first, and put each off until $3, in case this process
--- ends before it has read them. The last one is that with which they reach $4 octets. Rows that another process is taking
--- are skipped.
+-- ends before it has read them. The last one is that with which they reach $4 octets. $5: those about domains, or all
+-- others. Rows that another process is taking are skipped.
 WITH due AS MATERIALIZED (
-    SELECT id, due_at, size_bytes FROM report_mails WHERE state = 'waiting' AND due_at <= $1
+    SELECT id, due_at, size_bytes FROM report_mails
+    WHERE state = 'waiting' AND (purpose IN ('dmarc', 'tls')) = $5::boolean AND due_at <= $1
     ORDER BY due_at, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (
     SELECT id, sum(size_bytes) OVER (ORDER BY due_at, id) - size_bytes AS octets_before FROM due

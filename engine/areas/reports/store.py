@@ -20,6 +20,9 @@ MAX_RAW_BYTES = 15 * 1024 * 1024
 MAX_OPERATOR_BYTES = 1024 * 1024  # of mail to `postmaster@` and `abuse@`; the rest is dropped
 ROW_BYTES = 1024  # on disk, of a report without its octets, with its index entries; rounded up
 MAX_TAKEN_BYTES = 16 * 1024 * 1024  # of reports that one worker holds, and the last of them
+# Of DMARC and TLS reports that are read in a row, and the last of them. Compressed at most 1,000 times as small, they
+# unpack to little more than one report of the largest size, so that other reports wait for about two such ones.
+MAX_DOMAIN_BYTES = 64 * 1024
 MAX_FORGOTTEN = 5_000  # rows per statement
 
 
@@ -125,10 +128,20 @@ def digest(raw: bytes, purpose: ReportPurpose) -> bytes:
 
 
 async def take(source: Source, at: datetime, limit: int) -> list[DueReport]:
-    """Take waiting reports that are due at `at`, up to about MAX_TAKEN_BYTES; unless finished they are due again after
-    `LEASE`.
+    """Take waiting reports that are due at `at`, except those about domains, up to about MAX_TAKEN_BYTES; unless
+    finished they are due again after `LEASE`.
     """
-    return sorted(await _TAKE.fetch(source, at, limit, at + LEASE, MAX_TAKEN_BYTES), key=lambda one: one.id)
+    return await _taken(source, at, limit, MAX_TAKEN_BYTES, about_domains=False)
+
+
+async def take_about_domains(source: Source, at: datetime, limit: int) -> list[DueReport]:
+    """Take waiting DMARC and TLS reports, as `take`, up to about MAX_DOMAIN_BYTES."""
+    return await _taken(source, at, limit, MAX_DOMAIN_BYTES, about_domains=True)
+
+
+async def _taken(source: Source, at: datetime, limit: int, octets: int, *, about_domains: bool) -> list[DueReport]:
+    found = await _TAKE.fetch(source, at, limit, at + LEASE, octets, about_domains)
+    return sorted(found, key=lambda one: one.id)
 
 
 async def lock_waiting(connection: Conn, wanted: Iterable[UUID]) -> set[UUID]:

@@ -3,7 +3,7 @@
 import asyncpg
 
 from engine.areas.analytics import dmarc, rules, tls
-from engine.areas.analytics.types import ReportedDomain
+from engine.areas.analytics.types import Added, ReportedDomain
 from engine.areas.reports import store as reports
 from engine.areas.reports.types import ReportResult, ReportState
 from engine.flows.receiving.report_reading import DomainNotice
@@ -31,8 +31,9 @@ async def _dmarc(connection: Conn, domain: ReportedDomain, notice: DomainNotice)
     assert not isinstance(said, TlsReport)
     if not rules.concerns(said.policy_domain, domain.name):
         return _wrong_domain(notice, domain, said.policy_domain)
-    if not await dmarc.add(connection, domain, said, notice.report, notice.received_at):
-        return _known(notice, domain)
+    added = await dmarc.add(connection, domain, said, notice.report, notice.received_at)
+    if added is not Added.COUNTED:
+        return _not_counted(notice, domain, added)
     messages = sum(said.counts.values())
     reason = f"{said.reporter}: {messages} messages in {said.rows} rows, {said.skipped} of them unreadable."
     return _result(notice, domain, ReportState.APPLIED, "counted", reason)
@@ -43,8 +44,9 @@ async def _tls(connection: Conn, domain: ReportedDomain, notice: DomainNotice, s
     own = [one for one in said.policies if rules.concerns(one.policy_domain, domain.name)]
     if said.policies and not own:
         return _wrong_domain(notice, domain, said.policies[0].policy_domain)
-    if not await tls.add(connection, domain, said, own, notice.report, notice.received_at):
-        return _known(notice, domain)
+    added = await tls.add(connection, domain, said, own, notice.report, notice.received_at)
+    if added is not Added.COUNTED:
+        return _not_counted(notice, domain, added)
     sessions = sum(one.successful + one.failed for one in own)
     return _result(notice, domain, ReportState.APPLIED, "counted", f"{said.reporter}: {sessions} sessions.")
 
@@ -54,10 +56,11 @@ def _wrong_domain(notice: DomainNotice, domain: ReportedDomain, about: str) -> R
     return _result(notice, domain, ReportState.IGNORED, "wrong_domain", reason)
 
 
-def _known(notice: DomainNotice, domain: ReportedDomain) -> ReportResult:
-    return _result(
-        notice, domain, ReportState.IGNORED, "known", "A report with this reporter, id and begin was counted."
-    )
+def _not_counted(notice: DomainNotice, domain: ReportedDomain, added: Added) -> ReportResult:
+    reason = "A report with this reporter, id and begin was counted."
+    if added is Added.TOO_MANY:
+        reason = f"{rules.MAX_REPORTS_DAILY} reports about {domain.name} arrived on this day already."
+    return _result(notice, domain, ReportState.IGNORED, added.value, reason)
 
 
 def _result(

@@ -3,9 +3,10 @@
 Several workers may do it at once.
 
 Reports are taken for some minutes → parsed in a thread, a batch at a time → applied: the bounces of the batch in one
-transaction, complaints, domain reports and opt-outs each in its own. Each effect is idempotent: reports that a crash
-interrupted are read again. Reports are not urgent: the worker pauses after each batch, so that they don't slow the
-sending of mail.
+transaction, complaints and opt-outs each in its own. Reports about domains are taken apart, a few after each lot of
+others, and read one by one: strangers can make them large, and bounces wait for a few of them only. Each effect is
+idempotent: reports that a crash interrupted are read again. Reports are not urgent: the worker pauses after each batch,
+so that they don't slow the sending of mail.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ import structlog
 
 from engine.areas.analytics import delivery, dmarc, rules, tls
 from engine.areas.reports import store
-from engine.areas.reports.types import DueReport, ReportPurpose, ReportResult, ReportState
+from engine.areas.reports.types import DueReport, ReportResult, ReportState
 from engine.areas.unsubscribes.types import LinkChoice, LinkSource, LinkState, LinkUse
 from engine.base import clock
 from engine.base.settings import Settings
@@ -48,8 +49,6 @@ FIRST_RETRY, MAX_RETRY = timedelta(seconds=5), timedelta(minutes=10)
 MAX_TRIES = 5  # of a report that fails with an unexpected error
 MAX_FORGOTTEN = 5_000  # rows per statement
 
-_ABOUT_DOMAINS = frozenset({ReportPurpose.DMARC.value, ReportPurpose.TLS.value})
-
 Value = TypeVar("Value")
 
 _log = structlog.get_logger("reports")
@@ -57,17 +56,32 @@ _log = structlog.get_logger("reports")
 
 async def read_due(pool: asyncpg.Pool, settings: Settings, *, budget_s: float = BUDGET_S) -> int:
     """Read the reports that are due, for up to `budget_s` seconds; return how many there were."""
-    keys, ends, count = keys_of(settings), time.monotonic() + budget_s, 0
+    ends, count = time.monotonic() + budget_s, 0
     while time.monotonic() < ends:
-        taken = await store.take(pool, clock.now(), MAX_TAKEN)
-        if not taken:
+        done = await read_some(pool, settings)
+        if not done:
             break
-        for first in range(0, len(taken), BATCH):
-            began = time.monotonic()
-            await ReportBatch(pool, keys, settings, taken[first : first + BATCH]).apply()
-            await asyncio.sleep((time.monotonic() - began) * (1 / SHARE - 1))
-        count += len(taken)
+        count += done
     return count
+
+
+async def read_some(pool: asyncpg.Pool, settings: Settings) -> int:
+    """Read one lot of the reports about mail that are due, then a few about domains; return how many there were."""
+    keys = keys_of(settings)
+    taken = await store.take(pool, clock.now(), MAX_TAKEN)
+    for first in range(0, len(taken), BATCH):
+        await _with_pause(ReportBatch(pool, keys, settings, taken[first : first + BATCH]).apply())
+    about_domains = await store.take_about_domains(pool, clock.now(), BATCH)
+    if about_domains:
+        await _with_pause(ReportBatch(pool, keys, settings, about_domains).apply_one_by_one())
+    return len(taken) + len(about_domains)
+
+
+async def _with_pause(work: Awaitable[None]) -> None:
+    """Do a piece of work, then pause so that it takes SHARE of the time."""
+    began = time.monotonic()
+    await work
+    await asyncio.sleep((time.monotonic() - began) * (1 / SHARE - 1))
 
 
 async def forget_old(pool: asyncpg.Pool, at: datetime) -> None:
@@ -98,16 +112,18 @@ class ReportBatch:
 
     async def apply(self) -> None:
         """Apply the reports; one that fails does not hold up the others."""
-        about_mail = [one for one in self._due.values() if one.purpose not in _ABOUT_DOMAINS]
-        found = await asyncio.to_thread(self._parsed, about_mail)
+        found = await asyncio.to_thread(self._parsed, list(self._due.values()))
         read = [await self._guarded(self._due[key], self._applied(one)) for key, one in found.items()]
-        about_domains = [one for one in self._due.values() if one.purpose in _ABOUT_DOMAINS]
-        read += [await self._guarded(one, self._read(one)) for one in about_domains]  # each may hold 100,000 rows
         await store.finish(self._pool, [one for one in read if isinstance(one, ReportResult)])
         bounces = [one for one in read if isinstance(one, LateNotice)]
         if bounces and not await self._bounced(bounces):
             for one in bounces:
                 await self._guarded(self._due[one.report], self._record([one]))
+
+    async def apply_one_by_one(self) -> None:
+        """Parse and apply reports about domains: each may hold 100,000 rows, so only one is in memory at a time."""
+        read = [await self._guarded(one, self._read(one)) for one in self._due.values()]
+        await store.finish(self._pool, [one for one in read if isinstance(one, ReportResult)])
 
     def _parsed(self, reports: Sequence[DueReport]) -> dict[UUID, ReadReport | Exception]:
         """Parse reports; the exception of one that fails takes the place of its content."""
