@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 from uuid import UUID
 
 from msgspec import Struct, structs
@@ -13,6 +14,8 @@ from engine.delivery.reported import outcome_of
 from engine.mail.address import BadAddress, canonical
 from engine.mail.delivery_reports import Action, DeliveryReport, RecipientReport, ReportKind
 from engine.mail.return_path import ReturnPathOrigin, domain_of, is_within, recipients_of
+
+MAX_LATE_DELAYS: Final = 3  # recorded per recipient of a message: events are permanent, and posted to webhooks
 
 
 class LateNotice(Struct, frozen=True):
@@ -33,7 +36,7 @@ class LateNotice(Struct, frozen=True):
 class KnownRecipient(Struct, frozen=True):
     """A recipient of the message that a notification is about.
 
-    `kind` is to, cc or bcc.
+    `kind` is to, cc or bcc. `late_delays`: the delay notices on record.
     """
 
     message_id: UUID
@@ -42,6 +45,7 @@ class KnownRecipient(Struct, frozen=True):
     address: str
     kind: str
     status: str
+    late_delays: int = 0
 
 
 class NoticeEffect(StrEnum):
@@ -88,6 +92,11 @@ def decide(notice: LateNotice, recipients: Sequence[KnownRecipient]) -> list[Dec
     if about is None:
         return [_none("several_recipients", f"The report names several recipients, but not {own.address}.", own)]
     return [_effect(own, about)]
+
+
+def is_delay(notice: LateNotice) -> bool:
+    """Return True if a notification says of a recipient that the delivery is delayed."""
+    return any(one.action is Action.DELAYED for one in _reports(notice.said))
 
 
 def suppresses(outcome: Outcome) -> bool:
@@ -167,6 +176,8 @@ def _effect(own: KnownRecipient, said: RecipientReport) -> DecidedNotice:
         return _none(
             f"already_{own.status}", f"{own.address} is {own.status}; only delivered mail can bounce late.", own
         )
+    if said.action is Action.DELAYED and own.late_delays >= MAX_LATE_DELAYS:
+        return _none("delayed_often", f"{MAX_LATE_DELAYS} delays of the mail to {own.address} are on record.", own)
     outcome = outcome_of(said)
     if said.action is Action.DELAYED:
         return DecidedNotice(

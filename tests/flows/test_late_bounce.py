@@ -1,6 +1,7 @@
 """Bounces that arrive as mail: what they move, and what they leave as it is."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID
@@ -13,6 +14,7 @@ from msgspec import structs
 from engine.areas.reports.types import Reporter
 from engine.base import clock, ids
 from engine.base.settings import Settings
+from engine.delivery.late_notices import MAX_LATE_DELAYS
 from engine.flows.receiving import read_reports
 from engine.flows.sending.complaint import complain
 from engine.flows.sending.settle import Settler
@@ -164,6 +166,26 @@ async def test_the_same_report_counts_once_by_whatever_way_it_comes(
     assert sorted(results) == ["already_bounced", "bounced"]
     assert await day_counts(pool, account) == {"bounced": 1}
     assert [kind for kind, _ in await events(pool, message)].count("bounced") == 1
+
+
+async def test_three_delays_per_recipient_are_recorded_and_a_bounce_after_them(
+    door: Process, settler: Settler, pool: asyncpg.Pool, settings: Settings
+) -> None:
+    _, message = await delivered(door, settler, pool, ANN, "bob@people.test")
+
+    def delays(numbers: range, address: str) -> list[bytes]:
+        return [dsn((address, "delayed", "4.4.7", f"451 4.4.7 still trying {number}")) for number in numbers]
+
+    assert await come(pool, settings, message, delays(range(1), ANN)[0]) == ("applied", "deferred")
+    await add(pool, *[mail(one, local=token(message)) for one in delays(range(1, 30), ANN)])
+    await add(pool, mail(delays(range(1), "bob@people.test")[0], local=token(message, 1)))
+    await read_reports.read_due(pool, settings)
+
+    results = Counter(row["result"] for row in await stored(pool, token(message)))
+    assert results == {"deferred": MAX_LATE_DELAYS, "delayed_often": 30 - MAX_LATE_DELAYS}
+    recorded = [detail["recipient"] for kind, detail in await events(pool, message) if kind == "deferred"]
+    assert sorted(recorded) == [ANN] * MAX_LATE_DELAYS + ["bob@people.test"]
+    assert await come(pool, settings, message, failed(ANN)) == ("applied", "bounced")
 
 
 async def test_a_delay_writes_deferred_and_moves_nothing(

@@ -40,6 +40,10 @@ WHERE r.id = finish.id AND r.state = 'waiting'
 -- Record the results of report mails.
 :report_finish;
 
+-- name: drop_report
+-- Delete report mail $1.
+DELETE FROM report_mails WHERE id = $1;
+
 -- name: postpone_reports
 -- Put the waiting report mails $1 off until $2.
 UPDATE report_mails SET due_at = $2 WHERE id = ANY ($1::uuid[]) AND state = 'waiting';
@@ -49,20 +53,23 @@ UPDATE report_mails SET due_at = $2 WHERE id = ANY ($1::uuid[]) AND state = 'wai
 DELETE FROM report_mails WHERE id IN (SELECT id FROM report_mails WHERE id < $1 ORDER BY id LIMIT $2);
 
 -- name: used_octets
--- Add up the octets of the report mails that wait or had no effect, with $1 for each row. TOAST knows the length of a
--- value without reading it.
+-- Add up the octets of the report mails, with $1 for each row. TOAST knows the length of a value without reading it; those
+-- that were applied have none.
 SELECT sum(mails * $1::bigint + octets)::bigint AS octets FROM (
     SELECT count(*) AS mails, coalesce(sum(octet_length(raw)), 0) AS octets FROM report_mails WHERE state = 'waiting'
     UNION ALL
     SELECT count(*), coalesce(sum(octet_length(raw)), 0) FROM report_mails WHERE state IN ('ignored', 'unreadable')
+    UNION ALL
+    SELECT count(*), 0 FROM report_mails WHERE state = 'applied'
 ) each;
 
 -- name: forget_beyond
--- Delete the oldest report mails without effect, those that are left use at most $1 octets, with $2 for each row.
+-- Delete the oldest report mails that have been read, so that those that are left use at most $1 octets, with $2 for each
+-- row.
 DELETE FROM report_mails WHERE id IN (
     SELECT id FROM (
         SELECT id, sum($2::bigint + coalesce(octet_length(raw), 0)) OVER (ORDER BY id DESC) AS octets
-        FROM report_mails WHERE state IN ('ignored', 'unreadable')
+        FROM report_mails WHERE state <> 'waiting'
     ) newer WHERE octets > $1::bigint
 );
 

@@ -1,7 +1,8 @@
-"""Bound the disk that reports may fill: those that wait and those that had no effect, together.
+"""Bound the disk that reports may fill: those that wait and those that have been read, together.
 
 Anybody can send reports. The MX measures what is stored and refuses reports beyond the limit for now; the worker
-deletes the oldest reports without effect beyond half of it, so that only waiting ones can use up the rest.
+deletes the oldest reports that it has read beyond half of it, so that only waiting ones can use up the rest. Those that
+were applied count too: a recipient may repeat a complaint as often as strangers may send junk.
 """
 
 import time
@@ -21,14 +22,14 @@ _log = structlog.get_logger("reports")
 
 
 async def make(pool: asyncpg.Pool, limit: int) -> None:
-    """Delete the oldest reports without effect beyond half of `limit`, which is that of all reports."""
+    """Delete the oldest reports that have been read beyond half of `limit`, which is that of all reports."""
     gone = await store.forget_beyond(pool, limit // 2)
     if gone:
-        _log.warning("reports without effect deleted early: there were too many", reports=gone)
+        _log.warning("reports deleted early: there were too many", reports=gone)
 
 
 class ReportsFull(RuntimeError):  # noqa: N818 - named for what the store is
-    """The reports that wait and those without effect use all the room that they may have."""
+    """The stored reports use all the room that they may have."""
 
 
 class ReportRoom:

@@ -81,6 +81,7 @@ _ADD = _SQL.wide("add_reports", REPORT)
 _TAKE = _SQL.rows("take_reports", DueReport)
 _LOCK_WAITING = _SQL.command("lock_waiting")
 _FINISH = _SQL.wide("finish_reports", FINISH)
+_DROP = _SQL.command("drop_report")
 _POSTPONE = _SQL.command("postpone_reports")
 _FORGET = _SQL.command("forget_reports")
 _LIST = _SQL.rows("list_reports", ReportRow)
@@ -155,6 +156,11 @@ async def finish(source: Source, results: Sequence[ReportResult]) -> None:
         await _FINISH.run(source, FINISH.of(results))
 
 
+async def drop(source: Source, report: UUID) -> None:
+    """Delete a report that repeats another one."""
+    await _DROP.execute(source, report)
+
+
 async def postpone(source: Source, wanted: Iterable[UUID], until: datetime) -> None:
     """Leave reports waiting until `until`."""
     await _POSTPONE.execute(source, list(wanted), until)
@@ -171,12 +177,12 @@ async def forget(source: Source, at: datetime) -> int:
 
 
 async def used(source: Source) -> int:
-    """Return the octets that reports use which wait or had no effect."""
+    """Return the octets that all reports use."""
     return int((await _USED.records(source, ROW_BYTES))[0]["octets"])
 
 
 async def forget_beyond(source: Source, limit: int) -> int:
-    """Delete the oldest reports without effect beyond `limit` octets; return how many there were."""
+    """Delete the oldest reports that have been read beyond `limit` octets; return how many there were."""
     if await used(source) <= limit:
         return 0
     return int((await _FORGET_BEYOND.execute(source, limit, ROW_BYTES)).rpartition(" ")[2])

@@ -6,6 +6,7 @@ trip passes under their locks. Where something has changed, or more is to be wri
 reads again. A notification that was applied before changes nothing.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
@@ -28,6 +29,7 @@ from engine.delivery.late_notices import (
     LateNotice,
     NoticeEffect,
     decide,
+    is_delay,
 )
 from engine.flows.receiving import late_bounce_rows as rows
 from engine.flows.receiving.late_bounce_rows import AppliedEffect, BouncedRecipient, MovedMessage, SuppressedAddress
@@ -39,6 +41,7 @@ from engine.store.queries import Conn, Queries
 _SQL = Queries.beside(__file__, "late_bounce.sql")
 _RECIPIENTS = _SQL.rows("recipients_of", KnownRecipient)
 _DELIVERIES = _SQL.command("deliveries_of")
+_LATE_DELAYS = _SQL.command("late_delays_of")
 _FORWARDS_AMONG = _SQL.command("forwards_among")
 _LOOK_AT_FORWARDS = _SQL.command("look_at_forwards")
 
@@ -121,6 +124,7 @@ async def _plan(
     for one in await _recipients(connection, notices):
         if one.account_id not in closing:
             found.setdefault(one.message_id, []).append(one)
+    await _count_delays(connection, notices, found)
     known = {message: list(own) for message, own in found.items()}
     decisions = _Decisions()
     for notice in await _with_servers(connection, notices):
@@ -143,6 +147,19 @@ async def _plan(
 async def _recipients(connection: Conn, notices: Sequence[LateNotice]) -> list[KnownRecipient]:
     messages = sorted({one.origin.message_id for one in notices})
     return await _RECIPIENTS.fetch(connection, messages, messages[0], messages[-1])
+
+
+async def _count_delays(
+    connection: Conn, notices: Sequence[LateNotice], found: dict[UUID, list[KnownRecipient]]
+) -> None:
+    """Add to the recipients how many delay notices are on record, if the notifications tell of delays."""
+    messages = sorted({one.origin.message_id for one in notices if is_delay(one)} & found.keys())
+    if not messages:
+        return
+    events = await _LATE_DELAYS.records(connection, messages, _first_event(messages))
+    delays = Counter(_place(event) for event in events)
+    for message in messages:
+        found[message] = [structs.replace(one, late_delays=delays[message, one.address]) for one in found[message]]
 
 
 async def _judge_repetitions(connection: Conn, decisions: _Decisions, at: datetime) -> None:
@@ -174,8 +191,11 @@ def _decide(
     for one in decided:
         if one.recipient is None or one.effect not in _CHANGES:
             continue
+        place = own.index(one.recipient)
         if one.effect is NoticeEffect.BOUNCED:
-            own[own.index(one.recipient)] = structs.replace(one.recipient, status=Status.BOUNCED.value)
+            own[place] = structs.replace(one.recipient, status=Status.BOUNCED.value)
+        else:
+            own[place] = structs.replace(one.recipient, late_delays=one.recipient.late_delays + 1)
         domain = one.recipient.address.rpartition("@")[2].lower()
         simulated = domain == simulator.domain_of(mail_host)
         decisions.applied.append(AppliedEffect(notice, one.recipient, one, at, simulated))
@@ -257,13 +277,22 @@ async def _deliveries(connection: Conn, messages: Sequence[UUID]) -> dict[tuple[
     """Return time and server of each delivery of the messages (ascending), by message and address."""
     if not messages:
         return {}
-    since = ids.floor_of(ids.milliseconds_of(messages[0]) - _SKEW_MS)
-    rows = await _DELIVERIES.records(connection, messages, since)
+    rows = await _DELIVERIES.records(connection, messages, _first_event(messages))
     details = [orjson.loads(row["payload"])["detail"] for row in rows]
     return {
         (row["message_id"], detail["recipient"]): (row["occurred_at"], detail.get("mx") or "")
         for row, detail in zip(rows, details, strict=True)
     }
+
+
+def _first_event(messages: Sequence[UUID]) -> UUID:
+    """Return an id below those of all events of the messages (ascending)."""
+    return ids.floor_of(ids.milliseconds_of(messages[0]) - _SKEW_MS)
+
+
+def _place(event: asyncpg.Record) -> tuple[UUID, str]:
+    """Return message and address of an event about a recipient."""
+    return event["message_id"], orjson.loads(event["payload"])["detail"]["recipient"]
 
 
 async def _to_suppress(connection: Conn, bounced: Sequence[AppliedEffect]) -> list[SuppressedAddress]:

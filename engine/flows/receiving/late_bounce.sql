@@ -8,6 +8,11 @@ WHERE message_id = ANY ($1::uuid[]) AND message_id BETWEEN $2 AND $3;
 SELECT message_id, occurred_at, payload FROM events
 WHERE message_id = ANY ($1::uuid[]) AND id >= $2 AND type = 'delivered' AND payload IS NOT NULL;
 
+-- name: late_delays_of
+-- Return the events of delay notices about messages $1. No event of theirs has an id below $2.
+SELECT message_id, payload FROM events
+WHERE message_id = ANY ($1::uuid[]) AND id >= $2 AND type = 'deferred' AND payload LIKE '%"late":true%';
+
 -- name: record_bounces
 -- Record a batch of late bounces: lock the reports and the heads of `accounts` (ascending), seal the events and write
 -- everything. Returns 'done', or with nothing written 'changed' if a report was finished meanwhile, an account is being

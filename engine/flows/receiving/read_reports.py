@@ -22,6 +22,7 @@ import structlog
 from engine.areas.analytics import delivery, dmarc, rules, tls
 from engine.areas.reports import store
 from engine.areas.reports.types import DueReport, ReportResult, ReportState
+from engine.areas.unsubscribes.rules import changes
 from engine.areas.unsubscribes.types import LinkChoice, LinkSource, LinkState, LinkUse
 from engine.base import clock
 from engine.base.settings import Settings
@@ -156,12 +157,18 @@ class ReportBatch:
         return read
 
     async def _unsubscribe(self, notice: UnsubscribeNotice) -> None:
-        """Apply an opt-out together with its result, so that a crash can't repeat it after the person has undone it."""
+        """Apply an opt-out together with its result, so that a crash can't repeat it after the person has undone it.
+
+        No row stays of mail that changes nothing: the address takes any number of them.
+        """
         async with self._pool.acquire() as connection, connection.transaction():
             if await store.lock_waiting(connection, [notice.report]):
                 use = LinkUse(notice.link, LinkChoice.ALL, LinkSource.MAIL)
-                states = await unsubscribe.apply(connection, [use])
-                await store.finish(connection, [_opted_out(notice, states.get(notice.link))])
+                state = (await unsubscribe.apply(connection, [use])).get(notice.link)
+                if state is not None and not changes(state, use.choice):
+                    await store.drop(connection, notice.report)
+                else:
+                    await store.finish(connection, [_opted_out(notice, state)])
 
     async def _complained(self, report: DueReport, notice: ComplaintNotice) -> ReportResult | None:
         result = await feedback.apply(

@@ -104,7 +104,9 @@ async def test_reports_beyond_the_room_wait_at_their_senders_and_the_oldest_with
     assert await deliver(client, mail("x"), f"{genuine_token(alone.settings)}@bounces.{host}") == STORED
     assert await store.used(pool) > 1.8 * 1024 * 1024
 
-    await pool.execute("UPDATE report_mails SET state = 'ignored'")
+    await pool.execute("UPDATE report_mails SET state = 'applied', raw = NULL WHERE raw IS NULL OR size_bytes < 1000")
+    assert await store.used(pool) > 1.8 * 1024 * 1024 + store.ROW_BYTES, "those that were applied count too"
+    await pool.execute("UPDATE report_mails SET state = 'ignored' WHERE state = 'waiting'")
     assert await store.forget_beyond(pool, 1024 * 1024) == 1
     assert await store.forget_beyond(pool, 1024 * 1024) == 0
     assert await pool.fetchval("SELECT count(*) FROM report_mails") == 2

@@ -49,3 +49,16 @@ async def test_a_repeated_mail_counts_once_and_another_one_later_counts_again(
 
     assert len(await stored(pool, local)) == 2
     assert [kind for kind, _ in await audience_events(pool, account)].count("suppression.added") == 2
+
+
+async def test_repeated_mail_leaves_no_rows_once_the_person_has_unsubscribed(
+    mx: TestMx, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    local = f"u+{await store_link(pool, account)}"
+    client = await mx.greeted()
+    for number in range(4):
+        await deliver(client, mail(local, subject=f"{number}", body=""), f"{local}@{mx.settings.mail_host}")
+        await read_reports.read_due(pool, mx.settings)
+
+    assert [row["result"] for row in await stored(pool, local)] == ["opted_out"]
+    assert [kind for kind, _ in await audience_events(pool, account)].count("suppression.added") == 1
