@@ -18,6 +18,9 @@ MIN_COUNTED_BYTES: Final = 4 * 1024  # of a message to one such address: its row
 # Mail to `postmaster@` and `abuse@`, of each account that gets it, and of the operator.
 POSTMASTER_MESSAGES_DAILY: Final = 1_000
 POSTMASTER_BYTES_DAILY: Final = 64 * 1024 * 1024
+# The share of one network in each such mailbox, so that no single one closes it for everybody.
+POSTMASTER_MESSAGES_EACH: Final = 20
+POSTMASTER_BYTES_EACH: Final = POSTMASTER_BYTES_DAILY // 20
 _POSTMASTERS: Final = UNCOUNTED | {RecipientPurpose.OPERATOR}
 _PER_S: Final = MAX_UNKNOWN_HOURLY / 3600
 _DAY_S: Final = 86_400.0
@@ -61,12 +64,18 @@ class UnsolicitedMailLimit:
         kept = math.ceil(min(max(size, MIN_COUNTED_BYTES), MAX_UNCOUNTED_BYTES) / _KIB)
         for owner in owners:
             name = f"mx:postmaster:{owner or 'operator'}"
-            if not (
-                await self._take(f"{name}:messages", 1, POSTMASTER_MESSAGES_DAILY, _DAY_S)
-                and await self._take(f"{name}:kib", kept, POSTMASTER_BYTES_DAILY // _KIB, _DAY_S)
-            ):
+            # The share of the network comes first: mail beyond it takes nothing from the mailbox.
+            if not await self._take_mail(f"{name}:{client}", kept, POSTMASTER_MESSAGES_EACH, POSTMASTER_BYTES_EACH):
+                return MessageResult.NETWORK_LIMIT
+            if not await self._take_mail(name, kept, POSTMASTER_MESSAGES_DAILY, POSTMASTER_BYTES_DAILY):
                 return MessageResult.POSTMASTER_LIMIT
         return None
+
+    async def _take_mail(self, name: str, kib: int, messages_daily: int, bytes_daily: int) -> bool:
+        """Take a message of `kib` KiB from daily buckets of messages and bytes; False if one of them has less."""
+        return await self._take(f"{name}:messages", 1, messages_daily, _DAY_S) and await self._take(
+            f"{name}:kib", kib, bytes_daily // _KIB, _DAY_S
+        )
 
     async def _take(self, bucket: str, amount: int, limit: int, refill_s: float) -> bool:
         return await self._limits.take(bucket, amount, limit / refill_s, burst_s=refill_s)

@@ -380,7 +380,7 @@ JOBS = (
     Job("shards", 5.0, _shards),
     Job("tls reports", 600.0, _tls_reports),
     Job("reports", 1.0, _reports),
-    Job("report room", 15.0, _report_room, share=0.05),  # reads all reports without effect
+    Job("report room", 15.0, _report_room, share=0.05),  # reads all reports
     Job("old reports", 3600.0, _old_reports),
     Job("system mail", 0.3, _system_mail),
     Job("forwards", 0.3, _forwards),

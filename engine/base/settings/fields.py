@@ -234,7 +234,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """mx: Bytes that one IPv4 address or one IPv6 /64 may send at once to report addresses, postmaster@ and abuse@, and
     again over 128 s; senders of more try again later."""
     reports_max_bytes: int = 1024 * MEBIBYTE
-    """mx, worker: Disk space for reports that wait or had no effect; senders of more try again later."""
+    """mx, worker: Disk space for all stored reports; senders of more try again later."""
     inbound_reject_score: float | None = None
     """mx: Spam score from which a message is refused; unset: none is refused, from 6 on it is marked as spam."""
     complaint_reporters: tuple[str, ...] = (

@@ -167,6 +167,26 @@ async def test_a_postmaster_mailbox_has_its_own_daily_messages_and_bytes(
     assert await limiter.refusal(f"test:{ids.uuid7()}", [other], size) is None
 
 
+@pytest.mark.parametrize(
+    ("size", "passing"),
+    [(60, limits.POSTMASTER_MESSAGES_EACH), (1_200_000, limits.POSTMASTER_BYTES_EACH // MAX_UNCOUNTED_BYTES)],
+)
+@pytest.mark.parametrize("purpose", [RecipientPurpose.POSTMASTER, RecipientPurpose.PLATFORM, RecipientPurpose.OPERATOR])
+async def test_one_network_has_a_share_of_a_postmaster_mailbox_and_others_go_on(
+    limiter: UnsolicitedMailLimit, purpose: RecipientPurpose, size: int, passing: int
+) -> None:
+    mailbox = InboundRecipient(given="x", purpose=purpose, account_id=ids.uuid7())
+    network = f"test:{ids.uuid7()}"
+
+    found = [await limiter.refusal(network, [mailbox], size) for _ in range(passing)]
+    assert found == [None] * passing
+    for _ in range(limits.POSTMASTER_MESSAGES_DAILY):
+        assert await limiter.refusal(network, [mailbox], 60) in (None, MessageResult.NETWORK_LIMIT)
+
+    assert await limiter.refusal(f"test:{ids.uuid7()}", [mailbox], size) is None
+    assert await limiter.refusal(network, [mailbox], size) is MessageResult.NETWORK_LIMIT
+
+
 @pytest.mark.parametrize("limit_kib", [64, 16 * 1024, 29_999, 1024 * 1024])
 async def test_a_message_above_the_limit_of_a_network_passes_once_that_is_full(
     redis_url: str, settings: Settings, limit_kib: int
