@@ -318,7 +318,8 @@ async def test_long_texts_of_reports_are_cut_and_stay_distinct(
     api: Api, pool: asyncpg.Pool, settings: Settings
 ) -> None:
     account = await make_account(pool)
-    for kind, make in (("dmarc", dmarc_xml), ("tls", tls_json)):
+    makers: dict[report_addresses.ReportKind, Any] = {"dmarc": dmarc_xml, "tls": tls_json}
+    for kind, make in makers.items():
         raws = [attached(make(account.domain, report_id="\u4e2d" * 400 + last), "text/x") for last in "ab"]
         assert await come(pool, settings, account, *raws, kind=kind) == [("applied", "counted")] * 2
     for table in ("dmarc_reports", "received_tls_reports"):
