@@ -246,7 +246,7 @@ def _mailboxes(header: ReceivedHeader, name: bytes, warnings: ReadWarnings) -> l
         return []
     found, codes = addresses(value)
     for code in codes:
-        warnings.add(code, name.decode().title())
+        _add_flaw(warnings, code, name.decode().title())
     return found
 
 
@@ -258,8 +258,13 @@ def _first(found: list[ReceivedAddress]) -> ReceivedAddress | None:
 def _shown(header: ReceivedHeader, name: bytes, warnings: ReadWarnings) -> str:
     text, flaw = field_text(header.first(name) or b"")
     if flaw is not None:
-        warnings.add(flaw)
+        _add_flaw(warnings, flaw, name.decode().title())
     return text
+
+
+def _add_flaw(warnings: ReadWarnings, flaw: str, where: str) -> None:
+    """Warn of a flaw in a header field or a file name; texts have a warning of their own for damage."""
+    warnings.add("field_damaged" if flaw == CharsetFlaw.DAMAGED else flaw, where)
 
 
 def _attachment(mime: bytes, part: MailPart, index: int, warnings: ReadWarnings) -> ReceivedAttachment:
@@ -271,7 +276,7 @@ def _attachment(mime: bytes, part: MailPart, index: int, warnings: ReadWarnings)
     if len(part.names) > 1:
         warnings.add("names_differ")
     if part.flaw is not None:
-        warnings.add(part.flaw)
+        _add_flaw(warnings, part.flaw, f"The name of attachment {index + 1}")
     cid = None if part.cid is None else field_text(part.cid.encode())[0] or None
     return ReceivedAttachment(
         index,

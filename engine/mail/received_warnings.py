@@ -15,6 +15,7 @@ TEXTS: Final = {
     "charset_guessed": "A text or a name states no charset and is not UTF-8; it is read as Windows-1252.",
     "date_missing": "The message has no Date.",
     "date_unreadable": "The Date of the message can't be read.",
+    "field_damaged": "{} contains octets that its charset does not have.",
     "field_repeated": "The header has more than one {} field; the first one is used.",
     "from_missing": "The message has no From address.",
     "header_malformed": "Some lines of the header are no fields; they are left out.",

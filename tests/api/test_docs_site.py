@@ -24,7 +24,7 @@ from tests.harness.api import Api
 
 BASE = "https://waybill.test"
 DEFAULT_PORT = re.compile(r"(?<![\d.,])(?:8080|2525|2587|2465|9090|2600|2653)(?![\d,])")
-MAX_PAGE_BYTES = 40_000  # compressed
+MAX_PAGE_BYTES = 45_000  # compressed
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

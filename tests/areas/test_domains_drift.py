@@ -116,7 +116,8 @@ async def test_several_workers_share_the_due_domains_and_check_each_once(place: 
         "UPDATE domains SET check_at = now() - interval '1 second' WHERE id = ANY($1::uuid[])", domains
     )
     done = await asyncio.gather(*[flow.check_due(place.pool, place.settings) for _ in range(4)])
-    asked = {one.name for one in place.zone.questions if one.name.startswith("wb1._domainkey.")}
+    names = {one.name for one in place.zone.questions if one.name.startswith("wb1._domainkey.")}
+    asked = {one for one in names if one.count(".test") == 1}  # without those to which a DNS host may append the zone
 
     assert sum(done) == 120
     assert len(asked) == 120  # a question is sent again when its answer is late: the names count, not the questions

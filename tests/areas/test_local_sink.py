@@ -107,7 +107,7 @@ async def test_a_delivered_mail_is_shown_with_its_message(sinking: Api, account:
         "id": kept, "messageId": message, "subject": "Grüße", "sizeBytes": len(MAIL),
         "envelope": {"to": ["bob@people.test"], "helo": "mta.test", "tls": "TLSv1.3", "port": 2600},
     }  # fmt: skip
-    assert (one["text"].strip(), one["html"].strip()) == ("Hello", "<p>Hello</p>")
+    assert (one["text"].strip(), one["html"].strip()) == ("Hello\nHello", "<p>Hello</p>\n<p>Hello</p>")
     assert one["headers"][2] == {"name": "Subject", "value": "Grüße"}
     assert [(file["filename"], file["size_bytes"]) for file in one["attachments"]] == [("a.pdf", 3)]
     assert raw.body == MAIL

@@ -371,3 +371,10 @@ def test_well_formed_messages_are_read_as_the_standard_library_does(draft: Draft
             )
     contents = sorted(sha256(one.content).hexdigest() for one in draft.attachments)
     assert sorted(one.sha256 for one in found.attachments) == contents
+
+
+def test_damage_in_a_field_is_a_warning_that_names_it() -> None:
+    mime = b"From: =?utf-8?q?Ann_=FF?= <ann@people.test>\r\nSubject: =?utf-8?b?/w==?=\r\n\r\nx\r\n"
+    texts = [one.text for one in read_received(mime).warnings if one.code == "field_damaged"]
+
+    assert [text.split(" contains")[0] for text in texts] == ["From", "Subject"]

@@ -1,6 +1,6 @@
 -- name: recipients_of
 -- Return the recipients of messages $1, whose ids lie between $2 and $3.
-SELECT message_id, n::int AS n, account_id, address, kind, status FROM recipients
+SELECT message_id, n::int AS n, account_id, address, kind, status, 0 AS late_delays FROM recipients
 WHERE message_id = ANY ($1::uuid[]) AND message_id BETWEEN $2 AND $3;
 
 -- name: deliveries_of
