@@ -1,4 +1,4 @@
-"""What local mode allows by default, which depends on who can reach the API.
+"""Decide whether local mode allows sign-up and private addresses, by the address that the API listens on.
 
 Local mode is for one machine: everybody may sign up, and webhooks may post to private addresses. On an address that
 other machines reach, both would give strangers an account, and a way to the hosts of the private network.

@@ -50,7 +50,7 @@ class NotOneAddress(BadAddress):
 
 
 class ListedMailbox(NamedTuple):
-    """One entry of an address list.
+    """A mailbox, or an entry without an address, as it stands in an address list.
 
     `name` has no quotes and comments; its encoded words are not decoded. `address` is "" if the entry has none: `name`
     then is the entry, or the name of an empty group.

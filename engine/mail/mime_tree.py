@@ -145,7 +145,7 @@ class _OpenEntity(NamedTuple):
 
 
 class _TreeReader:
-    """One pass over a message.
+    """Reads the tree of a message in one pass: holds the multiparts that are open, and the doubts found so far.
 
     A line is compared with the boundaries of all multiparts that are open, the innermost first, because programs write
     the same boundary for nested multiparts, and boundaries of which one begins like the other.

@@ -70,7 +70,7 @@ def _kill_after(service: Service, after_s: float, *, alone: bool) -> None:
     """Start the service and kill it after `after_s`, ready or not."""
     began = time.monotonic()
     service.begin()
-    time.sleep(max(began + after_s - time.monotonic(), 0.0))
+    time.sleep(max(began + after_s - time.monotonic(), 0.0))  # the random moment of the kill
     if alone and service.running():
         os.kill(service.pid, signal.SIGKILL)
         service.wait()

@@ -31,7 +31,7 @@ AWAY_S: Final = 30.0
 FIRST_KILL_S: Final = (0.8, 3.0)  # after PostgreSQL has gone, drawn evenly: deliveries go on until the lease has lapsed
 SECOND_KILL_S: Final = 20.0  # the processes of then have found no PostgreSQL yet
 EVERY_S: Final = 4.0
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.05  # journals, connections and processes of others tell no change
 
 
 def run(order: DrillOrder) -> DrillReport:
@@ -89,6 +89,7 @@ class _Outages:
         began = time.monotonic()
         stopped = self._hang() if hangs else self._stop()
         try:
+            # The outage has a length, and the kills their moments in it: nothing to wait for.
             time.sleep(rng.uniform(*FIRST_KILL_S))
             self._kill_all(service)
             time.sleep(max(0.0, began + SECOND_KILL_S - time.monotonic()))

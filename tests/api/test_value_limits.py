@@ -21,7 +21,7 @@ _json = st.recursive(
 
 
 def entries(value: object) -> int:
-    """What is counted: each opening bracket, and each comma between two entries."""
+    """Count the opening brackets and the commas between entries, as the bound does."""
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
     return 0 if inner is None else 1 + max(0, len(inner) - 1) + sum(map(entries, inner))
 
@@ -100,7 +100,7 @@ def test_the_largest_batch_and_import_pass() -> None:
 
 
 def test_a_small_body_is_decoded_as_before() -> None:
-    """What it may hold costs little, and the decoder names the field."""
+    """The decoder refuses a small body, and names the field."""
     small = DENSE["strings of a list"](value_limits.SMALL_BYTES // 5)
     with pytest.raises(Refusal) as caught:
         decode_body(small, msgspec.json.Decoder(SendRequest))

@@ -298,6 +298,7 @@ async def test_strangers_solve_a_challenge_while_half_of_their_queue_is_taken(ow
 
 async def test_a_request_that_is_cancelled_while_it_waits_stops_no_other() -> None:
     passwords = Passwords()
+    # In place of the work of a hash: it keeps the thread busy.
     waiting = [asyncio.ensure_future(passwords.apart(lambda: time.sleep(0.01))) for _ in range(5)]
     await asyncio.sleep(0)
     waiting[0].cancel()

@@ -1,4 +1,4 @@
-"""What local mode refuses while other machines can reach it."""
+"""Local mode refuses open sign-up and private targets while other machines can reach it."""
 
 import pytest
 from msgspec import structs

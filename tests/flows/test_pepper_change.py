@@ -62,7 +62,7 @@ def changed(settings: Settings, pepper: Pepper = BOTH) -> Settings:
 
 
 class People(msgspec.Struct):
-    """What proving a second factor works with."""
+    """The services that `second_factor.proven` takes."""
 
     pool: asyncpg.Pool
     settings: Settings
@@ -82,7 +82,7 @@ async def enrolled(pool: asyncpg.Pool, account: TestAccount, code: str) -> TestP
 
 
 async def fill(pool: asyncpg.Pool) -> TestAccount:
-    """One secret in each sealed column, under the old pepper, two in that of signing keys, and one of each digest."""
+    """Store a secret under the old pepper in each sealed column, two for signing keys, and one digest of each kind."""
     account = await make_account(pool)
     await enrolled(pool, account, "abcdefghjkmn")
     hook = await webhooks.create(

@@ -46,7 +46,7 @@ process.stdin.on('end', async () => {
 
 @dataclass(frozen=True)
 class Shown:
-    """What a reader shows of a message."""
+    """The words and files of a message, as a reader shows them."""
 
     words: str  # of its text and its HTML
     files: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""What the list of blocked extensions refuses is refused in every spelling that a reader decodes to the same name."""
+"""A blocked extension is refused in every spelling of a file name that some reader decodes to it."""
 
 from email import message_from_bytes, policy
 

@@ -194,7 +194,7 @@ def until_told(capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
     while text.count("\n") < 2:
         assert time.monotonic() < ends
-        time.sleep(0.01)
+        time.sleep(0.01)  # another thread prints, and captured output tells no change
         text += capsys.readouterr().err
     return text.splitlines()[-1]
 

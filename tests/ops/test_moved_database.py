@@ -160,7 +160,7 @@ def until_arrived(service: Service, count: int) -> None:
     ends = time.monotonic() + PATIENCE_S
     while len(list(entries(service.sink))) < count:
         assert time.monotonic() < ends
-        time.sleep(0.1)
+        time.sleep(0.1)  # the sink is another process, which tells nobody what it stored
 
 
 def _called(service: Service, key: str, path: str, body: object) -> dict[str, Any]:

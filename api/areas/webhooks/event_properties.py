@@ -1,9 +1,11 @@
 """Describe the properties that events share, for the OpenAPI document's posts of webhooks."""
 
 from collections.abc import Mapping
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 JsonSchema = dict[str, Any]
+S = TypeVar("S", bound=StrEnum)
 AT = "2026-11-20T08:09:10.123Z"
 BODY_ID = "01k9m2q8f0e4xbn7t5v3w6y9za"
 HOST = "mx1.example.com"
@@ -32,7 +34,7 @@ def whole(description: str, example: int) -> JsonSchema:
     return {"type": "integer", "description": description, "examples": [example]}
 
 
-def reason(description: str, clauses: Mapping[Any, str]) -> JsonSchema:
+def reason(description: str, clauses: Mapping[S, str]) -> JsonSchema:
     """Return the schema of a word with its meaning per value."""
     meanings = "; ".join(f"`{value}`: {clause}" for value, clause in clauses.items())
     return {"type": "string", "description": f"{description}. {meanings}", "examples": [next(iter(clauses))]}
