@@ -22,11 +22,13 @@ from tests.harness.accounts import PEPPER
 from tests.harness.api import Api, serving
 from tests.harness.prepared import TEMPLATE
 
-# Examples take as long as the machine needs: a deadline, or a check for slow data, would fail on a busy one.
+# Examples take as long as the machine needs: a deadline, or a check for slow data, would fail on a busy one. They are
+# the same in every run, so that a run tells of the change and not of its luck; `--hypothesis-seed N` looks for others.
 for _name, _examples in (("few", 15), ("all", 100)):
     hypothesis.settings.register_profile(
         _name,
         max_examples=_examples,
+        derandomize=True,
         deadline=None,
         database=None,
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
@@ -57,6 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     sampling.seed = random.randrange(1_000_000) if given is None else given
     sampling.everything = config.getoption("everything")
     hypothesis.settings.load_profile("all" if sampling.everything else "few")
+    if config.getoption("--hypothesis-seed") is not None:  # other examples than those of every run
+        hypothesis.settings.register_profile("other", hypothesis.settings(), derandomize=False)
+        hypothesis.settings.load_profile("other")
     prepared.use_servers(config.getoption("postgres"), config.getoption("redis"))
     config.pluginmanager.register(selection, "selection")
     if workers.count(config):

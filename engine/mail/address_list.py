@@ -39,7 +39,7 @@ _escaped = re.compile(r"\\(.)", re.DOTALL).sub
 _specials = re.compile(r'[<>",;:@()\\]').search
 _address_signs = re.compile("[@\uff20\ufe6b<]").search
 _address = re.compile(
-    rf'(?:{_QUOTED}|[^\s<>()\[\],;:@"])+@(?:\[[^\s\[\]<>]*+\]|[^\s<>()\[\],;:@"\\]++)', re.DOTALL
+    rf'(?:{_QUOTED}|[^\s<>()\[\],;:@"])+@(?:\[[^\s\[\]<>@]*+\]|[^\s<>()\[\],;:@"\\]++)', re.DOTALL
 ).fullmatch
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _needless_quotes = re.compile(rf'"({_ATOM}(?:\.{_ATOM})*)"@(.*)').fullmatch

@@ -72,6 +72,7 @@ def read(value: str | bytes) -> Pairs:
         ("Ann <ann@people.test", [("Ann", "ann@people.test")]),
         ("ann @ people . test", [("", "ann@people.test")]),
         ("a@b@c, <a@b@c.test>", [("a@b@c", ""), ("<a@b@c.test>", "")]),
+        ("a@[@]", [("a@[@]", "")]),
         ("Ann <>", [("Ann", "")]),
         ("MAILER-DAEMON", [("MAILER-DAEMON", "")]),
         ("(only a comment)", [("only a comment", "")]),
