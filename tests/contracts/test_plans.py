@@ -8,13 +8,12 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from engine.areas.broadcasts import store as broadcasts
 from engine.areas.messages import store as messages
 from engine.areas.messages.types import MessageIndex
 from engine.base import clock
 from engine.delivery import queue
 from engine.flows.accounts import suspend
-from engine.flows.sending import release
+from engine.flows.sending import broadcast_copies, release
 from engine.store import partitions
 from engine.store.postgres import open_pool
 from engine.store.queries import Conn, Query, SessionFunction
@@ -113,7 +112,7 @@ ENDED = """
 
 
 @pytest.mark.parametrize(
-    ("query", "count"), [(broadcasts.CLAIM_COPIES, 2), (broadcasts.MARK_COPIES, 4)], ids=["claim", "mark"]
+    ("query", "count"), [(broadcast_copies.CLAIM_COPIES, 2), (broadcast_copies.MARK_COPIES, 4)], ids=["claim", "mark"]
 )
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 async def test_recipients_of_a_batch_are_looked_up_one_by_one(

@@ -25,6 +25,11 @@ RETURNING created_at;
 -- Restrict key $1 to domains $2, streams $3 and networks $4 (null: no restriction); pages of origins $5 may use it.
 UPDATE api_keys SET domains = $2, streams = $3, networks = $4, allowed_origins = $5 WHERE id = $1;
 
+-- name: places_held
+-- Return the domains and streams of account $1.
+SELECT ARRAY(SELECT name FROM domains WHERE account_id = $1) AS domains,
+       ARRAY(SELECT slug FROM streams WHERE account_id = $1 AND deleted_at IS NULL) AS streams;
+
 -- name: holder_of
 -- Read the account of key $1, if it is account $2 or a sub-account of it.
 SELECT k.account_id FROM api_keys k JOIN accounts a ON a.id = k.account_id

@@ -1,28 +1,22 @@
-"""Read and write broadcasts, the marks of their recipients, and the claims of the workers."""
+"""Read and write broadcasts, and the claims of the workers."""
 
-from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from operator import attrgetter
-from typing import Final
 from uuid import UUID
 
 from msgspec import Struct, structs
 
 from engine.areas.broadcasts.types import (
     Broadcast,
-    BroadcastCopy,
     BroadcastCounts,
     BroadcastDraft,
     BroadcastStatus,
     BroadcastSummary,
     PauseReason,
-    RecipientState,
     StopReason,
     UnfinishedBroadcasts,
     WaitReason,
 )
 from engine.store.queries import Conn, Queries, Source
-from engine.store.row_sets import Column, RowSet
 
 _SQL = Queries.beside(__file__)
 LIST = _SQL.rows("list_broadcasts", BroadcastSummary)
@@ -57,27 +51,6 @@ class ClaimedWork(Struct, frozen=True):
     at: datetime
 
 
-class RecipientMark(Struct, frozen=True):
-    """Hold the result for one recipient: accepted as a message, or skipped."""
-
-    copy: BroadcastCopy
-    state: RecipientState
-    message_id: UUID | None = None
-
-
-_COPY = RowSet("mark", BroadcastCopy, Column("broadcast_id", repeats=True), Column("contact_id"))
-MARK: Final = RowSet(
-    "mark",
-    RecipientMark,
-    Column("broadcast_id", "uuid", attrgetter("copy.broadcast_id"), repeats=True),
-    Column("contact_id", "uuid", attrgetter("copy.contact_id")),
-    Column("state", "text", attrgetter("state.value"), repeats=True),
-    Column("message_id"),
-)
-# For statements that store the copies' messages, too: they require the row set MARK.
-COPIES: Final = {name: _SQL.fragment(name) for name in ("copies_claimed", "copies_marked")}
-CLAIM_COPIES = _SQL.wide("claim_copies", _COPY)
-MARK_COPIES = _SQL.wide("mark_copies", MARK)
 CLAIM_WORK = _SQL.rows("claim_work", ClaimedWork)
 
 
@@ -151,18 +124,6 @@ async def approved_before(source: Source, account: UUID) -> bool:
 async def lock_review(connection: Conn, account: UUID) -> bool:
     """Lock the account's review record until the transaction ends; return True if a broadcast was approved before."""
     return bool((await _LOCK_REVIEW.records(connection, account))[0]["approved"])
-
-
-async def claim_copies(connection: Conn, copies: Collection[BroadcastCopy]) -> set[BroadcastCopy]:
-    """Lock and return those copies whose recipient still waits, in a broadcast that is sending."""
-    rows = await CLAIM_COPIES.run(connection, _COPY.of(copies))
-    return {BroadcastCopy(row["broadcast_id"], row["contact_id"]) for row in rows}
-
-
-async def mark_copies(connection: Conn, marks: Sequence[RecipientMark]) -> None:
-    """Mark recipients that the caller has claimed, and count them."""
-    if marks:
-        await MARK_COPIES.run(connection, MARK.of(marks))
 
 
 async def any_waiting(source: Source, broadcast: UUID) -> bool:

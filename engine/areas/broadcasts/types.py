@@ -2,7 +2,6 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
 from uuid import UUID
 
 from msgspec import Struct
@@ -53,21 +52,6 @@ class WaitReason(StrEnum):
 
     PLATFORM_PAUSED = "platform_paused"
     PACE = "pace"
-
-
-class RecipientState(StrEnum):
-    """The states of a recipient: waiting, accepted, or the reason why it was skipped."""
-
-    WAITING = "waiting"
-    ACCEPTED = "accepted"
-    SUPPRESSED = "suppressed"
-    REMOVED = "removed"
-    TEMPLATE_ERROR = "template_error"
-    UNCONFIRMED = "unconfirmed"
-    UNSUBSCRIBED = "unsubscribed"
-
-
-SKIPPED = tuple(state for state in RecipientState if state not in {RecipientState.WAITING, RecipientState.ACCEPTED})
 
 
 class BroadcastAudience(Struct, frozen=True):
@@ -180,10 +164,3 @@ class BroadcastCounts(Struct, frozen=True):
     def settled(self) -> int:
         """Return how many messages have a final outcome."""
         return self.delivered + self.bounced + self.complained + self.failed + self.rejected
-
-
-class BroadcastCopy(NamedTuple):
-    """The broadcast and the contact that a message is for."""
-
-    broadcast_id: UUID
-    contact_id: UUID

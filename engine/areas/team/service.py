@@ -35,3 +35,15 @@ async def remove_member(connection: Conn, account: UUID, user: UUID, role: str, 
     await end_invitations(connection, account, user, None, actor=actor)
     detail = {"id": ids.format_id(ids.Kind.USER, user), "role": role}
     await record_event(connection, account, AccountEvent.MEMBER_REMOVED, detail, actor=actor)
+
+
+async def hold_below(connection: Conn, parent: UUID, user: UUID) -> None:
+    """Lock the memberships and sessions of a person in the sub-accounts; the account heads must be locked later."""
+    for row in await store.BELOW.records(connection, parent, user):
+        await store.hold(connection, row["account_id"], user)
+
+
+async def part_below(connection: Conn, parent: UUID, user: UUID, *, actor: str) -> None:
+    """Remove a person from the sub-accounts of an account in which they are no admin any more."""
+    for row in await store.BELOW.records(connection, parent, user):
+        await remove_member(connection, row["account_id"], user, row["role"], actor=actor)

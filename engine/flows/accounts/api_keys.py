@@ -3,7 +3,7 @@
 Every process caches the keys in use; the stamp makes them reload within a second.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -14,9 +14,7 @@ from engine.areas.account import store as accounts
 from engine.areas.account.store import AccountRow
 from engine.areas.api_keys import rules, service, store
 from engine.areas.api_keys.store import KeyListRow
-from engine.areas.domains import store as domains
 from engine.areas.people import store as people
-from engine.areas.streams import store as streams
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids, secrets
@@ -141,15 +139,16 @@ def _names(texts: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-async def _check_places(connection: Conn, account: UUID, names: Iterable[str], slugs: Iterable[str]) -> None:
+async def _check_places(connection: Conn, account: UUID, names: Sequence[str], slugs: Sequence[str]) -> None:
     """Refuse restrictions to unknown domains or streams: a misspelt name would make a key that cannot send."""
-    held = {row.name for row in await domains.NAMES.fetch(connection, account)} if names else set()
+    if not names and not slugs:
+        return
+    (held,) = await store.PLACES.records(connection, account)
     for name in names:
-        if name not in held:
+        if name not in held["domains"]:
             raise invalid("domains", f"{name} is not a domain of this account. Add it first.")
-    opened = {row.slug for row in await streams.LIST.fetch(connection, account)} if slugs else set()
     for slug in slugs:
-        if slug not in opened:
+        if slug not in held["streams"]:
             raise invalid(
                 "streams", f"There is no stream named {slug!r} on this account. Create it with POST /v1/streams."
             )

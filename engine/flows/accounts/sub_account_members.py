@@ -1,4 +1,4 @@
-"""Let owners and admins of an account work in its sub-accounts, as admins there, for as long as they have that role."""
+"""Let owners and admins of an account join its sub-accounts, as admins there."""
 
 from uuid import UUID
 
@@ -8,7 +8,6 @@ from engine.areas.people import store as people
 from engine.areas.sessions.session_auth import Person
 from engine.areas.sub_accounts import store
 from engine.areas.team import store as team
-from engine.areas.team.service import remove_member
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
@@ -16,7 +15,6 @@ from engine.base.roles import Role
 from engine.ledger import heads
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import limit_reached
-from engine.store.queries import Conn
 
 
 async def join(pool: asyncpg.Pool, person: Person, child: UUID) -> None:
@@ -47,15 +45,3 @@ async def join(pool: asyncpg.Pool, person: Person, child: UUID) -> None:
         await record_event(connection, child, AccountEvent.MEMBER_JOINED, detail, actor=actor)
         joined = {"id": below, "member": actor, "role": Role.ADMIN.value}
         await record_event(connection, parent, AccountEvent.SUB_ACCOUNT_MEMBER_JOINED, joined, actor=actor)
-
-
-async def hold_below(connection: Conn, parent: UUID, user: UUID) -> None:
-    """Lock the memberships and sessions of a person in the sub-accounts; the account heads must be locked later."""
-    for row in await team.BELOW.records(connection, parent, user):
-        await team.hold(connection, row["account_id"], user)
-
-
-async def part_below(connection: Conn, parent: UUID, user: UUID, *, actor: str) -> None:
-    """Remove a person from the sub-accounts of an account in which they are no admin any more."""
-    for row in await team.BELOW.records(connection, parent, user):
-        await remove_member(connection, row["account_id"], user, row["role"], actor=actor)

@@ -18,7 +18,7 @@ from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.team import rules, store
-from engine.areas.team.service import end_invitations, remove_member
+from engine.areas.team.service import end_invitations, hold_below, part_below, remove_member
 from engine.areas.team.types import InviteRow, TeamMemberRow
 from engine.areas.tokens.rules import digest_of, token_of
 from engine.base import clock, ids
@@ -28,7 +28,6 @@ from engine.base.plans import Caps
 from engine.base.roles import Role
 from engine.base.secrets import Pepper
 from engine.base.settings import Settings
-from engine.flows.accounts.sub_account_members import hold_below, part_below
 from engine.flows.people.log_in import too_many
 from engine.flows.people.open_session import NewSession, renew_session
 from engine.ledger.events import record_event

@@ -14,9 +14,7 @@ import asyncpg
 import structlog
 from msgspec import Struct, structs
 
-from engine.areas.broadcasts import store
-from engine.areas.broadcasts.store import RecipientMark
-from engine.areas.broadcasts.types import BroadcastCopy, BroadcastSummary, RecipientState
+from engine.areas.broadcasts.types import BroadcastSummary
 from engine.areas.emails import rules as email_rules
 from engine.areas.emails.types import Accepted, Prepared, SendRequest
 from engine.areas.unsubscribes.store import IS_OPTED_OUT, StoredLink
@@ -26,6 +24,13 @@ from engine.flows.audience import broadcast_content
 from engine.flows.audience.broadcast_checks import LARGE_BYTES, SOURCE
 from engine.flows.audience.broadcast_content import CompiledBroadcast, MergeContact
 from engine.flows.sending.accept import Acceptor
+from engine.flows.sending.broadcast_copies import (
+    BroadcastCopy,
+    RecipientMark,
+    RecipientState,
+    claim_copies,
+    mark_copies,
+)
 from engine.flows.sending.preparation import Composer, Origin
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.store.queries import Queries, Source
@@ -106,8 +111,8 @@ async def mark(pool: asyncpg.Pool, marks: Sequence[RecipientMark]) -> None:
     if not marks:
         return
     async with pool.acquire() as connection, connection.transaction():
-        claimed = await store.claim_copies(connection, [one.copy for one in marks])
-        await store.mark_copies(connection, [one for one in marks if one.copy in claimed])
+        claimed = await claim_copies(connection, [one.copy for one in marks])
+        await mark_copies(connection, [one for one in marks if one.copy in claimed])
 
 
 class BroadcastSender:

@@ -24,11 +24,11 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
 from engine.flows.people.identity_links import recognise, record_use
+from engine.flows.people.identity_services import IdentityServices
 from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_session import NewSession, open_session, revoke_one
 from engine.flows.people.second_factor import ELSEWHERE
 from engine.flows.people.second_factor import proven as proven_by
-from engine.flows.people.services import IdentityServices
 
 CALLBACK = "/v1/auth/idp/callback"
 HOME_PAGE = "/console/"

@@ -26,9 +26,9 @@ from engine.base import clock, ids, local_mode
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.plans import Plan
+from engine.flows.people.identity_services import IdentityServices
 from engine.flows.people.open_account import NewOwner, open_with_owner
 from engine.flows.people.open_session import NewSession, end_others, renew_session
-from engine.flows.people.services import IdentityServices
 from engine.flows.people.unproven_access import drop_all
 from engine.flows.people.unproven_accounts import EndedAccess, end_access
 from engine.flows.people.verify_email import mark_verified

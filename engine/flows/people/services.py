@@ -1,10 +1,9 @@
-"""Protocols of the services that flows of people need from a process; the API's `ApiServices` satisfies them."""
+"""Protocol of the services that flows of people need from a process; the API's `ApiServices` satisfies it."""
 
 from typing import Protocol
 
 import asyncpg
 
-from engine.areas.identity.provider import IdentityProvider
 from engine.base.settings import Settings
 from engine.store.passwords import Passwords
 from engine.store.rate_limits import RateLimiter
@@ -17,9 +16,3 @@ class PeopleServices(Protocol):
     passwords: Passwords
     limits: RateLimiter
     settings: Settings
-
-
-class IdentityServices(PeopleServices, Protocol):
-    """The same with the identity provider, None if none is configured."""
-
-    provider: IdentityProvider | None

@@ -12,7 +12,6 @@ from datetime import date, datetime, timedelta
 from operator import itemgetter
 from uuid import UUID
 
-from engine.areas.broadcasts import store as broadcasts
 from engine.areas.emails.types import Accepted, Prepared
 from engine.areas.suppressions import rules as suppression_rules
 from engine.areas.suppressions import store as suppressions
@@ -49,9 +48,9 @@ _ACCEPT = _SQL.session_function(
     returns="text", types={"wait": "interval"}, **log.SEALING,
 )  # fmt: skip
 _ACCEPT_COPIES = _SQL.session_function(
-    "accept_copies", COUNTED, broadcasts.MARK, unsubscribes.LINK, *accepted_rows.CONTENT, log.UNSEALED, log.EVENT,
+    "accept_copies", COUNTED, broadcast_copies.MARK, unsubscribes.LINK, *accepted_rows.CONTENT, log.UNSEALED, log.EVENT,
     returns="text", types={"wait": "interval"},
-    **log.SEALING, **broadcasts.COPIES, links_stored=unsubscribes.LINKS_STORED,
+    **log.SEALING, **broadcast_copies.COPIES, links_stored=unsubscribes.LINKS_STORED,
 )  # fmt: skip
 _STORED = _SQL.command("stored_message")
 
@@ -244,7 +243,7 @@ class Storer:
             outcome = await _ACCEPT_COPIES.run(
                 connection,
                 COUNTED.of(counted),
-                broadcasts.MARK.of(marks),
+                broadcast_copies.MARK.of(marks),
                 unsubscribes.LINK.of(links),
                 *accepted_rows.content_of(result.stored, self._shards, split),
                 log.UNSEALED.of(events),

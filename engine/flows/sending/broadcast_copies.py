@@ -1,14 +1,62 @@
 """The recipients of the broadcasts whose copies a batch holds: claimed before it is decided, marked with its result."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+from operator import attrgetter
+from typing import Final, NamedTuple
+from uuid import UUID
 
-from engine.areas.broadcasts import store as broadcasts
-from engine.areas.broadcasts.store import RecipientMark
-from engine.areas.broadcasts.types import BroadcastCopy, RecipientState
+from msgspec import Struct
+
 from engine.areas.emails.types import Accepted
 from engine.areas.unsubscribes.store import StoredLink
 from engine.flows.sending.admission import Pending, is_suppressed
-from engine.store.queries import Conn
+from engine.store.queries import Conn, Queries
+from engine.store.row_sets import Column, RowSet
+
+_SQL = Queries.beside(__file__, "broadcast_copies.sql")
+
+
+class RecipientState(StrEnum):
+    """The states of a recipient: waiting, accepted, or the reason why it was skipped."""
+
+    WAITING = "waiting"
+    ACCEPTED = "accepted"
+    SUPPRESSED = "suppressed"
+    REMOVED = "removed"
+    TEMPLATE_ERROR = "template_error"
+    UNCONFIRMED = "unconfirmed"
+    UNSUBSCRIBED = "unsubscribed"
+
+
+class BroadcastCopy(NamedTuple):
+    """The broadcast and the contact that a message is for."""
+
+    broadcast_id: UUID
+    contact_id: UUID
+
+
+class RecipientMark(Struct, frozen=True):
+    """The result for one recipient: accepted as a message, or skipped."""
+
+    copy: BroadcastCopy
+    state: RecipientState
+    message_id: UUID | None = None
+
+
+_COPY = RowSet("mark", BroadcastCopy, Column("broadcast_id", repeats=True), Column("contact_id"))
+MARK: Final = RowSet(
+    "mark",
+    RecipientMark,
+    Column("broadcast_id", "uuid", attrgetter("copy.broadcast_id"), repeats=True),
+    Column("contact_id", "uuid", attrgetter("copy.contact_id")),
+    Column("state", "text", attrgetter("state.value"), repeats=True),
+    Column("message_id"),
+)
+# For statements that store the copies' messages, too: they require the row set MARK.
+COPIES: Final = {name: _SQL.fragment(name) for name in ("copies_claimed", "copies_marked")}
+CLAIM_COPIES = _SQL.wide("claim_copies", _COPY)
+MARK_COPIES = _SQL.wide("mark_copies", MARK)
 
 
 async def claim(connection: Conn, batch: Sequence[Pending]) -> None:
@@ -20,7 +68,7 @@ async def claim(connection: Conn, batch: Sequence[Pending]) -> None:
     copies = [BroadcastCopy(*item.message.copy) for item in batch if item.message.copy is not None]
     if not copies:
         return
-    claimed = await broadcasts.claim_copies(connection, copies)
+    claimed = await claim_copies(connection, copies)
     for item in batch:
         item.is_claimed = item.message.copy in claimed
         if item.is_claimed and item.message.copy is not None:
@@ -54,4 +102,16 @@ async def mark(connection: Conn, batch: Sequence[Pending], decisions: Sequence[A
             marks.append(RecipientMark(copy, RecipientState.ACCEPTED, item.message.id))
         elif is_suppressed(decision):
             marks.append(RecipientMark(copy, RecipientState.SUPPRESSED))
-    await broadcasts.mark_copies(connection, marks)
+    await mark_copies(connection, marks)
+
+
+async def claim_copies(connection: Conn, copies: Collection[BroadcastCopy]) -> set[BroadcastCopy]:
+    """Lock and return those copies whose recipient still waits, in a broadcast that is sending."""
+    rows = await CLAIM_COPIES.run(connection, _COPY.of(copies))
+    return {BroadcastCopy(row["broadcast_id"], row["contact_id"]) for row in rows}
+
+
+async def mark_copies(connection: Conn, marks: Sequence[RecipientMark]) -> None:
+    """Mark recipients that the caller has claimed, and count them."""
+    if marks:
+        await MARK_COPIES.run(connection, MARK.of(marks))
