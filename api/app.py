@@ -77,21 +77,21 @@ from api.http.operation import Access, Call, Operation, Raw
 from api.http.services import ApiServices
 from api.http.stream import guard_listeners, open_connection
 from api.sdk import resources as sdk
-from engine.areas.api_keys.key_auth import TOUCH_S, Keys
-from engine.areas.audit.verifier import Verifier
-from engine.areas.billing.configuration import configured
-from engine.areas.identity.provider import IdentityProvider
-from engine.areas.mta_sts.rules import POLICY_PATH
-from engine.areas.request_log.recorder import RequestRecorder
-from engine.areas.sessions.session_auth import SessionAuth
+from engine.accounts.audit.verifier import Verifier
+from engine.accounts.billing.configuration import configured
+from engine.accounts.request_log.recorder import RequestRecorder
 from engine.base import logs
 from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
 from engine.base.version import version
+from engine.codes.verifications.send import LINK_PATH, LOGO_PATH, CodeSender
 from engine.delivery.hints import Hints
-from engine.flows.codes.send import LINK_PATH, LOGO_PATH, CodeSender
-from engine.flows.receiving.certificates import CHALLENGE_PATH
-from engine.flows.sending.accept import Acceptor
+from engine.people.api_keys.key_auth import TOUCH_S, Keys
+from engine.people.identity.provider import IdentityProvider
+from engine.people.sessions.session_auth import SessionAuth
+from engine.receiving.certificates.renewal import CHALLENGE_PATH
+from engine.receiving.mta_sts.rules import POLICY_PATH
+from engine.sending.accept import Acceptor
 from engine.store import metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps

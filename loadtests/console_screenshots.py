@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.response import addinfourl
 
-from engine.areas.sessions.rules import COOKIE
+from engine.people.sessions.rules import COOKIE
 from loadtests.drill.service import Service, temporary
 from ops import chromium
 from ops.process_specs import ROOT

@@ -22,7 +22,7 @@ from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, WakeListener, WokenShards
 from engine.delivery.mx_routes import Router
-from engine.flows.sending.settle import DeliveryAttempt, Settler
+from engine.sending.settle import DeliveryAttempt, Settler
 from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps

@@ -6,8 +6,8 @@ import asyncpg
 import msgspec
 from msgspec import Struct
 
+from engine.accounts import account_admin
 from engine.base import ids
-from engine.flows.accounts import account_admin
 
 
 async def listed(pool: asyncpg.Pool, *, limit: int, search: str | None = None) -> list[dict[str, Any]]:

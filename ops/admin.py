@@ -15,19 +15,19 @@ from typing import Any, TypeVar
 import argon2
 import asyncpg
 
-from engine.areas.domains import rules
-from engine.areas.domains import service as adding
-from engine.areas.domains import store as domains
-from engine.areas.domains.types import CheckedRecord
-from engine.areas.domains.verification import known_records, verify_now
+from engine.accounts import platform_account
 from engine.base import clock, ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
-from engine.flows.accounts import platform_account
-from engine.flows.accounts.api_keys import create_api_key
-from engine.flows.people import open_account
 from engine.mail.address import parse_mailbox
+from engine.people import open_account
+from engine.people.api_keys.service import create_api_key
+from engine.sending.domains import rules
+from engine.sending.domains import service as adding
+from engine.sending.domains import store as domains
+from engine.sending.domains.types import CheckedRecord
+from engine.sending.domains.verification import known_records, verify_now
 from engine.store.postgres import open_pool
 
 Answer = TypeVar("Answer")

@@ -7,7 +7,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.alerts.types import MIN_SETTLED, UnknownReason
+from engine.accounts.alerts.types import MIN_SETTLED, UnknownReason
 from engine.base import clock, ids
 from engine.store.queries import Queries
 from ops.stored_messages import find_account

@@ -8,18 +8,17 @@ from uuid import UUID
 import asyncpg
 from msgspec import to_builtins
 
-from engine.areas.account import agreed_caps
-from engine.areas.billing import store
-from engine.areas.billing.configuration import configured
-from engine.areas.billing.money import formatted
-from engine.areas.billing.rows import InvoiceRow
-from engine.areas.billing.types import PlanSubscription, SubscriptionStatus
+from engine.accounts.billing import invoices, plan_admin, store
+from engine.accounts.billing.configuration import configured
+from engine.accounts.billing.money import formatted
+from engine.accounts.billing.rows import InvoiceRow
+from engine.accounts.billing.types import PlanSubscription, SubscriptionStatus
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.plans import Plan
 from engine.base.settings import Settings
-from engine.flows.accounts import invoices, plan_admin
 from engine.ledger import billing_history
+from engine.people.account import agreed_caps
 
 
 async def set_plan(pool: asyncpg.Pool, *, account: str, plan: Plan) -> dict[str, Any]:

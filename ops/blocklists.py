@@ -4,9 +4,9 @@ from typing import Any
 
 import asyncpg
 
-from engine.areas.blocklists import jobs, store
 from engine.base import clock, ids
 from engine.base.settings import Settings, variable
+from engine.sending.blocklists import jobs, store
 from engine.store.resolver import ascii_domain
 
 MAX_NAME = 253

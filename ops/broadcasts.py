@@ -8,9 +8,9 @@ import asyncpg
 import msgspec
 from msgspec import Struct
 
-from engine.areas.broadcasts.types import BroadcastStatus, PauseReason, WaitReason
+from engine.audience.broadcasts import review_admin
+from engine.audience.broadcasts.types import BroadcastStatus, PauseReason, WaitReason
 from engine.base import clock, ids
-from engine.flows.audience import review_admin
 from engine.store.queries import Queries
 from ops.stored_messages import find_account
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.base import clock, ids
 from engine.base.settings import Settings
-from engine.flows.people import sign_in_link
+from engine.people import sign_in_link
 from ops import admin, first_run
 
 

@@ -7,18 +7,18 @@ from typing import IO, Any
 import asyncpg
 import msgspec
 
-from engine.areas.contacts import exports, files, imports, rules, store
-from engine.areas.contacts.files import FileFormat
-from engine.areas.contacts.types import Consent, ContactFilters, ContactRow
-from engine.areas.suppressions import files as suppression_files
-from engine.areas.suppressions import rules as suppression_rules
-from engine.areas.suppressions import service as suppressions
-from engine.areas.suppressions import store as suppression_store
-from engine.areas.suppressions.files import SuppressionFileFormat
-from engine.areas.suppressions.types import Reason, SuppressionRow
+from engine.audience.contacts import exports, files, imports, rules, store
+from engine.audience.contacts.files import FileFormat
+from engine.audience.contacts.types import Consent, ContactFilters, ContactRow
 from engine.base import clock, csv_files, ids
 from engine.base.errors import Refusal
 from engine.base.list_cursors import ListPlace
+from engine.sending.suppressions import files as suppression_files
+from engine.sending.suppressions import rules as suppression_rules
+from engine.sending.suppressions import service as suppressions
+from engine.sending.suppressions import store as suppression_store
+from engine.sending.suppressions.files import SuppressionFileFormat
+from engine.sending.suppressions.types import Reason, SuppressionRow
 from ops.stored_messages import find_account
 
 OPERATOR = "operator"

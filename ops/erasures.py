@@ -5,10 +5,10 @@ from typing import Any
 import asyncpg
 import orjson
 
-from engine.areas.erasures import rules, service, store
-from engine.areas.erasures.types import ErasureRow
 from engine.base import clock, ids
 from engine.base.list_filters import LAST_ID
+from engine.retention.erasures import rules, service, store
+from engine.retention.erasures.types import ErasureRow
 from ops.stored_messages import find_account
 
 

@@ -9,12 +9,12 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.suppressions.types import Reason
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.events import SETTLED, EventType, Status
 from engine.delivery.reply_codes import Category
 from engine.delivery.wait_reasons import QUEUED_CLAUSES, QueuedReason
+from engine.sending.suppressions.types import Reason
 from engine.store.queries import Queries
 
 MAX_SAID = 300  # characters of a server's reply that are quoted

@@ -15,15 +15,16 @@ from typing import Any
 import argon2
 import asyncpg
 
-from engine.areas.account import store as accounts
-from engine.areas.api_keys import store as keys
-from engine.areas.domains import store as domains
-from engine.areas.people import store as people
+from engine.accounts import platform_account
 from engine.base import clock, ids
 from engine.base.operators import FIRST_OWNER
 from engine.base.plans import Plan
 from engine.base.settings import Settings
-from engine.flows.accounts import api_keys, platform_account
+from engine.people.account import store as accounts
+from engine.people.api_keys import service as api_keys
+from engine.people.api_keys import store as keys
+from engine.people.people import store as people
+from engine.sending.domains import store as domains
 from ops import admin
 from ops.state import write_private
 

@@ -17,13 +17,13 @@ import asyncpg
 from msgspec import Struct
 from prometheus_client import Counter, Gauge
 
-from engine.areas.alerts.types import AlertKind
-from engine.areas.blocklists import store as blocklists
-from engine.areas.blocklists.types import ListFamily
+from engine.accounts.alerts.measure import AlertRound
+from engine.accounts.alerts.types import AlertKind
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.base.version import version
-from engine.flows.alerts.measure import AlertRound
+from engine.sending.blocklists import store as blocklists
+from engine.sending.blocklists.types import ListFamily
 from engine.store.queries import Queries
 
 RECENT: Final = timedelta(minutes=10)  # age limit of site states that count

@@ -4,12 +4,12 @@ from typing import Any
 
 import asyncpg
 
-from engine.areas.account import store as accounts
-from engine.areas.api_keys import rules, store
-from engine.areas.api_keys.store import KeyListRow
 from engine.base import clock, ids
 from engine.base.errors import not_found
-from engine.flows.accounts.api_keys import revoke_key
+from engine.people.account import store as accounts
+from engine.people.api_keys import rules, store
+from engine.people.api_keys.service import revoke_key
+from engine.people.api_keys.store import KeyListRow
 
 MAX_SHOWN = 1_000
 

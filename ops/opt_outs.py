@@ -6,11 +6,11 @@ from typing import IO, Any
 import asyncpg
 import msgspec
 
-from engine.areas.contacts import lists_store
-from engine.areas.contacts.files import FileFormat
-from engine.areas.unsubscribes import exports, files
+from engine.audience import topic_opt_outs
+from engine.audience.contacts import lists_store
+from engine.audience.contacts.files import FileFormat
 from engine.base import clock, csv_files, ids
-from engine.flows.audience import topic_opt_outs
+from engine.sending.unsubscribes import exports, files
 from ops.contacts import OPERATOR, format_of, text_of
 from ops.stored_messages import find_account
 

@@ -9,7 +9,7 @@ import asyncpg
 from engine.base import clock, ids
 from engine.base.operators import operators
 from engine.base.settings import Settings
-from engine.flows.people import person_admin, sign_in_link
+from engine.people import person_admin, sign_in_link
 
 
 async def shown(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import msgspec
 
 from engine.base import clock
 from engine.base.settings import Settings, variable
-from engine.flows.retention import reseal
+from engine.retention import reseal
 
 # Bounces and complaints are accepted for 60 days (engine.mail.return_path.WHOLE_MESSAGE_FOR), and US law demands that
 # an unsubscribe link works for 30 days (15 U.S.C. 7704(a)(3)(A)(ii)).

@@ -10,7 +10,7 @@ from engine.delivery import queue_depths
 from engine.delivery.holds import HoldKind
 from engine.delivery.mx_routes import opened_router
 from engine.delivery.queue_depths import ActiveHold, PendingDeliveries, QueueView
-from engine.flows.sending.queue_commands import QueueCommands
+from engine.sending.queue_commands import QueueCommands
 
 
 async def depths(pool: asyncpg.Pool, settings: Settings, *, by: str, limit: int) -> dict[str, Any]:

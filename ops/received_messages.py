@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from api.areas.inbound_messages.resources import detail_of
-from engine.areas.inbound_messages import rules, store
-from engine.areas.inbound_messages.types import ReceivedSingleRow
 from engine.base import clock, ids
+from engine.receiving.inbound_messages import rules, store
+from engine.receiving.inbound_messages.types import ReceivedSingleRow
 from engine.store.queries import Queries
 from ops.stored_messages import find_account
 

@@ -6,10 +6,10 @@ from uuid import UUID
 import asyncpg
 from msgspec import structs
 
-from engine.areas.reports import store
-from engine.areas.reports.types import ReportRow
 from engine.base import clock, ids
 from engine.base.errors import not_found
+from engine.receiving.reports import store
+from engine.receiving.reports.types import ReportRow
 
 
 async def counts(pool: asyncpg.Pool) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import asyncpg
 from msgspec import structs
 
 from engine.base import clock
-from engine.flows.retention import purge as purging
+from engine.retention import purge as purging
 
 _NAMES = {
     "accounts": "accounts",

@@ -6,7 +6,7 @@ import asyncpg
 import msgspec
 
 from engine.base.settings import Settings
-from engine.flows.sending import site_admin
+from engine.sending import site_admin
 
 
 async def show(pool: asyncpg.Pool, settings: Settings, name: str) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from api.areas.messages.resources import detail_of, message_of
-from engine.areas.messages import rules, store
 from engine.base import clock, ids
 from engine.base.errors import not_found
+from engine.sending.messages import rules, store
 from engine.store.queries import Queries
 
 MAX_NAMED = 5  # accounts of one name that an error lists

@@ -19,7 +19,7 @@ import falcon.asgi
 from msgspec import Struct
 
 from api.console.modules import JOINED, joined, without_comments
-from engine.flows.accounts.system_mail import END_SIGN_UP_PATH, FORGOT_PATH, PATHS
+from engine.accounts.send_system_mail import END_SIGN_UP_PATH, FORGOT_PATH, PATHS
 
 FILES: Final = Path(__file__).parent / "files"
 POLICY: Final = (

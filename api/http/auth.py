@@ -5,14 +5,14 @@ import hmac
 import falcon.asgi
 
 from api.http.operation import LimitedKeys
-from engine.areas.api_keys import rules
-from engine.areas.api_keys.rules import KeyRestrictions
-from engine.areas.sessions.rules import COOKIE, Device
-from engine.areas.sessions.session_auth import Person
 from engine.base import operators
 from engine.base.errors import ErrorType, Refusal
 from engine.base.roles import Role
 from engine.base.settings import Settings, variable
+from engine.people.api_keys import rules
+from engine.people.api_keys.rules import KeyRestrictions
+from engine.people.sessions.rules import COOKIE, Device
+from engine.people.sessions.session_auth import Person
 
 CSRF_HEADER = "X-CSRF-Token"
 

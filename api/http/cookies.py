@@ -2,8 +2,8 @@
 
 from urllib.parse import urlsplit
 
-from engine.areas.sessions.rules import ABSOLUTE, COOKIE
 from engine.base.settings import Settings
+from engine.people.sessions.rules import ABSOLUTE, COOKIE
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 

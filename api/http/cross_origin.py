@@ -9,7 +9,7 @@ from typing import Final
 
 import falcon.asgi
 
-from engine.areas.api_keys.rules import MAX_ORIGIN
+from engine.people.api_keys.rules import MAX_ORIGIN
 
 _MAX_AGE_S: Final = 7_200  # the most that Chromium keeps
 _READ_METHODS: Final = ("GET", "HEAD")

@@ -16,20 +16,20 @@ from msgspec import Struct
 from api.http import auth, body, cross_origin, decode, paths, rate_limit_headers, stream
 from api.http.operation import Access, Call, Operation, Raw, Streamed
 from api.http.services import ApiServices
-from engine.areas.api_keys import key_auth
-from engine.areas.request_log import rules as request_log
-from engine.areas.request_log.recorder import RequestRecorder
-from engine.areas.sessions.session_auth import Person, SessionAuth
+from engine.accounts.request_log import rules as request_log
+from engine.accounts.request_log.recorder import RequestRecorder
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
+from engine.people.api_keys import key_auth
+from engine.people.sessions.session_auth import Person, SessionAuth
 from engine.store import metrics, rate_limits
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
 
 READ_DEADLINE_S = 8.0  # a little over the timeouts of the reads themselves
-WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.flows.sending.accept)
+WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.sending.accept)
 MIN_PERSON_RATE = 50  # requests per second of a signed-in person on any plan: a console sends bursts
 MAX_SUSPECT_LOOKUPS = 50  # keys that are still looked up for a suspect address: a valid one may be among them
 MAX_SUSPECTS = 10_000

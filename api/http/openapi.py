@@ -11,9 +11,9 @@ from msgspec import Struct
 from api.http import path_texts, property_texts
 from api.http.auth import CSRF_HEADER
 from api.http.operation import Access, LimitedKeys, Operation
-from engine.areas.sessions.rules import COOKIE
 from engine.base.errors import REGISTRY, ErrorType, Refusal
 from engine.base.settings import Settings
+from engine.people.sessions.rules import COOKIE
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _REF = "#/components/schemas/{name}"

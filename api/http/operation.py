@@ -16,14 +16,14 @@ from msgspec import Struct
 
 from api.http import body_limits
 from api.http.services import ApiServices
-from engine.areas.api_keys.key_auth import Caller
-from engine.areas.api_keys.rules import KeyRestrictions
-from engine.areas.sessions.session_auth import Person
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.memory_pool import Reservation
 from engine.base.roles import Role
 from engine.base.settings import Settings
+from engine.people.api_keys.key_auth import Caller
+from engine.people.api_keys.rules import KeyRestrictions
+from engine.people.sessions.session_auth import Person
 
 _STREAMS = frozenset({"text/event-stream", "application/x-ndjson"})
 CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # methods for which a session needs its CSRF token

@@ -8,14 +8,14 @@ from uuid import UUID
 
 from api.http.dispatch import path_id
 from api.http.operation import Call
-from engine.areas.api_keys.rules import KeyRestrictions
-from engine.areas.broadcasts import store as broadcasts
-from engine.areas.domains import store as domains
-from engine.areas.messages import store as messages
-from engine.areas.verifications import store as verifications
-from engine.areas.webhooks import store as webhooks
+from engine.audience.broadcasts import store as broadcasts
 from engine.base import ids
 from engine.base.errors import not_found
+from engine.codes.verifications import store as verifications
+from engine.events.webhooks import store as webhooks
+from engine.people.api_keys.rules import KeyRestrictions
+from engine.sending.domains import store as domains
+from engine.sending.messages import store as messages
 
 
 async def domain(call: Call, reach: KeyRestrictions) -> None:

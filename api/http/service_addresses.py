@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from engine.areas.passkeys.rules import is_loopback
 from engine.base.netaddr import connect_host
 from engine.base.settings import HostPort, Settings
 from engine.base.version import version
+from engine.people.passkeys.rules import is_loopback
 
 SMTP_PORT = 25  # at which other mail servers deliver
 

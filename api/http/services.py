@@ -3,17 +3,17 @@
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.api_keys.key_auth import Keys
-from engine.areas.audit.verifier import Verifier
-from engine.areas.billing.configuration import Billing
-from engine.areas.identity.provider import IdentityProvider
-from engine.areas.request_log.recorder import RequestRecorder
-from engine.areas.sessions.session_auth import SessionAuth
-from engine.areas.tails.hub import Tails
+from engine.accounts.audit.verifier import Verifier
+from engine.accounts.billing.configuration import Billing
+from engine.accounts.request_log.recorder import RequestRecorder
 from engine.base.settings import Settings
+from engine.codes.verifications.send import CodeSender
 from engine.delivery.hints import Hints
-from engine.flows.codes.send import CodeSender
-from engine.flows.sending.accept import Acceptor
+from engine.events.tails.hub import Tails
+from engine.people.api_keys.key_auth import Keys
+from engine.people.identity.provider import IdentityProvider
+from engine.people.sessions.session_auth import SessionAuth
+from engine.sending.accept import Acceptor
 from engine.store import redis as redis_store
 from engine.store.passwords import Passwords
 from engine.store.rate_limits import RateLimiter

@@ -7,9 +7,9 @@ from msgspec import Struct
 from api.http import auth
 from api.http.cookies import session_cookie
 from api.http.operation import Call
-from engine.areas.sessions.session_auth import Person
 from engine.base import ids
-from engine.flows.people.open_session import NewSession
+from engine.people.open_session import NewSession
+from engine.people.sessions.session_auth import Person
 
 
 class PersonShown(Struct, rename="camel"):

@@ -1,6 +1,6 @@
 """Define rows of other areas that acceptance stores in the transaction of their message.
 
-A message carries them in `Prepared.extras` (engine.areas.emails.types). A refused message and a repeated idempotency
+A message carries them in `Prepared.extras` (engine.sending.emails.types). A refused message and a repeated idempotency
 key store none.
 """
 

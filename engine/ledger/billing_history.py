@@ -1,7 +1,7 @@
 """The billing history: one append-only, hash-chained list of events per account, kept apart from the account log.
 
 The chain is made like that of the account log (engine/ledger/log.py). It outlives the account's erasure, so it has
-heads of its own. Events are deleted after ten years (engine/flows/retention/purge_billing.py); a chain may then begin
+heads of its own. Events are deleted after ten years (engine/retention/purge_billing.py); a chain may then begin
 above 1.
 """
 

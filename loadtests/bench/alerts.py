@@ -12,11 +12,11 @@ from uuid import UUID
 
 import msgspec
 
-from engine.areas.alerts.types import MAX_WINDOW_DAYS, AlertKind
-from engine.areas.statistics.rules import quarter_of
+from engine.accounts.alerts.measure import measure_due
+from engine.accounts.alerts.types import MAX_WINDOW_DAYS, AlertKind
+from engine.accounts.suspend import WINDOW
 from engine.base import clock, ids, settings
-from engine.flows.accounts.suspend import WINDOW
-from engine.flows.alerts.measure import measure_due
+from engine.sending.statistics.rules import quarter_of
 from engine.store.queries import Queries
 from loadtests.bench import measure, report
 from loadtests.bench.one_result import run_measurement

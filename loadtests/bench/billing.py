@@ -20,16 +20,16 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from engine.areas.account import store as accounts
-from engine.areas.billing import invoice_pdf
-from engine.areas.billing.configuration import Billing, configured, payprov_secrets
-from engine.areas.billing.providers import signatures
-from engine.areas.billing.rows import BillingProfileRow, CheckoutRow, InvoiceRow
+from engine.accounts.billing import invoice_pdf
+from engine.accounts.billing.checkout import open_checkout
+from engine.accounts.billing.configuration import Billing, configured, payprov_secrets
+from engine.accounts.billing.providers import signatures
+from engine.accounts.billing.rows import BillingProfileRow, CheckoutRow, InvoiceRow
 from engine.base import clock, ids, settings
 from engine.base.ids import Kind
 from engine.base.plans import Plan
-from engine.flows.accounts.checkout import open_checkout
 from engine.ledger import billing_history
+from engine.people.account import store as accounts
 from engine.store.queries import Queries
 from loadtests.bench import figures, payment_year, report
 from loadtests.bench.run_control import FAILURES, machine_lock

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import msgspec
 
-from engine.areas.broadcasts import store
+from engine.audience.broadcasts import store
 from engine.base import ids, settings
 from engine.base.plans import Plan
 from engine.store.queries import Queries

@@ -19,8 +19,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from engine.areas.verifications.rules import MAX_ATTEMPTS
 from engine.base import settings
+from engine.codes.verifications.rules import MAX_ATTEMPTS
 from loadtests.bench import figures, past_broadcasts, report
 from loadtests.bench.run_control import FAILURES, machine_lock
 from loadtests.bench.service import SENDER, BenchService, own_service

@@ -14,9 +14,9 @@ from uuid import UUID
 
 import msgspec
 
-from engine.areas.sessions.rules import COOKIE, Device
 from engine.base import clock, settings
-from engine.flows.people.open_session import open_session
+from engine.people.open_session import open_session
+from engine.people.sessions.rules import COOKIE, Device
 from engine.store.queries import Queries
 from loadtests.bench import figures, report, stored
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.areas.tails.store import MAX_TAILS
 from engine.base import clock, settings
+from engine.events.tails.store import MAX_TAILS
 from loadtests.bench import figures, measure, report
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget, times_of
 from loadtests.bench.one_result import run_measurement

@@ -18,8 +18,8 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from engine.areas.contacts import imports, lists
-from engine.areas.contacts.types import Consent
+from engine.audience.contacts import imports, lists
+from engine.audience.contacts.types import Consent
 from engine.base import ids, settings
 from engine.store.queries import Queries
 from loadtests.bench import figures, report, timed_requests

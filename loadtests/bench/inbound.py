@@ -19,12 +19,12 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from engine.areas.inbound_addresses import service as addresses
-from engine.areas.inbound_routes import service as routes
-from engine.areas.inbound_routes.types import RouteAction, RouteSettings
-from engine.areas.webhooks import service as webhooks
 from engine.base import settings
+from engine.events.webhooks import service as webhooks
 from engine.mail import dkim
+from engine.receiving.inbound_addresses import service as addresses
+from engine.receiving.inbound_routes import service as routes
+from engine.receiving.inbound_routes.types import RouteAction, RouteSettings
 from engine.store.queries import Queries
 from loadtests.bench import figures, flame_graphs, inbound_load, measure, report
 from loadtests.bench.load import LoadOrder, LoadProcess, times_of

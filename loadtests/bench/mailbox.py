@@ -17,8 +17,8 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from engine.areas.inbound_addresses import service as addresses
 from engine.base import clock, settings
+from engine.receiving.inbound_addresses import service as addresses
 from engine.store import partitions
 from engine.store.queries import Queries
 from loadtests.bench import report, timed_requests

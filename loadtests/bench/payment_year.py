@@ -16,17 +16,17 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.account import store as accounts
-from engine.areas.billing import store
-from engine.areas.billing.configuration import Billing
-from engine.areas.billing.periods import BillingInterval, period
-from engine.areas.billing.providers.payprov import Payprov
-from engine.areas.billing.rows import CheckoutRow
-from engine.areas.billing.types import ProviderEvent, ProviderEventType
+from engine.accounts.billing import end_periods as billing_periods
+from engine.accounts.billing import payment_events, store
+from engine.accounts.billing.configuration import Billing
+from engine.accounts.billing.periods import BillingInterval, period
+from engine.accounts.billing.providers.payprov import Payprov
+from engine.accounts.billing.rows import CheckoutRow
+from engine.accounts.billing.types import ProviderEvent, ProviderEventType
 from engine.base import ids
 from engine.base.plans import Plan
-from engine.flows.accounts import billing_periods, payment_events
 from engine.ledger import billing_history
+from engine.people.account import store as accounts
 from engine.store.queries import Queries
 
 START: Final = datetime(2027, 1, 31, 10, 30, tzinfo=UTC)

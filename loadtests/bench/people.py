@@ -15,12 +15,12 @@ import orjson
 from msgspec import structs
 from rich.console import Console
 
-from engine.areas.sessions.rules import COOKIE, Device
 from engine.base import settings
 from engine.base.errors import Refusal
 from engine.base.plans import Plan
-from engine.flows.people.open_account import open_account
-from engine.flows.people.open_session import open_session
+from engine.people.open_account import open_account
+from engine.people.open_session import open_session
+from engine.people.sessions.rules import COOKIE, Device
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.passwords import Passwords
 from loadtests.bench import figures, measure, report

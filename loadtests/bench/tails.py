@@ -17,15 +17,15 @@ import orjson
 from msgspec import Struct
 from rich.console import Console
 
-from engine.areas.tails.store import MAX_TAILS
 from engine.base import clock, ids, settings
 from engine.base.errors import Refusal
 from engine.base.events import EventType
 from engine.base.plans import Plan
-from engine.flows.accounts.api_keys import create_api_key
-from engine.flows.people.open_account import open_account
+from engine.events.tails.store import MAX_TAILS
 from engine.ledger import log
 from engine.ledger.events import append_events
+from engine.people.api_keys.service import create_api_key
+from engine.people.open_account import open_account
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 from loadtests.bench import figures, measure, report

@@ -25,12 +25,12 @@ import asyncpg
 from msgspec import Struct
 from rich.console import Console
 
-from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock, ids
 from engine.base.events import EventType
 from engine.base.plans import Plan
 from engine.base.secrets import Pepper
 from engine.base.settings import PREFIX, Settings, to_environ
+from engine.events.webhooks import service as webhooks_service
 from engine.ledger import log
 from engine.ledger.events import append_events
 from engine.store.database_errors import DatabaseUnavailable

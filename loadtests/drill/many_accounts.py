@@ -8,15 +8,15 @@ from typing import Final
 
 import asyncpg
 
-from engine.areas.domains import store as domains
-from engine.areas.domains.service import make_pair
-from engine.areas.domains.store import FreshKey
 from engine.base import clock, ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.secrets import Pepper
-from engine.flows.accounts.api_keys import create_api_key
-from engine.flows.people.open_account import open_account
+from engine.people.api_keys.service import create_api_key
+from engine.people.open_account import open_account
+from engine.sending.domains import store as domains
+from engine.sending.domains.service import make_pair
+from engine.sending.domains.store import FreshKey
 from engine.store import caches
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service

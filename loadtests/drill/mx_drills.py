@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from engine.areas.inbound_addresses import service as addresses
+from engine.receiving.inbound_addresses import service as addresses
 from loadtests.drill import disk_faults
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import FAULTS, InjectedFault, kill_postgres

@@ -15,7 +15,7 @@ import asyncpg
 import msgspec
 
 from engine.base import clock, ids
-from engine.flows.accounts import api_keys
+from engine.people.api_keys import service as api_keys
 from engine.store.sink_folder import SinkEntry
 from loadtests.drill.api_caller import AccountState, ApiCaller
 from loadtests.drill.catalogue import DrillOrder

@@ -20,7 +20,7 @@ import asyncpg
 import redis.asyncio as redis
 from msgspec import Struct
 
-from engine.flows.sending.accept import COMMIT_TIMEOUT_S
+from engine.sending.accept import COMMIT_TIMEOUT_S
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import InjectedFault
 from loadtests.drill.fresh_service import account_id, database_url, first_access, new_access, redis_url, run_on_service

@@ -13,14 +13,14 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from engine.areas.tails.store import MAX_TAILS as TAILS_EACH
-from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
-from engine.flows.accounts.api_keys import create_api_key
-from engine.flows.people.open_account import open_account
+from engine.events.tails.store import MAX_TAILS as TAILS_EACH
+from engine.events.webhooks import service as webhooks_service
+from engine.people.api_keys.service import create_api_key
+from engine.people.open_account import open_account
 from loadtests.bench.service import CAP, BenchService
 from loadtests.runner.catalogue import Scenario
 from loadtests.users.load_plan import LoadPlan, LoadSender

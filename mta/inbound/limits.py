@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from engine.base.settings import Settings
-from engine.flows.receiving.receive import MAX_UNCOUNTED_BYTES
-from engine.flows.receiving.receive_reports import MAILBOXES, UNCOUNTED
-from engine.flows.receiving.types import InboundRecipient, RecipientPurpose
+from engine.receiving.receive import MAX_UNCOUNTED_BYTES
+from engine.receiving.receive_reports import MAILBOXES, UNCOUNTED
+from engine.receiving.types import InboundRecipient, RecipientPurpose
 from engine.store.rate_limits import RateLimiter
 from mta.inbound.replies import MessageResult
 

@@ -16,15 +16,15 @@ import asyncpg
 import structlog
 from aiohttp import web
 
-from engine.areas.certificates import store as certificates
-from engine.areas.certificates.rules import SEALING
-from engine.areas.certificates.types import StoredCertificate
-from engine.areas.mta_sts import rules
-from engine.areas.mta_sts import store as policies
-from engine.areas.mta_sts.service import read_slot
 from engine.base.secrets import Pepper, Unsealable, derived, unseal
 from engine.base.settings import Settings
-from engine.flows.receiving.certificates import CHALLENGE_PATH
+from engine.receiving.certificates import store as certificates
+from engine.receiving.certificates.renewal import CHALLENGE_PATH
+from engine.receiving.certificates.rules import SEALING
+from engine.receiving.certificates.types import StoredCertificate
+from engine.receiving.mta_sts import rules
+from engine.receiving.mta_sts import store as policies
+from engine.receiving.mta_sts.service import read_slot
 from engine.store.database_errors import DatabaseUnavailable
 
 RELOAD_S: Final = 30.0

@@ -18,8 +18,8 @@ import structlog
 from msgspec import Struct
 
 from engine.base.settings import Settings
-from engine.flows.receiving.receive import Receiver
-from engine.flows.receiving.recipients import RecipientLookup
+from engine.receiving.receive import Receiver
+from engine.receiving.recipients import RecipientLookup
 from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps

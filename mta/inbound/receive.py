@@ -13,21 +13,16 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from msgspec import structs
 
-from engine.areas.reports.room import ReportsFull
 from engine.base.settings import Settings
-from engine.flows.receiving.receive import kept_octets
-from engine.flows.receiving.receive_reports import needs_author, report_addresses
-from engine.flows.receiving.report_tokens import keys_of
-from engine.flows.receiving.types import (
-    AttachmentScan,
-    ReceivedEnvelope,
-    ReceiveOutcome,
-    ScanResult,
-)
 from engine.mail.authentication_results import AuthenticationVerdicts
 from engine.mail.received import ReceivedSummary, summarise
 from engine.mail.received_header import read_header
 from engine.mail.received_warnings import infected, truncated
+from engine.receiving.receive import kept_octets
+from engine.receiving.receive_reports import needs_author, report_addresses
+from engine.receiving.reports.report_tokens import keys_of
+from engine.receiving.reports.room import ReportsFull
+from engine.receiving.types import AttachmentScan, ReceivedEnvelope, ReceiveOutcome, ScanResult
 from engine.store import large_mail, metrics
 from engine.store.database_errors import DatabaseError, DatabaseUnavailable, DiskFull
 from engine.store.deadlines import within
@@ -50,7 +45,7 @@ T = TypeVar("T")
 
 
 class MessageStore(Protocol):
-    """The part of `engine.flows.receiving.receive.Receiver` that is used here."""
+    """The part of `engine.receiving.receive.Receiver` that is used here."""
 
     async def receive(
         self,

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
-from engine.flows.receiving.types import ReceiveOutcome, RecipientRefusal
+from engine.receiving.types import ReceiveOutcome, RecipientRefusal
 
 MAX_RECIPIENTS: Final = 100  # RFC 5321 4.5.3.1.8 asks for 100 at least
 MAX_REPORT_ADDRESSES: Final = 4  # of one message; each gets a copy of the bytes. Reports have one recipient

@@ -10,8 +10,8 @@ import structlog
 
 from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
-from engine.flows.receiving.receive_reports import MAILBOXES, report_addresses
-from engine.flows.receiving.types import InboundRecipient, ReceivedEnvelope, RecipientRefusal
+from engine.receiving.receive_reports import MAILBOXES, report_addresses
+from engine.receiving.types import InboundRecipient, ReceivedEnvelope, RecipientRefusal
 from engine.store import metrics
 from engine.store.database_errors import DatabaseError
 from mta.inbound import counters, replies
@@ -30,7 +30,7 @@ _log = structlog.get_logger("mx")
 
 
 class RecipientFinder(Protocol):
-    """The part of `engine.flows.receiving.recipients.RecipientLookup` that is used here."""
+    """The part of `engine.receiving.recipients.RecipientLookup` that is used here."""
 
     async def find(self, address: str) -> InboundRecipient | RecipientRefusal:
         """Return what the address of a RCPT command is."""

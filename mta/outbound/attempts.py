@@ -11,8 +11,8 @@ from engine.base.settings import Settings
 from engine.delivery.ladder import next_attempt_at
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
 from engine.delivery.wait_reasons import UntriedReason
-from engine.flows.sending.settle import DeliveryAttempt, Result
 from engine.mail.replies import Answer
+from engine.sending.settle import DeliveryAttempt, Result
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.poison_guard import MAX_DEATHS
 

@@ -16,7 +16,7 @@ from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import HintReader
 from engine.delivery.outcome import Verdict
-from engine.flows.sending.settle import DeliveryAttempt, Fenced, Settler
+from engine.sending.settle import DeliveryAttempt, Fenced, Settler
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import ActiveQueue, Key

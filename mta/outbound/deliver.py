@@ -16,8 +16,8 @@ from msgspec import Struct
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.outcome import Outcome, Scope, Verdict, classify
-from engine.flows.sending.settle import DeliveryAttempt
 from engine.mail.replies import Answer, Break, BreakKind, Reply
+from engine.sending.settle import DeliveryAttempt
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import ActiveQueue

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 
 from engine.delivery.holds import Hold, Holds
-from engine.flows.sending import postpone as hold
+from engine.sending import postpone as hold
 from engine.store.caches import Cache
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.delivery import ActiveDelivery

@@ -20,7 +20,7 @@ import structlog
 
 from engine.base import ids
 from engine.base.secrets import DerivedKey, Unsealable, seal, unseal
-from engine.flows.sending.settle import DeliveryAttempt
+from engine.sending.settle import DeliveryAttempt
 
 SUFFIX: Final = ".outcomes"
 _MAGIC: Final = b"waybill outcomes v1\n"

@@ -17,7 +17,7 @@ import structlog
 
 from engine.base.secrets import derived
 from engine.base.settings import Settings
-from engine.flows.sending.settle import DeliveryAttempt, Settler
+from engine.sending.settle import DeliveryAttempt, Settler
 from mta.outbound.journal_file import JournalFile, LeftFile, left_files
 
 SLOW_S: Final = 0.5  # of a commit: 0.1 s at full load on a quiet machine

@@ -17,8 +17,8 @@ from engine.base.settings import Settings
 from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.mx_routes import Router
 from engine.delivery.sites_store import SiteRules
-from engine.flows.sending.settle import DeliveryAttempt, Settler
 from engine.mail.simulator import domain_of
+from engine.sending.settle import DeliveryAttempt, Settler
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.redis import RedisClient

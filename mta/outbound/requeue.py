@@ -14,7 +14,7 @@ import structlog
 from engine.base import clock
 from engine.delivery import queue
 from engine.delivery.wait_reasons import QueuedReason
-from engine.flows.sending import postpone
+from engine.sending import postpone
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.delivery import ActiveDelivery

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from engine.areas.suppressions import store as suppressions
 from engine.mail.address import canonical
+from engine.sending.suppressions import store as suppressions
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.delivery import ActiveDelivery
 

@@ -17,17 +17,17 @@ import asyncpg
 import structlog
 from msgspec import Struct, structs
 
-from engine.areas.domains.records import bounce_domain
 from engine.base import clock, ids
 from engine.base.netaddr import connect_host
 from engine.base.secrets import DerivedKey
 from engine.base.settings import Settings
 from engine.delivery.outcome import Verdict
-from engine.flows.sending.complaint import complain
-from engine.flows.sending.settle import DeliveryAttempt
 from engine.mail import return_path
 from engine.mail.outgoing_reports import ReportedMail, complaint_report
 from engine.mail.simulator import SimulatedOutcome, simulated_outcome
+from engine.sending.complaint import complain
+from engine.sending.domains.records import bounce_domain
+from engine.sending.settle import DeliveryAttempt
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 from mta.smtp.client.report_mail import send_report

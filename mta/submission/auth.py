@@ -10,11 +10,11 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
-from engine.areas.api_keys import key_auth, rules
-from engine.areas.api_keys.key_auth import Caller, Keys
 from engine.base.errors import Refusal
 from engine.base.netaddr import SHARES, network_of, wider_networks
 from engine.base.settings import Settings
+from engine.people.api_keys import key_auth, rules
+from engine.people.api_keys.key_auth import Caller, Keys
 from engine.store import metrics
 from engine.store.rate_limits import RateLimiter
 from mta.submission import counters

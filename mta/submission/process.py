@@ -17,10 +17,10 @@ import asyncpg
 import structlog
 from msgspec import Struct
 
-from engine.areas.api_keys.key_auth import TOUCH_S, Keys
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
-from engine.flows.sending.accept import Acceptor
+from engine.people.api_keys.key_auth import TOUCH_S, Keys
+from engine.sending.accept import Acceptor
 from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps

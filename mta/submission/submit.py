@@ -9,14 +9,14 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
-from engine.areas.api_keys.key_auth import Caller
-from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal, invalid, unavailable
-from engine.flows.sending.accept import Acceptor
-from engine.flows.sending.preparation import Origin
-from engine.flows.sending.submit import accept_message, read_message
 from engine.mail.address import Mailbox
 from engine.mail.submitted import Unsendable
+from engine.people.api_keys.key_auth import Caller
+from engine.sending.accept import Acceptor
+from engine.sending.emails.types import Accepted
+from engine.sending.preparation import Origin
+from engine.sending.submit import accept_message, read_message
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from mta.submission import counters, replies

@@ -16,11 +16,11 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.audit import store as audit
+from engine.accounts.audit import store as audit
 from engine.base import ids
 from engine.delivery import holds
 from engine.delivery.holds import HoldKind
-from engine.flows.sending import queue_admin
+from engine.sending import queue_admin
 from engine.store import partitions
 from engine.store.migrate import MigrationError, migrate, read
 from engine.store.postgres import close_pool, open_pool

@@ -30,7 +30,7 @@ def contacts() -> None:
 @reported
 def list_contacts(*, account: str, search: str | None, limit: int, as_json: bool) -> None:
     """List the newest contacts of an account."""
-    from engine.areas.contacts.search import checked_search  # noqa: PLC0415
+    from engine.audience.contacts.search import checked_search  # noqa: PLC0415
     from ops import contacts as stored  # noqa: PLC0415
 
     wanted = None if search is None else checked_search(search)
@@ -57,7 +57,7 @@ def list_contacts(*, account: str, search: str | None, limit: int, as_json: bool
 @reported
 def import_contacts(*, file: Path, account: str, consent: str, list_id: str | None, as_json: bool) -> None:
     """Import a .csv, .ndjson or .jsonl file of up to 10,000 contacts; after a failure, import it again."""
-    from engine.areas.contacts.types import Consent  # noqa: PLC0415
+    from engine.audience.contacts.types import Consent  # noqa: PLC0415
     from ops import contacts as stored  # noqa: PLC0415
 
     result = admin.with_pool(
@@ -75,7 +75,7 @@ def import_contacts(*, file: Path, account: str, consent: str, list_id: str | No
 @reported
 def export_contacts(*, account: str, form: str) -> None:
     """Write all contacts of an account to standard output."""
-    from engine.areas.contacts.files import FileFormat  # noqa: PLC0415
+    from engine.audience.contacts.files import FileFormat  # noqa: PLC0415
     from ops import contacts as stored  # noqa: PLC0415
 
     out = sys.stdout.buffer
@@ -104,7 +104,7 @@ def suppressions() -> None:
 @reported
 def import_suppressions(*, file: Path, account: str, reason: str, as_json: bool) -> None:
     """Suppress the addresses of a .csv, .ndjson or .jsonl file with a column `address` or `email`."""
-    from engine.areas.suppressions.types import Reason  # noqa: PLC0415
+    from engine.sending.suppressions.types import Reason  # noqa: PLC0415
     from ops import contacts as stored  # noqa: PLC0415
 
     result = admin.with_pool(
@@ -121,8 +121,8 @@ def import_suppressions(*, file: Path, account: str, reason: str, as_json: bool)
 @reported
 def export_suppressions(*, account: str, form: str, reason: str | None) -> None:
     """Write the suppressed addresses of an account to standard output."""
-    from engine.areas.suppressions.files import SuppressionFileFormat  # noqa: PLC0415
-    from engine.areas.suppressions.types import Reason  # noqa: PLC0415
+    from engine.sending.suppressions.files import SuppressionFileFormat  # noqa: PLC0415
+    from engine.sending.suppressions.types import Reason  # noqa: PLC0415
     from ops import contacts as stored  # noqa: PLC0415
 
     out = sys.stdout.buffer
@@ -167,7 +167,7 @@ def import_opt_outs(*, file: Path, account: str, list_id: str, as_json: bool) ->
 @reported
 def export_opt_outs(*, account: str, list_id: str, form: str) -> None:
     """Write all opt-outs of a list to standard output."""
-    from engine.areas.contacts.files import FileFormat  # noqa: PLC0415
+    from engine.audience.contacts.files import FileFormat  # noqa: PLC0415
     from ops import opt_outs as stored  # noqa: PLC0415
 
     out = sys.stdout.buffer

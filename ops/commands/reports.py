@@ -5,7 +5,7 @@ from uuid import UUID
 
 import click
 
-from engine.areas.reports.types import ReportPurpose, ReportState
+from engine.receiving.reports.types import ReportPurpose, ReportState
 from ops import admin
 from ops.commands.base import as_json, attached, line, print_json, reported, table
 

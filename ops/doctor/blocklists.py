@@ -5,10 +5,10 @@ It reads the findings of the worker and looks nothing up.
 
 import asyncpg
 
-from engine.areas.blocklists import store
-from engine.areas.blocklists.types import CheckedAddress, TestedList
 from engine.base import clock
 from engine.base.settings import Settings, variable
+from engine.sending.blocklists import store
+from engine.sending.blocklists.types import CheckedAddress, TestedList
 from ops.doctor.finding import DoctorFinding, bad, good
 
 CHECK = "blocklists"

@@ -8,11 +8,11 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.domains import store as domains
+from engine.accounts import platform_account
 from engine.base import clock
 from engine.base.secrets import Unsealable
 from engine.base.settings import Settings, variable
-from engine.flows.accounts import platform_account
+from engine.sending.domains import store as domains
 from engine.store import migrate, partitions, postgres
 from engine.store.database_errors import BehindPooler
 from engine.store.queries import Queries

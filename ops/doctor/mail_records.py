@@ -10,11 +10,11 @@ import ssl
 import time
 from ipaddress import ip_address
 
-from engine.areas.domains import records
-from engine.areas.domains import store as domains
-from engine.areas.domains.types import DomainKeyRow
+from engine.accounts import platform_account
 from engine.base.settings import Settings, variable
-from engine.flows.accounts import platform_account
+from engine.sending.domains import records
+from engine.sending.domains import store as domains
+from engine.sending.domains.types import DomainKeyRow
 from engine.store.resolver import Records, Resolver, TemporaryFailure
 from mta.inbound.authentication.spf import SpfClient, check_host
 from mta.outbound.source_ips.addresses import sources_of

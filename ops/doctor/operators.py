@@ -2,9 +2,9 @@
 
 import asyncpg
 
-from engine.areas.people import store as people
 from engine.base.operators import operators as named_by
 from engine.base.settings import Settings, variable
+from engine.people.people import store as people
 from ops.doctor.finding import DoctorFinding, bad, good
 
 CHECK = "operators"

@@ -1,7 +1,7 @@
 """Check which stored secrets depend on the previous key pepper, and which none of this host's peppers opens."""
 
 from engine.base.settings import Settings, variable
-from engine.flows.retention import reseal
+from engine.retention import reseal
 from engine.store.queries import Source
 from ops.doctor.finding import DoctorFinding, bad, good
 

@@ -33,11 +33,11 @@ import dns.rrset
 import uvloop
 from msgspec import Struct
 
-from engine.areas.domains.local import published
-from engine.areas.domains.service import identity
-from engine.areas.domains.types import MailHostIdentity
 from engine.base import settings
 from engine.base.secrets import DerivedKey
+from engine.sending.domains.local import published
+from engine.sending.domains.service import identity
+from engine.sending.domains.types import MailHostIdentity
 from engine.store import postgres
 from engine.store.database_errors import DatabaseError
 from ops.local import dns_plain
@@ -328,7 +328,7 @@ class _Udp(asyncio.DatagramProtocol):
 
 
 class Published:
-    """Reads the DNS records that customers' domains need, through `engine.areas.domains.local.published`.
+    """Reads the DNS records that customers' domains need, through `engine.sending.domains.local.published`.
 
     Records are cached for 1 s. While the database is unavailable, no records are returned.
     """

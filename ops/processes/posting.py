@@ -6,9 +6,9 @@ import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from engine.areas.webhooks.posting import Poster
 from engine.base.settings import Settings
-from engine.flows.receiving.post_bodies import PostBodies
+from engine.events.webhooks.posting import Poster
+from engine.receiving.inbound_routes.post_bodies import PostBodies
 from engine.store import metrics
 from engine.store.http_client import HttpClient, resolver_for
 from engine.store.postgres import close_pool, open_pool

@@ -17,31 +17,35 @@ import structlog
 import uvloop
 from msgspec import Struct, structs
 
-from engine.areas.address_checks import service as address_checks
-from engine.areas.analytics import delivery
-from engine.areas.billing.configuration import Billing, configured
-from engine.areas.blocklists import jobs as blocklist_jobs
-from engine.areas.contacts import jobs as contact_jobs
-from engine.areas.domains import jobs as domain_jobs
-from engine.areas.reports import room
-from engine.areas.request_log import rules as request_log
-from engine.areas.statistics import jobs as figures
-from engine.areas.verifications import jobs as verification_jobs
-from engine.areas.webhooks import service as webhooks_service
+from engine.accounts import limit_mails, suspend
+from engine.accounts.alerts import measure
+from engine.accounts.billing import end_periods as billing_periods
+from engine.accounts.billing.configuration import Billing, configured
+from engine.accounts.request_log import rules as request_log
+from engine.accounts.send_system_mail import Mailer
+from engine.audience.broadcasts import outcomes as broadcast_outcomes
+from engine.audience.broadcasts import reviews as broadcast_reviews
+from engine.audience.broadcasts.run import BroadcastRunner
+from engine.audience.contacts import jobs as contact_jobs
 from engine.base import clock, ids, logs, scheduling
 from engine.base.settings import Settings, load
+from engine.codes.address_checks import service as address_checks
+from engine.codes.verifications import jobs as verification_jobs
 from engine.delivery import queue
-from engine.flows.accounts import billing_periods, limit_mails, suspend, team
-from engine.flows.accounts.system_mail import Mailer
-from engine.flows.alerts import measure
-from engine.flows.audience import broadcast_outcomes, broadcast_reviews
-from engine.flows.audience.broadcast_run import BroadcastRunner
-from engine.flows.people import open_session
-from engine.flows.receiving import certificates, mta_sts, read_reports
-from engine.flows.receiving.forward import BATCH, Forwarder
-from engine.flows.retention import erase, erase_address, purge, purge_billing, reseal
-from engine.flows.sending import queue_admin
-from engine.flows.sending.release import release_due
+from engine.events.webhooks import service as webhooks_service
+from engine.people import open_session
+from engine.people.team import invitations as team
+from engine.receiving.analytics import delivery
+from engine.receiving.certificates import renewal as certificates
+from engine.receiving.inbound_routes.forward import BATCH, Forwarder
+from engine.receiving.mta_sts import policies as mta_sts
+from engine.receiving.reports import read_reports, room
+from engine.retention import erase, erase_address, purge, purge_billing, reseal
+from engine.sending import queue_admin
+from engine.sending.blocklists import jobs as blocklist_jobs
+from engine.sending.domains import jobs as domain_jobs
+from engine.sending.release import release_due
+from engine.sending.statistics import jobs as figures
 from engine.store import metrics, partitions, socket_activation
 from engine.store.database_clock import DatabaseClock
 from engine.store.database_errors import DatabaseUnavailable

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from api.console.assets import FILES, POLICY
+from engine.accounts.send_system_mail import FORGOT_PATH, PATHS
 from engine.base.events import AccountEvent, EventType
-from engine.flows.accounts.system_mail import FORGOT_PATH, PATHS
 from tests.harness.api import Api
 
 LINKS = (*PATHS.values(), FORGOT_PATH)

@@ -4,8 +4,8 @@ import asyncpg
 import pytest
 
 from api.app import all_operations
-from engine.areas.api_keys.rules import checked_origins
 from engine.base.errors import Refusal
+from engine.people.api_keys.rules import checked_origins
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person

@@ -13,8 +13,8 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from engine.areas.api_keys.rules import PREFIX, new_key
 from engine.base.settings import Settings
+from engine.people.api_keys.rules import PREFIX, new_key
 from tests.harness.accounts import TestAccount, add_key, make_account, revoke_key, set_status
 from tests.harness.api import Answer, Api, serving
 from tests.harness.patience import PATIENCE_S

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from api.app import all_operations
 from api.http import value_limits
 from api.http.decode import decode_body
-from engine.areas.emails.types import SendRequest
 from engine.base.errors import Refusal
+from engine.sending.emails.types import SendRequest
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(alphabet='a,[{}]:"\\é\n', max_size=9),

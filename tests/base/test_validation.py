@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from engine.areas.emails.types import SendRequest, Slug
 from engine.base.errors import MAX_FIELD, MAX_MESSAGE, ErrorType, Refusal
 from engine.base.validation import SLUG_WORDS, fault_of
+from engine.sending.emails.types import SendRequest, Slug
 
 
 class Colour(StrEnum):

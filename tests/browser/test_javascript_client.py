@@ -3,7 +3,7 @@
 import time
 import uuid
 
-from engine.areas.webhooks import rules
+from engine.events.webhooks import rules
 from tests.harness.browser import ConsolePage, ConsoleUser
 
 SCRIPT = """async ([base, key, sender, body, headers, secret]) => {

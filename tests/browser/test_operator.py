@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import pytest
 from playwright.async_api import Browser, expect
 
-from engine.areas.broadcasts.types import REVIEWED_ABOVE
-from engine.areas.sessions.rules import COOKIE, Device
-from engine.flows.people.open_session import open_session
+from engine.audience.broadcasts.types import REVIEWED_ABOVE
+from engine.people.open_session import open_session
+from engine.people.sessions.rules import COOKIE, Device
 from loadtests.drill.service import Service
 from ops import admin
 from tests.browser.test_broadcasts import drafted, list_of

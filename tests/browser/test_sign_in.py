@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.twofactor.totp import TOTP
 from playwright.async_api import Browser, expect
 from playwright.async_api import TimeoutError as TimedOut
 
-from engine.areas.second_factor import rules
 from engine.base import clock
+from engine.people.second_factor import rules
 from loadtests.drill.service import Service
 from ops import admin
 from tests.harness.browser import ConsolePage, ConsoleUser, opened

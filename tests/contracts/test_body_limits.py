@@ -15,11 +15,11 @@ from api.app import all_operations
 from api.http import openapi
 from api.http.body_limits import MAX_ANONYMOUS_BYTES, NO_BODY_BYTES
 from api.http.operation import Access, Operation
-from engine.areas.api_keys.key_auth import unauthorized
-from engine.areas.people import store as people
 from engine.base import clock
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
+from engine.people.api_keys.key_auth import unauthorized
+from engine.people.people import store as people
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api, serving
 from tests.harness.people import TestPerson, make_person

@@ -82,7 +82,7 @@ MAY = {
     ("POST", "/v1/api-keys/{id}/rotate"): "a sub-account has no people of its own: its parent's rotate its keys",
 }
 STREAMED = ("/v1/events/tail", "/v1/messages/tail")
-ECHOED = "/v1/requests"  # shows the paths that the caller itself asked for; tests/areas/test_request_log.py tries it
+ECHOED = "/v1/requests"  # shows the paths that the caller itself asked for; tests/accounts/test_request_log.py tries it
 
 
 class Caller(Struct):

@@ -10,9 +10,9 @@ import pytest
 from msgspec import Struct
 
 from api.app import all_operations
-from engine.areas.domains.service import add_domain
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
+from engine.sending.domains.service import add_domain
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.broadcasts import with_stream
@@ -25,9 +25,9 @@ CLIENTS = 8
 BY_THEIR_OWN_TIME = {"/v1/messages", "/v1/webhooks/{id}/deliveries", "/v1/inbound/messages"}
 # Written under the lock of the account's head: invoices, alerts as they fire, one alert rule of each kind, and the log.
 ONE_WRITER = {"/v1/billing/invoices", "/v1/alerts/events", "/v1/alerts/rules", "/v1/bounces"}
-APPENDED = {"/v1/local/sink"}  # one process appends to the index: tests/areas/test_local_sink.py
-OF_ALL_ACCOUNTS = {"/v1/operator/accounts"}  # for the operator: tests/areas/test_operator_accounts.py pages through it
-# What few rows a person has, made one at a time, and members: tests/areas/test_auth_sessions.py, test_passkeys.py,
+APPENDED = {"/v1/local/sink"}  # one process appends to the index: tests/sending/test_local_sink.py
+OF_ALL_ACCOUNTS = {"/v1/operator/accounts"}  # the operator's: tests/accounts/test_operator_accounts.py pages through it
+# What few rows a person has, made one at a time, and members: tests/people/test_auth_sessions.py, test_passkeys.py,
 # test_identity_links.py and test_team.py page through them.
 OF_A_PERSON = {"/v1/auth/sessions", "/v1/auth/passkeys", "/v1/auth/idp/identities"}
 IN_BATCHES = {"/v1/requests"}  # each process writes its own once a second: the description says so

@@ -16,12 +16,12 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import fields
 
+from engine.accounts.sub_accounts.service import open_sub_account
 from engine.base import clock, ids
 from engine.base.plans import CAPS, MAX_SEGMENTS, Caps, Plan
 from engine.base.settings import Settings
-from engine.flows.accounts.sub_accounts import open_sub_account
-from engine.flows.receiving.receive import Receiver
-from engine.flows.receiving.types import ReceiveOutcome
+from engine.receiving.receive import Receiver
+from engine.receiving.types import ReceiveOutcome
 from tests.harness.accounts import TestAccount, add_domain, add_key, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person

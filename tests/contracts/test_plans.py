@@ -8,12 +8,12 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from engine.areas.messages import store as messages
-from engine.areas.messages.types import MessageIndex
+from engine.accounts import suspend
 from engine.base import clock
 from engine.delivery import queue
-from engine.flows.accounts import suspend
-from engine.flows.sending import broadcast_copies, release
+from engine.sending import broadcast_copies, release
+from engine.sending.messages import store as messages
+from engine.sending.messages.types import MessageIndex
 from engine.store import partitions
 from engine.store.postgres import open_pool
 from engine.store.queries import Conn, Query, SessionFunction
@@ -315,9 +315,9 @@ YOUNG = (
 )
 # Statements that go through all rows of an account, a part at a time.
 READ_ALL_OF_AN_ACCOUNT = {
-    "engine/flows/retention/erase.sql:erase_events",
-    "engine/flows/retention/erase.sql:next_messages",
-    "engine/flows/retention/erase.sql:remaining",
+    "engine/retention/erase.sql:erase_events",
+    "engine/retention/erase.sql:next_messages",
+    "engine/retention/erase.sql:remaining",
 }
 # What the first columns of an index must be compared with; the account alone is up to every row of the table.
 FIRST_COLUMNS = {

@@ -195,7 +195,7 @@ async def test_what_a_key_may_read_any_person_on_the_account_may(
     operation: Operation, api: Api, callers: Callers
 ) -> None:
     if operation.path.endswith("/tail"):
-        pytest.skip("it does not end: tests/areas/test_tails_people.py")
+        pytest.skip("it does not end: tests/events/test_tails_people.py")
     answer = await api.request("GET", operation.path, headers=callers.headers[Kind.MEMBER])
 
     assert answer.status == 200, answer.body

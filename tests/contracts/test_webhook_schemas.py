@@ -8,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from api.areas.webhooks.event_schemas import DETAILS, event_schema, webhooks
-from engine.areas.webhooks.rules import EVENT_TYPES, body
 from engine.base import clock, ids
+from engine.events.webhooks.rules import EVENT_TYPES, body
 from engine.ledger import log
 
 

@@ -13,7 +13,7 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.holds import HoldKind
 from engine.delivery.wait_reasons import QueuedReason
-from engine.flows.sending import postpone, queue_admin
+from engine.sending import postpone, queue_admin
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.sending import Process, message_id, process, rows_of

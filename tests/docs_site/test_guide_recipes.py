@@ -19,7 +19,7 @@ import pytest
 from django.conf import settings as django_settings  # type: ignore[import-untyped]
 from django.test.utils import override_settings  # type: ignore[import-untyped]
 
-from engine.areas.webhooks.rules import signature
+from engine.events.webhooks.rules import signature
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
 from tests.harness.guides import guides

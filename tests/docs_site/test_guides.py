@@ -14,27 +14,27 @@ import pytest
 
 from api.app import all_operations
 from api.http import openapi
-from engine.areas.address_checks.rules import MAX_ADDRESSES
-from engine.areas.contacts import files as contact_files
-from engine.areas.contacts import import_rules
-from engine.areas.emails import rules as emails
-from engine.areas.emails import submitted_options
-from engine.areas.emails.types import IDEMPOTENCY_DAYS, MAX_ATTACHMENTS, MAX_CONTENT, MAX_RECIPIENTS
-from engine.areas.sessions import rules as sessions
-from engine.areas.suppressions import files as suppression_files
-from engine.areas.tails.store import MAX_TAILS
-from engine.areas.verifications import rules as verifications
-from engine.areas.webhooks import rules as webhooks
-from engine.areas.webhooks.service import KEPT as DELIVERIES_KEPT
+from engine.accounts import suspend
+from engine.audience.contacts import files as contact_files
+from engine.audience.contacts import import_rules
 from engine.base.errors import REGISTRY
 from engine.base.events import AccountEvent, EventType
 from engine.base.plans import CAPS, DAILY_LADDER, MAX_SEGMENTS
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
-from engine.flows.accounts import suspend
+from engine.codes.address_checks.rules import MAX_ADDRESSES
+from engine.codes.verifications import rules as verifications
+from engine.events.tails.store import MAX_TAILS
+from engine.events.webhooks import rules as webhooks
+from engine.events.webhooks.service import KEPT as DELIVERIES_KEPT
 from engine.ledger import quota
 from engine.mail.received_warnings import TEXTS as WARNINGS
 from engine.mail.simulator import SimulatedOutcome
+from engine.people.sessions import rules as sessions
+from engine.sending.emails import rules as emails
+from engine.sending.emails import submitted_options
+from engine.sending.emails.types import IDEMPOTENCY_DAYS, MAX_ATTACHMENTS, MAX_CONTENT, MAX_RECIPIENTS
+from engine.sending.suppressions import files as suppression_files
 from mta.submission import replies
 from ops.process_specs import ROOT
 from tests.harness.guides import GuideText, guides, names_in

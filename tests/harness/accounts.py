@@ -10,15 +10,15 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.account import store as accounts
-from engine.areas.api_keys import rules as keys
-from engine.areas.api_keys import store as key_store
-from engine.areas.domains import store as domain_store
 from engine.base import ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.secrets import Pepper, digest
 from engine.mail import dkim
+from engine.people.account import store as accounts
+from engine.people.api_keys import rules as keys
+from engine.people.api_keys import store as key_store
+from engine.sending.domains import store as domain_store
 from engine.store.caches import bump
 from tests.harness import rsa_keys
 

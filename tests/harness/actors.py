@@ -2,8 +2,8 @@
 
 import asyncpg
 
-from engine.areas.api_keys import rules
 from engine.base import ids
+from engine.people.api_keys import rules
 from tests.harness.accounts import TestAccount
 
 

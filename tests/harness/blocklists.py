@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 import asyncpg
 import msgspec
 
-from engine.areas.blocklists import jobs, store
-from engine.areas.blocklists.rules import TEST_POINTS, query_name
-from engine.areas.blocklists.types import ListFamily
 from engine.base import clock
 from engine.base.settings import BlocklistZone, HostPort, Settings, SourceIp
+from engine.sending.blocklists import jobs, store
+from engine.sending.blocklists.rules import TEST_POINTS, query_name
+from engine.sending.blocklists.types import ListFamily
 from ops.local.dns import Responder
 from tests.harness.accounts import TestAccount
 

@@ -9,14 +9,15 @@ import asyncpg
 import orjson
 from msgspec import Struct
 
-from engine.areas.broadcasts import store
-from engine.areas.broadcasts.types import Broadcast, BroadcastCounts
+from engine.audience.broadcasts import draft as broadcast_draft
+from engine.audience.broadcasts import send as broadcast_send
+from engine.audience.broadcasts import store
+from engine.audience.broadcasts.draft import BroadcastFields
+from engine.audience.broadcasts.run import BroadcastRunner
+from engine.audience.broadcasts.types import Broadcast, BroadcastCounts
 from engine.base import ids
 from engine.base.settings import Settings
-from engine.flows.audience import broadcast_draft, broadcast_send
-from engine.flows.audience.broadcast_draft import BroadcastFields
-from engine.flows.audience.broadcast_run import BroadcastRunner
-from engine.flows.sending.preparation import Origin
+from engine.sending.preparation import Origin
 from tests.harness.accounts import TestAccount
 from tests.harness.sending import Process, process
 

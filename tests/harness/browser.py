@@ -11,9 +11,9 @@ from axe_playwright_python.async_playwright import Axe
 from msgspec import Struct
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Response, expect
 
-from engine.areas.sessions.rules import COOKIE
 from engine.base import ids
 from engine.base.plans import Plan
+from engine.people.sessions.rules import COOKIE
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
 from ops import admin

@@ -8,11 +8,11 @@ import asyncpg
 import msgspec
 import orjson
 
-from engine.areas.domains import records, store
-from engine.areas.domains.service import add_domain, identity
-from engine.areas.domains.types import CheckedRecord, DomainKeyRow, DomainRow, WantedRecord
-from engine.areas.domains.verification import Verified, verify_now
 from engine.base.settings import HostPort, Settings
+from engine.sending.domains import records, store
+from engine.sending.domains.service import add_domain, identity
+from engine.sending.domains.types import CheckedRecord, DomainKeyRow, DomainRow, WantedRecord
+from engine.sending.domains.verification import Verified, verify_now
 from ops.local.dns import Responder
 from tests.harness.accounts import TestAccount, make_account
 

@@ -9,13 +9,13 @@ import asyncpg
 import orjson
 from msgspec import Struct, field
 
-from engine.areas.analytics import delivery
-from engine.areas.statistics import jobs as figures
 from engine.base import clock, ids
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
-from engine.flows.receiving.receive import Receiver
-from engine.flows.receiving.types import ReceiveOutcome
+from engine.receiving.analytics import delivery
+from engine.receiving.receive import Receiver
+from engine.receiving.types import ReceiveOutcome
+from engine.sending.statistics import jobs as figures
 from engine.store.caches import bump
 from tests.harness.accounts import TestAccount, add_domain
 from tests.harness.api import Answer, Api

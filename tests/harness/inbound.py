@@ -11,8 +11,8 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from engine.areas.inbound_addresses import service
 from engine.base.settings import HostPort, Settings
+from engine.receiving.inbound_addresses import service
 from loadtests.ports import reserve_port
 from mta.inbound.process import InboundServices, close_services, open_services
 from ops.local import certificate

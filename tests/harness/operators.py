@@ -11,9 +11,9 @@ import asyncpg
 import orjson
 from msgspec import Struct, structs
 
-from engine.areas.people import store as people
 from engine.base import clock, ids
 from engine.base.settings import HostPort, Settings
+from engine.people.people import store as people
 from engine.store.postgres import open_pool
 from loadtests.ports import reserve_port
 from shards import lease

@@ -12,15 +12,15 @@ import msgspec
 import orjson
 import redis.asyncio as redis
 
-from engine.areas.emails.types import SendRequest
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
 from engine.delivery.hints import HintReader, Hints, WakeListener, WokenShards
 from engine.delivery.mx_routes import Router
 from engine.delivery.partition import hint_stream, shard_of
-from engine.flows.sending.accept import Acceptor
-from engine.flows.sending.preparation import Origin
-from engine.flows.sending.settle import DeliveryAttempt, Settler
+from engine.sending.accept import Acceptor
+from engine.sending.emails.types import SendRequest
+from engine.sending.preparation import Origin
+from engine.sending.settle import DeliveryAttempt, Settler
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import close_pool, open_pool

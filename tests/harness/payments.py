@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 
-from engine.areas.billing.configuration import payprov_secrets
-from engine.areas.billing.providers import signatures
+from engine.accounts.billing.configuration import payprov_secrets
+from engine.accounts.billing.providers import signatures
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from tests.harness.api import Answer, Api

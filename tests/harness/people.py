@@ -6,10 +6,10 @@ import argon2
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
 from engine.base.secrets import Pepper
-from engine.flows.people import open_session
+from engine.people import open_session
+from engine.people.sessions.rules import Device
 from tests.harness.accounts import PEPPER
 from tests.harness.canaries import note, note_phrase
 

@@ -8,8 +8,8 @@ import orjson
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from api.areas.webhooks.event_schemas import DETAILS, event_schema
-from engine.areas.webhooks.rules import body
 from engine.base.settings import Settings
+from engine.events.webhooks.rules import body
 from ops import admin
 
 

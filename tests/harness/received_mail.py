@@ -11,10 +11,12 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.areas.inbound_messages import rules
 from engine.base import clock, ids
-from engine.flows.receiving.receive import Receiver
-from engine.flows.receiving.types import (
+from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts
+from engine.mail.received import summarise
+from engine.receiving.inbound_messages import rules
+from engine.receiving.receive import Receiver
+from engine.receiving.types import (
     AttachmentScan,
     InboundRecipient,
     ReceivedEnvelope,
@@ -23,8 +25,6 @@ from engine.flows.receiving.types import (
     ScanResult,
     ScanVerdict,
 )
-from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts
-from engine.mail.received import summarise
 from engine.store.caches import bump
 from tests.harness.accounts import TestAccount
 

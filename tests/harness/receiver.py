@@ -14,15 +14,15 @@ from aiohttp import web
 from msgspec import Struct, structs
 from stripe import WebhookSignature
 
-from engine.areas.webhooks import service as webhooks_service
-from engine.areas.webhooks import store
-from engine.areas.webhooks.posting import Poster
-from engine.areas.webhooks.types import AttemptRow, DeliveryRow
 from engine.base import clock, ids
 from engine.base.settings import HostPort, Settings
-from engine.flows.receiving.post_bodies import PostBodies
+from engine.events.webhooks import service as webhooks_service
+from engine.events.webhooks import store
+from engine.events.webhooks.posting import Poster
+from engine.events.webhooks.types import AttemptRow, DeliveryRow
 from engine.ledger import log
 from engine.ledger.events import append_events
+from engine.receiving.inbound_routes.post_bodies import PostBodies
 from engine.store.http_client import HttpClient, HttpFailure, HttpReply, resolver_for
 from engine.store.postgres import open_pool
 from engine.store.resolver import Resolver

@@ -5,11 +5,11 @@ from uuid import UUID
 
 import asyncpg
 
-from engine.areas.reports import store
-from engine.areas.reports.types import Reporter, ReportMail, ReportPurpose
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.mail import return_path
+from engine.receiving.reports import store
+from engine.receiving.reports.types import Reporter, ReportMail, ReportPurpose
 from tests.harness.accounts import TestAccount
 
 

@@ -11,7 +11,7 @@ import orjson
 
 from engine.base import clock
 from engine.base.settings import Settings
-from engine.flows.sending.release import release_due
+from engine.sending.release import release_due
 from engine.store.postgres import open_pool
 from tests.harness.accounts import TestAccount
 from tests.harness.sending import Process, message_id

@@ -22,11 +22,11 @@ _STARTS_PROCESSES = frozenset(
 _SERVERS = frozenset({"servers", "service", "browser"})
 # A way through each part with servers: accepting, delivering, settling, one area of the API.
 _QUICK = frozenset(
-    {"flows/test_accept.py", "flows/test_settle.py", "mta/outbound/test_delivery.py", "areas/test_emails_post.py"}
+    {"sending/test_accept.py", "sending/test_settle.py", "mta/outbound/test_delivery.py", "sending/test_emails_post.py"}
 )
 # Rules that read every module of the project, or judge the whole OpenAPI document: a third of the time of all rules.
 _SLOW = frozenset(
-    {"contracts/test_event_names.py", "contracts/test_flows.py", "contracts/test_wide_statements.py",
+    {"contracts/test_event_names.py", "contracts/test_wide_statements.py",
      "contracts/test_operations.py", "contracts/test_queries.py", "contracts/test_structure.py",
      "contracts/test_driver_errors.py", "contracts/test_services.py", "mta/inbound/authentication/test_spf_suite.py"}
 )  # fmt: skip
@@ -35,10 +35,10 @@ _FIRST = (
     "browser/test_pages.py", "browser/", "contracts/test_schemathesis.py", "journeys/test_restart.py",
     "journeys/test_bystander.py", "journeys/test_tail_kill.py", "journeys/", "contracts/test_isolation.py",
     "loadtests/test_bench.py", "ops/test_bootstrap.py", "ops/test_doctor.py", "loadtests/test_bench_tails.py",
-    "areas/test_webhooks_worker.py", "shards/test_member.py", "mta/outbound/test_site_limits.py",
-    "areas/test_domains_verify.py", "areas/test_tails_lifetime.py", "mta/outbound/test_delivery.py",
-    "areas/test_emails_post.py", "areas/test_identity_tokens.py", "mta/smtp/test_dialogs.py", "flows/test_accept.py",
-    "areas/test_webhooks_hostile_receivers.py", "loadtests/test_silent_sites.py",
+    "events/test_webhooks_worker.py", "shards/test_member.py", "mta/outbound/test_site_limits.py",
+    "sending/test_domains_verify.py", "events/test_tails_lifetime.py", "mta/outbound/test_delivery.py",
+    "sending/test_emails_post.py", "people/test_identity_tokens.py", "mta/smtp/test_dialogs.py",
+    "sending/test_accept.py", "events/test_webhooks_hostile_receivers.py", "loadtests/test_silent_sites.py",
 )  # fmt: skip
 _left_out = 0
 

@@ -10,7 +10,6 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from engine.areas.emails.types import Accepted, SendRequest
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
@@ -18,10 +17,11 @@ from engine.delivery import queue
 from engine.delivery.hints import Hints
 from engine.delivery.outcome import Outcome, classify
 from engine.delivery.queue import Row
-from engine.flows.sending.accept import Acceptor
-from engine.flows.sending.preparation import Origin
-from engine.flows.sending.settle import DeliveryAttempt, Result, Settler
 from engine.mail.replies import Answer, Phase, Reply
+from engine.sending.accept import Acceptor
+from engine.sending.emails.types import Accepted, SendRequest
+from engine.sending.preparation import Origin
+from engine.sending.settle import DeliveryAttempt, Result, Settler
 from engine.store import redis as redis_store
 from engine.store.postgres import open_pool
 from tests.harness.accounts import TestAccount

@@ -9,8 +9,8 @@ import orjson
 from engine.base import clock, ids
 from engine.delivery import queue
 from engine.delivery.outcome import classify
-from engine.flows.sending.settle import DeliveryAttempt, Result, Settler
 from engine.mail.replies import Answer, Phase, Reply
+from engine.sending.settle import DeliveryAttempt, Result, Settler
 
 
 async def settle(

@@ -6,9 +6,9 @@ from uuid import UUID
 import asyncpg
 import orjson
 
-from engine.areas.unsubscribes.store import StoredLink
 from engine.base import ids
 from engine.mail import unsubscribe_token
+from engine.sending.unsubscribes.store import StoredLink
 from tests.harness.accounts import PEPPER, TestAccount
 
 KEY = unsubscribe_token.key_of(PEPPER)

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from engine.areas.identity.id_tokens import BadToken
 from engine.base.errors import Refusal
+from engine.people.identity.id_tokens import BadToken
 from loadtests.bench.readers.cases import FunctionCase, HttpCase, ReaderTarget
 from loadtests.bench.readers.measuring import Cost, measured
 from loadtests.bench.readers.registry import ALL_CASES

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from engine.base.settings import SocketAddress
-from engine.flows.receiving.types import AttachmentScan, ReceivedEnvelope
+from engine.receiving.types import AttachmentScan, ReceivedEnvelope
 from loadtests.drill.mailbox_reconciliation import MailboxFindings, checks_of
 from loadtests.drill.mock_scanners import SCORE, MockClamd, MockRspamd, ScannerMode
 from loadtests.drill.mx_client import INFECTED, DrillMail, content_of

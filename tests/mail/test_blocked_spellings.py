@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from engine.areas.emails import submitted
 from engine.base.errors import ErrorType, Refusal
 from engine.mail.address import Mailbox
 from engine.mail.attachments import blocked_extension
 from engine.mail.encode import base64_body
+from engine.sending.emails import submitted
 from tests.harness.sampling import examples
 from tests.mail.test_mime_tree import TEXT, parted
 from tests.mail.written_mail import BOUNDARIES, NAMES, Writer

@@ -2,11 +2,11 @@
 
 import pytest
 
-from engine.areas.inbound_messages.bodies import bodies_of
 from engine.mail.body_text import unflowed
 from engine.mail.read import bodies
 from engine.mail.received import summarise
 from engine.mail.searchable_text import searchable_text
+from engine.receiving.inbound_messages.bodies import bodies_of
 from tests.mail.test_mime_tree import HTML, TEXT, parted
 
 PDF = b"Content-Type: application/pdf\r\n\r\n%PDF"

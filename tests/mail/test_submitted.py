@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.areas.emails import submitted as area
 from engine.base.errors import Refusal
 from engine.mail.address import Mailbox, impersonated
 from engine.mail.compose import compose
 from engine.mail.read import files
 from engine.mail.submitted import MAX_LINE, Flaw, Unsendable, check_octets, complete, read, written
+from engine.sending.emails import submitted as area
 from tests.mail.drafts import THOROUGH, drafts
 
 AT = datetime(2026, 11, 20, 8, 9, 10, tzinfo=UTC)

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from engine.areas.suppressions.service import suppress
-from engine.areas.suppressions.types import Reason
+from engine.accounts import suspend
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.settings import SourceIp
-from engine.flows.accounts import suspend
 from engine.mail import return_path
 from engine.mail.feedback_reports import read_feedback_report
 from engine.mail.return_path import ReturnPathOrigin
 from engine.mail.simulator import SimulatedOutcome, domain_of, simulated_outcome
+from engine.sending.suppressions.service import suppress
+from engine.sending.suppressions.types import Reason
 from mta.simulator.complaints import ReportRoute, SimulatedComplaints
 from mta.simulator.server import Simulator
 from ops.explain import explain

@@ -4,11 +4,10 @@ from datetime import timedelta
 
 import asyncpg
 
-from engine.areas.alerts import rules, service
-from engine.areas.alerts.types import AlertKind
+from engine.accounts.alerts import measure, rules, service
+from engine.accounts.alerts.types import AlertKind
 from engine.base import clock
 from engine.base.settings import Settings
-from engine.flows.alerts import measure
 from engine.store.postgres import open_pool
 from ops import alerts
 from tests.conftest import NewDatabase

@@ -19,12 +19,12 @@ from hypothesis import given as drawn
 from hypothesis import strategies as some
 from msgspec import structs
 
-from engine.areas.audit import store as audit
+from engine.accounts.audit import store as audit
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery import holds
 from engine.delivery.holds import HoldKind, Holds
-from engine.flows.sending import queue_admin
+from engine.sending import queue_admin
 from engine.store import migrate
 from engine.store.postgres import open_pool
 from ops.backup import manifest, restore

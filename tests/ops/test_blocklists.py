@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from engine.areas.blocklists.rules import query_name
-from engine.areas.blocklists.types import ListFamily
 from engine.base.settings import Settings, SourceIp
+from engine.sending.blocklists.rules import query_name
+from engine.sending.blocklists.types import ListFamily
 from engine.store.postgres import open_pool
 from ops import blocklists, gauges
 from ops.doctor.blocklists import blocklists as examine

@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 from msgspec import structs
 
-from engine.areas.emails.types import AttachmentIn
+from engine.audience.broadcasts import reviews as broadcast_reviews
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
-from engine.flows.audience import broadcast_reviews
+from engine.sending.emails.types import AttachmentIn
 from ops import broadcasts
 from ops.commands.broadcasts import visible
 from tests.conftest import NewDatabase

@@ -7,11 +7,11 @@ import asyncpg
 import orjson
 import pytest
 
-from engine.areas.contacts.files import FileFormat
-from engine.areas.contacts.types import Consent
-from engine.areas.suppressions.files import SuppressionFileFormat
-from engine.areas.suppressions.types import Reason
+from engine.audience.contacts.files import FileFormat
+from engine.audience.contacts.types import Consent
 from engine.base import ids
+from engine.sending.suppressions.files import SuppressionFileFormat
+from engine.sending.suppressions.types import Reason
 from ops import contacts, opt_outs
 from tests.harness.accounts import make_account
 from tests.harness.unsubscribing import store_topic

@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from engine.areas.domains import records
-from engine.areas.domains import store as domains
 from engine.base.settings import Settings
+from engine.sending.domains import records
+from engine.sending.domains import store as domains
 from loadtests.ports import reserve_port
 from ops.doctor import mail_records
 from ops.local import certificate

@@ -14,9 +14,9 @@ import asyncpg
 import prometheus_client
 import pytest
 
-from engine.areas.people import store as people
 from engine.base import ids
 from engine.base.settings import Settings, to_environ
+from engine.people.people import store as people
 from engine.store import metrics as figures
 from engine.store import partitions
 from engine.store.redis import connect

@@ -6,7 +6,7 @@ import pytest
 from engine.base import clock
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
-from engine.flows.retention import erase_address
+from engine.retention import erase_address
 from ops import erasures
 from tests.harness import history
 from tests.harness.accounts import make_account

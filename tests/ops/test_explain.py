@@ -13,7 +13,7 @@ from engine.base.settings import Settings
 from engine.delivery.holds import HoldKind
 from engine.delivery.reply_codes import Category
 from engine.delivery.wait_reasons import QueuedReason
-from engine.flows.sending import queue_admin
+from engine.sending import queue_admin
 from ops import explain
 from ops.explain import MEANINGS, ExplainedEvent, ExplainedMessage, ExplainedRecipient, paragraph
 from tests.conftest import NewDatabase

@@ -11,8 +11,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from engine.areas.people import store as people
 from engine.base.operators import FIRST_OWNER
+from engine.people.people import store as people
 from loadtests.drill import first_start
 from loadtests.drill.api_caller import ApiCaller
 from loadtests.drill.catalogue import DrillOrder

@@ -2,10 +2,10 @@
 
 import asyncpg
 
-from engine.areas.inbound_addresses import service
-from engine.areas.inbound_routes import service as routes
-from engine.areas.inbound_routes.types import RouteAction, RouteSettings
 from engine.base.settings import Settings
+from engine.receiving.inbound_addresses import service
+from engine.receiving.inbound_routes import service as routes
+from engine.receiving.inbound_routes.types import RouteAction, RouteSettings
 from ops import inbound
 from tests.harness.accounts import TestAccount, make_account
 

@@ -3,10 +3,10 @@
 import asyncpg
 import pytest
 
-from engine.areas.reports import store
-from engine.areas.reports.types import ReportPurpose, ReportResult, ReportState
 from engine.base import ids
 from engine.base.errors import Refusal
+from engine.receiving.reports import store
+from engine.receiving.reports.types import ReportPurpose, ReportResult, ReportState
 from ops import reports
 from tests.harness.report_mails import add, mail, stored
 

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from engine.base import clock
-from engine.flows.retention import purge as purging
+from engine.retention import purge as purging
 from ops import retention
 from tests.harness import history
 from tests.harness.accounts import make_account

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api.sdk.javascript import FILES
-from engine.areas.webhooks import rules
+from engine.events.webhooks import rules
 
 BODY = (
     '{"id":"evt_1","type":"delivered","createdAt":"x","seq":1,"data":{"messageId":null,"detail":{"text":"é"}}}'.encode()

@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from engine.areas.messages import store as messages
 from engine.base import clock, ids
 from engine.base.settings import PREFIX, Settings, to_environ
+from engine.sending.messages import store as messages
 from engine.store import migrate, partitions
 from engine.store.migrate import MigrationError
 from tests.harness import history

@@ -11,15 +11,15 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from engine.areas.suppressions.service import suppress
-from engine.areas.suppressions.types import Reason
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.delivery.holds import HoldKind
 from engine.delivery.wait_reasons import QueuedReason
-from engine.flows.sending import complaint, postpone, queue_admin
-from engine.flows.sending.cancel_schedule import cancel_schedule
+from engine.sending import complaint, postpone, queue_admin
+from engine.sending.cancel_schedule import cancel_schedule
+from engine.sending.suppressions.service import suppress
+from engine.sending.suppressions.types import Reason
 from engine.store import partitions
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account

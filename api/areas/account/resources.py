@@ -4,14 +4,14 @@ from typing import Literal, cast
 
 from api.areas.account.schemas import Cap, Me, Profile, ProfileChange, RenameAccount, Sending
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.account import allowance, rules, store
-from engine.areas.api_keys.key_auth import unauthorized
-from engine.areas.people.store import ProfileRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.base.plans import Plan
 from engine.base.roles import Role
-from engine.flows.people import profile
+from engine.people import change_profile as profile
+from engine.people.account import allowance, rules, store
+from engine.people.api_keys.key_auth import unauthorized
+from engine.people.people.store import ProfileRow
 
 
 async def read_me(call: Call) -> Me:

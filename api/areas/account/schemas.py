@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.people import profile
 from engine.base.plans import Plan
-from engine.flows.people.profile import MAX_NAME
+from engine.people.change_profile import MAX_NAME
+from engine.people.people import profile
 
 
 class Sending(Struct, rename="camel"):

@@ -5,11 +5,10 @@ from typing import Literal
 from api.areas.account_deletion.schemas import Deletion, DeletionIn
 from api.http import auth
 from api.http.operation import Access, Call, Operation
-from engine.areas.account_deletion import store
+from engine.accounts.account_deletion import close_account, store
 from engine.base import clock
 from engine.base.errors import ErrorType
 from engine.base.roles import Role
-from engine.flows.accounts import close_account
 
 
 async def request_deletion(call: Call) -> Deletion:

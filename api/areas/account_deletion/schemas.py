@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from engine.areas.people.rules import MAX_PASSWORD
+from engine.people.people.rules import MAX_PASSWORD
 
 
 class DeletionIn(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):

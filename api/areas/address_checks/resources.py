@@ -2,9 +2,9 @@
 
 from api.areas.address_checks.schemas import AddressChecks, AddressesToCheck
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.address_checks import service
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid
+from engine.codes.address_checks import service
 
 
 async def check(call: Call) -> AddressChecks:

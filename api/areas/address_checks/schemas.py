@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.address_checks.rules import MAX_ADDRESSES
-from engine.areas.address_checks.types import AddressCheck
+from engine.codes.address_checks.rules import MAX_ADDRESSES
+from engine.codes.address_checks.types import AddressCheck
 
 MAX_TEXT = 1_000
 CheckedText = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]

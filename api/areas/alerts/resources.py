@@ -21,12 +21,11 @@ from api.areas.alerts.schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.alerts import rules, service, store
-from engine.areas.alerts.rules import WHAT
-from engine.areas.alerts.types import TERMS, AlertEvent, AlertKind, AlertRule, AlertRuleFields
+from engine.accounts.alerts import rule_actions, rules, service, store
+from engine.accounts.alerts.rules import WHAT
+from engine.accounts.alerts.types import TERMS, AlertEvent, AlertKind, AlertRule, AlertRuleFields
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
-from engine.flows.alerts import rule_actions
 
 READ, WRITE = ("alerts:read",), ("alerts:write",)
 _DIGITS: Final = 6  # of values

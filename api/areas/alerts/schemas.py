@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.alerts.types import (
+from engine.accounts.alerts.types import (
     DEFAULT_COOLDOWN_MINUTES,
     MAX_COOLDOWN_MINUTES,
     MAX_WINDOW_DAYS,

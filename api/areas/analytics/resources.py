@@ -21,8 +21,13 @@ from api.areas.analytics.schemas import (
     TlsSummary,
 )
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.analytics import delivery, delivery_page, dmarc, rules, tls
-from engine.areas.analytics.types import (
+from engine.base import clock
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.list_filters import narrowed
+from engine.ledger import heads
+from engine.mail.address import BadAddress, domain_name
+from engine.receiving.analytics import delivery, delivery_page, dmarc, rules, tls
+from engine.receiving.analytics.types import (
     DeliveryFiguresRow,
     DeliveryWanted,
     DmarcSource,
@@ -31,11 +36,6 @@ from engine.areas.analytics.types import (
     Period,
     TlsSums,
 )
-from engine.base import clock
-from engine.base.errors import ErrorType, Refusal, invalid, not_found
-from engine.base.list_filters import narrowed
-from engine.ledger import heads
-from engine.mail.address import BadAddress, domain_name
 
 
 async def read_delivery(call: Call) -> DeliveryReply:

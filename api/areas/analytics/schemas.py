@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.analytics.rules import MAX_DAYS
 from engine.base.plans import MAX_AGREED_DAYS
+from engine.receiving.analytics.rules import MAX_DAYS
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 DomainName = Annotated[str, Meta(min_length=1, max_length=253, description="A domain of the account; default: all")]

@@ -16,15 +16,15 @@ from api.areas.api_keys.schemas import (
 from api.http import auth
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.account.store import AccountRow
-from engine.areas.api_keys import rules, store
-from engine.areas.sessions.session_auth import Person
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.roles import Role
-from engine.flows.accounts import api_keys as giving
-from engine.flows.accounts import key_changes
-from engine.flows.accounts.api_keys import KeyLimits
+from engine.people.account.store import AccountRow
+from engine.people.api_keys import changes as key_changes
+from engine.people.api_keys import rules, store
+from engine.people.api_keys import service as giving
+from engine.people.api_keys.service import KeyLimits
+from engine.people.sessions.session_auth import Person
 
 
 async def list_keys(call: Call) -> ApiKeyPage:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.api_keys.rules import (
+from engine.people.api_keys.rules import (
     DEFAULT_OVERLAP_HOURS,
     MAX_NAME,
     MAX_NAMED,

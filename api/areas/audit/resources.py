@@ -22,9 +22,9 @@ from api.areas.audit.schemas import (
     Intact,
 )
 from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
-from engine.areas.audit import rules, store
-from engine.areas.audit.types import ChainVerdict, ExportRow, LogHead
-from engine.areas.audit.verifier import MAX_WAIT_S
+from engine.accounts.audit import rules, store
+from engine.accounts.audit.types import ChainVerdict, ExportRow, LogHead
+from engine.accounts.audit.verifier import MAX_WAIT_S
 from engine.base import clock, ids
 
 NDJSON: Final = "application/x-ndjson"

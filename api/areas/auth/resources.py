@@ -17,12 +17,12 @@ from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, HeaderField, Operation
 from api.http.paging import PageQuery
 from api.http.session import Session, account_of, account_shown, person_of, session_reply
-from engine.areas.people import challenge
-from engine.areas.people import store as people
-from engine.areas.sessions import rules, store
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
-from engine.flows.people import log_in, open_session, sign_in_link, sign_up
+from engine.people import log_in, open_session, sign_in_link, sign_up
+from engine.people.people import challenge
+from engine.people.people import store as people
+from engine.people.sessions import rules, store
 
 
 async def post_signup(call: Call) -> SignedUp:

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from api.http.session import AccountShown, PersonShown
-from engine.areas.people.rules import MAX_EMAIL, MAX_PASSWORD, MIN_PASSWORD
-from engine.areas.tokens.rules import MAX_LENGTH
+from engine.people.people.rules import MAX_EMAIL, MAX_PASSWORD, MIN_PASSWORD
+from engine.people.tokens.rules import MAX_LENGTH
 
 ChallengeToken = Annotated[str, Meta(max_length=4_000)]
 Email = Annotated[str, Meta(min_length=1, max_length=MAX_EMAIL)]

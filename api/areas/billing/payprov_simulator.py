@@ -15,16 +15,15 @@ from api.http import body as bodies
 from api.http import stream
 from api.http.decode import query_text
 from api.http.services import ApiServices
-from engine.areas.billing import store
-from engine.areas.billing.configuration import is_simulated, payprov_secrets
-from engine.areas.billing.money import formatted
-from engine.areas.billing.providers import signatures
-from engine.areas.billing.providers.payprov import signed_order
-from engine.areas.billing.providers.protocol import BadSignature
+from engine.accounts.billing import payment_events, store
+from engine.accounts.billing.configuration import is_simulated, payprov_secrets
+from engine.accounts.billing.money import formatted
+from engine.accounts.billing.providers import signatures
+from engine.accounts.billing.providers.payprov import signed_order
+from engine.accounts.billing.providers.protocol import BadSignature
 from engine.base import clock, ids
 from engine.base.ids import Kind
 from engine.base.settings import Settings
-from engine.flows.accounts import payment_events
 
 PAGE: Final = "/payprov/checkout"
 CHARGES: Final = "/payprov/charges"

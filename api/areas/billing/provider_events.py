@@ -6,12 +6,12 @@ import msgspec
 
 from api.areas.billing.schemas import EventTaken
 from api.http.operation import Access, Call, Operation
-from engine.areas.billing.providers.payprov import HEADER, PayprovMessage
-from engine.areas.billing.providers.protocol import BadSignature, PaymentProvider, UnusableEvent
+from engine.accounts.billing import payment_events
+from engine.accounts.billing.providers.payprov import HEADER, PayprovMessage
+from engine.accounts.billing.providers.protocol import BadSignature, PaymentProvider, UnusableEvent
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.netaddr import network_of
-from engine.flows.accounts import payment_events
 from engine.store import rate_limits
 
 MAX_EVENT_BYTES = 64 * 1024

@@ -15,15 +15,15 @@ from api.areas.billing.schemas import (
     PlanOverview,
     PlanPriceShown,
 )
-from engine.areas.account import rules as account_rules
-from engine.areas.billing.prices import PriceList
-from engine.areas.billing.rows import BillingProfileRow, CheckoutRow, InvoiceRow
-from engine.areas.billing.types import InvoiceLine, PlanSubscription, SubscriptionStatus
+from engine.accounts.billing.checkout import OpenedCheckout
+from engine.accounts.billing.prices import PriceList
+from engine.accounts.billing.rows import BillingProfileRow, CheckoutRow, InvoiceRow
+from engine.accounts.billing.types import InvoiceLine, PlanSubscription, SubscriptionStatus
 from engine.base import clock, ids
 from engine.base.ids import Kind
 from engine.base.plans import CAPS, Plan
-from engine.flows.accounts.checkout import OpenedCheckout
 from engine.ledger.billing_history import BillingEventRow
+from engine.people.account import rules as account_rules
 
 
 def state_of(

@@ -23,13 +23,13 @@ from api.areas.billing.schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
-from engine.areas.billing import store
-from engine.areas.billing.rows import BillingProfileRow
+from engine.accounts.billing import checkout, invoices, store
+from engine.accounts.billing import subscription_changes as subscriptions
+from engine.accounts.billing.rows import BillingProfileRow
 from engine.base import ids
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.plans import Plan
 from engine.base.roles import Role
-from engine.flows.accounts import checkout, invoices, subscriptions
 from engine.ledger import billing_history
 
 READ = ("account:read",)  # `billing:read` can't be granted to a key

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.billing import profile_rules
+from engine.accounts.billing import profile_rules
 from engine.ledger.billing_history import MAX_PAGE
 
 Digest = Annotated[str, Meta(description="SHA-256 in lower-case hex")]

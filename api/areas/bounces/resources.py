@@ -17,13 +17,13 @@ from api.areas.bounces.schemas import (
     BouncesQuery,
 )
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.bounces import rules, store
-from engine.areas.bounces.types import BounceFilters, BounceRow
-from engine.areas.suppressions import store as suppressions
-from engine.areas.suppressions.types import Reason, SuppressionRow
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.mail.address import BadAddress, canonical
+from engine.sending.bounces import rules, store
+from engine.sending.bounces.types import BounceFilters, BounceRow
+from engine.sending.suppressions import store as suppressions
+from engine.sending.suppressions.types import Reason, SuppressionRow
 
 READ = ("messages:read",)
 

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from engine.areas.bounces.types import BounceType
-from engine.areas.emails.types import Slug
-from engine.areas.suppressions.types import Reason
 from engine.delivery.reply_codes import Category, Scope
+from engine.sending.bounces.types import BounceType
+from engine.sending.emails.types import Slug
+from engine.sending.suppressions.types import Reason
 
 _MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
 AddressEventType = Literal["delivered", "deferred", "bounced", "failed", "complained", "suppressed"]

@@ -17,12 +17,12 @@ from api.areas.broadcasts.schemas import (
     NewBroadcast,
     SkippedRecipients,
 )
-from engine.areas.broadcasts.types import Broadcast, BroadcastCounts, BroadcastSummary
-from engine.areas.emails.types import AttachmentIn
+from engine.audience.broadcasts.draft import BroadcastFields
+from engine.audience.broadcasts.types import Broadcast, BroadcastCounts, BroadcastSummary
 from engine.base import clock, ids
 from engine.base.errors import Refusal, invalid
-from engine.flows.audience.broadcast_draft import BroadcastFields
-from engine.flows.sending.admission import Decision
+from engine.sending.admission import Decision
+from engine.sending.emails.types import AttachmentIn
 
 _ATTACHMENTS = msgspec.json.Decoder(list[AttachmentIn])
 _REMOVED = msgspec.json.Decoder(list[BroadcastAttachment])

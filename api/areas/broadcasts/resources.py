@@ -19,17 +19,20 @@ from api.areas.broadcasts.schemas import (
 from api.http import item_errors, owner_checks
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.api_keys.key_auth import check_scope
-from engine.areas.broadcasts import service, store
-from engine.areas.broadcasts.rules import WHAT
-from engine.areas.broadcasts.types import Broadcast
+from engine.audience.broadcasts import audience as broadcast_audience
+from engine.audience.broadcasts import draft as broadcast_draft
+from engine.audience.broadcasts import samples as broadcast_samples
+from engine.audience.broadcasts import send as broadcast_send
+from engine.audience.broadcasts import service, store
+from engine.audience.broadcasts.rules import WHAT
+from engine.audience.broadcasts.types import Broadcast
 from engine.base import ids
 from engine.base.errors import ErrorType
 from engine.base.list_filters import narrowed
-from engine.flows.audience import broadcast_audience, broadcast_draft, broadcast_samples, broadcast_send
-from engine.flows.sending.preparation import Origin
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.mail.unsubscribe_token import key_of
+from engine.people.api_keys.key_auth import check_scope
+from engine.sending.preparation import Origin
 
 READ, WRITE = ("broadcasts:read",), ("broadcasts:write",)
 

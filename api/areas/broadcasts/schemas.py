@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.broadcasts.types import MAX_NAME, MAX_PER_MINUTE, MAX_TEST_ADDRESSES
-from engine.areas.emails.types import MAX_ATTACHMENTS, AddressText, AttachmentIn, Moment, Slug
+from engine.audience.broadcasts.types import MAX_NAME, MAX_PER_MINUTE, MAX_TEST_ADDRESSES
+from engine.sending.emails.types import MAX_ATTACHMENTS, AddressText, AttachmentIn, Moment, Slug
 
 MAX_BODY = 5_000_000
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from engine.areas.emails.types import SendRequest
 from engine.base.errors import Refusal, invalid
 from engine.base.validation import fault_of
 from engine.mail.address_list import listed
+from engine.sending.emails.types import SendRequest
 
 # A quoted path such as `to[1]`, `attachments[0].contentType` or `headers.X-Order`: its first name, its place in a list,
 # and the name behind that.

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from api.areas.compat.field_names import FieldNames, model_of, refuse_unsupported, with_reply_to
 from api.areas.compat.schemas import OneOrMore, ResendEmail, ResendError, ResendFile, ResendTag
-from engine.areas.emails.types import SendRequest
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid
+from engine.sending.emails.types import SendRequest
 
 NAMES: Final = FieldNames(
     {

@@ -25,10 +25,10 @@ from api.areas.compat.schemas import (
 from api.http import item_errors
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.operation import Access, Call, ErrorForm, HeaderField, LimitedKeys, Operation, Raw
-from engine.areas.emails.types import SEND_REFUSALS, Accepted, SendRequest
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
-from engine.flows.sending.preparation import Origin
+from engine.sending.emails.types import SEND_REFUSALS, Accepted, SendRequest
+from engine.sending.preparation import Origin
 
 BATCH_STEP: Final = 100  # messages of a Postmark batch in one transaction
 VALIDATION: Final = "x-batch-validation"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from engine.areas.emails.types import MAX_ATTACHMENTS
+from engine.sending.emails.types import MAX_ATTACHMENTS
 
 MAX_RESEND_BATCH = 100
 MAX_POSTMARK_BATCH = 500

@@ -15,8 +15,8 @@ from api.http.services import ApiServices
 from api.pages.languages import preferred
 from api.pages.page import PageForm, PublicPage, show
 from api.pages.refusals import show_unavailable, show_unknown
-from engine.areas.contacts import confirmations
-from engine.areas.contacts.confirmations import ConfirmationRow
+from engine.audience.contacts import confirmations
+from engine.audience.contacts.confirmations import ConfirmationRow
 from engine.base import clock
 from engine.mail import unsubscribe_token
 from engine.store.database_errors import DatabaseUnavailable

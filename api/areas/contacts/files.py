@@ -12,9 +12,9 @@ from msgspec import Meta, Struct
 from api.areas.contacts.resources import READ, WRITE, contact_of, import_reply, list_id
 from api.areas.contacts.schemas import Contact, ContactImportReply, ListId
 from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
-from engine.areas.contacts import exports, imports, lists_store
-from engine.areas.contacts.files import MAX_FILE_ROWS, FileFormat, read_file
-from engine.areas.contacts.types import Consent, ContactFilters
+from engine.audience.contacts import exports, imports, lists_store
+from engine.audience.contacts.files import MAX_FILE_ROWS, FileFormat, read_file
+from engine.audience.contacts.types import Consent, ContactFilters
 from engine.base.errors import ErrorType
 
 MAX_FILE_CHARACTERS = 10_000_000

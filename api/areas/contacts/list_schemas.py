@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.contacts.rules import MAX_DESCRIPTION, MAX_LIST_NAME
+from engine.audience.contacts.rules import MAX_DESCRIPTION, MAX_LIST_NAME
 
 MAX_MEMBERS = 1_000  # that one request adds
 

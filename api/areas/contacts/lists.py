@@ -13,8 +13,8 @@ from api.areas.contacts.list_schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.contacts import lists, lists_store, store
-from engine.areas.contacts.types import ContactListRow
+from engine.audience.contacts import lists, lists_store, store
+from engine.audience.contacts.types import ContactListRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 

@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from engine.areas.contacts.files import FileFormat
-from engine.areas.emails.types import AddressText
-from engine.areas.unsubscribes.types import OptOutSource
+from engine.audience.contacts.files import FileFormat
+from engine.sending.emails.types import AddressText
+from engine.sending.unsubscribes.types import OptOutSource
 
 MAX_ADDRESSES = 1_000  # of one request
 MAX_FILE_CHARACTERS = 4_000_000

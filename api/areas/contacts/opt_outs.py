@@ -21,15 +21,15 @@ from api.areas.contacts.opt_out_schemas import (
 from api.http import item_errors
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
-from engine.areas.contacts import lists_store
-from engine.areas.contacts.files import MAX_FILE_ROWS, FileFormat
-from engine.areas.suppressions import rules
-from engine.areas.unsubscribes import exports, files, store
-from engine.areas.unsubscribes.types import TopicOptOut
+from engine.audience import topic_opt_outs
+from engine.audience.contacts import lists_store
+from engine.audience.contacts.files import MAX_FILE_ROWS, FileFormat
 from engine.base import clock, csv_files, ids, list_cursors
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.list_cursors import ListPlace
-from engine.flows.audience import topic_opt_outs
+from engine.sending.suppressions import rules
+from engine.sending.unsubscribes import exports, files, store
+from engine.sending.unsubscribes.types import TopicOptOut
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 _CURSOR = "opt_"

@@ -18,14 +18,14 @@ from api.areas.contacts.schemas import (
 from api.http import item_errors
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.api_keys.key_auth import check_scope
-from engine.areas.contacts import imports, lists_store, rules, search, service, store
-from engine.areas.contacts.types import Consent, ContactFilters, ContactRow, ImportResult, NewContact
-from engine.areas.suppressions.types import Reason
+from engine.audience.contacts import imports, lists_store, rules, search, service, store
+from engine.audience.contacts.double_opt_in import ConfirmationRequest, DoubleOptIn
+from engine.audience.contacts.types import Consent, ContactFilters, ContactRow, ImportResult, NewContact
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, unavailable
-from engine.flows.audience.double_opt_in import ConfirmationRequest, DoubleOptIn
-from engine.flows.sending.preparation import Origin
+from engine.people.api_keys.key_auth import check_scope
+from engine.sending.preparation import Origin
+from engine.sending.suppressions.types import Reason
 
 WHAT = service.WHAT
 MAX_CONTACT_BYTES = 256 * 1024  # 16 KiB of fields, each character as an escape

@@ -4,12 +4,12 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from engine.areas.contacts.confirmation_mail import Locale
-from engine.areas.contacts.import_rules import MAX_ROWS
-from engine.areas.contacts.rules import MAX_FIELDS, MAX_NAME
-from engine.areas.contacts.types import Consent
-from engine.areas.emails.types import AddressText, Slug
-from engine.areas.suppressions.types import Reason
+from engine.audience.contacts.confirmation_mail import Locale
+from engine.audience.contacts.import_rules import MAX_ROWS
+from engine.audience.contacts.rules import MAX_FIELDS, MAX_NAME
+from engine.audience.contacts.types import Consent
+from engine.sending.emails.types import AddressText, Slug
+from engine.sending.suppressions.types import Reason
 
 MAX_LISTS = 100  # of a new contact
 

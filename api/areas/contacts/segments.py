@@ -18,9 +18,9 @@ from api.areas.contacts.segment_schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.contacts import segments, store
-from engine.areas.contacts.segment_rules import MAX_FILTER_BYTES
-from engine.areas.contacts.types import SegmentRow
+from engine.audience.contacts import segments, store
+from engine.audience.contacts.segment_rules import MAX_FILTER_BYTES
+from engine.audience.contacts.types import SegmentRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 

@@ -23,18 +23,18 @@ from api.areas.domains.schemas import (
 from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.domains import rules, store
-from engine.areas.domains.dns_hosts import dns_host
-from engine.areas.domains.key_rotation import rotate_keys
-from engine.areas.domains.mistakes import mistake
-from engine.areas.domains.publish_dns import forget_token, publish_dns
-from engine.areas.domains.service import KEYS_DEADLINE_S, add_domain, change_domain
-from engine.areas.domains.types import CheckedRecord, DomainKeyRow, DomainRow, DomainStatus, ReturnPathState
-from engine.areas.domains.verification import Verified, known_records, verify_now
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.list_filters import narrowed
-from engine.flows.receiving.remove_domain import remove_domain
+from engine.receiving.remove_domain import remove_domain
+from engine.sending.domains import rules, store
+from engine.sending.domains.dns_hosts import dns_host
+from engine.sending.domains.key_rotation import rotate_keys
+from engine.sending.domains.mistakes import mistake
+from engine.sending.domains.publish_dns import forget_token, publish_dns
+from engine.sending.domains.service import KEYS_DEADLINE_S, add_domain, change_domain
+from engine.sending.domains.types import CheckedRecord, DomainKeyRow, DomainRow, DomainStatus, ReturnPathState
+from engine.sending.domains.verification import Verified, known_records, verify_now
 
 _TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # the characters that an HTTP header allows
 

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from engine.areas.domains.publishing import Outcome
-from engine.areas.domains.types import (
+from engine.sending.domains.publishing import Outcome
+from engine.sending.domains.types import (
     DEFAULT_RETURN_PATH_LABEL,
     DomainStatus,
     Purpose,

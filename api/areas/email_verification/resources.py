@@ -16,11 +16,11 @@ from api.areas.email_verification.schemas import (
 from api.http import auth
 from api.http.operation import Access, Call, Operation
 from api.http.session import renew_session
-from engine.areas.identity.rules import shown_name
+from engine.accounts.account_deletion import end_sign_up
 from engine.base import clock
 from engine.base.errors import ErrorType
-from engine.flows.accounts import end_sign_up
-from engine.flows.people import change_email, change_password, forgot_password, verify_email
+from engine.people import change_email, change_password, forgot_password, verify_email
+from engine.people.identity.rules import shown_name
 
 
 async def post_verify(call: Call) -> None:

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from engine.areas.people.rules import MAX_EMAIL, MAX_PASSWORD, MIN_PASSWORD
-from engine.areas.tokens.rules import MAX_LENGTH
+from engine.people.people.rules import MAX_EMAIL, MAX_PASSWORD, MIN_PASSWORD
+from engine.people.tokens.rules import MAX_LENGTH
 
 Email = Annotated[str, Meta(min_length=1, max_length=MAX_EMAIL)]
 Token = Annotated[str, Meta(min_length=1, max_length=MAX_LENGTH)]

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from api.areas.emails.schemas import DryRunReply, ForeseenFile, ForeseenMessage
 from api.http.operation import Call
-from engine.areas.emails.types import Accepted, Prepared, SendRequest
-from engine.areas.messages.rules import written
 from engine.base import clock
 from engine.base.errors import Refusal
-from engine.flows.sending.preparation import LARGE_REQUEST_BYTES, Origin
 from engine.mail.read import Bodies, UnreadableMail, bodies
+from engine.sending.emails.types import Accepted, Prepared, SendRequest
+from engine.sending.messages.rules import written
+from engine.sending.preparation import LARGE_REQUEST_BYTES, Origin
 
 
 async def foreseen(

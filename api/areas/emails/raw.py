@@ -8,13 +8,13 @@ from api.areas.emails.dry_run import dry_run_reply, shown
 from api.areas.emails.resources import send_reply
 from api.areas.emails.schemas import DryRunReply, SendReply
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.emails import rules
-from engine.areas.emails.types import MAX_RECIPIENTS, SEND_REFUSALS, AddressText
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.flows.sending.preparation import Origin
-from engine.flows.sending.submit import accept_message, foresee_message, read_file
 from engine.mail.address import BadAddress, Mailbox, parse_mailbox
 from engine.mail.submitted import Flaw, Unsendable
+from engine.sending.emails import rules
+from engine.sending.emails.types import MAX_RECIPIENTS, SEND_REFUSALS, AddressText
+from engine.sending.preparation import Origin
+from engine.sending.submit import accept_message, foresee_message, read_file
 
 GLOBAL: Final = "message/global"  # RFC 6532 3.7: the header may hold UTF-8
 BODY_TYPES: Final = ("message/rfc822", GLOBAL, "application/octet-stream")

@@ -9,11 +9,11 @@ from api.areas.emails.schemas import MAX_MESSAGES, ItemError, SendReply
 from api.http import item_errors
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.emails.types import IDEMPOTENCY_DAYS, SEND_REFUSALS, Accepted, MinTls
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
-from engine.flows.sending.preparation import Origin
-from engine.flows.sending.resend import MAX_KEY, ResendOrder, resend
+from engine.sending.emails.types import IDEMPOTENCY_DAYS, SEND_REFUSALS, Accepted, MinTls
+from engine.sending.preparation import Origin
+from engine.sending.resend import MAX_KEY, ResendOrder, resend
 
 AskedTls = Annotated[
     MinTls | None,

@@ -24,12 +24,12 @@ from api.http import item_errors, owner_checks
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.emails.types import SEND_REFUSALS, Accepted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
-from engine.flows.sending.cancel_schedule import cancel_schedule
-from engine.flows.sending.preparation import Origin
-from engine.flows.sending.reschedule import reschedule
+from engine.sending.cancel_schedule import cancel_schedule
+from engine.sending.emails.types import SEND_REFUSALS, Accepted
+from engine.sending.preparation import Origin
+from engine.sending.reschedule import reschedule
 
 _ITEM = msgspec.json.Decoder(SendRequest)
 

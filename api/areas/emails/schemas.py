@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from engine.areas.emails.types import AttachmentIn, Moment, SendRequest
+from engine.sending.emails.types import AttachmentIn, Moment, SendRequest
 
 __all__ = [
     "AttachmentIn", "BatchItem", "BatchReply", "BatchRequest", "CancelReply", "RescheduleReply", "RescheduleRequest",

@@ -7,12 +7,12 @@ import orjson
 from api.areas.erasures.schemas import Erasure, ErasureIn, ErasurePage, ErasuresQuery
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
-from engine.areas.erasures import rules, service, store
-from engine.areas.erasures.types import ErasureRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.base.list_filters import LAST_ID
 from engine.base.roles import Role
+from engine.retention.erasures import rules, service, store
+from engine.retention.erasures.types import ErasureRow
 
 WHAT = "erasure"
 

@@ -17,10 +17,11 @@ from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation, Raw
 from api.http.paging import PageQuery, page_of
 from api.http.session import Session, renew_session, session_reply
-from engine.areas.identity import rules
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
-from engine.flows.people import identity, identity_links
+from engine.people.identity import links as identity_links
+from engine.people.identity import rules
+from engine.people.identity import sign_in as identity
 
 DEADLINE_S = 20.0  # three requests to the provider, each with its own timeout
 _NO_STORE = (("Cache-Control", "no-store"), ("Referrer-Policy", "no-referrer"))

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.identity.id_tokens import MAX_OCTETS
-from engine.areas.identity.rules import MAX_RETURN, MAX_TOKEN
+from engine.people.identity.id_tokens import MAX_OCTETS
+from engine.people.identity.rules import MAX_RETURN, MAX_TOKEN
 
 # RFC 6749, appendix A: these parameters are printable ASCII.
 _Visible = "^[ -~]*$"

@@ -13,10 +13,10 @@ from api.areas.inbound_addresses.schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.inbound_addresses import service, store
-from engine.areas.inbound_addresses.types import InboundAddressRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
+from engine.receiving.inbound_addresses import service, store
+from engine.receiving.inbound_addresses.types import InboundAddressRow
 
 WHAT = service.WHAT
 READ, WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:write")

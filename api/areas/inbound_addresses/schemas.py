@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.inbound_addresses.rules import MAX_LABEL
 from engine.mail.address import MAX_TEXT
+from engine.receiving.inbound_addresses.rules import MAX_LABEL
 
 Label = Annotated[str, Meta(max_length=MAX_LABEL, description="A name for people; empty for none")]
 

@@ -13,10 +13,10 @@ from api.areas.inbound_domains.schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.domains.types import CheckedRecord, DomainStatus
 from engine.base import clock, ids
-from engine.flows.receiving import inbound_domains
-from engine.flows.receiving.inbound_domains import InboundDomainState
+from engine.receiving import inbound_domains
+from engine.receiving.inbound_domains import InboundDomainState
+from engine.sending.domains.types import CheckedRecord, DomainStatus
 
 READ, WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:write")
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from engine.areas.domains.types import DomainStatus, RecordStatus, RecordType
+from engine.sending.domains.types import DomainStatus, RecordStatus, RecordType
 
 
 class InboundDomainsQuery(Struct, forbid_unknown_fields=True, kw_only=True):

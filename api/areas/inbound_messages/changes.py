@@ -6,10 +6,10 @@ from uuid import UUID
 from api.areas.inbound_messages.records import WRITE, message_of, named
 from api.areas.inbound_messages.schemas import BulkReply, BulkRequest, ReadRequest, ReceivedMessage, SpamRequest
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.inbound_messages import service
-from engine.areas.inbound_messages.service import ChangedMessages
 from engine.base import ids
 from engine.base.errors import not_found
+from engine.receiving.inbound_messages import service
+from engine.receiving.inbound_messages.service import ChangedMessages
 
 _SPAM: dict[str, bool | None] = {"spam": True, "not_spam": False, "spam_by_score": None}
 

@@ -3,12 +3,13 @@
 from api.areas.inbound_messages.records import READ, WRITE, named
 from api.areas.inbound_messages.schemas import Conversation, ConversationMessage, ReplayReply, ReplyAccepted
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.api_keys.key_auth import check_scope
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
-from engine.flows.receiving import conversation, replay, reply
-from engine.flows.receiving.reply import ReplyRequest
-from engine.flows.sending.preparation import Origin
+from engine.people.api_keys.key_auth import check_scope
+from engine.receiving.inbound_messages import conversation, reply
+from engine.receiving.inbound_messages.reply import ReplyRequest
+from engine.receiving.inbound_routes import replay
+from engine.sending.preparation import Origin
 
 
 async def read_thread(call: Call) -> Conversation:

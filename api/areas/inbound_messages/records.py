@@ -10,9 +10,9 @@ import msgspec
 from api.areas.inbound_messages.schemas import Correspondent, ReceivedAttachmentInfo, ReceivedMessage, ReceivedVerdicts
 from api.http.dispatch import path_id
 from api.http.operation import Call
-from engine.areas.inbound_messages import rules
-from engine.areas.inbound_messages.types import ReceivedRow
 from engine.base import clock, ids
+from engine.receiving.inbound_messages import rules
+from engine.receiving.inbound_messages.types import ReceivedRow
 
 WHAT = rules.WHAT
 READ, WRITE = ("inbound:read", "messages:read"), ("inbound:write",)

@@ -18,12 +18,12 @@ from api.areas.inbound_messages.schemas import (
 from api.http.dispatch import cursor_id, path_id
 from api.http.download import download
 from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
-from engine.areas.inbound_messages import rules, store
-from engine.areas.inbound_messages.bodies import bodies_of
-from engine.areas.inbound_messages.types import ReceivedFilters, ReceivedSingleRow
 from engine.base import ids
 from engine.base.errors import ErrorType, not_found, unavailable
 from engine.mail.file_names import content_disposition
+from engine.receiving.inbound_messages import rules, store
+from engine.receiving.inbound_messages.bodies import bodies_of
+from engine.receiving.inbound_messages.types import ReceivedFilters, ReceivedSingleRow
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 
 MAIL = "message/rfc822"

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from engine.areas.inbound_messages.rules import MAX_BULK
-from engine.areas.inbound_messages.types import Routed
+from engine.receiving.inbound_messages.rules import MAX_BULK
+from engine.receiving.inbound_messages.types import Routed
 
 _MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
 _TEXT = Annotated[str, Meta(min_length=1, max_length=200)]

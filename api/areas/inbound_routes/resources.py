@@ -14,10 +14,16 @@ from api.areas.inbound_routes.schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.inbound_routes import rules, service, store
-from engine.areas.inbound_routes.types import InboundRouteRow, IncludedBody, RouteAction, RouteEndpoint, RouteSettings
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
+from engine.receiving.inbound_routes import rules, service, store
+from engine.receiving.inbound_routes.types import (
+    InboundRouteRow,
+    IncludedBody,
+    RouteAction,
+    RouteEndpoint,
+    RouteSettings,
+)
 
 WHAT = service.WHAT
 READ, WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:write")

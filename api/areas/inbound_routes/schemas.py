@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.inbound_routes.rules import MAX_INCLUDE
-from engine.areas.inbound_routes.types import IncludedBody, RouteAction
 from engine.mail.address import MAX_TEXT
+from engine.receiving.inbound_routes.rules import MAX_INCLUDE
+from engine.receiving.inbound_routes.types import IncludedBody, RouteAction
 
 WebhookId = Annotated[
     str,

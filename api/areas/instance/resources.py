@@ -5,13 +5,13 @@ from typing import Final
 from api.areas.instance.schemas import IncomingServer, Instance, SignInProvider, SignUpTerms, Submission
 from api.http import service_addresses
 from api.http.operation import Access, Call, Operation
-from engine.areas.identity.provider import IdentityProvider
-from engine.areas.identity.rules import shown_name
-from engine.areas.passkeys.rules import relying_party
 from engine.base.errors import Refusal
 from engine.base.local_mode import may_sign_up
 from engine.base.settings import Settings
 from engine.base.version import version
+from engine.people.identity.provider import IdentityProvider
+from engine.people.identity.rules import shown_name
+from engine.people.passkeys.rules import relying_party
 
 NAME: Final = "Waybill"
 CACHED: Final = (("Cache-Control", "public, max-age=60"),)  # settings change with a restart only

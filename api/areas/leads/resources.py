@@ -2,9 +2,9 @@
 
 from api.areas.leads.schemas import Lead, NewLead
 from api.http.operation import Access, Call, Operation
+from engine.accounts.leads import service as leads
 from engine.base import ids
 from engine.base.errors import ErrorType
-from engine.flows.accounts import leads
 
 
 async def take(call: Call) -> Lead:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.people.rules import MAX_EMAIL
-from engine.flows.accounts.leads import MAX_COMPANY, MAX_MESSAGE, MAX_NAME
+from engine.accounts.leads.service import MAX_COMPANY, MAX_MESSAGE, MAX_NAME
+from engine.people.people.rules import MAX_EMAIL
 
 
 class NewLead(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -17,13 +17,13 @@ from api.areas.local_sink.schemas import (
     SinkWarning,
 )
 from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
-from engine.areas.local_sink import service
-from engine.areas.local_sink.types import SinkFilters, SinkMail
 from engine.base import ids
 from engine.base.errors import ErrorType, invalid
 from engine.mail.file_names import content_disposition
 from engine.mail.received import read_received
 from engine.mail.received_header import field_text, read_header
+from engine.sending.local_sink import service
+from engine.sending.local_sink.types import SinkFilters, SinkMail
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 from engine.store.sink_folder import position_of
 

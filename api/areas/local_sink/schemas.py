@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.people.rules import MAX_EMAIL
+from engine.people.people.rules import MAX_EMAIL
 
 
 class SinkQuery(Struct, forbid_unknown_fields=True):

@@ -10,9 +10,9 @@ import msgspec
 from api.areas.messages.resources import filters_of, message_of
 from api.areas.messages.schemas import Message, MessageFilterQuery
 from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
-from engine.areas.messages import exports, rules
-from engine.areas.messages.types import MessageFilters, MessageRows
 from engine.base.errors import ErrorType, unavailable
+from engine.sending.messages import exports, rules
+from engine.sending.messages.types import MessageFilters, MessageRows
 
 _ENCODER = msgspec.json.Encoder()
 

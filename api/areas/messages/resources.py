@@ -22,13 +22,13 @@ from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
 from api.http.download import download
 from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
-from engine.areas.messages import rules, store
-from engine.areas.messages.types import MessageFilters, MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found, unavailable
 from engine.base.events import SEALED_SOURCES, Status
 from engine.mail.file_names import content_disposition
 from engine.mail.read import Bodies, UnreadableMail, bodies
+from engine.sending.messages import rules, store
+from engine.sending.messages.types import MessageFilters, MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 
 MAIL = "message/rfc822"

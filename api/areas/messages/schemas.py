@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from engine.areas.emails.types import Slug, Tag
 from engine.base.events import Status
+from engine.sending.emails.types import Slug, Tag
 
 MAX_TAGS = 10  # of one message
 MessageSource = Literal["api", "smtp", "broadcast", "verification", "forward", "system"]

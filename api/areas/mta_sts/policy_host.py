@@ -12,11 +12,11 @@ import falcon
 import falcon.asgi
 
 from api.http.decode import query_parameter
-from engine.areas.certificates import store as certificates
-from engine.areas.mta_sts import rules, store
-from engine.areas.mta_sts.service import read_slot
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
+from engine.receiving.certificates import store as certificates
+from engine.receiving.mta_sts import rules, store
+from engine.receiving.mta_sts.service import read_slot
 from engine.store.database_errors import DatabaseUnavailable
 
 TLS_ALLOWED_PATH: Final = "/.well-known/waybill/tls-allowed"

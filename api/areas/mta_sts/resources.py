@@ -11,12 +11,12 @@ from api.areas.mta_sts.schemas import (
 )
 from api.http.dispatch import cursor_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.mta_sts import rules, store
-from engine.areas.mta_sts.types import HostedPolicyRow, StsMode
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
-from engine.flows.receiving import mta_sts
 from engine.mail.address import BadAddress, domain_name
+from engine.receiving.mta_sts import policies as mta_sts
+from engine.receiving.mta_sts import rules, store
+from engine.receiving.mta_sts.types import HostedPolicyRow, StsMode
 
 
 async def list_policies(call: Call) -> MtaStsPage:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.mta_sts.types import (
+from engine.receiving.mta_sts.types import (
     MAX_MAX_AGE_S,
     MIN_MAX_AGE_S,
     AliasStatus,

@@ -10,11 +10,12 @@ from api.areas.operator.operation import CONFLICTS, actor_of, operation, refusin
 from api.areas.operator.schemas import AccountAgreement, AccountPlan, AccountsQuery, AccountSuspension, AgreedCapsChange
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Call
+from engine.accounts import account_admin
+from engine.accounts.account_admin import ListedAccountPage, OperatorAccount
+from engine.accounts.billing import plan_admin
+from engine.accounts.suspend import checked_reason
 from engine.base import ids
 from engine.base.text import checked_line
-from engine.flows.accounts import account_admin, plan_admin
-from engine.flows.accounts.account_admin import ListedAccountPage, OperatorAccount
-from engine.flows.accounts.suspend import checked_reason
 
 _ID: Final = "/accounts/{id}"
 _LOGGED: Final = "The account's log names the operator."

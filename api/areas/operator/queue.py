@@ -10,8 +10,8 @@ from engine.delivery import queue_depths
 from engine.delivery.holds import MAX_REASON
 from engine.delivery.mx_routes import opened_router
 from engine.delivery.queue_depths import HeldDeliveryPage, QueueDepths
-from engine.flows.sending.queue_admin import checked_reason, queue_target
-from engine.flows.sending.queue_commands import QueueChange, QueueCommands
+from engine.sending.queue_admin import checked_reason, queue_target
+from engine.sending.queue_commands import QueueChange, QueueCommands
 
 ROWS_WITHIN_S: Final = 10.0  # for the rows of one request
 DEADLINE_S: Final = 60.0  # with the look-ups of up to 1,000 domains, for sites

@@ -7,10 +7,10 @@ from api.areas.operator.operation import CONFLICTS, actor_of, operation
 from api.areas.operator.schemas import ReviewRejection, ReviewsQuery
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Call
-from engine.areas.broadcasts.rules import WHAT
+from engine.audience.broadcasts import review_admin
+from engine.audience.broadcasts.review_admin import BroadcastReview, ReviewedBroadcast, ReviewPage
+from engine.audience.broadcasts.rules import WHAT
 from engine.base import ids
-from engine.flows.audience import review_admin
-from engine.flows.audience.review_admin import BroadcastReview, ReviewedBroadcast, ReviewPage
 
 _ID: Final = "/reviews/{id}"
 

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.http.readiness import ReadinessReport
+from engine.audience.broadcasts.review_admin import MAX_NOTE
 from engine.base.plans import MAX_AGREED, MAX_AGREED_DAYS, Plan
 from engine.delivery.holds import MAX_REASON, HoldKind
 from engine.delivery.queue_depths import QueueView
 from engine.delivery.sites import Family
-from engine.flows.audience.review_admin import MAX_NOTE
 from engine.store.process_list import ProcessList
 from shards.admin import MAX_PARTS, MAX_WHY
 

@@ -10,8 +10,8 @@ from api.areas.operator.schemas import SiteRuleChange, SiteRuleRecord, SiteRuleR
 from api.http.operation import Call
 from engine.base.errors import invalid
 from engine.delivery.sites import checked_name
-from engine.flows.sending import site_admin
-from engine.flows.sending.site_admin import SiteLimits, SiteList
+from engine.sending import site_admin
+from engine.sending.site_admin import SiteLimits, SiteList
 from shards.admin import MAX_WHY
 
 DEADLINE_S: Final = 30.0  # with the look-up of a name in DNS

@@ -26,11 +26,11 @@ from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
 from api.http.paging import PageQuery, page_of
 from api.http.session import Session, session_reply
-from engine.areas.passkeys import rules, store
-from engine.areas.passkeys.ceremony import Assertion, Attestation, text_of
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
-from engine.flows.people import passkeys
+from engine.people.passkeys import rules, store
+from engine.people.passkeys import service as passkeys
+from engine.people.passkeys.ceremony import Assertion, Attestation, text_of
 
 MAX_REGISTRATION_BYTES = 128 * 1024  # 50,000 characters of base64url, and further members from browsers
 _COOKIE_PATH = "/v1/auth/passkeys/login"

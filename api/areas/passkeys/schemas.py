@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from engine.areas.passkeys.rules import MAX_NAME
-from engine.areas.people.rules import MAX_PASSWORD
+from engine.people.passkeys.rules import MAX_NAME
+from engine.people.people.rules import MAX_PASSWORD
 
 # Characters of base64url. A credential id has up to 1,023 octets, a user handle up to 64; the rest is ample.
 CredentialId = Annotated[str, Meta(min_length=1, max_length=1_400)]

@@ -5,8 +5,8 @@ from datetime import datetime
 from api.areas.request_log.schemas import LoggedRequest, RequestPage, RequestsQuery
 from api.http.dispatch import cursor_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.request_log import rules, store
-from engine.areas.request_log.types import RequestRow
+from engine.accounts.request_log import rules, store
+from engine.accounts.request_log.types import RequestRow
 from engine.base import clock, ids
 from engine.base.errors import unavailable
 

@@ -14,7 +14,7 @@ from api.http.operation import Access, Call, Operation
 from api.http.session import renew_session
 from engine.base import clock
 from engine.base.errors import ErrorType
-from engine.flows.people import second_factor
+from engine.people.second_factor import service as second_factor
 
 
 async def get_state(call: Call) -> FactorState:

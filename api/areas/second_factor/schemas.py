@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.people.rules import MAX_PASSWORD
-from engine.areas.second_factor.rules import MAX_CODE
+from engine.people.people.rules import MAX_PASSWORD
+from engine.people.second_factor.rules import MAX_CODE
 
 Password = Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)]
 Code = Annotated[str, Meta(min_length=1, max_length=MAX_CODE)]

@@ -15,13 +15,13 @@ from api.areas.statistics.schemas import (
     UsageQuery,
 )
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.account import allowance
-from engine.areas.statistics import rules, store
-from engine.areas.statistics.types import Counts, UsedOn
 from engine.base import clock
 from engine.base.errors import invalid
 from engine.base.list_filters import narrowed
 from engine.mail.address import BadAddress, domain_name
+from engine.people.account import allowance
+from engine.sending.statistics import rules, store
+from engine.sending.statistics.types import Counts, UsedOn
 
 
 async def read_message_stats(call: Call) -> MessageStats:

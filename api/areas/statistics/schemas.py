@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.emails.types import MAX_TAG, Slug
-from engine.areas.statistics.rules import ZONE_PATTERN
-from engine.areas.statistics.types import Bucket
+from engine.sending.emails.types import MAX_TAG, Slug
+from engine.sending.statistics.rules import ZONE_PATTERN
+from engine.sending.statistics.types import Bucket
 
 Rate = Annotated[float, Meta(ge=0, le=1, description="A share of the settled messages; null if none is settled")]
 

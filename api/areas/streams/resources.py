@@ -3,13 +3,13 @@
 from api.areas.streams.schemas import Stream, StreamIn, StreamPage, StreamsQuery
 from api.http import owner_checks
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.streams import service as streams_service
-from engine.areas.streams import store
-from engine.areas.streams.store import StreamRow
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.list_filters import narrowed
 from engine.base.slugs import is_slug
+from engine.sending.streams import service as streams_service
+from engine.sending.streams import store
+from engine.sending.streams.store import StreamRow
 
 
 async def list_streams(call: Call) -> StreamPage:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.emails.types import Slug
+from engine.sending.emails.types import Slug
 
 
 class StreamsQuery(Struct, forbid_unknown_fields=True, kw_only=True):

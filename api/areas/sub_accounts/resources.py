@@ -6,13 +6,14 @@ from uuid import UUID
 from api.areas.sub_accounts.schemas import SubAccount, SubAccountChange, SubAccountIn, SubAccountPage, SubAccountsQuery
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
-from engine.areas.sub_accounts import store
-from engine.areas.sub_accounts.store import SubAccountRow
+from engine.accounts.sub_accounts import members as sub_account_members
+from engine.accounts.sub_accounts import service as sub_accounts
+from engine.accounts.sub_accounts import store
+from engine.accounts.sub_accounts.service import SubAccountPatch
+from engine.accounts.sub_accounts.store import SubAccountRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.base.roles import Role
-from engine.flows.accounts import sub_account_members, sub_accounts
-from engine.flows.accounts.sub_accounts import SubAccountPatch
 
 
 async def list_sub_accounts(call: Call) -> SubAccountPage:

@@ -26,14 +26,14 @@ from api.areas.suppressions.schemas import (
 from api.http import item_errors
 from api.http.decode import refusal_of
 from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
-from engine.areas.suppressions import files, rules, store
-from engine.areas.suppressions import service as suppressions_service
-from engine.areas.suppressions.files import MAX_FILE_ROWS, SuppressionFileFormat
-from engine.areas.suppressions.service import SuppressionChange
-from engine.areas.suppressions.types import Reason, SuppressionFilters, SuppressionRow
 from engine.base import clock, csv_files, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.list_cursors import ListPlace
+from engine.sending.suppressions import files, rules, store
+from engine.sending.suppressions import service as suppressions_service
+from engine.sending.suppressions.files import MAX_FILE_ROWS, SuppressionFileFormat
+from engine.sending.suppressions.service import SuppressionChange
+from engine.sending.suppressions.types import Reason, SuppressionFilters, SuppressionRow
 
 EXPORT_ROWS = 1000  # in one query, and in one piece of the response
 MAX_IMPORT_BYTES = 2 * 1024 * 1024  # 1,000 rows with address, reason and the extra fields of other services' exports

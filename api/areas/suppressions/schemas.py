@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from engine.areas.emails.types import AddressText
-from engine.areas.suppressions.files import SuppressionFileFormat
-from engine.areas.suppressions.types import Reason
+from engine.sending.emails.types import AddressText
+from engine.sending.suppressions.files import SuppressionFileFormat
+from engine.sending.suppressions.types import Reason
 
 MAX_ROWS = 1000  # of one import
 MAX_FILE_CHARACTERS = 4_000_000  # of one file

@@ -9,14 +9,14 @@ import msgspec
 
 from api.areas.tails.schemas import PulledEvent, TailBye, TailHeartbeat, TailMessage, TailReady
 from api.http import sse
-from engine.areas.messages.rules import written
-from engine.areas.tails import rules
-from engine.areas.tails.feed import EventView, MessageView
-from engine.areas.tails.hub import Tail
-from engine.areas.tails.types import Ending, Event, PullRow
 from engine.base import clock, ids
 from engine.base.events import EventType
 from engine.base.settings import Settings
+from engine.events.tails import rules
+from engine.events.tails.feed import EventView, MessageView
+from engine.events.tails.hub import Tail
+from engine.events.tails.types import Ending, Event, PullRow
+from engine.sending.messages.rules import written
 
 RETRY_MS: Final = (1_000, 3_000)  # drawn at random, so that the readers of a crashed worker do not reconnect at once
 _ENCODER = msgspec.json.Encoder()

@@ -16,16 +16,16 @@ from api.areas.tails.schemas import (
 )
 from api.http import sse
 from api.http.operation import Access, Call, HeaderField, LimitedKeys, Operation, Streamed
-from engine.areas.api_keys.key_auth import Keys
-from engine.areas.sessions.session_auth import SessionAuth
-from engine.areas.tails import rules, store
-from engine.areas.tails.feed import LogView
-from engine.areas.tails.hub import Tails
-from engine.areas.tails.types import Ending, Filters, TailFilters, TailReader, TailStart
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid
 from engine.base.list_filters import narrowed
 from engine.base.settings import Settings
+from engine.events.tails import rules, store
+from engine.events.tails.feed import LogView
+from engine.events.tails.hub import Tails
+from engine.events.tails.types import Ending, Filters, TailFilters, TailReader, TailStart
+from engine.people.api_keys.key_auth import Keys
+from engine.people.sessions.session_auth import SessionAuth
 
 SCOPE: Final = "messages:read"
 LAST_EVENT_ID: Final = "Last-Event-ID"

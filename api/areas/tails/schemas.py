@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct
 
-from engine.areas.emails.types import Slug, Tag
-from engine.areas.tails.types import Ending
 from engine.base.events import EventType, Status
+from engine.events.tails.types import Ending
+from engine.sending.emails.types import Slug, Tag
 
 MAX_TAGS = 10  # of one message
 MAX_SEQ = 2**63 - 1

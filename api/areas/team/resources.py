@@ -17,11 +17,12 @@ from api.http.dispatch import path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
 from api.http.paging import PageQuery
 from api.http.session import renew_session
-from engine.areas.team.types import InviteRow, TeamMemberRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 from engine.base.roles import Role
-from engine.flows.accounts import join_team, team, transfer_ownership
+from engine.people.team import invitations as team
+from engine.people.team import join_team, transfer_ownership
+from engine.people.team.types import InviteRow, TeamMemberRow
 
 
 async def read_team(call: Call) -> Team:

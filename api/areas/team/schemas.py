@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.people.rules import MAX_EMAIL, MAX_PASSWORD
-from engine.areas.tokens.rules import MAX_LENGTH
 from engine.base.roles import Role
+from engine.people.people.rules import MAX_EMAIL, MAX_PASSWORD
+from engine.people.tokens.rules import MAX_LENGTH
 
 
 class Member(Struct, rename="camel"):

@@ -5,8 +5,8 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.areas.templates.schemas import Data, Label, Number, Values, Variables
-from engine.areas.emails.types import Slug
-from engine.areas.templates.types import MAX_LAYOUT, Notice, Variable
+from engine.sending.emails.types import Slug
+from engine.sending.templates.types import MAX_LAYOUT, Notice, Variable
 
 LayoutHtml = Annotated[
     str,

@@ -16,12 +16,12 @@ from api.areas.templates.layout_schemas import (
 from api.areas.templates.resources import MAX_TEMPLATE_BYTES, MAX_VALUES_BYTES, declared, preview_of
 from api.areas.templates.schemas import Preview
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.templates import layout_rules, layout_service, layout_store, rules, store
-from engine.areas.templates.layout_service import LayoutEdit, OpenedLayout
-from engine.areas.templates.types import LayoutContent, TemplateContent
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.slugs import is_slug
+from engine.sending.templates import layout_rules, layout_service, layout_store, rules, store
+from engine.sending.templates.layout_service import LayoutEdit, OpenedLayout
+from engine.sending.templates.types import LayoutContent, TemplateContent
 
 
 async def list_layouts(call: Call) -> LayoutPage:

@@ -27,17 +27,17 @@ from api.areas.templates.schemas import (
 )
 from api.http import item_errors
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.templates import rules, store
-from engine.areas.templates import service as templates_service
-from engine.areas.templates.service import OpenedTemplate, TemplateEdit
-from engine.areas.templates.types import Notice, TemplateContent, Variable, Version, VersionListRow
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.slugs import is_slug
-from engine.flows.sending import template_test
-from engine.flows.sending.admission import Decision
-from engine.flows.sending.preparation import Origin
-from engine.flows.sending.template_test import TemplateTest
+from engine.sending import template_test
+from engine.sending.admission import Decision
+from engine.sending.preparation import Origin
+from engine.sending.template_test import TemplateTest
+from engine.sending.templates import rules, store
+from engine.sending.templates import service as templates_service
+from engine.sending.templates.service import OpenedTemplate, TemplateEdit
+from engine.sending.templates.types import Notice, TemplateContent, Variable, Version, VersionListRow
 
 # Two texts of a million characters, as common encoders write them: UTF-8, or escapes for other scripts than Latin.
 MAX_TEMPLATE_BYTES = 16 * 1024 * 1024

@@ -4,9 +4,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.broadcasts.types import MAX_TEST_ADDRESSES
-from engine.areas.emails.types import AddressText, Slug
-from engine.areas.templates.types import (
+from engine.audience.broadcasts.types import MAX_TEST_ADDRESSES
+from engine.mail.template import MAX_NAME
+from engine.sending.emails.types import AddressText, Slug
+from engine.sending.templates.types import (
     MAX_CONTENT,
     MAX_DESCRIPTION,
     MAX_LABEL,
@@ -16,7 +17,6 @@ from engine.areas.templates.types import (
     Notice,
     Variable,
 )
-from engine.mail.template import MAX_NAME
 
 Label = Annotated[str, Meta(max_length=MAX_LABEL)]
 Subject = Annotated[

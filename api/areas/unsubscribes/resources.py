@@ -18,10 +18,10 @@ from api.http.services import ApiServices
 from api.pages.languages import preferred
 from api.pages.page import show
 from api.pages.refusals import show_unavailable, show_unknown
-from engine.areas.unsubscribes.types import LinkChoice, LinkSource, LinkState, LinkUse
 from engine.base.errors import Refusal
-from engine.flows.audience.unsubscribe import Unsubscriber
 from engine.mail import unsubscribe_token
+from engine.sending.unsubscribes.service import Unsubscriber
+from engine.sending.unsubscribes.types import LinkChoice, LinkSource, LinkState, LinkUse
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
 from engine.store.group_commit import Overloaded

@@ -2,8 +2,8 @@
 
 from api.areas.unsubscribes.texts import TEXTS, UnsubscribeTexts
 from api.pages.page import PageForm, PublicPage
-from engine.areas.unsubscribes import rules
-from engine.areas.unsubscribes.types import LinkChoice, LinkState
+from engine.sending.unsubscribes import rules
+from engine.sending.unsubscribes.types import LinkChoice, LinkState
 
 CHOICE = "choice"  # the query parameter that tells which button was pressed
 

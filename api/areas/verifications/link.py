@@ -14,8 +14,8 @@ from api.http.services import ApiServices
 from api.pages.languages import preferred
 from api.pages.page import PageForm, PublicPage, show
 from api.pages.refusals import show_unavailable, show_unknown
-from engine.areas.verifications import service
-from engine.areas.verifications.types import LinkedRow, VerificationStatus
+from engine.codes.verifications import service
+from engine.codes.verifications.types import LinkedRow, VerificationStatus
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
 

@@ -6,7 +6,7 @@ import asyncpg
 import falcon
 import falcon.asgi
 
-from engine.areas.verifications import store
+from engine.codes.verifications import store
 
 POLICY: Final = "default-src 'none'; sandbox"
 

@@ -14,14 +14,14 @@ from api.areas.verifications.schemas import (
 from api.http import owner_checks
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.verifications import branding, service
-from engine.areas.verifications.rules import WHAT
-from engine.areas.verifications.types import SettingsRow, VerificationRow, VerificationStatus
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
-from engine.flows.codes.send import SOURCE
-from engine.flows.codes.types import ResendRequest, StartRequest
-from engine.flows.sending.preparation import Origin
+from engine.codes.verifications import branding, service
+from engine.codes.verifications.requests import ResendRequest, StartRequest
+from engine.codes.verifications.rules import WHAT
+from engine.codes.verifications.send import SOURCE
+from engine.codes.verifications.types import SettingsRow, VerificationRow, VerificationStatus
+from engine.sending.preparation import Origin
 
 READ, WRITE = ("verifications:read",), ("verifications:write",)
 SENDS = (

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.verifications.branding import MAX_BRAND
-from engine.areas.verifications.logo import MAX_BASE64
-from engine.areas.verifications.rules import MAX_CODE_TEXT
-from engine.areas.verifications.types import VerificationStatus
-from engine.flows.codes.types import CodeLength
+from engine.codes.verifications.branding import MAX_BRAND
+from engine.codes.verifications.logo import MAX_BASE64
+from engine.codes.verifications.requests import CodeLength
+from engine.codes.verifications.rules import MAX_CODE_TEXT
+from engine.codes.verifications.types import VerificationStatus
 
 
 class Verification(Struct, rename="camel", kw_only=True):

@@ -20,14 +20,14 @@ from api.areas.webhooks.schemas import (
 from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.webhooks import deliveries, rules
-from engine.areas.webhooks import service as webhooks_service
-from engine.areas.webhooks.deliveries import DeliveryFilter, DeliveryState
-from engine.areas.webhooks.types import AttemptRow, DeliveryRow, ExchangeRow, StoredEventRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 from engine.base.list_filters import FIRST_ID, LAST_ID, first_id, without_nul
-from engine.flows.receiving.post_bodies import PostBodies
+from engine.events.webhooks import deliveries, rules
+from engine.events.webhooks import service as webhooks_service
+from engine.events.webhooks.deliveries import DeliveryFilter, DeliveryState
+from engine.events.webhooks.types import AttemptRow, DeliveryRow, ExchangeRow, StoredEventRow
+from engine.receiving.inbound_routes.post_bodies import PostBodies
 
 _ENDPOINT, _DELIVERY = "webhook endpoint", "webhook delivery"
 _READ, _WRITE = ("webhooks:read",), ("webhooks:write",)

@@ -32,9 +32,9 @@ from api.areas.webhooks.event_properties import (
     text,
     whole,
 )
-from engine.areas.webhooks.rules import MAX_ANSWER_BYTES, SIGNATURE, SIGNATURE_PREVIOUS, USER_AGENT
 from engine.base.events import AccountEvent, EventType
 from engine.delivery.wait_reasons import QUEUED_CLAUSES, UNTRIED_CLAUSES
+from engine.events.webhooks.rules import MAX_ANSWER_BYTES, SIGNATURE, SIGNATURE_PREVIOUS, USER_AGENT
 
 
 class EventDetail(Struct, frozen=True):

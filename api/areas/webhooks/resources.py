@@ -20,15 +20,15 @@ from api.areas.webhooks.schemas import (
 from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
-from engine.areas.domains import store as domains
-from engine.areas.streams import store as streams
-from engine.areas.webhooks import post_options, rules, store
-from engine.areas.webhooks import service as webhooks_service
-from engine.areas.webhooks.post_options import KnownNames, PostOptions
-from engine.areas.webhooks.types import EndpointRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.base.list_filters import narrowed
+from engine.events.webhooks import post_options, rules, store
+from engine.events.webhooks import service as webhooks_service
+from engine.events.webhooks.post_options import KnownNames, PostOptions
+from engine.events.webhooks.types import EndpointRow
+from engine.sending.domains import store as domains
+from engine.sending.streams import store as streams
 
 WHAT = "webhook endpoint"
 READ, WRITE = ("webhooks:read",), ("webhooks:write",)

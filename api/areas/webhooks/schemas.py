@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.webhooks.deliveries import MAX_REPLAYED, DeliveryState
-from engine.areas.webhooks.post_options import (
+from engine.events.webhooks.deliveries import MAX_REPLAYED, DeliveryState
+from engine.events.webhooks.post_options import (
     MAX_DOMAIN,
     MAX_FILTERS,
     MAX_HEADER_NAME,
@@ -13,7 +13,7 @@ from engine.areas.webhooks.post_options import (
     MAX_HEADERS,
     MAX_STREAM,
 )
-from engine.areas.webhooks.rules import MAX_DESCRIPTION, MAX_TYPE, MAX_TYPES, MAX_URL
+from engine.events.webhooks.rules import MAX_DESCRIPTION, MAX_TYPE, MAX_TYPES, MAX_URL
 
 Url = Annotated[
     str,

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from engine.areas.emails import submitted
 from engine.base.memory_pool import MemoryPool
 from engine.mail import template
 from engine.mail.address import Mailbox, parse_mailbox
@@ -12,6 +11,7 @@ from engine.mail.fields import MAX_HEADER
 from engine.mail.read import bodies, files
 from engine.mail.seven_bit import to_seven_bit
 from engine.mail.submitted import check_octets
+from engine.sending.emails import submitted
 from loadtests.bench.readers.cases import SIZE_BYTES, FunctionCase
 from mta.smtp.server import commands
 from mta.smtp.server.reader import SmtpReader

@@ -3,9 +3,9 @@
 import contextlib
 import struct
 
-from engine.areas.identity import id_tokens
 from engine.delivery.outcome import classify
 from engine.mail.replies import Answer, Phase, Reply
+from engine.people.identity import id_tokens
 from engine.store import dns_exchange, dns_wire
 from loadtests.bench.readers.cases import FunctionCase
 from mta.outbound.tls import mta_sts

@@ -1,9 +1,9 @@
 """Find the authenticated author of a report mail, which decides whether some reports count. Pure."""
 
-from engine.areas.reports.types import Reporter
 from engine.mail.address import canonical
 from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts
 from engine.mail.canonicalization import CanonicalHeader, HeaderTooLarge, head_and_body
+from engine.receiving.reports.types import Reporter
 from mta.inbound.authentication.author import NoAuthorDomain, author
 from mta.inbound.authentication.dmarc import is_within
 

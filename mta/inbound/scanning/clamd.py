@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from engine.base.settings import SocketAddress
-from engine.flows.receiving.types import AttachmentScan, ScanVerdict
+from engine.receiving.types import AttachmentScan, ScanVerdict
 from mta.inbound.scanning.breaker import ScannerUnavailable
 
 PIECE: Final = 64 * 1024

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from engine.flows.receiving.types import ReceivedEnvelope
+from engine.receiving.types import ReceivedEnvelope
 from mta.inbound.scanning.breaker import ScannerUnavailable
 
 MAX_ANSWER: Final = 1024 * 1024

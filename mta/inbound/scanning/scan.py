@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from engine.base import ids
 from engine.base.settings import Settings, SocketAddress
-from engine.flows.receiving.types import AttachmentScan, ReceivedEnvelope, ScanVerdict
 from engine.mail.received import received_contents
+from engine.receiving.types import AttachmentScan, ReceivedEnvelope, ScanVerdict
 from engine.store import metrics
 from mta.inbound import counters
 from mta.inbound.scanning.breaker import CircuitBreaker, ScannerUnavailable

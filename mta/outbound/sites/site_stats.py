@@ -20,7 +20,7 @@ from engine.base import clock, ids
 from engine.delivery.holds import a_labels
 from engine.delivery.outcome import Outcome, Verdict
 from engine.delivery.routes import Route
-from engine.flows.sending.settle import DeliveryAttempt
+from engine.sending.settle import DeliveryAttempt
 from engine.store.caches import Cache
 from engine.store.queries import Queries
 from mta.smtp.client.trace import SmtpTrace, masked

@@ -9,15 +9,15 @@ import asyncpg
 import structlog
 from msgspec import structs
 
-from engine.areas.emails import submitted
-from engine.areas.emails.submitted import Submitted
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
-from engine.flows.sending.accept import Acceptor
-from engine.flows.sending.preparation import Origin
 from engine.mail.address import BadAddress, Mailbox, domain_name, parse_mailbox
+from engine.sending.accept import Acceptor
+from engine.sending.emails import submitted
+from engine.sending.emails.submitted import Submitted
+from engine.sending.preparation import Origin
 from engine.store import redis as redis_store
 from engine.store.queries import Queries
 from engine.store.resolver import NoData, NxDomain, Records, Resolver

@@ -18,12 +18,13 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from msgspec import structs
 
-from engine.areas.certificates import rules
-from engine.areas.certificates.types import IssuedCertificate
-from engine.areas.domains.service import add_domain
 from engine.base import clock, ids
 from engine.base.settings import HostPort, Settings
-from engine.flows.receiving import certificates, mta_sts
+from engine.receiving.certificates import renewal as certificates
+from engine.receiving.certificates import rules
+from engine.receiving.certificates.types import IssuedCertificate
+from engine.receiving.mta_sts import policies as mta_sts
+from engine.sending.domains.service import add_domain
 from engine.store.postgres import open_pool
 from loadtests.ports import reserve_port
 from mta.inbound.policy_server import PolicyServer

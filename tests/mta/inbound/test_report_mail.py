@@ -7,19 +7,18 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from engine.areas.reports import store
-from engine.areas.reports.types import ReportPurpose
 from engine.base import ids
 from engine.base.settings import Settings
-from engine.flows.receiving import read_reports
-from engine.flows.sending.settle import Settler
 from engine.mail import dkim, feedback_headers, return_path
-from tests.flows.test_late_bounce import ANN, delivered
+from engine.receiving.reports import read_reports, store
+from engine.receiving.reports.types import ReportPurpose
+from engine.sending.settle import Settler
 from tests.harness.accounts import PEPPER, TestAccount
 from tests.harness.inbound import TestMx, deliver
 from tests.harness.report_mails import arf, dsn, failed, message_id_field
 from tests.harness.sending import Process, member, process, settler_of
 from tests.harness.stored_messages import day_counts, events, status, statuses, suppressed
+from tests.receiving.test_late_bounce import ANN, delivered
 
 BOB, CLEO = "bob@far.test", "cleo@far.test"
 DER = dkim.generate_rsa()

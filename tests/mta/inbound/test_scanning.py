@@ -10,18 +10,12 @@ import msgspec
 import orjson
 import pytest
 
-from engine.areas.inbound_messages.rules import check_raw
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
-from engine.flows.receiving.types import (
-    AttachmentScan,
-    InboundRecipient,
-    ReceivedEnvelope,
-    RecipientPurpose,
-    ScanVerdict,
-)
 from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts
 from engine.mail.received import summarise
+from engine.receiving.inbound_messages.rules import check_raw
+from engine.receiving.types import AttachmentScan, InboundRecipient, ReceivedEnvelope, RecipientPurpose, ScanVerdict
 from mta.inbound.scanning.breaker import FAILURES, PAUSE_S, CircuitBreaker, ScannerUnavailable
 from mta.inbound.scanning.clamd import scan_stream
 from mta.inbound.scanning.scan import MessageScanner, ScannerRequired, marked

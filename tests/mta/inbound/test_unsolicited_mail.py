@@ -8,12 +8,11 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from engine.areas.reports import store
 from engine.base import ids
 from engine.base.settings import Settings
-from engine.flows.receiving import read_reports
-from engine.flows.receiving.receive import MAX_UNCOUNTED_BYTES
-from engine.flows.receiving.types import InboundRecipient, RecipientPurpose
+from engine.receiving.receive import MAX_UNCOUNTED_BYTES
+from engine.receiving.reports import read_reports, store
+from engine.receiving.types import InboundRecipient, RecipientPurpose
 from engine.store.rate_limits import RateLimiter
 from engine.store.redis import connect
 from mta.inbound import limits, replies

@@ -3,8 +3,8 @@
 import asyncpg
 
 from engine.base import ids
-from engine.flows.receiving import read_reports
 from engine.mail import unsubscribe_token
+from engine.receiving.reports import read_reports
 from tests.harness.accounts import TestAccount
 from tests.harness.inbound import TestMx, deliver, mail
 from tests.harness.report_mails import stored

@@ -7,7 +7,7 @@ from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery.queue import Row
 from engine.delivery.reply_codes import Category
-from engine.flows.sending.settle import DeliveryAttempt, plan
+from engine.sending.settle import DeliveryAttempt, plan
 from mta.outbound.attempts import MAX_FAULTS, at_fault, too_late, without_key
 from mta.outbound.delivery import ActiveDelivery
 

@@ -11,13 +11,13 @@ import dns.query
 import pytest
 from dns.rdtypes.ANY.TXT import TXT
 
-from engine.areas.domains import jobs as domain_jobs
-from engine.areas.domains import store
-from engine.areas.domains.key_rotation import rotate_keys
-from engine.areas.domains.types import DomainRow
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
-from engine.flows.receiving.remove_domain import remove_domain
+from engine.receiving.remove_domain import remove_domain
+from engine.sending.domains import jobs as domain_jobs
+from engine.sending.domains import store
+from engine.sending.domains.key_rotation import rotate_keys
+from engine.sending.domains.types import DomainRow
 from tests.harness.domains import Place
 from tests.harness.outbound import World
 

@@ -7,7 +7,7 @@ import pytest
 from engine.base import ids
 from engine.delivery.hints import GROUP, Hints
 from engine.delivery.partition import hint_stream, shard_of
-from engine.flows.sending.accept import Acceptor
+from engine.sending.accept import Acceptor
 from engine.store import redis as redis_store
 from mta.outbound import fetch
 from tests.harness.accounts import make_account

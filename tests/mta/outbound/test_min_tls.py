@@ -7,19 +7,19 @@ import asyncpg
 import msgspec
 import pytest
 
-from engine.areas.emails import rules
-from engine.areas.emails.types import Accepted, SendRequest
 from engine.base import ids
 from engine.base.settings import Settings
 from engine.delivery import queue
+from engine.sending.emails import rules
+from engine.sending.emails.types import Accepted, SendRequest
 from tests.conftest import NewDatabase
-from tests.flows.test_accept_batch import hand_in
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
 from tests.harness.outbound import World, world
 from tests.harness.schedules import comes_due, release, scheduled, within
 from tests.harness.sending import message_id, process, request_of, rows_of
 from tests.harness.transport import Certified, authority, forget_sessions, self_signed
+from tests.sending.test_accept_batch import hand_in
 
 LATER_S = (600.0,)
 DOMAIN, MX, SERVER = "secure.test", "mx.secure.test", "127.0.0.3"

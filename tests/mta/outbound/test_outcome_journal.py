@@ -15,7 +15,7 @@ from engine.base import ids
 from engine.base.secrets import DerivedKey
 from engine.base.settings import Settings
 from engine.delivery.queue import Row
-from engine.flows.sending.settle import DeliveryAttempt
+from engine.sending.settle import DeliveryAttempt
 from mta.outbound import outcome_journal
 from mta.outbound.journal_file import SUFFIX, JournalFile, left_files
 from mta.outbound.outcome_journal import OutcomeJournal

@@ -12,9 +12,9 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.delivery import holds, queue
 from engine.delivery.holds import HoldKind
-from engine.flows.sending import queue_admin
-from engine.flows.sending.queue_admin import queue_target
 from engine.mail.address import BadAddress
+from engine.sending import queue_admin
+from engine.sending.queue_admin import queue_target
 from ops import queue as ops_queue
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
@@ -127,7 +127,7 @@ async def test_suspended_site_holds_every_domain_behind_the_same_servers(here: W
 async def test_hold_survives_a_restart_and_a_hold_with_an_end_lets_go_by_itself(
     here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.flows.sending.postpone.SPREAD_S", 0.2)
+    monkeypatch.setattr("engine.sending.postpone.SPREAD_S", 0.2)
     first = await here.mta()
     on = queue_target(HoldKind.DOMAIN, "peer.test")
     until = clock.now() + timedelta(seconds=12)

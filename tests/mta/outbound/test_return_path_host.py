@@ -7,12 +7,12 @@ from typing import Any
 import dkim
 import pytest
 
-from engine.areas.domains.service import change_domain
-from engine.areas.domains.types import DomainRow
 from engine.base import ids
 from engine.base.errors import Refusal
 from engine.mail import return_path
 from engine.mail.feedback_headers import cfbl_key, cfbl_origin
+from engine.sending.domains.service import change_domain
+from engine.sending.domains.types import DomainRow
 from tests.harness.domains import RETURN_PATH, Place
 from tests.harness.outbound import World
 from tests.harness.stored_messages import PlacedAddress

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.areas.emails.types import SendRequest
 from engine.base import clock, ids
 from engine.delivery import queue, sites_store
 from engine.delivery.queue import BEFORE_ALL
 from engine.delivery.routes import MailHost, Route
-from engine.flows.sending.preparation import Origin
+from engine.sending.emails.types import SendRequest
+from engine.sending.preparation import Origin
 from mta.outbound import deliver
 from mta.outbound.sites import pacer as pacers
 from mta.outbound.sites import site as sites

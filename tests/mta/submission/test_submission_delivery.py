@@ -9,8 +9,8 @@ import dkim
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from engine.areas.domains import store as domains
 from engine.base import ids
+from engine.sending.domains import store as domains
 from tests.harness.outbound import World
 from tests.harness.submission import TestRelay, message, relaying
 

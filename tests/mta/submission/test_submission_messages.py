@@ -15,10 +15,10 @@ import orjson
 import pytest
 from msgspec import structs
 
-from engine.areas.messages.rules import content_of, files_of
 from engine.base import ids
 from engine.base.settings import Settings
 from engine.mail.read import bodies
+from engine.sending.messages.rules import content_of, files_of
 from tests.conftest import NewDatabase
 from tests.harness.accounts import TestAccount, add_domain, add_stream, make_account
 from tests.harness.api import Api

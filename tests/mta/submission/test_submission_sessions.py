@@ -14,9 +14,9 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from engine.areas.api_keys.key_auth import Keys
 from engine.base import clock, ids, transfer_rate
 from engine.base.settings import Settings
+from engine.people.api_keys.key_auth import Keys
 from engine.store.rate_limits import RateLimiter
 from engine.store.redis import connect
 from mta.smtp.server import aiosmtpd_session, proxy_protocol, smtp_server

@@ -1,0 +1,1 @@
+"""Accounts: billing, alerts, the account log, sub-accounts, suspension, deletion, system mail."""

@@ -1,0 +1,35 @@
+"""Write batches of requests, and read pages of them."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, Final
+from uuid import UUID
+
+from engine.accounts.request_log.types import RequestFilters, RequestRow
+from engine.store.concurrency_limiter import FILTERS
+from engine.store.queries import Queries, Source, columns
+
+LIST_TIMEOUT_S: Final = 5.0  # a filter without an index may read every request of an account
+_WIDTH: Final = 10
+
+_SQL = Queries.beside(__file__)
+_INSERT = _SQL.command("insert_requests")
+_LIST = _SQL.rows("list_requests", RequestRow)
+_LIST_FAILED = _SQL.rows("list_failed", RequestRow)
+
+
+async def insert(source: Source, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows with the columns of `insert_requests`."""
+    await _INSERT.execute(source, *columns(rows, _WIDTH))
+
+
+async def page(source: Source, account: UUID, wanted: RequestFilters, *, limit: int) -> list[RequestRow]:
+    """Return at most `limit` requests, newest first; raise TimeoutError after LIST_TIMEOUT_S."""
+    query = _LIST_FAILED if wanted.only_failed else _LIST
+    permit = nullcontext() if wanted.scans is None else FILTERS.of(account)
+    async with permit, asyncio.timeout(LIST_TIMEOUT_S):
+        return await query.fetch(
+            source, account, wanted.low, wanted.high, limit, wanted.first_status, wanted.last_status, wanted.key,
+            wanted.method, wanted.path, wanted.error_type, wanted.by_key,
+        )  # fmt: skip

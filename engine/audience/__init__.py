@@ -1,0 +1,1 @@
+"""Audience: contacts with their lists and segments, and broadcasts to them."""

@@ -1,0 +1,1 @@
+"""Codes: one-time codes that verify addresses, and checks of addresses."""

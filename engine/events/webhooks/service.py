@@ -1,0 +1,211 @@
+"""Create, change, remove and test webhook endpoints, and replay events to them.
+
+Every change is one transaction with its event in the account's log. The statement that writes an event also selects
+the endpoints that receive it, so a change takes effect with its commit.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.base import clock, ids, secrets
+from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
+from engine.base.secrets import Pepper, Unsealable
+from engine.events.webhooks import post_options, rules, store
+from engine.events.webhooks.post_options import PostOptions
+from engine.events.webhooks.types import EndpointRow, HeadersRow
+from engine.ledger import log
+from engine.ledger.events import append_events, record_event
+from engine.ledger.plan_limits import limit_reached, locked_caps
+from engine.store.database_clock import new_id
+from engine.store.queries import Conn
+
+KEPT = timedelta(days=30)  # records of posts, and deleted endpoints
+NO_OPTIONS = PostOptions()
+_PURPOSE = "webhook secrets"
+
+
+class NewEndpoint(Struct, frozen=True):
+    """Hold an endpoint just created; `secret` is never shown again."""
+
+    row: EndpointRow
+    secret: str
+
+
+class NewSecret(Struct, frozen=True):
+    """Hold a new secret; the previous one signs a second header until `previous_until`."""
+
+    secret: str
+    previous_until: datetime
+
+
+def secret_key(pepper: Pepper) -> secrets.DerivedKey:
+    """Return the key that seals signing secrets."""
+    return secrets.derived(pepper, _PURPOSE)
+
+
+async def create(
+    pool: asyncpg.Pool,
+    account: UUID,
+    *,
+    url: str,
+    event_types: Sequence[str],
+    pepper: Pepper,
+    description: str = "",
+    options: PostOptions = NO_OPTIONS,
+    actor: str | None = None,
+) -> NewEndpoint:
+    """Create an active endpoint; raise the 400 for unusable fields and the 403 above the plan's limit."""
+    checked, wanted = rules.checked_url(url), rules.checked_types(event_types)
+    secret, described = rules.new_secret(), rules.checked_description(description)
+    options = options.checked()
+    domains, streams = list(options.domains or ()), list(options.streams or ())
+    async with pool.acquire() as connection, connection.transaction():
+        caps = await locked_caps(connection, account)
+        limit, used = caps.webhooks, await store.count(connection, account)
+        if limit is not None and used >= limit:
+            raise limit_reached("webhooks", "webhook endpoints", limit, used)
+        webhook = await new_id(connection)
+        sealed = secrets.seal(secret_key(pepper), secret.encode(), webhook.bytes)
+        headers = post_options.sealed_headers(options.headers or {}, None, post_options.headers_key(pepper), webhook)
+        await store.INSERT.execute(
+            connection, webhook, account, checked, wanted, sealed, described, domains, streams, headers.header_names,
+            headers.sealed_headers,
+        )  # fmt: skip
+        row = await store.READ.first(connection, account, webhook)
+        assert row is not None
+        detail = {"url": checked, "event_types": wanted} | _shown(domains, streams, headers.header_names)
+        await _record(connection, account, AccountEvent.WEBHOOK_CREATED, webhook, actor, **detail)
+    return NewEndpoint(row, secret)
+
+
+async def change(
+    pool: asyncpg.Pool,
+    account: UUID,
+    webhook: UUID,
+    *,
+    url: str | None,
+    event_types: Sequence[str] | None,
+    status: str | None,
+    pepper: Pepper,
+    description: str | None = None,
+    options: PostOptions = NO_OPTIONS,
+    actor: str | None = None,
+) -> EndpointRow:
+    """Change the values that are not None and return the endpoint; queued posts go to the new URL with the new headers.
+
+    Filters decide on events that occur from then on. Raises the 404, and the 400 for unusable fields.
+    """
+    checked = None if url is None else rules.checked_url(url)
+    wanted = None if event_types is None else rules.checked_types(event_types)
+    described = None if description is None else rules.checked_description(description)
+    options = options.checked()
+    domains, streams = [None if one is None else list(one) for one in (options.domains, options.streams)]
+    given = {"url": checked, "event_types": wanted, "status": status, "description": described}
+    given |= {"domains": domains, "streams": streams}
+    changed = {name: value for name, value in given.items() if value is not None}
+    async with pool.acquire() as connection, connection.transaction():
+        names, sealed = None, None
+        if options.headers is not None:
+            stored = await store.LOCK_HEADERS.first(connection, account, webhook)
+            if stored is None:
+                raise not_found("webhook endpoint")
+            headers = _with_headers(options.headers, stored, pepper, webhook)
+            names, sealed = headers.header_names, headers.sealed_headers
+            changed["header_names"] = names
+        row = await store.CHANGE.first(
+            connection, account, webhook, checked, wanted, status, described, domains, streams, names, sealed
+        )
+        if row is None:
+            raise not_found("webhook endpoint")
+        if changed:
+            await _record(connection, account, AccountEvent.WEBHOOK_UPDATED, webhook, actor, **changed)
+    return row
+
+
+async def rotate(
+    pool: asyncpg.Pool, account: UUID, webhook: UUID, *, pepper: Pepper, at: datetime, actor: str | None = None
+) -> NewSecret:
+    """Create a new signing secret; the previous one signs a second header for 24 hours."""
+    secret, until = rules.new_secret(), at + timedelta(hours=rules.PREVIOUS_HOURS)
+    sealed = secrets.seal(secret_key(pepper), secret.encode(), webhook.bytes)
+    async with pool.acquire() as connection, connection.transaction():
+        if await store.ROTATE.execute(connection, account, webhook, sealed, until) == "UPDATE 0":
+            raise not_found("webhook endpoint")
+        await _record(
+            connection, account, AccountEvent.WEBHOOK_ROTATED, webhook, actor, previous_until=clock.iso(until)
+        )
+    return NewSecret(secret, until)
+
+
+async def remove(pool: asyncpg.Pool, account: UUID, webhook: UUID, *, actor: str | None = None) -> None:
+    """Delete the endpoint. Posts that are queued already are still made."""
+    async with pool.acquire() as connection, connection.transaction():
+        await remove_within(connection, account, webhook, actor=actor)
+
+
+async def remove_within(connection: Conn, account: UUID, webhook: UUID, *, actor: str | None) -> None:
+    """Delete the endpoint in the caller's transaction, as `remove` does."""
+    if not await store.DELETE.records(connection, account, webhook):
+        raise not_found("webhook endpoint")
+    await _record(connection, account, AccountEvent.WEBHOOK_DELETED, webhook, actor)
+
+
+async def try_out(pool: asyncpg.Pool, account: UUID, webhook: UUID, at: datetime, *, actor: str | None = None) -> UUID:
+    """Post a `webhook.test` event to this endpoint, even a disabled one; return the event id."""
+    async with pool.acquire() as connection, connection.transaction():
+        if await store.READ.first(connection, account, webhook) is None:
+            raise not_found("webhook endpoint")
+        asked = {} if actor is None else {"actor": actor}
+        detail = log.detail_text({"webhook_id": ids.format_id(ids.Kind.WEBHOOK, webhook)} | asked)
+        entry = log.Entry(account, AccountEvent.WEBHOOK_TEST, detail, at)
+        [event] = await append_events(connection, [entry])
+        await store.QUEUE_ONE.execute(connection, webhook, event.id, event.seq, account)
+    return event.id
+
+
+async def replay(pool: asyncpg.Pool, account: UUID, event: UUID, webhook: UUID | None) -> list[UUID]:
+    """Post an event again under the same delivery id, to the active endpoints that received it or to `webhook`.
+
+    Raises the 404 if no endpoint of the account received the event while its attempts are stored.
+    """
+    if webhook is not None and await store.READ.first(pool, account, webhook) is None:
+        raise not_found("webhook endpoint")
+    found = await store.replay(pool, account, event, webhook)
+    if not found:
+        raise not_found("webhook delivery")
+    return sorted(found)
+
+
+async def forget_deleted(pool: asyncpg.Pool, at: datetime) -> None:
+    """Remove endpoints deleted before the retention time that have no queued posts."""
+    await store.FORGET_DELETED.execute(pool, at - KEPT)
+
+
+def _with_headers(given: Mapping[str, str | None], stored: HeadersRow, pepper: Pepper, webhook: UUID) -> HeadersRow:
+    """Return the headers after a change. Raises the 409 if those that stay can't be unsealed."""
+    try:
+        return post_options.sealed_headers(given, stored, post_options.headers_key(pepper), webhook)
+    except Unsealable:
+        raise Refusal(
+            ErrorType.CONFLICT,
+            "The stored headers of this endpoint can't be read, because WAYBILL_KEY_PEPPER has changed since. Give all"
+            f" of them again: {', '.join(stored.header_names)}.",
+        ) from None
+
+
+def _shown(domains: list[str], streams: list[str], header_names: list[str]) -> dict[str, list[str]]:
+    """Return those of the options that an endpoint has, for the account log."""
+    given = {"domains": domains, "streams": streams, "header_names": header_names}
+    return {name: value for name, value in given.items() if value}
+
+
+async def _record(
+    connection: Conn, account: UUID, kind: AccountEvent, webhook: UUID, actor: str | None, **detail: object
+) -> None:
+    event_detail = {"id": ids.format_id(ids.Kind.WEBHOOK, webhook), **detail}
+    await record_event(connection, account, kind, event_detail, actor=actor)

@@ -1,1 +1,0 @@
-"""Flows of accounts: API keys, teams, sub-accounts, suspension, deletion, system mail."""

@@ -1,1 +1,0 @@
-"""Flows of contacts, broadcasts and unsubscribing."""

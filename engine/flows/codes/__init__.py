@@ -1,1 +1,0 @@
-"""Start, resend and check one-time codes, whose mail is accepted like any message."""

@@ -1,1 +1,0 @@
-"""Receive mail: find the recipients, store messages and reports, act on reports, forward."""

@@ -1,1 +1,0 @@
-"""Work on messages: accept, schedule, release, hold back, settle, complain."""

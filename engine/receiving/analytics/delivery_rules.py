@@ -1,0 +1,214 @@
+"""Compute from events of an account log what they add to the counts of deliveries. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from uuid import UUID
+
+import orjson
+from msgspec import Struct, field
+
+from engine.base.events import EventType
+from engine.receiving.analytics import rules
+from engine.receiving.analytics.histogram import bucket_of
+
+# The first string named so: `recipient` stands at the beginning of an outcome's detail. Payloads may be cut behind it.
+_recipient = re.compile(r'"recipient":("(?:[^"\\]|\\.)*")').search
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class CountedEvent(Struct, frozen=True):
+    """An event of the log that concerns deliveries."""
+
+    seq: int
+    type: str
+    message_id: UUID
+    occurred_at: datetime
+    payload: str
+
+
+class CountedMessage(Struct, frozen=True):
+    """The properties of a message that deliveries are counted by."""
+
+    id: UUID
+    from_domain: str
+    stream: str
+    tags: list[str]
+
+
+GroupKey = tuple[str, date, str, str, str]  # tag, day, domain, stream, from_domain
+
+
+class GroupCounts(Struct):
+    """The addition to the counts of a group; `samples` by bucket of the histogram.
+
+    `tag` and `domain` are "" in the sums over all tags and all domains. `times` is the stored histogram with `samples`
+    added; empty while there is none.
+    """
+
+    tag: str
+    day: date
+    domain: str
+    stream: str
+    from_domain: str
+    deliveries: int = 0
+    delivered: int = 0
+    bounced: int = 0
+    failed: int = 0
+    complained: int = 0
+    samples: dict[int, int] = field(default_factory=dict)
+    times: bytes = b""
+
+    @property
+    def key(self) -> GroupKey:
+        """Return the columns that identify the group."""
+        return self.tag, self.day, self.domain, self.stream, self.from_domain
+
+    @property
+    def changed(self) -> bool:
+        """Return True if anything is added."""
+        return bool(self.deliveries or self.delivered or self.bounced or self.failed or self.complained or self.samples)
+
+
+class RecordedMessages(Struct, frozen=True):
+    """The stored facts about the messages of some events.
+
+    `accepted`: when each message was accepted. `recipients`: addresses by message. `history`: earlier events of the
+    messages that bounced late or were complained about, in order.
+    """
+
+    messages: Mapping[UUID, CountedMessage]
+    accepted: Mapping[UUID, datetime]
+    recipients: Mapping[UUID, Sequence[str]]
+    history: Mapping[UUID, Sequence[CountedEvent]]
+
+
+def by_week(groups: Iterable[GroupCounts]) -> list[GroupCounts]:
+    """Return the additions by calendar week instead of day, without those of pairs of a tag and a domain."""
+    weeks: dict[GroupKey, GroupCounts] = {}
+    for one in groups:
+        if one.tag and one.domain:
+            continue
+        key = one.tag, rules.monday_of(one.day), one.domain, one.stream, one.from_domain
+        week = weeks.setdefault(key, GroupCounts(*key))
+        week.deliveries += one.deliveries
+        week.delivered += one.delivered
+        week.bounced += one.bounced
+        week.failed += one.failed
+        week.complained += one.complained
+        for bucket, count in one.samples.items():
+            week.samples[bucket] = week.samples.get(bucket, 0) + count
+    return list(weeks.values())
+
+
+def _settle(groups: Sequence[GroupCounts], event: CountedEvent, address: str, recorded: RecordedMessages) -> None:
+    """Add one recipient's outcome to its groups."""
+    accepted = recorded.accepted[event.message_id]
+    match event.type:
+        case EventType.DELIVERED:
+            bucket = bucket_of((event.occurred_at - accepted) // _MILLISECOND)
+            for group in groups:
+                group.delivered += 1
+                group.samples[bucket] = group.samples.get(bucket, 0) + 1
+        case EventType.BOUNCED:
+            delivered = _delivered_before(event, address, recorded) if is_late(event) else None
+            for group in groups:
+                group.bounced += 1
+                if delivered is not None:
+                    bucket = bucket_of((delivered - accepted) // _MILLISECOND)
+                    group.delivered -= 1
+                    group.samples[bucket] = group.samples.get(bucket, 0) - 1
+        case EventType.FAILED:
+            for group in groups:
+                group.failed += 1
+        case EventType.COMPLAINED if _delivered_before(event, address, recorded) is not None:
+            for group in groups:
+                group.complained += 1
+                group.delivered -= 1
+
+
+def is_late(event: CountedEvent) -> bool:
+    """Return True for a bounce after the delivery. The text contains quotes, which JSON strings escape."""
+    return event.type == EventType.BOUNCED and '"late":true' in event.payload
+
+
+def recipient_of(event: CountedEvent, recorded: RecordedMessages) -> str | None:
+    """Return the address that an event is about: as it says, or the only one of its message."""
+    found = _recipient(event.payload)
+    if found is not None:
+        return str(orjson.loads(found[1])) if "\\" in found[1] else found[1][1:-1]
+    only = recorded.recipients.get(event.message_id, ())
+    return only[0] if len(only) == 1 else None
+
+
+def _delivered_before(event: CountedEvent, address: str, recorded: RecordedMessages) -> datetime | None:
+    """Return when a recipient was delivered, if that is its status right before the event."""
+    delivered: datetime | None = None
+    for one in recorded.history.get(event.message_id, ()):
+        if one.seq >= event.seq:
+            break
+        if recipient_of(one, recorded) != address:
+            continue
+        if one.type == EventType.DELIVERED:
+            delivered = one.occurred_at
+        elif one.type in (EventType.BOUNCED, EventType.COMPLAINED):
+            delivered = None
+    return delivered
+
+
+class DeliveryCounter:
+    """Adds up what events add to the counts, page by page. Messages accepted before day `since`, or erased, do not
+    count.
+    """
+
+    def __init__(self, since: date) -> None:
+        self._since = since
+        self._by_key: dict[GroupKey, GroupCounts] = {}
+        self._found: dict[tuple[date, str, str, str, tuple[str, ...]], list[GroupCounts]] = {}
+
+    def add(self, events: Iterable[CountedEvent], recorded: RecordedMessages) -> None:
+        """Count the next events of a log."""
+        for event in events:
+            message = recorded.messages.get(event.message_id)
+            accepted = recorded.accepted.get(event.message_id)
+            if message is None or accepted is None or accepted.date() < self._since:
+                continue
+            if event.type == EventType.ACCEPTED:
+                for address in recorded.recipients.get(event.message_id, ()):
+                    for group in self._groups_of(message, accepted.date(), _domain(address)):
+                        group.deliveries += 1
+                continue
+            recipient = recipient_of(event, recorded)
+            if recipient is not None:
+                own = self._groups_of(message, accepted.date(), _domain(recipient))
+                _settle(own, event, recipient, recorded)
+
+    def groups(self) -> list[GroupCounts]:
+        """Return what the events added, by group."""
+        return [one for one in self._by_key.values() if one.changed]
+
+    def _groups_of(self, message: CountedMessage, day: date, domain: str) -> list[GroupCounts]:
+        """Return the groups in which a delivery counts: its domain, each tag, and each tag with its domain."""
+        place = (day, domain, message.stream, message.from_domain, tuple(message.tags))
+        found = self._found.get(place)
+        if found is None:
+            found = self._found[place] = [self._group(key) for key in _keys(message, day, domain)]
+        return found
+
+    def _group(self, key: GroupKey) -> GroupCounts:
+        group = self._by_key.get(key)
+        if group is None:
+            group = self._by_key[key] = GroupCounts(*key)
+        return group
+
+
+def _keys(message: CountedMessage, day: date, domain: str) -> list[GroupKey]:
+    stream, from_domain = message.stream, message.from_domain
+    keys = [("", day, domain, stream, from_domain)]
+    for tag in dict.fromkeys(message.tags):
+        keys += (tag, day, "", stream, from_domain), (tag, day, domain, stream, from_domain)
+    return keys
+
+
+def _domain(address: str) -> str:
+    return address.rpartition("@")[2].lower()

@@ -1,0 +1,117 @@
+"""Answer a received message: a send with its recipient, subject, In-Reply-To and References filled in."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Annotated
+from uuid import UUID
+
+import asyncpg
+import orjson
+from msgspec import Meta, structs
+
+from engine.base.errors import invalid, not_found
+from engine.mail.received import summarise
+from engine.receiving.inbound_messages import rules, store
+from engine.receiving.inbound_messages.types import ReceivedSingleRow
+from engine.sending.accept import Acceptor
+from engine.sending.emails.types import MAX_HEADER_VALUE, Accepted, AddressText, SendRequest
+from engine.sending.preparation import Origin
+
+MAX_SUBJECT = 998  # characters, as of any send
+
+
+class ReplyRequest(SendRequest, frozen=True, kw_only=True):
+    """An answer to a received message: a send in which sender and recipient may be left out."""
+
+    # Both are filled in before the send, which needs them.
+    from_: Annotated[AddressText | None, Meta(description="Default: the address that the message was sent to")] = None  # type: ignore[assignment]
+    to: Annotated[
+        AddressText | Annotated[list[AddressText], Meta(min_length=1)] | None,
+        Meta(description="Default: Reply-To of the message, else From"),
+    ] = None  # type: ignore[assignment]
+
+
+async def answer(
+    pool: asyncpg.Pool,
+    acceptor: Acceptor,
+    message: UUID,
+    request: ReplyRequest,
+    origin: Origin,
+    *,
+    domains: Collection[str] | None,
+) -> Accepted:
+    """Accept an answer to a received message; sender, recipient and subject that it lacks follow from the
+    message. Raises the 404 for an unknown message, and whatever a send raises.
+    """
+    row = await store.read(pool, origin.account_id, message, domains=domains)
+    if row is None:
+        raise not_found(rules.WHAT)
+    references: Sequence[str] = ()
+    if row.header_message_id is not None:
+        mime = await store.raw(pool, row.raw_id)
+        references = () if mime is None else (await asyncio.to_thread(summarise, mime)).references
+    filled = filled_in(request, row, references)
+    return await acceptor.accept(filled, structs.replace(origin, answers=row.id))
+
+
+def filled_in(request: ReplyRequest, row: ReceivedSingleRow, references: Sequence[str]) -> SendRequest:
+    """Return the request with what follows from the message that it answers. Pure."""
+    subject = request.subject
+    if subject is None and request.template is None:
+        subject = answered_subject(row.subject)
+    headers = dict(request.headers or {})
+    given = {name.lower() for name in headers}
+    if row.header_message_id is not None and is_message_id(row.header_message_id):
+        if "in-reply-to" not in given:
+            headers["In-Reply-To"] = f"<{row.header_message_id}>"
+        if "references" not in given:
+            headers["References"] = joined_references([*references, row.header_message_id])
+    return structs.replace(
+        request,
+        from_=request.from_ or _own_address(row),
+        to=request.to or _recipient(row),
+        subject=subject,
+        headers=headers or None,
+    )
+
+
+def answered_subject(subject: str) -> str:
+    """Return the subject of an answer: one `Re: ` before the subject (RFC 5322 3.6.5)."""
+    known = subject[:3].lower() == "re:"
+    return (subject if known else f"Re: {subject}")[:MAX_SUBJECT].strip()
+
+
+def joined_references(message_ids: Sequence[str]) -> str:
+    """Return the References field of an answer: the first id, which names the conversation, and as many of the last
+    ones as fit.
+    """
+    usable = [f"<{one}>" for one in dict.fromkeys(message_ids) if is_message_id(one)]
+    room = MAX_HEADER_VALUE - len(usable[0])
+    kept: list[str] = []
+    for one in reversed(usable[1:]):
+        room -= len(one) + 1
+        if room < 0:
+            break
+        kept.append(one)
+    return " ".join([usable[0], *reversed(kept)])
+
+
+def is_message_id(text: str) -> bool:
+    """Return True if the text can stand between angle brackets in a header field of ours."""
+    return text.isascii() and text.isprintable() and not any(char in text for char in "<> ") and len(text) <= 500
+
+
+def _own_address(row: ReceivedSingleRow) -> str:
+    """Return the address that the message was sent to; of a catch-all address the recipient itself."""
+    if not row.address.startswith("*@"):
+        return row.address
+    local, _, domain = row.recipient.rpartition("@")
+    return f"{local.partition('+')[0]}@{domain}"
+
+
+def _recipient(row: ReceivedSingleRow) -> str:
+    for text in (row.reply_to, row.sender):
+        found = None if text is None else orjson.loads(text)["address"]
+        if found:
+            return str(found)
+    raise invalid("to", "The message names no address to answer to. Send the answer with `POST /v1/emails` instead.")

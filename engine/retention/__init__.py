@@ -1,0 +1,1 @@
+"""Retention: delete records that have expired, erase accounts and addresses."""

@@ -1,0 +1,117 @@
+"""The recipients of the broadcasts whose copies a batch holds: claimed before it is decided, marked with its result."""
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+from operator import attrgetter
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.sending.admission import Pending, is_suppressed
+from engine.sending.emails.types import Accepted
+from engine.sending.unsubscribes.store import StoredLink
+from engine.store.queries import Conn, Queries
+from engine.store.row_sets import Column, RowSet
+
+_SQL = Queries.beside(__file__, "broadcast_copies.sql")
+
+
+class RecipientState(StrEnum):
+    """The states of a recipient: waiting, accepted, or the reason why it was skipped."""
+
+    WAITING = "waiting"
+    ACCEPTED = "accepted"
+    SUPPRESSED = "suppressed"
+    REMOVED = "removed"
+    TEMPLATE_ERROR = "template_error"
+    UNCONFIRMED = "unconfirmed"
+    UNSUBSCRIBED = "unsubscribed"
+
+
+class BroadcastCopy(NamedTuple):
+    """The broadcast and the contact that a message is for."""
+
+    broadcast_id: UUID
+    contact_id: UUID
+
+
+class RecipientMark(Struct, frozen=True):
+    """The result for one recipient: accepted as a message, or skipped."""
+
+    copy: BroadcastCopy
+    state: RecipientState
+    message_id: UUID | None = None
+
+
+_COPY = RowSet("mark", BroadcastCopy, Column("broadcast_id", repeats=True), Column("contact_id"))
+MARK: Final = RowSet(
+    "mark",
+    RecipientMark,
+    Column("broadcast_id", "uuid", attrgetter("copy.broadcast_id"), repeats=True),
+    Column("contact_id", "uuid", attrgetter("copy.contact_id")),
+    Column("state", "text", attrgetter("state.value"), repeats=True),
+    Column("message_id"),
+)
+# For statements that store the copies' messages, too: they require the row set MARK.
+COPIES: Final = {name: _SQL.fragment(name) for name in ("copies_claimed", "copies_marked")}
+CLAIM_COPIES = _SQL.wide("claim_copies", _COPY)
+MARK_COPIES = _SQL.wide("mark_copies", MARK)
+
+
+async def claim(connection: Conn, batch: Sequence[Pending]) -> None:
+    """Lock the recipients of the batch's copies of broadcasts, before the heads, and note which of them still wait.
+
+    So a broadcast has one message for each contact, whatever process dies when, and a pause holds at its commit. A copy
+    that is twice in the batch, as two tasks of the process worked on one broadcast, is claimed for the first only.
+    """
+    copies = [BroadcastCopy(*item.message.copy) for item in batch if item.message.copy is not None]
+    if not copies:
+        return
+    claimed = await claim_copies(connection, copies)
+    for item in batch:
+        item.is_claimed = item.message.copy in claimed
+        if item.is_claimed and item.message.copy is not None:
+            claimed.remove(BroadcastCopy(*item.message.copy))
+
+
+def accepted_marks(batch: Sequence[Pending]) -> list[RecipientMark]:
+    """Return the marks of a batch of which every message is accepted; fewer than messages if a copy is there twice."""
+    copies = {item.message.copy: item.message.id for item in batch}
+    return [
+        RecipientMark(BroadcastCopy(*copy), RecipientState.ACCEPTED, message)
+        for copy, message in copies.items()
+        if copy is not None
+    ]
+
+
+def links_of(batch: Sequence[Pending]) -> list[StoredLink] | None:
+    """Return the unsubscribe links of the batch; None if it has rows of other kinds."""
+    links = [row for item in batch for row in item.message.extras if isinstance(row, StoredLink)]
+    return links if len(links) == sum([len(item.message.extras) for item in batch]) else None
+
+
+async def mark(connection: Conn, batch: Sequence[Pending], decisions: Sequence[Accepted | Exception]) -> None:
+    """Mark the recipients of a decided batch whose message is stored, and those that are suppressed."""
+    marks = []
+    for item, decision in zip(batch, decisions, strict=True):
+        if item.message.copy is None:
+            continue
+        copy = BroadcastCopy(*item.message.copy)
+        if isinstance(decision, Accepted):
+            marks.append(RecipientMark(copy, RecipientState.ACCEPTED, item.message.id))
+        elif is_suppressed(decision):
+            marks.append(RecipientMark(copy, RecipientState.SUPPRESSED))
+    await mark_copies(connection, marks)
+
+
+async def claim_copies(connection: Conn, copies: Collection[BroadcastCopy]) -> set[BroadcastCopy]:
+    """Lock and return those copies whose recipient still waits, in a broadcast that is sending."""
+    rows = await CLAIM_COPIES.run(connection, _COPY.of(copies))
+    return {BroadcastCopy(row["broadcast_id"], row["contact_id"]) for row in rows}
+
+
+async def mark_copies(connection: Conn, marks: Sequence[RecipientMark]) -> None:
+    """Mark recipients that the caller has claimed, and count them."""
+    if marks:
+        await MARK_COPIES.run(connection, MARK.of(marks))

@@ -1,0 +1,236 @@
+"""Check send requests and compose their messages: what is done before a message is stored.
+
+key restrictions → sender domain verified → stream exists → shape and times → template rendered → recipients, headers,
+attachments → MIME composed. Nothing is stored; only tables of domains, streams and templates are read, through caches.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.secrets import derived
+from engine.base.settings import Settings
+from engine.mail import unsubscribe_links
+from engine.mail.address import Mailbox
+from engine.mail.feedback_headers import cfbl_fields, cfbl_key
+from engine.people.api_keys.rules import KeyRestrictions
+from engine.sending import auto_unsubscribe
+from engine.sending.domains import store as domains
+from engine.sending.emails import rules
+from engine.sending.emails.submitted import Submitted
+from engine.sending.emails.submitted import prepare as prepare_submitted
+from engine.sending.emails.types import Content, Prepared, SendRequest, Timing
+from engine.sending.streams import store as streams
+from engine.sending.templates import rules as template_rules
+from engine.sending.templates.store import TemplateCache
+from engine.store.caches import Cache
+
+LARGE_REQUEST_BYTES = 256 * 1024  # composing more takes over 1 ms, so a thread does it
+MAX_BUSY_S = 0.001  # of composing, after which a batch yields to other requests
+
+Value = TypeVar("Value")
+Composer = Callable[[SendRequest, Content, tuple[UUID, UUID] | None, UUID], Prepared]
+
+
+class Origin(Struct, frozen=True):
+    """The account, source and restrictions of a send request."""
+
+    account_id: UUID
+    source: str  # `api`, `smtp` or `system`
+    reach: KeyRestrictions | None = None  # None for a key without restrictions, and for people
+    resent_from: UUID | None = None  # the message whose content is resent
+    answers: UUID | None = None  # the received message that this one answers
+
+
+class Preparer:
+    """Checks and composes the messages of one process."""
+
+    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._feedback_key = None if settings.key_pepper is None else derived(settings.pepper, "feedback id")
+        self._cfbl_key = None if settings.key_pepper is None else cfbl_key(settings.pepper)
+        self._links = unsubscribe_links.links_of(settings)
+        self.domains: Cache[UUID, dict[str, str | None]] = Cache("domains", self._load_domains, by_account=True)
+        self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams, by_account=True)
+        self.templates = TemplateCache(pool)
+
+    @property
+    def caches(self) -> tuple[Cache[Any, Any], ...]:
+        """Return the caches that the process must keep current (engine.store.caches.Stamps)."""
+        return self.domains, self.streams, self.templates.latest
+
+    @property
+    def max_request_bytes(self) -> int:
+        """Return the limit of all messages of one request together, composed."""
+        return self._settings.max_request_bytes
+
+    async def prepare(self, request: SendRequest, origin: Origin) -> Prepared:
+        """Check and compose one message; raise the Refusal of the first failed check, or DatabaseUnavailable."""
+        return await self._prepare(request, origin, set())
+
+    async def prepare_submitted(self, submitted: Submitted, origin: Origin) -> Prepared:
+        """Check one message that its client composed, as `prepare` does."""
+        host = await self._checked_origin(origin, submitted.sender.domain, submitted.stream, set())
+        at = clock.now()
+        give_up_s = self._settings.give_up_s
+        timing = rules.timing_of(submitted.scheduled_at, submitted.deliver_by, at, give_up_s=give_up_s)
+        facts = self._facts(origin, host, at)
+        return await run_sized(submitted.size_bytes, partial(prepare_submitted, submitted, timing, **facts))
+
+    async def prepare_all(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Prepared | Refusal]:
+        """Compose or refuse each message, within a total size: templates make large messages of small requests.
+
+        Raises DatabaseUnavailable or OSError.
+        """
+        prepared: list[Prepared | Refusal] = []
+        composed = 0
+        reread: set[str] = set()
+        began = time.monotonic()
+        for request in requests:
+            if time.monotonic() - began > MAX_BUSY_S:
+                await asyncio.sleep(0)
+                began = time.monotonic()
+            if isinstance(request, Refusal):
+                prepared.append(request)
+                continue
+            try:
+                message = await self._prepare(request, origin, reread)
+            except Refusal as refusal:
+                prepared.append(refusal)
+                continue
+            if composed + len(message.mime) > self.max_request_bytes:
+                prepared.append(batch_too_large(self.max_request_bytes))
+                continue
+            composed += len(message.mime)
+            prepared.append(message)
+        return prepared
+
+    async def composer(self, origin: Origin, sender: Mailbox, stream: str) -> Composer:
+        """Return a function that composes messages of one sender and stream: from a request, its content, the broadcast
+        and contact that it is for, and the id of the message.
+
+        Raises the Refusal if the account may not send from this domain or on this stream.
+        """
+        host = await self._checked_origin(origin, sender.domain, stream, set())
+
+        def composed(request: SendRequest, content: Content, copy: tuple[UUID, UUID] | None, message: UUID) -> Prepared:
+            facts = self._facts(origin, host, clock.now(), message)
+            return rules.prepare(request, sender, content, Timing(), copy=copy, **facts)
+
+        return composed
+
+    async def checked_facts(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> dict[str, Any]:
+        """Return what composing a message of this domain and stream needs; raise a Refusal if the key or the account
+        forbids them, or DatabaseUnavailable.
+        """
+        return self._facts(origin, await self._checked_origin(origin, domain, stream, reread), clock.now())
+
+    async def _prepare(self, request: SendRequest, origin: Origin, reread: set[str]) -> Prepared:
+        sender = rules.sender_of(request)
+        host = await self._checked_origin(origin, sender.domain, rules.stream_of(request), reread)
+        rules.check_shape(request)
+        at = clock.now()
+        timing = rules.timing_of(request.scheduled_at, request.deliver_by, at, give_up_s=self._settings.give_up_s)
+        content = await self._content(request, origin)
+        size_bytes = rules.composing_bytes(request)
+        if content.template is not None:
+            size_bytes += len(content.text or "") + len(content.html or "")
+        facts = self._facts(origin, host, at) | auto_unsubscribe.facts(request, origin.account_id, self._links)
+        return await run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, **facts))
+
+    async def _checked_origin(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> str | None:
+        """Return the domain's own return-path host; raise a Refusal if the key or the account forbids domain or stream.
+
+        A refusal is decided on the tables, not on the cache, so that a domain verified or a stream created in another
+        process is usable at once. `reread` bounds this to one read of each table per request, however many messages it
+        has.
+        """
+        if origin.reach is not None:
+            origin.reach.check(domain, stream)
+        account = origin.account_id
+        if not await _fits_cached(self.domains, account, lambda known: domain in known, reread):
+            raise Refusal(
+                ErrorType.DOMAIN_NOT_VERIFIED,
+                f"{domain} is not a verified sending domain of this account. Add and verify it first.",
+                domain=domain,
+            )
+        if not await _fits_cached(self.streams, account, lambda known: stream in known, reread):
+            raise invalid(
+                "stream", f"There is no stream named {stream!r} on this account. Create it with POST /v1/streams."
+            )
+        return (await self.domains.get(account)).get(domain)
+
+    async def _content(self, request: SendRequest, origin: Origin) -> Content:
+        if request.template is None:
+            return rules.content_of(request)
+        version = await self.templates.get(origin.account_id, request.template, request.template_version)
+        if version is None:
+            raise template_rules.unknown(request.template, request.template_version)
+        template_rules.check_sendable(version)
+        values = request.variables or {}
+        if request.list_unsubscribe == rules.AUTO_UNSUBSCRIBE:
+            values = {**values, unsubscribe_links.NAME: unsubscribe_links.PLACEHOLDER}
+        if request.data:
+            render = partial(template_rules.render_checked, version, values, request.data, subject=request.subject)
+            rendered = await asyncio.to_thread(render)  # lists can take tens of milliseconds
+        else:
+            rendered = template_rules.render(version, values, subject=request.subject)
+        return Content(rendered.subject, rendered.text, rendered.html, version.slug, version.version)
+
+    def _facts(self, origin: Origin, host: str | None, at: datetime, message_id: UUID | None = None) -> dict[str, Any]:
+        message_id = message_id or ids.uuid7()
+        return {
+            "account_id": origin.account_id,
+            "message_id": message_id,
+            "source": origin.source,
+            "at": at,
+            "max_bytes": self._settings.max_message_bytes,
+            "feedback_key": self._feedback_key,
+            "cfbl": cfbl_fields(self._cfbl_key, message_id, host) if host and self._cfbl_key else "",
+            "resent_from": origin.resent_from,
+            "answers": origin.answers,
+        }
+
+    async def _load_domains(self, account: UUID) -> dict[str, str | None]:
+        """Return the verified domains of an account, each with its own return-path host."""
+        known = await domains.NAMES.fetch(self._pool, account)
+        return {row.name: row.return_path_host for row in known if row.status == "verified"}
+
+    async def _load_streams(self, account: UUID) -> frozenset[str]:
+        return frozenset(row.slug for row in await streams.LIST.fetch(self._pool, account))
+
+
+async def _fits_cached(
+    cache: Cache[UUID, Value], account: UUID, fits: Callable[[Value], bool], reread: set[str]
+) -> bool:
+    """Return True if the cached value of the account fits; before returning False, read its table once per request."""
+    if fits(await cache.get(account)):
+        return True
+    if cache.kind in reread:
+        return False
+    reread.add(cache.kind)
+    return fits(await cache.anew(account))
+
+
+async def run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
+    """Run `work`, in a thread if its `size_bytes` would block the event loop for long."""
+    return await asyncio.to_thread(work) if size_bytes > LARGE_REQUEST_BYTES else work()
+
+
+def batch_too_large(limit: int) -> Refusal:
+    """Return the 413 of a message that takes its request over the limit of all its messages."""
+    return Refusal(
+        ErrorType.PAYLOAD_TOO_LARGE,
+        f"The composed messages of this batch exceed {limit} bytes in total. Send this message in another request.",
+        limit=limit,
+    )

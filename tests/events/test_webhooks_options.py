@@ -1,0 +1,253 @@
+"""Webhook endpoints that get events of some domains and streams only, and posts with headers of their own."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from engine.base import clock, ids
+from engine.base.events import AccountEvent
+from engine.base.settings import Settings
+from engine.events.webhooks import service as webhooks_service
+from engine.events.webhooks.post_options import MAX_FILTERS, MAX_HEADERS, PostOptions
+from engine.ledger import log
+from engine.ledger.events import append_events
+from tests.harness.accounts import PEPPER, TestAccount, add_domain, make_account
+from tests.harness.api import Answer, Api
+from tests.harness.broadcasts import with_stream
+from tests.harness.receiver import Endpoint, Receiver, World
+
+URL = "http://127.0.0.1:9/hook"
+VALUE = "Bearer canary-7d2f"
+
+
+@pytest.fixture
+async def account(pool: asyncpg.Pool) -> TestAccount:
+    """An account with two verified domains and a second stream."""
+    made = await with_stream(pool, await make_account(pool))
+    await add_domain(pool, made.id, f"other.{made.domain}")
+    return made
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with Receiver() as running:
+        yield running
+
+
+@pytest.fixture
+def here(settings: Settings, pool: asyncpg.Pool) -> World:
+    return World(settings, pool)
+
+
+async def made(api: Api, account: TestAccount, **fields: object) -> dict[str, Any]:
+    answer = await api.post("/v1/webhooks", account.token, {"url": URL} | fields)
+    assert answer.status == 201, answer.body
+    return dict(answer.json)
+
+
+async def change(api: Api, account: TestAccount, endpoint: dict[str, Any], **fields: object) -> Answer:
+    return await api.patch(f"/v1/webhooks/{endpoint['id']}", account.token, fields)
+
+
+async def sent(api: Api, account: TestAccount, domain: str, stream: str, **fields: object) -> UUID:
+    body = {"from": f"desk@{domain}", "to": "ann@people.test", "subject": "Hi", "text": "Hi", "stream": stream}
+    answer = await api.post("/v1/emails", account.token, body | fields)
+    assert answer.status == 202, answer.body
+    return ids.parse_id(ids.Kind.MESSAGE, answer.json["id"])
+
+
+async def happen(pool: asyncpg.Pool, account: TestAccount, kind: str, message: UUID | None, **detail: object) -> None:
+    """Append an event as later steps of the service do."""
+    public = None if message is None else ids.format_id(ids.Kind.MESSAGE, message)
+    entry = log.Entry(account.id, kind, log.detail_text(detail), clock.now(), message, public)
+    async with pool.acquire() as connection, connection.transaction():
+        await append_events(connection, [entry])
+
+
+async def queued(pool: asyncpg.Pool, endpoint: dict[str, Any]) -> list[str]:
+    """The types of the events that are queued for an endpoint, in the order of the log."""
+    rows = await pool.fetch(
+        "SELECT e.type FROM webhook_queue q JOIN events e ON e.id = q.event_id AND e.account_id = q.account_id"
+        " WHERE q.webhook_id = $1 ORDER BY q.seq",
+        ids.parse_id(ids.Kind.WEBHOOK, endpoint["id"]),
+    )
+    return [row["type"] for row in rows]
+
+
+# -- filters --------------------------------------------------------------------------------------
+
+
+async def test_filters_choose_the_events_of_messages_by_domain_and_stream(
+    api: Api, pool: asyncpg.Pool, account: TestAccount
+) -> None:
+    main, other = account.domain, f"other.{account.domain}"
+    everything = await made(api, account)
+    of_domain = await made(api, account, domains=[other.upper()])
+    of_stream = await made(api, account, streams=["announcements"])
+    of_both = await made(api, account, domains=[main, other], streams=["announcements"])
+    for domain, stream in ((main, "transactional"), (other, "transactional"), (main, "announcements")):
+        message = await sent(api, account, domain, stream)
+        await happen(pool, account, "delivered", message, recipient="ann@people.test", diagnostic="250 ok")
+
+    pair = ["accepted", "delivered"]
+    assert of_domain["domains"] == [other]
+    assert await queued(pool, everything) == pair * 3
+    assert await queued(pool, of_domain) == pair
+    assert await queued(pool, of_stream) == pair
+    assert await queued(pool, of_both) == pair
+
+
+async def test_filters_hold_for_scheduled_mail_from_its_first_event(
+    api: Api, pool: asyncpg.Pool, account: TestAccount
+) -> None:
+    wanted, unwanted = [await made(api, account, streams=[name]) for name in ("transactional", "announcements")]
+    await sent(api, account, account.domain, "transactional", scheduledAt=clock.iso(clock.now() + timedelta(days=1)))
+    assert (await queued(pool, wanted), await queued(pool, unwanted)) == (["scheduled"], [])
+
+
+async def test_events_without_a_message_reach_only_filters_on_their_domain(
+    api: Api, pool: asyncpg.Pool, account: TestAccount
+) -> None:
+    of_domain = await made(api, account, domains=[account.domain])
+    of_other = await made(api, account, domains=["elsewhere.test"])
+    of_both = await made(api, account, domains=[account.domain], streams=["transactional"])
+    await happen(pool, account, AccountEvent.DOMAIN_FAILED, None, id="dom_1", name=account.domain, reason="gone")
+    await happen(pool, account, AccountEvent.SUPPRESSION_ADDED, None, address="a@x.test", reason="manual", source="api")
+    found = [await queued(pool, one) for one in (of_domain, of_other, of_both)]
+    assert found == [["domain.failed"], [], []]
+
+    event = (await api.post(f"/v1/webhooks/{of_both['id']}/test", account.token, body=b"")).status
+    assert event == 202
+    assert await queued(pool, of_both) == ["webhook.test"]
+
+
+async def test_a_change_of_filters_concerns_later_events(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
+    endpoint = await made(api, account, streams=["announcements"])
+    await sent(api, account, account.domain, "transactional")
+    answer = await change(api, account, endpoint, streams=[])
+    assert answer.json["streams"] == []
+    await sent(api, account, account.domain, "transactional")
+    assert await queued(pool, endpoint) == ["accepted"]
+
+
+async def test_filters_that_match_nothing_now_are_warned_of(api: Api, account: TestAccount) -> None:
+    endpoint = await made(api, account, domains=[account.domain, "strange.test"], streams=["newsletter"])
+    assert [(one["field"], one["message"]) for one in endpoint["warnings"]] == [
+        ("domains[1]", "This account has no domain strange.test: the filter matches no message until it is added."),
+        ("streams[0]", "This account has no stream `newsletter`: the filter matches no message until it is added."),
+    ]
+    assert (await change(api, account, endpoint, domains=[account.domain], streams=["transactional"])).json[
+        "warnings"
+    ] == []
+
+
+# -- headers --------------------------------------------------------------------------------------
+
+
+async def test_headers_go_with_every_post_and_their_values_are_shown_nowhere(
+    api: Api, here: World, account: TestAccount, receiver: Receiver, pool: asyncpg.Pool
+) -> None:
+    made_now = await webhooks_service.create(
+        pool, account.id, url=receiver.url, event_types=(), pepper=PEPPER,
+        options=PostOptions(headers={"Authorization": VALUE, "X-Team": "mail"}),
+    )  # fmt: skip
+    webhook, public = made_now.row.id, ids.format_id(ids.Kind.WEBHOOK, made_now.row.id)
+    event = (await api.post(f"/v1/webhooks/{public}/test", account.token, body=b"")).json["id"]
+    async with here.posting():
+        await here.until_posted(Endpoint(account, webhook, ""))
+
+    (got,) = receiver.got
+    assert (got.headers["authorization"], got.headers["x-team"]) == (VALUE, "mail")
+    assert got.headers["service-signature"].startswith("t=")
+    pages = [
+        (await api.get("/v1/webhooks", account.token)).body,
+        (await api.get(f"/v1/webhooks/{public}", account.token)).body,
+        (await api.get(f"/v1/webhooks/{public}/deliveries", account.token)).body,
+        (await api.get(f"/v1/webhooks/{public}/deliveries/{event}", account.token)).body,
+        (await api.get("/v1/events", account.token)).body,
+    ]
+    assert not [page for page in pages if b"canary-7d2f" in page]
+    assert await pool.fetchval("SELECT count(*) FROM webhooks w WHERE w::text LIKE '%canary-7d2f%'") == 0
+
+
+async def test_a_change_sets_and_removes_headers_by_name(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, here: World, receiver: Receiver
+) -> None:
+    endpoint = await made(api, account, headers={"X-A": "1", "X-B": "2"})
+    webhook = ids.parse_id(ids.Kind.WEBHOOK, endpoint["id"])
+    assert endpoint["headerNames"] == ["X-A", "X-B"]
+    changed = await change(api, account, endpoint, url=receiver.url, headers={"x-a": None, "X-C": "3"})
+    assert changed.json["headerNames"] == ["X-B", "X-C"]
+    assert (await change(api, account, endpoint, description="a note")).json["headerNames"] == ["X-B", "X-C"]
+    await api.post(f"/v1/webhooks/{endpoint['id']}/test", account.token, body=b"")
+    async with here.posting():
+        await here.until_posted(Endpoint(account, webhook, ""))
+    sent_now = receiver.got[0].headers
+    assert (sent_now.get("x-a"), sent_now["x-b"], sent_now["x-c"]) == (None, "2", "3")
+    detail = await pool.fetchval(
+        "SELECT payload::jsonb -> 'detail' ->> 'header_names' FROM events"
+        " WHERE account_id = $1 AND type = 'webhook.updated' AND payload LIKE '%header_names%'",
+        account.id,
+    )
+    assert detail == '["X-B", "X-C"]'
+
+    assert (await change(api, account, endpoint, headers={"X-B": None, "X-C": None})).json["headerNames"] == []
+    assert await pool.fetchval("SELECT sealed_headers IS NULL FROM webhooks WHERE id = $1", webhook)
+
+
+async def test_headers_sealed_with_another_pepper_end_posts_with_a_reason_and_can_be_replaced(
+    api: Api, pool: asyncpg.Pool, account: TestAccount
+) -> None:
+    endpoint = await made(api, account, headers={"X-A": "1"})
+    await pool.execute(
+        "UPDATE webhooks SET sealed_headers = $2 WHERE id = $1",
+        ids.parse_id(ids.Kind.WEBHOOK, endpoint["id"]), b"x" * 40,
+    )  # fmt: skip
+    refused = await change(api, account, endpoint, headers={"X-B": "2"})
+    assert (refused.status, refused.error["type"]) == (409, "conflict")
+    assert "X-A" in refused.error["message"]
+    assert (await change(api, account, endpoint, headers={"X-A": "2"})).json["headerNames"] == ["X-A"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"headers": {"Host": "x"}}, "headers", "`Host` can't be set"),
+        ({"headers": {"content-type": "x"}}, "headers", "can't be set"),
+        ({"headers": {"Service-Signature": "x"}}, "headers", "can't be set"),
+        ({"headers": {"Transfer-Encoding": "chunked"}}, "headers", "can't be set"),
+        ({"headers": {"X-A": "1", "x-a": "2"}}, "headers", "given twice"),
+        ({"headers": {"X A": "1"}}, "headers", "no name of a header"),
+        ({"headers": {"X-A": "a\r\nb: c"}}, "headers", "visible ASCII"),
+        ({"headers": {"X-A": " a"}}, "headers", "visible ASCII"),
+        ({"headers": {"X-A": "é"}}, "headers", "visible ASCII"),
+        ({"headers": {f"X-{n}": "1" for n in range(MAX_HEADERS + 1)}}, "headers", ""),
+        ({"domains": ["a@b.test"]}, "domains[0]", "Give a domain"),
+        ({"domains": ["no domain"]}, "domains[0]", "Give a domain"),
+        ({"streams": ["Not A Stream"]}, "streams[0]", "no name of a stream"),
+        ({"streams": ["a"] * (MAX_FILTERS + 1)}, "streams", ""),
+    ],
+)
+async def test_options_that_can_not_work_are_refused(
+    api: Api, account: TestAccount, fields: dict[str, Any], field: str, words: str
+) -> None:
+    for answer in (
+        await api.post("/v1/webhooks", account.token, {"url": URL} | fields),
+        await api.patch("/v1/webhooks/whk_00000000000000000000000000", account.token, fields),
+    ):
+        if answer.status != 404:  # a change may give more headers, some of them to be removed
+            assert (answer.status, answer.error["type"], answer.error["field"]) == (400, "invalid_request", field)
+            assert words in answer.error["message"]
+
+
+async def test_a_change_adds_no_more_headers_than_allowed(api: Api, account: TestAccount) -> None:
+    endpoint = await made(api, account, headers={f"X-{n}": "1" for n in range(MAX_HEADERS)})
+    many = await change(api, account, endpoint, headers={"X-More": "1"})
+    assert (many.status, many.error["field"]) == (400, "headers")
+    assert "at most 10" in many.error["message"]
+    swapped = await change(api, account, endpoint, headers={"X-More": "1", "X-0": None})
+    assert len(swapped.json["headerNames"]) == MAX_HEADERS

@@ -1,0 +1,111 @@
+"""Local mode: its DNS answers as if every owner had published what they were asked to."""
+
+from collections.abc import AsyncIterator
+from typing import cast
+
+import asyncpg
+import msgspec
+import pytest
+
+from engine.base import ids
+from engine.base.settings import HostPort, Settings
+from engine.receiving.remove_domain import remove_domain
+from engine.sending.domains.service import identity
+from ops import admin
+from ops.local.dns import Lookup, Published, Responder, local_world
+from tests.harness.domains import Place
+
+
+@pytest.fixture
+async def place(pool: asyncpg.Pool, settings: Settings) -> AsyncIterator[Place]:
+    published = Published(settings.database_url, identity(settings))
+    async with local_world(cast("Lookup", published)) as world:
+        yield Place(pool, settings, world)
+    await published.close()
+
+
+def name() -> str:
+    return f"{ids.encode(ids.uuid7())}.test"
+
+
+async def test_locally_every_record_of_a_setup_is_found(place: Place) -> None:
+    account = await place.account()
+    domain = await place.add(account, name())
+    checked = await place.verify(account, domain)
+
+    assert checked.domain.status == "verified"
+    assert {one.finding.status for one in checked.records} == {"ok"}
+    assert len(checked.records) == 12
+
+
+async def test_locally_one_account_at_a_time_holds_a_name(place: Place) -> None:
+    first, second = await place.account(), await place.account()
+    held = await place.add(first, name())
+    await place.verify(first, held)
+    wanted = await place.add(second, held.name)
+
+    assert (await place.verify(second, wanted)).domain.status == "pending"
+    assert (await place.verify(first, held)).domain.status == "verified"
+
+
+async def test_locally_a_removed_domains_keys_are_answered_while_mail_may_need_them(place: Place) -> None:
+    account = await place.account()
+    domain = await place.add(account, name())
+    key = (await place.keys(domain))["wb1"].public_txt
+    await remove_domain(place.pool, account.id, domain.id)
+    published = Published(place.settings.database_url, identity(place.settings))
+
+    assert await published(f"wb1._domainkey.{domain.name}", "TXT") == [key]
+    assert await published(f"x._domainkey.{domain.name}", "TXT") == []
+    await published.close()
+
+
+async def test_the_operators_commands_work_with_any_form_of_the_name(place: Place) -> None:
+    account = await place.account()
+    plain = name()
+    made = await admin.add_domain(
+        place.pool, place.settings, account=account.public_id, name=f"BÜCHER.{plain}.", verified=False
+    )
+    found = await admin.check_domain(place.pool, place.settings, account=account.public_id, name=f"bücher.{plain}")
+    none = await admin.check_domain(place.pool, place.settings, account=account.public_id, name=f"no.{plain}")
+
+    assert made["status"] == "pending"
+    assert set(made["records"][0]) == {"type", "host", "value", "required"}
+    assert found is not None
+    assert (found["name"], found["status"]) == (f"xn--bcher-kva.{plain}", "verified")
+    assert {record["status"] for record in found["records"]} == {"ok"}
+    assert none is None
+
+
+async def test_reports_about_any_domain_are_welcome_at_the_mail_host(place: Place) -> None:
+    """Receivers ask whether reports about one domain may go to another (RFC 7489 7.1)."""
+    published = Published(place.settings.database_url, identity(place.settings))
+    host = place.settings.mail_host
+
+    assert await published(f"shop.test._report._dmarc.{host}", "TXT") == ["v=DMARC1"]
+    assert await published(f"bounces.{host}", "MX") == [f"10 {host}."]
+    await published.close()
+
+
+async def test_the_local_responder_serves_the_settings_mail_host(place: Place) -> None:
+    settings = msgspec.structs.replace(place.settings, mail_host="mx.other.test")
+    published = Published(settings.database_url, identity(settings))
+    async with Responder(fallback=published) as zone:
+        other = Place(place.pool, msgspec.structs.replace(settings, dns_servers=(HostPort(*zone.address),)), zone)
+        account = await other.account()
+        checked = await other.verify(account, await other.add(account, name()))
+    await published.close()
+
+    assert {one.finding.status for one in checked.records} == {"ok"}
+
+
+async def test_locally_the_return_path_host_is_an_alias_of_the_bounce_domain(place: Place) -> None:
+    account = await place.account()
+    domain = await place.add(account, name())
+    checked = (await place.verify(account, domain)).domain
+    published = Published(place.settings.database_url, identity(place.settings))
+
+    assert checked.return_path == "verified"
+    assert await published(checked.return_path_host, "TXT") == [f"v=spf1 a:{place.settings.mail_host} -all"]
+    assert await published(f"other.{domain.name}", "TXT") == []
+    await published.close()
