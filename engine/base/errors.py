@@ -1,6 +1,6 @@
 """Define every error that a client of the API can get: its type, HTTP status and fields, in one table.
 
-Clients branch on the type, which is stable; the message says what to do and may change. All areas and flows raise
+Clients branch on the type, which is stable; the message says what to do and may change. All areas raise
 `Refusal`; the API and the SMTP relay turn it into their replies.
 """
 

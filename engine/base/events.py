@@ -1,4 +1,4 @@
-"""Define all event types, and which status of a message may follow which. Read by every flow that writes events."""
+"""Define all event types, and which status of a message may follow which. Read by all that write events."""
 
 from enum import StrEnum
 

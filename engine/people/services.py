@@ -1,4 +1,4 @@
-"""Protocol of the services that flows of people need from a process; the API's `ApiServices` satisfies it."""
+"""Protocol of the services that people need from a process; the API's `ApiServices` satisfies it."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""Define the recipients and messages that the MX hands to the flows of this folder."""
+"""Define the recipients and messages that the MX hands over."""
 
 from enum import StrEnum
 from uuid import UUID

@@ -43,7 +43,7 @@ class Enrolled(Struct, frozen=True):
 
 
 class Parts(Struct):
-    """What the flows work with."""
+    """What the functions work with."""
 
     pool: asyncpg.Pool
     passwords: Passwords
@@ -53,7 +53,7 @@ class Parts(Struct):
 
 @pytest.fixture
 async def parts(pool: asyncpg.Pool, settings: Settings) -> AsyncIterator[Parts]:
-    """The flows' services, of one process."""
+    """The services of one process."""
     assert settings.redis_url is not None
     client = connect(settings.redis_url, timeout_s=PATIENCE_S)
     passwords = Passwords()

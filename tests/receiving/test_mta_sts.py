@@ -13,7 +13,7 @@ import pytest
 
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
-from engine.receiving.mta_sts import policies as flow
+from engine.receiving.mta_sts import policies
 from engine.receiving.mta_sts.service import EACH
 from engine.sending.domains.service import add_domain
 from loadtests.ports import reserve_port
@@ -244,7 +244,7 @@ async def test_due_policies_are_checked_by_the_worker(
     own: Api, own_settings: Settings, account: TestAccount, pool: asyncpg.Pool, domain: str
 ) -> None:
     await put(own, account, domain, {"mode": "testing"})
-    assert await flow.check_due(pool, own_settings) >= 1
+    assert await policies.check_due(pool, own_settings) >= 1
     (row,) = (await own.get("/v1/inbound/mta-sts", account.token)).json["data"]
     assert row["checkedAt"] is not None
 

@@ -10,8 +10,7 @@ import pytest
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.receiving.remove_domain import remove_domain
-from engine.sending.domains import jobs as flow
-from engine.sending.domains import rules
+from engine.sending.domains import jobs, rules
 from engine.sending.domains.types import DomainRow
 from engine.store.postgres import open_pool
 from ops.local.dns import DnsBehaviour, Responder
@@ -52,7 +51,7 @@ async def wait_s(place: Place, domain: DomainRow) -> float | None:
 
 async def round_of(place: Place, *domains: DomainRow) -> int:
     await now_due(place, *domains)
-    return await flow.check_due(place.pool, place.settings)
+    return await jobs.check_due(place.pool, place.settings)
 
 
 async def test_a_new_domain_is_found_published_without_anybody_asking(place: Place) -> None:
@@ -104,7 +103,7 @@ async def test_an_old_domain_that_was_never_published_is_left_in_peace(place: Pl
     await round_of(place, domain)
 
     assert await wait_s(place, domain) is None
-    assert await flow.check_due(place.pool, place.settings) == 0
+    assert await jobs.check_due(place.pool, place.settings) == 0
 
 
 @pytest.mark.exhaustive
@@ -115,7 +114,7 @@ async def test_several_workers_share_the_due_domains_and_check_each_once(place: 
     await place.pool.execute(
         "UPDATE domains SET check_at = now() - interval '1 second' WHERE id = ANY($1::uuid[])", domains
     )
-    done = await asyncio.gather(*[flow.check_due(place.pool, place.settings) for _ in range(4)])
+    done = await asyncio.gather(*[jobs.check_due(place.pool, place.settings) for _ in range(4)])
     names = {one.name for one in place.zone.questions if one.name.startswith("wb1._domainkey.")}
     asked = {one for one in names if one.count(".test") == 1}  # without those to which a DNS host may append the zone
 
@@ -127,7 +126,7 @@ async def test_what_a_dead_worker_had_claimed_comes_round_again(place: Place) ->
     account = await place.account()
     domain = await place.add(account, name())
     await now_due(place, domain)
-    work = asyncio.create_task(flow.check_due(place.pool, place.settings))
+    work = asyncio.create_task(jobs.check_due(place.pool, place.settings))
     place.zone.behave_under(domain.name, DnsBehaviour(drop=True))
     await asyncio.sleep(0.3)
     work.cancel()
@@ -135,7 +134,7 @@ async def test_what_a_dead_worker_had_claimed_comes_round_again(place: Place) ->
     wait = await wait_s(place, domain)
 
     assert wait is not None
-    assert 0 < wait <= flow.CLAIMED_FOR.total_seconds()
+    assert 0 < wait <= jobs.CLAIMED_FOR.total_seconds()
 
 
 async def test_a_domain_that_breaks_its_check_holds_up_no_other(place: Place) -> None:
@@ -176,9 +175,9 @@ async def test_a_retired_key_makes_place_for_a_fresh_one_that_stands_by(place: P
         "WHERE domain_id = $1 AND selector IN ('wb2', 'wb2e')",
         domain.id,
     )
-    early = await flow.retire_keys(place.pool, place.settings)
+    early = await jobs.retire_keys(place.pool, place.settings)
     await place.pool.execute("UPDATE domain_keys SET retire_at = now() - interval '1 second' WHERE status = 'retiring'")
-    on_time = await asyncio.gather(*[flow.retire_keys(place.pool, place.settings) for _ in range(2)])
+    on_time = await asyncio.gather(*[jobs.retire_keys(place.pool, place.settings) for _ in range(2)])
     after = await place.keys(domain)
 
     assert early == 0
@@ -186,7 +185,7 @@ async def test_a_retired_key_makes_place_for_a_fresh_one_that_stands_by(place: P
     assert {after["wb2"].status, after["wb2e"].status} == {"standby"}
     assert after["wb2"].public_txt != before["wb2"].public_txt
     assert after["wb1"] == before["wb1"]
-    assert await flow.retire_keys(place.pool, place.settings) == 0
+    assert await jobs.retire_keys(place.pool, place.settings) == 0
 
 
 async def test_a_removed_domain_keeps_its_keys_until_no_mail_can_need_them(place: Place) -> None:
@@ -219,7 +218,7 @@ async def test_the_next_check_of_a_claimed_domain_is_written_over_the_claim(plac
 
 
 async def _forget(place: Place) -> int:
-    return await flow.forget_removed(place.pool, place.settings)
+    return await jobs.forget_removed(place.pool, place.settings)
 
 
 async def _insert(place: Place, account: TestAccount, domain: str) -> UUID:

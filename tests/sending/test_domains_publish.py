@@ -14,8 +14,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.secrets import DerivedKey
 from engine.base.settings import Settings
 from engine.sending.domains import cloudflare, publishing, records, store
-from engine.sending.domains import publish_dns as flow
-from engine.sending.domains.publish_dns import DnsPublication, Written, forget_token, publish_dns
+from engine.sending.domains.publish_dns import SPREAD, DnsPublication, Written, _summed_up, forget_token, publish_dns
 from engine.sending.domains.publishing import ZoneRecord, quoted, unquoted
 from engine.sending.domains.types import DomainKeyRow, DomainRow, MailHostIdentity, WantedRecord
 from ops.local.dns import Responder
@@ -97,7 +96,7 @@ async def test_what_was_published_makes_the_domain_verified(place: Place, server
     due = await place.pool.fetchval("SELECT check_at FROM domains WHERE id = $1", domain.id)
     checked = await place.verify(account, domain)
 
-    assert due <= clock.now() + flow.SPREAD
+    assert due <= clock.now() + SPREAD
     assert checked.domain.status == "verified"
     outside = {("TXT", "bounces.mail.waybill.test"), ("MX", "bounces.mail.waybill.test")}
     assert {one.wanted.place for one in checked.records if one.finding.status != "ok"} == outside
@@ -474,5 +473,5 @@ def test_text_in_quotes_comes_back_as_it_was(text: str) -> None:
 def test_a_publication_with_nothing_written_raises_what_kept_it() -> None:
     zone = cloudflare.Zone("1", "shop.test")
     with pytest.raises(cloudflare.CloudflareUnavailable):
-        flow._summed_up(zone, [wanted("dkim")], [cloudflare.CloudflareUnavailable("away")])
-    assert flow._summed_up(zone, [], []) == DnsPublication("shop.test", [])
+        _summed_up(zone, [wanted("dkim")], [cloudflare.CloudflareUnavailable("away")])
+    assert _summed_up(zone, [], []) == DnsPublication("shop.test", [])

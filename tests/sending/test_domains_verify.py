@@ -12,8 +12,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.people.system_mail.types import SystemMailKind
 from engine.receiving.remove_domain import remove_domain
-from engine.sending.domains import lookups, mistakes, records
-from engine.sending.domains import verification as flow
+from engine.sending.domains import lookups, mistakes, records, verification
 from engine.sending.domains.service import add_domain
 from engine.sending.domains.types import DomainRow
 from ops.local.dns import DnsBehaviour, Responder
@@ -71,7 +70,7 @@ async def test_every_record_says_what_was_found(place: Place) -> None:
     assert finding(checks, "TXT", "bounces.mail.waybill.test")[0] == "ok"
     assert finding(checks, "MX", "bounces.mail.waybill.test")[0] == "ok"
     row, keys = await place.row(account, domain.id), (await place.keys(domain)).values()
-    assert flow.known_records(place.settings, row, list(keys)) == checks
+    assert verification.known_records(place.settings, row, list(keys)) == checks
 
 
 async def test_a_record_at_a_name_with_the_zone_appended_again_is_named(place: Place) -> None:
@@ -116,11 +115,11 @@ async def test_a_verified_domain_fails_at_the_second_miss_in_a_row_and_comes_bac
     )
     public_id = ids.format_id(ids.Kind.DOMAIN, domain.id)
     assert [tuple(row) for row in rows] == [
-        (SystemMailKind.DOMAIN_FAILED, email, flow.NOT_FOUND_TWICE, public_id)
+        (SystemMailKind.DOMAIN_FAILED, email, verification.NOT_FOUND_TWICE, public_id)
         for email in sorted(person.email for person in people[:2])
     ]
     failed = dict(await place.events(account))["domain.failed"]
-    assert failed["reason"] == flow.NOT_FOUND_TWICE
+    assert failed["reason"] == verification.NOT_FOUND_TWICE
     assert failed["records"] == [
         {
             "type": "TXT",
@@ -213,10 +212,10 @@ async def test_one_name_is_asked_about_only_so_often(place: Place) -> None:
     found = await asyncio.gather(*[place.verify(account, domain) for _ in range(16)], return_exceptions=True)
     refused = [one for one in found if isinstance(one, Refusal)]
 
-    assert time.monotonic() - started >= 5 * flow.AGAIN_S
+    assert time.monotonic() - started >= 5 * verification.AGAIN_S
     assert {one.kind for one in refused} == {ErrorType.RATE_LIMITED}
     assert all(one.retry_after_s for one in refused)
-    assert len(found) - len(refused) == int(flow.MAX_WAIT_S / flow.AGAIN_S) + 1
+    assert len(found) - len(refused) == int(verification.MAX_WAIT_S / verification.AGAIN_S) + 1
     assert not [one for one in found if isinstance(one, BaseException) and not isinstance(one, Refusal)]
 
 
@@ -234,7 +233,7 @@ async def test_a_stranger_who_adds_the_name_does_not_keep_its_owner_waiting(plac
         one.cancel()
     await asyncio.gather(*checks, return_exceptions=True)
 
-    assert took < flow.MAX_WAIT_S
+    assert took < verification.MAX_WAIT_S
 
 
 async def test_ed25519_signs_from_the_check_that_finds_it_to_the_one_that_misses_it(place: Place) -> None:
@@ -271,13 +270,13 @@ async def test_a_name_passes_to_the_account_whose_key_dns_shows(place: Place) ->
     assert (await place.row(first, held.id)).status == "failed"
     assert await place.kinds(first) == ["domain.added", "domain.verified", "domain.failed"]
     lost = dict(await place.events(first))["domain.failed"]
-    assert lost["reason"] == flow.PASSED_OVER
+    assert lost["reason"] == verification.PASSED_OVER
     assert lost["records"][0]["status"] == "mismatch"
     assert str(second.id) not in str(lost)
     rows = await place.pool.fetch(
         "SELECT address, detail ->> 'reason' AS reason FROM system_mail WHERE detail ->> 'domain' = $1", held.name
     )
-    assert [tuple(row) for row in rows] == [(owner.email, flow.PASSED_OVER)]
+    assert [tuple(row) for row in rows] == [(owner.email, verification.PASSED_OVER)]
     assert await place.kinds(second) == ["domain.added", "domain.verified"]
 
 
@@ -327,7 +326,8 @@ async def test_two_accounts_that_check_at_once_do_not_both_get_the_name(place: P
         publish(place.zone, [each for each in await place.wanted(two) if each.selector == "wb3"])
         async with _asking(place) as asked:
             done = await asyncio.gather(
-                flow.verify(place.pool, place.settings, one, asked), flow.verify(place.pool, place.settings, two, asked)
+                verification.verify(place.pool, place.settings, one, asked),
+                verification.verify(place.pool, place.settings, two, asked),
             )
 
         assert sorted(each.domain.status for each in done) == ["pending", "verified"]

@@ -1,6 +1,6 @@
 """Remove members, and end the invitations of a person who may not send them any more.
 
-Called by the flows that change members.
+Called within the transactions that change members.
 """
 
 from uuid import UUID
