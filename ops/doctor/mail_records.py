@@ -12,7 +12,8 @@ from ipaddress import ip_address
 
 from engine.accounts import platform_account
 from engine.base.settings import Settings, variable
-from engine.sending.domains import records
+from engine.mail.dkim import SigningKey
+from engine.sending.domains import records, sample
 from engine.sending.domains import store as domains
 from engine.sending.domains.types import DomainKeyRow
 from engine.store.resolver import Records, Resolver, TemporaryFailure
@@ -92,13 +93,15 @@ async def _own_mail(resolver: Resolver, settings: Settings) -> list[DoctorFindin
         if owner is None:
             return []  # the check of system mail reports it
         keys = await domains.PUBLISHED.fetch(connection, owner.id)
+        signing = await domains.key_that_signs(connection, owner, pepper=settings.pepper)
     finally:
         connection.terminate()
-    found = [await _dkim(resolver, owner.name, key) for key in keys if key.is_rsa and key.status == "active"]
+    found = [await _dkim(resolver, owner.name, key, signing) for key in keys if key.is_rsa and key.status == "active"]
     return [*found, await _dmarc(resolver, owner.name)]
 
 
-async def _dkim(resolver: Resolver, name: str, key: DomainKeyRow) -> DoctorFinding:
+async def _dkim(resolver: Resolver, name: str, key: DomainKeyRow, signing: SigningKey | None) -> DoctorFinding:
+    """Check the record of the key that signs, and with dkimpy a sample that it signs."""
     wanted = records.key_record(name, key)
     check = f"DKIM of {name}"
     texts = await _texts(resolver, wanted.host)
@@ -106,7 +109,12 @@ async def _dkim(resolver: Resolver, name: str, key: DomainKeyRow) -> DoctorFindi
         return bad(check, texts.detail, REPEAT)
     status = records.status_of(wanted, texts)
     if status == "ok":
-        return good(check, f"{wanted.host} has the key that signs")
+        why = None if signing is None else await asyncio.to_thread(sample.rejection, signing, texts[0])
+        if why is None:
+            return good(check, f"{wanted.host} has the key that signs")
+        return bad(
+            check, f"a verifier rejects a sample: {why}", f"Rotate the keys of {name}, and publish the new ones."
+        )
     mend = f'Publish {wanted.host} TXT "{wanted.value}" and no other record there.'
     return bad(check, f"{wanted.host}: {status}", mend)
 

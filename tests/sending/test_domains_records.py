@@ -113,6 +113,8 @@ def test_a_report_address_names_its_domain_and_can_not_be_made_up() -> None:
         ((RSA + "; s=tlsrpt",), "mismatch"),
         ((RSA.replace("k=rsa", "k=ed25519"),), "mismatch"),
         ((RSA.replace("DKIM1", "DKIM2"),), "mismatch"),
+        (("k=rsa; v=DKIM1; p=" + "A" * 392,), "mismatch"),  # `v=` must be the first tag (RFC 6376 3.6.1)
+        ((RSA + "; k=rsa",), "mismatch"),  # no tag may be there twice (RFC 6376 3.2)
         ((RSA[:-1],), "mismatch"),
         (("v=DKIM1; p=",), "mismatch"),  # revoked
         ((RSA, RSA.replace("A", "B")), "mismatch"),  # RFC 6376 3.6.2.2

@@ -12,7 +12,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.people.system_mail.types import SystemMailKind
 from engine.receiving.remove_domain import remove_domain
-from engine.sending.domains import lookups, mistakes, records, verification
+from engine.sending.domains import lookups, mistakes, records, store, verification
 from engine.sending.domains.service import add_domain
 from engine.sending.domains.types import DomainRow
 from ops.local.dns import DnsBehaviour, Responder
@@ -71,6 +71,27 @@ async def test_every_record_says_what_was_found(place: Place) -> None:
     assert finding(checks, "MX", "bounces.mail.waybill.test")[0] == "ok"
     row, keys = await place.row(account, domain.id), (await place.keys(domain)).values()
     assert verification.known_records(place.settings, row, list(keys)) == checks
+
+
+async def test_a_sample_that_another_verifier_rejects_is_told(place: Place) -> None:
+    account = await place.account()
+    domain = await place.verified(account, name())
+    right = await verification.verify_now(place.pool, place.settings, account.id, domain.id)
+    text = (await place.keys(domain))["wb1"].public_txt
+    place.zone.set(f"wb1._domainkey.{domain.name}", "TXT", [text + "; t"])  # a tag without a value is no tag list
+    odd = await verification.verify_now(place.pool, place.settings, account.id, domain.id)
+    place.zone.set(f"wb1._domainkey.{domain.name}", "TXT", [text])
+    other = store.seal_key(domain.id, store.fresh_key("wb1", "rsa-sha256"), pepper=place.settings.pepper)
+    await place.pool.execute(
+        "UPDATE domain_keys SET sealed_key = $2 WHERE domain_id = $1 AND selector = 'wb1'", domain.id, other
+    )
+    wrong = await verification.verify_now(place.pool, place.settings, account.id, domain.id)
+
+    assert right.notice is None
+    assert odd.notice is not None
+    assert odd.notice.startswith(verification.SAMPLE_FAILED.partition("{")[0])
+    assert "another key than the one that signs" in str(wrong.notice)
+    assert [one.domain.status for one in (right, odd, wrong)] == ["verified"] * 3
 
 
 async def test_a_record_at_a_name_with_the_zone_appended_again_is_named(place: Place) -> None:

@@ -125,7 +125,7 @@ class DomainSetup(Domain, kw_only=True):
 
 
 class CheckedDomain(Domain, kw_only=True):
-    """A domain right after a check; `notice` says why the check could not decide everything."""
+    """A domain right after a check; `notice` says what the check could not decide, or why signatures would fail."""
 
     notice: str | None
 

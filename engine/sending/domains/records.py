@@ -207,6 +207,9 @@ def _same_key(wanted: str, answers: tuple[str, ...]) -> bool:
     """
     if len(answers) != 1:
         return False
+    names = [one.partition("=")[0].strip() for one in answers[0].split(";") if "=" in one]
+    if len(set(names)) != len(names) or "v" in names[1:]:  # RFC 6376 3.2: no tag twice; 3.6.1: `v=` is the first
+        return False
     ours, theirs = tags(wanted), tags(answers[0])
     return (
         theirs.get("v", "DKIM1") == "DKIM1"

@@ -149,6 +149,19 @@ def _loaded(rows: Sequence[SigningRow], pepper: Pepper) -> list[dkim.SigningKey]
     return [dkim.load(row.name, row.selector, unseal(sealing, row.sealed_key, row.domain_id.bytes)) for row in rows]
 
 
+async def key_that_signs(source: Source, domain: DomainRow, *, pepper: Pepper) -> dkim.SigningKey | None:
+    """Return the RSA key that signs for this domain; None if another one of its name signs, or the key is unreadable.
+
+    `ops doctor` and the log of the mta processes tell of keys that this pepper can't unseal.
+    """
+    rows = await SIGNING.fetch(source, domain.account_id, domain.name)
+    mine = [row for row in rows if row.domain_id == domain.id and row.algorithm == "rsa-sha256"]
+    try:
+        return (await asyncio.to_thread(_loaded, mine[:1], pepper))[0] if mine else None
+    except (Unsealable, dkim.BadKey):
+        return None
+
+
 async def pair_for(connection: Source, account: UUID, name: str) -> tuple[str, bool]:
     """Return the pair for a new domain, and True if the other pair may be published as well.
 

@@ -14,7 +14,7 @@ from typing import Final, cast
 from uuid import UUID
 
 import asyncpg
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
@@ -22,7 +22,7 @@ from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.ledger import heads, log
 from engine.ledger.events import append_locked
-from engine.sending.domains import drift, lookups, mistakes, records, rules, store
+from engine.sending.domains import drift, lookups, mistakes, records, rules, sample, store
 from engine.sending.domains.lookups import RecordLookup
 from engine.sending.domains.records import Answers
 from engine.sending.domains.rules import DomainState, DomainVerdict, Rival
@@ -51,12 +51,17 @@ MAX_SHOWN_RECORDS: Final = 5  # records of one name in an event, which is posted
 NOT_FOUND_TWICE: Final = "The required record was missing on two checks in a row."
 PASSED_OVER: Final = "DNS shows another account's key for this name, which has moved to that account."
 
+SAMPLE_FAILED: Final = (
+    "The required record is published, but a verifier rejects a sample that the domain's key signed: {why}. Publish the"
+    " record exactly as shown; if it is, contact support."
+)
+
 _checks = ConcurrencyLimiter("checks of domains", at_once=MAX_CHECKS, each=8)
 _next: dict[tuple[str, UUID], float] = {}  # name and account -> time of the next allowed check (loop time)
 
 
 class Verified(Struct, frozen=True):
-    """Hold a domain after a check; `notice` explains an inconclusive check."""
+    """A domain after a check; `notice` explains an inconclusive check, or why signatures fail all the same."""
 
     domain: DomainRow
     keys: list[DomainKeyRow]
@@ -85,7 +90,7 @@ async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, doma
     async with _checks.of(account, wait_s=MAX_WAIT_S):
         resolver = lookups.for_checks(settings)
         try:
-            return await verify(pool, settings, row, resolver)
+            return await _with_sample(pool, settings, await verify(pool, settings, row, resolver))
         finally:
             await resolver.close()
 
@@ -109,6 +114,16 @@ async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, aske
     except UniqueViolation:  # another account was verified between the lookup and the write
         contest = _Contest("unsure", await store.HOLDER.first(pool, domain.name, domain.id))
         return await _write(pool, settings, domain, keys, checks, contest)
+
+
+async def _with_sample(pool: asyncpg.Pool, settings: Settings, done: Verified) -> Verified:
+    """Add a notice if the signing key's record is as wanted, but a sample signed with the key fails with it."""
+    found = [one.finding for one in done.records if one.wanted.purpose == "dkim" and one.wanted.required]
+    if settings.key_pepper is None or not found or found[0].status != "ok" or not found[0].found:
+        return done
+    key = await store.key_that_signs(pool, done.domain, pepper=settings.pepper)
+    why = None if key is None else await asyncio.to_thread(sample.rejection, key, found[0].found[0])
+    return done if why is None else structs.replace(done, notice=SAMPLE_FAILED.format(why=why))
 
 
 def known_records(settings: Settings, domain: DomainRow, keys: Sequence[DomainKeyRow]) -> list[CheckedRecord]:
