@@ -13,9 +13,9 @@ import asyncpg
 import structlog
 from msgspec import structs
 
+from engine.authentication.results import AuthenticationVerdicts
 from engine.base import clock
 from engine.base.settings import Settings
-from engine.mail.authentication_results import AuthenticationVerdicts
 from engine.mail.received import ReceivedSummary
 from engine.receiving import receive_store
 from engine.receiving.receive_reports import ReportReceiver

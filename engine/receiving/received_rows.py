@@ -13,10 +13,10 @@ from uuid import UUID
 import orjson
 from msgspec import Struct
 
+from engine.authentication.results import AuthenticationVerdicts
 from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.ledger import log
-from engine.mail.authentication_results import AuthenticationVerdicts
 from engine.mail.received import ReceivedSummary
 from engine.mail.received_header import ReceivedAddress
 from engine.mail.searchable_text import searchable_text

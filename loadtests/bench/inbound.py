@@ -19,9 +19,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from engine.authentication import dkim_signing as dkim
 from engine.base import settings
 from engine.events.webhooks import service as webhooks
-from engine.mail import dkim
 from engine.receiving.inbound_addresses import service as addresses
 from engine.receiving.inbound_routes import service as routes
 from engine.receiving.inbound_routes.types import RouteAction, RouteSettings

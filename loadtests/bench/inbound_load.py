@@ -16,7 +16,7 @@ from typing import Final
 import uvloop
 from msgspec import Struct
 
-from engine.mail import dkim
+from engine.authentication import dkim_signing as dkim
 from engine.mail.address import Mailbox
 from engine.mail.compose import Draft, compose
 from loadtests.bench.carry_out import OrderHandler, carry_out, serve

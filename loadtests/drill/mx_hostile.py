@@ -16,7 +16,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.mail import dkim
+from engine.authentication import dkim_signing as dkim
 from loadtests.bench import inbound_load, measure
 from loadtests.bench.load import LoadOrder, LoadProcess, times_of
 from loadtests.drill import mx_attacks as attacks

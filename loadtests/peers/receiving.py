@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from engine.mail import dkim
+from engine.authentication import dkim_signing as dkim
 from loadtests.bench import inbound, measure
 from loadtests.bench.inbound import InboundBench
 from loadtests.bench.inbound_load import InboundTarget

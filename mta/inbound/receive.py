@@ -13,8 +13,10 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from msgspec import structs
 
+from engine.authentication import judge
+from engine.authentication.dns import AuthenticationDns
+from engine.authentication.results import AuthenticationVerdicts
 from engine.base.settings import Settings
-from engine.mail.authentication_results import AuthenticationVerdicts
 from engine.mail.received import ReceivedSummary, summarise
 from engine.mail.received_header import read_header
 from engine.mail.received_warnings import infected, truncated
@@ -29,10 +31,8 @@ from engine.store.deadlines import within
 from engine.store.group_commit import Overloaded
 from engine.store.process_registry import Rate
 from mta.inbound import counters, replies
-from mta.inbound.authentication import judge
-from mta.inbound.authentication.dns import AuthenticationDns
-from mta.inbound.authentication.reporter import authenticated_author
 from mta.inbound.replies import MessageResult
+from mta.inbound.reporter import authenticated_author
 from mta.inbound.scanning.scan import MessageScanner, ScannerRequired, VirusVerdicts
 from mta.inbound.scanning.spam_rules import spam_score
 

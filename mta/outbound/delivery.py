@@ -5,10 +5,10 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.authentication import dkim_signing as dkim
 from engine.base import clock
 from engine.delivery.queue import Row
 from engine.delivery.sources_store import Taken
-from engine.mail import dkim
 from mta.smtp.client.connection import Envelope
 
 

@@ -11,11 +11,11 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from engine.authentication import dkim_signing as dkim
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.queue import Row
 from engine.delivery.sealed_mail import MailSealer
-from engine.mail import dkim
 from engine.mail.return_path import key_of, return_path, shared_place
 from engine.sending.domains import store as domains
 from engine.sending.domains.types import SendingIdentity

@@ -11,13 +11,13 @@ import time
 from ipaddress import ip_address
 
 from engine.accounts import platform_account
+from engine.authentication.dkim_signing import SigningKey
+from engine.authentication.spf import SpfClient, check_host
 from engine.base.settings import Settings, variable
-from engine.mail.dkim import SigningKey
 from engine.sending.domains import records, sample
 from engine.sending.domains import store as domains
 from engine.sending.domains.types import DomainKeyRow
 from engine.store.resolver import Records, Resolver, TemporaryFailure
-from mta.inbound.authentication.spf import SpfClient, check_host
 from mta.outbound.source_ips.addresses import sources_of
 from ops.doctor.database import connect
 from ops.doctor.finding import DoctorFinding, bad, describe_error, good

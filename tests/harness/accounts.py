@@ -10,11 +10,11 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
+from engine.authentication import dkim_signing as dkim
 from engine.base import ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.secrets import Pepper, digest
-from engine.mail import dkim
 from engine.people.account import store as accounts
 from engine.people.api_keys import rules as keys
 from engine.people.api_keys import store as key_store

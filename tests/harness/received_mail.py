@@ -11,8 +11,8 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
+from engine.authentication.results import AuthenticationVerdict, AuthenticationVerdicts
 from engine.base import clock, ids
-from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts
 from engine.mail.received import summarise
 from engine.receiving.inbound_messages import rules
 from engine.receiving.receive import Receiver

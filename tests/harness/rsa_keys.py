@@ -9,7 +9,7 @@ import itertools
 import os
 from pathlib import Path
 
-from engine.mail import dkim
+from engine.authentication import dkim_signing as dkim
 
 _FILE = Path(__file__).resolve().parents[1] / "data" / "rsa-keys.txt"
 _turns = itertools.count(os.getpid())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.mail.authentication_results import (
+from engine.authentication.results import (
     AuthenticationVerdict,
     AuthenticationVerdicts,
     claims,

@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.authentication.author import author_domain
+from engine.authentication.canonicalization import CanonicalHeader
 from engine.mail.address import BadAddress, path_mailbox
-from engine.mail.canonicalization import CanonicalHeader
 from engine.mail.received import summarise
 from engine.mail.received_header import MAX_NAME
 from engine.mail.submitted import Unsendable, read
-from mta.inbound.authentication.author import author_domain
 from tests.harness.sampling import examples
 
 pieces = st.sampled_from([

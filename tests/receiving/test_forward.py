@@ -13,12 +13,12 @@ import orjson
 import pytest
 from msgspec import structs
 
+from engine.authentication import arc_seal
+from engine.authentication import dkim_signing as own_dkim
+from engine.authentication.results import AuthenticationVerdict, AuthenticationVerdicts, results_text
 from engine.base import ids
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
-from engine.mail import arc_seal
-from engine.mail import dkim as own_dkim
-from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts, results_text
 from engine.mail.received import summarise
 from engine.mail.received_warnings import infected
 from engine.receiving.inbound_routes import forward_rules
@@ -29,13 +29,13 @@ from engine.receiving.reports import read_reports
 from engine.receiving.types import AttachmentScan
 from engine.sending.messages import rules as message_rules
 from ops.processes import worker
+from tests.authentication import signing
 from tests.conftest import NewDatabase
 from tests.harness import received_mail, report_mails
 from tests.harness.accounts import set_status
 from tests.harness.inbound import TestMx, deliver, mail, receiving
 from tests.harness.outbound import World, world
 from tests.harness.received_mail import ClaimedAddress, claim, messages_of, receive, route, scanned
-from tests.mta.inbound.authentication import signing
 from tests.receiving.test_late_bounce import token
 
 WITH_FILE = (

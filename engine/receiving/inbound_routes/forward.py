@@ -15,6 +15,7 @@ import structlog
 from msgspec import Struct
 
 from engine.accounts import platform_account
+from engine.authentication.dkim_signing import SigningKey
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.events import SETTLED, AccountEvent, Status
@@ -23,7 +24,6 @@ from engine.delivery.hints import Hints
 from engine.ledger import heads, log
 from engine.ledger.events import append_locked
 from engine.mail.address import parse_mailbox
-from engine.mail.dkim import SigningKey
 from engine.receiving.inbound_addresses.rules import managed_label
 from engine.receiving.inbound_messages import store as messages
 from engine.receiving.inbound_routes import forward_rules as rules

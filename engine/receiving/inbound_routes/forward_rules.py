@@ -12,15 +12,15 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from engine.authentication.dkim_signing import SigningKey
+from engine.authentication.results import AuthenticationVerdicts
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.mail.address import Mailbox, canonical
-from engine.mail.authentication_results import AuthenticationVerdicts
-from engine.mail.dkim import SigningKey
-from engine.mail.forwarded import ReceiptTrace, delivered_to, forwarded, needs_smtputf8
 from engine.mail.submitted import MAX_SUBJECT, written
 from engine.receiving.inbound_addresses.rules import CATCH_ALL
 from engine.receiving.inbound_messages.rules import files_of, is_infected
+from engine.receiving.inbound_routes.forwarded import ReceiptTrace, delivered_to, forwarded, needs_smtputf8
 from engine.sending.accepted_rows import FORWARDED
 from engine.sending.emails.types import Prepared, PreparedRecipient, StoredAttachment
 

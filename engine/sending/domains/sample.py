@@ -10,8 +10,8 @@ from typing import Final
 
 import dkim as verifier
 
-from engine.mail import dkim
-from engine.mail.dkim import SigningKey
+from engine.authentication import dkim_signing as dkim
+from engine.authentication.dkim_signing import SigningKey
 
 _TEXT: Final = b"From: postmaster@%b\r\nSubject: Sample\r\n\r\nA sample that is never sent.\r\n"
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.authentication import dkim_signing as dkim
 from engine.base.secrets import Pepper, Unsealable, derived, seal, unseal
-from engine.mail import dkim
 from engine.sending.domains import rules
 from engine.sending.domains.types import (
     DEFAULT_RETURN_PATH_LABEL,

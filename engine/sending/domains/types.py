@@ -7,8 +7,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.authentication.dkim_signing import SigningKey
 from engine.base.secrets import DerivedKey
-from engine.mail.dkim import SigningKey
 
 RecordType = Literal["TXT", "MX", "CNAME"]
 Purpose = Literal["dkim", "return_path", "dmarc", "inbound", "mta_sts", "tls_rpt"]

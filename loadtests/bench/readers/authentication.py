@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final, Literal
 
-from engine.mail.arc_seal import seal
-from engine.mail.authentication_results import claims
-from engine.mail.dkim import SigningKey, generate_rsa, load, public_txt
+from engine.authentication import dmarc_record, spf_record
+from engine.authentication.arc_seal import seal
+from engine.authentication.dkim_signing import SigningKey, generate_rsa, load, public_txt
+from engine.authentication.judge import MessageOrigin, authenticate
+from engine.authentication.public_keys import MAX_KEY_RECORD, parse_key
+from engine.authentication.results import claims
 from engine.store.resolver import Answered, Mx, NoData, Records
 from loadtests.bench.readers.cases import SIZE_BYTES, FunctionCase
-from mta.inbound.authentication import dmarc_record, spf_record
-from mta.inbound.authentication.judge import MessageOrigin, authenticate
-from mta.inbound.authentication.public_keys import MAX_KEY_RECORD, parse_key
 
 HEAD: Final = b"From: a@b.test\r\nTo: c@d.test\r\n\r\n"
 BODY_BYTES: Final = 10 * 1024 * 1024

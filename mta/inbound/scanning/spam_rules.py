@@ -8,7 +8,7 @@ ops/decisions/0080.
 from collections.abc import Iterator
 from typing import Final
 
-from engine.mail.authentication_results import AuthenticationVerdicts
+from engine.authentication.results import AuthenticationVerdicts
 from engine.mail.received import ReceivedSummary
 
 SPF: Final = {"fail": 3.0, "softfail": 1.5, "permerror": 1.0, "none": 0.5, "neutral": 0.5}

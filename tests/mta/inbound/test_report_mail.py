@@ -7,9 +7,10 @@ import asyncpg
 import pytest
 from msgspec import structs
 
+from engine.authentication import dkim_signing as dkim
 from engine.base import ids
 from engine.base.settings import Settings
-from engine.mail import dkim, feedback_headers, return_path
+from engine.mail import feedback_headers, return_path
 from engine.receiving.reports import read_reports, store
 from engine.receiving.reports.types import ReportPurpose
 from engine.sending.settle import Settler

@@ -10,9 +10,9 @@ import msgspec
 import orjson
 import pytest
 
+from engine.authentication.results import AuthenticationVerdict, AuthenticationVerdicts
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
-from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts
 from engine.mail.received import summarise
 from engine.receiving.inbound_messages.rules import check_raw
 from engine.receiving.types import AttachmentScan, InboundRecipient, ReceivedEnvelope, RecipientPurpose, ScanVerdict

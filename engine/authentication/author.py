@@ -9,10 +9,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from engine.authentication.canonicalization import CanonicalHeader
 from engine.mail import address_list
 from engine.mail.address import BadAddress, Mailbox, impersonated
 from engine.mail.address_list import MAX_ENTRY
-from engine.mail.canonicalization import CanonicalHeader
 from engine.mail.encoded_words import unfolded
 
 MAX_FROM: Final = MAX_ENTRY  # octets of the value

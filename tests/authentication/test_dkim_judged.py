@@ -7,9 +7,9 @@ import dkim as dkimpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mail.dkim import sign
+from engine.authentication.dkim_signing import sign
+from tests.authentication.signing import ED, ED_SEED, RSA, RSA_PEM, comes_over_smtp, judged, verified
 from tests.mail.drafts import THOROUGH
-from tests.mta.inbound.authentication.signing import ED, ED_SEED, RSA, RSA_PEM, comes_over_smtp, judged, verified
 
 line = st.sampled_from(
     [b"", b" ", b"\t", b"a", b" a", b"a ", b"a\t ", b"  a \t b  ", b"\t\t", b"\xff\xfe", b"a" * 500, b"a\x0bb", b"\0"]

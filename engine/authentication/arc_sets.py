@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from engine.mail.canonicalization import CanonicalHeader
+from engine.authentication.canonicalization import CanonicalHeader
 
 MAX_SETS: Final = 50  # RFC 8617 4.2.1
 

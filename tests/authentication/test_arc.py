@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mail.arc_seal import seal
-from engine.mail.arc_sets import MAX_SETS, BadArcChain, arc_sets
-from engine.mail.canonicalization import CanonicalHeader, SignedMessage, head_and_body
-from engine.mail.dkim import SigningKey
-from mta.inbound.authentication import arc
-from mta.inbound.authentication.arc import ArcResult
-from mta.inbound.authentication.public_keys import UnusableKey, VerificationKey, parse_key
+from engine.authentication import arc_check as arc
+from engine.authentication.arc_check import ArcResult
+from engine.authentication.arc_seal import seal
+from engine.authentication.arc_sets import MAX_SETS, BadArcChain, arc_sets
+from engine.authentication.canonicalization import CanonicalHeader, SignedMessage, head_and_body
+from engine.authentication.dkim_signing import SigningKey
+from engine.authentication.public_keys import UnusableKey, VerificationKey, parse_key
+from tests.authentication.signing import ED, RECORDS, RELAY, RSA, comes_over_smtp
 from tests.harness.sampling import examples
-from tests.mta.inbound.authentication.signing import ED, RECORDS, RELAY, RSA, comes_over_smtp
 
 NOW: Final = int(time.time())
 MAIL: Final = b"From: ann@shop.test\r\nTo: bob@x.test\r\nSubject: Hello\r\n\r\nHello Bob,\r\nthe second line.\r\n"

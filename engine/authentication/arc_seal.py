@@ -8,9 +8,9 @@ from binascii import b2a_base64
 from hashlib import sha256
 from typing import Final
 
-from engine.mail.arc_sets import MAX_SETS, ArcSet, BadArcChain, arc_sets
-from engine.mail.canonicalization import CanonicalHeader, head_and_body, relaxed_body, relaxed_field
-from engine.mail.dkim import SigningKey, select_fields, signature_lines
+from engine.authentication.arc_sets import MAX_SETS, ArcSet, BadArcChain, arc_sets
+from engine.authentication.canonicalization import CanonicalHeader, head_and_body, relaxed_body, relaxed_field
+from engine.authentication.dkim_signing import SigningKey, select_fields, signature_lines
 from engine.mail.tag_list import BadTagList, parse_tags
 
 SEALED_RESULTS: Final = frozenset({"none", "pass", "fail"})  # a chain with `temperror` can't be extended

@@ -9,11 +9,11 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from engine.mail.authentication_results import DmarcPolicy
+from engine.authentication import dmarc_record
+from engine.authentication.dmarc_record import DmarcRecord
+from engine.authentication.dns import AuthenticationDns, is_queryable, printable
+from engine.authentication.results import DmarcPolicy
 from engine.store.resolver import NxDomain, Records, TemporaryFailure
-from mta.inbound.authentication import dmarc_record
-from mta.inbound.authentication.dmarc_record import DmarcRecord
-from mta.inbound.authentication.dns import AuthenticationDns, is_queryable, printable
 
 DmarcWord = Literal["none", "pass", "fail", "temperror", "permerror"]
 

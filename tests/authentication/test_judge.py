@@ -10,18 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from engine.authentication import dkim_check as dkim
+from engine.authentication import spf
+from engine.authentication.arc_seal import seal
+from engine.authentication.dkim_signing import sign
+from engine.authentication.judge import MAX_INLINE, MessageOrigin, authenticate
+from engine.authentication.results import AuthenticationVerdicts, results_text
 from engine.base.settings import HostPort
-from engine.mail.arc_seal import seal
-from engine.mail.authentication_results import AuthenticationVerdicts, results_text
-from engine.mail.dkim import sign
 from engine.store import large_mail
 from engine.store.resolver import Resolver
-from mta.inbound.authentication import dkim, spf
-from mta.inbound.authentication.judge import MAX_INLINE, MessageOrigin, authenticate
 from ops.local.dns import DnsBehaviour, Responder
+from tests.authentication.signing import ED, RECORDS, RELAY, RSA
 from tests.harness.patience import PATIENCE_S
 from tests.harness.sampling import examples
-from tests.mta.inbound.authentication.signing import ED, RECORDS, RELAY, RSA
 
 NOW: Final = int(time.time())
 MAIL: Final = b"From: Ann <ann@shop.test>\r\nTo: bob@x.test\r\nSubject: Hello\r\n\r\nHello Bob,\r\nthe second line.\r\n"

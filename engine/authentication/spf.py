@@ -9,12 +9,12 @@ from typing import Final, Literal, TypeVar
 
 from msgspec import Struct, structs
 
+from engine.authentication import spf_macros, spf_record
+from engine.authentication.dns import AuthenticationDns, is_domain, is_queryable, printable
+from engine.authentication.spf_macros import MacroValues, SpfSyntaxError
+from engine.authentication.spf_record import SpfMechanism, SpfRecord, SpfWord
 from engine.store.deadlines import within
 from engine.store.resolver import Answered, NoData, NxDomain, Records, TemporaryFailure, ascii_domain
-from mta.inbound.authentication import spf_macros, spf_record
-from mta.inbound.authentication.dns import AuthenticationDns, is_domain, is_queryable, printable
-from mta.inbound.authentication.spf_macros import MacroValues, SpfSyntaxError
-from mta.inbound.authentication.spf_record import SpfMechanism, SpfRecord, SpfWord
 
 IpAddress = IPv4Address | IPv6Address
 T = TypeVar("T")

@@ -1,11 +1,11 @@
 """Find the authenticated author of a report mail, which decides whether some reports count. Pure."""
 
+from engine.authentication.author import NoAuthorDomain, author
+from engine.authentication.canonicalization import CanonicalHeader, HeaderTooLarge, head_and_body
+from engine.authentication.dmarc import is_within
+from engine.authentication.results import AuthenticationVerdict, AuthenticationVerdicts
 from engine.mail.address import canonical
-from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts
-from engine.mail.canonicalization import CanonicalHeader, HeaderTooLarge, head_and_body
 from engine.receiving.reports.types import Reporter
-from mta.inbound.authentication.author import NoAuthorDomain, author
-from mta.inbound.authentication.dmarc import is_within
 
 
 def authenticated_author(message: bytes, verdicts: AuthenticationVerdicts) -> Reporter | None:

@@ -11,10 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from engine.mail import arc_seal
-from engine.mail.authentication_results import AuthenticationVerdicts, claims, results_text
-from engine.mail.canonicalization import HeaderTooLarge, head_and_body
-from engine.mail.dkim import SigningKey
+from engine.authentication import arc_seal
+from engine.authentication.canonicalization import HeaderTooLarge, head_and_body
+from engine.authentication.dkim_signing import SigningKey
+from engine.authentication.results import AuthenticationVerdicts, claims, results_text
 from engine.mail.headers import date_field
 
 _MAX_LOOP_FIELDS: Final = 100  # of Delivered-To; each hop adds one, and loops end sooner

@@ -13,13 +13,13 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from engine.mail.canonicalization import SignedMessage, relaxed_field, without_signature
+from engine.authentication import public_keys
+from engine.authentication.canonicalization import SignedMessage, relaxed_field, without_signature
+from engine.authentication.dns import AuthenticationDns, is_domain, printable
+from engine.authentication.public_keys import KeyAlgorithm, UnusableKey, VerificationKey
 from engine.mail.tag_list import BadTagList, base64_value, parse_tags, without_blanks
 from engine.store.deadlines import within
 from engine.store.resolver import ascii_domain
-from mta.inbound.authentication import public_keys
-from mta.inbound.authentication.dns import AuthenticationDns, is_domain, printable
-from mta.inbound.authentication.public_keys import KeyAlgorithm, UnusableKey, VerificationKey
 
 DkimWord = Literal["none", "pass", "fail", "policy", "neutral", "temperror", "permerror"]
 

@@ -7,7 +7,7 @@ from typing import Final, Literal, cast
 
 from msgspec import Struct
 
-from engine.mail.authentication_results import DmarcPolicy
+from engine.authentication.results import DmarcPolicy
 
 MAX_RECORD: Final = 4_096  # octets
 _POLICIES: Final = ("none", "quarantine", "reject")

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from msgspec import Struct
 
-from engine.mail.canonicalization import head_and_body, relaxed_body, relaxed_lines
+from engine.authentication.canonicalization import head_and_body, relaxed_body, relaxed_lines
 
 Algorithm = Literal["rsa-sha256", "ed25519-sha256"]
 

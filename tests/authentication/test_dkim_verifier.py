@@ -10,13 +10,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from engine.mail.canonicalization import SignedMessage
-from engine.mail.dkim import sign
-from mta.inbound.authentication import dkim, public_keys
-from mta.inbound.authentication.dkim import MAX_CLOCK_SKEW_S, MAX_SIGNATURES
-from mta.inbound.authentication.public_keys import UnusableKey, VerificationKey, parse_key
-from tests.mail.test_dkim import RFC_8463_MAIL, RFC_8463_TXT
-from tests.mta.inbound.authentication.signing import ED, RECORDS, RSA, RSA_PEM, verified
+from engine.authentication import dkim_check as dkim
+from engine.authentication import public_keys
+from engine.authentication.canonicalization import SignedMessage
+from engine.authentication.dkim_check import MAX_CLOCK_SKEW_S, MAX_SIGNATURES
+from engine.authentication.dkim_signing import sign
+from engine.authentication.public_keys import UnusableKey, VerificationKey, parse_key
+from tests.authentication.signing import ED, RECORDS, RSA, RSA_PEM, verified
+from tests.authentication.test_dkim_signing import RFC_8463_MAIL, RFC_8463_TXT
 
 MAIL: Final = b"From: ann@shop.test\r\nTo: bob@x.test\r\nSubject: Hello\r\n\r\nHello Bob,\r\nthe second line.\r\n"
 NAME: Final = "wb1._domainkey.shop.test"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.mail.canonicalization import CanonicalHeader
-from mta.inbound.authentication.author import NoAuthorDomain, author_domain
+from engine.authentication.author import NoAuthorDomain, author_domain
+from engine.authentication.canonicalization import CanonicalHeader
 
 
 def found(head: bytes) -> str | NoAuthorDomain:

@@ -5,11 +5,11 @@ from ipaddress import ip_address
 
 import pytest
 
+from engine.authentication.spf import SpfClient, SpfResult, check_host
+from engine.authentication.spf_macros import MacroValues, SpfSyntaxError, expanded_domain
+from engine.authentication.spf_record import MAX_RECORD, parse
 from engine.base.settings import HostPort
 from engine.store.resolver import Resolver
-from mta.inbound.authentication.spf import SpfClient, SpfResult, check_host
-from mta.inbound.authentication.spf_macros import MacroValues, SpfSyntaxError, expanded_domain
-from mta.inbound.authentication.spf_record import MAX_RECORD, parse
 from ops.local.dns import DnsBehaviour, Responder
 from tests.harness.patience import PATIENCE_S
 

@@ -11,14 +11,15 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from engine.mail.arc_sets import ArcSet, BadArcChain, arc_sets
-from engine.mail.canonicalization import CanonicalHeader, SignedMessage, relaxed_field, without_signature
+from engine.authentication import dkim_check as dkim
+from engine.authentication import public_keys
+from engine.authentication.arc_sets import ArcSet, BadArcChain, arc_sets
+from engine.authentication.canonicalization import CanonicalHeader, SignedMessage, relaxed_field, without_signature
+from engine.authentication.dkim_check import DkimSignature
+from engine.authentication.dns import AuthenticationDns, printable
+from engine.authentication.public_keys import KeyAlgorithm, UnusableKey, VerificationKey
 from engine.mail.tag_list import BadTagList, base64_value, parse_tags
 from engine.store.resolver import ascii_domain
-from mta.inbound.authentication import dkim, public_keys
-from mta.inbound.authentication.dkim import DkimSignature
-from mta.inbound.authentication.dns import AuthenticationDns, printable
-from mta.inbound.authentication.public_keys import KeyAlgorithm, UnusableKey, VerificationKey
 
 ArcWord = Literal["none", "pass", "fail", "temperror"]
 

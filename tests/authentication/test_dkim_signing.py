@@ -15,9 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mail.canonicalization import relaxed_body
-from engine.mail.compose import Draft, compose
-from engine.mail.dkim import (
+from engine.authentication.canonicalization import relaxed_body
+from engine.authentication.dkim_signing import (
     BadKey,
     SigningKey,
     generate_ed25519,
@@ -26,6 +25,7 @@ from engine.mail.dkim import (
     public_txt,
     sign,
 )
+from engine.mail.compose import Draft, compose
 from tests.mail.drafts import THOROUGH, drafts
 
 AT = 1_795_000_000
@@ -226,7 +226,7 @@ MAIL = (
 )
 
 
-# RFC 5322 3.6 and the RFCs named in engine/mail/dkim.py: fields that may occur once.
+# RFC 5322 3.6 and the RFCs named in engine/authentication/dkim_signing.py: fields that may occur once.
 ONCE = (
     "From", "Sender", "Reply-To", "To", "Cc", "Subject", "Date", "Message-ID", "In-Reply-To", "References",
     "MIME-Version", "Content-Type", "Content-Transfer-Encoding", "Content-Disposition", "Content-ID",

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 from msgspec import Struct
 
+from engine.authentication.dns import AuthenticationDns, is_domain, is_queryable
 from engine.mail.tag_list import BadTagList, base64_value, parse_tags, without_blanks
 from engine.store.resolver import Records, TemporaryFailure, ascii_domain
-from mta.inbound.authentication.dns import AuthenticationDns, is_domain, is_queryable
 
 KeyAlgorithm = Literal["rsa", "ed25519"]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from engine.authentication import dmarc, dmarc_record
+from engine.authentication.dmarc import MAX_QUERIES, AuthenticatedDomains, DmarcResult
 from engine.store.resolver import Resolver
-from mta.inbound.authentication import dmarc, dmarc_record
-from mta.inbound.authentication.dmarc import MAX_QUERIES, AuthenticatedDomains, DmarcResult
 from ops.local.dns import DnsBehaviour, Responder
 
 NONE = AuthenticatedDomains(None, ())

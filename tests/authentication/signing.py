@@ -8,11 +8,12 @@ from typing import Final
 import dkim as dkimpy
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_der_private_key
 
-from engine.mail.canonicalization import SignedMessage
-from engine.mail.dkim import generate_ed25519, generate_rsa, load, public_txt
-from mta.inbound.authentication import dkim, public_keys
-from mta.inbound.authentication.dkim import DkimResult
-from mta.inbound.authentication.public_keys import UnusableKey
+from engine.authentication import dkim_check as dkim
+from engine.authentication import public_keys
+from engine.authentication.canonicalization import SignedMessage
+from engine.authentication.dkim_check import DkimResult
+from engine.authentication.dkim_signing import generate_ed25519, generate_rsa, load, public_txt
+from engine.authentication.public_keys import UnusableKey
 
 RSA_DER: Final = generate_rsa()
 ED_DER: Final = generate_ed25519()

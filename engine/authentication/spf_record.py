@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from mta.inbound.authentication import spf_macros
-from mta.inbound.authentication.spf_macros import SpfSyntaxError
+from engine.authentication import spf_macros
+from engine.authentication.spf_macros import SpfSyntaxError
 
 MAX_RECORD: Final = 8_192  # octets; RFC 7208 3.4 advises 450, flattened records of large senders have 4,000
 _MAX_SHORT: Final = 512  # octets of a record that is likely to be in use by many

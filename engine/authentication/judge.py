@@ -11,18 +11,20 @@ from typing import Final, TypeVar
 import structlog
 from msgspec import Struct
 
-from engine.mail.authentication_results import AuthenticationVerdict, AuthenticationVerdicts
-from engine.mail.canonicalization import HeaderTooLarge, SignedMessage
+from engine.authentication import arc_check as arc
+from engine.authentication import author, dmarc, spf
+from engine.authentication import dkim_check as dkim
+from engine.authentication.arc_check import ArcResult
+from engine.authentication.author import NoAuthorDomain
+from engine.authentication.canonicalization import HeaderTooLarge, SignedMessage
+from engine.authentication.dkim_check import DkimResult, DkimSignature
+from engine.authentication.dmarc import AuthenticatedDomains, DmarcResult, is_within
+from engine.authentication.dns import AuthenticationDns, printable
+from engine.authentication.results import AuthenticationVerdict, AuthenticationVerdicts
+from engine.authentication.spf import SpfClient, SpfResult
 from engine.store import large_mail
 from engine.store.deadlines import within
 from engine.store.resolver import ascii_domain
-from mta.inbound.authentication import arc, author, dkim, dmarc, spf
-from mta.inbound.authentication.arc import ArcResult
-from mta.inbound.authentication.author import NoAuthorDomain
-from mta.inbound.authentication.dkim import DkimResult, DkimSignature
-from mta.inbound.authentication.dmarc import AuthenticatedDomains, DmarcResult, is_within
-from mta.inbound.authentication.dns import AuthenticationDns, printable
-from mta.inbound.authentication.spf import SpfClient, SpfResult
 
 MAX_SECONDS: Final = 20.0  # of all look-ups for one message
 MAX_INLINE: Final = 256 * 1024  # octets of a message that the event loop verifies itself, in about 1 ms

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from mta.inbound.authentication.dns import MAX_NAME
+from engine.authentication.dns import MAX_NAME
 
 MAX_DOMAIN_SPEC: Final = 256  # characters; the name that it expands to has at most 253
 MAX_EXPANDED: Final = 4_096  # characters of an expanded explanation

@@ -13,14 +13,14 @@ import dns.name
 import msgspec
 import pytest
 
+from engine.authentication.spf import SpfClient, SpfResult, check_host
 from engine.base.settings import HostPort
 from engine.store.resolver import Resolver
-from mta.inbound.authentication.spf import SpfClient, SpfResult, check_host
 from ops.local.dns import DnsBehaviour, Responder
 from tests.harness.patience import PATIENCE_S
 
 SUITE: Final[list[dict[str, Any]]] = msgspec.json.decode(
-    (Path(__file__).parents[3] / "data" / "spf" / "rfc7208.json").read_bytes()
+    (Path(__file__).parents[1] / "data" / "spf" / "rfc7208.json").read_bytes()
 )
 CASES: Final = [pytest.param(scenario, test, id=name) for scenario in SUITE for name, test in scenario["tests"].items()]
 AT: Final = 1_795_000_000
