@@ -33,6 +33,20 @@ def _table() -> dict[str, str]:
 
 
 _CODECS: Final = _table()
+_without_signs = re.compile(r"[^a-z0-9]+").sub
+# Other labels of encoding.spec.whatwg.org 4.2 and of mail programs, without their signs and a first `x` or `cs`.
+_LOOSE: Final = {_without_signs("", name): codec for name, codec in _CODECS.items()} | {
+    "cnbig5": "big5hkscs", "dos874": "cp874", "euckr": "cp949", "eucpkdfmtjapanese": "euc_jp", "gb231280": "gb18030",
+    "iso88598e": "iso8859_8", "iso88598i": "iso8859_8", "iso88596e": "iso8859_6", "iso88596i": "iso8859_6",
+    "isoir149": "cp949", "koi": "koi8_r", "koi8": "koi8_r", "ksc5601": "cp949", "ksc56011987": "cp949",
+    "ksc56011989": "cp949", "latin9": "iso8859_15", "logical": "iso8859_8", "mac": "mac_roman", "macce": "mac_latin2",
+    "macukrainian": "mac_cyrillic", "suneugreek": "iso8859_7", "unicode11utf8": "utf_8", "unicode20utf8": "utf_8",
+    "isolatin1": "cp1252", "isolatin9": "iso8859_15", "utf8mb4": "utf_8", "visual": "iso8859_8",
+    "windows932": "cp932", "windows936": "gb18030", "windows949": "cp949", "windows950": "big5hkscs",
+    "xbig5": "big5hkscs",
+}  # fmt: skip
+_LOOSE.update({f"{family}125{page}": f"cp125{page}" for page in range(9) for family in ("windows", "win")})
+_LOOSE.update({name.removeprefix("iso"): codec for name, codec in _LOOSE.items() if name.startswith("iso8859")})
 _SEPARATORS: Final = str.maketrans("- .", "___")
 _MAX_LABEL: Final = 100  # characters in which a charset is looked for
 _label_words = re.compile(r"[A-Za-z0-9](?:[\w.:+-]*[A-Za-z0-9])?", re.ASCII).findall
@@ -58,7 +72,11 @@ def codec_of(label: str) -> str | None:
 
 
 def _named_codec(name: str) -> str | None:
-    return _CODECS.get(name.strip("'\" \t\r\n").lower().translate(_SEPARATORS))
+    codec = _CODECS.get(name.strip("'\" \t\r\n").lower().translate(_SEPARATORS))
+    if codec is None and len(name) <= _MAX_LABEL:
+        loose = _without_signs("", name.lower())
+        codec = _LOOSE.get(loose) or _LOOSE.get(loose.removeprefix("x")) or _LOOSE.get(loose.removeprefix("cs"))
+    return codec
 
 
 def decode_text(octets: bytes, declared: str) -> tuple[str, CharsetFlaw | None]:

@@ -13,14 +13,15 @@ from engine.mail.address_list import without_comments
 MAX_DATE: Final = 200  # characters
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 # RFC 5322 4.3 defines those of North America. The others have one meaning in mail.
-_ZONES: Final = {
+_ZONES: Final[dict[str, float]] = {
     "hst": -10, "akst": -9, "akdt": -8, "pst": -8, "pdt": -7, "mst": -7, "mdt": -6, "cst": -6, "cdt": -5, "est": -5,
     "edt": -4, "wet": 0, "west": 1, "bst": 1, "cet": 1, "met": 1, "mez": 1, "cest": 2, "mest": 2, "mesz": 2, "eet": 2,
     "sast": 2, "eest": 3, "msk": 3, "hkt": 8, "sgt": 8, "awst": 8, "jst": 9, "kst": 9, "aest": 10, "aedt": 11,
-    "nzst": 12, "nzdt": 13,
+    "nzst": 12, "nzdt": 13, "nst": -3.5, "ndt": -2.5, "adt": -3, "art": -3, "brt": -3, "brst": -2, "clt": -4,
+    "clst": -3, "pkt": 5, "npt": 5.75, "ict": 7, "wib": 7, "acst": 9.5, "acdt": 10.5,
 }  # fmt: skip
 
-_weekday = r"(?:[^\W\d]{2,12}\.?,?\s*)?"
+_weekday = r"(?:[^\W\d]{2,12}\.?\s?,?\s*)?"
 _day = r"(?P<day>\d{1,2})"
 _month = rf"(?P<month>{'|'.join(_MONTHS)})[a-z]{{0,6}}\.?"
 _year = r"(?P<year>\d{2,4})"

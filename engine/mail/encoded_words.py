@@ -103,12 +103,14 @@ def shown(text: str) -> tuple[str, CharsetFlaw | None]:
 
 
 def readings(text: str) -> tuple[str, ...]:
-    """Return the texts that mail programs may show for this one: they differ where a word begins within another."""
+    """Return the texts that mail programs may show for this one.
+
+    They differ where a word begins within another, and where a word decodes to another one, as some decode twice.
+    """
     lenient = decoded(text)
     if _word_start(lenient) is None:  # the outer word would have stayed
         return (lenient,)
-    outer = decoded_text(text, nested=True)[0]
-    return (lenient,) if lenient == outer else (lenient, outer)
+    return tuple(dict.fromkeys((lenient, decoded_text(text, nested=True)[0], decoded(lenient))))
 
 
 def hidden_control(value: bytes) -> str | None:

@@ -142,8 +142,8 @@ def message_ids(value: bytes) -> list[str]:
 
 
 def _is_id(bracketed: str | None, bare: str) -> bool:
-    if bracketed is None:
-        return "@" in bare[1:-1]
+    if bracketed is None:  # a comment is none
+        return "@" in bare[1:-1] and not (bare.startswith("(") or bare.endswith(")"))
     return bool(bracketed.strip()) and ("@" in bracketed or not any(map(str.isspace, bracketed)))
 
 

@@ -34,7 +34,10 @@ _SINGLE: Final = frozenset({
     b"content-type", b"content-transfer-encoding", b"content-disposition",
 })  # fmt: skip
 _COMPLETED: Final = frozenset({b"date", b"message-id"})
-_ANSWERED: Final = frozenset({b"reply-to", b"to", b"cc"})
+_ANSWERED: Final = frozenset({
+    b"reply-to", b"to", b"cc", b"mail-reply-to", b"mail-followup-to", b"errors-to", b"return-receipt-to",
+    b"disposition-notification-to", b"x-confirm-reading-to",
+})  # fmt: skip
 _specials = re.compile(r'[()<>\[\]:;@\\,"]').search
 
 

@@ -25,7 +25,8 @@ DAY = "Mon, 18 Nov 2024 "
         ("EST", "14:26:24"), ("-0500 EST", "14:26:24"), ("EST -0500", "14:26:24"), ("CET", "08:26:24"),
         ("CEST", "07:26:24"), ("JST", "00:26:24"), ("+0530 IST", "03:56:24"), ("+0100 (CET)", "08:26:24"),
         ("+0100 (Central European (Winter) Time)", "08:26:24"), ("+0100 Central European Time", "08:26:24"),
-        ("(UTC)", "09:26:24"), ("XYZ", "09:26:24"), ("A", "09:26:24"), (".123 +0100", "08:26:24"),
+        ("(UTC)", "09:26:24"), ("BRT", "12:26:24"), ("NST", "12:56:24"),
+        ("XYZ", "09:26:24"), ("A", "09:26:24"), (".123 +0100", "08:26:24"),
     ],
 )  # fmt: skip
 def test_zones_are_read_in_many_spellings(zone: str, expected: str) -> None:
@@ -49,6 +50,7 @@ def test_what_is_not_understood_behind_the_time_makes_the_date_unreadable(zone: 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
+        ("Mon , 18 Nov 2024 09:26:24", "09:26:24"),
         ("Mon Nov 18 09:26:24 2024", "09:26:24"), ("Mon Nov 18 09:26:24 2024 +0100", "08:26:24"),
         ("Mon Nov 18 09:26:24 CET 2024", "08:26:24"), ("Mon Nov 18 09:26:24 +0100 2024", "08:26:24"),
         ("Mon Nov 18 2024 09:26:24 GMT+0100 (Central European Standard Time)", "08:26:24"),

@@ -105,6 +105,7 @@ def test_a_doubt_about_the_characters_is_named(value: bytes, text: str, flaw: Ch
         b"=? utf-8 ?q?a=0Ab?=",
         b"=??q?a=0Ab?=",
         b"=?utf-7?q?+AAo- x?=",
+        b"=?utf-8?q?=3D=3Futf-8=3Fq=3F=3D0A=3F=3D?=",
     ],
 )
 def test_a_control_character_is_found_in_every_word_that_a_program_decodes(value: bytes) -> None:

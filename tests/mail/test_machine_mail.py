@@ -12,7 +12,7 @@ PART = "\r\n\r\n--r\r\n\r\nText.\r\n--r\r\nContent-Type: {kind}\r\n\r\nStatus: 5
     "head",
     [
         "Auto-Submitted: auto-replied", "Auto-Submitted: (x) auto-generated; y=z", "X-Autoreply: yes",
-        "X-Autorespond: x", "Precedence: auto_reply", "X-Auto-Response-Suppress: All",
+        "X-Autorespond: x", "X-Auto-Reply-From: x", "Precedence: auto_reply", "X-Auto-Response-Suppress: All",
         "X-Auto-Response-Suppress: DR, OOF, AutoReply",
         "X-MS-Exchange-Generated-Message-Source: Mailbox Rules Agent", "Subject: Automatic reply: Offer",
         "Subject: =?utf-8?q?R=C3=A9ponse_automatique=C2=A0:_Offre?=", "Subject: Automatische Antwort: Angebot",
@@ -32,6 +32,7 @@ def test_mail_of_a_mail_daemon_is_auto_submitted() -> None:
         "MAILER-DAEMON@mx.people.test (Mail Delivery System)",
         "Mailer-Daemon",
         "<mailer-daemon@people.test>",
+        "Mail Delivery System <>",
     ):
         assert summarise(f"From: {sender}\r\nSubject: Undelivered\r\n\r\nx".encode()).auto_submitted
 
@@ -39,7 +40,8 @@ def test_mail_of_a_mail_daemon_is_auto_submitted() -> None:
 @pytest.mark.parametrize(
     "head",
     [
-        "Subject: Offer", "Auto-Submitted: no", "Auto-Submitted: (auto) no", "X-Auto-Response-Suppress: None",
+        "Subject: Offer", "Auto-Submitted: no",
+        "X-Autoreply: no", "Auto-Submitted: (auto) no", "X-Auto-Response-Suppress: None",
         "Precedence: bulk", "List-Id: <list.people.test>", "Subject: Re: Automatic reply: Offer",
         "Content-Type: multipart/mixed; boundary=r" + PART.format(kind="message/rfc822"),
         "Auto-Submitted: no\r\nX-Auto-Response-Suppress: All",

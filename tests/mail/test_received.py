@@ -184,6 +184,7 @@ def test_a_group_as_sender_shows_its_name() -> None:
         (b"1@x.test,2@x.test;\r\n 3@x.test", ["1@x.test", "2@x.test", "3@x.test"]),
         (b"<a@x.test> b@x.test", ["a@x.test", "b@x.test"]),
         (b"<a@x.test b@x.test>", ["a@x.testb@x.test"]),
+        (b"<a@x.test> (added by b@x.test) (c@x.test)", ["a@x.test"]),
         (b"<a-long\r\n -id@x.test>", ["a-long-id@x.test"]),
         (b"<a@x.test <b@x.test", ["a@x.test", "b@x.test"]),
         (b'Your message of Monday <a@x.test> "old <form>"', ["a@x.test", "form"]),

@@ -178,7 +178,7 @@ def test_a_domain_that_programs_read_differently_is_refused(domain: str) -> None
     for sender in (f"x@{domain}", f"Ann <x@{domain}>", f"x@{domain} (Ann)"):
         with pytest.raises(Unsendable, match="read differently"):
             read(f"From: {sender}\r\n\r\nx\r\n".encode(), smtputf8=True)
-    for name in ("To", "Cc", "Reply-To"):
+    for name in ("To", "Cc", "Reply-To", "Mail-Followup-To", "Disposition-Notification-To", "Errors-To"):
         with pytest.raises(Unsendable, match="read differently"):
             read(f"From: x@b.test\r\n{name}: a@c.test, Ann <ann@{domain}>\r\n\r\nx\r\n".encode(), smtputf8=True)
     found = read("From: x@bücher.test\r\nTo: jörg@bücher.test\r\n\r\nx\r\n".encode(), smtputf8=True)
