@@ -35,7 +35,9 @@ def part_text(mime: bytes, part: MailPart, max_octets: int | None = None) -> Par
     if max_octets is not None and part.end - part.start > max_octets:
         text = text[:-1].rstrip("\ufffd")  # perhaps half a character
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return PartText(unflowed(text, delsp=part.delsp) if part.flowed else text, flaw, damaged, len(octets))
+    if part.flowed:
+        text = unflowed(text if max_octets is None else text[: max_octets // 4], delsp=part.delsp)
+    return PartText(text, flaw, damaged, len(octets))
 
 
 def joined_text(parts: Sequence[MailPart], texts: Sequence[str]) -> str | None:

@@ -296,7 +296,8 @@ def _encoded(characters: int) -> int:
 
 def _read_snippet(mime: bytes, found: MailContent) -> str:
     """Return the snippet from the beginning of the first part with words."""
-    for part in found.text[:_SNIPPET_PARTS]:
+    parts = (*found.text[:_SNIPPET_PARTS], *found.html[:_SNIPPET_PARTS])  # the text may be blank
+    for part in dict.fromkeys(parts):
         is_html = part.kind == HTML
         text = part_text(mime, part, _SNIPPET_HTML if is_html else _SNIPPET_TEXT).text
         if snippet := _snippet(None, text) if is_html else _snippet(text, None):

@@ -1,9 +1,10 @@
 """Extract the beginning of a message's readable text, for the search in bodies of received messages. Never raises."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
-from engine.mail.body_parts import HTML, mail_content
+from engine.mail.body_parts import HTML, MailPart, mail_content
 from engine.mail.body_text import part_text, plain_text
 
 _HTML_FOR_TEXT: Final = 8  # octets of HTML read for each character of its text: markup and style sheets come first
@@ -14,9 +15,14 @@ _blanks = re.compile(r"\s+").sub
 
 def searchable_text(mime: bytes, max_characters: int) -> str:
     """Return at most `max_characters` of the text of a message in one line, with HTML where it has no text."""
+    found = mail_content(mime)
+    return _joined(mime, found.text, max_characters) or _joined(mime, found.html, max_characters)
+
+
+def _joined(mime: bytes, parts: Sequence[MailPart], max_characters: int) -> str:
     lines: list[str] = []
     room = max_characters
-    for part in mail_content(mime).text[:_MAX_PARTS]:
+    for part in parts[:_MAX_PARTS]:
         octets = min(_MAX_HTML, _HTML_FOR_TEXT * room) if part.kind == HTML else 4 * room
         text = plain_text(part, part_text(mime, part, octets).text, room)
         if line := _one_line(text, room):

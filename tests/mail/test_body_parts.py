@@ -83,6 +83,7 @@ def test_body_and_attachments_are_told_apart(
         (parted(b"b", HTML, FOOTER), "html"),
         (parted(b"b", TEXT, HTML), "words"),
         (parted(b"b", b"\r\n\r\n", HTML, FOOTER), "html"),
+        (alternative(b"\r\n \r\n", HTML), "html"),
         (parted(b"b", TEXT, PNG, TEXT), "words\nwords"),
         (named(HTML, b"a.html"), "html"),
     ],
