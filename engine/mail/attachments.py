@@ -26,6 +26,9 @@ BLOCKED: Final = frozenset(_GMAIL.split() + _OUTLOOK.split())
 # In the middle of a file name these are mostly the end of a domain (`invoice-example.com.pdf`).
 _ALSO_DOMAINS: Final = frozenset({"app", "com", "pl", "py", "sh", "ws"})
 _separators = re.compile(r"[./\\:]+").split  # a path or an NTFS stream name hides no extension
+# Signs that file systems forbid, so that programs drop them, and those behind the last letter.
+_forbidden = re.compile(r'[<>"|?*]').sub
+_up_to_letter = re.compile(r".*\w", re.DOTALL).match
 
 _TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`{|}~-]+"  # noqa: S105 - RFC 2045 5.1 token, not a secret
 _PARAMETER = rf'[ \t]*;[ \t]*({_TOKEN})=({_TOKEN}|"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\[\x20-\x7e])*")'
@@ -41,15 +44,15 @@ class BadContent(ValueError):  # noqa: N818 - named for what the caller gave
 def blocked_extension(filename: str) -> str | None:
     """Return the extension because of which mailbox providers would reject this file, or None.
 
-    Sees through case, full-width letters, invisible and direction-changing characters, trailing dots and spaces, and a
-    harmless extension at the end (`a.exe.txt`).
+    Sees through case, full-width letters, invisible and direction-changing characters, trailing dots, spaces and other
+    signs, and a harmless extension at the end (`a.exe.txt`).
     """
     visible = filename
     if not filename.isascii() or not filename.isprintable():
         letters = without_invisible("", unicodedata.normalize("NFKC", filename))
         visible = "".join(letter for letter in letters if unicodedata.category(letter)[0] != "C")
-    parts = [part.strip().lower() for part in _separators(visible)]
-    endings = [part for part in parts[1:] if part]
+    parts = [_up_to_letter(part.strip().lower()) for part in _separators(_forbidden("", visible))]
+    endings = [part[0] for part in parts[1:] if part is not None]
     for place, ending in enumerate(endings, start=1):
         if ending in BLOCKED and (place == len(endings) or ending not in _ALSO_DOMAINS):
             return ending

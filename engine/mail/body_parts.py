@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from engine.mail.charsets import CharsetFlaw
 from engine.mail.mime_tree import FoundDoubt, MimeEntity, MimeTree, ReadLimit, read_tree
-from engine.mail.transfer_encoding import decode, uuencoded_name
+from engine.mail.transfer_encoding import decode, inline_names
 
 PLAIN: Final = "text/plain"
 HTML: Final = "text/html"
@@ -82,7 +82,7 @@ def spellings(mime: bytes, entity: MimeEntity) -> Iterator[str]:
             yield from field.spellings("filename")
             yield from field.spellings("name")
     if (entity.encoding == "x-uuencode" or entity.kind == PLAIN) and not entity.children:
-        yield uuencoded_name(mime, entity.body, entity.end)
+        yield from inline_names(mime, entity.body, entity.end)
 
 
 class _SortedParts:
@@ -204,7 +204,7 @@ def _names(mime: bytes, entity: MimeEntity) -> tuple[str, ...]:
         if field.named:
             found += field.names("filename")
             found += field.names("name")
-    if entity.encoding == "x-uuencode" and (name := uuencoded_name(mime, entity.body, entity.end)):
+    if entity.encoding == "x-uuencode" and (name := next(inline_names(mime, entity.body, entity.end), "")):
         found.append(name)
     return tuple(dict.fromkeys(found))
 

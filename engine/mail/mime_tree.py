@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from engine.mail.encoded_words import decoded
 from engine.mail.parameters import MimeField, parse_field
 from engine.mail.transfer_encoding import IDENTITY, known_encoding
 
@@ -23,14 +24,19 @@ MAX_CANDIDATES: Final = 100_000  # lines of a message that begin like a delimite
 _MAX_LINE: Final = 2_048  # octets of a delimiter line
 _MAX_READINGS: Final = 8  # of one boundary
 _MAX_LIKE: Final = 1_000  # lines that begin like one, while its reading is chosen
-_AFTER_BOUNDARY: Final = frozenset({b"", b" ", b"\t", b"\r", b"\n", b"-"})
+# Types whose content is a message for some program (RFC 2046 5.2, RFC 5537 4.1, RFC 6532 3.7, MimeKit).
+MESSAGES: Final = frozenset({
+    "message/external-body", "message/global", "message/news", "message/partial", "message/rfc2822", "message/rfc822",
+})  # fmt: skip
 
 _field = re.compile(
     rb"^content-(type|transfer-encoding|disposition|id)[ \t]*:(.*(?:\r?\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE
 )
 _field_lines = re.compile(rb"(?:[!-9;-~]++[ \t]*+:[^\n]*+\n?|[ \t][^\n]*+\n?)*").match
 # A boundary, declared or not, with the header of a part behind it.
-_part_like = re.compile(rb"\n--[^\r\n]{1,1000}\r?\n(?:[!-9;-~]++:.*\n|[ \t].*\n){0,20}?content-", re.IGNORECASE).search
+_PART: Final = rb"\n--[^\r\n]{1,1000}\r?\n(?:(?!--)[!-9;-~]++:.*\n|[ \t].*\n){0,20}?content-"
+_part_like = re.compile(_PART, re.IGNORECASE).search
+_is_part_like = re.compile(_PART, re.IGNORECASE).match
 _blanks = re.compile(r"\s+").sub
 _DEFAULT: Final = "text/plain"
 _UNDIVIDED: Final = "application/octet-stream"
@@ -124,6 +130,8 @@ def header_bounds(mime: bytes, start: int, end: int) -> tuple[int, int]:
     bare = mime.find(b"\n\n", start, end if at < 0 else at + 1)
     if bare >= 0:
         at, size = bare, 2
+    if at < 0:  # line ends that a relay doubled
+        at, size = mime.find(b"\n\r\r\n", start, end), 4
     if at < 0:
         return end, end
     return (at - 1 if at > start and mime[at - 1] == 0x0D else at), at + size
@@ -193,8 +201,9 @@ class _TreeReader:
     ) -> _Delimiter | None:
         """Open a multipart, or read an attached message; return the next delimiter line."""
         if found.kind.startswith("text/") and opened.parts and _part_like(self._mime, found.body - 1, found.end):
-            self.doubts.append(FoundDoubt(Doubt.UNDECLARED, found.start, found.end - found.body))
-        inside = self._into_messages and found.kind == "message/rfc822" and found.encoding in IDENTITY
+            hides = self._begins_like(found, opened)
+            self.doubts.append(FoundDoubt(Doubt.UNDECLARED, found.start, found.end - found.body, hides))
+        inside = self._into_messages and found.kind in MESSAGES and found.encoding in IDENTITY
         if not (found.multipart or inside):
             return line
         if depth + len(opened.parts) == MAX_DEPTH:
@@ -219,25 +228,47 @@ class _TreeReader:
 
     def _boundary(self, found: MimeEntity, stop: int) -> bytes:
         """Return the reading of the declared boundary that begins a line of the content; b"" without one."""
-        for reading in _boundaries(found.content_type):
-            feed = self._first_line(b"\n--" + reading, found.start, stop)
+        readings = _boundaries(found.content_type)
+        for place, reading in enumerate(readings, start=1):
+            feed = self._first_line(reading, found.start, stop)
             if feed < 0:
                 continue
             if feed + 1 < found.body:  # the empty line before the first delimiter is missing
                 alone = self._entity(found.start, feed + 1, found)
                 found.body, found.encoding, found.disposition = feed + 1, alone.encoding, alone.disposition
                 self.doubts.append(FoundDoubt(Doubt.MALFORMED, found.start))
+            if any(self._first_line(other, found.body, stop) >= 0 for other in readings[place:]):
+                self.doubts.append(FoundDoubt(Doubt.UNDECLARED, found.start, found.end - found.body, hides_part=True))
             return reading
         return b""
 
-    def _first_line(self, line: bytes, start: int, stop: int) -> int:
-        """Return the offset of the first delimiter line, -1 without one among the first that begin like it."""
+    def _first_line(self, boundary: bytes, start: int, stop: int) -> int:
+        """Return the offset before the first delimiter line; -1 without one among the first that begin like it."""
+        line = b"\n--" + boundary
         feed = self._mime.find(line, max(start - 1, 0), stop)
         for _ in range(_MAX_LIKE):
-            if feed < 0 or self._mime[feed + len(line) : feed + len(line) + 1] in _AFTER_BOUNDARY:
+            if feed < 0:
+                break
+            last = self._mime.find(b"\n", feed + 1, min(stop, feed + _MAX_LINE))
+            after = min(stop, feed + _MAX_LINE) if last < 0 else last
+            if self._mime[feed + len(line) : after].rstrip(b" \t\r\n") in {b"", b"--"}:
                 break
             feed = self._mime.find(line, feed + 1, stop)
         return feed
+
+    def _begins_like(self, found: MimeEntity, opened: "_OpenParts") -> bool:
+        """Return True if a part in a text has a boundary that only begins like an open one: some readers take it."""
+        for one in opened.parts:
+            feed = self._mime.find(b"\n--" + one.boundary, found.body - 1, found.end)
+            for _ in range(_MAX_LIKE):
+                if feed < 0:
+                    break
+                if _is_part_like(self._mime, feed, found.end):
+                    return True
+                feed = self._mime.find(b"\n--" + one.boundary, feed + 1, found.end)
+            if feed >= 0:
+                return True
+        return False
 
     def _closed(self, opened: "_OpenParts", line: _Delimiter, end: int) -> _Delimiter | None:
         """Close multiparts up to that of a closing delimiter; return the next delimiter line."""
@@ -315,21 +346,25 @@ class _TreeReader:
                 repeated.append(parse_field(found[2]))
         content_type = parse_field(fields.get(b"type", b""))
         disposition = parse_field(fields[b"disposition"]) if b"disposition" in fields else _NO_FIELD
-        encoding = parse_field(fields[b"transfer-encoding"]).major if b"transfer-encoding" in fields else ""
+        encoding = _encoding(fields[b"transfer-encoding"]) if b"transfer-encoding" in fields else ""
         if repeated:
             self.doubts.append(FoundDoubt(Doubt.REPEATED, start, hides_part=True))
         if head_end - start > MAX_HEADER or content_type.cut or disposition.cut:
             self.doubts.append(FoundDoubt(Doubt.CUT, start, hides_part=True))
         default = "message/rfc822" if parent is not None and parent.kind == "multipart/digest" else _DEFAULT
+        if parent is not None and not fields and default == _DEFAULT and self._mime[start:head_end].strip():
+            # `Note: words` may be words without an empty line before them.
+            body = start if body == end or self._mime[start] in b" \t" else body
+            self.doubts.append(FoundDoubt(Doubt.MALFORMED, start, head_end - start))
         return MimeEntity(
-            start, body, end, content_type, disposition, _kind(content_type, default), known_encoding(encoding),
+            start, body, end, content_type, disposition, _kind(content_type, default), encoding,
             _content_id(fields.get(b"id")), message=parent is None, children=[], repeated=tuple(repeated),
         )  # fmt: skip
 
     def _header(self, start: int, end: int, parent: MimeEntity | None) -> tuple[int, int]:
         """Return the bounds of an entity's header; a part that does not begin with a field has none."""
         head_end, body = header_bounds(self._mime, start, end)
-        if parent is None or head_end == start:
+        if head_end == start or (parent is None and body < end):
             return head_end, body
         lines = _field_lines(self._mime, start, min(head_end, start + MAX_HEADER))
         fields_end = start if lines is None else lines.end()
@@ -337,8 +372,10 @@ class _TreeReader:
             return head_end, body
         if fields_end == start or body == end:  # words without an empty line before them
             hides = fields_end == start and _field.search(self._mime, start, head_end) is not None
-            self.doubts.append(FoundDoubt(Doubt.MALFORMED, start, hides_part=hides))
-            return fields_end, fields_end
+            if parent is not None:
+                self.doubts.append(FoundDoubt(Doubt.MALFORMED, start, hides_part=hides))
+            has_fields = parent is None or _field.search(self._mime, start, fields_end) is not None
+            return (fields_end, fields_end) if has_fields else (start, start)
         self.doubts.append(FoundDoubt(Doubt.MALFORMED, start, head_end - fields_end))
         return head_end, body
 
@@ -394,7 +431,7 @@ def _boundaries(content_type: MimeField) -> list[bytes]:
     """Return the readings of the boundary; a value that was folded counts also without its blanks."""
     found: dict[bytes, None] = {}
     for reading in content_type.readings("boundary"):
-        for form in (reading, _blanks(" ", reading), _blanks("", reading)):
+        for form in (reading, _blanks(" ", reading), _blanks("", reading), reading.strip("'"), decoded(reading)):
             octets = form.rstrip().encode("cp1252" if content_type.flaw else "utf-8", "replace")
             if octets:
                 found.setdefault(octets)
@@ -412,5 +449,11 @@ def _kind(content_type: MimeField, default: str) -> str:
 def _content_id(value: bytes | None) -> str | None:
     if value is None:
         return None
-    text = value[:_MAX_LINE].decode("utf-8", "replace")
-    return text.strip().removeprefix("<").removesuffix(">") or None
+    text = value[:_MAX_LINE].decode("utf-8", "replace").strip()
+    bracketed = text.partition("<")[2].partition(">")
+    return (bracketed[0] if bracketed[1] else text.removeprefix("<").strip('"')) or None
+
+
+def _encoding(value: bytes) -> str:
+    """Return the transfer encoding; one that is not declared as a word, such as `<base64>`, without the signs."""
+    return known_encoding(parse_field(value).major or value[:_MAX_LINE].decode("latin-1").lower().strip("<>[]= \t\r\n"))

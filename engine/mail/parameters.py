@@ -33,7 +33,7 @@ _unescaped = re.compile(r"\\(.)", re.DOTALL).sub
 _next_parameter = re.compile(
     r"\s(?:boundary|charset|delsp|filename|format|name|report-type|start|type)(?:\*\d*\*?)?\s*=", re.IGNORECASE
 ).search
-_last_comment = re.compile(r"(?:\A\([^()]*+\)\s*(?=\S))|(?:\s\([^()]*+\)\s*\Z)").sub
+_last_comment = re.compile(r"(?:\A\([^()]*+\)\s*(?=\S))|(?:\s\((?:[^()]++|\([^()]*+\))*+\)\s*\Z)").sub
 _word = re.compile(r"\s*+(?:[\"']\s*+)?([\w!#$&^.+-]++)\s*+(?:/\s*+([\w!#$&^.+-]++)\s*+)?", re.ASCII).match
 _names_file = re.compile(r"(?:file)?name(?:\*\d{0,3}\*?)?").fullmatch
 _segment = re.compile(r"(\d{1,3})(\*?)").fullmatch
@@ -78,10 +78,13 @@ class MimeField(NamedTuple):
     def spellings(self, word: str) -> Iterator[str]:
         """Yield every file name that some program could read in parameters `word`, perhaps several times."""
         for name in self.readings(word):
-            for reading in dict.fromkeys((name, decoded(name))):
+            once = decoded(name)
+            for reading in dict.fromkeys((name, once, decoded(once))):
                 yield _one_line(reading)
                 if "%" in reading:
                     yield _one_line(unquote(reading))
+                if any(map(str.isspace, reading)):  # some programs drop the blank of a fold
+                    yield "".join(reading.split())
 
     def _extended(self, word: str) -> list[str]:
         """Decode the forms of RFC 2231: `word*`, or `word*0`, `word*1*` and so on joined.
@@ -126,11 +129,17 @@ def _parsed(value: bytes) -> MimeField:
     if "=" in head:  # a parameter without a semicolon before it
         segments.insert(0, head if word is None else head[word.end() :])
     parameters: list[MimeParameter] = []
+    tails: dict[int, list[str]] = {}
     for segment in segments:
         if "=" in segment:
             parameters += islice(_parameters(segment, text), MAX_PARAMETERS + 1)
             if len(parameters) > MAX_PARAMETERS:
                 break
+        elif parameters and segment.strip():
+            tails.setdefault(len(parameters) - 1, []).append(segment)
+    for place, tail in tails.items():  # some programs read an unquoted name beyond a semicolon
+        name, readings = parameters[place]
+        parameters[place] = MimeParameter(name, (*readings, ";".join((readings[0], *tail))))
     cut = len(value) > MAX_VALUE or len(parameters) > MAX_PARAMETERS
     major, minor = (word[1].lower(), (word[2] or "").lower()) if word is not None else ("", "")
     named = any(_names_file(one.name) for one in parameters)
@@ -194,6 +203,7 @@ def _unquoted_readings(raw: str, text: str) -> tuple[str, ...]:
         return (value,)
     usual = _last_comment("", value).strip() or value
     readings = [usual, without_comments(value).strip(), value, value.replace('"', ""), _unescaped(r"\1", value)]
+    readings.append(value.partition('"')[0].strip())
     if '"' in value:  # one that is not closed, perhaps with semicolons behind it
         opened = text.find(value)
         readings.append(text[opened:].replace('"', "").strip())

@@ -12,9 +12,20 @@ from msgspec import Struct
 
 from engine.mail.body_parts import MailContent, MailPart, content_of_tree, decoded_part, spellings
 from engine.mail.body_text import joined_html, joined_text, part_text
-from engine.mail.mime_tree import MAX_DEPTH, MAX_PARTS, Doubt, MimeEntity, MimeTree, ReadLimit, read_tree, walk
+from engine.mail.mime_tree import (
+    MAX_DEPTH,
+    MAX_PARTS,
+    MESSAGES,
+    Doubt,
+    MimeEntity,
+    MimeTree,
+    ReadLimit,
+    read_tree,
+    walk,
+)
 from engine.mail.transfer_encoding import IDENTITY, decode
 
+_MAX_NAMES: Final = 1_000  # of one part: those of uuencoded files in a text
 _MAX_ENCODED_LEVELS: Final = 4  # of attached messages in base64, which no RFC allows and some programs read
 
 _LIMIT_TEXTS: Final = {
@@ -24,6 +35,7 @@ _LIMIT_TEXTS: Final = {
 }
 _DOUBT_TEXTS: Final = {
     Doubt.NO_BOUNDARY: "A multipart has no line with its boundary, but other parts.",
+    Doubt.UNDECLARED: "A multipart has lines of two boundaries, or a text has lines that begin like one.",
     Doubt.OUTSIDE: "A part is before the first boundary of a multipart, or after the last.",
     Doubt.REPEATED: "A part has two fields of one name; Content-Type, for example, is allowed once.",
     Doubt.MALFORMED: "The header of a part begins with a line that is no field.",
@@ -58,7 +70,7 @@ class File(Struct, frozen=True):
 class Entity(NamedTuple):
     """A node of the MIME tree (RFC 2045 2.4), with offsets in the message.
 
-    `composite`: multipart or message/rfc822, whose child entities follow. `message`: it has the header of a message.
+    `composite`: multipart or one of MESSAGES, whose child entities follow. `message`: it has the header of a message.
     """
 
     start: int
@@ -153,9 +165,11 @@ def _file(mime: bytes, part: MailPart) -> File:
 def _shown_names(mime: bytes, root: MimeEntity, level: int) -> Iterator[ShownName]:
     for one in walk(root):
         shown = ""
-        for name in spellings(mime, one):
+        for number, name in enumerate(spellings(mime, one)):
+            if number == _MAX_NAMES:
+                raise UnreadableMail(f"A part has more than {_MAX_NAMES} file names.")
             shown = shown or name
             yield ShownName(name, shown)
-        if one.kind == "message/rfc822" and one.encoding not in IDENTITY and level < _MAX_ENCODED_LEVELS:
+        if one.kind in MESSAGES and one.encoding not in IDENTITY and level < _MAX_ENCODED_LEVELS:
             inner, _ = decode(mime[one.body : one.end], one.encoding)
             yield from _shown_names(inner, read_tree(inner, into_messages=True).root, level + 1)

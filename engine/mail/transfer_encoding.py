@@ -6,6 +6,7 @@ It keeps all that some mail program shows, and says where the encoding is damage
 
 import binascii
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -26,7 +27,8 @@ _BLANKS_AT_ENDS: Final = (b" \n", b"\t\n", b" \r\n", b"\t\r\n")
 _blanks_at_ends = re.compile(rb"(?<![ \t])[ \t]++(?=\r?\n|\Z)").sub
 _soft_cr = re.compile(rb"=\r(?!\n)").sub
 
-_uu_begin = re.compile(rb"^begin[ \t]+[0-7]{3,4}[ \t]+([^\r\n]*+)\r?\n", re.MULTILINE).search
+_uu_begin = re.compile(rb"begin[ \t]+[0-7]{3,6}[ \t]+([^\r\n]*+)\r?\n").match
+_yenc_begin = re.compile(rb"=ybegin [^\r\n]{0,200}?\bname=([^\r\n]*+)").match
 
 IDENTITY: Final = frozenset({"", "7bit", "8bit", "binary", "7-bit", "8-bit"})
 _NAMES: Final = {
@@ -37,7 +39,8 @@ _NAMES: Final = {
 
 def known_encoding(declared: str) -> str:
     """Return the usual name of a declared encoding; an unknown one as it is, "" for those that change nothing."""
-    return "" if declared in IDENTITY else _NAMES.get(declared, declared)
+    name = declared.rstrip(".")
+    return "" if name in IDENTITY else _NAMES.get(name, name)
 
 
 def decode(raw: bytes, encoding: str, *, whole: bool = True) -> tuple[bytes, bool]:
@@ -145,6 +148,8 @@ def _from_quoted_printable(raw: bytes) -> tuple[bytes, bool]:
     damaged = raw.count(b"=\r") != soft_crlf
     if damaged:  # the decoder below would drop all up to the next line feed
         raw = _soft_cr(b"=\n", raw)
+    if b"==" in raw:  # the decoder would drop one of them, also where the second begins an escape
+        damaged, raw = True, raw.replace(b"==", b"=3D=").replace(b"==", b"=3D=")  # twice: pairs may touch
     octets = binascii.a2b_qp(raw)
     soft_lf = raw.count(b"=\n")
     cut_off = raw.endswith(b"=") and not raw.endswith(b"==")
@@ -156,16 +161,20 @@ def _from_quoted_printable(raw: bytes) -> tuple[bytes, bool]:
 # -- uuencode ---------------------------------------------------------------------------------------
 
 
-def uuencoded_name(mime: bytes, start: int, end: int) -> str:
-    """Return the file name in the first line of uuencoded content between two offsets; "" without one."""
-    at = start if mime.startswith(b"begin", start, end) else mime.find(b"\nbegin", start, end)
-    begin = None if at < 0 else _uu_begin(mime, at, end)
-    return "" if begin is None else begin[1].decode("utf-8", "replace").strip()
+def inline_names(mime: bytes, start: int, end: int) -> Iterator[str]:
+    """Yield the names of the files that stand in a text between two offsets, uuencoded or in yEnc."""
+    for mark, begin in ((b"begin", _uu_begin), (b"=ybegin", _yenc_begin)):
+        at = start if mime.startswith(mark, start, end) else mime.find(b"\n" + mark, start, end)
+        while at >= 0:
+            at += mime.startswith(b"\n", at)
+            if (found := begin(mime, at, end)) is not None:
+                yield found[1].decode("utf-8", "replace").strip()
+            at = mime.find(b"\n" + mark, at, end)
 
 
 def _from_uuencode(raw: bytes) -> tuple[bytes, bool]:
     """Decode the lines between `begin` and `end`; without `begin`, all lines."""
-    begin = _uu_begin(raw)
+    begin = _uu_beginning(raw)
     start = 0 if begin is None else begin.end()
     damaged = begin is None or bool(raw[: begin.start()].strip())
     pieces: list[bytes] = []
@@ -185,6 +194,16 @@ def _from_uuencode(raw: bytes) -> tuple[bytes, bool]:
             if broken_lines > _MAX_BROKEN:
                 break
     return b"".join(pieces), damaged or not ended or broken_lines > 0
+
+
+def _uu_beginning(raw: bytes) -> "re.Match[bytes] | None":
+    """Return the first line `begin` of uuencoded content."""
+    at = 0
+    while at >= 0:
+        if (found := _uu_begin(raw, at)) is not None:
+            return found
+        at = raw.find(b"\nbegin", at) + 1 or -1
+    return None
 
 
 def _uu_line(line: bytes) -> tuple[bytes, bool]:

@@ -25,7 +25,7 @@ from engine.mail.attachments import (
         ("a․exe", "exe"),
         ("a.exe::$DATA", "exe"), ("dir/a.bat", "bat"), ("dir\\a.bat", "bat"), (".exe", "exe"), ("a.exe/", "exe"),
         ("a.settingcontent-ms", "settingcontent-ms"), ("report.PS1", "ps1"), ("a.e\x01xe", "exe"),
-        ("script.sh", "sh"),
+        ("script.sh", "sh"), ("a.exe'", "exe"), ("a.ex|e", "exe"), ("a.exe\ufffd", "exe"), ('"a.exe"', "exe"),
     ],
 )  # fmt: skip
 def test_what_mailbox_providers_refuse_is_blocked(filename: str, extension: str) -> None:
@@ -36,7 +36,8 @@ def test_what_mailbox_providers_refuse_is_blocked(filename: str, extension: str)
     "filename",
     ["invoice.pdf", "exe", "README", "exe.pdf", "invoice-example.com.pdf", "firma.pl.pdf", "archive.tar.gz",
      "photo.jpg",
-     "résumé.docx", "v1.2.3.zip", "", ".", "...", "cert.crt", "data.mdb", "javascript.txt", "my.json", "a.jsx.map"],
+     "résumé.docx", "v1.2.3.zip", "", ".", "...", "cert.crt", "data.mdb", "javascript.txt", "my.json", "a.jsx.map",
+     "a.comé", "Smith & Co. (v1.2).pdf"],
 )  # fmt: skip
 def test_ordinary_files_pass(filename: str) -> None:
     assert blocked_extension(filename) is None

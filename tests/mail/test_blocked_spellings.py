@@ -44,7 +44,10 @@ PROGRAM = attached(b"filename=x.exe")
         b"filename*0=x.; filename*1=exe", b"filename*0=x.exe; filename*2=.txt", b"filename*0=a; filename*0=x.exe",
         b'filename="x%2Eexe"', b'filename="x.e\\xe"', b'filename="x.exe', b'filename="a;x.exe', b"x=y filename=x.exe",
         b"FILENAME=X.EXE.", b'filename="x.exe. . "', b"name=x.exe", b"filename=a.pdf; name*=utf-8''x.exe",
-        b'filename="a.pdf" "x.exe"',
+        b'filename="a.pdf" "x.exe"', b"filename='x.exe'", b"filename=<x.exe>", b'filename="x.exe?"',
+        b'filename="x.e\r\n xe"', b"filename=a.pdf;x.exe", b'filename=x.exe"a.pdf"', b"filename=x.ex(c)e",
+        b'filename="=?utf-8?q?x.e xe?="', b'filename="=?utf-8?q?=3D=3Futf-8=3Fq=3Fx=2Eexe=3F=3D?="',
+        b"filename=x.exe,", b"filename*=utf-8''x.exe'",
     ],
 )  # fmt: skip
 def test_a_blocked_name_is_refused_in_any_spelling(parameters: bytes) -> None:
@@ -56,6 +59,12 @@ def test_a_blocked_name_is_refused_in_any_spelling(parameters: bytes) -> None:
     [
         b"Content-Type: text/plain; name=x.exe\r\n\r\nMZ",
         b"\r\nwords\r\n\r\nbegin 644 x.exe\r\n#86)C\r\n`\r\nend\r\n",
+        b"\r\nbegin 644 a.txt\r\n#86)C\r\n`\r\nend\r\nbegin 100644 x.exe\r\n#86)C\r\n`\r\nend\r\n",
+        b"\r\n=ybegin line=128 size=3 name=x.exe\r\nabc\r\n=yend size=3\r\n",
+        *(
+            parted(b"b", TEXT, b"Content-Type: " + kind + b"\r\n\r\n" + PROGRAM)
+            for kind in (b"message/global", b"message/news", b"message/partial; id=i; number=1; total=1")
+        ),
         parted(b"b", TEXT, b"Content-Type: message/rfc822\r\n\r\n" + PROGRAM),
         parted(
             b"b",
@@ -73,6 +82,18 @@ def test_a_blocked_name_is_refused_in_any_part(mime: bytes) -> None:
     [
         parted(b"b", TEXT) + PROGRAM.partition(b"\r\n\r\n")[2],
         PROGRAM.replace(b"boundary=", b"boundary=other"),
+        b"\r\n" + b"begin 644 a.txt\r\n" * 1_100,
+        *(
+            parted(b"b", TEXT + b"\r\n--" + other + PROGRAM.partition(b"\r\n--b")[2], declared=declared)
+            for other, declared in (
+                (b"c", b"b; boundary=c"),
+                (b"c", b"b; boundary*=''c"),
+                (b"b (c)", b"b (c)"),
+                (b"bc", b'"b"c'),
+                (b"bc", b"b"),
+                (b"b c", b"b"),
+            )
+        ),
         PROGRAM.replace(b"Content-Disposition", b"Content-Type: text/plain\r\nContent-Disposition"),
         PROGRAM.replace(b"--b\r\nContent-Type: a/b", b"--b\r\nno field\r\nContent-Type: a/b"),
         attached(b"a=b;" * 120 + b"\r\n filename=x.exe"),

@@ -51,6 +51,7 @@ def test_a_line_belongs_to_the_innermost_multipart_that_has_its_boundary(outer: 
     [
         (b"b x", b'"b x "'), (b'a"b', b'"a\\"b"'), (b"(b)", b"(b)"), (b"b/c", b"b; boundary*=us-ascii''b%2Fc"),
         (b"b", b'"b" (comment)'), (b"b", b"b (comment)"), (b"a b", b'"a\r\n b"'), (b"ab", b'"a\r\n b"'),
+        (b"b x (y)", b"b x (y)"), (b"b", b"'b'"), (b"b", b'"=?us-ascii?q?b?="'),
         (b"b", b'"c"; boundary="b"'), (b"b", b"'b'; boundary=b"), (b"b" * 200, b"b" * 200), (b"\xe4", b'"\xe4"'),
     ],
 )  # fmt: skip
@@ -78,6 +79,13 @@ def test_parts_of_a_digest_are_messages() -> None:
         (parted(b"b", b"words without a header\r\n\r\nmore words"), "part_header_malformed"),
         (parted(b"b", b"Content-Type: text/plain\r\nwords below it"), "part_header_malformed"),
         (parted(b"b", TEXT).replace(b"\r\n\r\n--b", b"\r\n--b", 1), "part_header_malformed"),
+        (parted(b"b", b"  indented words"), "part_header_malformed"),
+        (parted(b"b", b"  indented words\r\n\r\nmore"), "part_header_malformed"),
+        (parted(b"b", b"Note: words"), "part_header_malformed"),
+        (parted(b"b", b"https://words.test\r\nmore"), "part_header_malformed"),
+        (parted(b"b", b"https://a.test\r\n\r\nwords"), "part_header_malformed"),
+        (parted(b"b", TEXT + b"\r\n--bx\r\n" + FILE), "boundary_undeclared"),
+        (parted(b"b", TEXT + b"\r\n--c\r\n" + FILE, declared=b"b; boundary=c"), "boundary_undeclared"),
         (parted(b"b", b"Content-Type: text/plain\r\n" + TEXT), "part_field_repeated"),
         (parted(b"b", b"X: " + b"y" * 110_000 + b"\r\n" + TEXT), "part_header_truncated"),
     ],
@@ -91,6 +99,28 @@ def test_a_doubt_about_the_structure_is_a_warning(mime: bytes, code: str) -> Non
 
 def test_an_empty_closing_line_again_is_no_doubt() -> None:
     assert not shown(parted(b"b", TEXT) + b"--b--\r\n\r\n")[3]
+
+
+@pytest.mark.parametrize(
+    ("mime", "words"),
+    [
+        (b"Subject: s\r\nwords\r\nmore", "words\nmore"),
+        (b"words alone", "words alone"),
+        (b"Subject: s\r\r\nContent-Type: text/plain\r\r\n\r\r\nwords", "words"),
+    ],
+)
+def test_words_are_shown_without_an_empty_line_above_them(mime: bytes, words: str) -> None:
+    assert shown(mime)[0] == words
+
+
+@pytest.mark.parametrize("declared", [b"<base64>", b"[base64]", b"base64=", b"base64.", b"=base64"])
+def test_an_encoding_is_read_that_is_declared_as_no_word(declared: bytes) -> None:
+    assert shown(b"Content-Transfer-Encoding: " + declared + b"\r\n\r\nd29yZHM=")[0] == "words"
+
+
+@pytest.mark.parametrize("value", [b"<a@b>", b"<a@b> (c)", b'"a@b"', b"a@b", b"(c) <a@b>"])
+def test_a_content_id_is_read_without_what_is_around_it(value: bytes) -> None:
+    assert read_tree(b"Content-ID: " + value + b"\r\n\r\n").root.cid == "a@b"
 
 
 def covered(mime: bytes, parent: MimeEntity) -> None:

@@ -65,6 +65,8 @@ def test_a_parameter_is_read_in_any_spelling(value: bytes, name: str, expected: 
         (b'attachment; filename="=?UTF-8?B?w6TDpMOk?=\r\n =?UTF-8?B?w7YucGRm?="', ["äääö.pdf"]),
         (b'attachment; filename="a\r\n b.pdf"', ["a b.pdf"]),
         (b"attachment; filename=x.pdf (comment)", ["x.pdf"]),
+        (b"attachment; filename=x.pdf (a (b) c)", ["x.pdf"]),
+        (b"attachment; filename=x.pdf;y.pdf", ["x.pdf"]),
         (b"attachment; filename=Report (1).pdf", ["Report (1).pdf"]),
         (b"attachment; filename=a b.pdf", ["a b.pdf"]),
         (b'attachment; filename="a.pdf"; filename=b.pdf', ["a.pdf", "b.pdf"]),
@@ -130,6 +132,9 @@ def test_any_octets_are_parsed_to_text_that_can_be_stored(value: bytes) -> None:
     [
         ("utf-8", "utf_8"), ('"utf-8" (text)', "utf_8"), ("utf-8;", "utf_8"), ("iso-8859-1,", "cp1252"),
         ("charset=utf-8", "utf_8"), ("'windows-1250'", "cp1250"), ("utf-8?=", "utf_8"), ("<koi8-r>", "koi8_r"),
+        ("koi8r", "koi8_r"), ("iso88591", "cp1252"), ("8859-1", "cp1252"), ("iso_8859-1:1987", "cp1252"),
+        ("x-mac-roman", "mac_roman"), ("windows1252", "cp1252"), ("win-1251", "cp1251"), ("x-cp1250", "cp1250"),
+        ("ksc_5601", "cp949"), ("unicode-1-1-utf-8", "utf_8"), ("csISOLatin9", "iso8859_15"),
         ("klingon", None), ("", None), ("x" * 5_000, None),
     ],
 )  # fmt: skip

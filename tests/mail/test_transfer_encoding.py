@@ -49,6 +49,8 @@ def test_base64_is_decoded_as_far_as_it_goes(raw: bytes, content: bytes, damaged
         (b"a=ZZ", b"a=ZZ", True),
         (b"a = b", b"a = b", True),
         (b"a==", b"a=", True),
+        (b"a==x", b"a==x", True),
+        (b"a===\r\nb", b"a==b", True),
         (b"a=", b"a", False),
         (b"=C3=BC=\r\n", "ü".encode(), False),
     ],
