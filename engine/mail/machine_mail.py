@@ -40,7 +40,7 @@ def is_automatic(header: ReceivedHeader, sender: ReceivedAddress | None, subject
     """
     if _is_report(header, kinds) or _is_of_daemon(sender):
         return True
-    if any(_text(header, name).replace(" ", "").endswith("<>") for name in (b"return-path", b"from")):
+    if _is_null(header, b"return-path") or (not (sender and sender.address) and _is_null(header, b"from")):
         return True
     declared = without_comments(_text(header, b"auto-submitted")).partition(";")[0].strip()
     if declared:
@@ -63,6 +63,10 @@ def is_bulk(header: ReceivedHeader) -> bool:
 def _is_report(header: ReceivedHeader, kinds: Iterable[str]) -> bool:
     kind = without_comments(_text(header, b"content-type")).partition(";")[0].replace(" ", "")
     return kind == "multipart/report" or kind in REPORT_KINDS or not REPORT_KINDS.isdisjoint(kinds)
+
+
+def _is_null(header: ReceivedHeader, name: bytes) -> bool:
+    return _text(header, name).replace(" ", "").endswith("<>")
 
 
 def _is_of_daemon(sender: ReceivedAddress | None) -> bool:

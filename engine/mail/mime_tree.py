@@ -335,7 +335,9 @@ class _TreeReader:
     def _entity(self, start: int, end: int, parent: MimeEntity | None) -> MimeEntity:
         """Read the entity between two offsets from its header."""
         head_end, body = self._header(start, end, parent)
-        head = self._mime[start : min(head_end, start + MAX_HEADER)]
+        head = self._mime[start : min(head_end, start + MAX_HEADER)].lstrip(
+            b" \t"
+        )  # some read a first line so indented
         fields: dict[bytes, bytes] = {}
         repeated: list[MimeField] = []
         for found in _field.finditer(head):

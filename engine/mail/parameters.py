@@ -199,11 +199,12 @@ def _quoted_readings(quoted: str, after: str) -> tuple[str, ...]:
 
 def _unquoted_readings(raw: str, text: str) -> tuple[str, ...]:
     value = raw.strip()
+    first, *more = value.split(maxsplit=1) or ("",)
     if not ('"' in value or "(" in value or "\\" in value):
-        return (value,)
+        return (value, first) if more else (value,)
     usual = _last_comment("", value).strip() or value
     readings = [usual, without_comments(value).strip(), value, value.replace('"', ""), _unescaped(r"\1", value)]
-    readings.append(value.partition('"')[0].strip())
+    readings += (value.partition('"')[0].strip(), first)
     if '"' in value:  # one that is not closed, perhaps with semicolons behind it
         opened = text.find(value)
         readings.append(text[opened:].replace('"', "").strip())

@@ -45,7 +45,8 @@ PROGRAM = attached(b"filename=x.exe")
         b'filename="x%2Eexe"', b'filename="x.e\\xe"', b'filename="x.exe', b'filename="a;x.exe', b"x=y filename=x.exe",
         b"FILENAME=X.EXE.", b'filename="x.exe. . "', b"name=x.exe", b"filename=a.pdf; name*=utf-8''x.exe",
         b'filename="a.pdf" "x.exe"', b"filename='x.exe'", b"filename=<x.exe>", b'filename="x.exe?"',
-        b'filename="x.e\r\n xe"', b"filename=a.pdf;x.exe", b'filename=x.exe"a.pdf"', b"filename=x.ex(c)e",
+        b'filename="x.e\r\n xe"', b"filename=a.pdf;x.exe", b'filename=x.exe"a.pdf"', b"filename=x.exe a.pdf",
+        b"filename=x.ex(c)e",
         b'filename="=?utf-8?q?x.e xe?="', b'filename="=?utf-8?q?=3D=3Futf-8=3Fq=3Fx=2Eexe=3F=3D?="',
         b"filename=x.exe,", b"filename*=utf-8''x.exe'",
     ],
@@ -61,6 +62,7 @@ def test_a_blocked_name_is_refused_in_any_spelling(parameters: bytes) -> None:
         b"\r\nwords\r\n\r\nbegin 644 x.exe\r\n#86)C\r\n`\r\nend\r\n",
         b"\r\nbegin 644 a.txt\r\n#86)C\r\n`\r\nend\r\nbegin 100644 x.exe\r\n#86)C\r\n`\r\nend\r\n",
         b"\r\n=ybegin line=128 size=3 name=x.exe\r\nabc\r\n=yend size=3\r\n",
+        parted(b"b", TEXT, b"  Content-Type: a/b; name=x.exe\r\n\r\nMZ"),
         *(
             parted(b"b", TEXT, b"Content-Type: " + kind + b"\r\n\r\n" + PROGRAM)
             for kind in (b"message/global", b"message/news", b"message/partial; id=i; number=1; total=1")
