@@ -51,7 +51,6 @@ _UNREADABLE: Final = "application/octet-stream"
 
 # RFC 5322 3.6 allows one each; mail clients differ in which of two they show.
 _SINGLE: Final = (b"from", b"reply-to", b"to", b"cc", b"subject", b"date", b"message-id", b"in-reply-to", b"references")
-_blanks = re.compile(r"\s+").sub
 _media_type = re.compile(r"[a-z0-9!#$&^_.+-]{1,100}/[a-z0-9!#$&^_.+-]{1,100}").fullmatch
 
 
@@ -84,6 +83,8 @@ class ReceivedSummary(Struct, frozen=True, kw_only=True):
     auto_submitted: bool  # a program wrote it, as far as the message shows; the envelope may say so, too
     bulk: bool  # sent to many
     received_count: int  # Received fields
+    text_parts: list[MailPart]  # in order, for the search; HTML where there is no text; words as written, not to store
+    html_parts: list[MailPart]
     warnings: list[MailWarning]
 
 
@@ -226,6 +227,8 @@ def _summary(
         auto_submitted=is_automatic(header, sender, subject, [part.kind for part in found.attached]),
         bulk=is_bulk(header),
         received_count=header.count(b"received"),
+        text_parts=found.text,
+        html_parts=found.html,
         warnings=warnings.listed(),
     )
 
@@ -309,8 +312,9 @@ def _snippet(text: str | None, html: str | None) -> str:
     # Newsletters pad the line that mailboxes show beside the subject with characters without width.
     if text is None or not text.strip():
         text = "" if html is None else _first_text(html[:_SNIPPET_HTML])
-    beginning = without_invisible("", text[: SNIPPET * 20].replace("\0", ""))
-    return _blanks(" ", beginning).strip()[:SNIPPET].rstrip()
+    beginning = text[: SNIPPET * 20].replace("\0", "")
+    visible = beginning if beginning.isascii() else without_invisible("", beginning)
+    return " ".join(visible.split())[:SNIPPET].rstrip()
 
 
 def _first_text(html: str) -> str:

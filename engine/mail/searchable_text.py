@@ -1,22 +1,21 @@
 """Extract the beginning of a message's readable text, for the search in bodies of received messages. Never raises."""
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
-from engine.mail.body_parts import HTML, MailPart, mail_content
+from engine.mail.body_parts import HTML, MailPart
 from engine.mail.body_text import part_text, plain_text
 
 _HTML_FOR_TEXT: Final = 8  # octets of HTML read for each character of its text: markup and style sheets come first
 _MAX_HTML: Final = 65_536
 _MAX_PARTS: Final = 20
-_blanks = re.compile(r"\s+").sub
 
 
-def searchable_text(mime: bytes, max_characters: int) -> str:
-    """Return at most `max_characters` of the text of a message in one line, with HTML where it has no text."""
-    found = mail_content(mime)
-    return _joined(mime, found.text, max_characters) or _joined(mime, found.html, max_characters)
+def searchable_text(
+    mime: bytes, text_parts: Sequence[MailPart], html_parts: Sequence[MailPart], max_characters: int
+) -> str:
+    """Return at most `max_characters` of the text of a message in one line, or of its HTML where the text is blank."""
+    return _joined(mime, text_parts, max_characters) or _joined(mime, html_parts, max_characters)
 
 
 def _joined(mime: bytes, parts: Sequence[MailPart], max_characters: int) -> str:
@@ -34,4 +33,4 @@ def _joined(mime: bytes, parts: Sequence[MailPart], max_characters: int) -> str:
 
 
 def _one_line(text: str, max_characters: int) -> str:
-    return _blanks(" ", text[: 2 * max_characters]).strip()[:max_characters]
+    return " ".join(text[: 2 * max_characters].split())[:max_characters]

@@ -161,7 +161,7 @@ def received_mail(
         authentication=_json(verdicts),
         attachments=_json(attachments),
         warnings=_json([{"code": one.code, "text": storable(one.text)} for one in mail.warnings]),
-        search_text=storable(searchable_text(raw, MAX_SEARCH_TEXT)),
+        search_text=storable(searchable_text(raw, mail.text_parts, mail.html_parts, MAX_SEARCH_TEXT)),
         detail={
             "from": None if sender is None else _address(sender),
             "to": [_address(one) for one in mail.to[:MAX_EVENT_ENTRIES]],

@@ -28,6 +28,11 @@ def named(part: bytes, name: bytes) -> bytes:
     return part.replace(b"\r\n\r\n", b"; name=%b\r\n\r\n" % name, 1)
 
 
+def searched(mime: bytes) -> str:
+    found = summarise(mime)
+    return searchable_text(mime, found.text_parts, found.html_parts, 1_000)
+
+
 def shown(mime: bytes) -> tuple[str | None, str | None, list[str]]:
     """Return text, HTML and the types of attachments."""
     found = bodies(mime)
@@ -93,11 +98,13 @@ def test_snippet_search_and_reply_begin_with_the_words_of_the_author(mime: bytes
 
     assert bodies_of(mime).reply_text == author
     assert summarise(mime).snippet.startswith(beginning)
-    assert searchable_text(mime, 1_000).startswith(beginning)
+    assert searched(mime).startswith(beginning)
 
 
 def test_the_search_finds_words_of_every_body_part() -> None:
-    assert searchable_text(parted(b"b", HTML, FOOTER), 1_000) == "html _____ list"
+    mime = parted(b"b", HTML, FOOTER)
+
+    assert searched(mime) == "html _____ list"
 
 
 @pytest.mark.parametrize(

@@ -327,7 +327,8 @@ def test_hostile_messages_are_read_in_linear_time(name: str) -> None:
 
 def check(found: ReceivedMail) -> None:
     """Assert that Postgres can store every text, and that lengths are bounded."""
-    encoded = msgspec.json.encode(found)  # raises for lone surrogates
+    # Raises for lone surrogates. The parts of the text hold words as written, and only lead to the text.
+    encoded = msgspec.json.encode(msgspec.structs.replace(found, text_parts=[], html_parts=[]))
     assert b"\\u0000" not in encoded
     assert all(one.code in TEXTS for one in found.warnings)
     assert len(found.to) <= MAX_ADDRESSES

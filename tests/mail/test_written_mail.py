@@ -39,7 +39,7 @@ def check(one: Written) -> None:
     assert summarise(one.mime).attachments == found.attachments
     if one.words:
         assert one.words[0] in found.snippet
-        assert one.words[0] in searchable_text(one.mime, 1_000)
+        assert one.words[0] in searchable_text(one.mime, found.text_parts, found.html_parts, 1_000)
         assert one.words[0] in reply_text(found.author_text, found.author_html)
 
 
