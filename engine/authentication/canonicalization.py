@@ -14,7 +14,7 @@ SLICE: Final = 256 * 1024  # octets of a body canonicalized at a time: 0.5 ms du
 
 _unfold = re.compile(rb"\r\n(?=[ \t])").sub
 _at_field_starts = re.compile(rb"\r\n(?![ \t])").split
-_SIGNATURE_VALUE: Final = re.compile(rb"((?:\A|;)[ \t\r\n]*b[ \t\r\n]*=)[^;]*")
+_signature_value = re.compile(rb"(;[ \t\r\n]*b[ \t\r\n]*=)[^;]*").sub
 
 
 class HeaderTooLarge(ValueError):  # noqa: N818 - named for what was given
@@ -110,7 +110,8 @@ def relaxed_field(raw: bytes) -> bytes:
 def without_signature(raw: bytes) -> bytes:
     """Return a signature field with an empty `b=` (RFC 6376 3.5)."""
     name, colon, value = raw.partition(b":")
-    return name + colon + _SIGNATURE_VALUE.sub(rb"\1", value, count=1)
+    # The semicolon in front makes the first tag begin as the others do: `re` finds a fixed octet five times as fast.
+    return name + colon + _signature_value(rb"\1", b";" + value, count=1)[1:]
 
 
 class CanonicalHeader:
