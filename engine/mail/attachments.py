@@ -23,8 +23,8 @@ _OUTLOOK: Final = """
 """
 BLOCKED: Final = frozenset(_GMAIL.split() + _OUTLOOK.split())
 
-# In the middle of a file name these are mostly the end of a domain (`invoice-example.com.pdf`).
-_ALSO_DOMAINS: Final = frozenset({"app", "com", "pl", "py", "sh", "ws"})
+# In the middle of a file name these are mostly the end of a domain, or a word (`a-shop.com.pdf`, `1. Application.pdf`).
+_ALSO_WORDS: Final = frozenset({"app", "application", "com", "pl", "py", "sh", "website", "ws"})
 _separators = re.compile(r"[./\\:]+").split  # a path or an NTFS stream name hides no extension
 # Signs that file systems forbid, so that programs drop them, and those behind the last letter.
 _forbidden = re.compile(r'[<>"|?*]').sub
@@ -54,7 +54,7 @@ def blocked_extension(filename: str) -> str | None:
     parts = [_up_to_letter(part.strip().lower()) for part in _separators(_forbidden("", visible))]
     endings = [part[0] for part in parts[1:] if part is not None]
     for place, ending in enumerate(endings, start=1):
-        if ending in BLOCKED and (place == len(endings) or ending not in _ALSO_DOMAINS):
+        if ending in BLOCKED and (place == len(endings) or ending not in _ALSO_WORDS):
             return ending
     return None
 
