@@ -13,7 +13,7 @@ from engine.base.settings import Settings
 from engine.base.transfer_rate import WINDOW_S, TransferRate
 from engine.store.deadlines import within
 
-# A piece of any size costs 7 µs if more is waiting, up to 90 µs if not (`ops bench --readers`). A client that writes
+# A piece of any size costs 7 µs if more is waiting, up to 90 µs if not (ops/decisions/0043). A client that writes
 # JSON token by token stays below the free pieces; TCP segments (RFC 9293 3.7.1: 536 octets) and the chunks of common
 # clients are larger than the minimum.
 FREE_PIECES: Final = 256

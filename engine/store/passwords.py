@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from engine.base.errors import ErrorType, Refusal
 
-# OWASP Password Storage Cheat Sheet, Argon2id. With one lane a hash uses one core for 24 ms (`ops bench --people`).
+# OWASP Password Storage Cheat Sheet, Argon2id. With one lane a hash uses one core for 24 ms (ops/decisions/0019).
 TIME_COST, MEMORY_KIB, LANES = 2, 19_456, 1
 THREADS = 1
 MAX_WAITING = 64  # per queue: the last one waits 1.5 s

@@ -1,4 +1,4 @@
-"""`ops bench --broadcast CONTACTS`: how fast a broadcast is accepted, and what it does to transactional mail meanwhile.
+"""`ops bench broadcast`: how fast a broadcast is accepted, and what it does to transactional mail meanwhile.
 
 The same account, and another one, send single messages at a low rate: first alone, then while the broadcast runs. It is
 paused once near its beginning, to see how long after the request messages are still accepted.
@@ -7,27 +7,27 @@ paused once near its beginning, to see how long after the request messages are s
 import asyncio
 import json
 import math
-import os
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-import msgspec
+from msgspec import Struct
 
 from engine.audience.broadcasts import store
-from engine.base import ids, settings
+from engine.base import ids
 from engine.base.plans import Plan
 from engine.store.queries import Queries
-from loadtests.bench import past_broadcasts, report
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget, times_of
-from loadtests.bench.one_result import run_measurement
+from loadtests.bench.report import Row, in_words
+from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import BenchFailed
-from loadtests.bench.service import CAP, SENDER, BenchAccess, BenchService, own_service
+from loadtests.bench.service import CAP, SENDER, BenchAccess, BenchService
 from ops import admin
 
+DOMAINS: Final = 1_000
 MARK_S: Final = 70.0  # for 100,000 contacts
 MARK_FACTOR: Final = 2.0
 MARK_PAUSE_S: Final = 1.0
@@ -40,14 +40,16 @@ TEXT: Final = "Hello {{name}},\n\nyour plan is {{plan}} with {{seats}} seats. He
 HTML: Final = f"<html><body><p>{TEXT}</p></body></html>"
 _PATIENCE_S: Final = 300.0
 _DELIVERY_S: Final = 60.0
+_CHUNK: Final = 20_000
 
 _SQL = Queries.beside(__file__, "broadcast.sql")
 _LIST = _SQL.command("store_list")
+_CONTACTS = _SQL.command("store_contacts")
 _SECONDS = _SQL.command("delivery_seconds")
 _COPIES = _SQL.command("copies")
 
 
-class Sender(msgspec.Struct):
+class Sender(Struct):
     """An account that sends single messages, and its accepted ones in this phase."""
 
     name: str
@@ -58,63 +60,59 @@ class Sender(msgspec.Struct):
     refused: int = 0
 
 
-def run(*, contacts: int, past: int, as_json: bool) -> int:
-    """Measure and print; return exit status 0 if each contact got one message and the marks were met.
+class BroadcastBench(Struct, frozen=True, kw_only=True):
+    """The options of the bench."""
 
-    `past`: ended broadcasts that are stored before, with their lists, each to `past` times as many other contacts.
-    """
-    return run_measurement(lambda progress: _measure(contacts, past, progress), as_json=as_json)
+    contacts: int = 100_000
 
-
-async def _measure(contacts: int, past: int, progress: report.Progress) -> dict[str, Any]:
-    given = msgspec.structs.replace(
-        settings.load(os.environ).settings, processes=("api", "mta", "worker"), api_workers=1
-    )
-    async with own_service(given, progress.say, delivering=True, tls=False) as service:
-        progress.say(f"Storing {contacts:,} contacts of {past_broadcasts.DOMAINS:,} domains")
-        list_id = await _store(service, contacts, past)
-        other = await _other_account(service)
-        log = service.settings.state / "load.log"
-        async with (
-            LoadProcess(HTTP_GENERATOR, _target(service, service.access, SENDER), log) as own_load,
-            LoadProcess(HTTP_GENERATOR, _target(service, other, f"shop@{OTHER}"), log) as other_load,
-        ):
-            senders = [Sender("same", service.access, own_load), Sender("other", other, other_load)]
-            await _send_for(senders, 5.0)
-            progress.say("Sending single messages alone")
-            alone = await _phase(service, senders, _seconds(ALONE_S))
-            progress.say("Sending the broadcast")
-            memory, began = _worker_kib(service), time.time()
-            broadcast = await asyncio.to_thread(_start, service, list_id)
-            run_ = BroadcastRun(service, broadcast)
-            await run_.pause_and_resume()
-            during = await _phase(service, senders, run_.until_accepted)
-        peak = _worker_kib(service, "VmHWM")
-        copies = await _delivered(service, broadcast, contacts)
-        deaths = service.deaths()
-    factors = {
-        f"{name}_{figure}": round(during[name][figure] / alone[name][figure], 2) if alone[name][figure] else None
-        for name in alone for figure in ("accept_p99_ms", "delivery_p95_ms")
-    }  # fmt: skip
-    within = run_.took_s <= MARK_S * contacts / 100_000
-    exact = copies["messages"] == copies["addresses"] == contacts
-    return {
-        "mode": "broadcast", "contacts": contacts, "past": past, "accepted_in_s": round(run_.took_s, 2),
-        "accepted_per_s": round(contacts / run_.took_s, 1), "accepted_after_pause_s": round(run_.after_pause_s, 3),
-        "alone": alone, "during": during, "factors": factors,
-        "slowest": slowest_calls(senders, began),
-        "worker_mib": {"before": memory // 1024, "peak": peak // 1024}, "copies": dict(copies), "deaths": deaths,
-        "checked": exact and not deaths and within and run_.after_pause_s <= MARK_PAUSE_S
-        and all(one is not None and one < MARK_FACTOR for one in factors.values()),
-    }  # fmt: skip
+    async def measure(self, run: BenchRun) -> BenchResult:
+        """Send single messages alone, then beside a broadcast; every contact must get one message."""
+        contacts = self.contacts
+        async with run.service({"processes": ("api", "mta", "worker"), "api_workers": 1}) as service:
+            run.say(f"Storing {contacts:,} contacts of {DOMAINS:,} domains")
+            list_id = await _store(service, contacts)
+            other = await _other_account(service)
+            log = service.settings.state / "load.log"
+            async with (
+                LoadProcess(HTTP_GENERATOR, _target(service, service.access, SENDER), log) as own_load,
+                LoadProcess(HTTP_GENERATOR, _target(service, other, f"shop@{OTHER}"), log) as other_load,
+            ):
+                senders = [Sender("same", service.access, own_load), Sender("other", other, other_load)]
+                await _send_for(senders, 5.0)
+                run.say("Sending single messages alone")
+                alone = await _phase(service, senders, asyncio.sleep(ALONE_S))
+                run.say("Sending the broadcast")
+                memory, began = _worker_kib(service), time.time()
+                broadcast = BroadcastRun(service, await asyncio.to_thread(_start, service, list_id))
+                await broadcast.pause_and_resume()
+                during = await _phase(service, senders, broadcast.until_accepted())
+            peak = _worker_kib(service, "VmHWM")
+            copies = await _delivered(service, broadcast.id, contacts)
+            deaths = service.deaths()
+        factors = {
+            f"{name}_{figure}": round(during[name][figure] / alone[name][figure], 2) if alone[name][figure] else None
+            for name in alone for figure in ("accept_p99_ms", "delivery_p95_ms")
+        }  # fmt: skip
+        within = broadcast.took_s <= MARK_S * contacts / 100_000
+        exact = copies["messages"] == copies["addresses"] == contacts
+        found = {
+            "mode": "broadcast", "contacts": contacts, "accepted_in_s": round(broadcast.took_s, 2),
+            "accepted_per_s": round(contacts / broadcast.took_s, 1),
+            "accepted_after_pause_s": round(broadcast.after_pause_s, 3),
+            "alone": alone, "during": during, "factors": factors, "slowest": slowest_calls(senders, began),
+            "worker_mib": {"before": memory // 1024, "peak": peak // 1024}, "copies": dict(copies), "deaths": deaths,
+            "checked": exact and not deaths and within and broadcast.after_pause_s <= MARK_PAUSE_S
+            and all(one is not None and one < MARK_FACTOR for one in factors.values()),
+        }  # fmt: skip
+        return BenchResult(found, _rows(found))
 
 
 class BroadcastRun:
     """Watches a broadcast until all of its messages are accepted."""
 
     def __init__(self, service: BenchService, broadcast: UUID) -> None:
+        self.id = broadcast
         self._service = service
-        self._broadcast = broadcast
         self._began = time.monotonic()
         self._paused_s = 0.0
         self.took_s = 0.0  # without the time of the pause
@@ -122,28 +120,28 @@ class BroadcastRun:
 
     async def pause_and_resume(self) -> None:
         """Pause when the first messages are accepted, wait until none is accepted any more, and resume."""
-        counts = await store.counts(self._service.pool, self._broadcast)
+        counts = await store.counts(self._service.pool, self.id)
         while not counts.accepted:
             await asyncio.sleep(0.02)
-            counts = await store.counts(self._service.pool, self._broadcast)
+            counts = await store.counts(self._service.pool, self.id)
         asked = last = time.monotonic()
-        await asyncio.to_thread(_act, self._service, self._broadcast, "pause")
+        await asyncio.to_thread(_act, self._service, self.id, "pause")
         accepted = counts.accepted
         while (now := time.monotonic()) - last < STILL_S:
-            counts = await store.counts(self._service.pool, self._broadcast)
+            counts = await store.counts(self._service.pool, self.id)
             if counts.accepted != accepted:
                 accepted, last = counts.accepted, now
             await asyncio.sleep(0.02)
         self.after_pause_s = last - asked
         if not counts.waiting:
             raise BenchFailed("the broadcast was over before it could be paused: give it more contacts")
-        await asyncio.to_thread(_act, self._service, self._broadcast, "resume")
+        await asyncio.to_thread(_act, self._service, self.id, "resume")
         self._paused_s = time.monotonic() - last
 
     async def until_accepted(self) -> None:
         """Return when no recipient waits; raises BenchFailed after some minutes."""
         while True:
-            counts = await store.counts(self._service.pool, self._broadcast)
+            counts = await store.counts(self._service.pool, self.id)
             self.took_s = time.monotonic() - self._began - self._paused_s
             if counts.recipients and not counts.waiting:
                 return
@@ -152,12 +150,14 @@ class BroadcastRun:
             await asyncio.sleep(0.1)
 
 
-async def _phase(service: BenchService, senders: Sequence[Sender], until: Any) -> dict[str, dict[str, float]]:
+async def _phase(
+    service: BenchService, senders: Sequence[Sender], until: Coroutine[Any, Any, None]
+) -> dict[str, dict[str, float]]:
     """Send single messages until `until` returns; return the figures of each sender."""
     first = ids.uuid7()
     for one in senders:
         one.accepted, one.refused = [], 0
-    over = asyncio.ensure_future(until())
+    over = asyncio.create_task(until)
     while not over.done():
         await _send_for(senders, STEP_S)
     await over
@@ -215,16 +215,14 @@ def slowest_calls(senders: Sequence[Sender], began: float) -> list[dict[str, obj
     ]
 
 
-def _seconds(seconds: float) -> Any:
-    return lambda: asyncio.sleep(seconds)
-
-
-async def _store(service: BenchService, contacts: int, past: int) -> UUID:
-    """Store what was there before, then the contacts of the broadcast; return their list."""
+async def _store(service: BenchService, contacts: int) -> UUID:
+    """Store the contacts of the broadcast; return their list."""
     account, list_id = service.access.account_id, ids.uuid7()
-    await past_broadcasts.store(service, past, contacts)
     await _LIST.execute(service.pool, account, list_id, contacts)
-    await past_broadcasts.store_contacts(service, list_id, contacts, "person")
+    for first in range(0, contacts, _CHUNK):
+        numbers = range(first, min(contacts, first + _CHUNK))
+        addresses = [f"person{number}@bench-{number % DOMAINS}.test" for number in numbers]
+        await _CONTACTS.execute(service.pool, account, list(ids.uuid7s(len(addresses))), addresses, list_id)
     await service.pool.execute("VACUUM ANALYZE")
     return list_id
 
@@ -284,3 +282,16 @@ def _worker_kib(service: BenchService, field: str = "VmRSS") -> int:
     pid = next(pid for name, pid in service.pids().items() if name.startswith("worker"))
     lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
     return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
+
+
+def _rows(found: Mapping[str, Any]) -> list[Row]:
+    names = ("accept_p50_ms", "accept_p99_ms", "delivery_p50_ms", "delivery_p95_ms")
+    calls = ", ".join(f"{one['ms']} ms at {one['at_s']} s ({one['sender']})" for one in found["slowest"])
+    phases = [(phase, name, found[phase][name]) for phase in ("alone", "during") for name in found[phase]]
+    return [
+        *((name, in_words(value)) for name, value in found.items() if name not in {"alone", "during", "slowest"}),
+        (),
+        ("single messages", "account", *(name.replace("_", " ") for name in names)),
+        *((phase, name, *(str(one[figure]) for figure in names)) for phase, name, one in phases),
+        (f"slowest calls: {calls}",),
+    ]

@@ -8,6 +8,18 @@ WITH list AS (
 )
 INSERT INTO broadcast_reviews (account_id, approved_at) VALUES ($1, now());
 
+-- name: store_contacts
+-- Store contacts $2 with addresses $3 on list $4 of account $1.
+WITH stored AS (
+    INSERT INTO contacts (id, account_id, address, email, name, fields, consent, consent_at, consent_by, search, trigrams,
+                          created_at, updated_at)
+    SELECT n.id, $1, n.address, n.address, 'Ann Lee', '{"plan": "pro", "seats": 5}', 'customer', now(), 'bench', n.address,
+           '{}', now(), now()
+    FROM unnest($2::uuid[], $3::text[]) AS n (id, address)
+    RETURNING id
+)
+INSERT INTO contact_list_members (list_id, contact_id, account_id, added_at) SELECT $4, id, $1, now() FROM stored;
+
 -- name: delivery_seconds
 -- Return the seconds from acceptance to delivery of the messages of account $1 that the API accepted after $2, in order,
 -- and how many of them are not delivered yet.

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
@@ -33,6 +34,15 @@ class CheckResult(Struct, frozen=True):
     what: str
     ok: bool
     found: str
+
+    def as_json(self) -> dict[str, object]:
+        """Return the check as a JSON value."""
+        return {"what": self.what, "ok": self.ok, "found": self.found}
+
+
+def as_rows(checks: Iterable[CheckResult]) -> list[tuple[str]]:
+    """Return a line for each check."""
+    return [(f"{'ok  ' if one.ok else 'BAD '} {one.what}: {one.found}",) for one in checks]
 
 
 class SinkArrivals(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""`ops bench --console`: the web console in headless Chromium: first load, clicks, a long list, the live tail.
+"""`ops bench console`: the web console in headless Chromium: first load, clicks, a long list, the live tail.
 
 Times are those of the browser's own clock and of its long-task and event-timing records. The browser, the service and
 the generator share the machine.
@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-import msgspec
+from msgspec import Struct
 
-from engine.base import clock, settings
+from engine.base import clock
 from engine.people.open_session import open_session
 from engine.people.sessions.rules import COOKIE, Device
 from engine.store.queries import Queries
-from loadtests.bench import figures, report, stored
+from loadtests.bench import figures, stored
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget
-from loadtests.bench.one_result import run_measurement
+from loadtests.bench.report import in_words
+from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import BenchFailed
-from loadtests.bench.service import SENDER, BenchService, own_service
+from loadtests.bench.service import SENDER, BenchService
 from ops import chromium
 
 if TYPE_CHECKING:
@@ -45,35 +46,30 @@ _MOVE = _SQL.command("take_over_messages")
 _SENT_EVENTS = _SQL.command("message_events")
 
 
-def run(*, rows: int, as_json: bool) -> int:
-    """Measure and print; return exit status 0 when every mark was met."""
-    return run_measurement(lambda progress: _measure(rows, progress), as_json=as_json)
+class ConsoleBench(Struct, frozen=True, kw_only=True):
+    """The options of the bench."""
 
+    rows: int = 4_000  # messages in the list
 
-async def _measure(rows: int, progress: report.Progress) -> dict[str, Any]:
-    given = msgspec.structs.replace(settings.load(os.environ).settings, request_rate=1_000_000)
-    async with own_service(given, progress.say, delivering=True, tls=False) as service, _browser() as browser:
-        secret = await _sign_in(service)
-        progress.say("Loading the console")
-        loads = await _loads(browser, service, secret)
-        progress.say(_in_words(loads))  # a run that is cut short has shown what it measured
-        progress.say(f"Storing {rows:,} messages")
-        await stored.store(service.pool, rows, progress.say)
-        await _MOVE.execute(service.pool, service.access.account_id)
-        progress.say("Scrolling the list")
-        listed = await _list(browser, service, secret, rows)
-        progress.say(_in_words(listed))
-        progress.say(f"Sending {MESSAGES_PER_S:.0f} messages a second for {TAIL_S:.0f} s beside an open list")
-        tail = await _tail(browser, service, secret)
-        deaths = service.deaths()
-    return {
-        "mode": "console", **loads, **listed, **tail, "deaths": deaths,
-        "checked": not deaths and _met({**loads, **listed, **tail}),
-    }  # fmt: skip
-
-
-def _in_words(found: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in found.items())
+    async def measure(self, run: BenchRun) -> BenchResult:
+        """Load the console, scroll a long list, and keep it open while messages are sent."""
+        async with run.service({"request_rate": 1_000_000}) as service, _browser() as browser:
+            secret = await _sign_in(service)
+            run.say("Loading the console")
+            loads = await _loads(browser, service, secret)
+            run.say(in_words(loads))  # a run that is cut short has shown what it measured
+            run.say(f"Storing {self.rows:,} messages")
+            await stored.store(service.pool, self.rows, run.say)
+            await _MOVE.execute(service.pool, service.access.account_id)
+            run.say("Scrolling the list")
+            listed = await _list(browser, service, secret, self.rows)
+            run.say(in_words(listed))
+            run.say(f"Sending {MESSAGES_PER_S:.0f} messages a second for {TAIL_S:.0f} s beside an open list")
+            tail = await _tail(browser, service, secret)
+            deaths = service.deaths()
+        measured = {**loads, **listed, **tail}
+        found = {"mode": "console", **measured, "deaths": deaths, "checked": not deaths and _met(measured)}
+        return BenchResult(found, [(name, in_words(value)) for name, value in found.items()])
 
 
 def _met(found: dict[str, Any]) -> bool:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from loadtests.bench.load import LoadResult
 from loadtests.bench.measure import OUTSIDE_ROLES, SERVER_ROLES, UsageSample
 
 _SERIES: Final = re.compile(r"^(\w+)(?:\{(.*)\})? ([0-9.eE+-]+|NaN)$")
@@ -23,6 +24,11 @@ def percentiles(seconds: Iterable[float]) -> dict[str, float] | None:
 
 
 _PARTS: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
+
+
+def rate(load: LoadResult, count: int) -> float:
+    """Return the messages per second of an order."""
+    return round(count / max(load.ended - load.began, 1e-6), 1)
 
 
 def usage(before: UsageSample, after: UsageSample, messages: int) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from engine.base.settings import PREFIX
 from ops import launch
 from ops.process_specs import ROOT
 
-HTTP_GENERATOR: Final = "loadtests.bench.generator"
+HTTP_GENERATOR: Final = "loadtests.bench.http_load"
+SMTP_GENERATOR: Final = "loadtests.bench.smtp_load"
 PROCESS_START_S: Final = 30.0  # for the process to start, and to answer after its time is over
 _MAX_LINE: Final = 64 * 1024
 
@@ -32,7 +33,7 @@ class LoadTarget(Struct, frozen=True, kw_only=True):
     domains: int  # recipients lie under bench-0.test … bench-<domains - 1>.test
     connections: int
     folder: str  # for the times of each request
-    batch: int = 1  # messages a request; more than one go to POST /v1/emails/batch
+    batch: int = 1  # messages per request; more than one go to POST /v1/emails/batch
 
 
 class LoadOrder(Struct, frozen=True, kw_only=True):
@@ -50,9 +51,9 @@ class LoadResult(Struct, frozen=True, kw_only=True):
     began: float
     ended: float
     accepted: int
-    refused: dict[str, int]  # by HTTP status, `lost` for a connection that broke, `unanswered` at the time-out
-    example: str | None  # the first answer that was no 202
-    times: str  # file: `count` latencies in s (nan: no 202), then `count` wall-clock times of the 202
+    refused: dict[str, int]  # by status, `lost` for a connection that broke, `unanswered` at the time-out
+    example: str | None  # the first refusal
+    times: str  # file: `count` latencies in s (nan: not accepted), then `count` wall-clock times of the acceptance
 
 
 class GeneratorFailed(RuntimeError):  # noqa: N818 - named for what happened

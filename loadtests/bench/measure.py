@@ -4,7 +4,7 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -54,8 +54,8 @@ def sample(roots: Mapping[str, Iterable[int]]) -> UsageSample:
     """Return CPU (user and system) and context switches of each role's process trees.
 
     A parent's figures include ended children once it has waited for them (proc(5): cutime, cstime), so the CPU of
-    ended
-    PostgreSQL backends is not lost.
+    ended PostgreSQL
+    backends is not lost.
     """
     stats = _stats()
     trees = {role: _tree(pids, stats) for role, pids in roots.items()}
@@ -66,6 +66,15 @@ def sample(roots: Mapping[str, Iterable[int]]) -> UsageSample:
     }
     busy, stolen = _machine_ms()
     return UsageSample(usage, busy, stolen, at)
+
+
+async def percent_of_core(roots: Mapping[str, Iterable[int]], work: Awaitable[object]) -> dict[str, float]:
+    """Return the CPU by role in percent of a core while `work` runs."""
+    before = sample(roots)
+    await work
+    after = sample(roots)
+    took_ms = (after.at - before.at) * 1000
+    return {role: round(100 * (after.roles[role].cpu_ms - before.roles[role].cpu_ms) / took_ms, 1) for role in roots}
 
 
 def memory_mb(roots: Mapping[str, Iterable[int]]) -> tuple[dict[str, float], str]:

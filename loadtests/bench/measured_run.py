@@ -9,81 +9,102 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
+from msgspec import Struct
 
 from loadtests.bench import check, figures, flame_graphs, measure, report
 from loadtests.bench import stored as stored_messages
 from loadtests.bench.check import CheckResult, SinkArrivals
 from loadtests.bench.load import LoadOrder, LoadProcess, LoadResult, times_of
 from loadtests.bench.measure import UsageSample
-from loadtests.bench.options import BenchOptions
+from loadtests.bench.rounds import PATIENCE_S, SLOWEST_PER_S
+from loadtests.bench.run import BenchRun
 from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import BenchService, filesystem
 from loadtests.bench.yardstick import Signatures, Yardstick
 from ops.process_specs import ROOT
 
+DOMAINS: Final = {"a": 10, "b": 1, "c": 1_000}  # by scenario
 PACED_S: Final = 10.0
 PACED_SHARE: Final = 0.5
-SLOWEST_PER_S: Final = 20.0  # a slower service ends the run
-_PATIENCE_S: Final = 60.0
 _POLL_S: Final = 0.02
 _START_S: Final = 5.0
 _QUIET_CPU_MS: Final = 30.0
 _QUIET_S: Final = 1.0
 _METRICS_TIMEOUT_S: Final = 10
 
-Say = Callable[[str], None]
+
+class SendOptions(Struct, frozen=True, kw_only=True):
+    """The options of `ops bench`."""
+
+    scenario: str = "a"
+    messages: int = 20_000
+    warm_up: int = 1_000
+    connections: int = 64
+    runs: int = 1
+    drain: int | None = None  # messages to queue before delivery begins
+    delivery_only: bool = False  # the same as `drain` with all messages, in batches of 100
+    profile: bool = False
+    paced: bool = True
+    tls: bool = False
+    rsa: bool = False  # one signature: the domain's Ed25519 key counts as not published
+    batch: int = 1
+    domains: int | None = None  # in place of the scenario's
+    rate: float | None = None  # of the paced run, in place of half the measured rate; of queueing in a drain
+    stored: int = 0  # messages of others that lie in the database before
+
+    @property
+    def recipient_domains(self) -> int:
+        """Return the number of recipient domains."""
+        return self.domains or DOMAINS[self.scenario]
+
+    @property
+    def queued_first(self) -> int | None:
+        """Return how many messages are queued before delivery begins; None if it runs all the time."""
+        return self.drain or (self.messages if self.delivery_only else None)
+
+    @property
+    def per_request(self) -> int:
+        """Return the number of messages per request."""
+        return 100 if self.delivery_only else self.batch
 
 
 class MeasuredRun:
     """A run on a running service, and the messages that it has sent so far."""
 
     def __init__(
-        self,
-        options: BenchOptions,
-        service: BenchService,
-        generator: LoadProcess,
-        yardstick: Yardstick,
-        folder: Path | None,
-        say: Say,
+        self, options: SendOptions, service: BenchService, generator: LoadProcess, yardstick: Yardstick, run: BenchRun
     ) -> None:
         self._options = options
         self._service = service
         self._generator = generator
         self._yardstick = yardstick
-        self._folder = folder
-        self._say = say
+        self._folder = run.folder
+        self._say = run.say
         self._next = 0
         self._accepted: set[int] = set()
         self._loads: list[tuple[int, LoadResult]] = []  # with the number of the first message
 
     async def run(self) -> dict[str, Any]:
         """Carry out the run; a result whose check failed has `checked` false and no speed."""
-        options = self._options
-        drained = options.drain is not None
+        options, config = self._options, self._service.settings
+        drained = options.queued_first
         result: dict[str, Any] = {
-            "scenario": options.scenario,
-            "mode": "drain" if drained else "end to end",
-            "domains": options.recipients_domains,
-            "messages": options.drain if drained else options.messages,
-            "connections": options.connections,
-            "batch": options.batch,
-            "tls": options.tls,
+            "scenario": options.scenario, "mode": "drain" if drained else "end to end",
+            "domains": options.recipient_domains, "messages": drained or options.messages,
+            "connections": options.connections, "batch": options.per_request, "tls": options.tls,
             "signatures": ["rsa-sha256"] if options.rsa else ["rsa-sha256", "ed25519-sha256"],
-            "stored": options.stored,
-            "api_workers": self._service.settings.api_workers,
-            "mta_workers": self._service.settings.mta_workers,
-        }
+            "stored": options.stored, "api_workers": config.api_workers, "mta_workers": config.mta_workers,
+        }  # fmt: skip
         if options.stored:
             await stored_messages.store(self._service.pool, options.stored, self._say)
-        measured = await (self._drain(options.drain) if options.drain is not None else self._end_to_end())
+        measured = await (self._drain(drained) if drained else self._end_to_end())
         paced = await self._paced(measured["delivered_per_s"]) if options.paced and not drained else None
         self._say("Checking that every message arrived once")
         arrived = await asyncio.to_thread(check.arrivals, self._service)
         findings = await check.check(self._service, arrived, self._accepted)
         findings.insert(0, self._all_accepted())
         result["checked"] = all(finding.ok for finding in findings)
-        result["checks"] = [msgspec.to_builtins(finding) for finding in findings]
+        result["checks"] = [finding.as_json() for finding in findings]
         if not result["checked"]:
             result["logs"] = copy_logs(self._service)
             return result
@@ -110,7 +131,7 @@ class MeasuredRun:
             place, load = await self._load(options.messages)
             return place, load, load.began, await self._settled(options.messages)
 
-        self._say(f"Measuring {options.messages:,} messages to {options.recipients_domains:,} domains")
+        self._say(f"Measuring {options.messages:,} messages to {options.recipient_domains:,} domains")
         return await self._measured(counted, options.messages, first)
 
     async def _drain(self, count: int) -> dict[str, Any]:
@@ -124,7 +145,7 @@ class MeasuredRun:
         queueing = figures.usage(before, self._sample(), count)
         await asyncio.sleep(_QUIET_S)
         first = await asyncio.to_thread(self._yardstick.measure)
-        self._say(f"Delivering {count:,} messages to {self._options.recipients_domains:,} domains")
+        self._say(f"Delivering {count:,} messages to {self._options.recipient_domains:,} domains")
         async with self._service.lock_queue() as unlock:
             await self._service.start_delivery()
             await self._mta_is_quiet()
@@ -135,7 +156,7 @@ class MeasuredRun:
                 return place, load, began, await self._settled(count)
 
             measured = await self._measured(delivered, count, first)
-        return measured | {"queueing": queueing | {"accepted_per_s": _rate(load, count)}}
+        return measured | {"queueing": queueing | {"accepted_per_s": figures.rate(load, count)}}
 
     async def _measured(
         self,
@@ -157,7 +178,7 @@ class MeasuredRun:
         used = figures.usage(before, after, count)
         return {
             "load": (place, load),
-            "accepted_per_s": _rate(load, count),
+            "accepted_per_s": figures.rate(load, count),
             "delivered_per_s": round(count / (ended - began), 1),
             **used,
             "signature_ms": round(signature_ms, 4),
@@ -184,7 +205,7 @@ class MeasuredRun:
     async def _load(self, count: int, *, rate: float | None = None) -> tuple[int, LoadResult]:
         """Let the generator send `count` messages; return the first number and the result."""
         first = self._next
-        timeout_s = _PATIENCE_S + count / (rate or SLOWEST_PER_S)
+        timeout_s = PATIENCE_S + count / (rate or SLOWEST_PER_S)
         load = await self._generator.send(LoadOrder(first=first, count=count, rate=rate, timeout_s=timeout_s))
         self._next += count
         latencies, _ = times_of(load)
@@ -196,7 +217,7 @@ class MeasuredRun:
 
     async def _settled(self, count: int) -> float:
         """Wait until the queue is empty; return the monotonic time."""
-        deadline = time.monotonic() + _PATIENCE_S + count / SLOWEST_PER_S
+        deadline = time.monotonic() + PATIENCE_S + count / SLOWEST_PER_S
         while await self._service.anything_queued():
             if time.monotonic() > deadline:
                 raise BenchFailed("The queue did not empty.")
@@ -242,7 +263,7 @@ class MeasuredRun:
             return {}
         pids = self._service.pids()
         targets = {"mta": pids["mta-1"]}
-        if self._options.drain is None:
+        if self._options.queued_first is None:
             targets["api"] = measure.tree_of(pids["api"])[-1]
         return targets
 
@@ -254,10 +275,6 @@ class MeasuredRun:
 def _fetched(url: str) -> str:
     with urllib.request.urlopen(url, timeout=_METRICS_TIMEOUT_S) as answer:  # noqa: S310 - our own service
         return str(answer.read().decode())
-
-
-def _rate(load: LoadResult, count: int) -> float:
-    return round(count / max(load.ended - load.began, 1e-6), 1)
 
 
 def copy_logs(service: BenchService) -> str:

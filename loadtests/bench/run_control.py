@@ -9,8 +9,9 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
+from engine.base.errors import Refusal
 from engine.base.settings import BadSetting
 from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import flame_graphs
@@ -22,6 +23,7 @@ from ops.supervise import StartFailed
 
 INTERRUPTED: Final = 130  # exit status after a signal
 _TURN_POLL_S: Final = 0.2
+Result = TypeVar("Result")
 
 
 class BenchFailed(RuntimeError):  # noqa: N818 - named for what happened
@@ -29,12 +31,12 @@ class BenchFailed(RuntimeError):  # noqa: N818 - named for what happened
 
 
 FAILURES: Final = (
-    BadSetting, BenchFailed, CannotServe, GeneratorFailed, PortTaken, StartFailed, UnusableState, DatabaseUnavailable,
-    flame_graphs.NoProfiler,
+    BadSetting, BenchFailed, CannotServe, GeneratorFailed, PortTaken, Refusal, StartFailed, UnusableState,
+    DatabaseUnavailable, flame_graphs.NoProfiler,
 )  # fmt: skip
 
 
-async def interruptible(work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+async def interruptible(work: Awaitable[Result]) -> Result:
     """Run `work` and cancel it at the first signal, so that everything it started is stopped.
 
     Further signals change nothing. Raises CancelledError after a signal.

@@ -1,24 +1,21 @@
-"""`ops bench --tails`: the cost of open live tails for the API, idle and with events.
+"""`ops bench tails`: the cost of open live tails for the API, idle and with events.
 
 Readers only read; the bench appends the events itself, evenly over the accounts.
 """
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import asyncpg
 import orjson
 from msgspec import Struct
-from rich.console import Console
 
-from engine.base import clock, ids, settings
-from engine.base.errors import Refusal
+from engine.base import clock, ids
 from engine.base.events import EventType
 from engine.base.plans import Plan
 from engine.events.tails.store import MAX_TAILS
@@ -26,17 +23,14 @@ from engine.ledger import log
 from engine.ledger.events import append_events
 from engine.people.api_keys.service import create_api_key
 from engine.people.open_account import open_account
-from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
-from loadtests.bench import figures, measure, report
-from loadtests.bench.service import BenchService, own_service
-from ops.embedded import CannotServe
-from ops.process_specs import PortTaken
-from ops.supervise import StartFailed
+from loadtests.bench import figures, measure
+from loadtests.bench.report import in_words
+from loadtests.bench.run import BenchResult, BenchRun
+from loadtests.bench.service import CAP, BenchService
 
 SETTLE_S: Final = 3.0
 PER_S: Final = 100
-_CAP: Final = 10_000_000
 _MAX_LINE: Final = 1024 * 1024
 _OPENED_S: Final = 60.0
 
@@ -61,55 +55,43 @@ class TailedAccount(Struct, frozen=True):
     message: UUID
 
 
-def run(*, tails: int, as_json: bool, quiet_s: float = 10.0, busy_s: float = 15.0) -> int:
-    """Measure and print; return exit status 0 when every tail received every event."""
-    progress = report.Progress()
-    try:
-        result = asyncio.run(_measure(tails, quiet_s, busy_s, progress))
-    except (CannotServe, PortTaken, StartFailed, Refusal, DatabaseUnavailable, OSError) as error:
-        progress.fail(str(error) or type(error).__name__)
-        return 1
-    _show(result, as_json=as_json)
-    return 0 if result["checked"] else 1
+class TailBench(Struct, frozen=True, kw_only=True):
+    """The options of the bench, and the lengths of its parts in seconds."""
 
+    tails: int = 1_000
+    quiet_s: float = 10.0
+    busy_s: float = 15.0
 
-async def _measure(tails: int, quiet_s: float, busy_s: float, progress: report.Progress) -> dict[str, Any]:
-    given = settings.load(os.environ).settings
-    async with own_service(given, progress.say, delivering=False, tls=False) as service:
-        count = -(-tails // MAX_TAILS)
-        progress.say(f"Making {count:,} accounts")
-        accounts = await make_accounts(service, count)
-        roots = {
-            role: pids for role, pids in measure.roots_by_role(service.pids()).items() if role in ("api", "postgres")
-        }
-        before, _ = measure.memory_mb(roots)
-        reading = TailReadings()
-        progress.say(f"Opening {tails:,} tails")
-        async with open_tails(service, accounts, tails, reading):
-            await asyncio.sleep(SETTLE_S)
-            quiet = await _used(roots, asyncio.sleep(quiet_s))
-            progress.say(f"Writing {PER_S} events a second")
-            busy = await _used(roots, _write(service.pool, accounts, busy_s))
-            await asyncio.sleep(SETTLE_S)
-            after, kind = measure.memory_mb(roots)
-            open_at_end = tails - reading.ended
-        written = round(PER_S * busy_s)
-        expected = sum(1 for number in range(written) for _ in range(_tails_of(number % count, tails)))
-    return {
-        "tails": tails,
-        "accounts": count,
-        "api_workers": given.api_workers,
-        "idle_cpu_percent": quiet,
-        "busy_cpu_percent": busy,
-        "events_per_s": PER_S,
-        "delivered": reading.events,
-        "expected": expected,
-        "delay_ms": figures.percentiles(reading.delays_s),
-        "api_mb": {"without": round(before["api"], 1), "with": round(after["api"], 1), "kind": kind},
-        "kb_per_tail": round((after["api"] - before["api"]) * 1024 / tails, 1),
-        "open_at_end": open_at_end,
-        "checked": reading.events == expected and open_at_end == tails,
-    }
+    async def measure(self, run: BenchRun) -> BenchResult:
+        """Open all tails, measure them idle and with events, and count what each of them received."""
+        tails, count = self.tails, -(-self.tails // MAX_TAILS)
+        async with run.service(delivering=False) as service:
+            run.say(f"Making {count:,} accounts")
+            accounts = await _make_accounts(service, count)
+            pids = measure.roots_by_role(service.pids())
+            roots = {role: pids[role] for role in ("api", "postgres")}
+            before, _ = measure.memory_mb(roots)
+            reading = TailReadings()
+            run.say(f"Opening {tails:,} tails")
+            async with _open_tails(service, accounts, tails, reading):
+                await asyncio.sleep(SETTLE_S)
+                quiet = await measure.percent_of_core(roots, asyncio.sleep(self.quiet_s))
+                run.say(f"Writing {PER_S} events a second")
+                busy = await measure.percent_of_core(roots, _write(service.pool, accounts, self.busy_s))
+                await asyncio.sleep(SETTLE_S)
+                after, kind = measure.memory_mb(roots)
+                open_at_end = tails - reading.ended
+        written = round(PER_S * self.busy_s)
+        expected = sum(_tails_of(number % count, tails) for number in range(written))
+        found = {
+            "tails": tails, "accounts": count, "api_workers": run.given.api_workers, "idle_cpu_percent": quiet,
+            "busy_cpu_percent": busy, "events_per_s": PER_S, "delivered": reading.events, "expected": expected,
+            "delay_ms": figures.percentiles(reading.delays_s),
+            "api_mb": {"without": round(before["api"], 1), "with": round(after["api"], 1), "kind": kind},
+            "kb_per_tail": round((after["api"] - before["api"]) * 1024 / tails, 1), "open_at_end": open_at_end,
+            "checked": reading.events == expected and open_at_end == tails,
+        }  # fmt: skip
+        return BenchResult(found, [(name, in_words(value)) for name, value in found.items()])
 
 
 def _tails_of(account: int, tails: int) -> int:
@@ -117,14 +99,14 @@ def _tails_of(account: int, tails: int) -> int:
     return min(MAX_TAILS, tails - MAX_TAILS * account)
 
 
-async def make_accounts(service: BenchService, count: int) -> list[TailedAccount]:
+async def _make_accounts(service: BenchService, count: int) -> list[TailedAccount]:
     """Return new accounts, each with a key and a message whose events its tails show."""
     made = []
     pepper = service.settings.pepper
     for number in range(count):
         account = await open_account(
             service.pool, name=f"Tailed {number}", email=f"tailed{number}@bench.test", password_hash="",
-            plan=Plan.ENTERPRISE, daily_cap=_CAP, monthly_cap=_CAP, verified_at=clock.now(),
+            plan=Plan.ENTERPRISE, daily_cap=CAP, monthly_cap=CAP, verified_at=clock.now(),
         )  # fmt: skip
         key = await create_api_key(service.pool, account.id, name="tails", scopes=["messages:read"], pepper=pepper)
         made.append(TailedAccount(account.id, key.token, ids.uuid7()))
@@ -135,7 +117,7 @@ async def make_accounts(service: BenchService, count: int) -> list[TailedAccount
 
 
 @asynccontextmanager
-async def open_tails(
+async def _open_tails(
     service: BenchService, accounts: Sequence[TailedAccount], tails: int, reading: TailReadings
 ) -> AsyncIterator[None]:
     """Open all tails and close them at the end."""
@@ -178,15 +160,6 @@ async def _read(service: BenchService, key: str, reading: TailReadings, ready: a
         writer.close()
 
 
-async def _used(roots: dict[str, list[int]], work: Any) -> dict[str, float]:
-    """Return the CPU by role in percent of a core while `work` runs."""
-    before = measure.sample(roots)
-    await work
-    after = measure.sample(roots)
-    took_ms = (after.at - before.at) * 1000
-    return {role: round(100 * (after.roles[role].cpu_ms - before.roles[role].cpu_ms) / took_ms, 1) for role in roots}
-
-
 async def _write(pool: asyncpg.Pool, accounts: Sequence[TailedAccount], seconds: float) -> None:
     """Append events one by one at a constant rate, each for the account's message."""
     began = time.monotonic()
@@ -200,12 +173,3 @@ async def _write(pool: asyncpg.Pool, accounts: Sequence[TailedAccount], seconds:
             entry = log.Entry(account.id, EventType.DEFERRED, detail, clock.now(), account.message, public)
             async with connection.transaction():
                 await append_events(connection, [entry])
-
-
-def _show(result: dict[str, Any], *, as_json: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if as_json:
-        console.print(orjson.dumps(result, option=orjson.OPT_INDENT_2).decode(), markup=False)
-        return
-    for name, value in result.items():
-        console.print(f"{name:18} {value}", markup=False)

@@ -20,11 +20,12 @@ PATIENCE_S = 120.0
 
 
 class WebhookArrivals:
-    """The posts that a receiver process got; `quick_port` answers at once, `never_port` never."""
+    """The posts that a receiver process got; `quick_url` answers at once, `never_url` never."""
 
     def __init__(self, ports: dict[str, int]) -> None:
-        self.quick_port = ports["quick"]
-        self.never_port = ports["never"]
+        self._base = f"http://127.0.0.1:{ports['quick']}"
+        self.quick_url = f"{self._base}/hook"
+        self.never_url = f"http://127.0.0.1:{ports['never']}/hook"
 
     async def count(self) -> int:
         """Return the number of posts so far."""
@@ -51,7 +52,7 @@ class WebhookArrivals:
         return time.monotonic()
 
     async def _fetch(self, path: str) -> str:
-        return await asyncio.to_thread(_fetched, f"http://127.0.0.1:{self.quick_port}/{path}")
+        return await asyncio.to_thread(_fetched, f"{self._base}/{path}")
 
 
 @contextmanager

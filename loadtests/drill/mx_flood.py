@@ -13,7 +13,7 @@ from typing import Final
 
 import asyncpg
 
-from loadtests.bench.load import LoadProcess
+from loadtests.bench.load import SMTP_GENERATOR, LoadProcess
 from loadtests.drill import mx_hostile
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.fresh_service import database_url, run_on_service
@@ -47,7 +47,7 @@ async def _play(service: Service, order: DrillOrder) -> DrillReport:
     flood = ReportFlood(settings.mx_port, settings.mail_host, size=MAIL_BYTES)
     began = time.monotonic()
     load = await mx_hostile.bystander(service, recipients[0])
-    async with LoadProcess("loadtests.bench.inbound_load", load, service.state / "generator.log") as process:
+    async with LoadProcess(SMTP_GENERATOR, load, service.state / "generator.log") as process:
         clients = HostileClients(service, process, target)
         await clients.warm_up()
         before = await clients.measured(mx_hostile.PHASE_S)

@@ -17,8 +17,9 @@ import asyncpg
 from msgspec import Struct
 
 from engine.authentication import dkim_signing as dkim
-from loadtests.bench import inbound_load, measure
-from loadtests.bench.load import LoadOrder, LoadProcess, times_of
+from loadtests.bench import measure
+from loadtests.bench.load import SMTP_GENERATOR, LoadOrder, LoadProcess, times_of
+from loadtests.bench.smtp_load import SignedMails, SmtpTarget
 from loadtests.drill import mx_attacks as attacks
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.fresh_service import database_url, run_on_service
@@ -40,7 +41,6 @@ LARGE_MESSAGES: Final = 8
 MAX_IDLE_MB: Final = 80.0
 SETTINGS: Final = FEW | {"MX_SESSIONS": "3000", "MX_SESSIONS_EACH": "3000"}
 _OPENING: Final = 100  # connections opened at a time
-_GENERATOR: Final = "loadtests.bench.inbound_load"
 _PER_S: Final[dict[Attack, float]] = {  # attacks a second: bounded, so that the machine itself is not full
     attacks.false_end: 30.0,
     attacks.bare_line_feeds: 30.0,
@@ -189,7 +189,9 @@ async def _play(service: Service, _order: DrillOrder) -> DrillReport:
     accounts, recipients = await receivers(service, ("bystander", "attacked"))
     target = AttackTarget(service.settings.mx_port, recipients[1])
     began = time.monotonic()
-    async with LoadProcess(_GENERATOR, await bystander(service, recipients[0]), service.state / "generator.log") as one:
+    async with LoadProcess(
+        SMTP_GENERATOR, await bystander(service, recipients[0]), service.state / "generator.log"
+    ) as one:
         clients = HostileClients(service, one, target)
         await clients.warm_up()
         for attack in _PER_S:
@@ -221,13 +223,13 @@ async def _play(service: Service, _order: DrillOrder) -> DrillReport:
     )  # fmt: skip
 
 
-async def bystander(service: Service, recipient: str) -> inbound_load.InboundTarget:
+async def bystander(service: Service, recipient: str) -> SmtpTarget:
     """Return the target of a process that sends signed mail to the recipient."""
     key = service.state / "bystander.der"
     key.write_bytes(await asyncio.to_thread(dkim.generate_rsa))
-    return inbound_load.InboundTarget(
-        host="127.0.0.1", port=service.settings.mx_port, recipient=recipient, domains=["bystander-sender.test"],
-        key=str(key), connections=8, folder=str(Path(service.state)),
+    return SmtpTarget(
+        host="127.0.0.1", port=service.settings.mx_port, connections=8, folder=str(Path(service.state)),
+        mails=SignedMails(recipient, ["bystander-sender.test"], str(key)),
     )  # fmt: skip
 
 

@@ -1,10 +1,8 @@
 """`ops loadtest peers`: compare with other mail servers in pairs of runs, with the same messages and sink.
 
 Rates and CPU vary with other load on the machine, so only the ratio within a pair is quoted, and CPU in signatures
-measured in the same minute. Waybill's side is the counted run of `ops bench`, from the HTTP request to the settled
-row;
-the peer's side runs from the first message to the last arrival, over plain SMTP on open sessions, without TLS or
-login.
+measured in the same minute. Waybill's side is the counted run of `ops bench`, from the HTTP request to the settled row;
+the peer's side runs from the first message to the last arrival, over plain SMTP on open sessions, without TLS or login.
 """
 
 import asyncio
@@ -19,10 +17,10 @@ from rich.table import Table
 
 from engine.base import settings
 from loadtests.bench import figures
-from loadtests.bench.options import BenchOptions
-from loadtests.bench.protocol import measure_once
 from loadtests.bench.report import Progress
+from loadtests.bench.run import BenchRun
 from loadtests.bench.run_control import FAILURES, INTERRUPTED, BenchFailed, interruptible, machine_lock
+from loadtests.bench.send import SendBench
 from loadtests.bench.yardstick import Yardstick
 from loadtests.peers.catalogue import PEERS
 from loadtests.peers.measurement import CONNECTIONS, DOMAINS, WARM_UP, measure_peer
@@ -104,12 +102,9 @@ def _ratio(pairs: list[dict[str, Any]], name: str, *, ours_first: bool) -> float
 
 async def _ours(messages: int, yardstick: Yardstick, progress: Progress) -> dict[str, Any]:
     """Measure this service as `ops bench` does; raises BenchFailed when its check fails."""
-    options = BenchOptions(
-        scenario="a", messages=messages, warm_up=WARM_UP, connections=CONNECTIONS, runs=1, drain=None, profile=False,
-        paced=False, tls=False, rsa=True,
-    )  # fmt: skip
+    bench = SendBench(messages=messages, warm_up=WARM_UP, connections=CONNECTIONS, paced=False, rsa=True)
     given = settings.load(os.environ).settings
-    found = await measure_once(options, given, yardstick, None, lambda _: None)
+    found = await bench.measure_once(BenchRun(given, lambda _: None), yardstick)
     if not found["checked"]:
         raise BenchFailed(f"Waybill's own run failed its check: {found['checks']}")
     progress.say(f"  us: {found['delivered_per_s']:,.0f} a second, {found['cost_in_signatures']:.1f} signatures")

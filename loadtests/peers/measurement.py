@@ -19,9 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from engine.base.settings import PREFIX
 from engine.store.sink_folder import INDEX
 from loadtests.bench import measure
-from loadtests.bench.load import LoadOrder, LoadProcess, LoadResult, LoadTarget
+from loadtests.bench.load import SMTP_GENERATOR, LoadOrder, LoadProcess, LoadResult
 from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import disk_folder
+from loadtests.bench.smtp_load import SmtpTarget
 from loadtests.bench.yardstick import Yardstick
 from loadtests.peers.peer import Peer, PeerPlace, running
 from loadtests.ports import reserve_ports
@@ -32,7 +33,6 @@ from ops.process_specs import ROOT
 WARM_UP: Final = 400
 CONNECTIONS: Final = 64
 DOMAINS: Final = 10
-_CLIENT: Final = "loadtests.peers.client"
 _SENDER: Final = "shop@peer.test"
 _PATIENCE_S: Final = 60.0
 _SLOWEST_PER_S: Final = 20.0
@@ -143,11 +143,11 @@ def _check_signature(store: Path, public: rsa.RSAPublicKey) -> None:
 
 def _client(place: PeerPlace) -> LoadProcess:
     """Return the process that sends to a peer."""
-    target = LoadTarget(
-        host="127.0.0.1", port=place.smtp_port, key="", sender=_SENDER, domains=DOMAINS, connections=CONNECTIONS,
-        folder=str(place.folder),
+    target = SmtpTarget(
+        host="127.0.0.1", port=place.smtp_port, sender=_SENDER, domains=DOMAINS, connections=CONNECTIONS,
+        folder=str(place.folder), opened=False,
     )  # fmt: skip
-    return LoadProcess(_CLIENT, target, place.folder / "client.log")
+    return LoadProcess(SMTP_GENERATOR, target, place.folder / "client.log")
 
 
 @asynccontextmanager

@@ -1,11 +1,12 @@
 """`ops loadtest peers-receiving`: compare receiving with other mail servers in pairs of runs, with the same messages.
 
-The messages are those of `ops bench --mx`: 2 KB, signed with DKIM, from domains with SPF and DMARC records, over open
+The messages are those of `ops bench mx`: 2 KB, signed with DKIM, from domains with SPF and DMARC records, over open
 sessions in clear text. Waybill judges them by SPF, DKIM, ARC and DMARC and answers 250 after its commit.
 """
 
 import asyncio
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any, Final
@@ -13,12 +14,14 @@ from typing import Any, Final
 from rich.console import Console
 
 from engine.authentication import dkim_signing as dkim
+from engine.base import settings
 from loadtests.bench import inbound, measure
 from loadtests.bench.inbound import InboundBench
-from loadtests.bench.inbound_load import InboundTarget
-from loadtests.bench.load import LoadOrder, LoadProcess
+from loadtests.bench.load import SMTP_GENERATOR, LoadOrder, LoadProcess
 from loadtests.bench.report import Progress
+from loadtests.bench.run import BenchRun
 from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
+from loadtests.bench.smtp_load import SignedMails, SmtpTarget
 from loadtests.bench.yardstick import Yardstick
 from loadtests.peers.comparison import FAILED, summarize
 from loadtests.peers.measurement import peer_folder
@@ -70,9 +73,9 @@ async def _compared(peers: list[Peer], runs: int, messages: int, progress: Progr
 
 
 async def _ours(messages: int, progress: Progress) -> dict[str, Any]:
-    """Measure this service as `ops bench --mx` does; raises BenchFailed when its check fails."""
-    bench = InboundBench(messages=messages, connections=CONNECTIONS, runs=1, each=0, tls=False, idle=0, paced=False)
-    found = await bench.measure(None, progress)
+    """Measure this service as `ops bench mx` does; raises BenchFailed when its check fails."""
+    bench = InboundBench(messages=messages, connections=CONNECTIONS, paced=False)
+    found = (await bench.measure(BenchRun(settings.load(os.environ).settings, progress.say))).figures
     if not found["checked"]:
         raise BenchFailed(f"Waybill's own run failed its check: sent {found['sent']}, {found['stored']}")
     return {"delivered_per_s": found["received_per_s"]} | {name: found[name] for name in _FIGURES[1:]}
@@ -93,7 +96,7 @@ async def measure_receiver(peer: Peer, messages: int, yardstick: Yardstick) -> d
             place.key.write_bytes(key)
             async with (
                 running(peer, place) as roots,
-                LoadProcess(inbound.GENERATOR, _target(place), folder / "client.log") as client,
+                LoadProcess(SMTP_GENERATOR, _target(place), folder / "client.log") as client,
             ):
                 await _send(client, 0, WARM_UP)
                 return await _counted(client, roots, messages, yardstick)
@@ -132,10 +135,10 @@ def _strings(text: str) -> str:
     return " ".join(f'"{text[at : at + 250]}"' for at in range(0, len(text), 250))
 
 
-def _target(place: PeerPlace) -> InboundTarget:
-    return InboundTarget(
-        host="127.0.0.1", port=place.smtp_port, recipient=inbound.RECIPIENT, domains=list(inbound.SENDERS),
-        key=str(place.key), connections=CONNECTIONS, folder=str(Path(place.folder)),
+def _target(place: PeerPlace) -> SmtpTarget:
+    return SmtpTarget(
+        host="127.0.0.1", port=place.smtp_port, connections=CONNECTIONS, folder=str(Path(place.folder)),
+        mails=SignedMails(inbound.RECIPIENT, inbound.SENDERS, str(place.key)),
     )  # fmt: skip
 
 

@@ -123,9 +123,9 @@ async def test_attempts_of_a_month_ago_go_with_their_partition(here: World) -> N
 @pytest.mark.exhaustive
 def test_the_bench_counts_every_delivery() -> None:
     script = (
-        "import sys; from loadtests.bench import webhooks; "
-        "times = webhooks.PhaseLengths(idle_s=0.2, paced_s=1.0, learning_s=0.5); "
-        "sys.exit(webhooks.run(deliveries=200, hanging=2, profile=False, as_json=True, times=times))"
+        "import sys; from loadtests.bench.command import run; "
+        "options = {'messages': 200, 'hanging': 2, 'idle_s': 0.2, 'paced_s': 1.0, 'learning_s': 0.5}; "
+        "sys.exit(run('webhooks', options, as_json=True))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], check=False, capture_output=True, text=True, cwd=ROOT, timeout=100

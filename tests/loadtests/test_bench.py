@@ -17,15 +17,18 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from engine.base.settings import PREFIX, Settings
-from loadtests.bench import check, figures, measure
+from loadtests.bench import catalogue, check, command, figures, measure, report
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget, times_of
 from loadtests.bench.measure import RoleUsage, UsageSample
 from loadtests.bench.service import SENDER, BenchService, own_service
+from loadtests.commands.bench import bench
 from tests.harness.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
+LENGTHS = {"idle_s", "paced_s", "learning_s", "quiet_s", "busy_s"}  # of a bench's parts, shorter in tests
 ACCEPTED = b'{"id":"msg_1","status":"queued"}'
 
 
@@ -39,7 +42,10 @@ def temporary() -> Iterator[Path]:
 
 
 def start_bench(temporary: Path, **options: object) -> subprocess.Popen[str]:
-    script = "import json, sys; from loadtests.bench import run; sys.exit(run(**json.loads(sys.argv[1])))"
+    script = (
+        "import json, sys; from loadtests.bench.command import run;"
+        "sys.exit(run('send', json.loads(sys.argv[1]), as_json=True))"
+    )
     environ = {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
     return subprocess.Popen(
         [sys.executable, "-c", script, json.dumps(options)],
@@ -64,7 +70,7 @@ def processes_of(folder: Path) -> list[str]:
 @pytest.mark.exhaustive
 @pytest.mark.journey
 def test_a_small_bench_checks_itself_and_reports_every_figure(temporary: Path) -> None:
-    with start_bench(temporary, messages=200, warm_up=20, paced=False, as_json=True) as bench:
+    with start_bench(temporary, messages=200, warm_up=20, paced=False) as bench:
         out, err = bench.communicate(timeout=100)
     assert bench.returncode == 0, out + err
     result = json.loads(out)
@@ -216,7 +222,7 @@ async def test_a_refusal_is_counted_with_its_answer_and_has_no_latency(tmp_path:
 
     assert (load.accepted, load.refused) == (0, {"429": 6})
     assert load.example is not None
-    assert load.example.startswith("HTTP/1.1 429")
+    assert load.example.startswith("429")
     assert all(math.isnan(latency) for latency in times_of(load)[0])
 
 
@@ -245,6 +251,46 @@ async def test_the_latency_includes_waiting_for_a_connection(tmp_path: Path) -> 
     latencies = times_of(load)[0]
     assert latencies[9] >= 10 * 0.05 - 9 * 0.01 - 0.005
     assert load.accepted == 10
+
+
+def test_every_option_of_the_command_belongs_to_a_bench() -> None:
+    given = {option.name for option in bench.params} - {"name", "selected", "as_json", "broadcast", "console"}
+
+    assert given == {option for one in catalogue.CATALOGUE for option in one.options} - LENGTHS
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "options"),
+    [
+        (["--rsa", "--messages", "9"], "send", {"rsa": True, "messages": 9}),
+        (["--mx", "--messages", "9"], "mx", {"messages": 9}),
+        (["mx", "--tls"], "mx", {"tls": True}),
+        (["--tails", "5"], "tails", {"tails": 5}),
+        (["--broadcast", "500"], "broadcast", {"contacts": 500}),
+        (["--no-paced"], "send", {"paced": False}),
+    ],
+)
+def test_a_bench_is_chosen_by_its_name_or_by_a_flag(
+    words: list[str], name: str, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(command, "run", lambda name, options, as_json: asked.append((name, options)) or 0)
+
+    CliRunner().invoke(bench, words)
+
+    assert asked == [(name, options)]
+
+
+def test_an_option_of_another_bench_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.run("tails", {"drain": 5}, as_json=False) == 2
+
+    assert "The bench tails has no option --drain; it can be given to: send." in capsys.readouterr().err
+
+
+def test_neighbouring_rows_of_as_many_cells_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    report.show([("", "ms"), ("a", "5.25"), ("longer", "12.5"), (), ("a line",)])
+
+    assert capsys.readouterr().out == "          ms\na       5.25\nlonger  12.5\n\na line\n"
 
 
 def test_cpu_of_ended_children_counts_for_their_parent() -> None:

@@ -1,4 +1,4 @@
-"""`ops bench --tails` counts the events of every tail. No test checks a speed."""
+"""`ops bench tails` counts the events of every tail. No test checks a speed."""
 
 import json
 import os
@@ -15,8 +15,8 @@ from ops.process_specs import ROOT
 @pytest.mark.timeout(120)
 def test_the_tail_bench_counts_every_event_at_every_tail() -> None:
     words = (
-        "import sys; from loadtests.bench import run_tails;"
-        "sys.exit(run_tails(tails=13, as_json=True, quiet_s=1, busy_s=2))"
+        "import sys; from loadtests.bench.command import run;"
+        "sys.exit(run('tails', {'tails': 13, 'quiet_s': 1, 'busy_s': 2}, as_json=True))"
     )
     environ = {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Payment events that come late, repeated, and before those that caused them; `ops bench --billing` plays 200 years."""
+"""Payment events that come late, repeated, and before those that caused them."""
 
 import asyncpg
 import pytest
@@ -7,8 +7,8 @@ from msgspec import structs
 from engine.accounts.billing.configuration import Billing, configured
 from engine.accounts.billing.periods import BillingInterval, period
 from engine.base.settings import Settings
-from loadtests.bench import payment_year
-from loadtests.bench.payment_year import PERIODS, PRICE, START, YearEnd
+from tests.accounts.billing import payment_year
+from tests.accounts.billing.payment_year import PERIODS, PRICE, START, YearEnd
 
 ORDERS = 6
 

@@ -2,14 +2,19 @@
 
 import contextlib
 import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from engine.delivery.outcome import classify
 from engine.mail.replies import Answer, Phase, Reply
 from engine.people.identity import id_tokens
 from engine.store import dns_exchange, dns_wire
-from loadtests.bench.readers.cases import FunctionCase
 from mta.outbound.tls import mta_sts
 from mta.smtp.client.replies import ReplyReader
+from tests.harness.sampling import sampled
+from tests.worst_inputs.costs import Content, check, worst
 
 PACKET_BYTES = 65_535  # RFC 1035 4.2.2: the largest packet over TCP
 
@@ -54,23 +59,32 @@ def _read_any(wire: bytes) -> None:
         dns_exchange.read_packet(wire, lenient=True)
 
 
-CASES = (
-    FunctionCase("SMTP reply", "continuation lines without end", "reply limits",
-                 lambda: b"250-a\r\n" * 10_000, replies),
-    FunctionCase("SMTP reply", "one line without end", "reply limits", lambda: b"250-" + b"a" * 500_000, replies),
-    FunctionCase("SMTP reply", "8-bit and control octets", "reply limits", lambda: b"250-\xff\x01\x80\r\n" * 5_000,
-                 replies),
-    FunctionCase("reply text", "half of every pattern", "1,000 characters",
-                 lambda: b"user mailbox address rejected " * 33, judge),
-    FunctionCase("reply text", "blanks and full stops", "1,000 characters", lambda: b"5.1.1 . " * 125, judge),
-    FunctionCase("DNS packet", "A records", "64 KB", _a_records, _read_plain),
-    FunctionCase("DNS packet", "TXT records", f"{dns_exchange.MAX_RECORDS:,} records", _txt_records, _read_any),
-    FunctionCase("MTA-STS policy", "mx fields", "64 KiB", lambda: b"version: STSv1\r\n" + b"mx: a.b\r\n" * 7_000,
-                 mta_sts.parse),
-    FunctionCase("MTA-STS policy", "blanks", "64 KiB", lambda: (b"a:" + b" " * 60_000), mta_sts.parse),
-    FunctionCase("keys of an identity provider", "keys", "answer size",
-                 lambda: b'{"keys":[' + b",".join([b'{"kty":"RSA","n":"AQAB","e":"AQAB"}'] * 1_000) + b"]}",
-                 id_tokens.keys_in),
-    FunctionCase("id token", "full stops", "token size", lambda: b"." * 20_000,
-                 lambda token: id_tokens.head_of(token.decode(), {"RS256"})),
-)  # fmt: skip
+CASES = [
+    *worst("SMTP reply", replies, {
+        "continuation lines without end": lambda: b"250-a\r\n" * 10_000,
+        "one line without end": lambda: b"250-" + b"a" * 500_000,
+        "8-bit and control octets": lambda: b"250-\xff\x01\x80\r\n" * 5_000,
+    }),
+    *worst("reply text", judge, {
+        "half of every pattern": lambda: b"user mailbox address rejected " * 33,
+        "blanks and full stops": lambda: b"5.1.1 . " * 125,
+    }),
+    *worst("DNS packet", _read_plain, {"A records": _a_records}),
+    *worst("DNS packet", _read_any, {"TXT records": _txt_records}),
+    *worst("MTA-STS policy", mta_sts.parse, {
+        "mx fields": lambda: b"version: STSv1\r\n" + b"mx: a.b\r\n" * 7_000,
+        "blanks": lambda: (b"a:" + b" " * 60_000),
+    }),
+    *worst("keys of an identity provider", id_tokens.keys_in, {
+        "keys": lambda: b'{"keys":[' + b",".join([b'{"kty":"RSA","n":"AQAB","e":"AQAB"}'] * 1_000) + b"]}",
+    }),
+    *worst("id token", lambda token: id_tokens.head_of(token.decode(), {"RS256"}), {
+        "full stops": lambda: b"." * 20_000,
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.properties
+@pytest.mark.parametrize(("read", "content"), sampled(CASES, 10))
+def test_an_answer_of_a_remote_server_costs_little_cpu(read: Callable[[bytes], Any], content: Content) -> None:
+    check(read, content())

@@ -4,16 +4,19 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from engine.authentication import dmarc_record, spf_record
+import pytest
+
+from engine.authentication import dmarc_record
 from engine.authentication.arc_seal import seal
 from engine.authentication.dkim_signing import SigningKey, generate_rsa, load, public_txt
 from engine.authentication.judge import MessageOrigin, authenticate
-from engine.authentication.public_keys import MAX_KEY_RECORD, parse_key
+from engine.authentication.public_keys import parse_key
 from engine.authentication.results import claims
 from engine.store.resolver import Answered, Mx, NoData, Records
-from loadtests.bench.readers.cases import SIZE_BYTES, FunctionCase
+from tests.harness.sampling import sampled
+from tests.worst_inputs.costs import Content, check, filled, worst
 
 HEAD: Final = b"From: a@b.test\r\nTo: c@d.test\r\n\r\n"
 BODY_BYTES: Final = 10 * 1024 * 1024
@@ -73,11 +76,11 @@ def _signatures(canonicalization: str, names: str = "from") -> bytes:
     return b"".join(f"{field}{BODY_BYTES - number}\r\n".encode() for number in range(5))
 
 
-def _signed(piece: bytes, canonicalization: str = "relaxed/relaxed") -> Callable[[], bytes]:
+def _signed(piece: bytes, canonicalization: str = "relaxed/relaxed") -> Content:
     return lambda: _signatures(canonicalization) + HEAD + piece * (BODY_BYTES // len(piece)) + b"\r\n"
 
 
-def _header(line: bytes, octets: int = 250_000) -> Callable[[], bytes]:
+def _header(line: bytes, octets: int = 250_000) -> Content:
     """Return a message with five signatures and a header of the maximum size."""
     return lambda: _signatures("relaxed/simple", "from:x" + ":x" * 3_000) + line * (octets // len(line)) + HEAD
 
@@ -91,44 +94,49 @@ def _sealed() -> bytes:
     return message
 
 
-def _from(piece: bytes) -> Callable[[], bytes]:
+def _from(piece: bytes) -> Content:
     return lambda: b"From: " + piece * (9_900 // len(piece)) + b" <a@b.test>\r\n\r\n"
 
 
-_RECORD: Final = f"{spf_record.MAX_RECORD:,} octets, 10 look-ups"
-_SIGNATURES: Final = "5 signatures, in a thread"
-_HEADER: Final = "256 KiB and 10,000 lines a header"
+CASES = [
+    *worst("SPF", _spf, {
+        "networks": lambda: b"v=spf1" + b" ip6:2001:db8:1::/48" * 400,
+        "includes of a long record": lambda: b"v=spf1" + b" ip4:192.0.2.1" * 560 + b" include:%{d}",
+        "macros": lambda: b"v=spf1" + (b" exists:" + b"%{S}" * 60 + b".x.test") * 10,
+        "macros of other macros' text": lambda: b"v=spf1" + (b" exists:" + b"%{i1r.+-_}" * 48 + b".x.test") * 10,
+        "reverse names and mail hosts": lambda: b"v=spf1" + b" ptr:%{p}.x.test mx" * 5 + b" exp=%{p}.x.test -all",
+        "a term that is nearly valid": lambda: b"v=spf1 a:" + b"a-." * 2_700 + b"/",
+    }),
+    *worst("DKIM", judge, {
+        "10 MB of empty lines": _signed(b"\r\n"),
+        "10 MB of empty lines, simple": _signed(b"\r\n", "simple/simple"),
+        "10 MB of blanks": _signed(b" \t"),
+        "10 MB of blank lines": _signed(b" \r\n"),
+        "10 MB of CR": _signed(b"\r\r\n"),
+        "fields": _header(b"X:y\r\n", 49_000),
+        "folds": _header(b"X: y\r\n" + b" \t" * 10 + b"z\r\n"),
+        "lines beyond the limit": _header(b"X:y\r\n"),
+        "tags": lambda: (b"DKIM-Signature: v=1;" + b"a;" * 8_000 + b"\r\n") * 5 + HEAD,
+    }),
+    *worst("DKIM key", parse_key.__wrapped__, {"tags": lambda: b"a=b;" * 1_000}),
+    *worst("ARC", judge, {
+        "50 sets": _sealed,
+        "instances": lambda: b"ARC-Seal: i = 0\r\n" * 9_000 + HEAD,
+    }),
+    *worst("From", judge, {
+        "comments": _from(b"("),
+        "quotes": _from(b'"\\'),
+        "encoded words": _from(b"=?utf-8?q?a?="),
+        "addresses": _from(b"a@b.test,"),
+    }),
+    *worst("DMARC record", dmarc_record.parse.__wrapped__, {"tags": lambda: b"v=DMARC1;" + b"p=none;rua=a:," * 290}),
+    *worst("Authentication-Results", lambda field: claims(field, "mx.test"), {
+        "comments": filled(b"(()", b"Authentication-Results: "),
+    }),
+]  # fmt: skip
 
-CASES = (
-    FunctionCase("SPF", "networks", _RECORD, lambda: b"v=spf1" + b" ip6:2001:db8:1::/48" * 400, _spf),
-    FunctionCase("SPF", "includes of a long record", _RECORD,
-                 lambda: b"v=spf1" + b" ip4:192.0.2.1" * 560 + b" include:%{d}", _spf),
-    FunctionCase("SPF", "macros", _RECORD, lambda: b"v=spf1" + (b" exists:" + b"%{S}" * 60 + b".x.test") * 10, _spf),
-    FunctionCase("SPF", "macros of other macros' text", _RECORD,
-                 lambda: b"v=spf1" + (b" exists:" + b"%{i1r.+-_}" * 48 + b".x.test") * 10, _spf),
-    FunctionCase("SPF", "reverse names and mail hosts", _RECORD,
-                 lambda: b"v=spf1" + b" ptr:%{p}.x.test mx" * 5 + b" exp=%{p}.x.test -all", _spf),
-    FunctionCase("SPF", "a term that is nearly valid", _RECORD, lambda: b"v=spf1 a:" + b"a-." * 2_700 + b"/", _spf),
-    FunctionCase("DKIM", "10 MB of empty lines", _SIGNATURES, _signed(b"\r\n"), judge),
-    FunctionCase("DKIM", "10 MB of empty lines, simple", _SIGNATURES, _signed(b"\r\n", "simple/simple"), judge),
-    FunctionCase("DKIM", "10 MB of blanks", _SIGNATURES, _signed(b" \t"), judge),
-    FunctionCase("DKIM", "10 MB of blank lines", _SIGNATURES, _signed(b" \r\n"), judge),
-    FunctionCase("DKIM", "10 MB of CR", _SIGNATURES, _signed(b"\r\r\n"), judge),
-    FunctionCase("DKIM", "fields", _HEADER, _header(b"X:y\r\n", 49_000), judge),
-    FunctionCase("DKIM", "folds", _HEADER, _header(b"X: y\r\n" + b" \t" * 10 + b"z\r\n"), judge),
-    FunctionCase("DKIM", "lines beyond the limit", _HEADER, _header(b"X:y\r\n"), judge),
-    FunctionCase("DKIM", "tags", "16 KiB a signature",
-                 lambda: (b"DKIM-Signature: v=1;" + b"a;" * 8_000 + b"\r\n") * 5 + HEAD, judge),
-    FunctionCase("DKIM key", "tags", f"{MAX_KEY_RECORD:,} octets", lambda: b"a=b;" * 1_000, parse_key.__wrapped__),
-    FunctionCase("ARC", "50 sets", "50 sets", _sealed, judge),
-    FunctionCase("ARC", "instances", "50 sets", lambda: b"ARC-Seal: i = 0\r\n" * 9_000 + HEAD, judge),
-    FunctionCase("From", "comments", "10,000 octets", _from(b"("), judge),
-    FunctionCase("From", "quotes", "10,000 octets", _from(b'"\\'), judge),
-    FunctionCase("From", "encoded words", "10,000 octets", _from(b"=?utf-8?q?a?="), judge),
-    FunctionCase("From", "addresses", "10,000 octets", _from(b"a@b.test,"), judge),
-    FunctionCase("DMARC record", "tags", f"{dmarc_record.MAX_RECORD:,} octets",
-                 lambda: b"v=DMARC1;" + b"p=none;rua=a:," * 290, dmarc_record.parse.__wrapped__),
-    FunctionCase("Authentication-Results", "comments", "2,048 octets",
-                 lambda: b"Authentication-Results: " + b"(()" * (SIZE_BYTES // 3),
-                 lambda field: claims(field, "mx.test")),
-)  # fmt: skip
+
+@pytest.mark.properties
+@pytest.mark.parametrize(("read", "content"), sampled(CASES, 10))
+def test_authenticating_a_message_costs_little_cpu(read: Callable[[bytes], Any], content: Content) -> None:
+    check(read, content())

@@ -1,4 +1,4 @@
-"""The SMTP client that sends to other mail servers."""
+"""The SMTP client of the load process."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from loadtests.bench.load import LoadTarget
-from loadtests.peers.client import PeerSession
+from loadtests.bench.smtp_load import LoadMail, SmtpLoadSession, SmtpTarget
 
 
 @asynccontextmanager
@@ -37,13 +36,13 @@ async def mail_server(keyword: bytes, bursts: list[int]) -> AsyncIterator[int]:
 async def test_commands_are_pipelined_only_where_the_server_offers_it(keyword: bytes, pipelined: bool) -> None:
     bursts: list[int] = []
     async with mail_server(keyword, bursts) as port:
-        target = LoadTarget(
-            host="127.0.0.1", port=port, key="", sender="shop@peer.test", domains=1, connections=1, folder=""
-        )
-        session = PeerSession(target, (b"To: ", b"\r\n\r\nHello\r\n"), asyncio.Semaphore(1))
+        target = SmtpTarget(host="127.0.0.1", port=port, connections=1, folder="")
+        mail = LoadMail(b"shop@peer.test", b"ann@people.test", b"Subject: Hello\r\n\r\nHello\r\n.\r\n")
+        session = SmtpLoadSession(target, asyncio.Semaphore(1), lambda _number: mail)
 
-        assert await session.send(1) == b"250 kept\r\n"
-        session.close()
+        await session.open()
+        assert await session.send(1, 1) is None
+        session.abort()
 
     assert (bursts[0] > 0) is pipelined
     assert bursts[-1] == 0

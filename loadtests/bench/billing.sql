@@ -1,3 +1,0 @@
--- name: count_invoices
--- Count all invoices.
-SELECT count(*) AS invoices FROM invoices;

@@ -1,0 +1,132 @@
+"""`ops bench`: the cost of a message, from the HTTP request to the settled delivery. Each run has a fresh service."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from engine.store.database_errors import DatabaseUnavailable
+from loadtests.bench import figures
+from loadtests.bench.check import CheckResult, as_rows
+from loadtests.bench.load import HTTP_GENERATOR, GeneratorFailed, LoadProcess, LoadTarget
+from loadtests.bench.measure import SERVER_ROLES
+from loadtests.bench.measured_run import MeasuredRun, SendOptions, copy_logs
+from loadtests.bench.report import Row
+from loadtests.bench.run import BenchResult, BenchRun
+from loadtests.bench.run_control import BenchFailed
+from loadtests.bench.service import SENDER
+from loadtests.bench.yardstick import Yardstick
+
+KEY_FIGURES: Final = (
+    "accepted_per_s", "delivered_per_s", "server_cpu_ms_per_message", "signature_ms", "cost_in_signatures",
+)  # fmt: skip
+
+
+class SendBench(SendOptions, frozen=True, kw_only=True):
+    """The bench with its options."""
+
+    async def measure(self, run: BenchRun) -> BenchResult:
+        """Measure `runs` times; return the medians, or the first result that failed its check."""
+        yardstick = Yardstick()
+        results = []
+        for number in range(1, self.runs + 1):
+            if self.runs > 1:
+                run.say(f"Run {number} of {self.runs}")
+            result = await self.measure_once(run, yardstick)
+            if not result["checked"]:
+                return BenchResult(result, _failure(result))
+            results.append(result)
+        found: dict[str, Any] = figures.medians(results)
+        if self.runs > 1:
+            found["runs"] = [{name: one[name] for name in KEY_FIGURES} for one in results]
+        return BenchResult(found, [*_speed(found), (), *_roles(found), (), *_latencies(found), (), *_rest(found)])
+
+    async def measure_once(self, run: BenchRun, yardstick: Yardstick) -> dict[str, Any]:
+        """Measure once on a fresh service."""
+        delivering = self.queued_first is None
+        async with run.service(delivering=delivering, tls=self.tls, rsa=self.rsa) as service:
+            config = service.settings
+            target = LoadTarget(
+                host=config.api_host, port=config.api_port, key=service.access.key, sender=SENDER,
+                domains=self.recipient_domains, connections=self.connections, folder=str(config.state),
+                batch=self.per_request,
+            )  # fmt: skip
+            async with LoadProcess(HTTP_GENERATOR, target, config.state / "log" / "generator.log") as generator:
+                try:
+                    return await MeasuredRun(self, service, generator, yardstick, run).run()
+                except (BenchFailed, GeneratorFailed, DatabaseUnavailable) as error:
+                    raise BenchFailed(f"{str(error) or type(error).__name__}{copy_logs(service)}") from error
+
+
+def _failure(result: Mapping[str, Any]) -> list[Row]:
+    checks = as_rows(CheckResult(**one) for one in result["checks"])
+    return [("The run failed its check; it says nothing about speed.",), *checks, (result["logs"].strip(),)]
+
+
+def _speed(result: Mapping[str, Any]) -> list[Row]:
+    title = f"{result['messages']:,} messages, {result['domains']:,} domains, {result['mode']}"
+    if result["stored"]:
+        title += f", {result['stored']:,} stored before"
+    queueing = result.get("queueing")
+    accepted = queueing["accepted_per_s"] if queueing else result["accepted_per_s"]
+    rows: list[Row] = [
+        (f"{title}; {result['api_workers']} api, {result['mta_workers']} mta",),
+        ("accepted", f"{accepted:,.0f}", "a second"),
+        ("delivered and settled", f"{result['delivered_per_s']:,.0f}", "a second"),
+        ("server CPU", f"{result['server_cpu_ms_per_message']:.3f}", "ms a message"),
+        ("RSA-2048 signature", f"{result['signature_ms']:.3f}", "ms"),
+        ("cost in signatures", f"{result['cost_in_signatures']:.2f}", ""),
+    ]
+    if queueing:
+        rows.insert(4, ("server CPU of queueing", f"{queueing['server_cpu_ms_per_message']:.3f}", "ms a message"))
+    for number, one in enumerate(result.get("runs", []), 1):
+        rate, cpu_ms, cost = one["delivered_per_s"], one["server_cpu_ms_per_message"], one["cost_in_signatures"]
+        rows.append((f"  run {number}: {rate:,.0f} a second, {cpu_ms:.3f} ms, {cost:.2f} signatures",))
+    return rows
+
+
+def _roles(result: Mapping[str, Any]) -> list[Row]:
+    head = ("process", "CPU ms", "signatures", "switches", f"MiB ({result['memory_kind']})", "peak of one")
+    rows = [
+        (
+            role if role in SERVER_ROLES else f"({role})",
+            f"{cpu_ms:.4f}",
+            f"{cpu_ms / result['signature_ms']:.2f}",
+            f"{result['context_switches_by_role'][role]:.2f}",
+            f"{result['rss_mb_by_role'].get(role, 0):.0f}",
+            f"{result['peak_rss_mb_by_role'].get(role, 0):.0f}",
+        )
+        for role, cpu_ms in result["cpu_ms_by_role"].items()
+    ]
+    return [head, *rows]
+
+
+def _latencies(result: Mapping[str, Any]) -> list[Row]:
+    full = result["at_full_rate"]
+    queued = " while delivery waited" if result["mode"] == "drain" else ", at full rate"
+    found = [(f"accept{queued}", full["accept_ms"]), ("202 to remote 250, at full rate", full["deliver_ms"])]
+    if result["paced_per_s"] is not None:
+        at = f"at {result['paced_per_s']:,.0f} a second"
+        found += [(f"accept, {at}", result["accept_ms"]), (f"202 to remote 250, {at}", result["deliver_ms"])]
+    rows = [(title, *(f"{ms:,.1f}" for ms in values.values())) for title, values in found if values is not None]
+    return [("milliseconds", "p50", "p95", "p99"), *rows]
+
+
+def _rest(result: Mapping[str, Any]) -> list[Row]:
+    lines = [
+        f"{flow}: {one['flushes']:,} commits of {one['items']:.1f} in the mean, {one['ms']:.2f} ms each"
+        for flow, one in result["flush"].items()
+    ]
+    if (lag := result["settle_lag"]) is not None:
+        lines.append(
+            f"Final reply to commit, slowest of each half second: {lag['slowest_mean_ms']:.1f} ms in the mean,"
+            f" {lag['within_50_ms']:.0%} within 50 ms"
+        )
+    found = ", ".join(f"{count:,} {how}" for how, count in result["smtp_connections"].items())
+    machine = result["machine"]
+    lines += [
+        f"SMTP connections: {found or 'none'}{' with TLS' if result['tls'] else ''}",
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['filesystem']} syncing in {machine['sync_us']:.0f} µs",
+        f"Python {machine['python']} ({machine['python_build']})",
+        f"others used {result['cores_used_by_others']:.2f} cores meanwhile",
+        "Checked: " + "; ".join(one["what"] for one in result["checks"]),
+    ]
+    return [(line,) for line in lines]
