@@ -5,10 +5,8 @@ paused once near its beginning, to see how long after the request messages are s
 """
 
 import asyncio
-import json
 import math
 import time
-import urllib.request
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,13 +16,12 @@ from msgspec import Struct
 
 from engine.audience.broadcasts import store
 from engine.base import ids
-from engine.base.plans import Plan
 from engine.store.queries import Queries
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget, times_of
 from loadtests.bench.report import Row, in_words
 from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import BenchFailed
-from loadtests.bench.service import CAP, SENDER, BenchAccess, BenchService
+from loadtests.bench.service import SENDER, BenchAccess, BenchService, make_access
 from ops import admin
 
 DOMAINS: Final = 1_000
@@ -71,7 +68,7 @@ class BroadcastBench(Struct, frozen=True, kw_only=True):
         async with run.service({"processes": ("api", "mta", "worker"), "api_workers": 1}) as service:
             run.say(f"Storing {contacts:,} contacts of {DOMAINS:,} domains")
             list_id = await _store(service, contacts)
-            other = await _other_account(service)
+            other = await make_access(service.settings, service.pool, OTHER, local=False)
             log = service.settings.state / "load.log"
             async with (
                 LoadProcess(HTTP_GENERATOR, _target(service, service.access, SENDER), log) as own_load,
@@ -227,16 +224,6 @@ async def _store(service: BenchService, contacts: int) -> UUID:
     return list_id
 
 
-async def _other_account(service: BenchService) -> BenchAccess:
-    made = await admin.create_account(
-        service.pool, name="Other", email=f"owner@{OTHER}", plan=Plan.ENTERPRISE, daily_cap=CAP, monthly_cap=CAP
-    )
-    public_id, given = made["accountId"], service.settings
-    key = await admin.create_key(service.pool, given, account=public_id, name="Bench", scopes=["all"])
-    await admin.add_domain(service.pool, given, account=public_id, name=OTHER, verified=True)
-    return BenchAccess(ids.parse_id(ids.Kind.ACCOUNT, public_id), key["apiKey"])
-
-
 def _target(service: BenchService, access: BenchAccess, sender: str) -> LoadTarget:
     return LoadTarget(
         host=service.settings.api_host, port=service.settings.api_port, key=access.key, sender=sender, domains=100,
@@ -257,15 +244,8 @@ def _act(service: BenchService, broadcast: UUID, action: str) -> None:
     _call(service, f"/v1/broadcasts/{ids.format_id(ids.Kind.BROADCAST, broadcast)}/{action}", {})
 
 
-def _call(service: BenchService, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-    request = urllib.request.Request(  # noqa: S310 - the bench's own service
-        f"{service.settings.public_url}{path}",
-        data=json.dumps(body).encode(),
-        headers={"Authorization": f"Bearer {service.access.key}", "Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - the bench's own service
-        found: dict[str, Any] = json.loads(answer.read())
-        return found
+def _call(service: BenchService, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    return admin.call_api(service.settings.public_url, "POST", path, service.access.key, body)
 
 
 async def _delivered(service: BenchService, broadcast: UUID, contacts: int) -> Any:

@@ -7,6 +7,7 @@ with `{}` once its connections are open, and each order with a LoadResult.
 import array
 import asyncio
 import math
+import os
 import resource
 import sys
 import time
@@ -65,7 +66,7 @@ async def carry_out(order: LoadOrder, clients: Sequence[LoadClient], folder: str
         async with asyncio.timeout(order.timeout_s), asyncio.TaskGroup() as tasks:
             for client in clients:
                 tasks.create_task(progress.work(client))
-    return progress.result(Path(folder) / f"times-{order.first}.f64")
+    return progress.result(Path(folder) / f"times-{os.getpid()}-{order.first}.f64")
 
 
 class OrderProgress:

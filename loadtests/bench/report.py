@@ -44,7 +44,9 @@ def show(rows: Sequence[Row]) -> None:
 
 def in_words(value: object) -> str:
     """Return a figure as people read it."""
-    return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else str(value)
+    if not isinstance(value, dict):
+        return str(value)
+    return ", ".join(f"{name} {one}" for name, one in value.items()) or "none"
 
 
 def new_folder(root: Path) -> Path:

@@ -16,6 +16,7 @@ from engine.base.settings import BadSetting
 from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import flame_graphs
 from loadtests.bench.load import GeneratorFailed
+from ops.admin import ApiCallError
 from ops.embedded import CannotServe
 from ops.process_specs import PortTaken
 from ops.state import UnusableState
@@ -31,7 +32,7 @@ class BenchFailed(RuntimeError):  # noqa: N818 - named for what happened
 
 
 FAILURES: Final = (
-    BadSetting, BenchFailed, CannotServe, GeneratorFailed, PortTaken, Refusal, StartFailed, UnusableState,
+    ApiCallError, BadSetting, BenchFailed, CannotServe, GeneratorFailed, PortTaken, Refusal, StartFailed, UnusableState,
     DatabaseUnavailable, flame_graphs.NoProfiler,
 )  # fmt: skip
 

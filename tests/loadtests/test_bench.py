@@ -274,7 +274,12 @@ def test_a_bench_is_chosen_by_its_name_or_by_a_flag(
     words: list[str], name: str, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(command, "run", lambda name, options, as_json: asked.append((name, options)) or 0)
+
+    def run(name: str, options: dict[str, object], *, as_json: bool) -> int:
+        asked.append((name, options))
+        return 0
+
+    monkeypatch.setattr(command, "run", run)
 
     CliRunner().invoke(bench, words)
 
