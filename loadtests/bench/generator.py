@@ -59,7 +59,7 @@ async def serve(target_type: type[Target], prepare: Callable[[Target], Awaitable
 async def carry_out(order: LoadOrder, clients: Sequence[LoadClient], folder: str, *, batch: int = 1) -> LoadResult:
     """Send the messages of an order, `batch` in a request: at its rate, or as fast as replies come."""
     clients = clients[: order.count]
-    for client in clients:
+    for client in clients:  # in turns: OpenSMTPD 6.8 listens with a backlog of 5; further connections get no greeting
         await client.open()
     progress = OrderProgress(order, batch)
     with suppress(TimeoutError):

@@ -25,7 +25,6 @@ from loadtests.bench.message import HTML, SUBJECT, TEXT, around_recipient
 
 SELECTOR: Final = "bench"
 _CONNECT_S: Final = 30.0
-_MAX_OPENING: Final = 4  # OpenSMTPD 6.8 listens with a backlog of 5; further connections get no greeting
 
 
 class SignedMails(Struct, frozen=True):
@@ -65,9 +64,8 @@ class LoadMail(Struct, frozen=True):
 class SmtpLoadSession:
     """An SMTP session that sends the mails of the current order."""
 
-    def __init__(self, target: SmtpTarget, opening: asyncio.Semaphore, mail: Callable[[int], LoadMail]) -> None:
+    def __init__(self, target: SmtpTarget, mail: Callable[[int], LoadMail]) -> None:
         self._target = target
-        self._opening = opening  # shared by all sessions
         self._mail = mail
         self._context = _context() if target.tls != "none" else None
         self._is_pipelined = self._takes_size = False
@@ -82,7 +80,7 @@ class SmtpLoadSession:
         if self._writer is not None:
             await self._ask(b"QUIT")
             self.abort()
-        async with self._opening, asyncio.timeout(_CONNECT_S):
+        async with asyncio.timeout(_CONNECT_S):
             implicit = self._context if self._target.tls == "implicit" else None
             self._reader, self._writer = await asyncio.open_connection(
                 self._target.host, self._target.port, ssl=implicit
@@ -173,10 +171,9 @@ class SmtpLoader:
             self._keys = [dkim.load(domain, SELECTOR, der) for domain in target.mails.domains]
         else:
             self._before, self._after = around_recipient(target.sender)
-        opening = asyncio.Semaphore(_MAX_OPENING)
         plain = structs.replace(target, tls="none")
-        self._idle = [SmtpLoadSession(plain, opening, self._mail) for _ in range(target.idle)]
-        self._sessions = [SmtpLoadSession(target, opening, self._mail) for _ in range(target.connections)]
+        self._idle = [SmtpLoadSession(plain, self._mail) for _ in range(target.idle)]
+        self._sessions = [SmtpLoadSession(target, self._mail) for _ in range(target.connections)]
 
     async def open(self) -> None:
         """Open all sessions."""

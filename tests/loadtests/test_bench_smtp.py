@@ -38,7 +38,7 @@ async def test_commands_are_pipelined_only_where_the_server_offers_it(keyword: b
     async with mail_server(keyword, bursts) as port:
         target = SmtpTarget(host="127.0.0.1", port=port, connections=1, folder="")
         mail = LoadMail(b"shop@peer.test", b"ann@people.test", b"Subject: Hello\r\n\r\nHello\r\n.\r\n")
-        session = SmtpLoadSession(target, asyncio.Semaphore(1), lambda _number: mail)
+        session = SmtpLoadSession(target, lambda _number: mail)
 
         await session.open()
         assert await session.send(1, 1) is None
