@@ -113,6 +113,8 @@ class BenchService:
                 await transaction.rollback()
 
             try:
+                # On a busy machine the mta processes start for longer than a session may be idle in a transaction.
+                await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 await _LOCK_QUEUE.execute(connection)
                 yield unlock
             finally:
