@@ -38,7 +38,6 @@ from engine.store.caches import Cache
 from engine.store.database_errors import BadData, DatabaseUnavailable, DiskFull, MissingPartition
 from engine.store.deadlines import within
 from engine.store.group_commit import GroupCommit, Overloaded
-from engine.store.queries import Conn
 
 RECHECK_TRIES, RECHECK_PAUSE_S = 10, 0.5  # Postgres recovers from a crash within seconds, or not soon
 COMMIT_TIMEOUT_S = 15  # after it the client gets 503; statement timeouts bound the transaction itself
@@ -46,7 +45,6 @@ COMMIT_TIMEOUT_S = 15  # after it the client gets 503; statement timeouts bound 
 _log = structlog.get_logger("accept")
 
 Value = TypeVar("Value")
-StoreBatch = Callable[[Conn, Sequence[Pending], datetime, Mapping[str, int]], Awaitable[BatchResult]]
 
 
 class Acceptor:
@@ -69,7 +67,7 @@ class Acceptor:
             reserve=settings.broadcast_reserve,
         )
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
-        self._tied_group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush_tied, bad_data=(BadData,))
+        self._tied_group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
         self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
         self._splits = Splits(pool)
 
@@ -283,17 +281,11 @@ class Acceptor:
             memory.release()
 
     async def _flush(self, batch: Sequence[Pending]) -> list[Accepted | Exception]:
-        return await self._flush_by(self._storer.store, batch)
-
-    async def _flush_tied(self, batch: Sequence[Pending]) -> list[Accepted | Exception]:
-        return await self._flush_by(self._storer.store_tied, batch)
-
-    async def _flush_by(self, store: StoreBatch, batch: Sequence[Pending]) -> list[Accepted | Exception]:
         started = asyncio.get_running_loop().time()
         at = clock.now()
         split = await self._splits.now()
         try:
-            result = await self._store(store, batch, at, split)
+            result = await self._store(batch, at, split)
         except BadData as error:
             if batch[0].whole is None or any(item.whole != batch[0].whole for item in batch):
                 raise  # the messages are stored apart from one another then
@@ -307,16 +299,14 @@ class Acceptor:
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
         return result.decisions
 
-    async def _store(
-        self, store: StoreBatch, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
-    ) -> BatchResult:
+    async def _store(self, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]) -> BatchResult:
         try:
             async with self._pool.acquire() as connection:
                 await self._ceiling.reserve(connection, at.date(), sum([goes_now(item.message) for item in batch]))
                 try:
-                    return await store(connection, batch, at, split)
+                    return await self._storer.store(connection, batch, at, split)
                 except MissingPartition:  # nothing was stored, and the partition has been made meanwhile
-                    return await store(connection, batch, at, split)
+                    return await self._storer.store(connection, batch, at, split)
         except OutcomeUnknown as unknown:
             if not await self._was_committed(unknown.result.stored):
                 raise unknown.error from None

@@ -64,6 +64,15 @@ FROM unnest(:counted.account_id, head_seqs, head_hashes, :counted.today, :counte
     AS tip (account_id, seq, hash, today, this_month)
 WHERE h.account_id = tip.account_id
 
+-- fragment: none_suppressed
+-- True unless an address `unsuppressed` is suppressed.
+NOT EXISTS (SELECT 1 FROM :unsuppressed
+            JOIN suppressions s ON s.account_id = unsuppressed.account_id AND s.address = unsuppressed.address)
+AND NOT EXISTS (SELECT 1 FROM :unsuppressed
+                JOIN erasure_keys k ON k.account_id = unsuppressed.account_id
+                JOIN erased_suppressions e
+                  ON e.account_id = k.account_id AND e.digest = address_digest(k.key, unsuppressed.address))
+
 -- name: accept
 -- Store a batch of messages that are all accepted, as insert_accepted does: lock the heads `counted` (ascending), check
 -- what the decisions depend on, number and hash the events, count the messages. Returns 'done', or 'changed' with
@@ -82,13 +91,7 @@ BEGIN
     -- A statement of its own, begun under the locks: it sees what earlier holders of the locks committed.
     SELECT count(*) INTO unchanged
     FROM :counted JOIN accounts a ON a.id = counted.account_id AND a.xmin = counted.account_version
-    WHERE NOT EXISTS (SELECT 1 FROM :unsuppressed
-                      JOIN suppressions s
-                        ON s.account_id = unsuppressed.account_id AND s.address = unsuppressed.address)
-      AND NOT EXISTS (SELECT 1 FROM :unsuppressed
-                      JOIN erasure_keys k ON k.account_id = unsuppressed.account_id
-                      JOIN erased_suppressions e
-                        ON e.account_id = k.account_id AND e.digest = address_digest(k.key, unsuppressed.address))
+    WHERE :none_suppressed
       AND NOT EXISTS (SELECT 1 FROM :idempotency
                       JOIN idempotency i ON i.account_id = idempotency.account_id AND i.key = idempotency.key);
     IF unchanged < cardinality(:counted.account_id) THEN
@@ -105,15 +108,15 @@ END;
 -- name: accept_copies
 -- Store a batch of copies of broadcasts that are all accepted, as `accept` does, with their unsubscribe links, and mark
 -- their recipients. The heads are locked last: for the events and the commit, between which no client is asked. Returns
--- 'done', or 'changed' with nothing written: a recipient does not wait any more, its broadcast is not sending, or another
--- decision is due by a head or an account's row.
+-- 'done', or 'changed' with nothing written: a recipient does not wait any more or is suppressed, its broadcast is not
+-- sending, or another decision is due by a head or an account's row.
 DECLARE
     event_counts CONSTANT integer[] := :counted.events;
     unchanged bigint;
     :sealing_variables;
 BEGIN
     WITH :copies_claimed
-    SELECT count(*) INTO unchanged FROM claimed;
+    SELECT count(*) INTO unchanged FROM claimed WHERE :none_suppressed;
     IF unchanged < cardinality(:mark.contact_id) THEN
         RETURN 'changed';
     END IF;

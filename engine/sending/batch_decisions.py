@@ -1,10 +1,9 @@
 """Decide a batch of prepared messages in order, on heads that the caller read or locked. Pure, but for these heads."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from datetime import datetime
 from itertools import groupby
-from operator import attrgetter
 from uuid import UUID
 
 from msgspec import Struct
@@ -24,6 +23,12 @@ class BatchResult(Struct):
     decisions: list[Accepted | Exception] = []
     stored: list[Prepared] = []
     entries: list[log.Entry] = []
+
+    def add(self, more: "BatchResult") -> None:
+        """Append the result of the messages that follow."""
+        self.decisions += more.decisions
+        self.stored += more.stored
+        self.entries += more.entries
 
 
 def decide_batch(
@@ -62,8 +67,8 @@ def decide_batch(
     return result
 
 
-def decide_sets(
-    batch: Sequence[Pending],
+def decide_together(
+    items: Sequence[Pending],
     held: dict[UUID, AccountHead],
     replays: Replays,
     at: datetime,
@@ -72,17 +77,19 @@ def decide_sets(
     reserve: float,
 ) -> BatchResult:
     """Decide as `decide_batch` does; of a whole set with a refusal, accept no message and count none."""
-    result = BatchResult()
-    for whole, items in groupby(batch, attrgetter("whole")):
-        before = {} if whole is None else {account: copy(head) for account, head in held.items()}
-        made = decide_batch(list(items), held, replays, at, room=room - len(result.stored), reserve=reserve)
-        if whole is not None and any(isinstance(one, Exception) for one in made.decisions):
-            held |= before
-            made = _undone(made, replays)
-        result.decisions += made.decisions
-        result.entries += made.entries
-        result.stored += made.stored
-    return result
+    is_whole = items[0].whole is not None
+    before = {account: copy(head) for account, head in held.items()} if is_whole else {}
+    made = decide_batch(items, held, replays, at, room=room, reserve=reserve)
+    if is_whole and any(isinstance(one, Exception) for one in made.decisions):
+        held |= before
+        return _undone(made, replays)
+    return made
+
+
+def sets_of(batch: Iterable[Pending]) -> Iterator[list[Pending]]:
+    """Split a batch into what is decided together: a whole set, a message with tied rows, or messages with neither."""
+    for _, items in groupby(batch, lambda item: item.whole or (item.tied and id(item.tied))):
+        yield list(items)
 
 
 def _undone(made: BatchResult, replays: Replays) -> BatchResult:

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from engine.sending.admission import Pending, is_suppressed
 from engine.sending.emails.types import Accepted
-from engine.sending.unsubscribes.store import StoredLink
+from engine.sending.unsubscribes.store import LINK, StoredLink
 from engine.store.queries import Conn, Queries
-from engine.store.row_sets import Column, RowSet
+from engine.store.row_sets import Arrays, Column, RowSet
 
 _SQL = Queries.beside(__file__, "broadcast_copies.sql")
 
@@ -75,20 +75,23 @@ async def claim(connection: Conn, batch: Sequence[Pending]) -> None:
             claimed.remove(BroadcastCopy(*item.message.copy))
 
 
-def accepted_marks(batch: Sequence[Pending]) -> list[RecipientMark]:
-    """Return the marks of a batch of which every message is accepted; fewer than messages if a copy is there twice."""
-    copies = {item.message.copy: item.message.id for item in batch}
-    return [
-        RecipientMark(BroadcastCopy(*copy), RecipientState.ACCEPTED, message)
-        for copy, message in copies.items()
+def rows_of(batch: Sequence[Pending]) -> tuple[Arrays, Arrays] | None:
+    """Return the marks and the unsubscribe links of a batch of which every message is accepted, for the row sets MARK
+    and LINK.
+
+    None if a message is no copy, a copy is there twice, or a message has rows of other kinds.
+    """
+    messages = {item.message.copy: item.message for item in batch}
+    extras = [row for item in batch for row in item.message.extras]
+    links = [row for row in extras if isinstance(row, StoredLink)]
+    if len(messages) < len(batch) or len(links) < len(extras):
+        return None
+    marks = [
+        RecipientMark(BroadcastCopy(*copy), RecipientState.ACCEPTED, message.id)
+        for copy, message in messages.items()
         if copy is not None
     ]
-
-
-def links_of(batch: Sequence[Pending]) -> list[StoredLink] | None:
-    """Return the unsubscribe links of the batch; None if it has rows of other kinds."""
-    links = [row for item in batch for row in item.message.extras if isinstance(row, StoredLink)]
-    return links if len(links) == sum([len(item.message.extras) for item in batch]) else None
+    return (MARK.of(marks), LINK.of(links)) if len(marks) == len(batch) else None
 
 
 async def mark(connection: Conn, batch: Sequence[Pending], decisions: Sequence[Accepted | Exception]) -> None:

@@ -197,32 +197,32 @@ async def test_two_copies_for_a_contact_in_one_batch_become_one_message(
 
 
 @pytest.fixture
-def batches_by_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the batches of copies that are stored by several statements, not by one call."""
-    sizes, stored = list[int](), Storer._store_copies
+def decided_under_locks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the batches of copies that are decided under the locks, not stored by one call."""
+    sizes, stored = list[int](), Storer._store_locked
 
     async def counted(self: Storer, connection: Conn, batch: Sequence[Pending], *others: Any) -> BatchResult:
         sizes.append(len(batch))
         return await stored(self, connection, batch, *others)
 
-    monkeypatch.setattr(Storer, "_store_copies", counted)
+    monkeypatch.setattr(Storer, "_store_locked", counted)
     return sizes
 
 
 async def test_a_batch_is_stored_by_one_call_unless_a_message_is_decided_otherwise(
-    here: BroadcastWorld, account: TestAccount, batches_by_steps: list[int]
+    here: BroadcastWorld, account: TestAccount, decided_under_locks: list[int]
 ) -> None:
     broadcast = await here.sent(account, await make_list(here.pool, account, 120, domains=7))
     await here.runner.run_due()
     assert (await here.counts(broadcast)).accepted == 120
-    assert batches_by_steps == [FIRST_BATCH]  # it moves the account's head to this day
+    assert decided_under_locks == [FIRST_BATCH]  # the process did not know the account's head
     assert await history.chain_holds(here.pool, account)
 
     await here.pool.execute("UPDATE accounts SET daily_cap = 150 WHERE id = $1", account.id)
     more = await here.sent(account, await make_list(here.pool, account, [f"more{n}@x.test" for n in range(40)]))
     await here.runner.run_due()
     assert (await here.counts(more)).accepted == 30
-    assert batches_by_steps[1:] == [40]
+    assert decided_under_locks[1:] == [40]
     assert len(set(await addressed(here.pool, account))) == 150
     assert await history.chain_holds(here.pool, account)
 
@@ -231,13 +231,13 @@ async def test_a_pause_just_before_a_batch_is_stored_keeps_it_out(
     here: BroadcastWorld, account: TestAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broadcast = await here.sent(account, await make_list(here.pool, account, 5))
-    called = Storer._store_copies_in_one_call
+    called = Storer._store_in_one_call
 
     async def paused_before(self: Storer, *given: Any) -> BatchResult | None:
         await service.pause(here.pool, account.id, broadcast, actor=ACTOR)
         return await called(self, *given)
 
-    monkeypatch.setattr(Storer, "_store_copies_in_one_call", paused_before)
+    monkeypatch.setattr(Storer, "_store_in_one_call", paused_before)
     await here.runner.run_due()
 
     counts, row = await here.counts(broadcast), await here.read(account, broadcast)
