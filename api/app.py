@@ -286,8 +286,8 @@ def _add_routes(app: App, services: ApiServices) -> None:
     for alias, path in compat.ALIASES.items():
         app.add_route(alias, dispatch.RoutedOperation(context, by_path[path]))
     assets.add_routes(app, services.settings.public_url)
-    docs.add_routes(app, functools.partial(_document_of, services.settings), services.settings)
-    sdk.add_routes(app, functools.partial(_document_of, services.settings), version(), services.settings.public_url)
+    docs.add_routes(app, functools.partial(client_document, services.settings), services.settings)
+    sdk.add_routes(app, functools.partial(client_document, services.settings), version(), services.settings.public_url)
     payprov_simulator.add_routes(app, services)
     app.add_route(LINK_PATH + "{token}", ConfirmationLink(services, _count))
     app.add_route(LOGO_PATH + "{token}", LogoFile(services.pool))
@@ -309,7 +309,7 @@ def _count(operation: str, status: int, refused: str | None) -> None:
 
 def _description() -> Operation:
     async def describe(call: Call) -> Raw:
-        return Raw(_document_of(call.settings), "application/json")
+        return Raw(client_document(call.settings), "application/json")
 
     return Operation(
         method="GET",
@@ -321,20 +321,10 @@ def _description() -> Operation:
     )
 
 
+@functools.lru_cache(maxsize=1)
 def client_document(settings: Settings) -> bytes:
     """Return the OpenAPI document, from which the clients are made."""
-    return _document_of(settings)
-
-
-def _document_of(settings: Settings) -> bytes:
-    return _document(settings.public_url, settings.max_request_bytes)
-
-
-@functools.lru_cache(maxsize=1)
-def _document(server: str, max_request_bytes: int) -> bytes:
-    return openapi.document(
-        all_operations(), server=server, max_request_bytes=max_request_bytes, webhooks=event_schemas.webhooks()
-    )
+    return openapi.document(all_operations(), settings, webhooks=event_schemas.webhooks())
 
 
 class Health:

@@ -12,13 +12,12 @@ from api.http import path_texts, property_texts
 from api.http.auth import CSRF_HEADER
 from api.http.operation import Access, LimitedKeys, Operation
 from engine.base.errors import REGISTRY, ErrorType, Refusal
-from engine.base.settings import Settings
+from engine.base.settings import MEBIBYTE, Settings
 from engine.people.sessions.rules import COOKIE
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _REF = "#/components/schemas/{name}"
 VERSION = "1.0.0"
-DEFAULT_REQUEST_BYTES = Settings().max_request_bytes
 DESCRIPTION = """\
 Waybill stores, signs and delivers transactional email, and records every event of a message. The API ignores the \
 header `Idempotency-Key`; use the body field `idempotencyKey`.
@@ -91,14 +90,12 @@ _SECURITY: dict[Access, list[dict[str, list[str]]]] = {
 
 def document(
     operations: Iterable[Operation],
+    settings: Settings,
     *,
-    server: str,
-    max_request_bytes: int = DEFAULT_REQUEST_BYTES,
     webhooks: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """Return the document as JSON. `max_request_bytes`: the limit of the settings for the largest requests.
-
-    `webhooks`: the posts of the service by event type.
+    """Return the document as JSON, with the limits of these settings. `webhooks`: the posts of the service by event
+    type.
     """
     listed = list(operations)
     types = [part for one in listed for part in _types_of(one) if part is not None]
@@ -107,9 +104,9 @@ def document(
     property_texts.describe(components)
     paths: dict[str, dict[str, Any]] = {}
     for one in listed:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, by_type, components, max_request_bytes)
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, by_type, components, settings)
     components = {**components, "Error": _error_schema()}
-    return orjson.dumps(
+    made = orjson.dumps(
         {
             "openapi": "3.1.0",
             "info": {
@@ -118,7 +115,7 @@ def document(
                 "description": DESCRIPTION,
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
-            "servers": [{"url": server}],
+            "servers": [{"url": settings.public_url}],
             "tags": [{"name": tag} for tag in sorted({one.tag for one in listed})],
             "paths": paths,
             "webhooks": webhooks or {},
@@ -132,6 +129,17 @@ def document(
             },
         }
     )
+    for place, text in _values_of(settings).items():
+        made = made.replace(place, text.encode())
+    return made
+
+
+def _values_of(settings: Settings) -> dict[bytes, str]:
+    """Return what stands in descriptions for values of the settings."""
+    return {
+        b"<give_up_s>": f"{settings.give_up_s / 3600:g} hours",
+        b"<max_message_bytes>": f"{settings.max_message_bytes / MEBIBYTE:g} MiB",
+    }
 
 
 def _types_of(one: Operation) -> tuple[Any, ...]:
@@ -140,9 +148,9 @@ def _types_of(one: Operation) -> tuple[Any, ...]:
 
 
 def _operation(
-    one: Operation, by_type: dict[int, Any], components: dict[str, Any], max_request_bytes: int
+    one: Operation, by_type: dict[int, Any], components: dict[str, Any], settings: Settings
 ) -> dict[str, Any]:
-    limit = one.body_limit(max_request_bytes)
+    limit = one.body_limit(settings.max_request_bytes)
     described: dict[str, Any] = {
         "operationId": one.id,
         "tags": [one.tag],

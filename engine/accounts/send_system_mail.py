@@ -251,8 +251,8 @@ class Mailer:
         """Accept the mail and delete it; a refusal postpones it until it is no longer useful."""
         assert self._opened is not None
         try:
-            message = await self._opened.acceptor.prepare(mail.request, origin)
-            await self._opened.acceptor.accept_prepared(sealed(message, self._opened.sealer))
+            message = await self._opened.acceptor.preparer.prepare(mail.request, origin)
+            await self._opened.acceptor.accept(sealed(message, self._opened.sealer))
         except Refusal as refusal:
             await self._refused(mail, refusal, at)
             return False

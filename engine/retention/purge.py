@@ -22,7 +22,7 @@ from engine.base.plans import CAPS, Plan
 from engine.people.account.rules import retention_days
 from engine.receiving.analytics import delivery
 from engine.retention import purge_received, purge_weeks
-from engine.sending.emails.types import IDEMPOTENCY_DAYS
+from engine.sending.emails.limits import IDEMPOTENCY_DAYS
 from engine.sending.statistics import jobs as figures
 from engine.sending.statistics.rules import KEPT_DAYS, QUARTER, quarter_of
 from engine.store.queries import Conn, Queries

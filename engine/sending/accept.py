@@ -6,12 +6,10 @@ a `scheduled` event and a row in `schedules`. Then the hint is sent, and then th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from typing import Any, TypeVar
-from uuid import UUID
 
 import asyncpg
 import structlog
@@ -27,12 +25,10 @@ from engine.mail.simulator import domain_of
 from engine.sending import accepted_rows
 from engine.sending.accept_store import OutcomeUnknown, Storer, is_stored, replays_of
 from engine.sending.accepted_rows import goes_now
-from engine.sending.admission import Decision, Pending, TiedRows, replayed
+from engine.sending.admission import Decision, Pending, Replays, TiedRows, replayed
 from engine.sending.batch_decisions import BatchResult, left_out
-from engine.sending.emails import rules
-from engine.sending.emails.submitted import Submitted
-from engine.sending.emails.types import Accepted, Prepared, SendRequest
-from engine.sending.preparation import Origin, Preparer, run_sized
+from engine.sending.emails.types import Accepted, Checked, Prepared, RefusedRequest
+from engine.sending.preparation import Preparer
 from engine.store import metrics
 from engine.store.caches import Cache
 from engine.store.database_errors import BadData, DatabaseUnavailable, DiskFull, MissingPartition
@@ -76,169 +72,58 @@ class Acceptor:
         """Return the caches that the process must keep current (engine.store.caches.Stamps)."""
         return *self.preparer.caches, self._splits.cache
 
-    async def accept(self, request: SendRequest, origin: Origin) -> Accepted:
-        """Accept one message; return after its commit.
+    async def accept(self, message: Checked, tied: TiedRows | None = None) -> Accepted:
+        """Accept one message, and the rows tied to it in the same transaction; return after the commit.
 
-        Raises the Refusal of the first failed check. A repeated `idempotencyKey` returns the first message's id even if
-        the request would be refused now.
+        Raises its refusal. A repeated `idempotencyKey` returns the first message's id even if the request would be
+        refused now.
         """
-        try:
-            message = await self.preparer.prepare(request, origin)
-        except Refusal:
-            replay = (await self._replays_of(origin, [request.idempotency_key])).get(request.idempotency_key or "")
-            if replay is not None:
-                return await _answered(replay, request)
-            raise
-        except DatabaseUnavailable as error:
-            raise unavailable() from error
-        return await self._committed(self._group.submit(Pending(message)), origin, len(message.mime))
+        if isinstance(message, RefusedRequest):
+            replay = _replay_of(message, await self._replays_of([message]))
+            if replay is None:
+                raise message.refusal
+            return replay
+        group = self._group if tied is None else self._tied_group
+        return await self._committed(group.submit(Pending(message, tied=tied)), [message])
 
-    async def accept_submitted(self, submitted: Submitted, origin: Origin) -> Accepted:
-        """Accept one message that its client composed, with the checks of `accept`."""
-        try:
-            message = await self.preparer.prepare_submitted(submitted, origin)
-        except Refusal:
-            replay = (await self._replays_of(origin, [submitted.idempotency_key])).get(submitted.idempotency_key or "")
-            if replay is not None:
-                return replayed(*replay, submitted.request_digest)
-            raise
-        except DatabaseUnavailable as error:
-            raise unavailable() from error
-        return await self._committed(self._group.submit(Pending(message)), origin, len(message.mime))
+    async def accept_set(self, messages: Sequence[Checked], *, whole: bool = False) -> list[Decision]:
+        """Accept messages of one account in one transaction, each decided on its own; return after its commit.
 
-    async def accept_prepared(self, message: Prepared) -> Accepted:
-        """Accept one message that its caller checked and composed: only suppressions and limits can refuse it."""
-        origin = Origin(message.account_id, message.source)
-        return await self._committed(self._group.submit(Pending(message)), origin, len(message.mime))
-
-    async def prepare(self, request: SendRequest, origin: Origin) -> Prepared:
-        """Check and compose one message for `accept_tied`; raise its Refusal, or `unavailable`."""
-        try:
-            return await self.preparer.prepare(request, origin)
-        except DatabaseUnavailable as error:
-            raise unavailable() from error
-
-    async def accept_tied(self, message: Prepared, tied: TiedRows) -> Accepted:
-        """Accept one message together with rows of the caller's, in one transaction."""
-        origin = Origin(message.account_id, message.source)
-        return await self._committed(self._tied_group.submit(Pending(message, tied=tied)), origin, len(message.mime))
-
-    async def accept_copies(self, messages: Sequence[Prepared]) -> list[Decision]:
-        """Accept messages of one account that `composer` made, in one transaction, each decided on its own.
-
-        Raises `unavailable` if none could be stored.
+        Returns one decision per message, in order, as if they had come one after the other. `whole`: all or none; if
+        one is refused, the others get a `conflict`. Raises `unavailable` if none could be stored.
         """
-        if not messages:
-            return []
-        origin = Origin(messages[0].account_id, messages[0].source)
-        work = self._group.submit_set([Pending(one) for one in messages])
-        return list(map(_decision, await self._committed(work, origin, sum([len(one.mime) for one in messages]))))
-
-    async def accept_batch(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Decision]:
-        """Accept several messages in one transaction, each decided on its own; return after its commit.
-
-        Returns one decision per request, in order, as if they had come one after the other. A Refusal among `requests`
-        is returned in its place. Raises `unavailable` if none could be stored.
-        """
-        try:
-            prepared = await self.preparer.prepare_all(requests, origin)
-        except (DatabaseUnavailable, OSError) as error:
-            raise unavailable() from error
-        keys = [one.idempotency_key if isinstance(one, SendRequest) else None for one in requests]
-
-        async def digest_of(index: int) -> bytes:
-            request = requests[index]
-            assert isinstance(request, SendRequest)  # another has no key
-            return await run_sized(rules.composing_bytes(request), partial(rules.request_digest, request))
-
-        return await self._decide_all(prepared, keys, digest_of, origin)
-
-    async def accept_whole(self, requests: Sequence[SendRequest], origin: Origin) -> list[Decision]:
-        """Accept several messages in one transaction, or none of them if one is refused; return after its commit.
-
-        Returns one decision per request, in order: all accepted, or those at fault with their refusals and the others
-        with a `conflict`. Raises `unavailable` if none could be stored.
-        """
-        try:
-            prepared = await self.preparer.prepare_all(requests, origin)
-        except (DatabaseUnavailable, OSError) as error:
-            raise unavailable() from error
-        ready = [one for one in prepared if isinstance(one, Prepared)]
-        if len(ready) < len(prepared):
-            return [one if isinstance(one, Refusal) else left_out() for one in prepared]
-        whole = ids.uuid7()
-        work = self._group.submit_set([Pending(one, whole=whole) for one in ready])
-        return list(map(_decision, await self._committed(work, origin, sum([len(one.mime) for one in ready]))))
-
-    async def accept_composed(
-        self, messages: Sequence[Prepared | Refusal], keys: Sequence[tuple[str | None, bytes]], origin: Origin
-    ) -> list[Decision]:
-        """Accept messages that their caller composed with `checked_facts`, as `accept_batch` does.
-
-        `keys`: the idempotency key and the digest of each request. A Refusal stays in its place, unless its key was
-        used before.
-        """
-
-        async def digest_of(index: int) -> bytes:
-            return keys[index][1]
-
-        return await self._decide_all(messages, [key for key, _ in keys], digest_of, origin)
-
-    async def _decide_all(
-        self,
-        messages: Sequence[Prepared | Refusal],
-        keys: Sequence[str | None],
-        digest_of: Callable[[int], Awaitable[bytes]],
-        origin: Origin,
-    ) -> list[Decision]:
-        """Store what is prepared in one transaction; decide on all as if they had come one after the other.
-
-        `digest_of` returns the digest of the request at a place; it is asked of refused ones whose key was used before.
-        """
-        stopped = [key for key, made in zip(keys, messages, strict=True) if isinstance(made, Refusal)]
-        replays = await self._replays_of(origin, stopped)
+        refused = [one for one in messages if isinstance(one, RefusedRequest)]
+        if whole and refused:
+            return [one.refusal if isinstance(one, RefusedRequest) else left_out() for one in messages]
+        replays = await self._replays_of(refused)
         ready = [one for one in messages if isinstance(one, Prepared)]
-        work = self._group.submit_set([Pending(one) for one in ready])
-        results = iter(await self._committed(work, origin, sum([len(one.mime) for one in ready])))
+        shared = ids.uuid7() if whole else None
+        work = self._group.submit_set([Pending(one, whole=shared) for one in ready])
+        results = iter(await self._committed(work, ready))
         decisions: list[Decision] = []
-        for index, made in enumerate(messages):
-            if isinstance(made, Prepared):
-                decision = _decision(next(results))
-                if isinstance(decision, Accepted) and made.idempotency_key is not None:
-                    message = ids.parse_id(ids.Kind.MESSAGE, decision.id)
-                    replays.setdefault(made.idempotency_key, (message, made.request_digest))
-                decisions.append(decision)
+        for message in messages:
+            if isinstance(message, RefusedRequest):
+                decisions.append(_replay_of(message, replays) or message.refusal)
                 continue
-            replay = replays.get(keys[index] or "")
-            decisions.append(made if replay is None else replayed(*replay, await digest_of(index)))
+            decision = _decision(next(results))
+            if isinstance(decision, Accepted) and message.idempotency_key is not None:
+                first = ids.parse_id(ids.Kind.MESSAGE, decision.id), message.request_digest
+                replays.setdefault((message.account_id, message.idempotency_key), first)
+            decisions.append(decision)
         return decisions
 
-    async def foresee(
-        self, requests: Sequence[SendRequest | Refusal], origin: Origin
-    ) -> list[tuple[Decision, Prepared | None]]:
-        """Return the decision of each request as `accept_batch` would make it, with the composed message; store, count
-        and send nothing.
+    async def foresee(self, messages: Sequence[Checked]) -> list[Decision]:
+        """Return the decision on each message as `accept_set` would make it; store, count and send nothing.
 
         Raises `unavailable` if the database is away.
         """
+        pending = [Pending(one) for one in messages if isinstance(one, Prepared)]
         try:
-            return await self._foreseen(await self.preparer.prepare_all(requests, origin))
+            async with self._pool.acquire() as connection:
+                results = iter(await self._storer.foresee(connection, pending, clock.now()))
         except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
-
-    async def foresee_submitted(self, submitted: Submitted, origin: Origin) -> tuple[Decision, Prepared | None]:
-        """Return the decision of a message that its client composed, as `foresee` does."""
-        try:
-            (found,) = await self._foreseen([await self.preparer.prepare_submitted(submitted, origin)])
-        except (DatabaseUnavailable, OSError) as error:
-            raise unavailable() from error
-        return found
-
-    async def _foreseen(self, prepared: Sequence[Prepared | Refusal]) -> list[tuple[Decision, Prepared | None]]:
-        pending = [Pending(one) for one in prepared if isinstance(one, Prepared)]
-        async with self._pool.acquire() as connection:
-            results = iter(await self._storer.foresee(connection, pending, clock.now()))
-        return [(_decision(next(results)), made) if isinstance(made, Prepared) else (made, None) for made in prepared]
+        return [_decision(next(results)) if isinstance(one, Prepared) else one.refusal for one in messages]
 
     async def drain(self) -> None:
         """Wait for the flushes in flight and return the unused part of the ceiling's lease."""
@@ -248,26 +133,27 @@ class Acceptor:
             async with self._pool.acquire() as connection:
                 await self._ceiling.give_back(connection)
 
-    async def _replays_of(self, origin: Origin, given: Iterable[str | None]) -> dict[str, tuple[UUID, bytes]]:
+    async def _replays_of(self, refused: Iterable[RefusedRequest]) -> Replays:
         """Return messages accepted earlier under the keys of requests that are refused now."""
-        keys = [key for key in given if key and "\0" not in key]
+        keys = [(one.account_id, key) for one in refused if (key := one.idempotency_key) and "\0" not in key]
         if not keys:
             return {}
         try:
-            found = await replays_of(self._pool, [(origin.account_id, key) for key in keys])
+            return await replays_of(self._pool, keys)
         except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
-        return {key: message for (_, key), message in found.items()}
 
     # -- the transaction -------------------------------------------------------------------------
 
-    async def _committed(self, work: Awaitable[Value], origin: Origin, size_bytes: int) -> Value:
+    async def _committed(self, work: Coroutine[Any, Any, Value], messages: Sequence[Prepared]) -> Value:
         """Return the result of the group commit, within limits on time and on the memory of all waiting messages."""
-        memory = self._memory.open(origin.account_id)
+        if not messages:
+            return await work
+        memory = self._memory.open(messages[0].account_id)
         try:
-            memory.take(size_bytes)
+            memory.take(sum([len(one.mime) for one in messages]))
         except Refusal:
-            _close(work)
+            work.close()
             raise
         try:
             with within(COMMIT_TIMEOUT_S):
@@ -321,9 +207,10 @@ class Acceptor:
         return False
 
 
-async def _answered(replay: tuple[UUID, bytes], request: SendRequest) -> Accepted:
-    work = partial(rules.request_digest, request)
-    return replayed(*replay, await run_sized(rules.composing_bytes(request), work))
+def _replay_of(message: RefusedRequest, replays: Replays) -> Accepted | None:
+    """Return the answer of the first message with the key of a request that is refused now, None if there is none."""
+    replay = replays.get((message.account_id, message.idempotency_key or ""))
+    return None if replay is None else replayed(*replay, message.request_digest)
 
 
 def _decision(result: Accepted | Exception) -> Decision:
@@ -343,9 +230,3 @@ def _unavailable(error: Exception) -> Refusal:
 
 def _unstorable() -> Refusal:
     return Refusal(ErrorType.INVALID_REQUEST, "The message contains a value that cannot be stored.")
-
-
-def _close(work: Awaitable[Any]) -> None:
-    """Close a coroutine that will not be awaited, which Python would warn about."""
-    if asyncio.iscoroutine(work):
-        work.close()

@@ -16,7 +16,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.errors import ErrorType, Refusal, invalid, unavailable
 from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.mail import unsubscribe_links
@@ -26,13 +26,27 @@ from engine.people.api_keys.rules import KeyRestrictions
 from engine.sending import auto_unsubscribe
 from engine.sending.domains import store as domains
 from engine.sending.emails import rules
+from engine.sending.emails.defaults import stream_of
+from engine.sending.emails.recipients import sender_of
+from engine.sending.emails.request_digest import request_digest
 from engine.sending.emails.submitted import Submitted
 from engine.sending.emails.submitted import prepare as prepare_submitted
-from engine.sending.emails.types import Content, Prepared, SendRequest, Timing
+from engine.sending.emails.timing import timing_of
+from engine.sending.emails.types import (
+    Checked,
+    Content,
+    MessageFacts,
+    Prepared,
+    RefusedRequest,
+    SendRequest,
+    Timing,
+)
+from engine.sending.emails.unsubscribe import AUTO_UNSUBSCRIBE
 from engine.sending.streams import store as streams
 from engine.sending.templates import rules as template_rules
 from engine.sending.templates.store import TemplateCache
 from engine.store.caches import Cache
+from engine.store.database_errors import DatabaseUnavailable
 
 LARGE_REQUEST_BYTES = 256 * 1024  # composing more takes over 1 ms, so a thread does it
 MAX_BUSY_S = 0.001  # of composing, after which a batch yields to other requests
@@ -74,25 +88,26 @@ class Preparer:
         """Return the limit of all messages of one request together, composed."""
         return self._settings.max_request_bytes
 
-    async def prepare(self, request: SendRequest, origin: Origin) -> Prepared:
-        """Check and compose one message; raise the Refusal of the first failed check, or DatabaseUnavailable."""
-        return await self._prepare(request, origin, set())
+    async def prepare(self, request: SendRequest | Submitted, origin: Origin) -> Prepared:
+        """Check and compose one message; raise the Refusal of the first failed check, or `unavailable`."""
+        checked = await self.check(request, origin)
+        if isinstance(checked, RefusedRequest):
+            raise checked.refusal
+        return checked
 
-    async def prepare_submitted(self, submitted: Submitted, origin: Origin) -> Prepared:
-        """Check one message that its client composed, as `prepare` does."""
-        host = await self._checked_origin(origin, submitted.sender.domain, submitted.stream, set())
-        at = clock.now()
-        give_up_s = self._settings.give_up_s
-        timing = rules.timing_of(submitted.scheduled_at, submitted.deliver_by, at, give_up_s=give_up_s)
-        facts = self._facts(origin, host, at)
-        return await run_sized(submitted.size_bytes, partial(prepare_submitted, submitted, timing, **facts))
+    async def check(self, request: SendRequest | Submitted, origin: Origin) -> Checked:
+        """Check and compose one message, for `Acceptor.accept`; raise `unavailable` without the database."""
+        try:
+            return await self._checked(request, origin, set())
+        except (DatabaseUnavailable, OSError) as error:
+            raise unavailable() from error
 
-    async def prepare_all(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Prepared | Refusal]:
+    async def check_all(self, requests: Sequence[SendRequest | Submitted | Refusal], origin: Origin) -> list[Checked]:
         """Compose or refuse each message, within a total size: templates make large messages of small requests.
 
-        Raises DatabaseUnavailable or OSError.
+        A Refusal is returned in its place. Raises `unavailable` without the database.
         """
-        prepared: list[Prepared | Refusal] = []
+        checked: list[Checked] = []
         composed = 0
         reread: set[str] = set()
         began = time.monotonic()
@@ -101,19 +116,19 @@ class Preparer:
                 await asyncio.sleep(0)
                 began = time.monotonic()
             if isinstance(request, Refusal):
-                prepared.append(request)
+                checked.append(RefusedRequest(origin.account_id, request))
                 continue
             try:
-                message = await self._prepare(request, origin, reread)
-            except Refusal as refusal:
-                prepared.append(refusal)
-                continue
-            if composed + len(message.mime) > self.max_request_bytes:
-                prepared.append(batch_too_large(self.max_request_bytes))
-                continue
-            composed += len(message.mime)
-            prepared.append(message)
-        return prepared
+                one = await self._checked(request, origin, reread)
+            except (DatabaseUnavailable, OSError) as error:
+                raise unavailable() from error
+            if isinstance(one, Prepared):
+                if composed + len(one.mime) > self.max_request_bytes:
+                    one = _refused(one, batch_too_large(self.max_request_bytes))
+                else:
+                    composed += len(one.mime)
+            checked.append(one)
+        return checked
 
     async def composer(self, origin: Origin, sender: Mailbox, stream: str) -> Composer:
         """Return a function that composes messages of one sender and stream: from a request, its content, the broadcast
@@ -124,29 +139,46 @@ class Preparer:
         host = await self._checked_origin(origin, sender.domain, stream, set())
 
         def composed(request: SendRequest, content: Content, copy: tuple[UUID, UUID] | None, message: UUID) -> Prepared:
-            facts = self._facts(origin, host, clock.now(), message)
-            return rules.prepare(request, sender, content, Timing(), copy=copy, **facts)
+            facts = self._facts(origin, host, clock.now(), message, copy)
+            return rules.prepare(request, sender, content, Timing(), facts)
 
         return composed
 
-    async def checked_facts(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> dict[str, Any]:
-        """Return what composing a message of this domain and stream needs; raise a Refusal if the key or the account
-        forbids them, or DatabaseUnavailable.
+    async def checked_facts(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> MessageFacts:
+        """Return the facts of a message of this domain and stream; raise a Refusal if the key or the account forbids
+        them, or DatabaseUnavailable.
         """
         return self._facts(origin, await self._checked_origin(origin, domain, stream, reread), clock.now())
 
+    async def _checked(self, request: SendRequest | Submitted, origin: Origin, reread: set[str]) -> Checked:
+        try:
+            if isinstance(request, Submitted):
+                return await self._prepare_submitted(request, origin, reread)
+            return await self._prepare(request, origin, reread)
+        except Refusal as refusal:
+            digest = await _digest_of(request)
+            return RefusedRequest(origin.account_id, refusal, request.idempotency_key, digest)
+
+    async def _prepare_submitted(self, submitted: Submitted, origin: Origin, reread: set[str]) -> Prepared:
+        host = await self._checked_origin(origin, submitted.sender.domain, submitted.stream, reread)
+        at = clock.now()
+        give_up_s = self._settings.give_up_s
+        timing = timing_of(submitted.scheduled_at, submitted.deliver_by, at, give_up_s=give_up_s)
+        facts = self._facts(origin, host, at)
+        return await run_sized(submitted.size_bytes, partial(prepare_submitted, submitted, timing, facts))
+
     async def _prepare(self, request: SendRequest, origin: Origin, reread: set[str]) -> Prepared:
-        sender = rules.sender_of(request)
-        host = await self._checked_origin(origin, sender.domain, rules.stream_of(request), reread)
+        sender = sender_of(request)
+        host = await self._checked_origin(origin, sender.domain, stream_of(request), reread)
         rules.check_shape(request)
         at = clock.now()
-        timing = rules.timing_of(request.scheduled_at, request.deliver_by, at, give_up_s=self._settings.give_up_s)
+        timing = timing_of(request.scheduled_at, request.deliver_by, at, give_up_s=self._settings.give_up_s)
         content = await self._content(request, origin)
         size_bytes = rules.composing_bytes(request)
         if content.template is not None:
             size_bytes += len(content.text or "") + len(content.html or "")
-        facts = self._facts(origin, host, at) | auto_unsubscribe.facts(request, origin.account_id, self._links)
-        return await run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, **facts))
+        facts = auto_unsubscribe.with_own_link(self._facts(origin, host, at), request, self._links)
+        return await run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, facts))
 
     async def _checked_origin(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> str | None:
         """Return the domain's own return-path host; raise a Refusal if the key or the account forbids domain or stream.
@@ -178,7 +210,7 @@ class Preparer:
             raise template_rules.unknown(request.template, request.template_version)
         template_rules.check_sendable(version)
         values = request.variables or {}
-        if request.list_unsubscribe == rules.AUTO_UNSUBSCRIBE:
+        if request.list_unsubscribe == AUTO_UNSUBSCRIBE:
             values = {**values, unsubscribe_links.NAME: unsubscribe_links.PLACEHOLDER}
         if request.data:
             render = partial(template_rules.render_checked, version, values, request.data, subject=request.subject)
@@ -187,19 +219,27 @@ class Preparer:
             rendered = template_rules.render(version, values, subject=request.subject)
         return Content(rendered.subject, rendered.text, rendered.html, version.slug, version.version)
 
-    def _facts(self, origin: Origin, host: str | None, at: datetime, message_id: UUID | None = None) -> dict[str, Any]:
-        message_id = message_id or ids.uuid7()
-        return {
-            "account_id": origin.account_id,
-            "message_id": message_id,
-            "source": origin.source,
-            "at": at,
-            "max_bytes": self._settings.max_message_bytes,
-            "feedback_key": self._feedback_key,
-            "cfbl": cfbl_fields(self._cfbl_key, message_id, host) if host and self._cfbl_key else "",
-            "resent_from": origin.resent_from,
-            "answers": origin.answers,
-        }
+    def _facts(
+        self,
+        origin: Origin,
+        host: str | None,
+        at: datetime,
+        message: UUID | None = None,
+        copy: tuple[UUID, UUID] | None = None,
+    ) -> MessageFacts:
+        message_id = message or ids.uuid7()
+        return MessageFacts(
+            account_id=origin.account_id,
+            message_id=message_id,
+            source=origin.source,
+            at=at,
+            max_bytes=self._settings.max_message_bytes,
+            feedback_key=self._feedback_key,
+            cfbl=cfbl_fields(self._cfbl_key, message_id, host) if host and self._cfbl_key else "",
+            resent_from=origin.resent_from,
+            answers=origin.answers,
+            copy=copy,
+        )
 
     async def _load_domains(self, account: UUID) -> dict[str, str | None]:
         """Return the verified domains of an account, each with its own return-path host."""
@@ -220,6 +260,19 @@ async def _fits_cached(
         return False
     reread.add(cache.kind)
     return fits(await cache.anew(account))
+
+
+def _refused(message: Prepared, refusal: Refusal) -> RefusedRequest:
+    return RefusedRequest(message.account_id, refusal, message.idempotency_key, message.request_digest)
+
+
+async def _digest_of(request: SendRequest | Submitted) -> bytes:
+    """Return the digest of a refused request, b"" without a key."""
+    if isinstance(request, Submitted):
+        return request.request_digest
+    if not request.idempotency_key:
+        return b""
+    return await run_sized(rules.composing_bytes(request), partial(request_digest, request))
 
 
 async def run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:

@@ -18,7 +18,7 @@ from engine.ledger.events import append_locked
 from engine.mail.headers import date_field
 from engine.sending.admission import beyond_window
 from engine.sending.cancel_schedule import lock_schedule
-from engine.sending.emails import rules
+from engine.sending.emails.timing import timing_of
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "reschedule.sql")
@@ -42,7 +42,7 @@ async def reschedule(
     a month whose allowance is used up.
     """
     at = clock.now()
-    wanted = rules.timing_of(scheduled_at, None, at, give_up_s=give_up_s).scheduled_at or at
+    wanted = timing_of(scheduled_at, None, at, give_up_s=give_up_s).scheduled_at or at
     async with pool.acquire() as connection, connection.transaction():
         taken = await lock_schedule(connection, account, message)
         if taken["deliver_by"] is not None and taken["deliver_by"] <= wanted:

@@ -14,7 +14,7 @@ from engine.sending.accept import Acceptor
 from engine.sending.admission import Decision
 from engine.sending.emails import resent
 from engine.sending.emails.resent import SentMessage
-from engine.sending.emails.types import MinTls, Prepared
+from engine.sending.emails.types import Checked, MinTls, Prepared, RefusedRequest
 from engine.sending.preparation import Origin, batch_too_large, run_sized
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
@@ -57,18 +57,18 @@ async def resend(
     """
     rows = await _SENT.fetch(pool, origin.account_id, [one.message for one in orders])
     known = {row.id: row for row in rows}
-    made: list[Prepared | Refusal] = []
+    made: list[Checked] = []
     left, reread = max_bytes, set[str]()
     for one in orders:
         await asyncio.sleep(0)  # composing all of them at once would delay other requests
         try:
             message = await _prepared(pool, acceptor, one, known, origin, left if made else None, reread)
         except Refusal as refusal:
-            made.append(refusal)
+            made.append(RefusedRequest(origin.account_id, refusal, *one.key))
             continue
         left -= len(message.mime)
         made.append(message)
-    return await acceptor.accept_composed(made, [one.key for one in orders], origin)
+    return await acceptor.accept_set(made)
 
 
 async def _prepared(
@@ -100,9 +100,6 @@ async def _prepared(
         smtputf8=content.smtputf8,
         min_tls=order.min_tls,
         idempotency_key=order.idempotency_key,
-        account_id=facts["account_id"],
-        message_id=facts["message_id"],
-        at=facts["at"],
-        cfbl=facts["cfbl"],
+        facts=facts,
     )
     return await run_sized(len(content.mime), work)

@@ -51,7 +51,7 @@ async def send(pool: asyncpg.Pool, acceptor: Acceptor, test: TemplateTest, origi
         )
         for address in test.to
     ]
-    decisions = await acceptor.accept_batch(requests, origin)
+    decisions = await acceptor.accept_set(await acceptor.preparer.check_all(requests, origin))
     refused = [one for one in decisions if isinstance(one, Refusal)]
     if refused and not any(isinstance(one, Accepted) for one in decisions):
         raise refused[0]

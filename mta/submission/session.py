@@ -13,7 +13,7 @@ from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
 from engine.mail.address import BadAddress, Mailbox, canonical, path_mailbox
 from engine.people.api_keys.key_auth import Caller
-from engine.sending.emails.types import MAX_RECIPIENTS
+from engine.sending.emails.limits import MAX_RECIPIENTS
 from engine.store import rate_limits
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.rate_limits import RateLimiter

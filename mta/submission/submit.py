@@ -16,7 +16,7 @@ from engine.people.api_keys.key_auth import Caller
 from engine.sending.accept import Acceptor
 from engine.sending.emails.types import Accepted
 from engine.sending.preparation import Origin
-from engine.sending.submit import accept_message, read_message
+from engine.sending.submit import read_message
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from mta.submission import counters, replies
@@ -72,7 +72,8 @@ class Submitter:
                 "A message with X-Waybill-Idempotency-Key can't be split into several transactions: name all its "
                 "recipients in one, or leave out the key.",
             )
-        return await accept_message(self._acceptor, read, Origin(caller.account_id, SOURCE, caller.reach))
+        origin = Origin(caller.account_id, SOURCE, caller.reach)
+        return await self._acceptor.accept(await self._acceptor.preparer.check(read, origin))
 
 
 def _refused(kind: ErrorType, caller: Caller, reply: str) -> str:

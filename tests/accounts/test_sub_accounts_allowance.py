@@ -22,7 +22,7 @@ from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase
 from tests.harness.accounts import TestAccount, add_domain, make_account, set_status
 from tests.harness.schedules import comes_due, release, scheduled, standing, waybill
-from tests.harness.sending import Process, accepted, head_of, process, refused, request_of, stored
+from tests.harness.sending import Process, accept, accept_set, accepted, head_of, process, refused, request_of, stored
 
 
 async def below(pool: asyncpg.Pool, parent: TestAccount, *, limit: int | None = None) -> TestAccount:
@@ -59,8 +59,8 @@ async def test_a_parent_and_its_sub_accounts_share_the_month_exactly_under_concu
 
     results = await asyncio.gather(
         *[(door, other)[n % 2].try_send(one) for n, one in enumerate(senders)],
-        *[two.acceptor.accept_batch(
-            [request_of(one)] * 5, Origin(one.id, "api")
+        *[accept_set(
+            two.acceptor, [request_of(one)] * 5, Origin(one.id, "api")
         ) for two, one in ((door, children[0]), (other, children[2]), (door, parent), (other, children[1]))],
     )  # fmt: skip
     flat = [one for result in results for one in (result if isinstance(result, list) else [result])]
@@ -115,9 +115,9 @@ async def test_a_message_over_smtp_counts_as_any(pool: asyncpg.Pool, door: Proce
     read = submitted.read(content, [parse_mailbox("ann@people.test")], smtputf8=False, host="mail.test")
     assert isinstance(read, submitted.Submitted)
 
-    await door.acceptor.accept_submitted(read, Origin(child.id, "smtp"))
+    await accept(door.acceptor, read, Origin(child.id, "smtp"))
     with pytest.raises(Refusal) as refusal:
-        await door.acceptor.accept_submitted(read, Origin(child.id, "smtp"))
+        await accept(door.acceptor, read, Origin(child.id, "smtp"))
     assert refusal.value.fields["allowance"] == "parent"
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urldefrag
 
 import pytest
 
-from api.app import _document
+from api.app import client_document
 from api.console.assets import FILES as CONSOLE
 from api.docs.error_texts import ERROR_TEXTS
 from api.docs.guides import FOLDER, guide, guides
@@ -19,7 +19,7 @@ from api.docs.site import DocumentationSite, SiteBuilder
 from api.http.client_names import client_method, python_name
 from api.http.static_files import PAGE_POLICY
 from engine.base.errors import ErrorType
-from engine.base.settings import load
+from engine.base.settings import Settings, load
 from tests.harness.api import Api
 
 BASE = "https://waybill.test"
@@ -31,7 +31,7 @@ FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.fixture(scope="module")
 def site() -> DocumentationSite:
     settings = load({"WAYBILL_PUBLIC_URL": BASE, "WAYBILL_PORT_BASE": "18080"}).settings
-    return SiteBuilder(_document(BASE, 40 << 20), settings).build()
+    return SiteBuilder(client_document(settings), settings).build()
 
 
 class Page(HTMLParser):
@@ -132,7 +132,7 @@ def test_every_type_of_error_is_explained(pages: dict[str, Page]) -> None:
 
 def test_operations_have_different_names_in_the_clients() -> None:
     named: dict[tuple[str, str], str] = {}
-    for path, methods in json.loads(_document(BASE, 40 << 20))["paths"].items():
+    for path, methods in json.loads(client_document(Settings(public_url=BASE)))["paths"].items():
         for method, described in methods.items():
             if {"apiKey": []} in described["security"]:
                 name = client_method(method.upper(), path)

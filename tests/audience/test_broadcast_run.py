@@ -189,7 +189,7 @@ async def test_two_copies_for_a_contact_in_one_batch_become_one_message(
     recipients = await next_recipients(here.pool, broadcast, 10)
     twice = [message for _ in range(2) for message in (await sender._composed(row, content, recipients, compose))[0]]
 
-    decisions = await here.process.acceptor.accept_copies(twice)
+    decisions = await here.process.acceptor.accept_set(twice)
 
     assert [isinstance(one, Accepted) for one in decisions] == [True] * 3 + [False] * 3
     assert len(await addressed(here.pool, account)) == 3

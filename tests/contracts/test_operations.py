@@ -14,6 +14,7 @@ from api.http import openapi
 from api.http.operation import Access, Operation
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.scopes import SCOPES
+from engine.base.settings import MEBIBYTE, Settings
 from tests.harness.api import Api
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,10 +35,16 @@ def sources() -> str:
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads(
-        openapi.document(OPERATIONS, server="http://127.0.0.1:8080", webhooks=event_schemas.webhooks())
-    )
+    found: dict[str, Any] = orjson.loads(openapi.document(OPERATIONS, Settings(), webhooks=event_schemas.webhooks()))
     return found
+
+
+def test_the_description_states_the_limits_of_the_settings() -> None:
+    own = Settings(give_up_s=36 * 3600.0, max_message_bytes=25 * MEBIBYTE)
+    text = openapi.document(OPERATIONS, own).decode()
+    assert "At most 36 hours after the send" in text
+    assert "at most 25 MiB, with lines" in text
+    assert not re.search(r"<\w+_(?:s|bytes)>", text)
 
 
 def test_every_operation_is_called_by_a_test(sources: str) -> None:

@@ -7,9 +7,10 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from api.app import _document
+from api.app import client_document
+from engine.base.settings import Settings
 
-DOCUMENT: dict[str, Any] = orjson.loads(_document("https://waybill.test", 40 << 20))
+DOCUMENT: dict[str, Any] = orjson.loads(client_document(Settings()))
 COMPONENTS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 
 

@@ -61,7 +61,7 @@ REPEATABLE: dict[str, Any] = {
 Case = schemathesis.Case[Any]
 Value = TypeVar("Value")
 FOR_PEOPLE = sorted({operation.path for operation in all_operations() if operation.access is Access.SESSION})
-DOCUMENT = schemathesis.openapi.from_dict(orjson.loads(openapi.document(all_operations(), server="http://127.0.0.1")))
+DOCUMENT = schemathesis.openapi.from_dict(orjson.loads(openapi.document(all_operations(), Settings())))
 EXAMPLES = 3  # made at random of each operation, beside some 60 that walk through its schema
 FEEDBACK = FeedbackSources(constants_value_source=make_constants_value_source(DOCUMENT))
 NAMES = sorted(f"{one.method} {one.path}" for one in all_operations() if one.path not in STREAMS)

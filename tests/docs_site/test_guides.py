@@ -31,9 +31,9 @@ from engine.ledger import quota
 from engine.mail.received_warnings import TEXTS as WARNINGS
 from engine.mail.simulator import SimulatedOutcome
 from engine.people.sessions import rules as sessions
-from engine.sending.emails import rules as emails
+from engine.sending.emails import limits as emails
 from engine.sending.emails import submitted_options
-from engine.sending.emails.types import IDEMPOTENCY_DAYS, MAX_ATTACHMENTS, MAX_CONTENT, MAX_RECIPIENTS
+from engine.sending.emails.limits import IDEMPOTENCY_DAYS, MAX_RECIPIENTS
 from engine.sending.suppressions import files as suppression_files
 from mta.submission import replies
 from ops.process_specs import ROOT
@@ -109,7 +109,7 @@ def starred(path: str) -> str:
 
 @cache
 def described() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(openapi.document(OPERATIONS, server="http://127.0.0.1:8080"))
+    found: dict[str, Any] = json.loads(openapi.document(OPERATIONS, SETTINGS))
     return found
 
 
@@ -227,17 +227,22 @@ def test_the_daily_steps_are_those_of_the_code() -> None:
     assert f"starts at {DAILY_LADDER[0]} messages a day" in guides()["deliverability"].text
 
 
+GIVE_UP = f"{SETTINGS.give_up_s / 3600:g} hours"
 STATED = {
     "limits": [
         f"| request body | {SETTINGS.max_request_bytes // MIB} MiB |",
         f"| composed message | {SETTINGS.max_message_bytes // MIB} MiB |",
         f"| received message | {SETTINGS.inbound_max_bytes // MIB} MiB |",
         f"| recipients of a message | {MAX_RECIPIENTS} |",
-        f"| custom headers | {emails.MAX_HEADERS}; names 200, values 2,000 characters |",
-        f"| attachments | {MAX_ATTACHMENTS} files; {MAX_CONTENT:,} base64 characters each |",
-        f"| metadata | {emails.MAX_METADATA} entries of 512 characters |",
-        f"| template variables of a send | {emails.MAX_VARIABLES} of 5,000 characters |",
-        f"| `idempotencyKey` | 255 characters, kept {IDEMPOTENCY_DAYS} days |",
+        f"| messages of a batch | {emails.MAX_MESSAGES} |",
+        f"| `text`, `html` | {emails.MAX_BODY:,} characters each |",
+        f"| `subject` | {emails.MAX_SUBJECT} characters |",
+        f"| custom headers | {emails.MAX_HEADERS}; names {emails.MAX_HEADER_NAME}, values {emails.MAX_HEADER_VALUE:,} ",
+        f"| attachments | {emails.MAX_ATTACHMENTS} files; {emails.MAX_CONTENT:,} base64 characters each |",
+        f"| tags | {emails.MAX_TAGS} of {emails.MAX_TAG} characters |",
+        f"| metadata | {emails.MAX_METADATA} entries of {emails.MAX_METADATA_VALUE} characters |",
+        f"| template variables of a send | {emails.MAX_VARIABLES} of {emails.MAX_VARIABLE:,} characters |",
+        f"| `idempotencyKey` | {emails.MAX_IDEMPOTENCY_KEY} characters, kept {IDEMPOTENCY_DAYS} days |",
         f"| live tails of an account | {MAX_TAILS} |",
         f"| webhook: URL, event types | {webhooks.MAX_URL:,} characters, {webhooks.MAX_TYPES} |",
         f"| contacts of an import | {import_rules.MAX_ROWS:,} as JSON, {contact_files.MAX_FILE_ROWS:,} as a file |",
@@ -253,8 +258,23 @@ STATED = {
     ],
     "idempotency": [f"| remembered | {IDEMPOTENCY_DAYS} days;"],
     "sending": [
-        "after 30 s, 1, 2, 5, 15 and 30 minutes, 1, 2 and 4 hours, then every\n8 hours until 72 hours after the send",
-        f"together {MAX_RECIPIENTS} addresses",
+        f"after 30 s, 1, 2, 5, 15 and 30 minutes, 1, 2 and 4 hours, then every\n8 hours until {GIVE_UP} after the send",
+        f"together {MAX_RECIPIENTS} addresses, {emails.MAX_ADDRESS} characters each",
+        f"{emails.MAX_HEADERS} headers, names {emails.MAX_HEADER_NAME}, values {emails.MAX_HEADER_VALUE:,} ",
+        f"| {emails.MAX_ATTACHMENTS} files |",
+        f"| {emails.MAX_VARIABLES} variables of {emails.MAX_VARIABLE:,} characters |",
+        f"| {emails.MAX_TAGS} tags of {emails.MAX_TAG} characters |",
+        f"| {emails.MAX_METADATA} entries, names 64, values {emails.MAX_METADATA_VALUE} characters |",
+        f"| {emails.MAX_LIST_UNSUBSCRIBE:,} characters |",
+        f"retries end then | {GIVE_UP} after the send |",
+    ],
+    "scheduling": [f"within {emails.AT_ONCE_S} s | sent at once", f"must lie after `scheduledAt`, at most {GIVE_UP} |"],
+    "deliverability": [f"then more and more slowly, for {GIVE_UP} |"],
+    "glossary": [f"| batch | up to {emails.MAX_MESSAGES} messages"],
+    "attachments": [
+        f"| files of a message | {emails.MAX_ATTACHMENTS} |",
+        f"| {emails.MAX_CONTENT:,} characters: 10 MiB |",
+        f"| composed message | {SETTINGS.max_message_bytes // MIB} MiB,",
     ],
     "security": [
         f"{sessions.IDLE.days} days idle, {sessions.ABSOLUTE.days} days at most",

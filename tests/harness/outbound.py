@@ -37,6 +37,7 @@ from shards.member import ShardMember
 from shards.ownership import ShardOwnership
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.patience import PATIENCE_S
+from tests.harness.sending import accept
 from tests.harness.transport import SignedDns
 
 _DATABASE = 7  # of Valkey: apart from what other tests announce
@@ -200,7 +201,7 @@ class World:
         """Accept one message to these; its id."""
         sender = account or self.account
         request = msgspec.convert(sender.email(to=list(to), **fields), SendRequest)
-        accepted = await (acceptor or self.acceptor).accept(request, Origin(sender.id, "api"))
+        accepted = await accept(acceptor or self.acceptor, request, Origin(sender.id, "api"))
         assert accepted.status == "queued"
         return ids.parse_id(ids.Kind.MESSAGE, accepted.id)
 

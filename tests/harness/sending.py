@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -19,6 +19,8 @@ from engine.delivery.outcome import Outcome, classify
 from engine.delivery.queue import Row
 from engine.mail.replies import Answer, Phase, Reply
 from engine.sending.accept import Acceptor
+from engine.sending.admission import Decision
+from engine.sending.emails.submitted import Submitted
 from engine.sending.emails.types import Accepted, SendRequest
 from engine.sending.preparation import Origin
 from engine.sending.settle import DeliveryAttempt, Result, Settler
@@ -40,7 +42,7 @@ class Process(msgspec.Struct):
 
     async def send(self, account: TestAccount, **fields: object) -> Accepted:
         """Send one request; raises its Refusal."""
-        return await self.acceptor.accept(request_of(account, **fields), Origin(account.id, "api"))
+        return await accept(self.acceptor, request_of(account, **fields), Origin(account.id, "api"))
 
     async def try_send(self, account: TestAccount, **fields: object) -> Sent:
         """Send one request; return its Refusal as a value."""
@@ -66,6 +68,18 @@ async def process(settings: Settings, *, connections: int = 4) -> AsyncIterator[
         await hints.drain()
         await client.aclose()
         await pool.close()
+
+
+async def accept(acceptor: Acceptor, request: SendRequest | Submitted, origin: Origin) -> Accepted:
+    """Check and accept one message, as each door does."""
+    return await acceptor.accept(await acceptor.preparer.check(request, origin))
+
+
+async def accept_set(
+    acceptor: Acceptor, requests: Sequence[SendRequest | Refusal], origin: Origin, *, whole: bool = False
+) -> list[Decision]:
+    """Check and accept messages, as a batch does."""
+    return await acceptor.accept_set(await acceptor.preparer.check_all(requests, origin), whole=whole)
 
 
 def request_of(account: TestAccount, **fields: object) -> SendRequest:

@@ -25,6 +25,7 @@ from tests.harness.api import Api
 from tests.harness.broadcasts import broadcasting, make_list, with_stream
 from tests.harness.people import make_person, signed_in
 from tests.harness.received_mail import ClaimedAddress, mail, receive
+from tests.harness.sending import accept
 from tests.harness.unsubscribing import store_link
 from tests.retention.test_erase import tables
 
@@ -172,7 +173,7 @@ async def test_smtp_and_broadcasts_leave_out_an_erased_address_that_was_suppress
         written = submitted.read(octets, [parse_mailbox(address)], smtputf8=False, host="mail.waybill.test")
         assert isinstance(written, Submitted)
         with pytest.raises(Refusal, match="suppress"):
-            await here.process.acceptor.accept_submitted(written, Origin(account.id, "smtp"))
+            await accept(here.process.acceptor, written, Origin(account.id, "smtp"))
         broadcast = await here.sent(account, await make_list(pool, account, [address, "ann@people.test"]))
         await here.runner.run_due()
         counts = await here.counts(broadcast)

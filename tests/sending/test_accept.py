@@ -20,6 +20,7 @@ from tests.harness.accounts import make_account
 from tests.harness.patience import PATIENCE_S
 from tests.harness.sending import (
     Process,
+    accept_set,
     accepted,
     head_of,
     message_id,
@@ -211,7 +212,7 @@ async def test_a_refused_batch_asks_the_tables_once(door: Process, pool: asyncpg
 
     door.acceptor.preparer.domains = Cache("domains", counted)
     requests = [request_of(account, **{"from": f"shop@no{place}.test"}) for place in range(100)]
-    decisions = await door.acceptor.accept_batch(requests, Origin(account.id, "api"))
+    decisions = await accept_set(door.acceptor, requests, Origin(account.id, "api"))
 
     assert {one.kind for one in refused(decisions)} == {ErrorType.DOMAIN_NOT_VERIFIED}
     assert len(asked) == 2, "once into memory, and once more before the refusals"

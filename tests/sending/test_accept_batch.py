@@ -21,6 +21,8 @@ from tests.harness.accounts import TestAccount, make_account
 from tests.harness.schedules import standing, waybill, within
 from tests.harness.sending import (
     Process,
+    accept,
+    accept_set,
     accepted,
     head_of,
     message_id,
@@ -50,7 +52,7 @@ async def doors(settings: Settings) -> AsyncIterator[tuple[Process, Process]]:
 
 async def batch(door: Process, account: TestAccount, *items: dict[str, object]) -> list[Decision]:
     requests = [request_of(account, **fields) for fields in items]
-    return await door.acceptor.accept_batch(requests, Origin(account.id, "api"))
+    return await accept_set(door.acceptor, requests, Origin(account.id, "api"))
 
 
 # -- batches ----------------------------------------------------------------------------------
@@ -84,7 +86,7 @@ async def test_a_whole_set_is_accepted_or_leaves_no_trace(door: Process, pool: a
 
     async def whole(*items: dict[str, object]) -> list[Decision]:
         requests = [request_of(account, **fields) for fields in items]
-        return await door.acceptor.accept_whole(requests, Origin(account.id, "api"))
+        return await accept_set(door.acceptor, requests, Origin(account.id, "api"), whole=True)
 
     first, large, invalid, suppressed, two, last = await asyncio.gather(
         door.send(account),
@@ -230,7 +232,7 @@ def handed_in(account: TestAccount, more: str = "", to: str = "ann@people.test")
 
 async def hand_in(door: Process, account: TestAccount, more: str = "", to: str = "ann@people.test") -> Decision:
     try:
-        return await door.acceptor.accept_submitted(handed_in(account, more, to), Origin(account.id, "smtp"))
+        return await accept(door.acceptor, handed_in(account, more, to), Origin(account.id, "smtp"))
     except Refusal as refusal:
         return refusal
 
@@ -264,7 +266,7 @@ async def test_a_submitted_message_is_refused_for_the_same_reasons(door: Process
         assert isinstance(answer, Refusal)
         assert answer.kind is kind
     with pytest.raises(Refusal) as caught:
-        await door.acceptor.accept_submitted(handed_in(account), Origin(stranger.id, "smtp"))
+        await accept(door.acceptor, handed_in(account), Origin(stranger.id, "smtp"))
     assert caught.value.kind is ErrorType.DOMAIN_NOT_VERIFIED
 
 

@@ -18,8 +18,11 @@ from msgspec.structs import replace
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.mail import client_fields
-from engine.sending.emails import rules
-from engine.sending.emails.types import AttachmentIn, Content, Prepared, SendRequest, Timing
+from engine.sending.emails import limits, rules
+from engine.sending.emails.recipients import sender_of
+from engine.sending.emails.request_digest import request_digest
+from engine.sending.emails.timing import timing_of
+from engine.sending.emails.types import AttachmentIn, Content, MessageFacts, Prepared, SendRequest, Timing
 
 ACCOUNT, MESSAGE = UUID(int=1), ids.uuid7(1_700_000_000_000)
 AT = datetime(2026, 11, 20, 8, 9, 10, tzinfo=UTC)
@@ -46,16 +49,18 @@ def prepare(
     rules.check_shape(one)
     return rules.prepare(
         one,
-        rules.sender_of(one),
+        sender_of(one),
         content or rules.content_of(one),
         timing or Timing(),
-        account_id=ACCOUNT,
-        message_id=MESSAGE,
-        source="api",
-        at=AT,
-        max_bytes=max_bytes,
-        feedback_key=feedback_key,
-        cfbl=cfbl,
+        MessageFacts(
+            account_id=ACCOUNT,
+            message_id=MESSAGE,
+            source="api",
+            at=AT,
+            max_bytes=max_bytes,
+            feedback_key=feedback_key,
+            cfbl=cfbl,
+        ),
     )
 
 
@@ -208,10 +213,10 @@ def test_a_list_unsubscribe_header_is_printable_ascii(value: str) -> None:
 
 
 def test_the_number_of_headers_and_of_metadata_is_bounded() -> None:
-    prepared(headers={f"X-{number}": "x" for number in range(rules.MAX_HEADERS)})
-    assert field_of(headers={f"X-{number}": "x" for number in range(rules.MAX_HEADERS + 1)}) == "headers"
-    prepared(metadata={f"m{number}": "x" for number in range(rules.MAX_METADATA)})
-    assert field_of(metadata={f"m{number}": "x" for number in range(rules.MAX_METADATA + 1)}) == "metadata"
+    prepared(headers={f"X-{number}": "x" for number in range(limits.MAX_HEADERS)})
+    assert field_of(headers={f"X-{number}": "x" for number in range(limits.MAX_HEADERS + 1)}) == "headers"
+    prepared(metadata={f"m{number}": "x" for number in range(limits.MAX_METADATA)})
+    assert field_of(metadata={f"m{number}": "x" for number in range(limits.MAX_METADATA + 1)}) == "metadata"
 
 
 # -- line breaks and NUL ----------------------------------------------------------------------
@@ -244,14 +249,14 @@ def test_no_line_break_reaches_a_header(field: str, fields: dict[str, object], b
 @pytest.mark.parametrize("breaker", BREAKERS, ids=["crlf", "cr", "lf", "nul"])
 def test_no_line_break_reaches_the_sender(breaker: str) -> None:
     with pytest.raises(Refusal) as caught:
-        rules.sender_of(request(**{"from": f"Shop{breaker}Bcc: <shop@shop.test>"}))
+        sender_of(request(**{"from": f"Shop{breaker}Bcc: <shop@shop.test>"}))
 
     assert caught.value.fields == {"field": "from"}
 
 
 def test_a_sender_must_not_show_an_address_of_another_domain() -> None:
     with pytest.raises(Refusal, match=r"contains the address a@legit\.test, which does not belong to shop\.test"):
-        rules.sender_of(request(**{"from": '"<a@legit.test>" <x@shop.test>'}))
+        sender_of(request(**{"from": '"<a@legit.test>" <x@shop.test>'}))
 
 
 @pytest.mark.parametrize(
@@ -507,7 +512,7 @@ def test_null_is_no_value_for_a_required_field(name: str) -> None:
 
 
 def timing(scheduled_at: str | None = None, deliver_by: str | None = None) -> Timing:
-    return rules.timing_of(scheduled_at, deliver_by, AT, give_up_s=72 * 3600.0)
+    return timing_of(scheduled_at, deliver_by, AT, give_up_s=72 * 3600.0)
 
 
 def field_of_timing(scheduled_at: str | None = None, deliver_by: str | None = None) -> object:
@@ -610,25 +615,25 @@ def test_the_message_id_is_ours_under_the_senders_domain() -> None:
 def test_the_digest_tells_requests_apart() -> None:
     one = request(idempotencyKey="k")
 
-    assert rules.request_digest(one) == rules.request_digest(request(idempotencyKey="k"))
+    assert request_digest(one) == request_digest(request(idempotencyKey="k"))
     for name in SendRequest.__struct_fields__:
         other = [AttachmentIn(filename="a", content_type="a/b", content="")] if name == "attachments" else "another"
-        assert rules.request_digest(replace(one, **{name: other})) != rules.request_digest(one)
-    moved = rules.request_digest(request(subject="a", text="b")), rules.request_digest(request(subject="b", text="a"))
+        assert request_digest(replace(one, **{name: other})) != request_digest(one)
+    moved = request_digest(request(subject="a", text="b")), request_digest(request(subject="b", text="a"))
     assert moved[0] != moved[1]
-    assert prepare(one).request_digest == rules.request_digest(one)
+    assert prepare(one).request_digest == request_digest(one)
     assert prepared().request_digest == b""
 
 
 def test_what_is_spelt_out_is_the_same_request() -> None:
-    usual = rules.request_digest(request(attachments=[file()]))
+    usual = request_digest(request(attachments=[file()]))
 
     spelt = request(
         cc=[], bcc=[], headers={}, stream="transactional", tags=[], metadata={}, html=None,
         replyTo="", listUnsubscribe="", variables={}, attachments=[file(disposition="attachment", cid="")],
     )  # fmt: skip
-    assert rules.request_digest(spelt) == usual
-    assert rules.request_digest(request(subject="")) == rules.request_digest(request(subject=None))
+    assert request_digest(spelt) == usual
+    assert request_digest(request(subject="")) == request_digest(request(subject=None))
 
 
 # Computed by the version before optional fields were left out of the digest where a request lacks them.
@@ -647,7 +652,7 @@ STORED_DIGESTS = [(PLAIN, "f6643ef01a20080ea9c157e2ea6f6a2f"), (RICH, "19112cae9
 
 @pytest.mark.parametrize(("body", "digest"), STORED_DIGESTS)
 def test_a_request_keeps_the_digest_that_an_earlier_version_stored(body: dict[str, object], digest: str) -> None:
-    assert rules.request_digest(msgspec.convert(body, SendRequest)).hex() == digest
+    assert request_digest(msgspec.convert(body, SendRequest)).hex() == digest
 
 
 @pytest.mark.parametrize(("body", "digest"), STORED_DIGESTS)
@@ -656,6 +661,6 @@ def test_a_later_field_counts_only_where_a_request_gives_it(body: dict[str, obje
         later: bool = False
         priority: str | None = None
 
-    assert rules.request_digest(msgspec.convert(body, LaterRequest)).hex() == digest
+    assert request_digest(msgspec.convert(body, LaterRequest)).hex() == digest
     for more in ({"later": True}, {"priority": "high"}):
-        assert rules.request_digest(msgspec.convert(body | more, LaterRequest)).hex() != digest
+        assert request_digest(msgspec.convert(body | more, LaterRequest)).hex() != digest

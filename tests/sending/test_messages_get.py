@@ -16,7 +16,7 @@ from engine.sending.emails.types import SendRequest
 from engine.sending.preparation import Origin
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
-from tests.harness.sending import process
+from tests.harness.sending import accept, process
 from tests.harness.settling import settle
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -62,7 +62,7 @@ async def test_a_message_that_was_sent_again_names_the_one_that_it_repeats(
     request = msgspec.convert(account.email(), SendRequest)
     origin = Origin(account.id, "api", resent_from=ids.parse_id(ids.Kind.MESSAGE, first))
     async with process(settings) as one:
-        again = (await one.acceptor.accept(request, origin)).id
+        again = (await accept(one.acceptor, request, origin)).id
 
     assert (await read(api, account, first))["resentFrom"] is None
     assert (await read(api, account, again))["resentFrom"] == first

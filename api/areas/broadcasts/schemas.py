@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.audience.broadcasts.types import MAX_NAME, MAX_PER_MINUTE, MAX_TEST_ADDRESSES
-from engine.sending.emails.types import MAX_ATTACHMENTS, AddressText, AttachmentIn, Moment, Slug
+from engine.sending.emails.limits import MAX_ATTACHMENTS
+from engine.sending.emails.types import AddressText, AttachmentIn, Moment, Slug
 
 MAX_BODY = 5_000_000
 

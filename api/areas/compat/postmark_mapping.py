@@ -8,8 +8,9 @@ from msgspec import Struct
 from api.areas.compat.field_names import FieldNames, addresses_of, model_of, refuse_unsupported, texts_of, with_reply_to
 from api.areas.compat.schemas import PostmarkEmail, PostmarkError, PostmarkFile, PostmarkHeader, PostmarkSent
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.sending.emails.rules import DEFAULT_STREAM
-from engine.sending.emails.types import MAX_TAG, Accepted, SendRequest
+from engine.sending.emails.defaults import DEFAULT_STREAM
+from engine.sending.emails.limits import MAX_TAG
+from engine.sending.emails.types import Accepted, SendRequest
 
 NAMES: Final = FieldNames(
     {

@@ -55,12 +55,11 @@ async def send_resend_batch(call: Call) -> ResendBatchSent:
     read = await _read_batch(call, _RESEND, resend_mapping.send_request)
     items = [request for _, request in read]
     if (call.request.get_header(VALIDATION) or "").strip().lower() == PERMISSIVE:
-        decisions = await call.services.acceptor.accept_batch(items, _origin(call))
+        decisions = await _accepted_set(call, items)
         return _permissive(_named(decisions, items, resend_mapping.NAMES))
-    requests = [one for one in items if isinstance(one, SendRequest)]
-    if len(requests) < len(items):
+    if any(isinstance(one, Refusal) for one in items):
         raise _first_refusal(items)
-    whole = await call.services.acceptor.accept_whole(requests, _origin(call))
+    whole = await _accepted_set(call, items, whole=True)
     if any(isinstance(one, Refusal) for one in whole):
         raise _first_refusal(_named(whole, items, resend_mapping.NAMES))
     return ResendBatchSent([ResendSent(one.id) for one in whole if isinstance(one, Accepted)])
@@ -96,16 +95,24 @@ async def _step(call: Call, items: Sequence[SendRequest | Refusal], *, is_first:
     are stored.
     """
     try:
-        return await call.services.acceptor.accept_batch(items, _origin(call))
+        return await _accepted_set(call, items)
     except Refusal as refusal:
         if is_first:
             raise
         return [refusal for _ in items]
 
 
+async def _accepted_set(
+    call: Call, items: Sequence[SendRequest | Refusal], *, whole: bool = False
+) -> list[Accepted | Refusal]:
+    acceptor = call.services.acceptor
+    return await acceptor.accept_set(await acceptor.preparer.check_all(items, _origin(call)), whole=whole)
+
+
 async def _accepted(call: Call, request: SendRequest, names: FieldNames) -> Accepted:
+    acceptor = call.services.acceptor
     try:
-        return await call.services.acceptor.accept(request, _origin(call))
+        return await acceptor.accept(await acceptor.preparer.check(request, _origin(call)))
     except Refusal as refusal:
         raise names.refusal(refusal) from None
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from engine.sending.emails.types import MAX_ATTACHMENTS
+from engine.sending.emails.limits import MAX_ATTACHMENTS, MAX_RECIPIENTS
 
 MAX_RESEND_BATCH = 100
 MAX_POSTMARK_BATCH = 500
@@ -79,7 +79,7 @@ class ResendEmail(Struct, forbid_unknown_fields=True, kw_only=True, rename={"fro
     """A message in the form of Resend's `POST /emails`."""
 
     from_: Annotated[str, _says("The sender, at a verified domain", "Shop <shop@example.com>")]
-    to: Annotated[OneOrMore, _says("The recipients; with `cc` and `bcc` up to 50", "ann@example.net")]
+    to: Annotated[OneOrMore, _says(f"The recipients; with `cc` and `bcc` up to {MAX_RECIPIENTS}", "ann@example.net")]
     subject: Annotated[str | None, _says("The subject, up to 998 characters", "Your receipt")] = None
     bcc: Annotated[OneOrMore | None, _says("The recipients that no other one sees", ["log@example.com"])] = None
     cc: Annotated[OneOrMore | None, _says("The recipients of a copy", ["bob@example.net"])] = None
@@ -165,7 +165,10 @@ class PostmarkEmail(Struct, forbid_unknown_fields=True, kw_only=True, rename=_po
     """A message in the form of Postmark's `POST /email`."""
 
     from_: Annotated[str, _says("The sender, at a verified domain", "Shop <shop@example.com>")]
-    to: Annotated[str, _says("The recipients, separated by commas; with `Cc` and `Bcc` up to 50", "ann@example.net")]
+    to: Annotated[
+        str,
+        _says(f"The recipients, separated by commas; with `Cc` and `Bcc` up to {MAX_RECIPIENTS}", "ann@example.net"),
+    ]
     cc: Annotated[str | None, _says("The recipients of a copy, separated by commas", "bob@example.net")] = None
     bcc: Annotated[
         str | None, _says("The recipients that no other one sees, separated by commas", "log@example.com")

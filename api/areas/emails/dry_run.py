@@ -8,23 +8,27 @@ from api.http.operation import Call
 from engine.base import clock
 from engine.base.errors import Refusal
 from engine.mail.read import Bodies, UnreadableMail, bodies
-from engine.sending.emails.types import Accepted, Prepared, SendRequest
+from engine.sending.admission import Decision
+from engine.sending.emails.submitted import Submitted
+from engine.sending.emails.types import Accepted, Checked, Prepared, SendRequest
 from engine.sending.messages.rules import written
 from engine.sending.preparation import LARGE_REQUEST_BYTES, Origin
 
 
 async def foreseen(
-    call: Call, requests: Sequence[SendRequest | Refusal], origin: Origin
+    call: Call, requests: Sequence[SendRequest | Submitted | Refusal], origin: Origin
 ) -> list[tuple[Accepted, ForeseenMessage] | Refusal]:
     """Return for each request the reply that its send would get, with the message, or the refusal."""
-    return [await shown(*found) for found in await call.services.acceptor.foresee(requests, origin)]
+    acceptor = call.services.acceptor
+    checked = await acceptor.preparer.check_all(requests, origin)
+    decisions = await acceptor.foresee(checked)
+    return [await _shown(*found) for found in zip(decisions, checked, strict=True)]
 
 
-async def shown(decision: Accepted | Refusal, made: Prepared | None) -> tuple[Accepted, ForeseenMessage] | Refusal:
-    """Return what a dry run shows of a decision: the reply of the send with the message, or the refusal."""
-    if isinstance(decision, Refusal) or made is None:
-        assert isinstance(decision, Refusal)
+async def _shown(decision: Decision, made: Checked) -> tuple[Accepted, ForeseenMessage] | Refusal:
+    if isinstance(decision, Refusal):
         return decision
+    assert isinstance(made, Prepared)  # a refused request has no other decision
     if len(made.mime) > LARGE_REQUEST_BYTES:
         return decision, await asyncio.to_thread(_message, made)
     return decision, _message(made)

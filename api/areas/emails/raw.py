@@ -4,17 +4,18 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from api.areas.emails.dry_run import dry_run_reply, shown
-from api.areas.emails.resources import send_reply
+from api.areas.emails.dry_run import dry_run_reply, foreseen
+from api.areas.emails.resources import accepted
 from api.areas.emails.schemas import DryRunReply, SendReply
 from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail.address import BadAddress, Mailbox, parse_mailbox
 from engine.mail.submitted import Flaw, Unsendable
-from engine.sending.emails import rules
-from engine.sending.emails.types import MAX_RECIPIENTS, SEND_REFUSALS, AddressText
+from engine.sending.emails.limits import MAX_RECIPIENTS
+from engine.sending.emails.rules import too_large
+from engine.sending.emails.types import SEND_REFUSALS, AddressText
 from engine.sending.preparation import Origin
-from engine.sending.submit import accept_message, foresee_message, read_file
+from engine.sending.submit import read_file
 
 GLOBAL: Final = "message/global"  # RFC 6532 3.7: the header may hold UTF-8
 BODY_TYPES: Final = ("message/rfc822", GLOBAL, "application/octet-stream")
@@ -42,7 +43,7 @@ async def send_raw(call: Call) -> SendReply | DryRunReply:
     """Accept a composed message; answer 202 for a new one, 200 for a replay of an idempotency key and for a dry run."""
     query: RawQuery = call.query
     if len(call.body) > call.settings.max_message_bytes:
-        raise rules.too_large(call.settings.max_message_bytes)
+        raise too_large(call.settings.max_message_bytes)
     recipients = None if query.recipient is None else [_mailbox(text) for text in query.recipient]
     is_global = (call.request.content_type or "").partition(";")[0].strip().lower() == GLOBAL
     try:
@@ -53,9 +54,9 @@ async def send_raw(call: Call) -> SendReply | DryRunReply:
         raise invalid("body", _sentence(error)) from error
     origin = Origin(call.account_id, "api", call.reach)
     if not query.dry_run:
-        return send_reply(call, await accept_message(call.services.acceptor, message, origin))
+        return await accepted(call, message, origin)
     call.status = 200
-    found = await shown(*await foresee_message(call.services.acceptor, message, origin))
+    (found,) = await foreseen(call, [message], origin)
     if isinstance(found, Refusal):
         raise found
     return dry_run_reply(*found)
@@ -80,10 +81,10 @@ def _sentence(error: Unsendable) -> str:
 
 
 _NOTE: Final = (
-    "The body is the message itself (RFC 5322), at most 40 MiB, with lines that end in CRLF, or all in LF. It is sent"
-    " as it is: `Bcc`, `X-Waybill-*` and fields that only mail servers write are removed, `Feedback-ID` and `CFBL-*`"
-    " are replaced by those of the service, `Date` and `Message-ID` are added where they are missing, a `Received`"
-    " field is added, and 8-bit parts are encoded. The fields "
+    "The body is the message itself (RFC 5322), at most <max_message_bytes>, with lines that end in CRLF, or all in"
+    " LF. It is sent as it is: `Bcc`, `X-Waybill-*` and fields that only mail servers write are removed, `Feedback-ID`"
+    " and `CFBL-*` are replaced by those of the service, `Date` and `Message-ID` are added where they are missing, a"
+    " `Received` field is added, and 8-bit parts are encoded. The fields "
     "`X-Waybill-Stream`, `-Tag`, `-Metadata`, `-Idempotency-Key`, `-Scheduled-At`, `-Deliver-By`, `-Min-Tls`, "
     "`-Template`, `-Template-Version`, `-Variables` and `-Data` of the message stand for those of `POST /v1/emails`, "
     "as they do over SMTP. Recipients named only by `recipient` count as bcc. `From` must hold one address of a "

@@ -5,13 +5,14 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.areas.emails.resources import refused_item, send_reply
-from api.areas.emails.schemas import MAX_MESSAGES, ItemError, SendReply
+from api.areas.emails.schemas import ItemError, SendReply
 from api.http import item_errors
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
-from engine.sending.emails.types import IDEMPOTENCY_DAYS, SEND_REFUSALS, Accepted, MinTls
+from engine.sending.emails.limits import IDEMPOTENCY_DAYS, MAX_MESSAGES
+from engine.sending.emails.types import SEND_REFUSALS, Accepted, MinTls
 from engine.sending.preparation import Origin
 from engine.sending.resend import MAX_KEY, ResendOrder, resend
 
@@ -82,7 +83,7 @@ async def resend_one(call: Call) -> SendReply:
 
 
 async def resend_many(call: Call) -> BulkResendReply:
-    """Send up to 100 messages again, in one commit."""
+    """Send up to MAX_MESSAGES messages again, in one commit."""
     body: BulkMessageResend = call.body
     _check_once(body.ids)
     known = [_order(text, body) for text in body.ids]
@@ -164,7 +165,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/messages/resend",
         tag="Messages",
-        summary="Send up to 100 messages again, each accepted or refused on its own",
+        summary=f"Send up to {MAX_MESSAGES} messages again, each accepted or refused on its own",
         note="As `POST /v1/messages/{id}/resend` for each of `ids`, with an outcome each; an unknown id is refused as "
         "`not_found`.",
         access=Access.KEY,

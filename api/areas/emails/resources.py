@@ -27,6 +27,8 @@ from api.http.operation import Access, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.sending.cancel_schedule import cancel_schedule
+from engine.sending.emails.limits import MAX_MESSAGES
+from engine.sending.emails.submitted import Submitted
 from engine.sending.emails.types import SEND_REFUSALS, Accepted
 from engine.sending.preparation import Origin
 from engine.sending.reschedule import reschedule
@@ -46,21 +48,27 @@ async def send(call: Call) -> SendReply | DryRunReply:
         if isinstance(found, Refusal):
             raise found
         return dry_run_reply(*found)
-    return send_reply(call, await call.services.acceptor.accept(body, _origin(call)))
+    return await accepted(call, body, _origin(call))
 
 
-def send_reply(call: Call, accepted: Accepted) -> SendReply:
+async def accepted(call: Call, message: SendRequest | Submitted, origin: Origin) -> SendReply:
+    """Accept one message; return its reply."""
+    acceptor = call.services.acceptor
+    return send_reply(call, await acceptor.accept(await acceptor.preparer.check(message, origin)))
+
+
+def send_reply(call: Call, decision: Accepted) -> SendReply:
     """Return the reply of a send; a replay of an idempotency key gets the status 200."""
-    reply = SendReply(accepted.id, accepted.status)
-    if accepted.status == "duplicate":
+    reply = SendReply(decision.id, decision.status)
+    if decision.status == "duplicate":
         call.status = 200
-        if accepted.body_differs:
+        if decision.body_differs:
             reply.body_differs = True
     return reply
 
 
 async def send_batch(call: Call) -> BatchReply:
-    """Accept up to 100 emails, each on its own, in one commit."""
+    """Accept up to MAX_MESSAGES emails, each on its own, in one commit."""
     body: BatchRequest = call.body
     items = body.messages
     if call.body_bytes > LARGE_BYTES:
@@ -70,7 +78,8 @@ async def send_batch(call: Call) -> BatchReply:
     if body.dry_run:
         data = [_foreseen_item(index, one) for index, one in enumerate(await foreseen(call, requests, _origin(call)))]
     else:
-        decisions = await call.services.acceptor.accept_batch(requests, _origin(call))
+        acceptor = call.services.acceptor
+        decisions = await acceptor.accept_set(await acceptor.preparer.check_all(requests, _origin(call)))
         data = [_item(index, decision) for index, decision in enumerate(decisions)]
     item_errors.link(call, data)
     refused = sum(1 for one in data if one.status == "refused")
@@ -162,7 +171,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/emails/batch",
         tag="Emails",
-        summary="Send up to 100 emails, each accepted or refused on its own",
+        summary=f"Send up to {MAX_MESSAGES} emails, each accepted or refused on its own",
         access=Access.KEY,
         limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from engine.sending.emails.limits import MAX_MESSAGES
 from engine.sending.emails.types import AttachmentIn, Moment, SendRequest
 
 __all__ = [
@@ -11,7 +12,6 @@ __all__ = [
     "SendReply", "SendRequest",
 ]  # fmt: skip
 
-MAX_MESSAGES = 100
 
 # Each message is decoded by itself, so that an invalid one fails alone; the OpenAPI document shows its type.
 Undecoded = Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/SendRequest"})]

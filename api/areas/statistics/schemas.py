@@ -4,7 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.sending.emails.types import MAX_TAG, Slug
+from engine.sending.emails.limits import MAX_TAG
+from engine.sending.emails.types import Slug
 from engine.sending.statistics.rules import ZONE_PATTERN
 from engine.sending.statistics.types import Bucket
 

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -15,7 +16,7 @@ import structlog
 from msgspec import Struct, structs
 
 from engine.audience.broadcasts import content as broadcast_content
-from engine.audience.broadcasts.checks import LARGE_BYTES, SOURCE
+from engine.audience.broadcasts.checks import SOURCE
 from engine.audience.broadcasts.content import CompiledBroadcast, MergeContact
 from engine.audience.broadcasts.types import BroadcastSummary
 from engine.base import clock, ids
@@ -23,9 +24,9 @@ from engine.base.errors import ErrorType, Refusal
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.sending.accept import Acceptor
 from engine.sending.broadcast_copies import BroadcastCopy, RecipientMark, RecipientState, claim_copies, mark_copies
-from engine.sending.emails import rules as email_rules
+from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.types import Accepted, Prepared, SendRequest
-from engine.sending.preparation import Composer, Origin
+from engine.sending.preparation import Composer, Origin, run_sized
 from engine.sending.unsubscribes.store import IS_OPTED_OUT, StoredLink
 from engine.store.queries import Queries, Source
 
@@ -119,7 +120,7 @@ class BroadcastSender:
 
     async def composer(self, row: BroadcastSummary) -> Composer:
         """Return the function that composes this broadcast's messages; raise the refusal of its domain or stream."""
-        sender = email_rules.sender_of(SendRequest(from_=row.sender, to=row.sender))
+        sender = sender_of(SendRequest(from_=row.sender, to=row.sender))
         return await self._acceptor.preparer.composer(Origin(row.account_id, SOURCE), sender, row.stream)
 
     async def skip_unreachable(
@@ -164,10 +165,8 @@ class BroadcastSender:
                 await asyncio.sleep(0)
                 began = time.monotonic()
             try:
-                if content.size_bytes > LARGE_BYTES:
-                    messages.append(await asyncio.to_thread(self._message, row, content, one, compose))
-                else:
-                    messages.append(self._message(row, content, one, compose))
+                work = partial(self._message, row, content, one, compose)
+                messages.append(await run_sized(content.size_bytes, work))
             except Refusal as refusal:
                 marks.append(_unrendered(row, one, refusal))
         return messages, marks
@@ -188,7 +187,7 @@ class BroadcastSender:
     async def _accept(self, messages: Sequence[Prepared]) -> BatchOutcome:
         """Accept composed messages, and skip those that can't be stored."""
         try:
-            decisions = await self._acceptor.accept_copies(messages)
+            decisions = await self._acceptor.accept_set(messages)
         except Refusal as refusal:
             return BatchOutcome(0, clock.now(), refusal)
         accepted, marks = 0, []

@@ -5,8 +5,7 @@ the content compiles → a sample is composed, which checks the attachments and 
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID
 
 import asyncpg
@@ -24,8 +23,9 @@ from engine.ledger import heads
 from engine.mail.unsubscribe_links import UnsubscribeLink
 from engine.sending.accept import Acceptor
 from engine.sending.emails import rules as email_rules
+from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.types import SendRequest
-from engine.sending.preparation import Origin
+from engine.sending.preparation import Origin, run_sized
 from engine.sending.streams.store import TRANSACTIONAL
 from engine.sending.suppressions.rules import BROADCAST
 from engine.sending.templates import rules as template_rules
@@ -37,10 +37,7 @@ SOURCE: Final = BROADCAST  # of the messages
 DEFAULT_STREAM: Final = "announcements"
 SAMPLE: Final = MergeContact("recipient@example.com")
 SAMPLE_LINK: Final = UnsubscribeLink(f"https://example.com/u/{'0' * 48}", f"mailto:u+{'0' * 48}@example.com")
-LARGE_BYTES: Final = 256 * 1024  # composing more takes over 1 ms, so a thread does it
 LARGE_CONTENT: Final = 50_000  # characters; compiling more takes over 1 ms
-
-Value = TypeVar("Value")
 
 
 async def check(
@@ -64,7 +61,7 @@ async def check(
         stream=row.stream, template=row.template,
     )  # fmt: skip
     stream = TRANSACTIONAL if is_stream_new else row.stream
-    compose = await acceptor.preparer.composer(origin, email_rules.sender_of(request), stream)
+    compose = await acceptor.preparer.composer(origin, sender_of(request), stream)
     await _check_audience(pool, row.account_id, row.audience)
     has_content = row.template is not None or row.html is not None or row.text is not None
     if has_content or sending:
@@ -113,11 +110,6 @@ async def caps_of(source: Source, account: UUID) -> Caps:
     if head is None:
         raise not_found("account")
     return head.caps
-
-
-async def run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
-    """Run `work`, in a thread if composing so much would block the event loop for long."""
-    return await asyncio.to_thread(work) if size_bytes > LARGE_BYTES else work()
 
 
 def has_one_stream(caps: Caps) -> bool:

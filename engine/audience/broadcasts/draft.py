@@ -17,7 +17,7 @@ from engine.base.events import AccountEvent
 from engine.base.plans import Caps
 from engine.ledger.plan_limits import locked_caps
 from engine.sending.accept import Acceptor
-from engine.sending.emails import rules as email_rules
+from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.types import AttachmentIn, SendRequest
 from engine.sending.preparation import Origin
 from engine.sending.streams import store as streams
@@ -133,7 +133,7 @@ def merged(draft: BroadcastDraft, fields: BroadcastFields, caps: Caps) -> Broadc
     if "attachments" in given:
         changes["attachments"] = attachments_text(given["attachments"])
     if "sender" in given:
-        sender = email_rules.sender_of(SendRequest(from_=given["sender"], to=broadcast_checks.SAMPLE.email))
+        sender = sender_of(SendRequest(from_=given["sender"], to=broadcast_checks.SAMPLE.email))
         changes |= {"sender": given["sender"], "from_domain": sender.domain}
     if "stream" in given or not draft.stream:
         default = TRANSACTIONAL if broadcast_checks.has_one_stream(caps) else broadcast_checks.DEFAULT_STREAM

@@ -24,9 +24,9 @@ from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.people.team import recipients as team_recipients
 from engine.sending.accept import Acceptor
 from engine.sending.admission import Decision
-from engine.sending.emails import rules as email_rules
+from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.types import Accepted, Content, Prepared, SendRequest
-from engine.sending.preparation import Composer, Origin
+from engine.sending.preparation import Composer, Origin, run_sized
 
 
 class BroadcastPreview(Struct, frozen=True):
@@ -73,15 +73,15 @@ async def send_test(
         pool, acceptor, row, origin, await broadcast_checks.caps_of(pool, row.account_id), sending=True
     )
     broadcast = broadcast_content.without_required(await broadcast_checks.compiled(row, template))
-    sender = email_rules.sender_of(SendRequest(from_=row.sender, to=row.sender))
+    sender = sender_of(SendRequest(from_=row.sender, to=row.sender))
     compose = await acceptor.preparer.composer(origin, sender, row.stream)
     known = await _contacts(pool, row.account_id, mailboxes)
     decisions: list[Decision] = []
     for one in mailboxes:
         values = known.get(canonical(one.address), MergeContact(one.address))
         work = partial(_test_message, broadcast, values, links, compose)
-        message = await broadcast_checks.run_sized(broadcast.size_bytes, work)
-        decisions += await acceptor.accept_copies([message])
+        message = await run_sized(broadcast.size_bytes, work)
+        decisions += await acceptor.accept_set([message])
     refused = [one for one in decisions if isinstance(one, Refusal)]
     if refused and not any(isinstance(one, Accepted) for one in decisions):
         raise refused[0]

@@ -21,7 +21,7 @@ from engine.base.events import AccountEvent
 from engine.ledger import heads
 from engine.sending.accept import Acceptor
 from engine.sending.admission import beyond_window
-from engine.sending.emails.rules import timing_of
+from engine.sending.emails.timing import timing_of
 from engine.sending.preparation import Origin
 from engine.sending.templates.types import VersionRow
 from engine.store.concurrency_limiter import SEARCHES

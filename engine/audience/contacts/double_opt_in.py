@@ -99,7 +99,7 @@ class DoubleOptIn:
             stream=request.stream,
             headers=AUTOMATIC,
         )
-        await self._acceptor.accept(send, self._origin)
+        await self._acceptor.accept(await self._acceptor.preparer.check(send, self._origin))
 
 
 def shown_sender(text: str) -> str:

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from engine.base.errors import ErrorType, Refusal
 from engine.codes.verifications.rules import MAX_CODE_LENGTH, MIN_CODE_LENGTH
 from engine.codes.verifications.types import VerificationRow
-from engine.sending.emails.rules import MAX_METADATA
+from engine.sending.emails.limits import MAX_METADATA, MAX_METADATA_VALUE
 from engine.sending.emails.types import AddressText, Name, Slug, Tag
 
 CodeLength = Annotated[int, Meta(ge=MIN_CODE_LENGTH, le=MAX_CODE_LENGTH)]
@@ -26,7 +26,9 @@ class StartRequest(
     code_length: Annotated[CodeLength | None, Meta(description="Digits. Default: that of the settings, else 6")] = None
     stream: StreamName = None
     tags: Annotated[list[Tag], Meta(max_length=10)] | None = None
-    metadata: Annotated[dict[Name, Annotated[str, Meta(max_length=512)]], Meta(max_length=MAX_METADATA)] | None = None
+    metadata: (
+        Annotated[dict[Name, Annotated[str, Meta(max_length=MAX_METADATA_VALUE)]], Meta(max_length=MAX_METADATA)] | None
+    ) = None
     locale: Annotated[
         Annotated[str, Meta(min_length=2, max_length=35, pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$")] | None,
         Meta(

@@ -102,9 +102,9 @@ class CodeSender:
         return present
 
     async def _accepted(self, request: SendRequest, origin: Origin, tied: FirstCode | AnotherCode) -> UUID:
-        message = sealed(await self._acceptor.prepare(request, origin), self._sealer)
+        message = sealed(await self._acceptor.preparer.prepare(request, origin), self._sealer)
         try:
-            await self._acceptor.accept_tied(message, tied)
+            await self._acceptor.accept(message, tied)
         except Refusal as refusal:
             if refusal.kind is ErrorType.SUPPRESSED:  # the message knows the masked address only
                 raise _suppressed(refusal, str(request.to)) from None

@@ -14,10 +14,9 @@ from engine.mail.received import summarise
 from engine.receiving.inbound_messages import rules, store
 from engine.receiving.inbound_messages.types import ReceivedSingleRow
 from engine.sending.accept import Acceptor
-from engine.sending.emails.types import MAX_HEADER_VALUE, Accepted, AddressText, SendRequest
+from engine.sending.emails.limits import MAX_HEADER_VALUE, MAX_SUBJECT
+from engine.sending.emails.types import Accepted, AddressText, SendRequest
 from engine.sending.preparation import Origin
-
-MAX_SUBJECT = 998  # characters, as of any send
 
 
 class ReplyRequest(SendRequest, frozen=True, kw_only=True):
@@ -51,7 +50,7 @@ async def answer(
         mime = await store.raw(pool, row.raw_id)
         references = () if mime is None else (await asyncio.to_thread(summarise, mime)).references
     filled = filled_in(request, row, references)
-    return await acceptor.accept(filled, structs.replace(origin, answers=row.id))
+    return await acceptor.accept(await acceptor.preparer.check(filled, structs.replace(origin, answers=row.id)))
 
 
 def filled_in(request: ReplyRequest, row: ReceivedSingleRow, references: Sequence[str]) -> SendRequest:

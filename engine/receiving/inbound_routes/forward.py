@@ -159,7 +159,7 @@ class Forwarder:
             return
         message = await self._composed(due, facts, raw)
         try:
-            accepted = await self._opened.acceptor.accept_prepared(message)
+            accepted = await self._opened.acceptor.accept(message)
         except Refusal as refusal:
             if not rules.is_temporary(refusal):
                 await self._keep(due, refusal.kind.value)

@@ -1,6 +1,5 @@
 """Build the message that sends the content of an earlier one again. Pure."""
 
-from datetime import datetime
 from hashlib import blake2b
 from uuid import UUID
 
@@ -12,8 +11,8 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.events import SEALED_SOURCES, Status
 from engine.mail.address import Mailbox, canonical
 from engine.mail.resent import renewed
-from engine.sending.emails.rules import min_tls_to_store
-from engine.sending.emails.types import MinTls, Prepared, PreparedRecipient, StoredAttachment
+from engine.sending.emails.defaults import min_tls_to_store
+from engine.sending.emails.types import MessageFacts, MinTls, Prepared, PreparedRecipient, StoredAttachment
 
 UNFINISHED = frozenset({Status.SCHEDULED, Status.QUEUED, Status.SENDING})
 FORWARDED = "forward"  # the source of messages that are not sent again, as are those of SEALED_SOURCES
@@ -86,19 +85,16 @@ def prepared(
     smtputf8: bool,
     min_tls: MinTls | None,
     idempotency_key: str | None,
-    account_id: UUID,
-    message_id: UUID,
-    at: datetime,
-    cfbl: str,
+    facts: MessageFacts,
 ) -> Prepared:
     """Return the new message to store: content, recipients, stream, tags and metadata of the old one."""
-    public_id = ids.format_id(ids.Kind.MESSAGE, message_id)
+    public_id = ids.format_id(ids.Kind.MESSAGE, facts.message_id)
     attachments = [] if message.attachments is None else _FILES.decode(message.attachments)
     return Prepared(
-        account_id=account_id,
-        id=message_id,
+        account_id=facts.account_id,
+        id=facts.message_id,
         public_id=public_id,
-        created_at=at,
+        created_at=facts.at,
         source="api",
         sender=message.sender,
         from_domain=message.from_domain,
@@ -112,7 +108,7 @@ def prepared(
             PreparedRecipient(place, kind, Mailbox(name or "", address), canonical(address))
             for place, (kind, address, name) in enumerate(message.recipients)
         ],
-        mime=renewed(mime, message_id=f"{ids.body_of(public_id)}@{message.from_domain}", at=at, cfbl=cfbl),
+        mime=renewed(mime, message_id=f"{ids.body_of(public_id)}@{message.from_domain}", at=facts.at, cfbl=facts.cfbl),
         smtputf8=smtputf8,
         idempotency_key=idempotency_key,
         request_digest=digest_of(message.id, min_tls) if idempotency_key else b"",

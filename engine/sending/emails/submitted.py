@@ -7,9 +7,8 @@ other fields of a send request and have the same types and limits.
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from hashlib import blake2b, sha256
-from typing import Any, Final
-from uuid import UUID
+from hashlib import blake2b
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -21,17 +20,26 @@ from engine.mail.address import BadAddress, Mailbox, canonical
 from engine.mail.address_list import undoubted
 from engine.mail.attachments import blocked_extension
 from engine.mail.client_fields import is_owned
-from engine.mail.feedback_headers import feedback_field
 from engine.mail.fields import text_of
 from engine.mail.headers import date_field
 from engine.mail.read import File, ShownName, UnreadableMail, bodies, submitted_files
 from engine.mail.seven_bit import to_seven_bit
-from engine.mail.submitted import MAX_SUBJECT, Mail
-from engine.sending.emails import rules
+from engine.mail.submitted import Mail
+from engine.sending.emails.attachments import described
+from engine.sending.emails.defaults import DEFAULT_STREAM, min_tls_to_store
+from engine.sending.emails.limits import (
+    MAX_ADDRESS,
+    MAX_ATTACHMENTS,
+    MAX_ENTRIES,
+    MAX_FILE_NAME,
+    MAX_FILE_TYPE,
+    MAX_RECIPIENTS,
+    MAX_SUBJECT,
+)
+from engine.sending.emails.rules import too_large
 from engine.sending.emails.submitted_options import header_of, options_of
 from engine.sending.emails.types import (
-    MAX_ATTACHMENTS,
-    MAX_RECIPIENTS,
+    MessageFacts,
     MinTls,
     Prepared,
     PreparedRecipient,
@@ -40,9 +48,7 @@ from engine.sending.emails.types import (
     Timing,
 )
 
-STREAM: Final = "transactional"
 SUBMISSION, UTF8_SUBMISSION = "ESMTPSA", "UTF8SMTPSA"  # RFC 3848, RFC 6531 4.3: with TLS and AUTH
-MAX_NAME, MAX_TYPE = 255, 200  # stored characters of an attachment's name and type
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
@@ -58,14 +64,14 @@ class Submitted(Struct, frozen=True, kw_only=True):
     size_bytes: int  # of the message as the client wrote it, before 8-bit parts were encoded
     host: str  # our name in the trace field
     protocol: str  # by which the message came, in the trace field
-    stream: str = STREAM
+    stream: str = DEFAULT_STREAM
     tags: list[str] = []
     metadata: dict[str, str] = {}
     idempotency_key: str | None = None
     scheduled_at: str | None = None
     deliver_by: str | None = None
     min_tls: MinTls | None = None
-    request_digest: bytes = b""  # as `rules.request_digest`: of the message and its recipients; b"" without a key
+    request_digest: bytes = b""  # as of `request_digest`: of the message and its recipients; b"" without a key
 
 
 def read(
@@ -83,7 +89,10 @@ def read(
     try:
         if "template" in given:
             return _request(found, given, addressed)
-        attachments = [_stored(file, place) for place, file in enumerate(_checked(found.kept), start=1)]
+        attachments = [
+            described(_name(file, place), file.content_type[:MAX_FILE_TYPE], file.content)
+            for place, file in enumerate(_checked(found.kept), start=1)
+        ]
     except UnreadableMail as error:
         raise invalid("body", f"The MIME structure of the message can't be read: {error}") from error
     for name in ("template_version", "variables", "data"):
@@ -106,45 +115,30 @@ def read(
     )
 
 
-def prepare(
-    submitted: Submitted,
-    timing: Timing,
-    *,
-    account_id: UUID,
-    message_id: UUID,
-    at: datetime,
-    max_bytes: int,
-    source: str = "smtp",
-    feedback_key: bytes | None = None,
-    cfbl: str = "",
-    resent_from: UUID | None = None,
-    answers: UUID | None = None,
-) -> Prepared:
-    """Return the message to store, with missing header fields added; raise the 413 above `max_bytes`.
+def prepare(submitted: Submitted, timing: Timing, facts: MessageFacts) -> Prepared:
+    """Return the message to store, with missing header fields added; raise the 413 for one that is too large.
 
     The limit counts the message as the client wrote it.
     """
     found = submitted.mail
-    if submitted.size_bytes > max_bytes:
-        raise rules.too_large(max_bytes)
-    public_id = ids.format_id(ids.Kind.MESSAGE, message_id)
+    if submitted.size_bytes > facts.max_bytes:
+        raise too_large(facts.max_bytes)
+    public_id = ids.format_id(ids.Kind.MESSAGE, facts.message_id)
     mime = mail.complete(
         found,
-        message_id=f"{ids.encode(message_id)}@{found.sender.domain}",
-        at=timing.scheduled_at or at,
-        received=_trace(submitted, public_id, at),
-        feedback=""
-        if feedback_key is None
-        else feedback_field(feedback_key, account_id, "", submitted.stream, found.sender.domain),
-        cfbl=cfbl,
+        message_id=f"{ids.encode(facts.message_id)}@{found.sender.domain}",
+        at=timing.scheduled_at or facts.at,
+        received=_trace(submitted, public_id, facts.at),
+        feedback=facts.feedback("", submitted.stream, found.sender.domain),
+        cfbl=facts.cfbl,
     )
     reply_to = found.text(b"reply-to")
     return Prepared(
-        account_id=account_id,
-        id=message_id,
+        account_id=facts.account_id,
+        id=facts.message_id,
         public_id=public_id,
-        created_at=at,
-        source=source,
+        created_at=facts.at,
+        source=facts.source,
         sender=mail.written(found.sender),
         from_domain=found.sender.domain,
         reply_to=reply_to[:MAX_SUBJECT] if reply_to else None,
@@ -160,9 +154,9 @@ def prepare(
         request_digest=submitted.request_digest,
         scheduled_at=timing.scheduled_at,
         deliver_by=timing.deliver_by,
-        min_tls=rules.min_tls_to_store(submitted.min_tls),
-        resent_from=resent_from,
-        answers=answers,
+        min_tls=min_tls_to_store(submitted.min_tls),
+        resent_from=facts.resent_from,
+        answers=facts.answers,
     )
 
 
@@ -185,15 +179,15 @@ def _named_in_header(found: Mail) -> list[Mailbox]:
     """
     named: list[Mailbox] = []
     for field, entry in found.recipient_entries():
-        if len(named) == rules.MAX_ENTRIES:
-            raise invalid(field, f"The message has more than {rules.MAX_ENTRIES} entries in To, Cc and Bcc.")
+        if len(named) == MAX_ENTRIES:
+            raise invalid(field, f"The message has more than {MAX_ENTRIES} entries in To, Cc and Bcc.")
         try:
             named.append(undoubted(entry))
         except BadAddress as error:
             raise Refusal(
                 ErrorType.INVALID_ADDRESS,
-                f"`{field}` holds {entry.written[:320]!r}, which is not an email address: {error}",
-                address=entry.written[:320],
+                f"`{field}` holds {entry.written[:MAX_ADDRESS]!r}, which is not an email address: {error}",
+                address=entry.written[:MAX_ADDRESS],
                 field=field,
             ) from error
     if not named:
@@ -245,23 +239,13 @@ def _check_name(name: ShownName) -> None:
         )
 
 
-def _stored(file: File, place: int) -> StoredAttachment:
-    return StoredAttachment(
-        ids.format_id(ids.Kind.ATTACHMENT, ids.uuid7()),
-        _name(file, place),
-        file.content_type[:MAX_TYPE],
-        len(file.content),
-        sha256(file.content).hexdigest(),
-    )
-
-
 def _name(file: File, place: int) -> str:
     """Return a printable name for an attachment, made from its place if it has none."""
     return _printable(file.names[0] if file.names else "") or f"attachment-{place}"
 
 
 def _printable(name: str) -> str:
-    name = name[:MAX_NAME]
+    name = name[:MAX_FILE_NAME]
     if name.isprintable():
         return name
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
@@ -325,6 +309,6 @@ def _attachment(file: File, place: int) -> dict[str, str | None]:
         "cid": file.cid,
         "disposition": "attachment" if file.cid is None else "inline",
         "filename": _name(file, place),
-        "contentType": file.content_type[:MAX_TYPE],
+        "contentType": file.content_type[:MAX_FILE_TYPE],
         "content": b64encode(file.content).decode(),
     }

@@ -9,7 +9,7 @@ from engine.base import validation
 from engine.base.errors import invalid, shown
 from engine.base.suggest import hint
 from engine.mail.submitted import Option
-from engine.sending.emails import rules
+from engine.sending.emails.limits import MAX_METADATA
 from engine.sending.emails.types import SendRequest
 
 _TYPES: Final = get_type_hints(SendRequest, include_extras=True)
@@ -100,10 +100,10 @@ def options_of(options: Sequence[Option]) -> dict[str, Any]:
             fault = validation.fault_of(error, _TYPES[field], value)
             place = f"`{fault.path}` in `{name}`" if fault.path else f"`{name}`"
             raise invalid(name, f"{place} {fault.words}.") from None
-    if len(found.get("metadata", ())) > rules.MAX_METADATA:
+    if len(found.get("metadata", ())) > MAX_METADATA:
         raise invalid(
             "X-Waybill-Metadata",
-            f"The message has {len(found['metadata'])} metadata entries; at most {rules.MAX_METADATA} are allowed.",
+            f"The message has {len(found['metadata'])} metadata entries; at most {MAX_METADATA} are allowed.",
         )
     if "\0" in "".join(_strings(found)):
         raise invalid("X-Waybill-Metadata", "The metadata contains NUL (U+0000). Remove it.")

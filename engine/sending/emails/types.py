@@ -6,17 +6,14 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
-from engine.base.errors import ErrorType
+from engine.base.errors import ErrorType, Refusal
 from engine.base.extra_rows import ExtraRow
 from engine.mail.address import Mailbox
+from engine.mail.feedback_headers import feedback_field
+from engine.mail.unsubscribe_links import UnsubscribeLink
+from engine.sending.emails import limits
 
 SLUG = r"^[a-z0-9]+(-[a-z0-9]+)*$"
-MAX_RECIPIENTS = 50
-IDEMPOTENCY_DAYS = 30  # after this, the same idempotencyKey starts a new message
-MAX_ATTACHMENTS = 100
-MAX_CONTENT = 13_981_016  # base64 characters of one attachment: 10 MiB
-MAX_TAG = 64
-MAX_HEADER_NAME, MAX_HEADER_VALUE = 200, 2_000
 
 # Refusals of a single send, beside those of every request.
 SEND_REFUSALS = (
@@ -31,24 +28,24 @@ SEND_REFUSALS = (
     ErrorType.PLATFORM_PAUSED,
 )
 
-AddressText = Annotated[str, Meta(min_length=3, max_length=320)]
+AddressText = Annotated[str, Meta(min_length=3, max_length=limits.MAX_ADDRESS)]
 Slug = Annotated[str, Meta(min_length=1, max_length=64, pattern=SLUG)]
-Tag = Annotated[str, Meta(min_length=1, max_length=MAX_TAG)]
+Tag = Annotated[str, Meta(min_length=1, max_length=limits.MAX_TAG)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 MinTls = Literal["none", "opportunistic", "verified"]
 Moment = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
 
 # Only documented here: rules.checked_headers enforces them, because it can name the invalid entry.
-HeaderName = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_HEADER_NAME})]
-HeaderValue = Annotated[str, Meta(extra_json_schema={"maxLength": MAX_HEADER_VALUE})]
+HeaderName = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": limits.MAX_HEADER_NAME})]
+HeaderValue = Annotated[str, Meta(extra_json_schema={"maxLength": limits.MAX_HEADER_VALUE})]
 
 
 class AttachmentIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """A file to attach; `content` is base64. An optional field that is null is an absent one."""
 
-    filename: Annotated[str, Meta(min_length=1, max_length=255)]
-    content_type: Annotated[str, Meta(min_length=3, max_length=200)]
-    content: Annotated[str, Meta(max_length=MAX_CONTENT)]
+    filename: Annotated[str, Meta(min_length=1, max_length=limits.MAX_FILE_NAME)]
+    content_type: Annotated[str, Meta(min_length=3, max_length=limits.MAX_FILE_TYPE)]
+    content: Annotated[str, Meta(max_length=limits.MAX_CONTENT)]
     disposition: Annotated[Literal["attachment", "inline"] | None, Meta(description="Default: attachment")] = None
     cid: Annotated[str, Meta(max_length=200)] | None = None
 
@@ -66,15 +63,15 @@ class SendRequest(
     cc: list[AddressText] | None = None
     bcc: list[AddressText] | None = None
     subject: Annotated[
-        Annotated[str, Meta(max_length=998)] | None,
+        Annotated[str, Meta(max_length=limits.MAX_SUBJECT)] | None,
         Meta(description="Beside a `template` it stands in place of the template's own subject"),
     ] = None
-    text: Annotated[str, Meta(max_length=5_000_000)] | None = None
-    html: Annotated[str, Meta(max_length=5_000_000)] | None = None
-    reply_to: Annotated[str, Meta(max_length=320)] | None = None
+    text: Annotated[str, Meta(max_length=limits.MAX_BODY)] | None = None
+    html: Annotated[str, Meta(max_length=limits.MAX_BODY)] | None = None
+    reply_to: Annotated[str, Meta(max_length=limits.MAX_ADDRESS)] | None = None
     headers: dict[HeaderName, HeaderValue] | None = None
     list_unsubscribe: Annotated[
-        Annotated[str, Meta(max_length=1000)] | None,
+        Annotated[str, Meta(max_length=limits.MAX_LIST_UNSUBSCRIBE)] | None,
         Meta(
             description="An https URL, a mailto link, or both, separated by a comma. `auto`: a page and an address of "
             "this service, for one recipient, not on the stream `transactional`; `{{unsubscribe_url}}` in `html` and "
@@ -90,7 +87,7 @@ class SendRequest(
         None
     )
     variables: Annotated[
-        dict[Name, Annotated[str, Meta(max_length=5000)]] | None,
+        dict[Name, Annotated[str, Meta(max_length=limits.MAX_VARIABLE)]] | None,
         Meta(description="Values for the template. Names that it does not declare are ignored"),
     ] = None
     data: Annotated[
@@ -102,16 +99,16 @@ class SendRequest(
             examples=[{"items": [{"name": "Lamp", "price": 19.5}]}],
         ),
     ] = None
-    tags: Annotated[list[Tag], Meta(max_length=10)] | None = None
-    metadata: dict[Name, Annotated[str, Meta(max_length=512)]] | None = None
+    tags: Annotated[list[Tag], Meta(max_length=limits.MAX_TAGS)] | None = None
+    metadata: dict[Name, Annotated[str, Meta(max_length=limits.MAX_METADATA_VALUE)]] | None = None
     idempotency_key: (
         Annotated[
             str,
             Meta(
                 min_length=1,
-                max_length=255,
+                max_length=limits.MAX_IDEMPOTENCY_KEY,
                 description="A repeated send with the same key answers with the id of the first message."
-                f" A key is remembered for {IDEMPOTENCY_DAYS} days; after that it is new again",
+                f" A key is remembered for {limits.IDEMPOTENCY_DAYS} days; after that it is new again",
             ),
         ]
         | None
@@ -119,8 +116,8 @@ class SendRequest(
     scheduled_at: Annotated[
         Moment | None,
         Meta(
-            description="ISO 8601 date-time with `Z` or a numeric offset. In the past or within 60 seconds: sent at "
-            "once. The plan says how far ahead it may lie",
+            description="ISO 8601 date-time with `Z` or a numeric offset. In the past or within "
+            f"{limits.AT_ONCE_S} seconds: sent at once. The plan says how far ahead it may lie",
             examples=["2026-11-20T08:00:00Z"],
         ),
     ] = None
@@ -128,7 +125,7 @@ class SendRequest(
         Moment | None,
         Meta(
             description="ISO 8601 date-time with `Z` or a numeric offset: after it, a delivery that was put off is not "
-            "tried again. At most 72 hours after the send, or after `scheduledAt`",
+            "tried again. At most <give_up_s> after the send, or after `scheduledAt`",
             examples=["2026-11-20T08:10:00Z"],
         ),
     ] = None
@@ -141,7 +138,7 @@ class SendRequest(
             "domain's own policy (DANE, MTA-STS) asks for"
         ),
     ] = None
-    attachments: Annotated[list[AttachmentIn], Meta(max_length=MAX_ATTACHMENTS)] | None = None
+    attachments: Annotated[list[AttachmentIn], Meta(max_length=limits.MAX_ATTACHMENTS)] | None = None
 
 
 class Content(Struct, frozen=True):
@@ -180,6 +177,29 @@ class StoredAttachment(Struct, frozen=True):
     sha256: str
 
 
+class MessageFacts(Struct, frozen=True, kw_only=True):
+    """What composing a message needs beside its request: ids, the time, limits and keys, and rows to store with it."""
+
+    account_id: UUID
+    message_id: UUID
+    source: str
+    at: datetime
+    max_bytes: int
+    feedback_key: bytes | None = None  # None: the installation has no key
+    cfbl: str = ""  # the fields of feedback_headers.cfbl_fields
+    resent_from: UUID | None = None
+    answers: UUID | None = None
+    copy: tuple[UUID, UUID] | None = None
+    unsubscribe: UnsubscribeLink | None = None  # goes into header and bodies in place of `listUnsubscribe`
+    extras: tuple[ExtraRow, ...] = ()
+
+    def feedback(self, template: str, stream: str, domain: str) -> str:
+        """Return the field Feedback-ID, "" if the installation has no key."""
+        if self.feedback_key is None:
+            return ""
+        return feedback_field(self.feedback_key, self.account_id, template, stream, domain)
+
+
 class Prepared(Struct, frozen=True, kw_only=True):
     """Hold a message that passed all checks without counts and lookups, ready to be stored."""
 
@@ -211,6 +231,18 @@ class Prepared(Struct, frozen=True, kw_only=True):
     sealed_recipient: str | None = None  # as its queue row holds it; `mime` is sealed then, and `recipients` are masked
     copy: tuple[UUID, UUID] | None = None  # the broadcast and the contact that this message is for
     extras: tuple[ExtraRow, ...] = ()  # rows of other areas, stored in the same transaction
+
+
+class RefusedRequest(Struct, frozen=True):
+    """A request that a check before storing refused. If its key was used before, the first message is the answer."""
+
+    account_id: UUID
+    refusal: Refusal
+    idempotency_key: str | None = None
+    request_digest: bytes = b""
+
+
+Checked = Prepared | RefusedRequest
 
 
 class Accepted(Struct, frozen=True):

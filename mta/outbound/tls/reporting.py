@@ -109,7 +109,7 @@ async def _send(
     for mailbox in wanted.mailboxes:
         try:
             mail = _submitted(report, mailbox, now)
-            accepted = await acceptor.accept_submitted(mail, door)
+            accepted = await acceptor.accept(await acceptor.preparer.check(mail, door))
         except (BadAddress, Refusal) as error:
             if isinstance(error, Refusal) and error.kind not in (ErrorType.SUPPRESSED, ErrorType.INVALID_ADDRESS):
                 _log.warning("TLS report postponed", domain=report.domain, error=str(error))

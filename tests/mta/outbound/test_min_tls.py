@@ -10,7 +10,7 @@ import pytest
 from engine.base import ids
 from engine.base.settings import Settings
 from engine.delivery import queue
-from engine.sending.emails import rules
+from engine.sending.emails.request_digest import request_digest
 from engine.sending.emails.types import Accepted, SendRequest
 from tests.conftest import NewDatabase
 from tests.harness.accounts import TestAccount, make_account
@@ -105,9 +105,9 @@ async def test_the_wish_is_kept_through_schedule_and_release(settings: Settings,
 
 def test_a_key_stored_before_there_was_minTls_still_fits_its_request() -> None:  # noqa: N802 - the field's own name
     account = TestAccount(ids.uuid7(), "", "b.test")
-    plain = rules.request_digest(request_of(account))
-    assert rules.request_digest(request_of(account, minTls="opportunistic")) == plain
-    assert rules.request_digest(request_of(account, minTls="verified")) != plain
+    plain = request_digest(request_of(account))
+    assert request_digest(request_of(account, minTls="opportunistic")) == plain
+    assert request_digest(request_of(account, minTls="verified")) != plain
     assert "min_tls" in SendRequest.__struct_fields__
 
 

@@ -21,6 +21,7 @@ from mta.outbound.tls.policy import WITHOUT, TlsPolicy
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.outbound import World
 from tests.harness.patience import PATIENCE_S
+from tests.harness.sending import accept
 from tests.harness.site_rules import set_rule
 
 SLOW_ENOUGH_S = 2 * sites.SLOW_S  # for more than one connection to be worth it
@@ -260,7 +261,7 @@ async def test_a_wait_for_a_pause_of_more_than_half_a_minute_stands_on_the_waybi
 async def many_from(here: World, account: TestAccount, count: int, domain: str, **fields: object) -> None:
     async def one(number: int) -> None:
         request = msgspec.convert(account.email(to=[f"reader{number}@{domain}"], **fields), SendRequest)
-        await here.acceptor.accept(request, Origin(account.id, "api"))
+        await accept(here.acceptor, request, Origin(account.id, "api"))
 
     for start in range(0, count, 200):
         await asyncio.gather(*[one(number) for number in range(start, min(count, start + 200))])
