@@ -25,6 +25,15 @@ def test_quick_transactions_make_batches_larger_and_slow_ones_smaller() -> None:
     assert pace.size == MIN_BATCH
 
 
+def test_batches_of_large_content_are_smaller_and_adapt_to_load_too() -> None:
+    pace = BatchPace(7)
+    after(pace, 0.00002, times=50)
+    assert pace.size == 7
+    after(pace, 0.01, times=50)
+    assert pace.size == 7
+    assert after(pace, 0.04) > 0.0
+
+
 def test_a_broadcast_pauses_in_proportion_to_how_much_slower_its_batches_got() -> None:
     pace = BatchPace()
     assert after(pace, 0.0005, times=20) == 0.0

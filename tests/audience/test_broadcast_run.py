@@ -14,7 +14,7 @@ from msgspec import structs
 
 from engine.audience.broadcasts import checks as broadcast_checks
 from engine.audience.broadcasts import service, store
-from engine.audience.broadcasts.batch import BroadcastSender, next_recipients
+from engine.audience.broadcasts.batch import MAX_BATCH_BYTES, BroadcastSender, next_recipients
 from engine.audience.broadcasts.pace import FIRST_BATCH
 from engine.audience.broadcasts.run import LANES, BroadcastRunner, TurnEnd
 from engine.audience.broadcasts.start import start
@@ -225,6 +225,16 @@ async def test_a_batch_is_stored_by_one_call_unless_a_message_is_decided_otherwi
     assert decided_under_locks[1:] == [40]
     assert len(set(await addressed(here.pool, account))) == 150
     assert await history.chain_holds(here.pool, account)
+
+
+async def test_batches_of_large_content_are_stored_by_one_call_too(
+    here: BroadcastWorld, account: TestAccount, decided_under_locks: list[int]
+) -> None:
+    text = "A line of the newsletter, as long as lines are.\n" * 2_000
+    broadcast = await here.sent(account, await make_list(here.pool, account, 20), text=text, html=f"<p>{text}</p>")
+    await here.runner.run_due()
+    assert (await here.counts(broadcast)).accepted == 20
+    assert decided_under_locks == [MAX_BATCH_BYTES // (2 * len(text))]  # the process did not know the account's head
 
 
 async def test_a_pause_just_before_a_batch_is_stored_keeps_it_out(

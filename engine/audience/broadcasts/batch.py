@@ -23,6 +23,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.sending.accept import Acceptor
+from engine.sending.accept_store import MAX_CALL_BYTES
 from engine.sending.broadcast_copies import BroadcastCopy, RecipientMark, RecipientState, claim_copies, mark_copies
 from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.types import Accepted, Prepared, SendRequest
@@ -30,7 +31,9 @@ from engine.sending.preparation import Composer, Origin, run_sized
 from engine.sending.unsubscribes.store import IS_OPTED_OUT, StoredLink
 from engine.store.queries import Queries, Source
 
-MAX_BATCH_BYTES: Final = 8 * 1024 * 1024  # of content in one transaction
+# Of content in one transaction: composed, up to 4/3 of it, so that one call of the database stores it. A larger batch
+# would hold the account's head while its content is written.
+MAX_BATCH_BYTES: Final = MAX_CALL_BYTES * 3 // 4
 MAX_BUSY_S: Final = 0.002  # of composing, after which other tasks of the process get a turn
 
 # These concern one contact: it is skipped, and the others get their message.
@@ -95,6 +98,11 @@ async def next_recipients(source: Source, broadcast: UUID, limit: int) -> list[W
     return [WaitingRecipient(*row) for row in await _NEXT.run(source, broadcast=broadcast, most=limit)]
 
 
+def largest_batch(content: CompiledBroadcast) -> int:
+    """Return how many messages one transaction may have."""
+    return max(1, MAX_BATCH_BYTES // max(1, content.size_bytes))
+
+
 async def skip_unrenderable(pool: asyncpg.Pool, broadcast: UUID, recipients: Sequence[WaitingRecipient]) -> None:
     """Skip recipients of a broadcast whose content is gone."""
     copies = [BroadcastCopy(broadcast, one.contact_id) for one in recipients]
@@ -139,19 +147,18 @@ class BroadcastSender:
         left.
         """
         began = time.monotonic()
-        size = max(1, min(most, MAX_BATCH_BYTES // max(1, content.size_bytes)))
         try:
             compose = await self.composer(row)
         except Refusal as refusal:
             return BatchOutcome(0, clock.now(), refusal), list(ready)
-        messages, marks = await self._composed(row, content, ready[:size], compose)
+        messages, marks = await self._composed(row, content, ready[:most], compose)
         await mark(self._pool, marks)
         composed = time.monotonic()
         outcome = await self._accept(messages)
         outcome = structs.replace(
             outcome, composed=len(messages), composed_s=composed - began, stored_s=time.monotonic() - composed
         )
-        return outcome, list(ready[size:])
+        return outcome, list(ready[most:])
 
     async def _composed(
         self, row: BroadcastSummary, content: CompiledBroadcast, batch: Sequence[WaitingRecipient], compose: Composer

@@ -24,10 +24,11 @@ BUSY_RATE: Final = 1_800.0
 
 
 class BatchPace:
-    """The batch size of one broadcast in one process, and the quickest time for a message lately."""
+    """The batch size of one broadcast in one process, at most `most`, and the quickest time for a message lately."""
 
-    def __init__(self) -> None:
-        self._size = float(FIRST_BATCH)
+    def __init__(self, most: int = MAX_BATCH) -> None:
+        self._most = min(most, MAX_BATCH)
+        self._size = float(min(FIRST_BATCH, self._most))
         self._quickest_s = float("inf")
 
     @property
@@ -46,9 +47,9 @@ class BatchPace:
         if 2 * messages < self.size:  # the last of a chunk, or of a slow pace, says little
             return 0.0
         if stored_s > STORE_S[1]:
-            self._size = max(MIN_BATCH, self._size * SHRINK)
+            self._size = max(min(MIN_BATCH, self._most), self._size * SHRINK)
         elif stored_s < STORE_S[0]:
-            self._size = min(MAX_BATCH, self._size * GROW)
+            self._size = min(self._most, self._size * GROW)
         took_s = composed_s + stored_s
         each_s = took_s / messages
         self._quickest_s = min(self._quickest_s * FORGETTING, each_s)

@@ -25,6 +25,7 @@ from engine.audience.broadcasts.batch import (
     BatchOutcome,
     BroadcastSender,
     WaitingRecipient,
+    largest_batch,
     next_recipients,
     skip_unrenderable,
 )
@@ -245,7 +246,7 @@ class BroadcastRunner:
         if held is None:
             whole = await service.read(self._pool, row.account_id, row.id)
             content = await broadcast_checks.compiled(whole, await broadcast_checks.template_of(self._pool, whole))
-            held = HeldBroadcast(content, BatchPace())
+            held = HeldBroadcast(content, BatchPace(largest_batch(content)))
             self._held[row.id] = held
         self._held.move_to_end(row.id)
         if len(self._held) > MAX_HELD:
