@@ -3,13 +3,13 @@
 from collections.abc import Collection, Sequence
 from enum import StrEnum
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
 
 from engine.sending.admission import Pending, is_suppressed
-from engine.sending.emails.types import Accepted
+from engine.sending.emails.types import Accepted, BroadcastCopy
 from engine.sending.unsubscribes.store import LINK, StoredLink
 from engine.store.queries import Conn, Queries
 from engine.store.row_sets import Arrays, Column, RowSet
@@ -27,13 +27,6 @@ class RecipientState(StrEnum):
     TEMPLATE_ERROR = "template_error"
     UNCONFIRMED = "unconfirmed"
     UNSUBSCRIBED = "unsubscribed"
-
-
-class BroadcastCopy(NamedTuple):
-    """The broadcast and the contact that a message is for."""
-
-    broadcast_id: UUID
-    contact_id: UUID
 
 
 class RecipientMark(Struct, frozen=True):
@@ -65,14 +58,13 @@ async def claim(connection: Conn, batch: Sequence[Pending]) -> None:
     So a broadcast has one message for each contact, whatever process dies when, and a pause holds at its commit. A copy
     that is twice in the batch, as two tasks of the process worked on one broadcast, is claimed for the first only.
     """
-    copies = [BroadcastCopy(*item.message.copy) for item in batch if item.message.copy is not None]
-    if not copies:
-        return
-    claimed = await claim_copies(connection, copies)
+    copies = [item.message.copy for item in batch if item.message.copy is not None]
+    claimed = await claim_copies(connection, copies) if copies else set()
     for item in batch:
-        item.is_claimed = item.message.copy in claimed
-        if item.is_claimed and item.message.copy is not None:
-            claimed.remove(BroadcastCopy(*item.message.copy))
+        copy = item.message.copy
+        item.is_claimed = copy is not None and copy in claimed
+        if copy is not None:
+            claimed.discard(copy)
 
 
 def rows_of(batch: Sequence[Pending]) -> tuple[Arrays, Arrays] | None:
@@ -87,7 +79,7 @@ def rows_of(batch: Sequence[Pending]) -> tuple[Arrays, Arrays] | None:
     if len(messages) < len(batch) or len(links) < len(extras):
         return None
     marks = [
-        RecipientMark(BroadcastCopy(*copy), RecipientState.ACCEPTED, message.id)
+        RecipientMark(copy, RecipientState.ACCEPTED, message.id)
         for copy, message in messages.items()
         if copy is not None
     ]
@@ -98,12 +90,10 @@ async def mark(connection: Conn, batch: Sequence[Pending], decisions: Sequence[A
     """Mark the recipients of a decided batch whose message is stored, and those that are suppressed."""
     marks = []
     for item, decision in zip(batch, decisions, strict=True):
-        if item.message.copy is None:
-            continue
-        copy = BroadcastCopy(*item.message.copy)
-        if isinstance(decision, Accepted):
+        copy = item.message.copy
+        if copy is not None and isinstance(decision, Accepted):
             marks.append(RecipientMark(copy, RecipientState.ACCEPTED, item.message.id))
-        elif is_suppressed(decision):
+        elif copy is not None and is_suppressed(decision):
             marks.append(RecipientMark(copy, RecipientState.SUPPRESSED))
     await mark_copies(connection, marks)
 

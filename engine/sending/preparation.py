@@ -33,6 +33,7 @@ from engine.sending.emails.submitted import Submitted
 from engine.sending.emails.submitted import prepare as prepare_submitted
 from engine.sending.emails.timing import timing_of
 from engine.sending.emails.types import (
+    BroadcastCopy,
     Checked,
     Content,
     MessageFacts,
@@ -52,7 +53,7 @@ LARGE_REQUEST_BYTES = 256 * 1024  # composing more takes over 1 ms, so a thread 
 MAX_BUSY_S = 0.001  # of composing, after which a batch yields to other requests
 
 Value = TypeVar("Value")
-Composer = Callable[[SendRequest, Content, tuple[UUID, UUID] | None, UUID], Prepared]
+Composer = Callable[[SendRequest, Content, BroadcastCopy | None, UUID], Prepared]
 
 
 class Origin(Struct, frozen=True):
@@ -97,10 +98,7 @@ class Preparer:
 
     async def check(self, request: SendRequest | Submitted, origin: Origin) -> Checked:
         """Check and compose one message, for `Acceptor.accept`; raise `unavailable` without the database."""
-        try:
-            return await self._checked(request, origin, set())
-        except (DatabaseUnavailable, OSError) as error:
-            raise unavailable() from error
+        return await self._checked(request, origin, set())
 
     async def check_all(self, requests: Sequence[SendRequest | Submitted | Refusal], origin: Origin) -> list[Checked]:
         """Compose or refuse each message, within a total size: templates make large messages of small requests.
@@ -118,10 +116,7 @@ class Preparer:
             if isinstance(request, Refusal):
                 checked.append(RefusedRequest(origin.account_id, request))
                 continue
-            try:
-                one = await self._checked(request, origin, reread)
-            except (DatabaseUnavailable, OSError) as error:
-                raise unavailable() from error
+            one = await self._checked(request, origin, reread)
             if isinstance(one, Prepared):
                 if composed + len(one.mime) > self.max_request_bytes:
                     one = _refused(one, batch_too_large(self.max_request_bytes))
@@ -138,7 +133,7 @@ class Preparer:
         """
         host = await self._checked_origin(origin, sender.domain, stream, set())
 
-        def composed(request: SendRequest, content: Content, copy: tuple[UUID, UUID] | None, message: UUID) -> Prepared:
+        def composed(request: SendRequest, content: Content, copy: BroadcastCopy | None, message: UUID) -> Prepared:
             facts = self._facts(origin, host, clock.now(), message, copy)
             return rules.prepare(request, sender, content, Timing(), facts)
 
@@ -158,6 +153,8 @@ class Preparer:
         except Refusal as refusal:
             digest = await _digest_of(request)
             return RefusedRequest(origin.account_id, refusal, request.idempotency_key, digest)
+        except (DatabaseUnavailable, OSError) as error:
+            raise unavailable() from error
 
     async def _prepare_submitted(self, submitted: Submitted, origin: Origin, reread: set[str]) -> Prepared:
         host = await self._checked_origin(origin, submitted.sender.domain, submitted.stream, reread)
@@ -225,7 +222,7 @@ class Preparer:
         host: str | None,
         at: datetime,
         message: UUID | None = None,
-        copy: tuple[UUID, UUID] | None = None,
+        copy: BroadcastCopy | None = None,
     ) -> MessageFacts:
         message_id = message or ids.uuid7()
         return MessageFacts(

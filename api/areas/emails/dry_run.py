@@ -1,7 +1,7 @@
 """`dryRun`: what a send would do, without doing it."""
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from api.areas.emails.schemas import DryRunReply, ForeseenFile, ForeseenMessage
 from api.http.operation import Call
@@ -12,7 +12,7 @@ from engine.sending.admission import Decision
 from engine.sending.emails.submitted import Submitted
 from engine.sending.emails.types import Accepted, Checked, Prepared, SendRequest
 from engine.sending.messages.rules import written
-from engine.sending.preparation import LARGE_REQUEST_BYTES, Origin
+from engine.sending.preparation import Origin, run_sized
 
 
 async def foreseen(
@@ -29,9 +29,7 @@ async def _shown(decision: Decision, made: Checked) -> tuple[Accepted, ForeseenM
     if isinstance(decision, Refusal):
         return decision
     assert isinstance(made, Prepared)  # a refused request has no other decision
-    if len(made.mime) > LARGE_REQUEST_BYTES:
-        return decision, await asyncio.to_thread(_message, made)
-    return decision, _message(made)
+    return decision, await run_sized(len(made.mime), partial(_message, made))
 
 
 def dry_run_reply(accepted: Accepted, message: ForeseenMessage) -> DryRunReply:

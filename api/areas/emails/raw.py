@@ -15,7 +15,7 @@ from engine.sending.emails.limits import MAX_RECIPIENTS
 from engine.sending.emails.rules import too_large
 from engine.sending.emails.types import SEND_REFUSALS, AddressText
 from engine.sending.preparation import Origin
-from engine.sending.submit import read_file
+from engine.sending.submit import read_message
 
 GLOBAL: Final = "message/global"  # RFC 6532 3.7: the header may hold UTF-8
 BODY_TYPES: Final = ("message/rfc822", GLOBAL, "application/octet-stream")
@@ -47,7 +47,7 @@ async def send_raw(call: Call) -> SendReply | DryRunReply:
     recipients = None if query.recipient is None else [_mailbox(text) for text in query.recipient]
     is_global = (call.request.content_type or "").partition(";")[0].strip().lower() == GLOBAL
     try:
-        message = await read_file(
+        message = await read_message(
             call.body, recipients, smtputf8=is_global, host=call.settings.mail_host, protocol=PROTOCOL
         )
     except Unsendable as error:

@@ -24,9 +24,9 @@ from engine.base.errors import ErrorType, Refusal
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.sending.accept import Acceptor
 from engine.sending.accept_store import MAX_CALL_BYTES
-from engine.sending.broadcast_copies import BroadcastCopy, RecipientMark, RecipientState, claim_copies, mark_copies
+from engine.sending.broadcast_copies import RecipientMark, RecipientState, claim_copies, mark_copies
 from engine.sending.emails.recipients import sender_of
-from engine.sending.emails.types import Accepted, Prepared, SendRequest
+from engine.sending.emails.types import Accepted, BroadcastCopy, Prepared, SendRequest
 from engine.sending.preparation import Composer, Origin, run_sized
 from engine.sending.unsubscribes.store import IS_OPTED_OUT, StoredLink
 from engine.store.queries import Queries, Source
@@ -188,7 +188,7 @@ class BroadcastSender:
         stored = StoredLink(
             id=message, account_id=row.account_id, address=one.address, broadcast_id=row.id, list_id=row.list_id
         )
-        prepared = compose(request, made, (row.id, one.contact_id), message)
+        prepared = compose(request, made, BroadcastCopy(row.id, one.contact_id), message)
         return structs.replace(prepared, extras=(stored,))
 
     async def _accept(self, messages: Sequence[Prepared]) -> BatchOutcome:
@@ -205,7 +205,7 @@ class BroadcastSender:
             if isinstance(decision, Accepted):
                 accepted += 1
             elif decision.kind in SKIPPING:
-                marks.append(RecipientMark(BroadcastCopy(*message.copy), RecipientState.TEMPLATE_ERROR))
+                marks.append(RecipientMark(message.copy, RecipientState.TEMPLATE_ERROR))
             elif decision.kind is ErrorType.CONFLICT:
                 is_stale = True
             elif decision.kind is not ErrorType.SUPPRESSED:  # its transaction has marked that

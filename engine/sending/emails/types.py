@@ -1,7 +1,7 @@
 """Define the send request of the contract, and the message that acceptance builds from it."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
 from msgspec import Meta, Struct
@@ -177,6 +177,13 @@ class StoredAttachment(Struct, frozen=True):
     sha256: str
 
 
+class BroadcastCopy(NamedTuple):
+    """The broadcast and the contact that a message is for."""
+
+    broadcast_id: UUID
+    contact_id: UUID
+
+
 class MessageFacts(Struct, frozen=True, kw_only=True):
     """What composing a message needs beside its request: ids, the time, limits and keys, and rows to store with it."""
 
@@ -189,7 +196,7 @@ class MessageFacts(Struct, frozen=True, kw_only=True):
     cfbl: str = ""  # the fields of feedback_headers.cfbl_fields
     resent_from: UUID | None = None
     answers: UUID | None = None
-    copy: tuple[UUID, UUID] | None = None
+    copy: BroadcastCopy | None = None
     unsubscribe: UnsubscribeLink | None = None  # goes into header and bodies in place of `listUnsubscribe`
     extras: tuple[ExtraRow, ...] = ()
 
@@ -229,7 +236,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     resent_from: UUID | None = None  # the message that this one resends
     answers: UUID | None = None  # the received message that this one answers
     sealed_recipient: str | None = None  # as its queue row holds it; `mime` is sealed then, and `recipients` are masked
-    copy: tuple[UUID, UUID] | None = None  # the broadcast and the contact that this message is for
+    copy: BroadcastCopy | None = None
     extras: tuple[ExtraRow, ...] = ()  # rows of other areas, stored in the same transaction
 
 
