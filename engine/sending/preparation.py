@@ -1,4 +1,4 @@
-"""Check send requests and compose their messages: what is done before a message is stored.
+"""Read and check send requests and compose their messages: what is done before a message is stored.
 
 key restrictions → sender domain verified → stream exists → shape and times → template rendered → recipients, headers,
 attachments → MIME composed. Nothing is stored; only tables of domains, streams and templates are read, through caches.
@@ -22,15 +22,15 @@ from engine.base.settings import Settings
 from engine.mail import unsubscribe_links
 from engine.mail.address import Mailbox
 from engine.mail.feedback_headers import cfbl_fields, cfbl_key
+from engine.mail.submitted import with_crlf
 from engine.people.api_keys.rules import KeyRestrictions
 from engine.sending import auto_unsubscribe
 from engine.sending.domains import store as domains
-from engine.sending.emails import rules
+from engine.sending.emails import rules, submitted
 from engine.sending.emails.defaults import stream_of
 from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.request_digest import request_digest
 from engine.sending.emails.submitted import Submitted
-from engine.sending.emails.submitted import prepare as prepare_submitted
 from engine.sending.emails.timing import timing_of
 from engine.sending.emails.types import (
     BroadcastCopy,
@@ -156,13 +156,13 @@ class Preparer:
         except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
 
-    async def _prepare_submitted(self, submitted: Submitted, origin: Origin, reread: set[str]) -> Prepared:
-        host = await self._checked_origin(origin, submitted.sender.domain, submitted.stream, reread)
+    async def _prepare_submitted(self, message: Submitted, origin: Origin, reread: set[str]) -> Prepared:
+        host = await self._checked_origin(origin, message.sender.domain, message.stream, reread)
         at = clock.now()
         give_up_s = self._settings.give_up_s
-        timing = timing_of(submitted.scheduled_at, submitted.deliver_by, at, give_up_s=give_up_s)
+        timing = timing_of(message.scheduled_at, message.deliver_by, at, give_up_s=give_up_s)
         facts = self._facts(origin, host, at)
-        return await run_sized(submitted.size_bytes, partial(prepare_submitted, submitted, timing, facts))
+        return await run_sized(message.size_bytes, partial(submitted.prepare, message, timing, facts))
 
     async def _prepare(self, request: SendRequest, origin: Origin, reread: set[str]) -> Prepared:
         sender = sender_of(request)
@@ -270,6 +270,21 @@ async def _digest_of(request: SendRequest | Submitted) -> bytes:
     if not request.idempotency_key:
         return b""
     return await run_sized(rules.composing_bytes(request), partial(request_digest, request))
+
+
+async def read_message(
+    octets: bytes, recipients: Sequence[Mailbox] | None, *, smtputf8: bool, host: str, protocol: str | None = None
+) -> Submitted | SendRequest:
+    """Read a message that its client composed, and its options, as `submitted.read` does.
+
+    `protocol`: None for SMTP submission. By another one all lines may end in LF, as programs write files.
+    """
+
+    def work() -> Submitted | SendRequest:
+        lines = octets if protocol is None else with_crlf(octets)
+        return submitted.read(lines, recipients, smtputf8=smtputf8, host=host, protocol=protocol)
+
+    return await run_sized(len(octets), work)
 
 
 async def run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:

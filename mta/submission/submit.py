@@ -15,8 +15,7 @@ from engine.mail.submitted import Unsendable
 from engine.people.api_keys.key_auth import Caller
 from engine.sending.accept import Acceptor
 from engine.sending.emails.types import Accepted
-from engine.sending.preparation import Origin
-from engine.sending.submit import read_message
+from engine.sending.preparation import Origin, read_message
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from mta.submission import counters, replies

@@ -14,8 +14,7 @@ from engine.mail.submitted import Flaw, Unsendable
 from engine.sending.emails.limits import MAX_RECIPIENTS
 from engine.sending.emails.rules import too_large
 from engine.sending.emails.types import SEND_REFUSALS, AddressText
-from engine.sending.preparation import Origin
-from engine.sending.submit import read_message
+from engine.sending.preparation import Origin, read_message
 
 GLOBAL: Final = "message/global"  # RFC 6532 3.7: the header may hold UTF-8
 BODY_TYPES: Final = ("message/rfc822", GLOBAL, "application/octet-stream")
