@@ -175,7 +175,7 @@ class DeliveryProcess:
         settler = Settler(stores.settling, lambda: ownership.member_id, on_flush=flushed)
         self.outbound = OutboundPipeline(
             settings=settings, pool=pool, loading=stores.loading, client=stores.client, process=process,
-            ownership=ownership, simulated=simulated, reader=HintReader(stores.client, name), woken=self._woken,
+            ownership=ownership, simulated=simulated, reader=HintReader(stores.client), woken=self._woken,
             router=self._router, envelopes=envelopes, settler=settler, security=self._security,
         )  # fmt: skip
         self.member = ShardMember(

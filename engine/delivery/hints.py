@@ -1,9 +1,10 @@
 """Hints in Redis streams: announce fresh queue rows to the mta process that owns their shard.
 
-A lost hint delays a delivery by seconds, until its due time; it never loses a message. Each shard has one stream
-(`partition.hint_stream`), read by one consumer group. An entry holds the ids of fresh messages, 16 bytes each. A
-pub/sub message then names the shards to look at, so that no process has to block on hundreds of streams. No command
-names the keys of two shards, because Redis Cluster may keep them on different servers.
+A lost hint delays a delivery by seconds, until its due time; it never loses a message. So Redis records no readers and
+no acknowledgements. Each shard has one stream (`partition.hint_stream`), bounded in length. An entry holds the ids of
+fresh messages, 16 bytes each. The shard's owner remembers in memory which entry it read last. A pub/sub message names
+the shards to look at, so that no process has to block on hundreds of streams. No command names the keys of two shards,
+because Redis Cluster may keep them on different servers.
 """
 
 import asyncio
@@ -18,13 +19,16 @@ from msgspec import Struct
 from engine.delivery.partition import hint_stream
 from engine.store.redis import RedisClient, RedisCommand, RedisRefused, RedisUnavailable
 
-GROUP = "mta"
 WAKE_CHANNEL = "wb:wake"
-KEPT_ENTRIES = 10_000  # per stream; deliveries whose hints are trimmed are found through the queue's due times
+KEPT_ENTRIES = 1_000  # per stream; deliveries whose hints are trimmed are found through the queue's due times
+RECENT_ENTRIES = 64  # of a stream, read by the new owner of its shard
+RECENT_MS = 5_000  # before a stream's newest entry; deliveries announced earlier are due by now
 SILENCE_S = 5.0  # without a message on the wake channel, after which its server is pinged
 GATHER_S = 0.008  # between two batches of hints: each batch costs the sender, Redis and every listener 0.1 ms
 MAX_UNSENT = 50_000  # message ids that a process buffers while Redis is slow; beyond, the due times find the rows
 _FIELD = b"m"
+
+_Entry = tuple[bytes, Sequence[bytes]]  # id, and names and values in turn
 
 _log = structlog.get_logger("hints")
 
@@ -103,148 +107,63 @@ class Hints:
         }
 
 
-class Hint(Struct, frozen=True):
-    """An entry of a shard's stream."""
+class FreshHints(Struct, frozen=True):
+    """The messages that were announced since the last read, as (shard, message), and the shards that may have more."""
 
-    shard: int
-    entry: bytes
-    messages: tuple[UUID, ...]
+    messages: list[tuple[int, UUID]]
+    unread: list[int]
 
 
 class HintReader:
-    """Reads the hints of the shards that a process owns, as one consumer of the group."""
+    """Reads the hints of the shards that a process owns; remembers the last entry of each for as long as it lives."""
 
-    def __init__(self, client: RedisClient, consumer: str) -> None:
+    def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._consumer = consumer
-        self._grouped: set[int] = set()
-        self._generation = client.generation
-        self._left: set[int] = set()  # shards whose stream has moved to another server
-        self._putting_off = False
+        self._last: dict[int, bytes] = {}
 
-    async def read(self, shards: Iterable[int], *, max_each: int = 64) -> list[Hint]:
-        """Return fresh entries of these shards, at most `max_each` per shard.
+    def start(self, shards: Iterable[int]) -> None:
+        """Begin anew with these shards: the next read returns what was announced lately, whoever read it before."""
+        for shard in shards:
+            self._last.pop(shard, None)
+
+    async def read(self, shards: Iterable[int], *, max_each: int = 64) -> FreshHints:
+        """Read new entries of these shards, at most `max_each` per shard once it was started.
 
         Shards whose Redis server is away are left out: their due times find the deliveries. Raises RedisUnavailable if
         no server answers.
         """
+        messages: list[tuple[int, UUID]] = []
+        unread: list[int] = []
         wanted = list(shards)
-        if not wanted:
-            return []
-        await self._clear_up(wanted)
-        await self._ensure_groups(wanted)
-        answers = await self._client.ask([self._read_one(shard, max_each) for shard in wanted])
-        hints: list[Hint] = []
+        answers = await self._client.ask([self._command(shard, max_each) for shard in wanted]) if wanted else []
         for shard, answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, RedisRefused):  # NOGROUP: the stream was flushed or never replicated
-                self._grouped.discard(shard)
-            elif answer and not isinstance(answer, RedisUnavailable):
-                hints += [_hint(shard, entry, fields) for entry, fields in answer[0][1]]
-        return hints
+            if isinstance(answer, RedisRefused | RedisUnavailable):
+                continue
+            entries = self._fresh(shard, answer)
+            messages += [(shard, message) for entry in entries for message in _messages(entry)]
+            if len(entries) >= max_each:
+                unread.append(shard)
+        return FreshHints(messages, unread)
 
-    async def take_over(self, shards: Iterable[int]) -> list[Hint]:
-        """Claim and return the entries that earlier owners of these shards read and did not acknowledge."""
-        wanted = list(shards)
-        if not wanted:
+    def _command(self, shard: int, max_each: int) -> RedisCommand:
+        """Return the command that reads on from the last entry, which the reply repeats; or the stream's end."""
+        stream = hint_stream(shard)
+        last = self._last.get(shard)
+        if last is None:
+            return RedisCommand(stream, ("XREVRANGE", stream, "+", "-", "COUNT", RECENT_ENTRIES))
+        return RedisCommand(stream, ("XRANGE", stream, last, "+", "COUNT", max_each + 1))
+
+    def _fresh(self, shard: int, found: Sequence[_Entry]) -> list[_Entry]:
+        """Return the entries that were not read yet, oldest first, and remember the last one."""
+        last = self._last.pop(shard, None)
+        if not found:
+            # There is no stream. Or it lacks even the last entry: it was flushed or not replicated, and its successor
+            # may be numbered by a clock that is behind. The next read begins anew.
             return []
-        await self._ensure_groups(wanted)
-        answers = await self._client.ask([self._claim_one(shard) for shard in wanted], timeout_s=5)
-        return [
-            _hint(shard, entry, fields)
-            for shard, answer in zip(wanted, answers, strict=True)
-            if not isinstance(answer, RedisRefused | RedisUnavailable)
-            for entry, fields in answer[1]
-            if entry is not None
-        ]
-
-    async def left_long(self, shards: Iterable[int], idle_s: float) -> dict[int, list[bytes]]:
-        """Claim entries of these shards that were read `idle_s` ago and not acknowledged; return some ids of each
-        shard.
-
-        Such entries remain when the reply to a read or to an acknowledgement was lost.
-        """
-        wanted = list(shards)
-        if not wanted:
-            return {}
-        answers = await self._client.ask([self._claim_one(shard, idle_s, "JUSTID") for shard in wanted])
-        return {
-            shard: answer[1]
-            for shard, answer in zip(wanted, answers, strict=True)
-            if not isinstance(answer, RedisRefused | RedisUnavailable) and answer[1]
-        }
-
-    async def ack(self, entries: Mapping[int, list[bytes]]) -> bool:
-        """Acknowledge entries whose messages are settled; return False if Redis is away, so that the caller tries
-        again.
-        """
-        if not entries:
-            return True
-        commands = [
-            RedisCommand(stream := hint_stream(shard), ("XACK", stream, GROUP, *ids)) for shard, ids in entries.items()
-        ]
-        try:
-            answers = await self._client.ask(commands, timeout_s=2)
-            away = next((answer for answer in answers if isinstance(answer, RedisUnavailable)), None)
-        except RedisUnavailable as error:
-            away = error
-        if away is not None and not self._putting_off:
-            _log.warning("acknowledgement postponed until redis is back", error=str(away))
-        self._putting_off = away is not None
-        return away is None
-
-    async def _clear_up(self, shards: list[int]) -> None:
-        """Acknowledge all pending entries of a server that was promoted and may have missed acknowledgements.
-
-        No delivery depends on these entries: each is settled, in memory, or found by its due time.
-        """
-        if self._generation != self._client.generation:
-            self._generation = self._client.generation
-            self._left |= self._grouped
-            self._grouped.clear()
-        left = [shard for shard in shards if shard in self._left]
-        if left:
-            entries: dict[int, list[bytes]] = {}
-            for hint in await self.take_over(left):
-                entries.setdefault(hint.shard, []).append(hint.entry)
-            if await self.ack(entries):
-                self._left.difference_update(left)
-
-    async def _ensure_groups(self, shards: list[int]) -> None:
-        missing = [shard for shard in shards if shard not in self._grouped]
-        if not missing:
-            return
-        commands = [
-            RedisCommand(stream := hint_stream(shard), ("XGROUP", "CREATE", stream, GROUP, "0", "MKSTREAM"))
-            for shard in missing
-        ]
-        for shard, answer in zip(missing, await self._client.ask(commands), strict=True):
-            if not isinstance(answer, RedisRefused | RedisUnavailable) or "BUSYGROUP" in str(answer):
-                self._grouped.add(shard)
-
-    def _read_one(self, shard: int, max_each: int) -> RedisCommand:
-        stream = hint_stream(shard)
-        words = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", max_each, "STREAMS", stream, ">")
-        return RedisCommand(stream, words)
-
-    def _claim_one(self, shard: int, idle_s: float = 0, *how: str) -> RedisCommand:
-        stream = hint_stream(shard)
-        idle_ms = int(idle_s * 1_000)
-        return RedisCommand(stream, ("XAUTOCLAIM", stream, GROUP, self._consumer, idle_ms, "0", "COUNT", 1000, *how))
-
-
-async def unfinished(client: RedisClient, shards: Iterable[int]) -> int:
-    """Return how many entries of these shards were read and not acknowledged.
-
-    Raises RedisUnavailable unless every shard can be asked.
-    """
-    streams = [hint_stream(shard) for shard in shards]
-    answers = await client.ask([RedisCommand(stream, ("XPENDING", stream, GROUP)) for stream in streams])
-    for answer in answers:
-        if isinstance(answer, RedisUnavailable):
-            raise answer
-    return sum(
-        int(answer[0]) for answer in answers if isinstance(answer, list)
-    )  # an error: there is no such stream or group
+        if last is None:
+            found = _recent(found)
+        self._last[shard] = found[-1][0]
+        return [entry for entry in found if entry[0] != last]
 
 
 class WakeListener:
@@ -324,9 +243,19 @@ def _numbers(data: bytes) -> list[int]:
     return [int(part) for part in data.split(b",") if part.isdigit()]
 
 
-def _hint(shard: int, entry: bytes, fields: Sequence[bytes] | None) -> Hint:
-    """Return a stream entry as a Hint; `fields` alternates names and values and is None for a trimmed entry."""
-    named = dict(zip(fields[::2], fields[1::2], strict=True)) if fields else {}
-    packed = named.get(_FIELD, b"")
+def _recent(newest_first: Sequence[_Entry]) -> list[_Entry]:
+    """Return the entries that are at most RECENT_MS older than the newest, oldest first."""
+    since = _milliseconds(newest_first[0]) - RECENT_MS
+    return [entry for entry in reversed(newest_first) if _milliseconds(entry) >= since]
+
+
+def _milliseconds(entry: _Entry) -> int:
+    return int(entry[0].partition(b"-")[0])
+
+
+def _messages(entry: _Entry) -> list[UUID]:
+    """Return the messages that an entry announces; none if this software did not write it."""
+    fields = entry[1]
+    packed = dict(zip(fields[::2], fields[1::2], strict=True)).get(_FIELD, b"")
     whole = len(packed) - len(packed) % 16
-    return Hint(shard, entry, tuple(UUID(bytes=packed[at : at + 16]) for at in range(0, whole, 16)))
+    return [UUID(bytes=packed[at : at + 16]) for at in range(0, whole, 16)]

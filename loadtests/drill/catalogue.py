@@ -293,7 +293,7 @@ CATALOGUE: Final = (
     ),
     Drill(
         name="false-hints",
-        about="Hint streams contain duplicated, invented and stolen entries.",
+        about="Hint streams contain duplicated and invented entries, and lack deleted ones.",
         rows=(15,),
         where="loadtests.drill.false_hints:run",
         messages=2_000,

@@ -1,20 +1,20 @@
-"""`ops drill false-hints`: hint streams contain duplicated, invented and stolen entries.
+"""`ops drill false-hints`: hint streams contain duplicated and invented entries, and lack deleted ones.
 
-A corrupter copies a tenth of the hints, adds as many invented ones, and claims entries that their reader still
-processes. Mail must not suffer: a delivery is claimed in PostgreSQL, and a hint only says where to look.
+A corrupter copies a tenth of the hints, adds as many invented ones, and deletes entries before or after they are read.
+Mail must not suffer: a delivery is claimed in PostgreSQL, and a hint only says where to look.
 """
 
 import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
 import redis.asyncio as redis
 
 from engine.base import ids
-from engine.delivery.hints import GROUP, WAKE_CHANNEL
+from engine.delivery.hints import WAKE_CHANNEL
 from engine.delivery.partition import hint_stream
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.fresh_service import first_access, redis_url, run_on_service
@@ -27,13 +27,12 @@ from loadtests.drill.service import Service
 NAME: Final = "false-hints"
 SHARE: Final = 0.1
 LOOK_S: Final = 0.02
-_INTRUDER: Final = "intruder"
 _FIELD: Final = b"m"
 _MAX_AT_ONCE: Final = 200
 
 
 class HintCorrupter:
-    """Reads every hint stream beside the service and adds false entries; `done` counts them by kind."""
+    """Reads every hint stream beside the service, adds and deletes entries; `done` counts them by kind."""
 
     def __init__(self, client: "redis.Redis", shards: int, rng: random.Random) -> None:
         self.done: Counter[str] = Counter()
@@ -55,7 +54,7 @@ class HintCorrupter:
                     await self._spoil(stream, entries)
             await asyncio.sleep(LOOK_S)
 
-    async def _spoil(self, stream: str, entries: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
+    async def _spoil(self, stream: str, entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> None:
         added: list[dict[bytes, bytes]] = []
         for _, fields in entries:
             if self._rng.random() < SHARE:
@@ -68,11 +67,11 @@ class HintCorrupter:
         for fields in added:
             pipe.xadd(stream, dict[Any, Any](fields))
         if self._rng.random() < SHARE:
-            pipe.execute_command("XAUTOCLAIM", stream, GROUP, _INTRUDER, 0, "0", "COUNT", 10)
-            self.done["stolen"] += 1
+            pipe.xdel(stream, *[entry for entry, _ in entries])
+            self.done["deleted"] += 1
         pipe.publish(WAKE_CHANNEL, stream.partition("{s")[2].partition("}")[0])
         pipe.publish(WAKE_CHANNEL, self._rng.choice(["", "-1", "99999999", "x,y", "\x00"]))
-        await pipe.execute(raise_on_error=False)  # a stream without readers has no group yet
+        await pipe.execute()
 
     def _invented(self) -> dict[bytes, bytes]:
         return self._rng.choice([

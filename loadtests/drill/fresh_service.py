@@ -16,19 +16,15 @@ import asyncpg
 
 from engine.base import ids
 from engine.base.plans import Plan
-from engine.delivery.hints import unfinished
-from engine.store import redis as redis_store
 from loadtests.drill.drill_network import DrillNetwork
 from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, clear, make_folder
-from mta.outbound.fetch import LEFT_EVERY_S, LEFT_LONG_S
 from ops import admin
 
 SETTINGS: Final = {"RETRY_LADDER_S": "1,2,4,8", "REQUEST_RATE": "100000"}
 EMPTY_S: Final = 300.0  # how long the queue may take to empty after the last send
 ASK_S: Final = 0.25
-_PENDING_S: Final = LEFT_LONG_S + LEFT_EVERY_S + 20.0  # for hints to be finished once nothing is queued
 
 RunOnService = Callable[[Service], Awaitable[DrillReport]]
 RunWithNetwork = Callable[[Service, DrillNetwork], Awaitable[DrillReport]]
@@ -105,23 +101,6 @@ async def until_empty(url: str, timeout_s: float = EMPTY_S) -> None:
             finally:
                 connection.terminate()
         await asyncio.sleep(ASK_S)
-
-
-async def pending_hints(service: Service) -> int:
-    """Return the stream entries read but not acknowledged, over all shards; waits for zero, -1: Valkey did not
-    answer."""
-    client = redis_store.connect(redis_url(service), timeout_s=2)
-    try:
-        ends = time.monotonic() + _PENDING_S
-        while True:
-            left = -1
-            with suppress(redis_store.RedisUnavailable):
-                left = await unfinished(client, range(service.settings.shards))
-            if left == 0 or time.monotonic() > ends:
-                return left
-            await asyncio.sleep(ASK_S)
-    finally:
-        await client.aclose()
 
 
 async def _play(service: Service, play: RunOnService) -> DrillReport:

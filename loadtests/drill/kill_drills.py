@@ -15,7 +15,6 @@ from loadtests.drill.fresh_service import (
     account_id,
     database_url,
     first_access,
-    pending_hints,
     run_on_service,
     until_empty,
 )
@@ -189,7 +188,7 @@ async def report_after_faults(
     extra_checks: ExtraChecks | None = None,
     store: Path | None = None,
 ) -> DrillReport:
-    """Reconcile, and check what must hold after every fault: idempotency keys, hints, processes (`parts`)."""
+    """Reconcile, and check what must hold after every fault: idempotency keys, processes (`parts`)."""
     found = await reconcile_when_idle(service, access, client.sends, injected, name=name, store=store)
     report = report_of(found)
     report.checks.append(Check(f"at most {max_copies} extra copies", found.copies <= max_copies, f"{found.copies}"))
@@ -200,8 +199,6 @@ async def report_after_faults(
         Check("a repeated idempotency key returns its message", not wrong, f"{len(again) - len(wrong)} of {len(again)}")
     )
     report.examples += [f"replay: {one.status} {one.refusal} {one.message_id}" for one in wrong[:3]]
-    left = await pending_hints(service)
-    report.checks.append(Check("no hint is left unacknowledged", left == 0, f"{left}"))
     report.checks.append(await _whole(service, parts))
     report.checks += await extra_checks(found) if extra_checks is not None else []
     return report

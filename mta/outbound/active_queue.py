@@ -1,18 +1,17 @@
-"""The active queue of one process: the deliveries in memory, what was settled lately, and hints to be acknowledged.
+"""The active queue of one process: the deliveries in memory, and what was settled lately.
 
 Only the event that asks the fetch stage for more touches the event loop; everything else is plain data.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
 from mta.outbound.broadcast_window import BroadcastWindow
-from mta.outbound.delivery import ActiveDelivery, HintEntry
+from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.source_ips.unspent_quota import UnspentQuota
 
-MAX_UNACKED = 100_000  # hints to acknowledge once Redis is back; a forgotten one costs one look-up of settled rows
 FULL = 0.75  # of the active queue: due rows fill it up to here, the rest is for fresh mail
 
 Key = tuple[UUID, str]
@@ -33,7 +32,6 @@ class ActiveQueue:
         self._by_shard: Counter[int] = Counter()
         self._by_domain: dict[Share, int] = {}
         self._settled: tuple[dict[Key, int], dict[Key, int]] = ({}, {})
-        self._finished: dict[int, list[bytes]] = {}
 
     def __len__(self) -> int:
         return len(self._deliveries)
@@ -90,7 +88,7 @@ class ActiveQueue:
         return [key[0] for key, one in self._deliveries.items() if one.row.total == len(one.pairs)]
 
     def drop(self, delivery: ActiveDelivery) -> None:
-        """Remove a delivery; its hint has served."""
+        """Remove a delivery."""
         if self.has(delivery):
             del self._deliveries[delivery.key]
             self._by_shard[delivery.row.shard] -= 1
@@ -98,9 +96,6 @@ class ActiveQueue:
             self.broadcasts.left(delivery)
             self.ask_for_refill()
         self._unspent.add(delivery)
-        if delivery.entry is not None:
-            self.done_with((delivery.entry,))
-            delivery.entry = None
 
     def forget_all(self) -> None:
         """Remove everything: other processes own it now."""
@@ -134,37 +129,6 @@ class ActiveQueue:
     def turn(self) -> None:
         """Forget what was settled the time before last."""
         self._settled = ({}, self._settled[0])
-
-    # -- hints -----------------------------------------------------------------------------------
-
-    def done_with(self, entries: Iterable[HintEntry]) -> None:
-        """Count one finished delivery for each of these hints; a hint without any left may be acknowledged."""
-        for entry in entries:
-            entry.left -= 1
-            if entry.left == 0:
-                self.finished(entry.shard, (entry.id,))
-
-    def served(self, left: Mapping[int, Collection[bytes]]) -> None:
-        """Let hints that were left unfinished for long be acknowledged, except those of deliveries in the queue."""
-        used = {(one.entry.shard, one.entry.id) for one in self._deliveries.values() if one.entry is not None}
-        for shard, entries in left.items():
-            if unused := [entry for entry in entries if (shard, entry) not in used]:
-                self.finished(shard, unused)
-
-    def finished(self, shard: int, entries: Collection[bytes]) -> None:
-        """Let these hints of a shard be acknowledged."""
-        self._finished.setdefault(shard, []).extend(entries)
-
-    def take_finished(self) -> dict[int, list[bytes]]:
-        """Return the hints to acknowledge now, and forget them."""
-        taken, self._finished = self._finished, {}
-        return taken
-
-    def not_acknowledged(self, taken: dict[int, list[bytes]]) -> None:
-        """Keep hints for later because Redis was away, within bounds."""
-        if sum(map(len, self._finished.values())) <= MAX_UNACKED:
-            for shard, entries in taken.items():
-                self.finished(shard, entries)
 
 
 def _share_of(delivery: ActiveDelivery) -> Share:

@@ -1,4 +1,4 @@
-"""The complete stage: settles outcomes, acknowledges hints, and sets aside what cannot be settled."""
+"""The complete stage: settles outcomes, and sets aside what cannot be settled."""
 
 import asyncio
 import logging
@@ -14,7 +14,6 @@ import structlog
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery import queue
-from engine.delivery.hints import HintReader
 from engine.delivery.outcome import Verdict
 from engine.sending.settle import DeliveryAttempt, Fenced, Settler
 from engine.store import metrics
@@ -29,7 +28,6 @@ from mta.outbound.tasks import DeliveryTasks
 from shards.load import ShardLoad
 from shards.ownership import ShardOwnership
 
-ACK_EVERY_S = 0.1
 BURIED_S = 3600.0
 MAX_KEPT = 10_000  # deliveries whose faults are counted
 MAX_UNSETTLED = 256  # of broadcasts, and of other mail: another host would send those of a killed process again
@@ -45,7 +43,6 @@ class CompleteStage:
         *,
         settings: Settings,
         pool: asyncpg.Pool,
-        reader: HintReader,
         settler: Settler,
         journal: OutcomeJournal,
         active: ActiveQueue,
@@ -58,7 +55,6 @@ class CompleteStage:
     ) -> None:
         self._settings = settings
         self._pool = pool
-        self._reader = reader
         self._settler = settler
         self._journal = journal
         self._active = active
@@ -127,18 +123,6 @@ class CompleteStage:
             self.settle(delivery, at_fault(delivery, error, faults, self._settings))
         else:
             self._active.drop(delivery)
-
-    async def acknowledge(self) -> None:
-        """Acknowledge finished hints, until cancelled."""
-        while True:
-            await asyncio.sleep(ACK_EVERY_S)
-            await self.acknowledge_once()
-
-    async def acknowledge_once(self) -> None:
-        """Acknowledge the hints that are finished now."""
-        finished = self._active.take_finished()
-        if not await self._reader.ack(finished):
-            self._active.not_acknowledged(finished)
 
     async def idle(self) -> None:
         """Wait until every outcome is committed."""

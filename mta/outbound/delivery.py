@@ -1,9 +1,6 @@
-"""A delivery in memory: a queue row on its way to a site, and the hint that announced it."""
+"""A delivery in memory: a queue row on its way to a site."""
 
-from collections.abc import Mapping, Sequence
-from uuid import UUID
-
-from msgspec import Struct
+from collections.abc import Sequence
 
 from engine.authentication import dkim_signing as dkim
 from engine.base import clock
@@ -16,14 +13,13 @@ class ActiveDelivery:
     """A queue row in memory, on its way to its site."""
 
     __slots__ = (
-        "addresses", "entry", "envelope", "key", "keys", "loaded_at", "pairs", "return_path_host", "row",
+        "addresses", "envelope", "key", "keys", "loaded_at", "pairs", "return_path_host", "row",
         "settling", "signature", "simulated", "suppressed", "taken", "taken_at", "tries", "waits",
     )  # fmt: skip
 
     def __init__(
         self,
         row: Row,
-        entry: "HintEntry | None",
         loaded_at: float,
         *,
         simulated: bool = False,
@@ -34,7 +30,6 @@ class ActiveDelivery:
         self.simulated = simulated  # to the simulator: suppresses nobody and says nothing of its account
         self.pairs = row.pairs if pairs is None else pairs  # given for a sealed row
         self.addresses = tuple([address for _, address in self.pairs])  # to send to now
-        self.entry = entry
         self.loaded_at = loaded_at  # or when suppressions were checked since; monotonic
         self.taken_at = loaded_at
         self.taken: Taken | None = None  # warm-up quota reserved for it, until it is tried
@@ -56,14 +51,3 @@ class ActiveDelivery:
         """Send nothing to this address."""
         self.suppressed[address] = reason
         self.addresses = tuple([one for one in self.addresses if one != address])
-
-
-class HintEntry(Struct):
-    """The stream entry of a hint, and how many of its deliveries are unfinished."""
-
-    shard: int
-    id: bytes
-    left: int
-
-
-HintEntries = Mapping[tuple[int, UUID], HintEntry]  # by shard and message

@@ -20,13 +20,12 @@ import structlog
 
 from engine.base.settings import Settings
 from engine.delivery import queue
-from engine.delivery.hints import Hint, HintReader, WokenShards
+from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.queue import BROADCAST_PRIORITY, DueKey, Holder
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.redis import RedisUnavailable
 from mta.outbound.active_queue import FULL, ActiveQueue, Key
 from mta.outbound.backlogs import DEEP_ROWS, depths_of, together
-from mta.outbound.delivery import HintEntries, HintEntry
 from mta.outbound.fetch_broadcasts import BroadcastLoader
 from mta.outbound.intake import RowIntake
 from mta.outbound.requeue import Requeuer
@@ -48,9 +47,6 @@ MAX_HINTS = 8  # of a shard in one read
 PRESSED = 0.5  # of the active queue: above it, accounts are looked at before their mail is loaded
 REFILL = 0.5  # of the active queue: below it, due rows are asked for again at once
 LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between, those are dug into in turn
-LEFT_LONG_S = 30.0  # after which a hint that was read and not finished is read once more
-LEFT_EVERY_S = 30.0  # all shards are asked for such hints within this time, a part of them at a time
-LEFT_TURNS = 6
 MAX_LEFT = 100  # rows for unproven domains that are put off at once: each costs half a millisecond
 FAIR_HOLDERS = 16  # accounts and priorities of a shard in one look
 FAIR_ROWS = 4  # rows of each
@@ -92,44 +88,18 @@ class FetchStage:
         self._read_at = 0.0  # when hints were last read
         self._read_count = 0  # messages that they announced
         self._ahead_until = 0.0  # until then rows are taken before they fall due, because hints were given up
-        self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
-        self._later: dict[tuple[int, UUID], HintEntry] = {}  # hinted mail for unproven domains, not loaded yet
+        self._later: dict[tuple[int, UUID], None] = {}  # hinted mail for unproven domains, not loaded yet
         self._later_came = asyncio.Event()
         self._deep: dict[int, int] = {}  # shards with a backlog, the next to dig into first -> rows to look at then
         self._has_backlog = False  # more mail is due than was taken, apart from broadcasts
         self._had: dict[int, int] = {}  # by shard with a backlog: rows found at its last turn
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
 
-    async def gained(self, shards: Collection[int]) -> None:
-        """Finish the hints that the last owners of gained shards had read, then look at the shards."""
-        self._inherited.update(shards)
-        await self._take_over()
+    def gained(self, shards: Collection[int]) -> None:
+        """Look at gained shards: for what was announced to them lately, and for what is due."""
+        self._reader.start(shards)
         self._woken.some(shards)
         self._active.refill.set()
-
-    async def _take_over(self) -> None:
-        """Finish the hints that earlier owners left; while Redis is away they are left once more."""
-        shards = self._inherited = self._inherited & set(self._ownership.shards)
-        try:
-            hints = await self._reader.take_over(shards)
-        except RedisUnavailable:
-            return
-        self._inherited = self._inherited - shards
-        for hint in hints:
-            self._active.finished(hint.shard, (hint.entry,))
-
-    async def finish_left(self) -> None:
-        """Finish the hints that were read and forgotten, some shards at a time, until cancelled: the answer to the
-        reader may be lost, or its word that they are done. Due times find what they hinted at."""
-        for turn in itertools.count():
-            await asyncio.sleep(LEFT_EVERY_S / LEFT_TURNS)
-            if len(self._active) > PRESSED * self._active.limit:
-                continue
-            shards = [shard for shard in self._ownership.shards if shard % LEFT_TURNS == turn % LEFT_TURNS]
-            try:
-                self._active.served(await self._reader.left_long(shards, LEFT_LONG_S))
-            except RedisUnavailable:
-                continue
 
     # -- hints ---------------------------------------------------------------------------------
 
@@ -141,8 +111,6 @@ class FetchStage:
             await asyncio.sleep(max(LAND_S, self._read_at + gather_s - time.monotonic()))
             await self._until_room()
             shards = self._woken.take(self._ownership.shards)
-            if self._inherited:
-                await self._take_over()
             try:
                 await self._read_hints(shards)
             except RedisUnavailable:
@@ -156,34 +124,24 @@ class FetchStage:
     async def _read_hints(self, shards: list[int]) -> None:
         self._read_count = 0
         hints = await self._reader.read(shards, max_each=MAX_HINTS)
-        if not hints:
+        if hints.unread:
+            self._woken.some(hints.unread)
+        if not hints.messages:
             return
-        read = Counter([hint.shard for hint in hints])
-        if full := [shard for shard, count in read.items() if count >= MAX_HINTS]:
-            self._woken.some(full)  # there may be more behind these; later hints wake the shard anew
-        entries = self._entries(hints)
-        wanted = list(entries)
+        wanted = list(dict.fromkeys(hints.messages))
         self._read_count = len(wanted)
         if self._has_backlog or len(wanted) > FEW or len(self._active) + len(wanted) > PRESSED * self._active.limit:
-            wanted = await self._within_shares(wanted, entries)
-        await self._load(wanted, entries)
+            wanted = await self._within_shares(wanted)
+        await self._load(wanted)
 
-    async def _load(self, wanted: list[tuple[int, UUID]], entries: HintEntries) -> None:
-        part: list[tuple[int, UUID]] = []
-        try:
-            while wanted:
-                await self._until_room()
-                fitting = max(1, min(LOAD_ROWS, self._active.room))
-                part, wanted = wanted[:fitting], wanted[fitting:]
-                with self._row_moves.reading():
-                    rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
-                    part = [key for key in part if key not in {(row.shard, row.message_id) for row in rows}]
-                    await self._intake.take(rows, entries)
-                self._active.done_with(entries[key] for key in part)
-                part = []
-        finally:
-            # Postgres is away, or this task was cancelled: due times find these; a hint is not read twice.
-            self._active.done_with(entries[key] for key in (*part, *wanted))
+    async def _load(self, wanted: list[tuple[int, UUID]]) -> None:
+        while wanted:
+            await self._until_room()
+            fitting = max(1, min(LOAD_ROWS, self._active.room))
+            part, wanted = wanted[:fitting], wanted[fitting:]
+            with self._row_moves.reading():
+                rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
+                await self._intake.take(rows)
 
     async def load_later(self) -> None:
         """Load the hinted mail for unproven domains, some at a time and beside the hints, until cancelled: mail for
@@ -200,50 +158,27 @@ class FetchStage:
                 await asyncio.sleep(0.5)  # due times find what was given up
 
     async def _load_some_later(self) -> None:
-        part = dict(itertools.islice(self._later.items(), FEW))
+        part = list(itertools.islice(self._later, FEW))
         for key in part:
             del self._later[key]
-        room = max(0, self._unproven_room(MAX_UNPROVEN))
-        wanted = list(part)
-        self._active.done_with(part[key] for key in wanted[room:])  # due times find these
-        await self._load(wanted[:room], part)
+        await self._load(part[: max(0, self._unproven_room(MAX_UNPROVEN))])  # due times find the others
 
     def _unproven_room(self, share: float = UNPROVEN) -> int:
         return unproven_room(self._active.by_domain, int(share * self._active.limit), self._proven)
 
-    def _entries(self, hints: Iterable[Hint]) -> dict[tuple[int, UUID], HintEntry]:
-        entries: dict[tuple[int, UUID], HintEntry] = {}
-        for hint in hints:
-            entry = HintEntry(hint.shard, hint.entry, len(hint.messages))
-            if not hint.messages:  # not written by this software
-                self._active.finished(hint.shard, (hint.entry,))
-            for message in hint.messages:
-                if (hint.shard, message) in entries:  # the message was hinted twice
-                    self._active.done_with((entry,))
-                else:
-                    entries[hint.shard, message] = entry
-        return entries
-
-    async def _within_shares(self, wanted: list[tuple[int, UUID]], entries: HintEntries) -> list[tuple[int, UUID]]:
+    async def _within_shares(self, wanted: list[tuple[int, UUID]]) -> list[tuple[int, UUID]]:
         """Return what to load at once: mail for proven domains, except that of accounts which have their share of the
         queue; due times find it when there is room again. Mail for other domains is loaded little by little."""
-        try:
-            rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
-        except BaseException:
-            self._active.done_with(entries[key] for key in wanted)
-            raise
+        rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
         chosen = within_shares(rows, self._active.by_domain, self._active.limit, self._proven)
         if any((row.shard, row.message_id) not in chosen and row.domain in self._proven for row in rows):
             self._note_more(behind=True)
             self._ahead_until = time.monotonic() + self._settings.fresh_due_s
         unsure = {(row.shard, row.message_id) for row in rows if row.domain not in self._proven}
         room = max(0, min(MAX_LATER, self._unproven_room(MAX_UNPROVEN)) - len(self._later))
-        later = [key for key in chosen if key in unsure][:room]
-        self._later |= {key: entries[key] for key in later}
+        self._later |= dict.fromkeys([key for key in chosen if key in unsure][:room])
         self._later_came.set()
-        now = [key for key in chosen if key not in unsure]
-        self._active.done_with(entries[key] for key in set(wanted).difference(now, later))
-        return now
+        return [key for key in chosen if key not in unsure]
 
     @property
     def _ahead(self) -> timedelta:
@@ -293,7 +228,7 @@ class FetchStage:
         self._broadcasts.offer(_broadcasts({key: keys[key] for key in chosen}), more=bool(self._deep))
         for start in range(0, len(taken), LOAD_ROWS):
             with self._row_moves.reading():
-                await self._intake.take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
+                await self._intake.take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]))
         self._has_backlog = bool(self._deep and others)
         more_behind = self._has_backlog or len(others) > len(taken) or bool(taken and self._ahead)
         self._ask_at = REFILL * (UNPROVEN if left else 1.0)

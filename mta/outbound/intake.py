@@ -9,7 +9,7 @@ from engine.base.secrets import Unsealable
 from engine.delivery.queue import Row
 from engine.delivery.sealed_mail import UNREADABLE, MailSealer
 from mta.outbound.active_queue import ActiveQueue
-from mta.outbound.delivery import ActiveDelivery, HintEntries, HintEntry
+from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.holds import OperatorHolds
 from mta.outbound.route import RouteStage
 from mta.outbound.row_moves import RowMoves
@@ -49,10 +49,10 @@ class RowIntake:
         self._routing = routing
         self._tasks = tasks
 
-    async def take(self, rows: Iterable[Row], entries: HintEntries) -> None:
-        """Take the rows that this process owns and does not hold yet. `entries`: the hints that announced them, by
-        shard and message. Raises DatabaseUnavailable; then nothing was taken."""
-        fresh = self._added(rows, entries)
+    async def take(self, rows: Iterable[Row]) -> None:
+        """Take the rows that this process owns and does not hold yet. Raises DatabaseUnavailable; then nothing was
+        taken."""
+        fresh = self._added(rows)
         if not fresh:
             return
         try:
@@ -68,29 +68,26 @@ class RowIntake:
         for domain, group in by_domain.items():
             self._tasks.start(self._routing.route(domain, group))
 
-    def _added(self, rows: Iterable[Row], entries: HintEntries) -> list[ActiveDelivery]:
-        """Add the rows that may be taken to the active queue; the hints of the others have served."""
+    def _added(self, rows: Iterable[Row]) -> list[ActiveDelivery]:
+        """Add the rows that may be taken to the active queue."""
         now = time.monotonic()
         fresh: list[ActiveDelivery] = []
         for row in rows:
-            entry = entries.get((row.shard, row.message_id))
             if self._may_take(row):
-                delivery = self._delivery(row, entry, now)
+                delivery = self._delivery(row, now)
                 self._active.add(delivery)
                 fresh.append(delivery)
-            else:
-                self._active.done_with((entry,) if entry else ())
         return fresh
 
-    def _delivery(self, row: Row, entry: HintEntry | None, now: float) -> ActiveDelivery:
+    def _delivery(self, row: Row, now: float) -> ActiveDelivery:
         simulated = row.domain == self._simulator
         if not row.is_sealed:
-            return ActiveDelivery(row, entry, now, simulated=simulated)
+            return ActiveDelivery(row, now, simulated=simulated)
         try:
-            delivery = ActiveDelivery(row, entry, now, simulated=simulated, pairs=self._sealer.open(row))
+            delivery = ActiveDelivery(row, now, simulated=simulated, pairs=self._sealer.open(row))
         except Unsealable as error:
             _log.error("sealed message not readable", message=str(row.message_id), error=str(error))
-            delivery = ActiveDelivery(row, entry, now, simulated=simulated)
+            delivery = ActiveDelivery(row, now, simulated=simulated)
             delivery.suppressed = {address: UNREADABLE for _, address in delivery.pairs}
         return delivery
 

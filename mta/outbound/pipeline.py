@@ -102,7 +102,7 @@ class OutboundPipeline:
         # The stages, the last one first: each gets the one that it hands its deliveries to.
         self._journal = journal = OutcomeJournal(settings, settler)
         self._completer = completer = CompleteStage(
-            settings=settings, pool=pool, reader=reader, settler=settler, journal=journal, active=active, sites=table,
+            settings=settings, pool=pool, settler=settler, journal=journal, active=active, sites=table,
             ownership=ownership, load=load, site_stats=site_stats, simulated=simulated, tasks=tasks,
         )  # fmt: skip
         tools = WorkerTools(
@@ -149,10 +149,8 @@ class OutboundPipeline:
             tasks.create_task(self._fetcher.load_later())
             tasks.create_task(self._fetcher.follow_due_times())
             tasks.create_task(self._broadcasts.run())
-            tasks.create_task(self._fetcher.finish_left())
             tasks.create_task(self._resharder.run())
             tasks.create_task(self.load.run(self._pool, self._process, self._ownership))
-            tasks.create_task(self._completer.acknowledge())
             tasks.create_task(self._journal.run())
             tasks.create_task(self.scheduler.follow_windows())
             tasks.create_task(self.scheduler.tend())
@@ -169,7 +167,6 @@ class OutboundPipeline:
         await self._completer.idle()
         self._journal.clear()
         await self._security.flush()
-        await self._completer.acknowledge_once()
         await self.scheduler.close()
         self._measure()
         try:
@@ -189,8 +186,8 @@ class OutboundPipeline:
         await self._completer.settle_left()
 
     async def gained(self, shards: Collection[int]) -> None:
-        """Take over what the last owners of these shards left."""
-        await self._fetcher.gained(shards)
+        """Look at these shards: for what was announced lately, and for what is due."""
+        self._fetcher.gained(shards)
 
     async def release(self, shards: Collection[int]) -> None:
         """Drop what waits of these shards, and return once nothing of them is on the wire any more."""

@@ -4,15 +4,15 @@ Three rules, read from the syntax trees of the folder:
 1. No constructor parameter and no attribute takes a function: a stage gets what it needs as objects that it calls
    downward. Time sources, and the exceptions in `FUNCTIONS`, may be functions.
 2. A stage imports only stages below it, and the modules that serve the stages import none of them.
-3. No code assigns to an attribute of an object that it did not make itself. The exception is the data that stages hand
-   on (a delivery and the hint that announced it), and records that are private to their module.
+3. No code assigns to an attribute of an object that it did not make itself. The exceptions are the delivery that
+   stages hand on, and records that are private to their module.
 """
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from mta.outbound.delivery import ActiveDelivery, HintEntry
+from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.sites.remote_hosts import HostHealth
 from mta.outbound.sites.slots import SlotClaim
 
@@ -23,7 +23,7 @@ TIME_SOURCES = frozenset({"now", "clock"})
 FUNCTIONS = {
     ("StsFetcher", "may_dial"): "a pure judgement of addresses, which settings choose",
 }
-DATA = frozenset({*ActiveDelivery.__slots__, *HintEntry.__struct_fields__, "waiting"})  # `waiting`: of a queue row
+DATA = frozenset({*ActiveDelivery.__slots__, "waiting"})  # `waiting`: of a queue row
 RECORDS = {  # of the module alone: records that it keeps, and a TLS context that it configures
     "sites.remote_hosts": frozenset(HostHealth.__slots__),
     "sites.slots": frozenset(SlotClaim.__slots__),

@@ -1,4 +1,4 @@
-"""Hints over a real Valkey: announced, read, acknowledged, taken over, and lost."""
+"""Hints over a real Valkey: announced, read once, read by the next owner, and lost."""
 
 import asyncio
 import itertools
@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from engine.base import ids
-from engine.delivery.hints import GROUP, Hint, HintReader, Hints, WakeListener, WokenShards
+from engine.delivery.hints import HintReader, Hints, WakeListener, WokenShards
 from engine.delivery.partition import hint_stream
 from engine.store.redis import OPEN_S, RedisClient, RedisUnavailable, connect
 from ops.embedded import Temporary
@@ -50,39 +50,36 @@ async def announce(hints: Hints, shard: int, count: int = 1) -> list[UUID]:
     return messages
 
 
-async def pending(client: RedisClient, shard: int) -> int:
-    return int((await client.one("XPENDING", hint_stream(shard), GROUP))[0])
+async def read(reader: HintReader, *shards: int, max_each: int = 64) -> list[UUID]:
+    return [message for _, message in (await reader.read(shards, max_each=max_each)).messages]
 
 
 def is_away(hints: Hints) -> bool:
     return hints.away
 
 
-def messages_of(hints: list[Hint]) -> list[UUID]:
-    return [message for hint in hints for message in hint.messages]
-
-
 # -- the usual way ----------------------------------------------------------------------------
 
 
-async def test_what_is_announced_is_read_once_and_finished(client: RedisClient, shard: int) -> None:
-    messages = await announce(Hints(client), shard, 3)
-    reader = HintReader(client, "mta-1")
+async def test_what_is_announced_is_read_once(client: RedisClient, shard: int) -> None:
+    hints, reader = Hints(client), HintReader(client)
+    messages = await announce(hints, shard, 3)
 
-    found = await reader.read([shard])
-
-    assert messages_of(found) == messages
-    assert {hint.shard for hint in found} == {shard}
-    assert await reader.read([shard]) == []
-    assert await pending(client, shard) == 1
-    assert await reader.ack({shard: [hint.entry for hint in found]})
-    assert await pending(client, shard) == 0
+    assert (await reader.read([shard])).messages == [(shard, message) for message in messages]
+    assert await read(reader, shard) == []
+    more = await announce(hints, shard, 2)
+    assert await read(reader, shard) == more
+    assert await read(reader, shard) == []
 
 
-async def test_a_reader_sees_what_was_announced_before_it_came(client: RedisClient, shard: int) -> None:
-    early = await announce(Hints(client), shard)
+async def test_reading_leaves_nothing_in_redis(client: RedisClient, shard: int) -> None:
+    await announce(Hints(client), shard)
+    before = await client.one("XINFO", "STREAM", hint_stream(shard))
+    reader = HintReader(client)
+    await reader.read([shard])
+    await reader.read([shard])
 
-    assert messages_of(await HintReader(client, "mta-1").read([shard])) == early
+    assert await client.one("XINFO", "STREAM", hint_stream(shard)) == before
 
 
 async def test_announcements_of_a_moment_share_a_round_trip(client: RedisClient, shard: int) -> None:
@@ -91,96 +88,115 @@ async def test_announcements_of_a_moment_share_a_round_trip(client: RedisClient,
     for message in messages:
         hints.announce({shard: [message], shard + 5_000: [message]})
     await hints.drain()
-    found = await HintReader(client, "mta-1").read([shard, shard + 5_000])
 
-    assert sorted(messages_of(found)) == sorted(messages * 2)
-    assert len(found) == 2
+    assert sorted(await read(HintReader(client), shard, shard + 5_000)) == sorted(messages * 2)
+    assert await client.one("XLEN", hint_stream(shard)) == 1
 
 
 async def test_what_is_announced_right_after_another_goes_out_together(
     client: RedisClient, shard: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.delivery.hints.GATHER_S", 0.5)  # a busy machine reads longer than 8 ms
-    hints, reader = Hints(client), HintReader(client, "mta-1")
-    [alone] = await announce(hints, shard)
-    first = await reader.read([shard])
+    hints = Hints(client)
+    await announce(hints, shard)
     together = list(ids.uuid7s(20))
     for message in together:
         hints.announce({shard: [message]})
         await asyncio.sleep(0)
     await hints.drain()
-    behind = await reader.read([shard])
 
-    assert messages_of(first) == [alone]
-    assert [list(hint.messages) for hint in behind] == [together]
+    [[_, [_, packed]]] = await client.one("XREVRANGE", hint_stream(shard), "+", "-", "COUNT", 1)
+    assert packed == b"".join(message.bytes for message in together)
 
 
 async def test_the_number_read_at_once_is_bounded(client: RedisClient, shard: int) -> None:
+    hints, reader = Hints(client), HintReader(client)
+    await announce(hints, shard)
+    await reader.read([shard])
+    messages = [(await announce(hints, shard))[0] for _ in range(5)]
+
+    found = [await reader.read([shard, next(_fresh)], max_each=2) for _ in range(4)]
+
+    parts = [[message for _, message in one.messages] for one in found]
+    assert parts == [messages[:2], messages[2:4], messages[4:], []]
+    assert [one.unread for one in found] == [[shard], [shard], [], []]
+
+
+async def test_each_owner_of_a_shard_reads_the_last_seconds_of_its_stream(client: RedisClient, shard: int) -> None:
+    stream, (old, late, last) = hint_stream(shard), ids.uuid7s(3)
+    for at, message in (("100000-0", old), ("101000-0", late), ("106000-0", last)):
+        await client.one("XADD", stream, at, "m", message.bytes)
+    dead, heir = HintReader(client), HintReader(client)
+
+    assert await read(dead, shard) == [late, last]
+    assert await read(heir, shard) == [late, last]
+
+
+async def test_a_shard_that_comes_back_to_an_owner_is_read_from_the_last_seconds_on(
+    client: RedisClient, shard: int
+) -> None:
+    stream, reader = hint_stream(shard), HintReader(client)
+    messages = list(ids.uuid7s(3))
+    await client.one("XADD", stream, "100000-0", "m", messages[0].bytes)
+    assert await read(reader, shard) == messages[:1]
+    await client.one("XADD", stream, "100001-0", "m", messages[1].bytes)  # read by another owner meanwhile
+    await client.one("XADD", stream, "900000-0", "m", messages[2].bytes)
+
+    reader.start([shard])
+
+    assert await read(reader, shard) == messages[2:]
+
+
+async def test_of_a_long_stream_a_new_owner_reads_a_part(
+    client: RedisClient, shard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.delivery.hints.RECENT_ENTRIES", 3)
     hints = Hints(client)
     messages = [(await announce(hints, shard))[0] for _ in range(5)]
-    reader = HintReader(client, "mta-1")
 
-    first, second, third = [messages_of(await reader.read([shard], max_each=2)) for _ in range(3)]
-
-    assert (first, second, third) == (messages[:2], messages[2:4], messages[4:])
+    assert await read(HintReader(client), shard) == messages[2:]
 
 
-async def test_two_readers_never_get_the_same_hint(client: RedisClient, shard: int) -> None:
-    hints = Hints(client)
-    messages = [(await announce(hints, shard))[0] for _ in range(10)]
-    one, two = HintReader(client, "mta-1"), HintReader(client, "mta-2")
+@pytest.mark.parametrize("fields", [{"m": b"1234567"}, {"m": b""}, {"other": b"field"}])
+async def test_an_entry_that_this_software_did_not_write_announces_nothing(
+    client: RedisClient, shard: int, fields: dict[str, bytes]
+) -> None:
+    reader = HintReader(client)
+    [[name, value]] = fields.items()
+    await client.one("XADD", hint_stream(shard), "*", name, value)
+    assert await read(reader, shard) == []
 
-    found = [messages_of(await reader.read([shard], max_each=3)) for reader in (one, two, one, two)]
-
-    assert sorted(itertools.chain(*found)) == sorted(messages)
-
-
-async def test_the_next_owner_takes_over_what_a_dead_one_had_read(client: RedisClient, shard: int) -> None:
-    messages = await announce(Hints(client), shard, 4)
-    assert messages_of(await HintReader(client, "dead").read([shard])) == messages
-    heir = HintReader(client, "heir")
-
-    found = await heir.take_over([shard])
-
-    assert messages_of(found) == messages
-    assert await heir.ack({shard: [hint.entry for hint in found]})
-    assert await pending(client, shard) == 0
-    assert await heir.take_over([shard]) == []
+    assert await read(reader, shard) == []
+    messages = await announce(Hints(client), shard)
+    assert await read(reader, shard) == messages
 
 
-async def test_a_hint_whose_reader_never_heard_of_it_is_found_after_a_while(client: RedisClient, shard: int) -> None:
-    await announce(Hints(client), shard)
-    [lost] = await HintReader(client, "mta-1").read([shard])  # as one whose answer came too late
-    owner = HintReader(client, "mta-1")
+async def test_a_key_of_another_type_does_not_disturb_other_shards(client: RedisClient, shard: int) -> None:
+    await client.one("SET", hint_stream(shard), "text")
+    other = next(_fresh)
+    messages = await announce(Hints(client), other)
 
-    assert await owner.left_long([shard], idle_s=60) == {}
-    await asyncio.sleep(0.05)
-    found = await owner.left_long([shard, next(_fresh)], idle_s=0.04)
-
-    assert found == {shard: [lost.entry]}
-    assert await owner.left_long([shard], idle_s=0.04) == {}  # it was looked at just now
-    assert await owner.ack(found)
-    assert await pending(client, shard) == 0
+    assert await read(HintReader(client), shard, other) == messages
 
 
-async def test_a_hint_that_was_read_and_trimmed_away_is_not_left_for_ever(client: RedisClient, shard: int) -> None:
-    await announce(Hints(client), shard)
-    reader = HintReader(client, "mta-1")
-    await reader.read([shard])
-    await client.one("XTRIM", hint_stream(shard), "MAXLEN", 0)
+async def test_readers_with_a_consumer_group_and_without_do_not_disturb_each_other(
+    client: RedisClient, shard: int
+) -> None:
+    """While an installation is upgraded, processes of older versions read the same streams through a group."""
+    hints, reader, stream = Hints(client), HintReader(client), hint_stream(shard)
+    before = await announce(hints, shard)
+    by_group = ("XREADGROUP", "GROUP", "mta", "old", "COUNT", 64, "STREAMS", stream, ">")
+    await client.one("XGROUP", "CREATE", stream, "mta", "0")
+    assert len((await client.one(*by_group))[0][1]) == 1  # never acknowledged
 
-    await reader.ack(await reader.left_long([shard], idle_s=0))
+    assert await read(reader, shard) == before
+    after = await announce(hints, shard)
+    assert await read(reader, shard) == after
+    assert len((await client.one(*by_group))[0][1]) == 1
 
-    assert await pending(client, shard) == 0
 
-
-async def test_nothing_to_do_asks_nothing(client: RedisClient) -> None:
-    reader = HintReader(connect("redis://127.0.0.1:1"), "mta-1")
-
-    assert await reader.read([]) == []
-    assert await reader.take_over([]) == []
-    assert await reader.left_long([], idle_s=0) == {}
-    assert await reader.ack({})
+async def test_nothing_to_do_asks_nothing() -> None:
+    assert await read(HintReader(connect("redis://127.0.0.1:1"))) == []
 
 
 async def test_a_stream_stays_bounded(client: RedisClient, shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,32 +251,50 @@ async def test_a_shard_woken_before_it_was_owned_is_looked_at_by_who_gained_it()
 
 
 async def test_a_flushed_redis_costs_a_hint_and_heals(doomed: RedisClient, shard: int) -> None:
-    hints, reader = Hints(doomed), HintReader(doomed, "mta-1")
+    hints, reader = Hints(doomed), HintReader(doomed)
     await announce(hints, shard)
-    [before] = await reader.read([shard])
-    await doomed.one("FLUSHALL")
-
-    assert await reader.ack({shard: [before.entry]})
-    await reader.read([shard])  # NOGROUP: the next read makes the group anew
-    after = await announce(hints, shard)
-    assert messages_of(await reader.read([shard])) == after
-    assert hints.lost == 0
-
-
-async def test_a_take_over_after_a_flush_finds_nothing_and_does_not_fail(doomed: RedisClient, shard: int) -> None:
-    reader = HintReader(doomed, "mta-1")
-    await announce(Hints(doomed), shard)
     await reader.read([shard])
     await doomed.one("FLUSHALL")
 
-    assert await reader.take_over([shard]) == []
+    assert await read(reader, shard) == []
+    after = await announce(hints, shard)
+    assert await read(reader, shard) == after
+    assert hints.lost == 0
+
+
+async def test_a_stream_that_begins_again_with_a_clock_that_is_behind_is_read_after_its_first_hint(
+    client: RedisClient, shard: int
+) -> None:
+    stream, reader = hint_stream(shard), HintReader(client)
+    messages = list(ids.uuid7s(3))
+    await client.one("XADD", stream, "900000-0", "m", messages[0].bytes)
+    await reader.read([shard])
+    await client.one("DEL", stream)  # as on a server that was promoted without this stream
+    await client.one("XADD", stream, "100000-0", "m", messages[1].bytes)
+
+    assert await read(reader, shard) == []
+    await client.one("XADD", stream, "100001-0", "m", messages[2].bytes)
+    assert await read(reader, shard) == messages[1:]
+    assert await read(reader, shard) == []
+
+
+async def test_a_stream_without_the_entry_read_last_is_read_on(client: RedisClient, shard: int) -> None:
+    """As on a replica that was promoted before it had that entry, or in a stream that was trimmed meanwhile."""
+    hints, reader = Hints(client), HintReader(client)
+    await announce(hints, shard)
+    await reader.read([shard])
+    await client.one("XTRIM", hint_stream(shard), "MAXLEN", 0)
+    messages = await announce(hints, shard, 2)
+
+    assert await read(reader, shard) == messages
 
 
 async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counted(
     disposable_servers: Temporary, doomed: RedisClient, shard: int
 ) -> None:
-    hints, reader = Hints(doomed), HintReader(doomed, "mta-1")
+    hints, reader = Hints(doomed), HintReader(doomed)
     await announce(hints, shard)
+    await reader.read([shard])
     before = hints.lost  # a busy machine may take longer than the time-out of Redis
     disposable_servers.valkey.kill()
 
@@ -271,7 +305,6 @@ async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counte
     assert is_away(hints)
     with pytest.raises(RedisUnavailable):
         await reader.read([shard])
-    assert not await reader.ack({shard: [b"1-1"]})
 
     disposable_servers.valkey.start()
     await asyncio.sleep(OPEN_S + 0.1)
@@ -280,7 +313,7 @@ async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counte
     assert not is_away(hints)
     after = await announce(hints, shard)
     assert hints.lost == before + 100
-    assert messages_of(await reader.read([shard]))[-1:] == after
+    assert (await read(reader, shard))[-1:] == after
 
 
 async def test_a_hanging_redis_costs_no_more_than_its_time_out(
@@ -312,7 +345,7 @@ async def test_what_waits_for_a_slow_redis_is_bounded(
     assert hints.lost == 15
     await hints.drain()
 
-    assert len(messages_of(await HintReader(doomed, "mta-1").read([shard]))) == 10
+    assert len(await read(HintReader(doomed), shard)) == 10
 
 
 async def test_the_wake_channel_survives_a_restart(

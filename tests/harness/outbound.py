@@ -16,7 +16,7 @@ from engine.base import ids
 from engine.base.settings import HostPort, Settings
 from engine.delivery.hints import HintReader, Hints, WakeListener, WokenShards
 from engine.delivery.mx_routes import Router
-from engine.delivery.partition import hint_stream, shard_of
+from engine.delivery.partition import shard_of
 from engine.sending.accept import Acceptor
 from engine.sending.emails.types import SendRequest
 from engine.sending.preparation import Origin
@@ -98,7 +98,7 @@ class Mta:
         settler = Settler(pool, lambda: ownership.member_id, on_flush=lambda _items, _seconds: None)
         self.outbound = OutboundPipeline(
             settings=settings, pool=pool, client=client, process=self.name,
-            reader=HintReader(client, self.name), woken=woken, router=router,
+            reader=HintReader(client), woken=woken, router=router,
             envelopes=envelopes, settler=settler, security=security, simulated=simulated, ownership=ownership,
         )  # fmt: skip
         self.member = ShardMember(
@@ -219,15 +219,6 @@ class World:
         for _ in range(times):
             self.hints.announce({shard_of(domain, self.settings.shards): [message]})
             await self.hints.drain()
-
-    async def unacknowledged(self) -> int:
-        """Hints that were read, or not even that, and are not finished."""
-        found = 0
-        for shard in range(self.settings.shards):
-            with contextlib.suppress(redis.ResponseError):  # no such stream
-                for group in await self.redis.xinfo_groups(hint_stream(shard)):
-                    found += group["pending"] + (group["lag"] or 0)
-        return found
 
     # -- what became of it -----------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import pytest
 from redis.crc import key_slot
 
 from engine.base import ids
-from engine.delivery.hints import Hint, HintReader, Hints, WakeListener, WokenShards
+from engine.delivery.hints import FreshHints, HintReader, Hints, WakeListener, WokenShards
 from engine.delivery.partition import hint_stream
 from engine.store.rate_limits import RateLimiter
 from engine.store.redis import RedisClient, RedisUnavailable
@@ -23,13 +23,13 @@ SHARDS = 40
 async def test_every_use_of_redis_is_right_on_a_cluster_that_changes() -> None:
     """One cluster for all of it: bringing one up takes seconds."""
     async with clustered() as (servers, client):
-        hints, reader = Hints(client), HintReader(client, "mta-1")
+        hints, reader = Hints(client), HintReader(client)
         woken = WokenShards()
         listening = asyncio.create_task(WakeListener(client).run(woken))
         await eventually(woken._event.is_set)
         woken.take([])
 
-        await everything_announced_is_read_and_finished(hints, reader)
+        await everything_announced_is_read_once(hints, reader)
         await eventually(woken._event.is_set)
         assert woken.take(range(SHARDS)) == list(range(SHARDS))
         await limits_count_on_whatever_server_keeps_the_bucket(client)
@@ -43,13 +43,11 @@ async def test_every_use_of_redis_is_right_on_a_cluster_that_changes() -> None:
             await listening
 
 
-async def everything_announced_is_read_and_finished(hints: Hints, reader: HintReader) -> None:
+async def everything_announced_is_read_once(hints: Hints, reader: HintReader) -> None:
     messages = await announce(hints)
-    found = await reader.read(range(SHARDS), max_each=100)
 
-    assert {hint.shard: hint.messages for hint in found} == {shard: (one,) for shard, one in messages.items()}
-    assert await reader.ack({hint.shard: [hint.entry] for hint in found})
-    assert await HintReader(reader._client, "mta-2").take_over(range(SHARDS)) == []
+    assert (await reader.read(range(SHARDS))).messages == list(messages.items())
+    assert (await reader.read(range(SHARDS))).messages == []
     assert hints.lost == 0
 
 
@@ -92,7 +90,7 @@ async def a_flush_costs_hints_and_scripts_and_heals(
     for server in servers:
         server.command("FLUSHALL")
         server.command("SCRIPT", "FLUSH")
-    await reader.read(range(SHARDS))  # NOGROUP: the next read makes the groups anew
+    assert ids_of(await reader.read(range(SHARDS))) == set()
     messages = await announce(hints)
 
     assert ids_of(await reader.read(range(SHARDS))) == set(messages.values())
@@ -114,7 +112,6 @@ async def a_dead_primary_takes_only_its_own_keys_along(
     assert ids_of(await reader.read(range(SHARDS))) == others
     with pytest.raises(RedisUnavailable):
         await reader.read(theirs)
-    assert not await reader.ack({theirs[0]: [b"1-1"]})
     assert (await RateLimiter(client).check("whoever keeps it", 1)).allowed
 
     await asyncio.to_thread(dead.start)
@@ -122,7 +119,6 @@ async def a_dead_primary_takes_only_its_own_keys_along(
         while is_away(hints):
             messages = await announce(hints)
             await asyncio.sleep(0.1)
-    await reader.read(theirs, max_each=100)  # NOGROUP
     assert {messages[shard] for shard in theirs} <= ids_of(await reader.read(theirs, max_each=100))
 
 
@@ -146,8 +142,8 @@ def is_away(hints: Hints) -> bool:
     return hints.away
 
 
-def ids_of(hints: list[Hint]) -> set[UUID]:
-    return {message for hint in hints for message in hint.messages}
+def ids_of(hints: FreshHints) -> set[UUID]:
+    return {message for _, message in hints.messages}
 
 
 def owner(servers: list[Valkey], slot: int) -> Valkey:

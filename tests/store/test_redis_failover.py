@@ -50,12 +50,12 @@ async def arrives(hints: Hints, shard: int) -> None:
 
 async def test_a_promotion_after_the_primarys_death_is_followed(pair: list[Valkey], client: RedisClient) -> None:
     primary, replica = pair
-    hints, reader = Hints(client), HintReader(client, "mta-1")
+    hints, reader = Hints(client), HintReader(client)
     woken = WokenShards()
     listening = asyncio.create_task(WakeListener(client).run(woken))
     await eventually(woken._event.is_set)
     assert await announced(hints, 1)
-    assert len(await reader.read([1])) == 1
+    assert len((await reader.read([1])).messages) == 1
 
     primary.kill()
     assert not await announced(hints, 1)

@@ -1,4 +1,4 @@
-"""The deliveries in the active queue, and their hints."""
+"""The deliveries in the active queue."""
 
 from datetime import UTC, date, datetime
 
@@ -6,42 +6,22 @@ from engine.base import ids
 from engine.delivery.queue import Row
 from engine.delivery.sources_store import Taken
 from mta.outbound.active_queue import ActiveQueue
-from mta.outbound.delivery import ActiveDelivery, HintEntry
+from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.source_ips.unspent_quota import UnspentQuota
 
 
-def delivery(entry: HintEntry) -> ActiveDelivery:
+def delivery() -> ActiveDelivery:
     row = Row(
-        message_id=ids.uuid7(), domain="peer.test", shard=entry.shard, account_id=ids.uuid7(), from_domain="a.test",
+        message_id=ids.uuid7(), domain="peer.test", shard=3, account_id=ids.uuid7(), from_domain="a.test",
         recipients='[[0,"ann@peer.test"]]', total=1, due_at=datetime.now(UTC), attempts=0, signature=None,
         waiting=None, mime=b"", smtputf8=False,
     )  # fmt: skip
-    return ActiveDelivery(row, entry, 0.0)
-
-
-def test_a_forgotten_hint_is_finished_unless_its_delivery_is_in_hand() -> None:
-    queue, at_work = ActiveQueue(10, UnspentQuota()), delivery(HintEntry(3, b"1-0", 1))
-    queue.add(at_work)
-
-    queue.served({3: [b"1-0", b"2-0"], 4: [b"1-0"]})
-    assert queue.take_finished() == {3: [b"2-0"], 4: [b"1-0"]}
-    queue.drop(at_work)
-
-    assert queue.take_finished() == {3: [b"1-0"]}
-
-
-def test_nothing_left_is_nothing_to_finish() -> None:
-    queue = ActiveQueue(10, UnspentQuota())
-    queue.add(delivery(HintEntry(3, b"1-0", 1)))
-
-    queue.served({3: [b"1-0"]})
-
-    assert queue.take_finished() == {}
+    return ActiveDelivery(row, 0.0)
 
 
 def test_the_queue_asks_for_more_once_few_enough_deliveries_are_left() -> None:
     queue = ActiveQueue(10, UnspentQuota())
-    held = [delivery(HintEntry(3, b"1-0", 3)) for _ in range(3)]
+    held = [delivery() for _ in range(3)]
     for one in held:
         queue.add(one)
     queue.refill_below(1)
@@ -59,7 +39,7 @@ def test_the_queue_asks_for_more_once_few_enough_deliveries_are_left() -> None:
 
 def test_warm_up_quota_of_a_dropped_delivery_is_counted_once() -> None:
     unspent = UnspentQuota()
-    queue, one = ActiveQueue(10, unspent), delivery(HintEntry(3, b"1-0", 1))
+    queue, one = ActiveQueue(10, unspent), delivery()
     one.taken = Taken(date(2026, 11, 22), "192.0.2.1", "mx.peer.test")
     queue.add(one)
 

@@ -18,7 +18,7 @@ def deferred_often(attempts: int) -> ActiveDelivery:
         recipients='[[0, "ann@peer.test"]]', total=1, due_at=clock.now(), attempts=attempts, signature=None,
         waiting=None, mime=b"", smtputf8=False,
     )  # fmt: skip
-    return ActiveDelivery(row, None, 0.0)
+    return ActiveDelivery(row, 0.0)
 
 
 @pytest.mark.parametrize("attempts", [0, 9])

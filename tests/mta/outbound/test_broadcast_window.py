@@ -31,7 +31,7 @@ def delivery(at: float = NOW, priority: int = BROADCAST_PRIORITY) -> ActiveDeliv
         ids.uuid7(), "peer.test", 0, UUID(int=1), "a.test", '[[0, "ann@peer.test"]]', 1, clock.now(), 0, None, None,
         b"x", False, priority=priority,
     )  # fmt: skip
-    return ActiveDelivery(row, None, at)
+    return ActiveDelivery(row, at)
 
 
 def filled(window: BroadcastWindow, at: float = NOW) -> list[ActiveDelivery]:

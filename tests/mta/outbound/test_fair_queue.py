@@ -19,7 +19,7 @@ def mail(account: UUID, *, priority: int = 1, size: int = 2_000) -> ActiveDelive
         ids.uuid7(), "peer.test", 0, account, "a.test", '[[0, "ann@peer.test"]]', 1, clock.now(), 0, None, None,
         b"x" * size, False, priority=priority,
     )  # fmt: skip
-    return ActiveDelivery(row, None, 0.0)
+    return ActiveDelivery(row, 0.0)
 
 
 def taken(line: FairQueue, count: int) -> list[ActiveDelivery]:

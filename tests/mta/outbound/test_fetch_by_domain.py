@@ -37,7 +37,7 @@ def mail() -> ActiveDelivery:
         ids.uuid7(), "peer.test", 0, UUID(int=1), "a.test", '[[0, "ann@peer.test"]]', 1, clock.now(), 0, None, None,
         b"x", False,
     )  # fmt: skip
-    return ActiveDelivery(row, None, 0.0)
+    return ActiveDelivery(row, 0.0)
 
 
 # -- digging -----------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ async def resharder(
     ownership.add(owned)
     active = ActiveQueue(100, UnspentQuota())
     for row in await queue.load(here.pool, [(message, HOT) for message in in_hand]):
-        active.add(ActiveDelivery(row, None, 0.0))
+        active.add(ActiveDelivery(row, 0.0))
     return Resharder(here.pool, row_moves=row_moves or RowMoves(), active=active, ownership=ownership)
 
 

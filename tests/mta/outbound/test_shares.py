@@ -26,7 +26,7 @@ def mail(account: UUID, domain: str, taken_at: float = 0.0, priority: int = 1) -
         ids.uuid7(), domain, 0, account, "a.test", f'[[0, "ann@{domain}"]]', 1, clock.now(), 0, None, None, b"x", False,
         priority=priority,
     )  # fmt: skip
-    return ActiveDelivery(row, None, taken_at)
+    return ActiveDelivery(row, taken_at)
 
 
 def outlines(account: UUID, domain: str, count: int) -> list[Outline]:

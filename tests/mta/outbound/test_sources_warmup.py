@@ -182,7 +182,7 @@ async def test_room_goes_to_codes_and_transactional_mail_before_other_streams(he
     rows.sort(key=lambda row: row.message_id)
     unspent = UnspentQuota()
     chosen = SourceAddresses(msgspec.structs.replace(here.settings, source_ips=ONE), here.pool, unspent)
-    sharing = await chosen.share_out([ActiveDelivery(row, None, 0.0) for row in rows], "4", SITE)
+    sharing = await chosen.share_out([ActiveDelivery(row, 0.0) for row in rows], "4", SITE)
     [(source, mail)] = sharing.shares
 
     assert source is not None
