@@ -122,7 +122,9 @@ class HintReader:
         self._last: dict[int, bytes] = {}
 
     def start(self, shards: Iterable[int]) -> None:
-        """Begin anew with these shards: the next read returns what was announced lately, whoever read it before."""
+        """Begin anew with these shards: the next read returns hints of the last seconds, even if another owner read
+        them.
+        """
         for shard in shards:
             self._last.pop(shard, None)
 
