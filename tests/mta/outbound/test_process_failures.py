@@ -18,7 +18,7 @@ POISON = "This one is poison."
 # A fault below Python, put where the content of a message is worked on.
 DEADLY = """
 import os, signal
-from engine.mail import dkim
+from engine.authentication import dkim_signing as dkim
 from mta.outbound import poison_guard
 from mta.process import main
 poison_guard.STUCK_S = 1.0
