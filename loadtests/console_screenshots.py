@@ -14,8 +14,8 @@ from urllib.response import addinfourl
 
 from engine.people.sessions.rules import COOKIE
 from loadtests.drill.service import Service, temporary
-from ops import chromium
-from ops.process_specs import ROOT
+from ops.host import chromium
+from ops.host.process_specs import ROOT
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

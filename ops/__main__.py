@@ -21,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
             " Start it with a newer version, for example `python3.12 -m ops up`.\n"
         )
         return 2
-    from ops import bootstrap  # noqa: PLC0415 - newer syntax
+    from ops.host import bootstrap  # noqa: PLC0415 - newer syntax
 
     status = bootstrap.enter(words)
     if status is not None:

@@ -62,7 +62,7 @@ def _log_to_stderr(*_: object) -> structlog.PrintLogger:
 
 def _print_version(*, as_json: bool) -> None:
     from engine.base.version import version  # noqa: PLC0415
-    from ops import interpreter, release  # noqa: PLC0415
+    from ops.host import interpreter, release  # noqa: PLC0415
 
     revision = release.revision()
     python = interpreter.about()

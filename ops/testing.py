@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from engine.base.settings import PREFIX
-from ops import chromium
+from ops.host import chromium
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = 6  # most tests spend half their time waiting (decision 0087)

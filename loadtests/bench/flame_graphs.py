@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from ops import launch
+from ops.host import launch
 
 RATE_HZ: Final = 200
 _FORMATS: Final = (("flamegraph", "svg"), ("raw", "txt"))  # raw: folded stacks, for grep and for comparing two runs

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from engine.base.settings import PREFIX
-from ops import launch
-from ops.process_specs import ROOT
+from ops.host import launch
+from ops.host.process_specs import ROOT
 
 HTTP_GENERATOR: Final = "loadtests.bench.http_load"
 SMTP_GENERATOR: Final = "loadtests.bench.smtp_load"

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from ops import interpreter
+from ops.host import interpreter
 
 PROC: Final = Path("/proc")
 SERVER_ROLES: Final = ("api", "relay", "mx", "mta", "worker", "postgres", "redis")

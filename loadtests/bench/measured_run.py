@@ -21,7 +21,7 @@ from loadtests.bench.run import BenchRun
 from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import BenchService, filesystem
 from loadtests.bench.yardstick import Signatures, Yardstick
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 
 DOMAINS: Final = {"a": 10, "b": 1, "c": 1_000}  # by scenario
 PACED_S: Final = 10.0

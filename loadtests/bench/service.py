@@ -28,10 +28,11 @@ from engine.base.settings import HostPort, Settings
 from engine.store.migrate import migrate
 from engine.store.queries import Queries
 from loadtests.ports import reserve_ports
-from ops import admin, process_specs
-from ops.embedded import PostgresServer, ValkeyServer
-from ops.state import kept_pepper
-from ops.supervise import ProcessSpec, StartFailed, Supervisor
+from ops import admin
+from ops.host import process_specs
+from ops.host.embedded import PostgresServer, ValkeyServer
+from ops.host.state import kept_pepper
+from ops.host.supervise import ProcessSpec, StartFailed, Supervisor
 
 DOMAIN: Final = "bench.test"
 SENDER: Final = f"shop@{DOMAIN}"

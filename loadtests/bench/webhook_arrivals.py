@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from engine.base import ids
 from engine.base.settings import PREFIX
 from loadtests.bench.run_control import BenchFailed
-from ops import launch
-from ops.process_specs import ROOT
+from ops.host import launch
+from ops.host.process_specs import ROOT
 
 PATIENCE_S = 120.0
 

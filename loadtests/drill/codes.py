@@ -23,8 +23,8 @@ from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.fresh_service import database_url, first_access, run_on_service, until_empty
 from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.service import Service
+from ops.host.process_specs import ROOT
 from ops.local.sink_store import entries
-from ops.process_specs import ROOT
 
 NAME: Final = "codes"
 AT_ONCE: Final = 8

@@ -34,8 +34,8 @@ from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.send_client import ApiAccess, SendClient, expects_greylisting, plan
 from loadtests.drill.service import Service
 from loadtests.drill.webhook_endpoint import RecordingEndpoint
+from ops.host.process_specs import PRELOAD
 from ops.local.sink_store import entries
-from ops.process_specs import PRELOAD
 
 NAME: Final = "clock"
 RATE: Final = 40.0

@@ -26,7 +26,7 @@ from loadtests.drill.mx_client import NO_REPLY, MxAttempt, MxClient
 from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.service import Service, ServicePart, child_pids, clear, make_folder
 from ops import admin
-from ops import rolling as roller
+from ops.host import rolling as roller
 
 RATE: Final = 60.0
 KILLED_RATE: Final = 60.0

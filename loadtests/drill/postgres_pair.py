@@ -15,8 +15,8 @@ from typing import Any, Final
 import asyncpg
 
 from loadtests.drill.valkey_servers import until
-from ops import launch, server_paths
-from ops.embedded import CannotServe, PostgresServer
+from ops.host import launch, server_paths
+from ops.host.embedded import CannotServe, PostgresServer
 
 COPY_S: Final = 300.0
 PROMOTE_S: Final = 60

@@ -24,7 +24,7 @@ from loadtests.drill.reconciliation import reconcile, report_of
 from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.send_client import ATTEMPT_S, CONCURRENCY, ApiAccess, Send, SendClient, key_of, planned
 from loadtests.drill.service import Service
-from ops import rolling as roller
+from ops.host import rolling as roller
 
 NAME: Final = "rolling"
 RATE: Final = 40.0  # messages a second of each HTTP client

@@ -27,8 +27,9 @@ from loadtests.drill.report import Check, DrillReport, combined
 from loadtests.drill.send_client import Send, SendClient
 from loadtests.drill.service import Service
 from loadtests.drill.site_sinks import SinkSites
-from ops import admin, process_specs
-from ops.supervise import ProcessSpec
+from ops import admin
+from ops.host import process_specs
+from ops.host.supervise import ProcessSpec
 from shards import admin as shard_admin
 
 NAME: Final = "scale"

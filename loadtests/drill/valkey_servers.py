@@ -16,7 +16,7 @@ from typing import Any, Final
 import redis
 
 from loadtests.ports import reserve_ports
-from ops import launch, server_paths
+from ops.host import launch, server_paths
 
 SLOTS: Final = 16_384
 READY_S: Final = 20.0

@@ -13,8 +13,8 @@ from typing import Any, Final
 from loadtests.hosts import network, plan
 from loadtests.hosts.network import NoNetwork
 from loadtests.hosts.plan import HOSTS, NamespaceHost
-from ops.process_specs import ROOT
-from ops.state import tail, write_private
+from ops.host.process_specs import ROOT
+from ops.host.state import tail, write_private
 
 FOLDER: Final = Path("/var/lib/waybill/hosts")
 READY_S: Final = 120.0

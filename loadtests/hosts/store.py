@@ -7,7 +7,7 @@ import argparse
 import signal
 from pathlib import Path
 
-from ops.embedded import PostgresServer, ValkeyServer
+from ops.host.embedded import PostgresServer, ValkeyServer
 
 POSTGRES_PORT = 5432
 VALKEY_PORT = 6379

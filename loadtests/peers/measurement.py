@@ -26,9 +26,9 @@ from loadtests.bench.smtp_load import SmtpTarget
 from loadtests.bench.yardstick import Yardstick
 from loadtests.peers.peer import Peer, PeerPlace, running
 from loadtests.ports import reserve_ports
-from ops import launch
+from ops.host import launch
+from ops.host.process_specs import ROOT
 from ops.local.sink_store import entries
-from ops.process_specs import ROOT
 
 WARM_UP: Final = 400
 CONNECTIONS: Final = 64

@@ -18,8 +18,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from ops import launch
-from ops.process_specs import ROOT
+from ops.host import launch
+from ops.host.process_specs import ROOT
 
 CONFIGURATIONS: Final = ROOT / "loadtests" / "peers" / "configurations"
 _SYSTEM_PROGRAMS: Final = "/usr/sbin:/usr/libexec/opensmtpd"

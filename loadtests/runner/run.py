@@ -31,12 +31,13 @@ from loadtests.runner import checks, setup
 from loadtests.runner.bounds import LoadFailed, check_target
 from loadtests.runner.catalogue import SCENARIOS, Scenario
 from loadtests.users.load_plan import VARIABLE, LoadPlan, LoadSender
-from ops import admin, launch
-from ops.embedded import CannotServe
+from ops import admin
+from ops.host import launch
+from ops.host.embedded import CannotServe
+from ops.host.process_specs import ROOT, PortTaken
+from ops.host.state import UnusableState
+from ops.host.supervise import StartFailed
 from ops.local.sink_store import entries
-from ops.process_specs import ROOT, PortTaken
-from ops.state import UnusableState
-from ops.supervise import StartFailed
 
 DRAIN_S: Final = 300.0  # how long the queue may take after the last send
 INTERRUPTED: Final = 130

@@ -24,8 +24,9 @@ from engine.people.open_account import open_account
 from loadtests.bench.service import CAP, BenchService
 from loadtests.runner.catalogue import Scenario
 from loadtests.users.load_plan import LoadPlan, LoadSender
-from ops import admin, launch
-from ops.process_specs import ROOT
+from ops import admin
+from ops.host import launch
+from ops.host.process_specs import ROOT
 
 _RECEIVER_S: Final = 10.0
 _AT_ONCE: Final = 8

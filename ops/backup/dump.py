@@ -34,7 +34,7 @@ from ops.backup.manifest import (
 )
 from ops.backup.rows import RowSum
 from ops.backup.tables import MIGRATIONS, Table, connected, quoted, tables
-from ops.state import sync_folder, write_private
+from ops.host.state import sync_folder, write_private
 
 UNFINISHED: Final = "unfinished"  # marker file, until the manifest is written
 _LEVEL: Final = 1  # of gzip: higher ones cost three times the CPU for a tenth less on disk

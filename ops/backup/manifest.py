@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ops.backup.tables import Migration
-from ops.state import write_private
+from ops.host.state import write_private
 
 FILE: Final = "manifest.json"
 FORMAT: Final = 1

@@ -14,15 +14,15 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from engine.base.secrets import Pepper
 from engine.base.settings import Loaded, Settings, variable
-from ops import gauges
 from ops.backup import manifest as contents
 from ops.backup import restore as restoring
 from ops.backup.dump import dump
 from ops.backup.manifest import FIRST_RUN, PEPPER, PREVIOUS_PEPPER, BackupError, Manifest
 from ops.backup.tables import connected
-from ops.embedded import PostgresServer
-from ops.state import StateLock, holder, kept_peppers, make_state, write_private
-from ops.up import attach
+from ops.host.embedded import PostgresServer
+from ops.host.state import StateLock, holder, kept_peppers, make_state, write_private
+from ops.host.up import attach
+from ops.processes import gauges
 
 LAST: Final = gauges.LAST_BACKUP
 DatabaseUnavailable = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)

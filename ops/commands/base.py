@@ -40,7 +40,7 @@ def loaded() -> Loaded:
 
 def attached() -> Settings:
     """Return the settings of the service that runs here; ends the command with an error if none runs."""
-    from ops.up import NotRunning, attach  # noqa: PLC0415 - commands that need no service start faster without
+    from ops.host.up import NotRunning, attach  # noqa: PLC0415 - commands that need no service start faster without
 
     try:
         return attach(loaded())

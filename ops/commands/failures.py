@@ -19,8 +19,8 @@ from engine.store.database_errors import (
     DatabaseUnavailable,
     SchemaMismatch,
 )
-from ops import disk
 from ops.admin import ApiCallError
+from ops.host import disk
 
 FOREIGN = (OSError, DatabaseError)  # raised by the system and the database driver
 EXPECTED = (ApiCallError, BadAddress, BadSetting, Refusal, RuntimeError, ValueError, WrongId, *FOREIGN)

@@ -4,7 +4,7 @@ import click
 
 from ops.commands.base import as_json, print_json, reported, state_folder, table
 from ops.commands.durations import Duration
-from ops.log_levels import DEFAULT, LEVELS
+from ops.host.log_levels import DEFAULT, LEVELS
 
 _DAY_S = 86_400.0
 
@@ -33,7 +33,7 @@ def log_level(*, level: str | None, names: tuple[str, ...], for_s: float, as_jso
 
     `default` ends the change at once. The permanent level is the setting WAYBILL_LOG_LEVEL.
     """
-    from ops import log_levels  # noqa: PLC0415
+    from ops.host import log_levels  # noqa: PLC0415
 
     rows = log_levels.ask(state_folder(), level, names, for_s)
     if as_json:

@@ -13,7 +13,7 @@ from engine.base.events import Status
 from engine.base.settings import Loaded
 from ops import admin
 from ops.commands.base import as_json, attached, fail, line, loaded, print_json, reported, show, table
-from ops.first_run import FILE as FIRST_RUN
+from ops.host.first_run import FILE as FIRST_RUN
 
 _COLUMNS = ("createdAt", "status", "id", "from", "to", "subject")
 _HEADERS = ("From", "To", "Cc", "Reply-To", "Subject", "Date", "Message-ID")

@@ -20,7 +20,7 @@ def up() -> None:
     To stop it: Ctrl-C, or from another terminal `kill $(cat .state/lock)` (the folder of WAYBILL_STATE). Open requests
     and deliveries are finished first; a second Ctrl-C or `kill` stops at once.
     """
-    from ops.up import run  # noqa: PLC0415
+    from ops.host.up import run  # noqa: PLC0415
 
     raise click.exceptions.Exit(run(loaded()))
 
@@ -35,7 +35,7 @@ def restart(names: tuple[str, ...], *, as_json: bool) -> None:
     Each new process is ready before the next one is replaced; no request is refused. New processes run the code now on
     disk, with the settings that `ops up` was started with.
     """
-    from ops import rolling  # noqa: PLC0415
+    from ops.host import rolling  # noqa: PLC0415
 
     done = []
     for name in rolling.ask_restart(state_folder(), names):
@@ -55,7 +55,7 @@ def status(*, as_json: bool) -> None:
     Commands accept the name or the kind of a process; across hosts, HOST:NAME. Each process writes its log to NAME.log
     in the folder `log` of the state folder.
     """
-    from ops import rolling  # noqa: PLC0415
+    from ops.host import rolling  # noqa: PLC0415
 
     rows = rolling.ask_status(state_folder())
     if as_json:
@@ -95,7 +95,7 @@ def adopt(*, yes: bool, as_json: bool) -> None:
     """
     import asyncio  # noqa: PLC0415
 
-    from ops import cluster_check  # noqa: PLC0415
+    from ops.host import cluster_check  # noqa: PLC0415
 
     if not yes:
         click.confirm(
@@ -115,7 +115,7 @@ def bootstrap(lock: str) -> None:
 
     WAYBILL_PYTHON selects the Python to use; PIP_INDEX_URL a mirror of the package index.
     """
-    from ops.bootstrap import enter  # noqa: PLC0415
+    from ops.host.bootstrap import enter  # noqa: PLC0415
 
     raise click.exceptions.Exit(enter(["bootstrap", lock]) or 0)
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from msgspec import structs
 
 from engine.base.settings import Loaded, Settings, variable
-from ops import bootstrap, disk, interpreter, process_specs, server_paths
 from ops.doctor.database import database
 from ops.doctor.dnssec import dnssec
 from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
@@ -27,9 +26,10 @@ from ops.doctor.mail_records import mail_records
 from ops.doctor.names import names
 from ops.doctor.sources import sources
 from ops.doctor.stores import postgres_servers, redis
-from ops.first_run import FILE as FIRST_RUN
-from ops.state import PEPPER, PREVIOUS_PEPPER, holder
-from ops.up import NotRunning, attach
+from ops.host import bootstrap, disk, interpreter, process_specs, server_paths
+from ops.host.first_run import FILE as FIRST_RUN
+from ops.host.state import PEPPER, PREVIOUS_PEPPER, holder
+from ops.host.up import NotRunning, attach
 
 OLDEST_PYTHON = (3, 11)
 MIN_FREE_BYTES = 1024**3  # the API stops being ready at half of this

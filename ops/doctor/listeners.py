@@ -6,8 +6,8 @@ import urllib.error
 import urllib.request
 
 from engine.base.settings import Settings, runs_everything, variable
-from ops import process_specs
 from ops.doctor.finding import DoctorFinding, bad, describe_error, good
+from ops.host import process_specs
 
 TIMEOUT_S = 5.0
 _ANSWER_LIMIT_BYTES = 1024 * 1024

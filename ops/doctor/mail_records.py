@@ -22,7 +22,7 @@ from mta.outbound.source_ips.addresses import sources_of
 from ops.doctor.database import connect
 from ops.doctor.finding import DoctorFinding, bad, describe_error, good
 from ops.doctor.listeners import TIMEOUT_S
-from ops.process_specs import certificate_days
+from ops.host.process_specs import certificate_days
 
 REPEAT = "Repeat the check; name servers of the domain do not answer."
 

@@ -23,7 +23,7 @@ from engine.base import scheduling
 from engine.base.settings import Settings, load, variable
 from engine.store import migrate, socket_activation
 from engine.store.database_errors import DatabaseUnavailable
-from ops import launch, sockets
+from ops.host import launch, sockets
 
 CONNECTIONS = 10_000  # per worker at once; Granian's default is the backlog, which live tails alone would fill
 _NET: Any = net  # its type stub lacks SocketHolder(descriptor, is_unix_socket, backlog)
@@ -60,8 +60,8 @@ class Ready:
 def create_app() -> App:
     """Return the application, and make the kernel kill this worker when Granian's main process dies.
 
-    A fork loses the parent-death signal that `ops.launch` requests. An orphaned worker would keep serving the port,
-    even after the service has stopped.
+    A fork loses the parent-death signal that `ops.host.launch` requests. An orphaned worker would keep serving
+    the port, even after the service has stopped.
     """
     launch.tie(os.getppid())
     made = app.create_app()

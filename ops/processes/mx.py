@@ -11,7 +11,7 @@ from engine.base.settings import load
 from engine.store import socket_activation
 from engine.store.migrate import MigrationError
 from mta.inbound.process import run
-from ops import sockets
+from ops.host import sockets
 from ops.processes.certificates import NoCertificate, configured, self_signed
 
 

@@ -12,7 +12,7 @@ from engine.base.settings import Settings, load, variable
 from engine.store import socket_activation
 from engine.store.migrate import MigrationError
 from mta.submission.process import run
-from ops import sockets
+from ops.host import sockets
 from ops.processes.certificates import NoCertificate, configured, self_signed
 
 

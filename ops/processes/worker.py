@@ -54,7 +54,7 @@ from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
 from mta.outbound.tls import reporting
-from ops import gauges
+from ops.processes import gauges
 from ops.processes.metrics import shown
 from ops.processes.posting import posting
 from shards import rebalancer

@@ -14,7 +14,7 @@ import pytest
 from playwright.async_api import Browser, async_playwright
 
 from loadtests.drill.service import Service
-from ops import chromium
+from ops.host import chromium
 from tests.harness import posted_events
 from tests.harness.accounts import PEPPER
 from tests.harness.api import Api

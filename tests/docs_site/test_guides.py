@@ -36,7 +36,7 @@ from engine.sending.emails import submitted_options
 from engine.sending.emails.limits import IDEMPOTENCY_DAYS, MAX_RECIPIENTS
 from engine.sending.suppressions import files as suppression_files
 from mta.submission import replies
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 from tests.harness.guides import GuideText, guides, names_in
 
 LANGUAGES = {"sh", "python", "js", "json", "http", "text", "html", "php", "ruby", "go"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 
 _FENCE = re.compile(r"^```(?:sh|bash|shell|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _ANY_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

@@ -25,8 +25,8 @@ from typing import IO
 
 import msgspec
 
-from ops import launch
-from ops.process_specs import ROOT
+from ops.host import launch
+from ops.host.process_specs import ROOT
 from tests.harness import rsa_keys
 
 _IMPORTED = (

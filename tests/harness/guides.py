@@ -9,7 +9,7 @@ from msgspec import Struct
 from api.docs.guides import Guide
 from api.docs.guides import guides as read_guides
 from api.docs.markdown import anchor_of
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 
 SCRIPTS = ROOT / "api" / "docs" / "scripts"
 _FENCE = re.compile(r"^```(\S+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

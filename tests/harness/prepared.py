@@ -15,8 +15,8 @@ from pathlib import Path
 import asyncpg
 
 from engine.store.migrate import migrate
-from ops import launch, server_paths
-from ops.embedded import temporary_servers
+from ops.host import launch, server_paths
+from ops.host.embedded import temporary_servers
 from tests.harness import memory
 from tests.harness.patience import PATIENCE_S
 

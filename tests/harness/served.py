@@ -1,6 +1,6 @@
 """The application factory that the tests' Granian loads: the real one, tied to the life of its parent.
 
-Granian forks its worker, and a fork forgets the tie that `ops.launch` makes. Should Granian be killed, the
+Granian forks its worker, and a fork forgets the tie that `ops.host.launch` makes. Should Granian be killed, the
 worker would live on and keep the test run's servers busy.
 """
 

@@ -27,7 +27,7 @@ from typing import IO, Any, NoReturn
 import pytest
 from msgspec import Struct, field
 
-from ops import launch
+from ops.host import launch
 from tests.harness import limits
 
 OPTION = "--workers"

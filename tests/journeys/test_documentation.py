@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadtests.drill.service import Service
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 from tests.harness.documentation import Command, commands, documents
 from tests.harness.service import arrived, command, until
 

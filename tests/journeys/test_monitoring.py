@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 from tests.harness.api import Api
 from tests.harness.promql import Selector, asked
 from tests.harness.service import new_access, send, try_send, until, until_status

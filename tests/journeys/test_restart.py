@@ -22,7 +22,7 @@ from loadtests.drill.process_stops import ProcessStops
 from loadtests.drill.send_client import ApiAccess, SendClient, plan
 from loadtests.drill.service import Service, ServicePart
 from mta.outbound.complete import MAX_UNSETTLED
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S
 from tests.harness.sampling import sampled

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.base.settings import PREFIX
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 
 
 @pytest.mark.exhaustive

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.state import make_state
+from ops.host.state import make_state
 from tests.harness.accounts import PEPPER
 from tests.ops.installation import environ
 

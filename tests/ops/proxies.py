@@ -18,7 +18,7 @@ import pytest
 from msgspec import Struct
 
 from loadtests.ports import reserve_port
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 from tests.harness.transport import self_signed
 
 SHIPPED = ROOT / "ops" / "deploy" / "proxies"

@@ -9,9 +9,10 @@ from engine.base.settings import Settings, SourceIp
 from engine.sending.blocklists.rules import query_name
 from engine.sending.blocklists.types import ListFamily
 from engine.store.postgres import open_pool
-from ops import blocklists, gauges
+from ops import blocklists
 from ops.doctor.blocklists import blocklists as examine
 from ops.doctor.finding import DoctorFinding
+from ops.processes import gauges
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.blocklists import A_LIST, DOMAIN_LIST, IP, BlocklistWorld, blocklist_world

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from ops import __main__ as entry
-from ops import bootstrap, testing
+from ops import testing
+from ops.host import bootstrap
 from tests.harness.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]

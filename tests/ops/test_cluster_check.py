@@ -12,10 +12,11 @@ from engine.base.plans import Plan
 from engine.base.settings import Settings, load, to_environ
 from engine.store.postgres import open_pool
 from mta.process import process_name
-from ops import admin, cluster_check
+from ops import admin
 from ops.cli import main
-from ops.cluster_check import ClusterMismatch
-from ops.state import make_state
+from ops.host import cluster_check
+from ops.host.cluster_check import ClusterMismatch
+from ops.host.state import make_state
 from tests.harness.accounts import PEPPER
 from tests.ops.conftest import NewDatabase
 from tests.ops.installation import environ
@@ -135,7 +136,7 @@ async def test_a_living_namesake_on_another_host_is_refused(first: Settings, mon
     async def renewing(_pause_s: float) -> None:
         await renewed(first)
 
-    monkeypatch.setattr("ops.cluster_check.asyncio.sleep", renewing)
+    monkeypatch.setattr("ops.host.cluster_check.asyncio.sleep", renewing)
     with pytest.raises(ClusterMismatch, match=r"Another host runs .*:mta-2 against this database"):
         await cluster_check.agree(first)
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 
 DECISIONS = ROOT / "ops" / "decisions"
 PAGES = {path.name[:4]: path for path in sorted(DECISIONS.glob("[0-9]*.md"))}

@@ -14,8 +14,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from engine.base.settings import PREFIX, PROCESSES, Settings, load, variable
-from ops import process_specs, sockets
-from ops.process_specs import ROOT
+from ops.host import process_specs, sockets
+from ops.host.process_specs import ROOT
 
 DEPLOY = ROOT / "ops" / "deploy"
 SYSTEMD = DEPLOY / "systemd"

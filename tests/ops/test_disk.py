@@ -10,10 +10,10 @@ import pytest
 
 from api.http.readiness import MIN_DISK_BYTES
 from engine.base.settings import load
-from ops import disk, up
 from ops.commands.failures import sentence
-from ops.embedded import CannotServe, PostgresServer
-from ops.process_specs import ROOT
+from ops.host import disk, up
+from ops.host.embedded import CannotServe, PostgresServer
+from ops.host.process_specs import ROOT
 from tests.harness.small_disks import fill, make_read_only, small_disk
 from tests.ops.installation import environ, examined
 
@@ -102,5 +102,5 @@ def test_full_disks_and_used_quotas_are_recognised_in_the_output_of_programs(tmp
 
 
 def test_the_sentences_need_the_standard_library_alone() -> None:
-    words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); import ops.disk"]
+    words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); import ops.host.disk"]
     subprocess.run(words, check=True)

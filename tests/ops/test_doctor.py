@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.state import StateLock, kept_pepper, make_state, write_private
+from ops.host.state import StateLock, kept_pepper, make_state, write_private
 from tests.harness.patience import PATIENCE_S
 from tests.harness.service import run_ops
 from tests.ops.installation import environ, examined

@@ -21,10 +21,10 @@ from engine.store import metrics as figures
 from engine.store import partitions
 from engine.store.redis import connect
 from loadtests.ports import reserve_port
-from ops.embedded import Temporary
+from ops.host.embedded import Temporary
+from ops.host.state import StateLock, make_state
 from ops.local.dns import DnsBehaviour, Responder
 from ops.local.sink import Sink
-from ops.state import StateLock, make_state
 from tests.harness.accounts import make_account
 from tests.harness.people import make_person
 from tests.harness.tcp import listening

@@ -17,10 +17,10 @@ import asyncpg
 import pytest
 import redis.asyncio as redis
 
-from ops import embedded, server_paths
-from ops.embedded import PostgresServer, Temporary, ValkeyServer, temporary_servers
-from ops.server_paths import CannotServe
-from ops.state import AlreadyRunning, StateLock, UnusableState, bound_log, holder, kept_pepper, make_state, tail
+from ops.host import embedded, server_paths
+from ops.host.embedded import PostgresServer, Temporary, ValkeyServer, temporary_servers
+from ops.host.server_paths import CannotServe
+from ops.host.state import AlreadyRunning, StateLock, UnusableState, bound_log, holder, kept_pepper, make_state, tail
 from tests.harness import shared_memory
 
 ROOT = Path(__file__).parents[2]
@@ -194,7 +194,7 @@ def test_a_new_state_folder_does_not_get_the_data_of_a_deleted_one(
 def test_servers_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     report = tmp_path / "pids"
     code = (
-        "import time\nfrom pathlib import Path\nfrom ops.embedded import temporary_servers\n"
+        "import time\nfrom pathlib import Path\nfrom ops.host.embedded import temporary_servers\n"
         "with temporary_servers() as s:\n"
         f" Path({str(report)!r}).write_text(f'{{s.postgres.pid}} {{s.valkey.pid}} {{s.folder}}')\n time.sleep(60)\n"
     )

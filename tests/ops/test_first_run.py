@@ -18,7 +18,7 @@ from loadtests.drill.api_caller import ApiCaller
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.fresh_service import first_access
 from loadtests.drill.service import Service, ServicePart, clear, make_folder
-from ops import first_run
+from ops.host import first_run
 from tests.harness import sampling
 from tests.harness.accounts import make_account
 from tests.harness.patience import PATIENCE_S

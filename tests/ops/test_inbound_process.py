@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from engine.base.settings import BadSetting, Settings, SocketAddress, load, to_environ
-from ops import process_specs, sockets
 from ops.doctor.listeners import incoming_mail
+from ops.host import process_specs, sockets
 from ops.processes.certificates import NoCertificate, configured, self_signed
 
 

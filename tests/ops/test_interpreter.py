@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ops import interpreter
+from ops.host import interpreter
 
 PLAIN = {"CONFIG_ARGS": "'--prefix=/opt/py'", "PGO_PROF_USE_FLAG": "-fprofile-use", "PY_CORE_CFLAGS": "-O3 -Wall"}
 

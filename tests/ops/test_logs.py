@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.base import logs
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 
 FAILING = """
 import structlog

@@ -19,11 +19,12 @@ from engine.base import ids
 from engine.base.plans import Plan
 from engine.base.settings import Settings
 from loadtests.drill.service import Service, clear, make_folder
-from ops import admin, first_run, up
-from ops.console_access import console_lines
-from ops.embedded import PostgresServer
+from ops import admin
+from ops.host import first_run, up
+from ops.host.console_access import console_lines
+from ops.host.embedded import PostgresServer
+from ops.host.process_specs import ROOT
 from ops.local.sink_store import entries
-from ops.process_specs import ROOT
 from tests.conftest import NewDatabase
 from tests.harness.patience import PATIENCE_S
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ops import control, launch, rolling
-from ops.control import NoSupervisor, Refused
-from ops.rolling import Roller
-from ops.supervise import ProcessSpec, StartFailed, Supervisor
+from ops.host import control, launch, rolling
+from ops.host.control import NoSupervisor, Refused
+from ops.host.rolling import Roller
+from ops.host.supervise import ProcessSpec, StartFailed, Supervisor
 from tests.harness.patience import PATIENCE_S
 from tests.ops.test_supervise import ENV
 
@@ -56,7 +56,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    monkeypatch.setattr("ops.supervise.START_PATIENCE_S", 0.1)
+    monkeypatch.setattr("ops.host.supervise.START_PATIENCE_S", 0.1)
     return Place(tmp_path)
 
 

@@ -8,7 +8,7 @@ from engine.base.settings import Settings, load
 from engine.base.settings_docs import READERS, documented
 from engine.base.settings_groups import FIELDS
 from ops import settings_page
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 
 
 def test_every_setting_has_a_sentence_and_readers() -> None:

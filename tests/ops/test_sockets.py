@@ -12,14 +12,14 @@ import pytest
 from engine.base.settings import BadSetting, load
 from engine.store import socket_activation
 from engine.store.socket_activation import WrongSockets
-from ops import launch, process_specs, sockets
-from ops.sockets import ListeningSockets, PortTaken
+from ops.host import launch, process_specs, sockets
+from ops.host.sockets import ListeningSockets, PortTaken
 from tests.harness.patience import PATIENCE_S
 from tests.ops.test_up import environ
 
 ROOT = Path(__file__).parents[2]
 TAKE = """
-from ops.sockets import ListeningSockets
+from ops.host.sockets import ListeningSockets
 doors = ListeningSockets()
 try:
     doors.take()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ops import launch
-from ops.supervise import ProcessSpec, StartFailed, Supervisor
+from ops.host import launch
+from ops.host.supervise import ProcessSpec, StartFailed, Supervisor
 from tests.harness.patience import PATIENCE_S
 
 ENV = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
@@ -74,7 +74,7 @@ async def test_pauses_between_restarts_double(tmp_path: Path) -> None:
 async def test_a_process_that_never_gets_ready_fails_the_start_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ops.supervise.START_PATIENCE_S", 0.1)
+    monkeypatch.setattr("ops.host.supervise.START_PATIENCE_S", 0.1)
 
     async def never(_pid: int) -> bool:
         return False
@@ -98,7 +98,7 @@ async def test_a_process_that_stays_unready_fails_after_the_timeout(tmp_path: Pa
 async def test_a_program_that_does_not_exist_is_named_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ops.supervise.START_PATIENCE_S", 0.1)
+    monkeypatch.setattr("ops.host.supervise.START_PATIENCE_S", 0.1)
 
     async def never(_pid: int) -> bool:
         return False
@@ -162,8 +162,8 @@ def test_children_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     code = f"""
 import asyncio, sys
 from pathlib import Path
-from ops import launch
-from ops.supervise import ProcessSpec, Supervisor
+from ops.host import launch
+from ops.host.supervise import ProcessSpec, Supervisor
 from tests.harness.patience import PATIENCE_S
 async def main():
     async with Supervisor(print) as supervisor:

@@ -16,12 +16,12 @@ from msgspec import structs
 
 from engine.base.settings import Settings, load
 from loadtests.ports import reserve_port, reserve_ports
-from ops import control, process_specs, up
-from ops.console import UpConsole
-from ops.process_specs import PortTaken
-from ops.state import StateLock, kept_pepper, write_private
-from ops.supervise import Supervisor
-from ops.up import NotRunning
+from ops.host import control, process_specs, up
+from ops.host.console import UpConsole
+from ops.host.process_specs import PortTaken
+from ops.host.state import StateLock, kept_pepper, write_private
+from ops.host.supervise import Supervisor
+from ops.host.up import NotRunning
 
 PORTS = ("API", "METRICS", "SINK", "DNS", "SUBMISSION", "SUBMISSION_TLS", "MX")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ops import write_back
-from ops.write_back import WriteBack
+from ops.host import write_back
+from ops.host.write_back import WriteBack
 from tests.harness.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sync_file_range is a call of Linux")

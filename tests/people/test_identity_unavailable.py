@@ -18,7 +18,7 @@ from msgspec import structs
 from engine.base import ids
 from engine.base.settings import BadSetting, Settings, load, shown, to_environ
 from loadtests.ports import reserve_port
-from ops import launch
+from ops.host import launch
 from tests.harness.api import Api, serving
 from tests.harness.patience import until
 from tests.harness.provider import (

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from engine.base import clock
 from engine.base.settings import PREFIX, Settings, to_environ
-from ops import launch
+from ops.host import launch
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.api import ROOT

@@ -20,11 +20,11 @@ from engine.store.migrate import migrate, pending
 from engine.store.postgres import open_pool
 from engine.store.postgres_hosts import Hosts, NoPrimary, hosts_of, url_without_hosts
 from loadtests.ports import reserve_port
-from ops import launch, up
-from ops.console import UpConsole
 from ops.doctor.database import database
-from ops.embedded import Temporary
-from ops.supervise import StartFailed
+from ops.host import launch, up
+from ops.host.console import UpConsole
+from ops.host.embedded import Temporary
+from ops.host.supervise import StartFailed
 from tests.harness.patience import PATIENCE_S, until
 from tests.harness.tcp import accepts
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine.base.settings import BadSetting, Settings, load, to_environ
-from ops import process_specs
+from ops.host import process_specs
 from ops.processes.certificates import NoCertificate
 from ops.processes.relay import certificate_files
 

@@ -26,7 +26,7 @@ from engine.people.api_keys import store as keys
 from engine.people.people import store as people
 from engine.sending.domains import store as domains
 from ops import admin
-from ops.state import write_private
+from ops.host.state import write_private
 
 FILE = "first-run.json"
 DOMAIN = "hello.test"

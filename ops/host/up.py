@@ -21,15 +21,15 @@ from engine.base import local_mode
 from engine.base.settings import BadSetting, HostPort, Loaded, Settings, runs_everything, variable
 from engine.store.socket_activation import WrongSockets
 from mta.outbound.source_ips.addresses import check_sources
-from ops import control, disk, log_levels, process_specs, rolling, server_paths
-from ops.cluster_check import ClusterMismatch, agree
-from ops.console import UpConsole
-from ops.control import Refused
-from ops.embedded import CannotServe, PostgresServer, ValkeyServer
-from ops.rolling import Roller
-from ops.sockets import ListeningSockets, PortTaken
-from ops.state import AlreadyRunning, StateLock, UnusableState, holder, kept_peppers, make_state, write_private
-from ops.supervise import StartFailed, Supervisor
+from ops.host import control, disk, log_levels, process_specs, rolling, server_paths
+from ops.host.cluster_check import ClusterMismatch, agree
+from ops.host.console import UpConsole
+from ops.host.control import Refused
+from ops.host.embedded import CannotServe, PostgresServer, ValkeyServer
+from ops.host.rolling import Roller
+from ops.host.sockets import ListeningSockets, PortTaken
+from ops.host.state import AlreadyRunning, StateLock, UnusableState, holder, kept_peppers, make_state, write_private
+from ops.host.supervise import StartFailed, Supervisor
 
 READY_TIMEOUT_S = 60.0
 REDIS_TIMEOUT_S = 2.0
@@ -347,13 +347,13 @@ async def _agree(settings: Settings, console: UpConsole) -> None:
 
 
 async def _first_run(settings: Settings, state: Path) -> dict[str, Any]:
-    from ops.first_run import ensure  # noqa: PLC0415 - as above
+    from ops.host.first_run import ensure  # noqa: PLC0415 - as above
 
     return dict(await ensure(settings, state))
 
 
 async def _console_lines(settings: Settings, first_run: Mapping[str, Any], *, terminal: bool) -> list[str]:
-    from ops.console_access import console_lines  # noqa: PLC0415 - as above
+    from ops.host.console_access import console_lines  # noqa: PLC0415 - as above
 
     return await console_lines(settings, first_run, terminal=terminal)
 

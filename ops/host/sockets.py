@@ -70,7 +70,7 @@ class ListeningSockets:
             with_options(self._sockets[name])
 
     def fds(self, names: Iterable[str]) -> Mapping[str, int]:
-        """Return the descriptors of these sockets by name, for `ops.launch`."""
+        """Return the descriptors of these sockets by name, for `ops.host.launch`."""
         return {name: self._sockets[name].fileno() for name in names}
 
     def address(self, name: str) -> tuple[str, int]:

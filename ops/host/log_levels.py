@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from engine.base.clock import iso
 from engine.base.logs import LEVELS_FILE, read_levels
-from ops import control
-from ops.control import Refused, Say
-from ops.rolling import chosen, kind
-from ops.state import write_private
-from ops.supervise import Supervisor
+from ops.host import control
+from ops.host.control import Refused, Say
+from ops.host.rolling import chosen, kind
+from ops.host.state import write_private
+from ops.host.supervise import Supervisor
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 DEFAULT: Final = "default"  # ends what was set
@@ -33,7 +33,7 @@ class Levels:
         self._supervisor = supervisor
 
     async def act(self, asked: dict[str, Any], say: Say) -> None:
-        """Handle a request (`ops.control`): change levels if `level` is given, then send the current levels."""
+        """Handle a request (`ops.host.control`): change levels if `level` is given, then send the current levels."""
         known = [one.name for one in self._supervisor.children() if kind(one.name) in KINDS and " " not in one.name]
         match asked:
             case {"level": str(level), "names": [*names], "for_s": int() | float() as for_s}:
@@ -72,7 +72,7 @@ def forget(state: Path) -> None:
 def ask(state: Path, level: str | None, names: Sequence[str], for_s: float) -> list[dict[str, Any]]:
     """Change the level of the named processes (none: all) unless `level` is None; returns all levels.
 
-    Raises the errors of `ops.control.ask`.
+    Raises the errors of `ops.host.control.ask`.
     """
     question: dict[str, Any] = {"do": "log level"}
     if level is not None:

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from ops import control
-from ops.control import Refused, Say
-from ops.supervise import ChildStatus, StartFailed, Supervisor
+from ops.host import control
+from ops.host.control import Refused, Say
+from ops.host.supervise import ChildStatus, StartFailed, Supervisor
 
 READY_S: Final = 60.0
 _KINDS: Final = ("api", "relay", "mx", "mta", "worker", "metrics")  # in the order of a message's way
@@ -52,7 +52,7 @@ class Roller:
         return wanted
 
     async def act(self, asked: dict[str, Any], say: Say) -> None:
-        """Handle a request of a command (`ops.control`)."""
+        """Handle a request of a command (`ops.host.control`)."""
         match asked:
             case {"do": "status"}:
                 for row in await asyncio.to_thread(status, self._supervisor.children()):
@@ -85,7 +85,7 @@ def status(children: Iterable[ChildStatus]) -> list[dict[str, Any]]:
 
 
 def ask_restart(state: Path, names: Sequence[str]) -> Iterable[str]:
-    """Ask the supervisor for a restart and yield each name when it is done; raises the errors of `ops.control.ask`."""
+    """Ask the supervisor for a restart and yield each name when it is done; raises the errors of `control.ask`."""
     timeout_s = READY_S + 60.0  # plus the drain of the old process
     for line in control.ask(state, {"do": "restart", "names": list(names)}, timeout_s):
         yield line["restarted"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from ops import disk
+from ops.host import disk
 
 LOG_LIMIT_BYTES = 10 * 1024 * 1024
 PEPPER = "pepper"  # the file of the key pepper

@@ -16,13 +16,13 @@ from pathlib import Path
 from engine.base.netaddr import connect_host
 from engine.base.settings import PREFIX, Settings, to_environ, variable
 from engine.base.settings_docs import documented
-from ops import launch, sockets
-from ops.embedded import STOP_GRACE_S, Server
-from ops.server_paths import QUIET_ENV
-from ops.sockets import ListeningSockets, PortTaken
-from ops.supervise import ProcessSpec
+from ops.host import launch, sockets
+from ops.host.embedded import STOP_GRACE_S, Server
+from ops.host.server_paths import QUIET_ENV
+from ops.host.sockets import ListeningSockets, PortTaken
+from ops.host.supervise import ProcessSpec
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 LOOPBACK = "127.0.0.1"
 __all__ = ["PortTaken", "check_ports", "helpers", "mx_processes", "processes", "relays", "server", "socket_names"]
 

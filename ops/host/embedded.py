@@ -19,9 +19,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ops import disk, launch, server_paths, write_back
-from ops.server_paths import CannotServe, ServerPaths
-from ops.state import bound_log, sync_folder, tail
+from ops.host import disk, launch, server_paths, write_back
+from ops.host.server_paths import CannotServe, ServerPaths
+from ops.host.state import bound_log, sync_folder, tail
 
 __all__ = ["CannotServe", "PostgresServer", "Server", "Temporary", "ValkeyServer", "temporary_servers"]
 

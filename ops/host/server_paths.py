@@ -18,9 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from ops import launch
-from ops.launch import SystemUser
-from ops.state import PEPPER, make_state
+from ops.host import launch
+from ops.host.launch import SystemUser
+from ops.host.state import PEPPER, make_state
 
 SYSTEM_USER = "waybill"
 SHARED = Path("/var/lib/waybill")  # data of a root whose state folder the system user can't reach

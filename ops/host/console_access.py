@@ -11,7 +11,8 @@ from typing import Any
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.people import sign_in_link
-from ops import admin, first_run
+from ops import admin
+from ops.host import first_run
 
 
 async def console_lines(settings: Settings, made: Mapping[str, Any], *, terminal: bool) -> list[str]:

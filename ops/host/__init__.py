@@ -1,0 +1,1 @@
+"""Run the service on this host: supervisor, embedded servers, processes, first start, virtual environment."""
