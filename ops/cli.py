@@ -1,36 +1,68 @@
-"""The `ops` command line: collects all commands and turns errors into one line and an exit status.
+"""The `ops` command line: finds the module of a command, and turns errors into one line and an exit status.
 
 Each command prints text for people, or with `--json` one JSON value for programs. Exit status: 0 done, 1 failed or
 something is wrong, 2 wrong usage, 130 interrupted.
 """
 
+import importlib
+import importlib.util
+import json
 import logging
 import sys
+import tomllib
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import click
 import structlog
 
-from ops.commands import (
-    accounts,
-    alerts,
-    blocklists,
-    broadcasts,
-    clients,
-    contacts,
-    delivery,
-    erasures,
-    inbound_mail,
-    logs,
-    mail,
-    reports,
-    service,
-    shards,
-    upkeep,
-    verifications,
-)
-from ops.commands.failures import FOREIGN, sentence
-from ops.commands.loadtests import GroupWithLoadtests
-from ops.commands.output import print_json
+from engine.base.version import version
+from ops.commands.setup import COMPLETE_VARIABLE
+from ops.host import interpreter, release
+
+# A package that the container image leaves out. It imports `ops`, so that `ops` finds its commands by name only.
+_LOADTESTS: Final = "loadtests"
+
+
+class LazyCommand(NamedTuple):
+    """A command: the module that defines it under its name, and the first paragraph of its help."""
+
+    module: str
+    help: str
+
+
+COMMANDS: Final = {
+    name: LazyCommand(*words)
+    for name, words in tomllib.loads((Path(__file__).parent / "commands/table.toml").read_text("utf-8")).items()
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called; until then, `commands` has their names and helps."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Return a command by name, or None; raises ClickException for a tool that this installation leaves out."""
+        one = COMMANDS.get(cmd_name)
+        if one is None:
+            return None
+        if not _is_installed(one):
+            raise click.ClickException(
+                f"`ops {cmd_name}` needs the folder `{_LOADTESTS}`, which is not installed here: run it in a checkout"
+                " of Waybill."
+            )
+        command: click.Command = getattr(importlib.import_module(one.module), cmd_name.replace("-", "_"))
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        names = self.list_commands(ctx)
+        width = formatter.width - 6 - max(map(len, names))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+
+
+def _is_installed(one: LazyCommand) -> bool:
+    return not one.module.startswith(_LOADTESTS) or importlib.util.find_spec(_LOADTESTS) is not None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,13 +72,17 @@ def main(argv: list[str] | None = None) -> int:
         logger_factory=_log_to_stderr, wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING)
     )
     try:
-        found = cli.main(args=argv, prog_name="ops", standalone_mode=False, complete_var=service.COMPLETE_VARIABLE)
+        found = cli.main(args=argv, prog_name="ops", standalone_mode=False, complete_var=COMPLETE_VARIABLE)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except click.Abort:
         return 130
-    except FOREIGN as error:
+    except Exception as error:
+        from ops.commands.failures import FOREIGN, sentence  # noqa: PLC0415 - loads the database driver
+
+        if not isinstance(error, FOREIGN):
+            raise
         click.ClickException(sentence(error)).show()
         return 1
     return found if isinstance(found, int) else 0  # click returns the code of an Exit exception
@@ -61,16 +97,12 @@ def _log_to_stderr(*_: object) -> structlog.PrintLogger:
 
 
 def _print_version(*, as_json: bool) -> None:
-    from engine.base.version import version  # noqa: PLC0415
-    from ops.host import interpreter, release  # noqa: PLC0415
-
     revision = release.revision()
     python = interpreter.about()
     numbers = ".".join(map(str, python["version"]))
     if as_json:
-        print_json({
-            "version": version(), "revision": revision, "python": numbers, "optimised": bool(python["optimised"])
-        })  # fmt: skip
+        told = {"version": version(), "revision": revision, "python": numbers, "optimised": bool(python["optimised"])}
+        click.echo(json.dumps(told, indent=2))
         return
     click.echo(
         f"waybill {version()}{f' (revision {revision})' if revision else ''},"
@@ -79,8 +111,9 @@ def _print_version(*, as_json: bool) -> None:
 
 
 @click.group(
-    cls=GroupWithLoadtests, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True,
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True,
     no_args_is_help=True,
+    commands={name: click.Command(name, help=one.help) for name, one in COMMANDS.items() if _is_installed(one)},
 )  # fmt: skip
 @click.option("--version", is_flag=True, help="Print version, revision and Python, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="With --version: print one JSON value.")
@@ -96,52 +129,3 @@ def cli(context: click.Context, *, version: bool, as_json: bool) -> None:
         context.exit()
     if as_json:
         raise click.UsageError("Write --json behind the command, such as `ops status --json`.", context)
-
-
-for command in (
-    service.up,
-    service.restart,
-    service.status,
-    service.adopt,
-    service.bootstrap,
-    service.test,
-    service.config,
-    service.completion,
-    logs.log,
-    service.migrate,
-    service.purge,
-    service.doctor,
-    upkeep.backup,
-    upkeep.restore,
-    upkeep.pepper,
-    accounts.account,
-    accounts.person,
-    accounts.key,
-    accounts.domain,
-    accounts.platform,
-    delivery.queue,
-    delivery.site,
-    delivery.source,
-    blocklists.blocklists,
-    shards.shards,
-    shards.nodes,
-    contacts.contacts,
-    contacts.suppressions,
-    contacts.opt_outs,
-    inbound_mail.inbound,
-    alerts.alerts,
-    broadcasts.broadcasts,
-    broadcasts.review,
-    verifications.verifications,
-    erasures.erasure,
-    delivery.explain,
-    delivery.trace,
-    mail.send,
-    mail.messages,
-    mail.message,
-    mail.tail,
-    mail.sink,
-    reports.reports,
-    clients.sdk,
-):
-    cli.add_command(command)

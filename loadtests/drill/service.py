@@ -24,12 +24,12 @@ from typing import Any, Self
 from engine.base.settings import PREFIX, Settings, load
 from loadtests.ports import reserve_ports
 from ops.host import launch
+from ops.host.attach import attach
 from ops.host.embedded import END_GRACE_S
 from ops.host.first_run import FILE as FIRST_RUN
 from ops.host.process_specs import ROOT
 from ops.host.server_paths import SHARED
 from ops.host.state import tail
-from ops.host.up import attach
 
 START_TIMEOUT_S = 90.0
 STOP_GRACE_S = 60.0

@@ -4,25 +4,36 @@ import json
 import os
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import wraps
 from pathlib import Path
-from typing import NoReturn, ParamSpec
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
+import asyncpg
 import click
 
 from engine.base.settings import BadSetting, Loaded, Settings, load
 from ops import admin
 from ops.commands.failures import EXPECTED, sentence
-from ops.commands.output import cell, console, line, print_json, show, table
+from ops.commands.output import cell, console, line, print_json, record, show, show_rows, table
+from ops.host.attach import NotRunning, attach
 
 __all__ = [
-    "as_json", "attached", "cell", "console", "fail", "line", "loaded", "print_json", "reported", "show",
-    "state_folder", "table",
+    "account_filter", "as_json", "attached", "cell", "console", "fail", "in_database", "in_service", "limit_option",
+    "line", "loaded", "print_json", "record", "reported", "show", "show_rows", "state_folder", "table",
 ]  # fmt: skip
 
 P = ParamSpec("P")
+Answer = TypeVar("Answer")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
+account_filter = click.option("--account", help="Only this account (id acc_… or name); default: all accounts.")
+
+
+def limit_option(default: int, *, most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option `--limit` of a command that prints rows."""
+    return click.option(
+        "--limit", type=click.IntRange(1, most), default=default, show_default=True, help="Maximum rows to print."
+    )
 
 
 def fail(message: str) -> NoReturn:
@@ -40,12 +51,25 @@ def loaded() -> Loaded:
 
 def attached() -> Settings:
     """Return the settings of the service that runs here; ends the command with an error if none runs."""
-    from ops.host.up import NotRunning, attach  # noqa: PLC0415 - commands that need no service start faster without
-
     try:
         return attach(loaded())
     except NotRunning as error:
         fail(str(error))
+
+
+def in_database(
+    work: Callable[Concatenate[asyncpg.Pool, P], Awaitable[Answer]], /, *args: P.args, **kwargs: P.kwargs
+) -> Answer:
+    """Run `work` with a pool of connections to the service's database, and return its result."""
+    return admin.with_pool(attached(), lambda pool: work(pool, *args, **kwargs))
+
+
+def in_service(
+    work: Callable[Concatenate[asyncpg.Pool, Settings, P], Awaitable[Answer]], /, *args: P.args, **kwargs: P.kwargs
+) -> Answer:
+    """Run `work` with a pool of connections to the service's database and its settings, and return the result."""
+    settings = attached()
+    return admin.with_pool(settings, lambda pool: work(pool, settings, *args, **kwargs))
 
 
 def state_folder() -> Path:

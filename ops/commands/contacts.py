@@ -1,19 +1,43 @@
-"""Commands about contacts, suppressions and opt-outs: list, import and export them as files."""
+"""`ops contacts` and `ops suppressions`: list, import and export them as files."""
 
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import asyncpg
 import click
+import msgspec
 
-from ops import admin
-from ops.commands.base import as_json, attached, print_json, reported, table
+from engine.audience.contacts import exports, files, imports, rules, store
+from engine.audience.contacts.files import FileFormat
+from engine.audience.contacts.search import checked_search
+from engine.audience.contacts.types import Consent, ContactFilters, ContactRow
+from engine.base import clock, csv_files, ids
+from engine.base.errors import Refusal
+from engine.base.list_cursors import ListPlace
+from engine.sending.suppressions import files as suppression_files
+from engine.sending.suppressions import rules as suppression_rules
+from engine.sending.suppressions import service as suppression_service
+from engine.sending.suppressions import store as suppression_store
+from engine.sending.suppressions.files import SuppressionFileFormat
+from engine.sending.suppressions.types import Reason, SuppressionRow
+from ops.commands.base import as_json, in_database, limit_option, print_json, reported, show_rows
+from ops.commands.find_account import find_account
 
-_FORMATS = ("csv", "ndjson")
-_account = click.option("--account", required=True, help="The account (id acc_… or name).")
-_file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="File to import.")
-_format = click.option(
-    "--format", "form", type=click.Choice(_FORMATS), default="csv", show_default=True, help="Format of the output."
+OPERATOR = "operator"
+ROWS = 1_000  # in one transaction or query
+named_account = click.option("--account", required=True, help="The account (id acc_… or name).")
+imported_file = click.argument(
+    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="File to import."
+)
+output_format = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "ndjson"]),
+    default="csv",
+    show_default=True,
+    help="Format of the output.",
 )
 
 
@@ -23,29 +47,24 @@ def contacts() -> None:
 
 
 @contacts.command("list")
-@_account
+@named_account
 @click.option("--search", help="Only contacts with this in address or name.")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="Print at most this many.")
+@limit_option(50, most=1_000)
 @as_json
 @reported
-def list_contacts(*, account: str, search: str | None, limit: int, as_json: bool) -> None:
+def contacts_list(*, account: str, search: str | None, limit: int, as_json: bool) -> None:
     """List the newest contacts of an account."""
-    from engine.audience.contacts.search import checked_search  # noqa: PLC0415
-    from ops import contacts as stored  # noqa: PLC0415
-
     wanted = None if search is None else checked_search(search)
-    found = admin.with_pool(attached(), lambda pool: stored.newest(pool, account=account, search=wanted, limit=limit))
-    if as_json:
-        print_json(found)
-    elif not found:
-        click.echo("None.")
-    else:
-        table(found, ["email", "name", "consent", "confirmed", "suppressionReason", "createdAt", "id"])
+    show_rows(
+        in_database(newest, account=account, search=wanted, limit=limit),
+        ["email", "name", "consent", "confirmed", "suppressionReason", "createdAt", "id"],
+        as_json=as_json,
+    )
 
 
 @contacts.command("import")
-@_file
-@_account
+@imported_file
+@named_account
 @click.option(
     "--consent",
     type=click.Choice(["signed_up", "customer", "imported_with_consent"]),
@@ -55,33 +74,20 @@ def list_contacts(*, account: str, search: str | None, limit: int, as_json: bool
 @click.option("--list", "list_id", help="Add the contacts to this list (lst_…).")
 @as_json
 @reported
-def import_contacts(*, file: Path, account: str, consent: str, list_id: str | None, as_json: bool) -> None:
+def contacts_import(*, file: Path, account: str, consent: str, list_id: str | None, as_json: bool) -> None:
     """Import a .csv, .ndjson or .jsonl file of up to 10,000 contacts; after a failure, import it again."""
-    from engine.audience.contacts.types import Consent  # noqa: PLC0415
-    from ops import contacts as stored  # noqa: PLC0415
-
-    result = admin.with_pool(
-        attached(),
-        lambda pool: stored.import_contacts(
-            pool, account=account, path=file, consent=Consent(consent), list_id=list_id
-        ),
-    )
-    _print_result(result, "invalid", as_json=as_json)
+    result = in_database(import_contacts, account=account, path=file, consent=Consent(consent), list_id=list_id)
+    print_result(result, "invalid", as_json=as_json)
 
 
 @contacts.command("export")
-@_account
-@_format
+@named_account
+@output_format
 @reported
-def export_contacts(*, account: str, form: str) -> None:
+def contacts_export(*, account: str, form: str) -> None:
     """Write all contacts of an account to standard output."""
-    from engine.audience.contacts.files import FileFormat  # noqa: PLC0415
-    from ops import contacts as stored  # noqa: PLC0415
-
     out = sys.stdout.buffer
-    written = admin.with_pool(
-        attached(), lambda pool: stored.export_contacts(pool, out, account=account, form=FileFormat(form))
-    )
+    written = in_database(export_contacts, out, account=account, form=FileFormat(form))
     click.echo(f"{written} contacts", err=True)
 
 
@@ -91,8 +97,8 @@ def suppressions() -> None:
 
 
 @suppressions.command("import")
-@_file
-@_account
+@imported_file
+@named_account
 @click.option(
     "--reason",
     type=click.Choice(["unsubscribe", "manual"]),
@@ -102,82 +108,26 @@ def suppressions() -> None:
 )
 @as_json
 @reported
-def import_suppressions(*, file: Path, account: str, reason: str, as_json: bool) -> None:
+def suppressions_import(*, file: Path, account: str, reason: str, as_json: bool) -> None:
     """Suppress the addresses of a .csv, .ndjson or .jsonl file with a column `address` or `email`."""
-    from engine.sending.suppressions.types import Reason  # noqa: PLC0415
-    from ops import contacts as stored  # noqa: PLC0415
-
-    result = admin.with_pool(
-        attached(),
-        lambda pool: stored.import_suppressions(pool, account=account, path=file, reason=Reason(reason)),
-    )
-    _print_result(result, "refused", as_json=as_json)
+    result = in_database(import_suppressions, account=account, path=file, reason=Reason(reason))
+    print_result(result, "refused", as_json=as_json)
 
 
 @suppressions.command("export")
-@_account
-@_format
+@named_account
+@output_format
 @click.option("--reason", type=click.Choice(["unsubscribe", "manual", "bounce", "complaint"]), help="Only this reason.")
 @reported
-def export_suppressions(*, account: str, form: str, reason: str | None) -> None:
+def suppressions_export(*, account: str, form: str, reason: str | None) -> None:
     """Write the suppressed addresses of an account to standard output."""
-    from engine.sending.suppressions.files import SuppressionFileFormat  # noqa: PLC0415
-    from engine.sending.suppressions.types import Reason  # noqa: PLC0415
-    from ops import contacts as stored  # noqa: PLC0415
-
     out = sys.stdout.buffer
     wanted = None if reason is None else Reason(reason)
-    written = admin.with_pool(
-        attached(),
-        lambda pool: stored.export_suppressions(
-            pool, out, account=account, form=SuppressionFileFormat(form), reason=wanted
-        ),
-    )
+    written = in_database(export_suppressions, out, account=account, form=SuppressionFileFormat(form), reason=wanted)
     click.echo(f"{written} suppressed addresses", err=True)
 
 
-@click.group("opt-outs")
-def opt_outs() -> None:
-    """Import and export opt-outs of a contact list: people whom its broadcasts leave out."""
-
-
-_list = click.option("--list", "list_id", required=True, help="The list (lst_…).")
-
-
-@opt_outs.command("import")
-@_file
-@_account
-@_list
-@as_json
-@reported
-def import_opt_outs(*, file: Path, account: str, list_id: str, as_json: bool) -> None:
-    """Record opt-outs from a .csv, .ndjson or .jsonl file with a column `address` or `email`."""
-    from ops import opt_outs as stored  # noqa: PLC0415
-
-    result = admin.with_pool(
-        attached(), lambda pool: stored.import_file(pool, account=account, path=file, list_id=list_id)
-    )
-    _print_result(result, "refused", as_json=as_json)
-
-
-@opt_outs.command("export")
-@_account
-@_list
-@_format
-@reported
-def export_opt_outs(*, account: str, list_id: str, form: str) -> None:
-    """Write all opt-outs of a list to standard output."""
-    from engine.audience.contacts.files import FileFormat  # noqa: PLC0415
-    from ops import opt_outs as stored  # noqa: PLC0415
-
-    out = sys.stdout.buffer
-    written = admin.with_pool(
-        attached(), lambda pool: stored.export(pool, out, account=account, list_id=list_id, form=FileFormat(form))
-    )
-    click.echo(f"{written} opt-outs", err=True)
-
-
-def _print_result(result: dict[str, Any], refused: str, *, as_json: bool) -> None:
+def print_result(result: dict[str, Any], refused: str, *, as_json: bool) -> None:
     """Print the counts of an import, and a line for each row that was refused."""
     if as_json:
         print_json(result)
@@ -185,3 +135,130 @@ def _print_result(result: dict[str, Any], refused: str, *, as_json: bool) -> Non
     click.echo(", ".join(f"{name} {count}" for name, count in result.items() if name != refused))
     for row in result[refused]:
         click.echo(f"row {row['index']}: {row['error']['message']}")
+
+
+async def newest(pool: asyncpg.Pool, *, account: str, search: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the newest contacts of an account, or those that match a search."""
+    owner = await find_account(pool, account)
+    page = await store.page(pool, owner, ContactFilters(search=search), limit=limit)
+    return [_contact(row) for row in page.rows]
+
+
+async def import_contacts(
+    pool: asyncpg.Pool, *, account: str, path: Path, consent: Consent, list_id: str | None
+) -> dict[str, Any]:
+    """Import a file of at most files.MAX_FILE_ROWS contacts; return the counts and the invalid rows."""
+    owner = await find_account(pool, account)
+    rows = files.read_file(FileFormat(format_of(path)), text_of(path))
+    chosen = None if list_id is None else ids.parse_id(ids.Kind.LIST, list_id)
+    result = await imports.import_many(pool, owner, rows, consent=consent, list_id=chosen, actor=OPERATOR)
+    return {
+        "created": result.created,
+        "updated": result.updated,
+        "unchanged": result.unchanged,
+        "suppressed": result.suppressed,
+        "overLimit": result.over_limit,
+        "invalid": [{"index": row.index, "error": row.error} for row in result.invalid],
+    }
+
+
+async def export_contacts(pool: asyncpg.Pool, out: IO[bytes], *, account: str, form: FileFormat) -> int:
+    """Write all contacts of an account to `out`; return their number."""
+    owner = await find_account(pool, account)
+    columns = await exports.field_columns(pool, owner) if form is FileFormat.CSV else []
+    if form is FileFormat.CSV:
+        out.write(files.csv_header(columns))
+    written = 0
+    async for rows in exports.pages(pool, owner, ContactFilters()):
+        written += len(rows)
+        if form is FileFormat.CSV:
+            out.write(csv_files.csv_lines(files.csv_row(row, columns) for row in rows))
+        else:
+            out.writelines(msgspec.json.encode(_contact(row)) + b"\n" for row in rows)
+    return written
+
+
+async def import_suppressions(pool: asyncpg.Pool, *, account: str, path: Path, reason: Reason) -> dict[str, Any]:
+    """Suppress the addresses of a file; return the counts and the invalid rows."""
+    owner = await find_account(pool, account)
+    rows = suppression_files.read_file(SuppressionFileFormat(format_of(path)), text_of(path))
+    wanted: list[tuple[str, Reason]] = []
+    refused = []
+    for index, row in enumerate(rows):
+        request = suppression_files.request_of(row, reason.value)
+        try:
+            wanted.append((suppression_rules.address_of(str(request["address"])), Reason(request["reason"])))
+        except Refusal as refusal:
+            refused.append({"index": index, "error": refusal.envelope()["error"]})
+    counted: Counter[str] = Counter()
+    for start in range(0, len(wanted), ROWS):
+        part = wanted[start : start + ROWS]
+        counted.update(
+            one.change.value for one in await suppression_service.suppress(pool, owner, part, actor=OPERATOR)
+        )
+    return {name: counted[name] for name in ("added", "changed", "unchanged")} | {"refused": refused}
+
+
+async def export_suppressions(
+    pool: asyncpg.Pool, out: IO[bytes], *, account: str, form: SuppressionFileFormat, reason: Reason | None
+) -> int:
+    """Write the suppressions of an account to `out`, all or those of one reason; return their number."""
+    owner = await find_account(pool, account)
+    wanted = suppression_rules.filters(before=None, reason=reason, search=None)
+    if form is SuppressionFileFormat.CSV:
+        out.write(suppression_files.csv_header())
+    written = 0
+    while True:
+        page = await suppression_store.page(pool, owner, wanted, limit=ROWS)
+        written += len(page.rows)
+        if form is SuppressionFileFormat.CSV:
+            out.write(csv_files.csv_lines(map(suppression_files.csv_row, page.rows)))
+        else:
+            out.writelines(msgspec.json.encode(_suppression(row)) + b"\n" for row in page.rows)
+        if not page.has_more:
+            return written
+        last = page.rows[-1]
+        wanted = msgspec.structs.replace(wanted, before=ListPlace(last.created_at, last.address))
+
+
+def format_of(path: Path) -> str:
+    """Return the format by the name of a file; raise ValueError for another name."""
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix not in {"csv", "ndjson", "jsonl"}:
+        raise ValueError(f"{path.name} is neither CSV nor newline-delimited JSON. Name it .csv, .ndjson or .jsonl.")
+    return "csv" if suffix == "csv" else "ndjson"
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a file; raise ValueError for one that is not UTF-8."""
+    try:
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is not UTF-8. Save it as UTF-8.") from None
+
+
+def _contact(row: ContactRow) -> dict[str, Any]:
+    return {
+        "id": ids.format_id(ids.Kind.CONTACT, row.id),
+        "email": row.email,
+        "name": row.name,
+        "fields": rules.fields_of(row.fields),
+        "consent": row.consent,
+        "consentAt": clock.iso(row.consent_at),
+        "confirmed": row.confirmed,
+        "lists": [ids.format_id(ids.Kind.LIST, one) for one in row.lists],
+        "suppressed": row.suppression_reason is not None,
+        "suppressionReason": row.suppression_reason,
+        "optedOutOf": [ids.format_id(ids.Kind.LIST, one) for one in row.opted_out_of],
+        "createdAt": clock.iso(row.created_at),
+        "updatedAt": clock.iso(row.updated_at),
+    }
+
+
+def _suppression(row: SuppressionRow) -> dict[str, Any]:
+    return {
+        "address": row.address,
+        "reason": row.reason,
+        "detail": row.detail,
+        "createdAt": clock.iso(row.created_at),
+    }

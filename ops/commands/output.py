@@ -11,11 +11,12 @@ from datetime import date, datetime
 from typing import Any
 
 import click
+from msgspec import Struct, structs
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from engine.base import clock
+from engine.base import clock, ids
 
 NOTHING = "-"
 _PIPE_WIDTH = None if sys.stdout.isatty() else 200  # a pipe has no width: a fixed one keeps ids on one line
@@ -38,9 +39,34 @@ def show(value: Mapping[str, Any], *, as_json: bool) -> None:
             table(rows, list(rows[0]))
 
 
+def show_rows(rows: list[dict[str, Any]], columns: list[str], *, as_json: bool, empty: str = "None.") -> None:
+    """Print rows: as one JSON value, or these columns as a table, or the line `empty` if there are none."""
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        click.echo(empty)
+    else:
+        table(rows, columns)
+
+
 def print_json(value: object) -> None:
     """Print one JSON value."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def record(row: Struct, **kinds: ids.Kind) -> dict[str, Any]:
+    """Return a row as JSON values: camel-case names, times in ISO 8601, the ids in `kinds` with their prefix."""
+    return {
+        _camel(name): ids.format_id(kinds[name], value) if name in kinds and value is not None
+        else clock.iso(value) if isinstance(value, datetime)
+        else value
+        for name, value in structs.asdict(row).items()
+    }  # fmt: skip
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def line(name: str, value: object, *, width: int = 0) -> None:

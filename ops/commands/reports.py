@@ -1,13 +1,18 @@
-"""Commands that show received reports: bounces, complaints, DMARC and TLS reports."""
+"""`ops reports`: the report mails that the MX stored, and what became of each."""
 
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+import asyncpg
 import click
+from msgspec import structs
 
-from engine.receiving.reports.types import ReportPurpose, ReportState
-from ops import admin
-from ops.commands.base import as_json, attached, line, print_json, reported, table
+from engine.base import clock, ids
+from engine.base.errors import not_found
+from engine.receiving.reports import store
+from engine.receiving.reports.types import ReportPurpose, ReportRow, ReportState
+from ops.commands.base import as_json, in_database, limit_option, line, print_json, reported, show_rows
 
 _COLUMNS = ["receivedAt", "id", "purpose", "state", "result", "reason", "message"]
 
@@ -15,7 +20,7 @@ _COLUMNS = ["receivedAt", "id", "purpose", "state", "result", "reason", "message
 @click.group(invoke_without_command=True)
 @click.option("--state", type=click.Choice([one.value for one in ReportState]), help="Only reports in this state.")
 @click.option("--purpose", type=click.Choice([one.value for one in ReportPurpose]), help="Only reports of this kind.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Print at most this many.")
+@limit_option(20, most=1000)
 @as_json
 @click.pass_context
 @reported
@@ -23,32 +28,18 @@ def reports(context: click.Context, *, state: str | None, purpose: str | None, l
     """List received reports of the last 7 days, newest first, and why some had no effect."""
     if context.invoked_subcommand is not None:
         return
-    from ops import reports as ops_reports  # noqa: PLC0415
-
-    settings = attached()
-    found = admin.with_pool(settings, lambda pool: ops_reports.listed(pool, state=state, purpose=purpose, limit=limit))
-    if as_json:
-        print_json(found)
-    elif not found:
-        click.echo("No reports.")
-    else:
-        table(found, _COLUMNS)
+    show_rows(
+        in_database(listed, state=state, purpose=purpose, limit=limit), _COLUMNS, as_json=as_json, empty="No reports."
+    )
 
 
 @reports.command("counts")
 @as_json
 @reported
-def counts(*, as_json: bool) -> None:
+def reports_counts(*, as_json: bool) -> None:
     """Count the reports of the last 7 days by kind, state and result."""
-    from ops import reports as ops_reports  # noqa: PLC0415
-
-    found = admin.with_pool(attached(), ops_reports.counts)
-    if as_json:
-        print_json(found)
-    elif not found:
-        click.echo("No reports.")
-    else:
-        table(found, list(found[0]))
+    found = in_database(counts)
+    show_rows(found, list(found[0]) if found else [], as_json=as_json, empty="No reports.")
 
 
 @reports.command("show")
@@ -58,9 +49,7 @@ def counts(*, as_json: bool) -> None:
 @reported
 def show_report(*, report: UUID, to: Path | None, as_json: bool) -> None:
     """Show one report: where it came from, what it did or why it did nothing, and the mail itself."""
-    from ops import reports as ops_reports  # noqa: PLC0415
-
-    found, mail = admin.with_pool(attached(), lambda pool: ops_reports.opened(pool, report))
+    found, mail = in_database(opened, report)
     if to is not None and mail is not None:
         to.write_bytes(mail)
         found["file"] = str(to)
@@ -74,3 +63,43 @@ def show_report(*, report: UUID, to: Path | None, as_json: bool) -> None:
         click.echo("\nThe mail is not kept: it was applied, or it was too large.")
     elif to is None:
         click.echo(f"\n{text}")
+
+
+async def counts(pool: asyncpg.Pool) -> list[dict[str, Any]]:
+    """Count the stored reports by purpose, state and result."""
+    return [structs.asdict(one) | {"oldest": clock.iso(one.oldest)} for one in await store.counts(pool)]
+
+
+async def listed(pool: asyncpg.Pool, *, state: str | None, purpose: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the newest reports."""
+    rows = await store.page(pool, before=None, state=state, purpose=purpose, limit=limit)
+    return [_shown(row) for row in rows]
+
+
+async def opened(pool: asyncpg.Pool, report: UUID) -> tuple[dict[str, Any], bytes | None]:
+    """Return one report and the bytes of its mail, None if they are not kept."""
+    row = await store.read_row(pool, report)
+    found = await store.read(pool, report)
+    if row is None or found is None:
+        raise not_found("report")
+    return _shown(row), found.raw
+
+
+def _shown(row: ReportRow) -> dict[str, Any]:
+    return {
+        "id": str(row.id),
+        "receivedAt": clock.iso(row.received_at),
+        "to": f"{row.local}@{row.host}",
+        "from": row.envelope_from or "<>",
+        "ip": row.remote_ip,
+        "reporter": row.reporter_address,
+        "signedBy": row.signed_by,
+        "size": row.size_bytes,
+        "purpose": row.purpose,
+        "state": row.state,
+        "result": row.result,
+        "reason": row.reason,
+        "account": None if row.account_id is None else ids.format_id(ids.Kind.ACCOUNT, row.account_id),
+        "message": None if row.message_id is None else ids.format_id(ids.Kind.MESSAGE, row.message_id),
+        "tries": row.tries,
+    }

@@ -5,18 +5,21 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import asyncpg
 import click
 import msgspec
+from rich.console import Console
+from rich.progress import Progress
 
 from engine.base.settings import Settings
+from engine.store.process_list import listing
 from ops import admin
-from ops.commands.base import as_json, attached, fail, reported, show, table
-
-if TYPE_CHECKING:
-    from shards.admin import ShardPlan
+from ops.commands.base import as_json, attached, fail, in_database, in_service, reported, show, table
+from shards import admin as shard_admin
+from shards.admin import ShardPlan
+from shards.overview import overview
 
 DEFAULT_SHOWN = 20
 MAX_STEPS = 40  # steps of a plan that are printed
@@ -24,7 +27,7 @@ MAX_STEPS = 40  # steps of a plan that are printed
 _member = click.argument(
     "name", metavar="MEMBER|NODE", help="Mta process or host, as `ops shards` and `ops nodes` name them."
 )
-Planner = Callable[[asyncpg.Pool, Settings], Awaitable["ShardPlan"]]
+Planner = Callable[[asyncpg.Pool, Settings], Awaitable[ShardPlan]]
 
 
 def _change_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -53,10 +56,8 @@ def shards(context: click.Context, *, every: bool, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from shards.overview import overview  # noqa: PLC0415
-
-    settings, limit = attached(), None if every else DEFAULT_SHOWN
-    found = msgspec.to_builtins(admin.with_pool(settings, lambda pool: overview(pool, settings, limit=limit)))
+    limit = None if every else DEFAULT_SHOWN
+    found = msgspec.to_builtins(in_service(overview, limit=limit))
     if as_json:
         show(found, as_json=True)
         return
@@ -75,8 +76,6 @@ def shards(context: click.Context, *, every: bool, as_json: bool) -> None:
 @reported
 def move(*, numbers: tuple[int, ...], to: str | None, unpin: bool, **how: Any) -> None:
     """Pin shards to a member or a node. They move when their owners have finished the deliveries under way."""
-    from shards import admin as shard_admin  # noqa: PLC0415
-
     if (to is None) != unpin:
         fail("Give either --to or --unpin.")
     _run(lambda pool, settings: shard_admin.plan_move(pool, settings, numbers, to, why=how["reason"]), **how)
@@ -89,8 +88,6 @@ def move(*, numbers: tuple[int, ...], to: str | None, unpin: bool, **how: Any) -
 @reported
 def drain(*, name: str, undo: bool, **how: Any) -> None:
     """Move all shards away from a member, or from all members of a node, and assign no new ones."""
-    from shards import admin as shard_admin  # noqa: PLC0415
-
     _run(
         lambda pool, settings: shard_admin.plan_place(
             pool, settings, name, weight=None, draining=not undo, why=how["reason"]
@@ -106,8 +103,6 @@ def drain(*, name: str, undo: bool, **how: Any) -> None:
 @reported
 def weigh(*, name: str, weight: float, **how: Any) -> None:
     """Set the relative share of load of a member, or of each member of a node; the default is 1."""
-    from shards import admin as shard_admin  # noqa: PLC0415
-
     _run(
         lambda pool, settings: shard_admin.plan_place(
             pool, settings, name, weight=weight, draining=None, why=how["reason"]
@@ -122,8 +117,6 @@ def weigh(*, name: str, weight: float, **how: Any) -> None:
 @reported
 def balance(*, by_count: bool, **how: Any) -> None:
     """Distribute shards by the load measured in the last minute."""
-    from shards import admin as shard_admin  # noqa: PLC0415
-
     _run(lambda pool, settings: shard_admin.plan_balance(pool, settings, by_count=by_count), **how)
 
 
@@ -134,8 +127,6 @@ def balance(*, by_count: bool, **how: Any) -> None:
 @reported
 def split(*, domain: str, parts: int, **how: Any) -> None:
     """Spread a recipient domain over several shards: new mail at once, pending mail soon after."""
-    from shards import admin as shard_admin  # noqa: PLC0415
-
     if parts < 2:
         fail(f"--parts is {parts}; a split needs at least 2. Use `ops shards merge` to undo a split.")
     _run(lambda pool, settings: shard_admin.plan_split(pool, settings, domain, parts, why=how["reason"]), **how)
@@ -148,8 +139,6 @@ def split(*, domain: str, parts: int, **how: Any) -> None:
 @reported
 def merge(*, domain: str, by_rule: bool, **how: Any) -> None:
     """Merge a split domain into one shard, and keep the automatic rule from splitting it."""
-    from shards import admin as shard_admin  # noqa: PLC0415
-
     parts = None if by_rule else 1
     _run(lambda pool, settings: shard_admin.plan_split(pool, settings, domain, parts, why=how["reason"]), **how)
 
@@ -162,9 +151,7 @@ def nodes(*, as_json: bool) -> None:
 
     An API process has one line per worker.
     """
-    from engine.store.process_list import listing  # noqa: PLC0415
-
-    found = msgspec.to_builtins(admin.with_pool(attached(), listing))
+    found = msgspec.to_builtins(in_database(listing))
     if as_json:
         show(found, as_json=True)
     elif found["processes"]:
@@ -192,8 +179,6 @@ async def _carry_out(
     planner: Planner, settings: Settings, *, dry_run: bool, no_wait: bool, timeout_s: float, as_json: bool
 ) -> int:
     """Apply a plan and return the number of unfinished steps; 0 with `dry_run` or `no_wait`."""
-    from shards import admin as shard_admin  # noqa: PLC0415
-
     async with admin.opened(settings) as pool:
         plan = await planner(pool, settings)
         left = plan.total
@@ -211,12 +196,7 @@ async def _carry_out(
     return 0 if dry_run or no_wait else left
 
 
-async def _wait_until_done(pool: asyncpg.Pool, plan: "ShardPlan", timeout_s: float) -> int:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
-
-    from shards import admin as shard_admin  # noqa: PLC0415
-
+async def _wait_until_done(pool: asyncpg.Pool, plan: ShardPlan, timeout_s: float) -> int:
     left = plan.total
     bar = Progress(console=Console(stderr=True), transient=True) if sys.stderr.isatty() else None
     with bar or nullcontext():
@@ -227,7 +207,7 @@ async def _wait_until_done(pool: asyncpg.Pool, plan: "ShardPlan", timeout_s: flo
     return left
 
 
-def _print_plan(plan: "ShardPlan") -> None:
+def _print_plan(plan: ShardPlan) -> None:
     show(plan.words, as_json=False)
     if plan.steps:
         table(plan.steps[:MAX_STEPS], list(plan.steps[0]))

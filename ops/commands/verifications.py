@@ -1,16 +1,49 @@
-"""Commands about one-time codes: counts, and destinations that get no codes."""
+"""`ops verifications`: counts of one-time codes, and destinations that get none. Addresses are not stored."""
 
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
+import asyncpg
 import click
+from msgspec import Struct
 
-from ops import admin
-from ops.commands.base import as_json, attached, print_json, reported, table
+from engine.base import clock, ids
+from engine.store.queries import Queries
+from ops.commands.base import account_filter, as_json, in_database, limit_option, record, reported, show_rows
+from ops.commands.find_account import find_account
 
-_account = click.option("--account", help="Only this account (id acc_… or name); default: all accounts.")
-_limit = click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Print at most this many."
-)
+_SQL = Queries.beside(__file__, "verifications.sql")
+
+
+class VerificationCounts(Struct, frozen=True):
+    """The verifications of an account that are kept, by status, and what it has used this month."""
+
+    account_id: UUID
+    account: str
+    pending: int
+    approved: int
+    expired: int
+    cancelled: int
+    exhausted: int
+    codes_this_month: int
+    checks_this_month: int
+    locked: int
+
+
+class LockedDestination(Struct, frozen=True):
+    """A destination that gets no codes, named by the beginning of its digest."""
+
+    account_id: UUID
+    account: str
+    digest: str
+    locked_until: datetime | None
+    codes_in_hour: int
+
+
+_COUNTS = _SQL.rows("verification_counts", VerificationCounts)
+_LOCKED = _SQL.rows("locked_destinations", LockedDestination)
+_limit = limit_option(50, most=10_000)
 
 
 @click.group()
@@ -19,36 +52,51 @@ def verifications() -> None:
 
 
 @verifications.command("counts")
-@_account
+@account_filter
 @_limit
 @as_json
 @reported
 def verification_counts(*, account: str | None, limit: int, as_json: bool) -> None:
     """Count the verifications of each account by status, with the codes and address checks of this month."""
-    from ops import verifications as counted  # noqa: PLC0415
-
-    found = admin.with_pool(attached(), lambda pool: counted.counts(pool, account=account, limit=limit))
+    found = in_database(counts, account=account, limit=limit)
     statuses = ["pending", "approved", "expired", "cancelled", "exhausted"]
-    _print(found, ["account", *statuses, "codesThisMonth", "checksThisMonth", "locked"], as_json=as_json)
+    show_rows(found, ["account", *statuses, "codesThisMonth", "checksThisMonth", "locked"], as_json=as_json)
 
 
 @verifications.command("locked")
-@_account
+@account_filter
 @_limit
 @as_json
 @reported
 def verification_locks(*, account: str | None, limit: int, as_json: bool) -> None:
     """List the destinations that get no codes now, and why; each is named by the beginning of its digest."""
-    from ops import verifications as counted  # noqa: PLC0415
+    show_rows(
+        in_database(locked, account=account, limit=limit),
+        ["account", "destination", "why", "until", "codesInHour"],
+        as_json=as_json,
+    )
 
-    found = admin.with_pool(attached(), lambda pool: counted.locked(pool, account=account, limit=limit))
-    _print(found, ["account", "destination", "why", "until", "codesInHour"], as_json=as_json)
+
+async def counts(pool: asyncpg.Pool, *, account: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the counts of one account, or of those with the most verifications (`account` None)."""
+    owner = None if account is None else await find_account(pool, account)
+    return [
+        record(row, account_id=ids.Kind.ACCOUNT)
+        for row in await _COUNTS.fetch(pool, owner, clock.first_of_month(clock.now().date()), limit)
+    ]
 
 
-def _print(found: list[dict[str, Any]], columns: list[str], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-    elif not found:
-        click.echo("None.")
-    else:
-        table(found, columns)
+async def locked(pool: asyncpg.Pool, *, account: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the destinations that get no codes now, with the reason."""
+    owner = None if account is None else await find_account(pool, account)
+    return [
+        {
+            "accountId": ids.format_id(ids.Kind.ACCOUNT, row.account_id),
+            "account": row.account,
+            "destination": row.digest,
+            "why": "three exhausted verifications" if row.locked_until is not None else "ten codes within an hour",
+            "until": None if row.locked_until is None else clock.iso(row.locked_until),
+            "codesInHour": row.codes_in_hour,
+        }
+        for row in await _LOCKED.fetch(pool, owner, limit)
+    ]

@@ -27,9 +27,9 @@ from ops.doctor.names import names
 from ops.doctor.sources import sources
 from ops.doctor.stores import postgres_servers, redis
 from ops.host import bootstrap, disk, interpreter, process_specs, server_paths
+from ops.host.attach import NotRunning, attach
 from ops.host.first_run import FILE as FIRST_RUN
 from ops.host.state import PEPPER, PREVIOUS_PEPPER, holder
-from ops.host.up import NotRunning, attach
 
 OLDEST_PYTHON = (3, 11)
 MIN_FREE_BYTES = 1024**3  # the API stops being ready at half of this

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from ops.host.process_specs import ROOT
+from ops.host.bootstrap import ROOT
 
 _GIT_S = 5.0
 

@@ -5,9 +5,7 @@ processes. They stop in the order in which a message passes them, so that accept
 """
 
 import asyncio
-import errno
 import json
-import os
 import shlex
 import signal
 import time
@@ -22,13 +20,14 @@ from engine.base.settings import BadSetting, HostPort, Loaded, Settings, runs_ev
 from engine.store.socket_activation import WrongSockets
 from mta.outbound.source_ips.addresses import check_sources
 from ops.host import control, disk, log_levels, process_specs, rolling, server_paths
+from ops.host.attach import RUNNING, default_url, record_running
 from ops.host.cluster_check import ClusterMismatch, agree
 from ops.host.console import UpConsole
 from ops.host.control import Refused
 from ops.host.embedded import CannotServe, PostgresServer, ValkeyServer
 from ops.host.rolling import Roller
 from ops.host.sockets import ListeningSockets, PortTaken
-from ops.host.state import AlreadyRunning, StateLock, UnusableState, holder, kept_peppers, make_state, write_private
+from ops.host.state import AlreadyRunning, StateLock, UnusableState, kept_peppers, make_state
 from ops.host.supervise import StartFailed, Supervisor
 
 READY_TIMEOUT_S = 60.0
@@ -37,17 +36,12 @@ STORE_WAIT_S = 60.0  # for PostgreSQL during the start; a failover or the recove
 _STORE_POLL_S = 0.5
 INTERRUPTED = 130
 Done = TypeVar("Done")
-_RUNNING = "running.json"
 _FIRST_RUN = "first-run.json"
 
 
 _PLAIN = (
     AlreadyRunning, BadSetting, CannotServe, ClusterMismatch, PortTaken, StartFailed, UnusableState, WrongSockets,
 )  # fmt: skip
-
-
-class NotRunning(RuntimeError):  # noqa: N818 - named for what it says
-    """A command needs the embedded servers, and no `ops up` runs on the state folder."""
 
 
 def run(loaded: Loaded) -> int:
@@ -81,35 +75,11 @@ def _check_disk(settings: Settings, state: Path) -> None:
             raise UnusableState(problem)
 
 
-def attach(loaded: Loaded) -> Settings:
-    """Return the settings of the service that runs on this state folder, for commands that run beside it.
-
-    URLs come from the environment if set; those of embedded servers and the pepper come from the state folder. Raises
-    NotRunning if an embedded server is needed and none runs.
-    """
-    settings = loaded.settings
-    state = settings.state.expanduser().absolute()
-    if state.is_dir() and not os.access(state, os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(state))
-    found: dict[str, Any] = {"state": state}
-    if settings.database_url is None or settings.redis_url is None:
-        if holder(state) is None or not (state / _RUNNING).is_file():
-            raise NotRunning(f"Waybill does not run on {state}. Start it with `python3 -m ops up`.")
-        running = json.loads((state / _RUNNING).read_text())
-        found["database_url"] = settings.database_url or running["databaseUrl"]
-        found["redis_url"] = settings.redis_url or running["redisUrl"]
-    if settings.key_pepper is None:
-        found |= kept_peppers(make_state(state))
-    if loaded.origin["public_url"] == "default":
-        found["public_url"] = _default_url(settings)
-    return msgspec.structs.replace(settings, **found)
-
-
 async def _serve(loaded: Loaded, state: Path, console: UpConsole, listeners: ListeningSockets) -> int:
     """Start everything, wait for a signal, stop everything; returns the exit status."""
     first, second = _signals()
     servers = _embedded(loaded.settings, state)
-    (state / _RUNNING).unlink(missing_ok=True)
+    (state / RUNNING).unlink(missing_ok=True)
     try:
         async with Supervisor(console.say) as supervisor:
             starting = asyncio.create_task(_start_all(loaded, state, supervisor, servers, console, listeners))
@@ -125,7 +95,7 @@ async def _serve(loaded: Loaded, state: Path, console: UpConsole, listeners: Lis
             if not starting.cancelled():
                 starting.result()
     finally:
-        (state / _RUNNING).unlink(missing_ok=True)
+        (state / RUNNING).unlink(missing_ok=True)
         for server in servers.values():
             server.forget_sockets()
     console.say("Stopped at once" if second.is_set() else "Stopped")
@@ -151,7 +121,7 @@ async def _start_all(
         supervisor.start(process_specs.server(server))
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
     settings = _filled(loaded, state, {field: server.url for field, server in servers.items()})
-    _record(settings, state)
+    record_running(settings, state)
     console.stage("Bringing the database up to date")
     await _patiently(lambda: _migrate(settings), console)
     await _patiently(lambda: _agree(settings, console), console)
@@ -247,12 +217,8 @@ def _with_ports(loaded: Loaded, listeners: ListeningSockets) -> Loaded:
     """Return the settings with the ports of sockets that systemd passed to us."""
     settings = listeners.settled(loaded.settings)
     if loaded.origin["public_url"] == "default":
-        settings = msgspec.structs.replace(settings, public_url=_default_url(settings))
+        settings = msgspec.structs.replace(settings, public_url=default_url(settings))
     return Loaded(settings, loaded.origin)
-
-
-def _default_url(settings: Settings) -> str:
-    return f"http://127.0.0.1:{settings.api_port}"
 
 
 def _embedded(settings: Settings, state: Path) -> dict[str, PostgresServer | ValkeyServer]:
@@ -277,12 +243,6 @@ def _filled(loaded: Loaded, state: Path, urls: Mapping[str, str]) -> Settings:
         if loaded.origin["allow_private_mx"] == "default":
             found["allow_private_mx"] = True  # the sink listens on loopback
     return msgspec.structs.replace(given, **found)
-
-
-def _record(settings: Settings, state: Path) -> None:
-    """Write the file that `attach` reads."""
-    running = {"pid": os.getpid(), "databaseUrl": settings.database_url, "redisUrl": settings.redis_url}
-    write_private(state / _RUNNING, json.dumps(running) + "\n")
 
 
 async def _patiently(step: Callable[[], Awaitable[Done]], console: UpConsole) -> Done:

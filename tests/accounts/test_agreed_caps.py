@@ -18,8 +18,7 @@ from engine.people.account.agreed_caps import AgreedCaps
 from engine.receiving.analytics import delivery
 from engine.receiving.analytics.delivery_rules import GroupCounts
 from engine.receiving.reports import read_reports
-from ops import billing
-from ops.commands import accounts as commands
+from ops.commands import account as commands
 from tests.contracts.test_plan_caps import CASES, Customer, limit_shown
 from tests.harness import history
 from tests.harness.accounts import TestAccount, add_key, make_account
@@ -172,7 +171,7 @@ async def test_an_agreed_limit_is_enforced_at_its_figure(here: OperatorWorld, na
 
     assert answer.json["agreedCaps"] == dict.fromkeys(map(camel, AGREEABLE)) | {camel(name): agreed}
     assert shown(await me(here, account)) == figures(PLAN) | {name: agreed}
-    assert (await billing.agreement(here.pool, account=account.public_id))["caps"][camel(name)] == agreed
+    assert (await commands.agreement(here.pool, account=account.public_id))["caps"][camel(name)] == agreed
     await CHECKS[name](here, account, agreed)
 
 
@@ -213,7 +212,7 @@ async def test_an_agreement_never_lowers_a_limit_of_the_plan(here: OperatorWorld
 
     assert (refused.status, refused.error["field"]) == (400, f"caps.{camel(name)}")
     assert f"{lowest:,} already" in refused.error["message"]
-    assert (await billing.agreement(here.pool, account=account.public_id))["agreement"] is False
+    assert (await commands.agreement(here.pool, account=account.public_id))["agreement"] is False
     assert (await agree(here, account, "enterprise", **{camel(name): lowest})).json["agreedCaps"][camel(name)] is None
     most = MAX_AGREED_DAYS if name.endswith("_days") else MAX_AGREED
     assert (await agree(here, account, "enterprise", **{camel(name): most + 1})).status == 400
@@ -230,7 +229,7 @@ async def test_a_larger_plan_stands_above_what_was_agreed_on_a_smaller_one(here:
 
 async def test_an_agreement_lifts_a_limit_below_the_plans_that_the_account_was_made_with(here: OperatorWorld) -> None:
     account = await make_account(here.pool, plan="growth", monthly_cap=10)
-    assert (await billing.agreement(here.pool, account=account.public_id))["caps"]["monthlyEmails"] is None
+    assert (await commands.agreement(here.pool, account=account.public_id))["caps"]["monthlyEmails"] is None
     assert shown(await me(here, account))["monthly_emails"] == 10
     await agree(here, account, "growth")
 

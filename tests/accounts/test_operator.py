@@ -16,8 +16,8 @@ from engine.people.sessions.store import SessionRow
 from engine.sending import queue_admin
 from engine.sending.queue_commands import QueueCommands
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
-from ops import people
-from ops import queue as ops_queue
+from ops.commands import person as people
+from ops.commands import queue as ops_queue
 from shards.overview import overview
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer

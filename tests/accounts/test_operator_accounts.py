@@ -8,9 +8,9 @@ import pytest
 from engine.accounts import account_admin
 from engine.accounts.sub_accounts.service import open_sub_account
 from engine.base import ids
-from ops import accounts as ops_accounts
-from ops import broadcasts as ops_broadcasts
-from ops import sites as ops_sites
+from ops.commands import account as ops_accounts
+from ops.commands import broadcasts as ops_broadcasts
+from ops.commands import site as ops_sites
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer
 from tests.harness.broadcasts import BroadcastWorld, broadcasting, make_list, with_stream
@@ -38,7 +38,7 @@ async def test_a_sites_limits_are_set_shown_and_removed(here: OperatorWorld) -> 
     shown = (await api.get("/v1/operator/sites/mx.limits.test", person=who)).json
     rules = {one["rule"]: (one["value"], one["because"]) for one in shown["rules"]}
     assert rules["connections"] == (7, "operator: mx.limits.test (they asked)")
-    assert shown == await ops_sites.show(here.pool, here.settings, "mx.limits.test")
+    assert shown == await ops_sites.limits_of(here.pool, here.settings, "mx.limits.test")
     assert (await api.get("/v1/operator/sites", person=who)).json == await ops_sites.listing(here.pool)
 
     assert (await api.delete("/v1/operator/sites/mx.limits.test", person=who)).status == 204

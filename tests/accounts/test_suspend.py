@@ -21,7 +21,7 @@ from engine.ledger import log
 from engine.ledger.events import append_events
 from engine.sending import queue_admin
 from engine.store.postgres import open_pool
-from ops import accounts
+from ops.commands import account as accounts
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api

@@ -30,8 +30,8 @@ from ops.host.process_specs import ROOT
 from tests.harness import rsa_keys
 
 _IMPORTED = (
-    "granian.cli", "mta.process", "ops.admin", "ops.cli", "ops.doctor", "ops.processes.api", "ops.processes.worker",
-    "tests.harness.served",
+    "granian.cli", "mta.process", "ops.admin", "ops.cli", "ops.commands.service", "ops.doctor", "ops.processes.api",
+    "ops.processes.worker", "tests.harness.served",
 )  # fmt: skip
 _MAX_REQUEST = 128 * 1024  # octets; the environment variables are most of it
 _NUMBER = struct.Struct("!i")

@@ -17,7 +17,7 @@ from engine.sending.suppressions.service import suppress
 from engine.sending.suppressions.types import Reason
 from mta.simulator.complaints import ReportRoute, SimulatedComplaints
 from mta.simulator.server import Simulator
-from ops.explain import explain
+from ops.commands.explain import explanation
 from ops.local.sink import Sink
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.outbound import World
@@ -85,7 +85,7 @@ async def test_each_recipient_does_as_it_is_called(here: World, live: bool) -> N
     assert not mta.outbound.site_stats.answers._sites
     assert await here.pool.fetchval("SELECT count(*) FROM tls_days") == 0
     for message in (unknown, sent["complained"]):
-        told = (await explain(here.pool, ids.format_id(ids.Kind.MESSAGE, message)))["explanation"]
+        told = (await explanation(here.pool, ids.format_id(ids.Kind.MESSAGE, message)))["explanation"]
         assert "It is a simulator recipient" in told
         assert "lies with" not in told
         assert "nothing more goes" not in told
@@ -160,7 +160,7 @@ async def test_a_suppression_by_hand_holds_and_stays(here: World) -> None:
 
     assert (await here.statuses(waiting))[at("delivered")] == "rejected"
     assert await here.suppressed() == [at("delivered")]
-    assert "suppression list" in (await explain(here.pool, ids.format_id(ids.Kind.MESSAGE, waiting)))["explanation"]
+    assert "suppression list" in (await explanation(here.pool, ids.format_id(ids.Kind.MESSAGE, waiting)))["explanation"]
 
 
 async def test_they_count_as_mail_and_nobody_is_judged_by_them(here: World) -> None:

@@ -9,7 +9,7 @@ from engine.accounts.alerts.types import AlertKind
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.store.postgres import open_pool
-from ops import alerts
+from ops.commands import alerts
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 

@@ -9,7 +9,7 @@ from engine.base.settings import Settings, SourceIp
 from engine.sending.blocklists.rules import query_name
 from engine.sending.blocklists.types import ListFamily
 from engine.store.postgres import open_pool
-from ops import blocklists
+from ops.commands import blocklists
 from ops.doctor.blocklists import blocklists as examine
 from ops.doctor.finding import DoctorFinding
 from ops.processes import gauges

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ops import __main__ as entry
-from ops import testing
+from ops.commands import testing
 from ops.host import bootstrap
 from tests.harness.patience import PATIENCE_S
 
@@ -57,8 +57,11 @@ class Checkout:
         self.venv = root / ".venv"
         self.wheels.mkdir(parents=True)
         (root / "ops" / "lock").mkdir(parents=True)
-        for name in ("__init__.py", "__main__.py", "bootstrap.py", "chromium.py", "interpreter.py"):
+        (root / "ops" / "host").mkdir()
+        for name in ("__init__.py", "__main__.py", "host/__init__.py"):
             shutil.copy(ROOT / "ops" / name, root / "ops" / name)
+        for name in ("bootstrap.py", "chromium.py", "interpreter.py"):
+            shutil.copy(ROOT / "ops" / "host" / name, root / "ops" / "host" / name)
         (root / "ops" / "cli.py").write_text(CLI)
         (root / "pyproject.toml").write_text("")
         self.lock("run", "1.0")

@@ -11,7 +11,7 @@ from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.sending.emails.types import AttachmentIn
-from ops import broadcasts
+from ops.commands import broadcasts
 from ops.commands.broadcasts import visible
 from tests.conftest import NewDatabase
 from tests.harness.accounts import TestAccount, make_account

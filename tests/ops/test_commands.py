@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from engine.base.version import version
 from engine.store.database_errors import DatabaseLoginRefused, DatabaseUnavailable, SchemaMismatch
 from ops.cli import cli
-from ops.commands import delivery
 from ops.commands.durations import Duration
 from ops.commands.failures import sentence
 from ops.commands.output import cell, show
+from ops.commands.site import site
 from tests.harness.patience import PATIENCE_S
 
 _MUCH = """
@@ -87,7 +87,7 @@ def test_a_command_leaves_a_process_that_ran_it_able_to_log_when_its_streams_are
 
 
 def test_numbers_that_are_none_are_refused_with_the_option_they_stand_in() -> None:
-    done = CliRunner().invoke(delivery.site, ["set", "mx.peer.test", "--ladder", "60,soon"])
+    done = CliRunner().invoke(site, ["set", "mx.peer.test", "--ladder", "60,soon"])
     assert done.exit_code == 1
     assert done.stderr == "Error: --ladder takes numbers joined by commas, such as 60,300,900.\n"
 

@@ -12,7 +12,7 @@ from engine.audience.contacts.types import Consent
 from engine.base import ids
 from engine.sending.suppressions.files import SuppressionFileFormat
 from engine.sending.suppressions.types import Reason
-from ops import contacts, opt_outs
+from ops.commands import contacts, opt_outs
 from tests.harness.accounts import make_account
 from tests.harness.unsubscribing import store_topic
 

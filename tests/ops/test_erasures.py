@@ -7,7 +7,7 @@ from engine.base import clock
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.retention import erase_address
-from ops import erasures
+from ops.commands import erasure as erasures
 from tests.harness import history
 from tests.harness.accounts import make_account
 

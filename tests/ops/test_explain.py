@@ -14,8 +14,8 @@ from engine.delivery.holds import HoldKind
 from engine.delivery.reply_codes import Category
 from engine.delivery.wait_reasons import QueuedReason
 from engine.sending import queue_admin
-from ops import explain
-from ops.explain import MEANINGS, ExplainedEvent, ExplainedMessage, ExplainedRecipient, paragraph
+from ops.commands import explain
+from ops.commands.explain import MEANINGS, ExplainedEvent, ExplainedMessage, ExplainedRecipient, paragraph
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.sending import process
@@ -179,15 +179,15 @@ async def test_a_real_message_is_explained_from_its_waybill(settings: Settings, 
     async with process(own) as door:
         account = await make_account(door.pool)
         sent = await door.send(account, to=[ANN, "bob@c.test"])
-        fresh = await explain.explain(door.pool, sent.id)
+        fresh = await explain.explanation(door.pool, sent.id)
         assert "has not been tried yet" in fresh["explanation"]
         reason = "they asked us to wait"
         await queue_admin.suspend(door.pool, queue_admin.queue_target(HoldKind.DOMAIN, "c.test"), reason=reason)
-        held = await explain.explain(door.pool, sent.id)
+        held = await explain.explanation(door.pool, sent.id)
         assert f"the operator of this service holds it: {reason}" in held["explanation"]
         await queue_admin.resume(door.pool, queue_admin.queue_target(HoldKind.DOMAIN, "c.test"))
         await settle(door.pool, sent.id, (ANN, 550, "5.1.1 No such user"))
-        told = await explain.explain(door.pool, sent.id)
+        told = await explain.explanation(door.pool, sent.id)
 
         assert told["status"] == "bounced"
         assert "For ann@b.test, try 1 with mx.b.test was refused for good" in told["explanation"]
@@ -197,6 +197,6 @@ async def test_a_real_message_is_explained_from_its_waybill(settings: Settings, 
 
 async def test_what_is_no_message_is_refused(pool: asyncpg.Pool) -> None:
     with pytest.raises(ids.WrongId):
-        await explain.explain(pool, "acc_1")
+        await explain.explanation(pool, "acc_1")
     with pytest.raises(Refusal):
-        await explain.explain(pool, ids.format_id(ids.Kind.MESSAGE, ids.uuid7(clock.milliseconds(clock.now()))))
+        await explain.explanation(pool, ids.format_id(ids.Kind.MESSAGE, ids.uuid7(clock.milliseconds(clock.now()))))

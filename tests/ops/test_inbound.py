@@ -6,7 +6,7 @@ from engine.base.settings import Settings
 from engine.receiving.inbound_addresses import service
 from engine.receiving.inbound_routes import service as routes
 from engine.receiving.inbound_routes.types import RouteAction, RouteSettings
-from ops import inbound
+from ops.commands import inbound
 from tests.harness.accounts import TestAccount, make_account
 
 

@@ -4,7 +4,7 @@ import asyncpg
 import orjson
 import pytest
 
-from ops import people
+from ops.commands import person as people
 from tests.harness.accounts import make_account
 from tests.harness.people import TestPerson, make_person
 

@@ -7,7 +7,7 @@ from engine.base import ids
 from engine.base.errors import Refusal
 from engine.receiving.reports import store
 from engine.receiving.reports.types import ReportPurpose, ReportResult, ReportState
-from ops import reports
+from ops.commands import reports
 from tests.harness.report_mails import add, mail, stored
 
 

@@ -7,7 +7,7 @@ import pytest
 from engine.base.settings import Settings, load
 from engine.base.settings_docs import READERS, documented
 from engine.base.settings_groups import FIELDS
-from ops import settings_page
+from ops.commands.config import settings_page
 from ops.host.process_specs import ROOT
 
 
@@ -48,7 +48,7 @@ def test_type_unit_default_and_readers_are_told(field: str, kind: str, default: 
 def test_the_page_of_settings_is_up_to_date() -> None:
     written = (ROOT / "ops" / "runbooks" / "settings.md").read_text("utf-8")
 
-    assert written == settings_page.page(), "run `python3 -m ops config --page > ops/runbooks/settings.md`"
+    assert written == settings_page(), "run `python3 -m ops config --page > ops/runbooks/settings.md`"
 
 
 def test_a_misspelt_variable_names_its_neighbour() -> None:

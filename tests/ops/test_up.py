@@ -17,11 +17,11 @@ from msgspec import structs
 from engine.base.settings import Settings, load
 from loadtests.ports import reserve_port, reserve_ports
 from ops.host import control, process_specs, up
+from ops.host.attach import NotRunning, attach
 from ops.host.console import UpConsole
 from ops.host.process_specs import PortTaken
 from ops.host.state import StateLock, kept_pepper, write_private
 from ops.host.supervise import Supervisor
-from ops.host.up import NotRunning
 
 PORTS = ("API", "METRICS", "SINK", "DNS", "SUBMISSION", "SUBMISSION_TLS", "MX")
 
@@ -137,9 +137,9 @@ def test_an_operator_command_finds_the_running_servers(tmp_path: Path) -> None:
     write_private(tmp_path / "running.json", json.dumps(running))
     loaded = load({"WAYBILL_STATE": str(tmp_path)})
     with pytest.raises(NotRunning, match="ops up"):
-        up.attach(loaded)
+        attach(loaded)
     with StateLock(tmp_path):
-        found = up.attach(loaded)
+        found = attach(loaded)
 
     assert (found.database_url, found.redis_url) == ("postgresql:///x", "unix:///y")
     assert found.key_pepper == kept_pepper(tmp_path)
@@ -147,7 +147,7 @@ def test_an_operator_command_finds_the_running_servers(tmp_path: Path) -> None:
 
 
 def test_given_urls_need_no_running_service(tmp_path: Path) -> None:
-    found = up.attach(
+    found = attach(
         load(
             {
                 "WAYBILL_STATE": str(tmp_path),
@@ -167,7 +167,7 @@ def test_an_operator_command_makes_links_to_the_port_of_the_service(
     tmp_path: Path, given: dict[str, str], url: str
 ) -> None:
     urls = {"WAYBILL_DATABASE_URL": "postgresql://db/x", "WAYBILL_REDIS_URL": "redis://cache"}
-    found = up.attach(load({"WAYBILL_STATE": str(tmp_path), "WAYBILL_API_PORT": "8123", **urls, **given}))
+    found = attach(load({"WAYBILL_STATE": str(tmp_path), "WAYBILL_API_PORT": "8123", **urls, **given}))
 
     assert found.public_url == url
 
@@ -211,7 +211,7 @@ def test_a_state_folder_of_another_user_is_not_called_a_stopped_service(tmp_path
     tmp_path.chmod(0)
     try:
         with pytest.raises(PermissionError, match=re.escape(str(tmp_path))):
-            up.attach(load({"WAYBILL_STATE": str(tmp_path)}))
+            attach(load({"WAYBILL_STATE": str(tmp_path)}))
     finally:
         tmp_path.chmod(0o700)
 

@@ -13,7 +13,8 @@ from engine.base.plans import Plan
 from engine.base.settings import Settings
 from engine.people import sign_in_link
 from engine.people.tokens.rules import digest_of
-from ops import admin, people
+from ops import admin
+from ops.commands import person as people
 from ops.host import console_access
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api

@@ -40,8 +40,8 @@ from engine.retention import reseal
 from engine.sending.domains import reports
 from engine.sending.domains import service as domains
 from engine.sending.domains import store as domain_store
+from ops.commands.pepper import advice, report
 from ops.doctor.peppers import peppers
-from ops.pepper_report import advice, report
 from tests.harness import patience
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.api import Api

@@ -19,7 +19,7 @@ from engine.ledger import billing_history
 from engine.ledger.billing_history import BillingChainVerdict
 from engine.retention import erase, purge_billing
 from engine.store.postgres import open_pool
-from ops import billing as operator
+from ops.commands import account as operator
 from tests.accounts.billing.test_invoice_pdf import invoice
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
@@ -75,8 +75,8 @@ async def test_the_operator_reads_the_invoices_of_an_erased_account_for_ten_year
     assert await erase.erase_due(own_pool, clock.now(), hold_known_s=0.01) == [account.id]
 
     await purge_billing.purge(own_pool, TEN_YEARS_LATER - DAY)
-    written = await operator.invoice(own_pool, name=number, out=tmp_path / "invoice.pdf")
-    shown = await operator.shown(own_pool, account=account.public_id)
+    written = await operator.write_invoice(own_pool, name=number, out=tmp_path / "invoice.pdf")
+    shown = await operator.billing_of(own_pool, account=account.public_id)
 
     assert (tmp_path / "invoice.pdf").read_bytes().startswith(b"%PDF-")
     assert written["accountId"] == account.public_id
@@ -88,7 +88,7 @@ async def test_the_operator_reads_the_invoices_of_an_erased_account_for_ten_year
     assert await kept(own_pool, account.id) == (0, 0, 0)
     assert await own_pool.fetchval("SELECT count(*) FROM billing_heads WHERE account_id = $1", account.id) == 0
     with pytest.raises(Refusal) as refused:
-        await operator.invoice(own_pool, name=number, out=None)
+        await operator.write_invoice(own_pool, name=number, out=None)
     assert refused.value.kind is ErrorType.NOT_FOUND
 
 

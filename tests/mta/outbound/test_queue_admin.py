@@ -15,7 +15,7 @@ from engine.delivery.holds import HoldKind
 from engine.mail.address import BadAddress
 from engine.sending import queue_admin
 from engine.sending.queue_admin import queue_target
-from ops import queue as ops_queue
+from ops.commands import queue as ops_queue
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World, world

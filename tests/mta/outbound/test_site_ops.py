@@ -3,7 +3,7 @@
 import pytest
 
 from engine.base.errors import Refusal
-from ops import sites
+from ops.commands import site as sites
 from tests.harness.outbound import World
 from tests.harness.site_rules import set_rule
 
@@ -11,7 +11,7 @@ from tests.harness.site_rules import set_rule
 async def test_a_domain_leads_to_its_servers_and_their_rules(here: World) -> None:
     here.domain("shop.test", mx="in.hoster.test")
     await set_rule(here.pool, "hoster.test", {"connections": 7}, "they asked")
-    shown = await sites.show(here.pool, here.settings, "Shop.test")
+    shown = await sites.limits_of(here.pool, here.settings, "Shop.test")
 
     assert (shown["site"], shown["hosts"]) == ("in.hoster.test", ["in.hoster.test"])
     rules = {one["rule"]: (one["value"], one["because"]) for one in shown["rules"]}
@@ -24,7 +24,7 @@ async def test_what_the_processes_see_is_shown_with_the_rules(here: World) -> No
     message = await here.send("ann@peer.test")
     await here.until_step(message, "delivered")
     await mta.outbound.scheduler._show()
-    [seen] = (await sites.show(here.pool, here.settings, "peer.test"))["processes"]
+    [seen] = (await sites.limits_of(here.pool, here.settings, "peer.test"))["processes"]
 
     assert (seen["process"], seen["site"], seen["phase"]) == ("mta-1", "mx.peer.test", "open")
     assert seen["window"] > 1

@@ -16,7 +16,7 @@ from engine.delivery.outcome import Verdict
 from mta.outbound.sites import site_stats
 from mta.outbound.sites.site_stats import MIN_OTHERS, MINUTES, AnswerCounts
 from mta.smtp.client.trace import masked
-from ops import trace
+from ops.commands import trace
 from ops.local import certificate
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account

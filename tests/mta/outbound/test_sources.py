@@ -15,7 +15,7 @@ from engine.base.settings import SourceIp
 from engine.delivery import sources_store
 from engine.delivery.sources import Assignment, PoolMember
 from mta.outbound.source_ips import health as source_health
-from ops import sites as ops_sites
+from ops.commands import site as ops_sites
 from ops.local.sink_session import SinkSession
 from tests.harness.accounts import make_account
 from tests.harness.outbound import CountingSink, World
@@ -234,7 +234,7 @@ async def test_each_source_has_a_window_of_its_own_and_the_operator_sees_it(here
     await here.until_idle()
     await mta.outbound.scheduler._show()
     settings = msgspec.structs.replace(here.settings, source_ips=BOTH)
-    shown = await ops_sites.show(here.pool, settings, "s0.test")
+    shown = await ops_sites.limits_of(here.pool, settings, "s0.test")
 
     assert server.most_open == 2
     assert {(one["site"], one["source"]) for one in shown["processes"]} == {

@@ -12,8 +12,8 @@ from engine.base import clock, ids
 from engine.base.settings import SourceIp, to_environ
 from engine.delivery import sources_store
 from engine.delivery.sources import SHIPPED
-from ops import sources
 from ops.cli import cli
+from ops.commands import source as sources
 from tests.harness.outbound import World
 
 A, B = "127.0.0.2", "127.0.0.3"
@@ -84,7 +84,7 @@ async def test_a_warm_up_may_begin_later_and_end_early(here: World) -> None:
     begins = clock.now().date() + timedelta(days=3)
     done = await sources.warm_up(here.pool, A, begins, [50, 100])
     assert (done["warmUp"], done["source"]) == (f"begins on {begins}", "yours")
-    assert (await sources.show(here.pool, here.settings, A))["allowed"] == 0
+    assert (await sources.details(here.pool, here.settings, A))["allowed"] == 0
     assert (await sources.end_warm_up(here.pool, A))["warmUp"] == "warm"
     with pytest.raises(ValueError, match="has no warm-up"):
         await sources.end_warm_up(here.pool, A)
@@ -100,13 +100,13 @@ async def test_a_refused_address_is_shown_until_the_operator_trusts_it(here: Wor
     now = clock.now()
     rest = sources_store.Rest(A, "mx.peer.test", now + timedelta(hours=1), 1, "554 5.7.1 blocked", now)
     await sources_store.write_rests(here.pool, [rest])
-    shown = await sources.show(here.pool, here.settings, A)
+    shown = await sources.details(here.pool, here.settings, A)
     assert shown["refused"] == [{"site": "mx.peer.test", "until": clock.iso(rest.until), "said": "554 5.7.1 blocked"}]
 
     with pytest.raises(ValueError, match="does not refuse"):
         await sources.trust(here.pool, A, "mx.other.test")
     assert (await sources.trust(here.pool, A, None))["usedAgainAt"] == ["mx.peer.test"]
-    assert (await sources.show(here.pool, here.settings, A))["refused"] == []
+    assert (await sources.details(here.pool, here.settings, A))["refused"] == []
     with pytest.raises(ValueError, match="No site refuses"):
         await sources.trust(here.pool, A, None)
 

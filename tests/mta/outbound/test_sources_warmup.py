@@ -19,7 +19,7 @@ from engine.store.postgres import open_pool
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.source_ips.assignment import SourceAddresses
 from mta.outbound.source_ips.unspent_quota import UnspentQuota
-from ops import sources as ops_sources
+from ops.commands import source as ops_sources
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World
 from tests.harness.patience import PATIENCE_S
@@ -337,7 +337,7 @@ async def test_the_operator_sees_todays_counts_against_the_allowance(here: World
     await here.send_many(4, lambda n: f"reader{n}@c0.test")
     await here.mta(source_ips=ONE)
     await here.until_idle()
-    shown = await ops_sources.show(here.pool, here.settings, A)
+    shown = await ops_sources.details(here.pool, here.settings, A)
 
     assert shown["warmUp"] == "day 2 of 2: 9 to each provider"
     assert (shown["allowed"], shown["plan"]) == (9, [3, 9])

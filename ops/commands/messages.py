@@ -1,0 +1,227 @@
+"""`ops send`, `ops messages` and `ops message`.
+
+They call the API; with `--account` or `--all` they read the database.
+"""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+import asyncpg
+import click
+import msgspec
+from msgspec import Struct
+
+from api.areas.messages.resources import detail_of, message_of
+from engine.base import clock, ids
+from engine.base.errors import not_found
+from engine.base.events import Status
+from engine.base.settings import Loaded
+from engine.sending.messages import rules, store
+from engine.store.queries import Queries
+from ops import admin
+from ops.commands.base import (
+    as_json,
+    fail,
+    in_database,
+    limit_option,
+    line,
+    loaded,
+    print_json,
+    reported,
+    show,
+    show_rows,
+)
+from ops.commands.find_account import find_account
+from ops.commands.tail import details_in_words
+from ops.host.first_run import FILE as FIRST_RUN
+
+_SQL = Queries.beside(__file__, "messages.sql")
+
+
+class NewestMessageRow(Struct, frozen=True):
+    """A line of the list of messages of all accounts."""
+
+    id: UUID
+    account_id: UUID
+    account: str
+    status: str
+    sender: str
+    subject: str
+    delivered_at: datetime | None
+    recipients: list[str]
+
+
+class MessageOwnerRow(Struct, frozen=True):
+    """The account that owns a message."""
+
+    account_id: UUID
+
+
+_NEWEST = _SQL.rows("newest_messages", NewestMessageRow)
+_OWNER = _SQL.rows("owner_of_message", MessageOwnerRow)
+_COLUMNS = ("createdAt", "status", "id", "from", "to", "subject")
+_key = click.option("--key", help="API key to use; default: the key of the first run.")
+
+
+@click.command()
+@click.option("--to", "recipients", required=True, multiple=True, help="Recipient; repeatable.")
+@click.option("--from", "sender", help="Sender; default: hello@ the first run's domain.")
+@click.option("--subject", default="Hello from Waybill", show_default=True, help="Subject of the message.")
+@click.option("--text", default="It works.", show_default=True, help="Plain text of the message.")
+@click.option("--html", help="HTML of the message, in addition to the text.")
+@_key
+@as_json
+@reported
+def send(
+    *,
+    recipients: tuple[str, ...],
+    sender: str | None,
+    subject: str,
+    text: str,
+    html: str | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
+    """Send one message through the API."""
+    access = _access(key)
+    body: dict[str, Any] = {
+        "from": sender or f"hello@{access['domain']}",
+        "to": list(recipients),
+        "subject": subject,
+        "text": text,
+    }
+    if html is not None:
+        body["html"] = html
+    show(admin.call_api(access["baseUrl"], "POST", "/v1/emails", access["apiKey"], body), as_json=as_json)
+
+
+@click.command()
+@limit_option(25, most=100)
+@click.option("--status", type=click.Choice([one.value for one in Status]), help="Only messages in this status.")
+@click.option("--account", help="Messages of this account (id acc_… or name), read from the database.")
+@click.option("--all", "everybody", is_flag=True, help="Messages of all accounts, read from the database.")
+@_key
+@as_json
+@reported
+def messages(
+    *, limit: int, status: str | None, account: str | None, everybody: bool, key: str | None, as_json: bool
+) -> None:
+    """List the newest messages of the key's account, of another account, or of all accounts."""
+    if _one_of(account=account, everybody=everybody, key=key):
+        found = in_database(newest, account=account, status=status, limit=limit)
+    else:
+        access = _access(key)
+        query = urlencode({"limit": limit} | ({"status": status} if status else {}))
+        found = admin.call_api(access["baseUrl"], "GET", f"/v1/messages?{query}", access["apiKey"])["data"]
+    show_rows(found, [*(["account"] if everybody else []), *_COLUMNS], as_json=as_json, empty="No messages.")
+
+
+@click.command()
+@click.argument("message", metavar="MESSAGE_ID", help="Id of the message (msg_…).")
+@click.option("--account", help="Account of the message (id acc_… or name); read from the database.")
+@click.option("--all", "everybody", is_flag=True, help="Look in all accounts; read from the database.")
+@_key
+@as_json
+@reported
+def message(*, message: str, account: str | None, everybody: bool, key: str | None, as_json: bool) -> None:
+    """Show one message with its waybill (the history of its events)."""
+    if _one_of(account=account, everybody=everybody, key=key):
+        found = in_database(opened, message, account=account)
+    else:
+        access = _access(key)
+        found = admin.call_api(access["baseUrl"], "GET", f"/v1/messages/{message}", access["apiKey"])
+    if as_json:
+        print_json(found)
+        return
+    owner = ["accountId"] if "accountId" in found else []
+    for name in (*owner, "id", "status", "from", "to", "subject", "createdAt", "deliveredAt"):
+        line(name, found.get(name))
+    for event in found["waybill"]:
+        click.echo(f"{event['createdAt']}  {event['seq']:>6}  {event['type']:10} {details_in_words(event['detail'])}")
+
+
+def _one_of(*, account: str | None, everybody: bool, key: str | None) -> bool:
+    """Return True if the database is to be read, by --account or --all; at most one of the three may be given."""
+    if (account is not None) + everybody + (key is not None) > 1:
+        fail("Give only one of --account, --all and --key.")
+    return everybody or account is not None
+
+
+def _access(key: str | None) -> dict[str, str]:
+    """Return base URL, key and domain for calls to the API: those of the first run, unless a key is given."""
+    given = loaded()
+    file = Path(given.settings.state).expanduser() / FIRST_RUN
+    found = {"baseUrl": given.settings.public_url, "domain": "", "apiKey": ""}
+    if file.is_file():
+        found |= json.loads(file.read_text("utf-8"))
+        found["baseUrl"] = _base_url(given) or found["baseUrl"]
+    if key:
+        found["apiKey"] = key
+    if not found["apiKey"]:
+        fail(
+            f"No API key: {file.parent} has no first-run.json. Give one with --key (`ops key create` makes one),"
+            " or set WAYBILL_STATE to the state folder."
+        )
+    return found
+
+
+def _base_url(given: Loaded) -> str | None:
+    """Return the API's base URL if host or port are set in the environment; None to use the first run's."""
+    if given.origin["api_host"] == given.origin["api_port"] == "default":
+        return None
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(given.settings.api_host, given.settings.api_host)  # noqa: S104
+    return f"http://[{host}]:{given.settings.api_port}" if ":" in host else f"http://{host}:{given.settings.api_port}"
+
+
+async def newest(pool: asyncpg.Pool, *, account: str | None, status: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the newest messages: of one account as its API lists them, or shorter rows of all (`account` None)."""
+    if account is None:
+        return [_line(row) for row in await _NEWEST.fetch(pool, status, limit)]
+    owner = await find_account(pool, account)
+    wanted = rules.filters(
+        before=None, status=status, to=None, search=None, domain=None, stream=None, tags=(), metadata=None, since=None,
+        until=None,
+    )  # fmt: skip
+    page = await store.page(pool, owner, wanted, limit=limit)
+    return [_owned(owner) | msgspec.to_builtins(message_of(row)) for row in page.rows]
+
+
+async def opened(pool: asyncpg.Pool, message: str, *, account: str | None) -> dict[str, Any]:
+    """Return one message with its waybill as the API shows it; `account` None finds it in any account.
+
+    Raises Refusal (404) or ValueError if there is no such message.
+    """
+    message_id = ids.parse_id(ids.Kind.MESSAGE, message)
+    owner = await _owner(pool, message_id) if account is None else await find_account(pool, account)
+    row = None if owner is None else await store.read(pool, owner, message_id)
+    if owner is None or row is None:
+        raise (not_found("message") if account is not None else ValueError(f"There is no message {message}."))
+    mime = await store.body(pool, owner, message_id)
+    return _owned(owner) | dict(msgspec.to_builtins(detail_of(row, mime)))
+
+
+async def _owner(pool: asyncpg.Pool, message: UUID) -> UUID | None:
+    row = await _OWNER.first(pool, message)
+    return None if row is None else row.account_id
+
+
+def _line(row: NewestMessageRow) -> dict[str, Any]:
+    return {
+        **_owned(row.account_id),
+        "account": row.account,
+        "id": ids.format_id(ids.Kind.MESSAGE, row.id),
+        "status": row.status,
+        "from": row.sender,
+        "to": row.recipients,
+        "subject": row.subject,
+        "createdAt": clock.iso(rules.made_at(row.id)),
+        "deliveredAt": None if row.delivered_at is None else clock.iso(row.delivered_at),
+    }
+
+
+def _owned(account: UUID) -> dict[str, Any]:
+    return {"accountId": ids.format_id(ids.Kind.ACCOUNT, account)}
