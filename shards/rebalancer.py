@@ -15,6 +15,7 @@ from engine.base.settings import Settings
 from engine.delivery import splits
 from engine.delivery.splits import SplitAuthor
 from engine.store import process_registry
+from engine.store.jobs import Job
 from engine.store.queries import Conn, Queries, columns
 from shards import lease, load, placement
 from shards.split_policy import SplitThresholds, ThresholdState, decide_balance, decide_split
@@ -51,6 +52,9 @@ async def run_once(pool: asyncpg.Pool, settings: Settings) -> None:
         [row] = await _TRY_LOCK.records(connection)
         if row["locked"]:
             await _apply_rules(connection, settings, row["at"])
+
+
+JOB = Job("shards", every_s=5, run=run_once)
 
 
 async def _apply_rules(connection: Conn, settings: Settings, at: datetime) -> None:

@@ -22,6 +22,7 @@ from engine.people.people import store as people
 from engine.people.system_mail.store import enqueue
 from engine.people.system_mail.types import SystemMailKind
 from engine.store.database_errors import ForeignKeyViolation
+from engine.store.jobs import Job
 from engine.store.queries import Queries
 
 BATCH: Final = 200
@@ -58,6 +59,9 @@ async def send_due(pool: asyncpg.Pool, at: datetime) -> int:
         if len(heads) < BATCH:
             return told
         after = heads[-1].account_id
+
+
+JOB = Job("limit mails", every_s=60, run=lambda pool, _: send_due(pool, clock.now()), share=0.05)
 
 
 def due(head: AccountHead) -> Iterator[LimitMail]:

@@ -41,6 +41,7 @@ from engine.sending.sealing import sealed
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.jobs import Job
 from engine.store.queries import Queries
 from engine.store.rate_limits import RateLimiter
 
@@ -93,6 +94,10 @@ class Mailer:
         self._opened: _Opened | None = None
         self._swept_at = -SWEEP_S
         self._said = ""
+
+    def job(self) -> Job:
+        """Return the job that sends what is due."""
+        return Job("system mail", every_s=0.3, run=lambda *_: self.send_due())
 
     async def send_due(self) -> int:
         """Send at most BATCH due mails; return how many were accepted.

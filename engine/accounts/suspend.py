@@ -26,6 +26,7 @@ from engine.people.system_mail.types import SystemMailKind
 from engine.sending import queue_admin
 from engine.sending.statistics.rules import quarter_of
 from engine.store import caches
+from engine.store.jobs import Job
 from engine.store.queries import Conn, Queries, Source
 
 MIN_SETTLED = 200  # recipients in a day; fewer are not significant
@@ -146,6 +147,9 @@ async def judge(pool: asyncpg.Pool, at: datetime) -> list[UUID]:
             done.append(one.account_id)
             _log.warning("account suspended", account=_public(one.account_id), reason=one.reason)
     return done
+
+
+JOB = Job("standings", every_s=60, run=lambda pool, _: judge(pool, clock.now()))
 
 
 async def count_outcomes(pool: asyncpg.Pool, at: datetime) -> None:

@@ -24,6 +24,7 @@ from engine.people.sessions import rules, store
 from engine.people.sessions.rules import Device
 from engine.people.tokens import store as tokens
 from engine.store.database_errors import ForeignKeyViolation
+from engine.store.jobs import Job
 from engine.store.queries import Conn
 
 MAX_FORGOTTEN = 5_000
@@ -192,6 +193,9 @@ async def forget_ended(pool: asyncpg.Pool, at: datetime) -> None:
     await store.FORGET.execute(pool, remembered, remembered - rules.IDLE, MAX_FORGOTTEN)
     await tokens.FORGET.execute(pool, at, MAX_FORGOTTEN)
     await people.FORGET_CHALLENGES.execute(pool, at, MAX_FORGOTTEN)
+
+
+JOB = Job("ended sessions", every_s=300, run=lambda pool, _: forget_ended(pool, clock.now()))
 
 
 def _fresh(pepper: Pepper, session: UUID, account: UUID) -> NewSession:

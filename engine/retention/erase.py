@@ -32,6 +32,7 @@ from engine.retention import purge_received
 from engine.sending.queue_admin import HOLD_KNOWN_S
 from engine.store import caches
 from engine.store.database_errors import DatabaseUnavailable, ForeignKeyViolation
+from engine.store.jobs import Job
 from engine.store.queries import Queries, Query
 
 _SQL = Queries.beside(__file__, "erase.sql")
@@ -105,6 +106,9 @@ async def erase_due(
             except Exception:  # noqa: BLE001 - an account that cannot be erased must not stop the others
                 _log.exception("account not erased", account=_public(due.account_id))
     return gone
+
+
+JOB = Job("erasures", every_s=60, run=lambda pool, _: erase_due(pool, clock.now()))
 
 
 async def _erase_family(pool: asyncpg.Pool, due: DeletionRow, pace: ErasurePace) -> list[UUID]:

@@ -34,6 +34,7 @@ from engine.sending.cancel_schedule import cancel_schedule
 from engine.sending.local_sink import service as local_sink
 from engine.sending.queue_admin import HOLD_KNOWN_S
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.jobs import Job
 from engine.store.queries import Conn, Queries, columns
 
 _SQL = Queries.beside(__file__, "erase_address.sql")
@@ -105,6 +106,9 @@ async def erase_requested(
             except Exception:  # noqa: BLE001 - an erasure that fails must not stop those of other accounts
                 _log.exception("address not erased", erasure=ids.format_id(ids.Kind.ERASURE, row.id))
     return done
+
+
+JOB = Job("erasures of addresses", every_s=5, run=erase_requested)
 
 
 async def _erase(pool: asyncpg.Pool, settings: Settings, work: AddressErasure) -> bool:

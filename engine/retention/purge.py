@@ -15,16 +15,18 @@ from uuid import UUID
 
 import asyncpg
 import structlog
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from engine.base import clock, ids
 from engine.base.plans import CAPS, Plan
+from engine.base.settings import Settings
 from engine.people.account.rules import retention_days
 from engine.receiving.analytics import delivery
 from engine.retention import purge_received, purge_weeks
 from engine.sending.emails.limits import IDEMPOTENCY_DAYS
 from engine.sending.statistics import jobs as figures
 from engine.sending.statistics.rules import KEPT_DAYS, QUARTER, quarter_of
+from engine.store.jobs import Job
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "purge.sql")
@@ -151,6 +153,15 @@ async def purge(
         await _DELETE_PLATFORM_DAYS.execute(connection, at.date() - timedelta(days=KEPT_DAYS))
         purged.partitions = await purge_weeks.drop(connection, at, longest=longest, shortest=_shortest(keepers))
         return purged
+
+
+async def _purge_and_log(pool: asyncpg.Pool, _: Settings) -> None:
+    purged = await purge(pool, clock.now())
+    if purged is not None and (purged.messages or purged.events or purged.partitions):
+        _log.info("purged", **structs.asdict(purged))
+
+
+JOB = Job("purge", every_s=3600, run=_purge_and_log)
 
 
 async def _counted(pool: asyncpg.Pool, budget_s: float) -> bool:

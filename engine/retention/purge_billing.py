@@ -14,6 +14,7 @@ import asyncpg
 
 from engine.accounts.billing.periods import add_months
 from engine.base import clock, ids
+from engine.store.jobs import Job
 from engine.store.queries import Queries, Query
 
 KEPT_YEARS: Final = 10
@@ -47,6 +48,9 @@ async def purge(pool: asyncpg.Pool, at: datetime, *, budget_s: float = BUDGET_S)
     gone += await _empty(pool, _PAYMENT_EVENTS, before, ends)
     gone += await _empty(pool, _NOTICES, (at - NOTICES_KEPT).date(), ends)
     return gone + await _shorten_histories(pool, before, ends)
+
+
+JOB = Job("old billing", every_s=3600, run=lambda pool, _: purge(pool, clock.now()))
 
 
 async def _empty(pool: asyncpg.Pool, query: Query, bound: object, ends: float) -> int:

@@ -14,11 +14,13 @@ import structlog
 from msgspec import Struct
 
 from engine.base.secrets import DerivedKey, Pepper, Unsealable, derived, seal, unseal
+from engine.base.settings import Settings
 from engine.events.webhooks import post_options
 from engine.events.webhooks import service as webhooks
 from engine.people.second_factor import rules as second_factor
 from engine.receiving.certificates import rules as certificates
 from engine.sending.domains import store as domains
+from engine.store.jobs import Job
 from engine.store.queries import Queries, Source, WideQuery, columns
 
 BATCH: Final = 500  # at 3 µs per value, 1.5 ms
@@ -113,6 +115,14 @@ async def reseal(pool: asyncpg.Pool, pepper: Pepper) -> int:
     if moved:
         _log.info("secrets encrypted under the present pepper", secrets=moved)
     return moved
+
+
+async def _reseal_all(pool: asyncpg.Pool, settings: Settings) -> None:
+    if settings.key_pepper is not None:
+        await reseal(pool, settings.pepper)
+
+
+JOB = Job("seals", every_s=3600, run=_reseal_all, share=0.2)
 
 
 async def count(source: Source, pepper: Pepper) -> list[PepperCount]:

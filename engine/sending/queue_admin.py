@@ -31,6 +31,7 @@ from engine.sending import postpone, settle
 from engine.sending.settle import DeliveryAttempt, Result
 from engine.store import caches
 from engine.store.database_clock import DatabaseClock
+from engine.store.jobs import Job
 from engine.store.queries import Conn, Queries, columns
 
 CHUNK = 250  # rows per transaction, which locks their accounts' heads for about 20 ms
@@ -206,6 +207,9 @@ async def finish(pool: asyncpg.Pool) -> None:
     Called after a suspension ends, and in the background for commands that died on the way.
     """
     await _finish_ended(pool)
+
+
+JOB = Job("ended holds", every_s=5, run=lambda pool, _: finish(pool))
 
 
 async def holds_in_force(pool: asyncpg.Pool) -> list[Hold]:

@@ -32,6 +32,7 @@ from engine.sending.suppressions.rules import blocks
 from engine.store import metrics
 from engine.store.database_clock import DatabaseClock
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.jobs import Job
 from engine.store.queries import Conn, Queries
 from engine.store.row_sets import Column, RowSet
 
@@ -128,6 +129,9 @@ async def release_due(pool: asyncpg.Pool, settings: Settings) -> int:
         with suppress(DatabaseUnavailable):  # a lease that is not returned stays unused until midnight
             async with pool.acquire() as connection:
                 await ceiling.give_back(connection)
+
+
+JOB = Job("releases", every_s=1, run=release_due)
 
 
 async def _release(

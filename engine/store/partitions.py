@@ -7,9 +7,15 @@ ahead; if it has been down for that long, the first session that misses one crea
 from datetime import UTC, date, datetime, timedelta
 
 import asyncpg
+import structlog
 
 from engine.base import clock, ids
+from engine.base.settings import Settings
+from engine.store import metrics
+from engine.store.jobs import Job
 from engine.store.queries import Conn
+
+_log = structlog.get_logger("partitions")
 
 TABLES = (
     "messages", "message_bodies", "recipients", "events", "webhook_attempts", "inbound_messages", "inbound_bytes",
@@ -63,6 +69,19 @@ async def ensure_days(connection: Conn, at: datetime) -> list[str]:
                 await _make(connection, table, day, width=DAY)
                 made.append(name)
     return made
+
+
+async def make_ahead(pool: asyncpg.Pool, _: Settings) -> None:
+    """Create the partitions of the next weeks and days that are missing."""
+    async with pool.acquire() as connection:
+        now = clock.now()
+        made = await ensure(connection, now) + await ensure_days(connection, now)
+        metrics.PARTITIONS_UNTIL.set(end_of(now, await weeks_ahead(connection, now)).timestamp())
+    if made:
+        _log.info("partitions made", names=made)
+
+
+JOB = Job("partitions", every_s=3600, run=make_ahead)
 
 
 async def make(connection: Conn, table: str, first: date) -> None:

@@ -14,16 +14,18 @@ from typing import Final
 from uuid import UUID
 
 import asyncpg
+import structlog
 from msgspec import Struct
 from prometheus_client import Counter, Gauge
 
-from engine.accounts.alerts.measure import AlertRound
-from engine.accounts.alerts.types import AlertKind
-from engine.base import clock
+from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.base.version import version
+from engine.delivery import queue
 from engine.sending.blocklists import store as blocklists
 from engine.sending.blocklists.types import ListFamily
+from engine.store import metrics
+from engine.store.jobs import Job
 from engine.store.queries import Queries
 
 RECENT: Final = timedelta(minutes=10)  # age limit of site states that count
@@ -55,9 +57,6 @@ BROADCAST_AGE = _gauge(
 IN_REVIEW = _gauge("waybill_broadcasts_in_review", "Broadcasts that wait for the operator's review")
 ALERT_RULES = _gauge("waybill_alert_rules", "Enabled alert rules of the accounts", "kind", "state")
 ALERT_AGE = _gauge("waybill_alert_rules_oldest_measurement_seconds", "How long ago the first of them was measured")
-ALERTS_FIRED = Counter("waybill_alerts_fired", "Alerts of the accounts that fired", ["kind"])
-ALERTS_ENDED = Counter("waybill_alerts_ended", "Alerts of the accounts that ended", ["kind"])
-ALERT_NOTICES = Counter("waybill_alert_notices", "Notices of alerts that went out", ["kind"])
 LISTED = _gauge("waybill_blocklist_listed", "Source addresses (ip) and customers' domains on a blocklist now", "kind")
 UNTRUSTED = _gauge("waybill_blocklist_untrusted", "Blocklists whose test points gave wrong answers", "family")
 HOLDS = _gauge("waybill_holds", "Holds of the operator in force")
@@ -75,6 +74,7 @@ BACKUP_AT = _gauge("waybill_backup_timestamp_seconds", "When the last backup was
 JOB_DONE = _gauge("waybill_job_done_timestamp_seconds", "When a background job last came to its end", "task")
 JOB_FAILED = Counter("waybill_job_failures", "Background jobs that ended in an error", ["task"])
 
+_log = structlog.get_logger("worker")
 _SHOWN: dict[Gauge, set[tuple[str, ...]]] = {}
 _SQL = Queries.beside(__file__, "gauges.sql")
 
@@ -182,6 +182,17 @@ async def look(pool: asyncpg.Pool, settings: Settings) -> None:
     _disk(settings)
 
 
+async def count_queue(pool: asyncpg.Pool, settings: Settings) -> None:
+    """Update the gauges of the queue by shard."""
+    depths = {depth.shard: depth for depth in await queue.DEPTHS.fetch(pool)}
+    now = clock.now()
+    for shard in range(settings.shards):
+        depth = depths.get(shard)
+        overdue = 0.0 if depth is None else max(0.0, (now - depth.oldest_due).total_seconds())
+        metrics.QUEUE_ROWS.labels(shard).set(0 if depth is None else depth.rows)
+        metrics.QUEUE_AGE.labels(shard).set(overdue)
+
+
 class Logs:
     """Checks the ends of all account logs in batches, and exports the number of broken logs after each full round."""
 
@@ -205,11 +216,21 @@ class Logs:
         return broken
 
 
-def count_alerts(kind: AlertKind, done: AlertRound) -> None:
-    """Count what a measurement of alert rules changed."""
-    ALERTS_FIRED.labels(kind.value).inc(done.fired)
-    ALERTS_ENDED.labels(kind.value).inc(done.ended)
-    ALERT_NOTICES.labels(kind.value).inc(done.noticed)
+_LOGS = Logs()
+
+
+async def _check_log_ends(pool: asyncpg.Pool, _: Settings) -> None:
+    if broken := await _LOGS.look(pool):
+        _log.error(
+            "account log does not match its head", accounts=[ids.format_id(ids.Kind.ACCOUNT, one) for one in broken]
+        )
+
+
+JOBS = (
+    Job("gauges", every_s=5, run=count_queue, share=0.01),  # counts the whole queue
+    Job("backlog", every_s=15, run=look),
+    Job("log ends", every_s=60, run=_check_log_ends),
+)
 
 
 async def _alert_rules(pool: asyncpg.Pool) -> None:

@@ -28,7 +28,6 @@ from engine.receiving.receive import Receiver
 from engine.receiving.reports import read_reports
 from engine.receiving.types import AttachmentScan
 from engine.sending.messages import rules as message_rules
-from ops.processes import worker
 from tests.authentication import signing
 from tests.conftest import NewDatabase
 from tests.harness import received_mail, report_mails
@@ -287,8 +286,7 @@ async def test_mail_that_may_be_in_the_services_name_needs_dmarc(
 async def test_the_worker_forwards_what_is_due(here: World, forwarder: Forwarder) -> None:
     address, _ = await forwarded_to(here)
     await received(here, address)
-    [job] = [one for one in worker.JOBS if one.name == "forwards"]
-    await job.run(worker.Context(here.pool, here.settings, None, forwarder))
+    await forwarder.job().run(here.pool, here.settings)
     assert (await only(here))["forwarded_as"] is not None
 
 

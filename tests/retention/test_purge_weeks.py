@@ -161,7 +161,7 @@ async def test_the_worker_counts_and_purges(own: asyncpg.Pool, settings: Setting
     await history.write(own, account, ago(40), ago(1))
     jobs = {job.name: job for job in worker.JOBS}
     for name in ("figures", "purge"):
-        await jobs[name].run(worker.Context(own, settings))
+        await jobs[name].run(own, settings)
 
     assert await left(own, account) == 1
     assert await own.fetchval("SELECT counted_seq FROM account_records WHERE account_id = $1", account.id) == 6

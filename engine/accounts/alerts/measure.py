@@ -26,7 +26,9 @@ from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.ledger import heads, log
 from engine.ledger.heads import AccountHead
-from engine.store.database_clock import new_time
+from engine.store import metrics
+from engine.store.database_clock import DatabaseClock, new_time
+from engine.store.jobs import Job
 from engine.store.queries import Conn
 
 BATCH: Final = 500  # rules of one transaction, which holds the account heads of those that fire or end
@@ -64,6 +66,17 @@ async def measure_due(pool: asyncpg.Pool, settings: Settings, at: datetime) -> d
         return {}
     await suspend.count_outcomes(pool, at)
     return {kind: await _measure_kind(pool, settings, kind, before, at) for kind in AlertKind}
+
+
+async def _measure_and_count(pool: asyncpg.Pool, settings: Settings) -> None:
+    at = (await DatabaseClock.read(pool)).now()
+    for kind, done in (await measure_due(pool, settings, at)).items():
+        metrics.ALERTS_FIRED.labels(kind.value).inc(done.fired)
+        metrics.ALERTS_ENDED.labels(kind.value).inc(done.ended)
+        metrics.ALERT_NOTICES.labels(kind.value).inc(done.noticed)
+
+
+JOB = Job("alerts", every_s=5, run=_measure_and_count, share=0.5)  # each rule every minute
 
 
 async def _measure_kind(

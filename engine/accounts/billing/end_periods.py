@@ -19,6 +19,8 @@ from engine.accounts.billing.subscription_changes import LockedBilling
 from engine.accounts.billing.types import PlanSubscription, SubscriptionStatus
 from engine.base import clock, ids
 from engine.base.errors import Refusal
+from engine.base.settings import Settings
+from engine.store.jobs import Job
 
 BATCH: Final = 100
 ACTOR: Final = "service"
@@ -71,6 +73,16 @@ async def charge_due(pool: asyncpg.Pool, billing: Billing) -> int:
         await store.CHARGE_TAKEN.execute(pool, row.id)
         taken += 1
     return taken
+
+
+def job(billing: Billing) -> Job:
+    """Return the job that ends periods, then asks for the payments that are due."""
+
+    async def run(pool: asyncpg.Pool, _: Settings) -> None:
+        await end_due(pool, billing)
+        await charge_due(pool, billing)
+
+    return Job("billing", every_s=10, run=run)
 
 
 def order_of(row: RenewalChargeRow, reference: str | None) -> PaymentOrder:

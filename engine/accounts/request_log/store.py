@@ -6,8 +6,15 @@ from contextlib import nullcontext
 from typing import Any, Final
 from uuid import UUID
 
+import asyncpg
+
+from engine.accounts.request_log import rules
 from engine.accounts.request_log.types import RequestFilters, RequestRow
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.store import partitions
 from engine.store.concurrency_limiter import FILTERS
+from engine.store.jobs import Job
 from engine.store.queries import Queries, Source, columns
 
 LIST_TIMEOUT_S: Final = 5.0  # a filter without an index may read every request of an account
@@ -22,6 +29,15 @@ _LIST_FAILED = _SQL.rows("list_failed", RequestRow)
 async def insert(source: Source, rows: Sequence[tuple[Any, ...]]) -> None:
     """Insert rows with the columns of `insert_requests`."""
     await _INSERT.execute(source, *columns(rows, _WIDTH))
+
+
+async def _drop_old(pool: asyncpg.Pool, _: Settings) -> None:
+    """Drop the days that are over."""
+    async with pool.acquire() as connection:
+        await partitions.drop_before(connection, "api_requests", clock.now() - rules.KEPT)
+
+
+JOB = Job("request log", every_s=3600, run=_drop_old)
 
 
 async def page(source: Source, account: UUID, wanted: RequestFilters, *, limit: int) -> list[RequestRow]:

@@ -21,6 +21,7 @@ from engine.audience.broadcasts.types import BroadcastCounts, StopReason
 from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.people.system_mail.types import SystemMailKind
+from engine.store.jobs import Job
 from engine.store.queries import Conn, Queries
 
 MAX_EVENTS: Final = 20_000  # of the log in one transaction
@@ -82,6 +83,12 @@ async def forget_old(pool: asyncpg.Pool, at: datetime) -> None:
     gone = MAX_FORGOTTEN
     while gone == MAX_FORGOTTEN:
         gone = await store.forget_recipients(pool, at - RECIPIENTS_KEPT, MAX_FORGOTTEN)
+
+
+JOBS = (
+    Job("broadcast outcomes", every_s=2, run=lambda pool, _: count_new(pool), share=0.2),
+    Job("old broadcasts", every_s=3600, run=lambda pool, _: forget_old(pool, clock.now())),
+)
 
 
 async def _count(connection: Conn, watch: LogWatch, upto: int) -> None:

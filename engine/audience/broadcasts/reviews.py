@@ -11,10 +11,11 @@ from msgspec import Struct
 from engine.accounts import platform_account
 from engine.audience.broadcasts import audience as broadcast_audience
 from engine.audience.broadcasts.types import REVIEWED_ABOVE, BroadcastAudience
-from engine.base import ids
+from engine.base import clock, ids
 from engine.people.people import store as people
 from engine.people.system_mail.store import enqueue
 from engine.people.system_mail.types import SystemMailKind
+from engine.store.jobs import Job
 from engine.store.queries import Conn, Queries
 
 MAX_TOLD: Final = 20  # at once
@@ -53,6 +54,9 @@ async def notify(pool: asyncpg.Pool, at: datetime) -> int:
         for one in waiting:
             await _tell(connection, one, owners, at)
     return len(waiting)
+
+
+JOB = Job("broadcast reviews", every_s=15, run=lambda pool, _: notify(pool, clock.now()))
 
 
 async def _tell(connection: Conn, one: WaitingReview, owners: list[str], at: datetime) -> None:

@@ -45,6 +45,7 @@ from engine.sending.accept import Acceptor
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.jobs import Job
 
 LEASE: Final = timedelta(seconds=10)  # after which another worker takes over a broadcast whose worker died
 KEEP_EVERY_S: Final = 3.0
@@ -81,6 +82,10 @@ class BroadcastRunner:
         self._opened: _BroadcastConnections | None = None
         self._held: OrderedDict[UUID, HeldBroadcast] = OrderedDict()
         self._warned = False
+
+    def job(self) -> Job:
+        """Return the job that runs what is due."""
+        return Job("broadcasts", every_s=0.3, run=lambda *_: self.run_due())
 
     async def run_due(self) -> None:
         """Give every broadcast that is due its turns, until none is due."""

@@ -4,6 +4,8 @@ from datetime import datetime
 
 import asyncpg
 
+from engine.base import clock
+from engine.store.jobs import Job
 from engine.store.queries import Queries
 
 _SQL = Queries.beside(__file__, "jobs.sql")
@@ -22,3 +24,9 @@ async def merge_trigrams(pool: asyncpg.Pool) -> int:
 async def forget_expired(pool: asyncpg.Pool, at: datetime) -> None:
     """Delete confirmation links that expired before `at`; their contacts stay unconfirmed."""
     await _FORGET.execute(pool, at)
+
+
+JOBS = (
+    Job("contact searches", every_s=2, run=lambda pool, _: merge_trigrams(pool)),
+    Job("contact confirmations", every_s=3600, run=lambda pool, _: forget_expired(pool, clock.now())),
+)

@@ -17,6 +17,7 @@ from engine.base.plans import caps_of
 from engine.codes.address_checks import rules
 from engine.codes.address_checks.routes import routes_of
 from engine.codes.address_checks.types import AddressVerdict, CheckedBatch, PayerRow
+from engine.store.jobs import Job
 from engine.store.queries import Queries
 from engine.store.resolver import Resolver
 
@@ -53,6 +54,9 @@ async def check(
 async def give_back_expired(pool: asyncpg.Pool) -> None:
     """Give back what processes reserved that died before they charged it."""
     await _GIVE_BACK.execute(pool)
+
+
+JOB = Job("address checks", every_s=20, run=lambda pool, _: give_back_expired(pool))
 
 
 async def _reserve(pool: asyncpg.Pool, account: UUID, count: int, at: datetime) -> UUID:

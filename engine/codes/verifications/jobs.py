@@ -9,6 +9,7 @@ from engine.base.events import AccountEvent
 from engine.codes.verifications import store
 from engine.ledger import heads, log
 from engine.ledger.events import append_locked
+from engine.store.jobs import Job
 
 BATCH: Final = 500
 
@@ -20,6 +21,9 @@ async def look_after(pool: asyncpg.Pool) -> None:
     for statement in (store.PURGE, store.FORGET_DESTINATIONS):
         while int((await statement.execute(pool, BATCH)).rpartition(" ")[2]) >= BATCH:
             pass
+
+
+JOB = Job("verifications", every_s=0.5, run=lambda pool, _: look_after(pool))
 
 
 async def announce(pool: asyncpg.Pool) -> int:

@@ -15,13 +15,16 @@ from engine.base import clock, ids, secrets
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.secrets import Pepper, Unsealable
+from engine.base.settings import Settings
 from engine.events.webhooks import post_options, rules, store
 from engine.events.webhooks.post_options import PostOptions
 from engine.events.webhooks.types import EndpointRow, HeadersRow
 from engine.ledger import log
 from engine.ledger.events import append_events, record_event
 from engine.ledger.plan_limits import limit_reached, locked_caps
+from engine.store import partitions
 from engine.store.database_clock import new_id
+from engine.store.jobs import Job
 from engine.store.queries import Conn
 
 KEPT = timedelta(days=30)  # records of posts, and deleted endpoints
@@ -184,6 +187,15 @@ async def replay(pool: asyncpg.Pool, account: UUID, event: UUID, webhook: UUID |
 async def forget_deleted(pool: asyncpg.Pool, at: datetime) -> None:
     """Remove endpoints deleted before the retention time that have no queued posts."""
     await store.FORGET_DELETED.execute(pool, at - KEPT)
+
+
+async def _forget_old(pool: asyncpg.Pool, _: Settings) -> None:
+    async with pool.acquire() as connection:
+        await partitions.drop_before(connection, "webhook_attempts", clock.now() - KEPT)
+    await forget_deleted(pool, clock.now())
+
+
+JOB = Job("webhook history", every_s=3600, run=_forget_old)
 
 
 def _with_headers(given: Mapping[str, str | None], stored: HeadersRow, pepper: Pepper, webhook: UUID) -> HeadersRow:

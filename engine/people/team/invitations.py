@@ -33,6 +33,7 @@ from engine.people.team.service import end_invitations, hold_below, part_below, 
 from engine.people.team.types import InviteRow, TeamMemberRow
 from engine.people.tokens.rules import digest_of, token_of
 from engine.store.database_clock import new_time
+from engine.store.jobs import Job
 from engine.store.queries import Conn
 from engine.store.rate_limits import RateLimiter
 
@@ -221,6 +222,9 @@ async def check_seats(connection: Conn, account: UUID, caps: Caps, at: datetime,
 async def forget_invites(pool: asyncpg.Pool, at: datetime) -> None:
     """Delete expired invitations, a bounded number at a time."""
     await store.FORGET_INVITES.execute(pool, at, rules.MAX_SHOWN)
+
+
+JOB = Job("ended invitations", every_s=300, run=lambda pool, _: forget_invites(pool, clock.now()))
 
 
 async def _part(connection: Conn, person: Person, member: TeamMemberRow) -> None:

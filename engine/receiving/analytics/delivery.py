@@ -19,6 +19,7 @@ from engine.receiving.analytics import delivery_rules, histogram, rules
 from engine.receiving.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, RecordedMessages
 from engine.receiving.analytics.rules import KEPT_DAYS, MAX_DAYS
 from engine.receiving.analytics.types import DeliveryFiguresRow, DeliverySums, DeliveryWanted, GroupBy
+from engine.store.jobs import Job
 from engine.store.queries import Conn, Queries, Source, WideQuery
 from engine.store.row_sets import Column, RowSet
 
@@ -105,6 +106,9 @@ async def count_ahead(pool: asyncpg.Pool, *, everything: bool = False, budget_s:
                 return True
             await _count(connection, due, at)
     return False
+
+
+JOB = Job("deliveries", every_s=10, run=lambda pool, _: count_ahead(pool), share=0.2)
 
 
 async def count_rest(pool: asyncpg.Pool, account: UUID) -> None:

@@ -24,6 +24,7 @@ from engine.receiving.certificates.acme_client import (
     new_account_key,
 )
 from engine.receiving.certificates.types import DueCertificate, IssuedCertificate, StoredAcmeAccount
+from engine.store.jobs import Job
 from engine.store.queries import Queries
 
 MAX_HOSTS: Final = 10  # in one round
@@ -59,6 +60,9 @@ async def get_due(pool: asyncpg.Pool, settings: Settings) -> int:
         except (AcmeFailed, AcmeUnavailable) as error:
             await _failed(pool, due, str(error))
     return issued
+
+
+JOB = Job("certificates", every_s=20, run=get_due)
 
 
 async def _want(pool: asyncpg.Pool) -> None:

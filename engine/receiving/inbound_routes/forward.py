@@ -35,6 +35,7 @@ from engine.sending.emails.types import Prepared
 from engine.store import redis as redis_store
 from engine.store.caches import Cache, Stamps
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.jobs import Job
 from engine.store.queries import Queries
 
 BATCH: Final = 50
@@ -81,6 +82,15 @@ class Forwarder:
         self._large = asyncio.Semaphore(1)
         self._warned = False
         self._keys: Cache[tuple[UUID, str], SigningKey | None] = Cache("domains", self._load_key, by_account=True)
+
+    def job(self) -> Job:
+        """Return the job that forwards what is due; it goes on at once while many messages are."""
+
+        async def run(*_: object) -> None:
+            while await self.forward_due() >= BATCH:
+                pass
+
+        return Job("forwards", every_s=0.3, run=run)
 
     async def forward_due(self) -> int:
         """Handle at most BATCH due messages; return how many were claimed."""

@@ -32,6 +32,7 @@ from engine.sending.domains.lookups import SetupResolver
 from engine.sending.domains.types import Place
 from engine.store.database_clock import new_id
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.jobs import Job
 
 MAX_AT_ONCE: Final = 10
 MAX_CLAIMED: Final = 50
@@ -115,6 +116,9 @@ async def check_due(pool: asyncpg.Pool, settings: Settings) -> int:
         if len(claimed) < MAX_CLAIMED:
             break
     return done
+
+
+JOB = Job("mta-sts policies", every_s=5, run=check_due)
 
 
 async def _claim(pool: asyncpg.Pool) -> list[HostedPolicyRow]:

@@ -37,6 +37,7 @@ from engine.sending.unsubscribes import service as unsubscribe
 from engine.sending.unsubscribes.rules import changes
 from engine.sending.unsubscribes.types import LinkChoice, LinkSource, LinkState, LinkUse
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.jobs import Job
 from engine.store.queries import Query
 
 MAX_TAKEN = 200
@@ -56,6 +57,8 @@ _log = structlog.get_logger("reports")
 
 async def read_due(pool: asyncpg.Pool, settings: Settings, *, budget_s: float = BUDGET_S) -> int:
     """Read the reports that are due, for up to `budget_s` seconds; return how many there were."""
+    if settings.key_pepper is None:  # without it, no report address can be verified
+        return 0
     ends, count = time.monotonic() + budget_s, 0
     while time.monotonic() < ends:
         done = await read_some(pool, settings)
@@ -92,6 +95,12 @@ async def forget_old(pool: asyncpg.Pool, at: datetime) -> None:
     for query in (*dmarc.FORGET, *tls.FORGET):
         while await _deleted(pool, query, oldest) == MAX_FORGOTTEN:
             pass
+
+
+JOBS = (
+    Job("reports", every_s=1, run=read_due),
+    Job("old reports", every_s=3600, run=lambda pool, _: forget_old(pool, clock.now())),
+)
 
 
 async def _deleted(pool: asyncpg.Pool, query: Query, *arguments: object) -> int:

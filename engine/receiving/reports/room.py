@@ -14,6 +14,7 @@ import structlog
 
 from engine.receiving.reports import store
 from engine.receiving.reports.types import ReportMail, ReportPurpose
+from engine.store.jobs import Job
 
 MEASURED_EVERY_S: Final = 1.0
 SHARE: Final = 0.05  # of the time, that measuring may take
@@ -26,6 +27,10 @@ async def make(pool: asyncpg.Pool, limit: int) -> None:
     gone = await store.forget_beyond(pool, limit // 2)
     if gone:
         _log.warning("reports deleted early: there were too many", reports=gone)
+
+
+# Reads all reports.
+JOB = Job("report room", every_s=15, run=lambda pool, settings: make(pool, settings.reports_max_bytes), share=0.05)
 
 
 class ReportsFull(RuntimeError):  # noqa: N818 - named for what the store is

@@ -21,6 +21,7 @@ from engine.sending.blocklists.rules import family_of, measured_until, next_chec
 from engine.sending.blocklists.source_addresses import public_sources
 from engine.sending.blocklists.store import CheckedTarget
 from engine.sending.blocklists.types import DueTarget, ListAnswer, ListFamily, ListToAsk, ListVerdict
+from engine.store.jobs import Job
 from engine.store.resolver import Resolver
 
 MAX_CLAIMED: Final = 100
@@ -41,6 +42,9 @@ async def check_due(pool: asyncpg.Pool, settings: Settings) -> int:
                 break
     await store.forget(pool, clock.now(), keep_addresses=not complete)
     return done
+
+
+JOB = Job("blocklists", every_s=60, run=check_due)
 
 
 def lists_of(settings: Settings, families: Collection[ListFamily]) -> list[ListToAsk]:

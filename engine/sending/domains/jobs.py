@@ -20,6 +20,7 @@ from engine.sending.domains.service import make_key
 from engine.sending.domains.types import DomainRow
 from engine.sending.domains.verification import verify
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.jobs import Job
 
 MAX_AT_ONCE: Final = 10
 MAX_CLAIMED: Final = 50
@@ -63,6 +64,13 @@ async def forget_removed(pool: asyncpg.Pool, settings: Settings) -> int:
     before = clock.now() - timedelta(seconds=settings.give_up_s)
     rows = await store.FORGET_REMOVED.records(pool, before, MAX_FORGOTTEN)
     return len(rows)
+
+
+JOBS = (
+    Job("domains", every_s=5, run=check_due),
+    Job("domain keys", every_s=600, run=retire_keys),
+    Job("removed domains", every_s=600, run=forget_removed),
+)
 
 
 async def _claim(pool: asyncpg.Pool) -> list[DomainRow]:

@@ -11,6 +11,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock
+from engine.store.jobs import Job
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "jobs.sql")
@@ -57,6 +58,9 @@ async def count_ahead(pool: asyncpg.Pool, *, everything: bool = False, budget_s:
         if time.monotonic() > ends:
             return False
     return True
+
+
+JOB = Job("figures", every_s=15, run=lambda pool, _: count_ahead(pool))
 
 
 async def count_rest(connection: Conn, account: UUID) -> None:

@@ -9,7 +9,7 @@ import asyncpg
 import structlog
 from msgspec import structs
 
-from engine.base import ids
+from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
@@ -19,6 +19,7 @@ from engine.sending.emails import submitted
 from engine.sending.emails.submitted import Submitted
 from engine.sending.preparation import Origin
 from engine.store import redis as redis_store
+from engine.store.jobs import Job
 from engine.store.queries import Queries
 from engine.store.resolver import NoData, NxDomain, Records, Resolver
 from mta.outbound.tls.daily_reports import DailyTlsReports
@@ -52,6 +53,9 @@ async def send_due(pool: asyncpg.Pool, settings: Settings, now: datetime) -> int
     reports = DailyTlsReports(pool, submitter=settings.mail_host, contact=sender.address)
     sent = await _mail_due(pool, settings, now, sender, reports)
     return sent + await post_due(pool, settings, now, reports)
+
+
+JOB = Job("tls reports", every_s=600, run=lambda pool, settings: send_due(pool, settings, clock.now()))
 
 
 async def _mail_due(

@@ -1,0 +1,27 @@
+"""A background job of the worker, declared beside the code that does the work; `ops.processes.worker` runs them."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import asyncpg
+from msgspec import Struct
+
+from engine.base.settings import Settings
+
+PUT_OFF: Final = 12  # intervals: the longest wait of a job that uses more than its share of the time
+
+
+class Job(Struct, frozen=True):
+    """A background job: `run` is called again about `every_s` seconds after it returned.
+
+    The wait is longer, up to `PUT_OFF` times `every_s`, if the job would otherwise use more than `share` of the time.
+    """
+
+    name: str
+    every_s: float
+    run: Callable[[asyncpg.Pool, Settings], Awaitable[object]]
+    share: float = 1.0
+
+    def wait_s(self, took_s: float) -> float:
+        """Return the seconds to wait after a run that took `took_s`."""
+        return min(max(self.every_s, took_s / self.share), PUT_OFF * self.every_s)
