@@ -16,7 +16,7 @@ import uvloop
 from engine.base.settings import Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
-from ops.host.embedded import Temporary, temporary_servers
+from ops.host.temporary_servers import Temporary, temporary_servers
 from tests.harness import canaries, fork_server, limits, memory, prepared, sampling, selection, workers
 from tests.harness.accounts import PEPPER
 from tests.harness.api import Api, serving

@@ -30,9 +30,10 @@ from engine.store.queries import Queries
 from loadtests.ports import reserve_ports
 from ops import admin
 from ops.host import process_specs
-from ops.host.embedded import PostgresServer, ValkeyServer
+from ops.host.postgres_server import PostgresServer
 from ops.host.state import kept_pepper
 from ops.host.supervise import ProcessSpec, StartFailed, Supervisor
+from ops.host.valkey_server import ValkeyServer
 
 DOMAIN: Final = "bench.test"
 SENDER: Final = f"shop@{DOMAIN}"

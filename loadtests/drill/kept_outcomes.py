@@ -24,7 +24,7 @@ from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.send_client import SendClient, plan
 from loadtests.drill.service import Service, ServicePart, child_pids
 from mta.outbound.journal_file import SUFFIX
-from ops.host.embedded import PostgresServer
+from ops.host.postgres_server import PostgresServer
 
 RATE: Final = 600.0  # messages a second: more than is delivered, so that a backlog waits in memory
 AWAY_S: Final = 30.0

@@ -16,7 +16,8 @@ import asyncpg
 
 from loadtests.drill.valkey_servers import until
 from ops.host import launch, server_paths
-from ops.host.embedded import CannotServe, PostgresServer
+from ops.host.postgres_server import PostgresServer
+from ops.host.server_paths import CannotServe
 
 COPY_S: Final = 300.0
 PROMOTE_S: Final = 60

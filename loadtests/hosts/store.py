@@ -7,7 +7,8 @@ import argparse
 import signal
 from pathlib import Path
 
-from ops.host.embedded import PostgresServer, ValkeyServer
+from ops.host.postgres_server import PostgresServer
+from ops.host.valkey_server import ValkeyServer
 
 POSTGRES_PORT = 5432
 VALKEY_PORT = 6379

@@ -33,8 +33,8 @@ from loadtests.runner.catalogue import SCENARIOS, Scenario
 from loadtests.users.load_plan import VARIABLE, LoadPlan, LoadSender
 from ops import admin
 from ops.host import launch
-from ops.host.embedded import CannotServe
 from ops.host.process_specs import ROOT, PortTaken
+from ops.host.server_paths import CannotServe
 from ops.host.state import UnusableState
 from ops.host.supervise import StartFailed
 from ops.local.sink_store import entries

@@ -6,7 +6,7 @@ While the snapshot is open, dead rows can't be vacuumed, and a migration that lo
 import gzip
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -97,11 +97,7 @@ async def dump(
         accounts, events, files[HEADS] = await _list_heads(connection, folder)
         files[IN_FLIGHT] = await _list_queued(connection, folder)
         await connection.execute("ROLLBACK")
-    if keep_pepper:
-        for name, kept in zip((PEPPER, PREVIOUS_PEPPER), pepper.accepted, strict=False):
-            files[name] = _put(folder, name, kept + "\n")
-    if first_run is not None:
-        files[FIRST_RUN] = _put(folder, FIRST_RUN, first_run)
+    files |= _put_secrets(folder, pepper.accepted if keep_pepper else (), first_run)
     made = Manifest(
         format=manifest.FORMAT,
         version=version(),
@@ -125,6 +121,14 @@ async def dump(
 
 
 _EMPTY_DIGEST = sha256().hexdigest()
+
+
+def _put_secrets(folder: Path, peppers: Iterable[str], first_run: str | None) -> dict[str, str]:
+    """Write the peppers and the first run's file; return their digests by name."""
+    contents = {name: kept + "\n" for name, kept in zip((PEPPER, PREVIOUS_PEPPER), peppers, strict=False)}
+    if first_run is not None:
+        contents[FIRST_RUN] = first_run
+    return {name: _put(folder, name, content) for name, content in contents.items()}
 
 
 def _begin(folder: Path) -> None:

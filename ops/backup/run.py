@@ -20,7 +20,7 @@ from ops.backup.dump import dump
 from ops.backup.manifest import FIRST_RUN, PEPPER, PREVIOUS_PEPPER, BackupError, Manifest
 from ops.backup.tables import connected
 from ops.host.attach import attach
-from ops.host.embedded import PostgresServer
+from ops.host.postgres_server import PostgresServer
 from ops.host.state import StateLock, holder, kept_peppers, make_state, write_private
 from ops.processes import gauges
 

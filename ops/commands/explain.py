@@ -3,11 +3,13 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import click
+import msgspec
 from msgspec import Struct
 
 from engine.base import clock, ids
@@ -22,9 +24,7 @@ from ops.commands.base import as_json, in_database, reported, show
 MAX_SAID = 300  # characters of a server's reply that are quoted
 OVERDUE = timedelta(minutes=2)  # a scheduled message is released within seconds of its time unless something is wrong
 MAX_NAMED = 3  # recipients described one by one; the others are counted
-THEIRS, RECIPIENTS, SENDERS, OURS, NOBODYS = (
-    "the receiving side", "the recipient", "the sender", "this service", "nobody"
-)  # fmt: skip
+THEIRS, RECIPIENTS = "the receiving side", "the recipient"  # sides of explain.toml
 _SQL = Queries.beside(__file__, "explain.sql")
 
 
@@ -72,138 +72,18 @@ class Meaning(Struct, frozen=True):
 _MESSAGE = _SQL.rows("message_to_explain", ExplainedMessage)
 _RECIPIENTS = _SQL.rows("recipients_to_explain", ExplainedRecipient)
 _EVENTS = _SQL.rows("events_to_explain", ExplainedEvent)
-MEANINGS: dict[Category, Meaning] = {
-    Category.ACCEPTED: Meaning(
-        "the receiving server took the message", NOBODYS,
-        "if it is not in the inbox, look into the spam folder and ask the recipient's postmaster with the server's "
-        "reply in hand",
-    ),
-    Category.USER_UNKNOWN: Meaning(
-        "the server says that this mailbox does not exist", RECIPIENTS,
-        "check the address for a typing mistake and remove it from your lists",
-    ),
-    Category.MAILBOX_DISABLED: Meaning(
-        "the mailbox no longer exists or is disabled", RECIPIENTS,
-        "reach the person in another way and remove the address from your lists",
-    ),
-    Category.MAILBOX_UNAVAILABLE: Meaning(
-        "the server refuses this mailbox without saying why", RECIPIENTS,
-        "check the address; where it is right, ask the recipient whether their mail works",
-    ),
-    Category.MAILBOX_FULL: Meaning(
-        "the recipient's mailbox is full", RECIPIENTS,
-        "ask the recipient to make room: it is tried again",
-        "ask the recipient to make room, then send again: the address stays usable",
-    ),
-    Category.NULL_MX: Meaning(
-        "the domain states that it receives no mail at all", RECIPIENTS,
-        "check the part behind the @ for a typing mistake",
-    ),
-    Category.RELAYING: Meaning(
-        "the server that DNS names for the domain does not serve it", THEIRS,
-        "tell the recipient that their MX records or their mail server's list of domains are wrong",
-    ),
-    Category.SENDER_REFUSED: Meaning(
-        "the server does not accept the sender's address or domain", SENDERS,
-        "check that the sending domain has its DNS records (`ops domain verify`) and can receive mail itself",
-    ),
-    Category.POLICY: Meaning(
-        "a policy of the receiving side forbids this mail", THEIRS,
-        "ask the recipient's postmaster which policy it was; try a simpler message",
-    ),
-    Category.REPUTATION: Meaning(
-        "the server distrusts the IP address or domain that the mail comes from", OURS,
-        "look the sending IP and the domain up in the list that the reply names and follow its link to be removed",
-    ),
-    Category.AUTH: Meaning(
-        "the server could not verify who sends: SPF, DKIM, DMARC or the reverse DNS name does not hold", SENDERS,
-        "check the domain's records (`ops domain verify`) and the sending IP's reverse name (`ops doctor`)",
-    ),
-    Category.RATE: Meaning(
-        "the server limits how much mail it takes in a given time", THEIRS,
-        "wait: delivery slows down by itself; `ops site` shows and sets the pace",
-        "send again later, and not so much at once; `ops site` shows and sets the pace",
-    ),
-    Category.GREYLISTED: Meaning(
-        "the server defers first-time senders once (greylisting)", THEIRS,
-        "nothing: the next try usually passes",
-        "send again, and ask the recipient's postmaster why later attempts were refused too",
-    ),
-    Category.CONTENT: Meaning(
-        "a filter took the message for spam or something harmful", SENDERS,
-        "look at the links, attachments and wording, and compare with a message that passed",
-    ),
-    Category.SIZE: Meaning(
-        "the message is larger than the server takes", SENDERS,
-        "send a link in place of the attachment",
-    ),
-    Category.SMTPUTF8: Meaning(
-        "the server can't take addresses or headers with letters beyond ASCII", THEIRS,
-        "use an ASCII address of the recipient, if there is one",
-    ),
-    Category.PROTOCOL: Meaning(
-        "the conversation broke down: a command or reply was not understood", THEIRS,
-        "if it goes on, watch a conversation with `ops trace --domain` and show it to the recipient's postmaster",
-    ),
-    Category.SYSTEM: Meaning(
-        "the receiving server has an internal problem", THEIRS,
-        "nothing: it is tried again; after some hours tell the recipient's postmaster",
-        "tell the recipient's postmaster what the server said, and send again once it is fixed",
-    ),
-    Category.UNAVAILABLE: Meaning(
-        "the receiving server does not take mail at present", THEIRS,
-        "nothing: it is tried again; after some hours tell the recipient by other means",
-        "tell the recipient by other means, and send again once their server takes mail",
-    ),
-    Category.NETWORK: Meaning(
-        "no connection to the receiving server could be made", THEIRS,
-        "nothing, unless other domains fail too: then look at this host's own network (`ops doctor`)",
-        "tell the recipient by other means, and send again once their server answers; where other domains fail too, "
-        "look at this host's own network (`ops doctor`)",
-    ),
-    Category.DNS: Meaning(
-        "DNS names no usable mail server for the domain", RECIPIENTS,
-        "check the part behind the @; where it is right, tell the domain's owner, and look at our resolvers if many "
-        "domains are affected",
-    ),
-    Category.TLS: Meaning(
-        "the connection could not be secured as the domain's policy or this message asks", THEIRS,
-        "tell the recipient's postmaster what the certificate lacks; a message with `minTls` of `none` goes without",
-    ),
-    Category.UNKNOWN_AFTER_DOT: Meaning(
-        "the connection broke after the whole message was sent, so it may have been delivered or not", THEIRS,
-        "nothing: it is tried again, and the recipient may get it twice",
-        "ask the recipient whether they have it, and send again if not",
-    ),
-    Category.LOCAL: Meaning(
-        "this service could not make the delivery because of an internal problem", OURS,
-        "nothing: it is tried again; if it repeats, read the log of the mta",
-        "ask the operator of this service to look into it, then send again",
-    ),
-    Category.UNSIGNED: Meaning(
-        "the sending domain was removed from the account, so the message could not be signed", SENDERS,
-        "add the domain again and have it verified, then send again",
-    ),
-    Category.OPERATOR: Meaning(
-        "the operator of this service ended the delivery", OURS,
-        "ask the operator for the reason, then send again",
-    ),
-    Category.EXPIRED: Meaning(
-        "the `deliverBy` of the message passed while it waited", SENDERS,
-        "send again with a later `deliverBy`; the `queued` events name what it waited for",
-    ),
-}  # fmt: skip
+
+
+class ExplainTexts(Struct, frozen=True):
+    """The explanations in `explain.toml`."""
+
+    meanings: dict[Category, Meaning]
+    refused_at_release: dict[str, str]
+
+
+_TEXTS = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=ExplainTexts)
+MEANINGS = _TEXTS.meanings
 _Details = Sequence[tuple[str, datetime, dict[str, Any]]]
-_REFUSED_LATE = {
-    "domain_not_verified": "the sending domain was no longer verified. The sender can act: correct its DNS "
-    "records (`ops domain verify`) and send again",
-    "daily_limit_reached": "the account's daily limit was used up. The sender can act: send again after midnight UTC",
-    "monthly_limit_reached": "the account's monthly limit was used up. The sender can act: send again "
-    "after the 1st, or with a larger plan",
-    "platform_paused": "this service had reached its own daily limit. The operator can act; send again "
-    "after midnight UTC",
-    "deliver_by_passed": "its `deliverBy` had passed. The sender can act: send again with a later `deliverBy`",
-}
 
 
 @click.command()
@@ -286,7 +166,7 @@ def _before_delivery(message: ExplainedMessage, details: _Details, at: datetime)
 def _at_release(detail: dict[str, Any]) -> str:
     """Explain why a scheduled message was refused at its release, who can act, and how."""
     reason = str(detail.get("reason"))
-    known = _REFUSED_LATE.get(reason)
+    known = _TEXTS.refused_at_release.get(reason)
     if known is None and reason.startswith("account_"):
         known = "the account was not active then. The sender can act: ask the operator why"
     return known or "the sender can act: fix the cause and send again"

@@ -24,11 +24,13 @@ from ops.host.attach import RUNNING, default_url, record_running
 from ops.host.cluster_check import ClusterMismatch, agree
 from ops.host.console import UpConsole
 from ops.host.control import Refused
-from ops.host.embedded import CannotServe, PostgresServer, ValkeyServer
+from ops.host.postgres_server import PostgresServer
 from ops.host.rolling import Roller
+from ops.host.server_paths import CannotServe
 from ops.host.sockets import ListeningSockets, PortTaken
 from ops.host.state import AlreadyRunning, StateLock, UnusableState, kept_peppers, make_state
 from ops.host.supervise import StartFailed, Supervisor
+from ops.host.valkey_server import ValkeyServer
 
 READY_TIMEOUT_S = 60.0
 REDIS_TIMEOUT_S = 2.0
@@ -139,13 +141,20 @@ async def _start_all(
     for spec in process_specs.processes(settings, listeners):
         supervisor.start(spec)
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
-    lines = [_ready_line(settings, first_run, time.monotonic() - began)]
-    if warning := await _redis_warning(settings):
-        lines.append(warning)
-    if exposed := local_mode.warning(settings):
-        lines.append(exposed)
-    if isinstance(postgres := servers.get("database_url"), PostgresServer):
-        lines += [_earlier_data_line(folder) for folder in server_paths.earlier_data(postgres.paths)]
+    ready = _ready_line(settings, first_run, time.monotonic() - began)
+    lines = [ready, *await _notes(settings, servers.get("database_url"), first_run, console)]
+    if is_first_run and first_run:
+        lines.append(_first_send_command(first_run, state / _FIRST_RUN, show_key=console.terminal))
+    return lines
+
+
+async def _notes(
+    settings: Settings, database: PostgresServer | ValkeyServer | None, first_run: Mapping[str, Any], console: UpConsole
+) -> list[str]:
+    """Return the lines to print once the service is ready: warnings, and the addresses of console and documentation."""
+    lines = [one for one in (await _redis_warning(settings), local_mode.warning(settings)) if one]
+    if isinstance(database, PostgresServer):
+        lines += [_earlier_data_line(folder) for folder in server_paths.earlier_data(database.paths)]
     if "api" in settings.processes:
         lines += await _console_lines(settings, first_run, terminal=console.terminal)
     if _runs_local_peers(settings) and not first_run:
@@ -153,8 +162,6 @@ async def _start_all(
             "The first run of this state folder was made in another database, and its account and key are not in this"
             " one. Remove its JSON file, and the next start makes a first account here."
         )
-    if is_first_run and first_run:
-        lines.append(_first_send_command(first_run, state / _FIRST_RUN, show_key=console.terminal))
     return lines
 
 

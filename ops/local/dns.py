@@ -21,7 +21,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, cast
 
-import asyncpg
 import dns.exception
 import dns.flags
 import dns.message
@@ -34,13 +33,9 @@ import uvloop
 from msgspec import Struct
 
 from engine.base import settings
-from engine.base.secrets import DerivedKey
-from engine.sending.domains.local import published
 from engine.sending.domains.service import identity
-from engine.sending.domains.types import MailHostIdentity
-from engine.store import postgres
-from engine.store.database_errors import DatabaseError
 from ops.local import dns_plain
+from ops.local.published_records import Published
 
 Lookup = Callable[[str, str], Awaitable[list[str] | None]]
 
@@ -48,8 +43,6 @@ _TTL: Final = 60
 _CHANGING_TTL: Final = 1
 _CNAME_DEPTH: Final = 8
 _CACHED: Final = 100_000
-_PUBLISHED_S: Final = 1.0
-_DATABASE_S: Final = 0.8  # shorter than resolvers' time-outs: an answer without TXT is better than none
 _TCP_IDLE_S: Final = 10.0
 _TCP_CONNECTIONS: Final = 256
 _PENDING: Final = 4_096
@@ -325,56 +318,6 @@ class _Udp(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
         self._responder.answer_udp(data, addr)
-
-
-class Published:
-    """Reads the DNS records that customers' domains need, through `engine.sending.domains.local.published`.
-
-    Records are cached for 1 s. While the database is unavailable, no records are returned.
-    """
-
-    def __init__(self, database_url: str | None, identity: MailHostIdentity | None = None) -> None:
-        self._url = database_url
-        self._identity = identity or MailHostIdentity(settings.Settings().mail_host, DerivedKey())
-        self._connection: asyncpg.Connection[Any] | None = None
-        self._lock = asyncio.Lock()
-        self._cache: OrderedDict[tuple[str, str], tuple[float, list[str]]] = OrderedDict()
-        self._retry_at = 0.0
-
-    async def __call__(self, name: str, rdtype: str) -> list[str]:
-        """Return the records of one name and type in zone file form, [] if there are none."""
-        at = asyncio.get_running_loop().time()
-        known = self._cache.get((name, rdtype))
-        if known is not None and known[0] > at:
-            return known[1]
-        if self._url is None or at < self._retry_at:
-            return []
-        values = await self._read(name, rdtype)
-        self._cache[name, rdtype] = (at + _PUBLISHED_S, values)
-        self._cache.move_to_end((name, rdtype))
-        if len(self._cache) > _CACHED:
-            self._cache.popitem(last=False)
-        return values
-
-    async def close(self) -> None:
-        """Close the database connection."""
-        if self._connection is not None:
-            self._connection.terminate()
-            self._connection = None
-
-    async def _read(self, name: str, rdtype: str) -> list[str]:
-        assert self._url is not None
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(_DATABASE_S), self._lock:
-                if self._connection is None or self._connection.is_closed():
-                    self._connection = await postgres.connect(self._url, name="dns", timeout_s=_DATABASE_S)
-                return await published(self._connection, self._identity, name, rdtype)
-        except (DatabaseError, OSError) as error:
-            print(f"dns: the database does not answer: {str(error) or type(error).__name__}", file=sys.stderr)
-            await self.close()
-            self._retry_at = loop.time() + _PUBLISHED_S
-            return []
 
 
 def local_world(published: Lookup, sink: str = _HOST) -> Responder:

@@ -13,7 +13,7 @@ from msgspec import structs
 from engine.base.settings import Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
-from ops.host.embedded import Temporary, temporary_servers
+from ops.host.temporary_servers import Temporary, temporary_servers
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.patience import PATIENCE_S

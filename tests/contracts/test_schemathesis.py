@@ -37,7 +37,7 @@ from engine.base.settings import HostPort, Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from loadtests.ports import reserve_port
-from ops.host.embedded import Temporary
+from ops.host.temporary_servers import Temporary
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.api import Api, serving
 from tests.harness.people import TestPerson, make_person

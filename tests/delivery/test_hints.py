@@ -14,7 +14,7 @@ from engine.base import ids
 from engine.delivery.hints import HintReader, Hints, WakeListener, WokenShards
 from engine.delivery.partition import hint_stream
 from engine.store.redis import OPEN_S, RedisClient, RedisUnavailable, connect
-from ops.host.embedded import Temporary
+from ops.host.temporary_servers import Temporary
 from tests.harness.patience import PATIENCE_S
 from tests.harness.sending import until
 

@@ -16,7 +16,7 @@ import asyncpg
 
 from engine.store.migrate import migrate
 from ops.host import launch, server_paths
-from ops.host.embedded import temporary_servers
+from ops.host.temporary_servers import temporary_servers
 from tests.harness import memory
 from tests.harness.patience import PATIENCE_S
 

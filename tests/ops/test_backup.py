@@ -33,7 +33,7 @@ from ops.backup.manifest import BackupError, Manifest
 from ops.backup.rows import RowSum
 from ops.backup.tables import Reference, Table, connected, in_order, tables
 from ops.cli import main
-from ops.host.embedded import Temporary
+from ops.host.temporary_servers import Temporary
 from tests.harness import history
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.sending import Process, process

@@ -12,8 +12,9 @@ from api.http.readiness import MIN_DISK_BYTES
 from engine.base.settings import load
 from ops.commands.failures import sentence
 from ops.host import disk, up
-from ops.host.embedded import CannotServe, PostgresServer
+from ops.host.postgres_server import PostgresServer
 from ops.host.process_specs import ROOT
+from ops.host.server_paths import CannotServe
 from tests.harness.small_disks import fill, make_read_only, small_disk
 from tests.ops.installation import environ, examined
 

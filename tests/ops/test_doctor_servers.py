@@ -21,8 +21,8 @@ from engine.store import metrics as figures
 from engine.store import partitions
 from engine.store.redis import connect
 from loadtests.ports import reserve_port
-from ops.host.embedded import Temporary
 from ops.host.state import StateLock, make_state
+from ops.host.temporary_servers import Temporary
 from ops.local.dns import DnsBehaviour, Responder
 from ops.local.sink import Sink
 from tests.harness.accounts import make_account

@@ -18,9 +18,12 @@ import pytest
 import redis.asyncio as redis
 
 from ops.host import embedded, server_paths
-from ops.host.embedded import PostgresServer, Temporary, ValkeyServer, temporary_servers
+from ops.host import temporary_servers as temporary
+from ops.host.postgres_server import PostgresServer
 from ops.host.server_paths import CannotServe
 from ops.host.state import AlreadyRunning, StateLock, UnusableState, bound_log, holder, kept_pepper, make_state, tail
+from ops.host.temporary_servers import Temporary, temporary_servers
+from ops.host.valkey_server import ValkeyServer
 from tests.harness import shared_memory
 
 ROOT = Path(__file__).parents[2]
@@ -194,7 +197,7 @@ def test_a_new_state_folder_does_not_get_the_data_of_a_deleted_one(
 def test_servers_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     report = tmp_path / "pids"
     code = (
-        "import time\nfrom pathlib import Path\nfrom ops.host.embedded import temporary_servers\n"
+        "import time\nfrom pathlib import Path\nfrom ops.host.temporary_servers import temporary_servers\n"
         "with temporary_servers() as s:\n"
         f" Path({str(report)!r}).write_text(f'{{s.postgres.pid}} {{s.valkey.pid}} {{s.folder}}')\n time.sleep(60)\n"
     )
@@ -212,7 +215,7 @@ def test_servers_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     assert gone(int(valkey))
     assert shared_memory.left(segments) == set()
     os.utime(folder, (0, 0))
-    embedded._clear_abandoned(Path(folder).parent)
+    temporary._clear_abandoned(Path(folder).parent)
     assert not Path(folder).exists()
 
 

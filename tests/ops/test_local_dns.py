@@ -22,7 +22,8 @@ import dns.resolver
 import pytest
 
 from ops.local import dns_plain
-from ops.local.dns import DnsBehaviour, LoggedQuestion, Published, Responder, local_world
+from ops.local.dns import DnsBehaviour, LoggedQuestion, Responder, local_world
+from ops.local.published_records import Published
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from loadtests.drill.service import Service, clear, make_folder
 from ops import admin
 from ops.host import first_run, up
 from ops.host.console_access import console_lines
-from ops.host.embedded import PostgresServer
+from ops.host.postgres_server import PostgresServer
 from ops.host.process_specs import ROOT
 from ops.local.sink_store import entries
 from tests.conftest import NewDatabase

@@ -15,7 +15,7 @@ from engine.base.settings import Settings
 from engine.sending.preparation import Origin
 from engine.store import postgres
 from engine.store.caches import Cache
-from ops.host.embedded import Temporary
+from ops.host.temporary_servers import Temporary
 from tests.harness.accounts import make_account
 from tests.harness.patience import PATIENCE_S
 from tests.harness.sending import (

@@ -12,7 +12,8 @@ from engine.base.settings import HostPort, Settings
 from engine.receiving.remove_domain import remove_domain
 from engine.sending.domains.service import identity
 from ops import admin
-from ops.local.dns import Lookup, Published, Responder, local_world
+from ops.local.dns import Lookup, Responder, local_world
+from ops.local.published_records import Published
 from tests.harness.domains import Place
 
 

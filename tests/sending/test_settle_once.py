@@ -14,7 +14,7 @@ from engine.ledger import heads
 from engine.sending.emails.types import Accepted
 from engine.sending.settle import Fenced, Settler, plan, write
 from engine.store.database_errors import BadData
-from ops.host.embedded import Temporary
+from ops.host.temporary_servers import Temporary
 from tests.harness.accounts import make_account
 from tests.harness.patience import PATIENCE_S
 from tests.harness.sending import (

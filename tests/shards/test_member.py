@@ -11,7 +11,7 @@ import pytest
 from engine.base import ids
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
-from ops.host.embedded import temporary_servers
+from ops.host.temporary_servers import temporary_servers
 from shards.member import ShardMember
 from shards.ownership import ShardOwnership
 from tests.harness.patience import PATIENCE_S

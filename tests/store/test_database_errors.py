@@ -22,7 +22,7 @@ from engine.store.database_errors import (
     UniqueViolation,
 )
 from engine.store.postgres import SessionPool, open_pool
-from ops.host.embedded import Temporary
+from ops.host.temporary_servers import Temporary
 from tests.conftest import NewDatabase
 from tests.harness.patience import PATIENCE_S
 from tests.harness.small_disks import make_read_only, small_disk

@@ -23,8 +23,8 @@ from loadtests.ports import reserve_port
 from ops.doctor.database import database
 from ops.host import launch, up
 from ops.host.console import UpConsole
-from ops.host.embedded import Temporary
 from ops.host.supervise import StartFailed
+from ops.host.temporary_servers import Temporary
 from tests.harness.patience import PATIENCE_S, until
 from tests.harness.tcp import accepts
 

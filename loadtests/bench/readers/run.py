@@ -17,8 +17,8 @@ from loadtests.bench.readers.cases import ReaderTarget
 from loadtests.bench.readers.measuring import Cost, measured
 from loadtests.bench.readers.registry import ALL_CASES
 from loadtests.bench.service import SENDER, own_service
-from ops.host.embedded import CannotServe
 from ops.host.process_specs import PortTaken
+from ops.host.server_paths import CannotServe
 from ops.host.supervise import StartFailed
 
 MAX_US_PER_OCTET: Final = 1.0
