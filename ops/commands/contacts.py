@@ -9,11 +9,12 @@ import asyncpg
 import click
 import msgspec
 
-from engine.audience.contacts import exports, files, imports, rules, store
+from api.areas.contacts.resources import contact_of
+from engine.audience.contacts import exports, files, imports, store
 from engine.audience.contacts.files import FileFormat
 from engine.audience.contacts.search import checked_search
-from engine.audience.contacts.types import Consent, ContactFilters, ContactRow
-from engine.base import clock, csv_files, ids
+from engine.audience.contacts.types import Consent, ContactFilters
+from engine.base import csv_files, ids
 from engine.base.errors import Refusal
 from engine.base.list_cursors import ListPlace
 from engine.sending.suppressions import files as suppression_files
@@ -22,7 +23,7 @@ from engine.sending.suppressions import service as suppression_service
 from engine.sending.suppressions import store as suppression_store
 from engine.sending.suppressions.files import SuppressionFileFormat
 from engine.sending.suppressions.types import Reason, SuppressionRow
-from ops.commands.base import as_json, in_database, limit_option, print_json, reported, show_rows
+from ops.commands.base import as_json, in_database, limit_option, print_json, record, reported, show_rows
 from ops.commands.find_account import find_account
 
 OPERATOR = "operator"
@@ -141,7 +142,7 @@ async def newest(pool: asyncpg.Pool, *, account: str, search: str | None, limit:
     """Return the newest contacts of an account, or those that match a search."""
     owner = await find_account(pool, account)
     page = await store.page(pool, owner, ContactFilters(search=search), limit=limit)
-    return [_contact(row) for row in page.rows]
+    return [dict(msgspec.to_builtins(contact_of(row))) for row in page.rows]
 
 
 async def import_contacts(
@@ -174,7 +175,7 @@ async def export_contacts(pool: asyncpg.Pool, out: IO[bytes], *, account: str, f
         if form is FileFormat.CSV:
             out.write(csv_files.csv_lines(files.csv_row(row, columns) for row in rows))
         else:
-            out.writelines(msgspec.json.encode(_contact(row)) + b"\n" for row in rows)
+            out.writelines(msgspec.json.encode(contact_of(row)) + b"\n" for row in rows)
     return written
 
 
@@ -237,28 +238,5 @@ def text_of(path: Path) -> str:
         raise ValueError(f"{path.name} is not UTF-8. Save it as UTF-8.") from None
 
 
-def _contact(row: ContactRow) -> dict[str, Any]:
-    return {
-        "id": ids.format_id(ids.Kind.CONTACT, row.id),
-        "email": row.email,
-        "name": row.name,
-        "fields": rules.fields_of(row.fields),
-        "consent": row.consent,
-        "consentAt": clock.iso(row.consent_at),
-        "confirmed": row.confirmed,
-        "lists": [ids.format_id(ids.Kind.LIST, one) for one in row.lists],
-        "suppressed": row.suppression_reason is not None,
-        "suppressionReason": row.suppression_reason,
-        "optedOutOf": [ids.format_id(ids.Kind.LIST, one) for one in row.opted_out_of],
-        "createdAt": clock.iso(row.created_at),
-        "updatedAt": clock.iso(row.updated_at),
-    }
-
-
 def _suppression(row: SuppressionRow) -> dict[str, Any]:
-    return {
-        "address": row.address,
-        "reason": row.reason,
-        "detail": row.detail,
-        "createdAt": clock.iso(row.created_at),
-    }
+    return {name: value for name, value in record(row).items() if name != "messageId"}

@@ -1,6 +1,6 @@
 """`ops queue`: show pending deliveries; suspend, resume, flush and bounce them."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
@@ -12,7 +12,7 @@ from engine.delivery import queue_depths
 from engine.delivery.holds import EVERYWHERE, HoldKind
 from engine.delivery.mx_routes import opened_router
 from engine.delivery.queue_depths import ActiveHold, PendingDeliveries, QueueView
-from engine.sending.queue_commands import QueueCommands
+from engine.sending.queue_commands import QueueChange, QueueCommands
 from ops.commands.base import as_json, fail, in_service, limit_option, reported, show, table
 from ops.commands.durations import Duration
 
@@ -37,11 +37,6 @@ def _target(given: dict[str, Any]) -> Any:
     if len(found) != 1:
         fail("Give exactly one of --domain, --account, --message, --site and --all.")
     return found[0]
-
-
-def on_everything(target: tuple[Any, str]) -> bool:
-    """Return True if a command's target is the whole queue."""
-    return target[1] == "*"
 
 
 @click.group(invoke_without_command=True)
@@ -83,8 +78,7 @@ def queue(context: click.Context, *, by: str, limit: int, as_json: bool) -> None
 @reported
 def queue_suspend(*, reason: str, for_s: float | None, as_json: bool, **on: Any) -> None:
     """Hold deliveries, within a second and across restarts. Mail is still accepted."""
-    target = _target(on)
-    show(in_service(suspend, target, reason=reason, for_s=for_s), as_json=as_json)
+    show(in_service(change, QueueCommands.suspend, _target(on), reason=reason, for_s=for_s), as_json=as_json)
 
 
 @queue.command("resume")
@@ -94,8 +88,7 @@ def queue_suspend(*, reason: str, for_s: float | None, as_json: bool, **on: Any)
 @reported
 def queue_resume(*, note: str | None, as_json: bool, **on: Any) -> None:
     """End a hold and deliver its mail, spread over time."""
-    target = _target(on)
-    show(in_service(resume, target, note=note), as_json=as_json)
+    show(in_service(change, QueueCommands.resume, _target(on), note=note), as_json=as_json)
 
 
 @queue.command("flush")
@@ -105,8 +98,7 @@ def queue_resume(*, note: str | None, as_json: bool, **on: Any) -> None:
 @reported
 def queue_flush(*, note: str | None, as_json: bool, **on: Any) -> None:
     """Attempt now the deliveries that wait for a later attempt."""
-    target = _target(on)
-    show(in_service(flush, target, note=note), as_json=as_json)
+    show(in_service(change, QueueCommands.flush, _target(on), note=note), as_json=as_json)
 
 
 @queue.command("bounce")
@@ -119,9 +111,9 @@ def queue_bounce(*, reason: str, yes: bool, as_json: bool, **on: Any) -> None:
     """Fail pending deliveries; no address is suppressed. This can't be undone."""
     target = _target(on)
     if not yes:
-        whose = "" if on_everything(target) else f" for the {target[0].value} {target[1]}"
+        whose = "" if target[1] == EVERYWHERE else f" for the {target[0].value} {target[1]}"
         click.confirm(f"Fail all pending deliveries{whose}?", abort=True, err=True)
-    show(in_service(bounce, target, reason=reason), as_json=as_json)
+    show(in_service(change, QueueCommands.bounce, target, reason=reason), as_json=as_json)
 
 
 async def depths(pool: asyncpg.Pool, settings: Settings, *, by: str, limit: int) -> dict[str, Any]:
@@ -136,34 +128,15 @@ async def depths(pool: asyncpg.Pool, settings: Settings, *, by: str, limit: int)
     }
 
 
-async def suspend(
-    pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, reason: str, for_s: float | None
+async def change(
+    pool: asyncpg.Pool,
+    settings: Settings,
+    command: Callable[..., Awaitable[QueueChange]],
+    on: tuple[HoldKind, str],
+    **how: Any,
 ) -> dict[str, Any]:
-    """Hold a target's deliveries for `for_s` seconds, or until `resume`."""
-    done = await QueueCommands(pool, settings).suspend(*on, reason=reason, for_s=for_s)
-    return {"suspended": done.kind.value, "target": done.target, "until": done.until, "rowsHeld": done.rows}
-
-
-async def resume(
-    pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, note: str | None
-) -> dict[str, Any]:
-    """End the hold on a target; raises Refusal (409) if there is none."""
-    done = await QueueCommands(pool, settings).resume(*on, note=note)
-    return {"resumed": done.kind.value, "target": done.target, "rowsBack": done.rows}
-
-
-async def flush(
-    pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, note: str | None
-) -> dict[str, Any]:
-    """Make a target's pending deliveries due now."""
-    done = await QueueCommands(pool, settings).flush(*on, note=note)
-    return {"flushed": done.kind.value, "target": done.target, "rows": done.rows}
-
-
-async def bounce(pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, reason: str) -> dict[str, Any]:
-    """Fail a target's pending deliveries."""
-    done = await QueueCommands(pool, settings).bounce(*on, reason=reason)
-    return {"bounced": done.kind.value, "target": done.target, "rows": done.rows}
+    """Run a command of `QueueCommands` on a target; return what it did, as the operator's API shows it."""
+    return dict(msgspec.to_builtins(await command(QueueCommands(pool, settings), *on, **how)))
 
 
 def _named(one: PendingDeliveries, by: str) -> dict[str, Any]:

@@ -345,7 +345,7 @@ async def test_rows_without_time_are_left_to_the_background(here: OperatorWorld)
 
 
 async def test_a_change_by_ops_is_in_the_same_log(here: OperatorWorld) -> None:
-    await ops_queue.flush(here.pool, here.settings, (HoldKind.DOMAIN, "ops.test"), note=None)
+    await QueueCommands(here.pool, here.settings).flush(HoldKind.DOMAIN, "ops.test", note=None)
     change = await here.last_change()
 
     assert (change["action"], change["target"], change["actor"]) == ("flush_queue", "ops.test", "operator")

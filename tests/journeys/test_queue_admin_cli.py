@@ -38,7 +38,7 @@ async def until_applied(service: Service) -> int:
 @pytest.mark.exhaustive
 async def test_a_domain_is_suspended_explained_partly_bounced_and_resumed(service: Service, served: Api) -> None:
     laid = command(service, "queue", "suspend", "--domain", "held.test", "--reason", WHY, "--json")
-    assert laid.json == {"suspended": "domain", "target": "held.test", "until": None, "rowsHeld": 0}
+    assert laid.json == {"kind": "domain", "target": "held.test", "rows": 0, "complete": True, "until": None}
     early = await until_applied(service)
     first, second = send(service, "one@held.test"), send(service, "two@held.test")
 
@@ -56,10 +56,10 @@ async def test_a_domain_is_suspended_explained_partly_bounced_and_resumed(servic
     assert told.out.count("\n") == 1
 
     bounced = command(service, "queue", "bounce", "--message", first, "--reason", "sent by mistake", "--yes", "--json")
-    assert bounced.json == {"bounced": "message", "target": first, "rows": 1}
+    assert bounced.json == {"kind": "message", "target": first, "rows": 1, "complete": True, "until": None}
     assert "ended by the operator: sent by mistake" in command(service, "explain", first).out
     resumed = command(service, "queue", "resume", "--domain", "held.test", "--json")
-    assert resumed.json["rowsBack"] <= early + 1  # the worker may have released some of them before the command
+    assert resumed.json["rows"] <= early + 1  # the worker may have released some of them before the command
 
     async def has_come() -> bool:
         return bool(arrived(service, "two@held.test"))

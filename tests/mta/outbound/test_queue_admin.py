@@ -15,6 +15,7 @@ from engine.delivery.holds import HoldKind
 from engine.mail.address import BadAddress
 from engine.sending import queue_admin
 from engine.sending.queue_admin import queue_target
+from engine.sending.queue_commands import QueueCommands
 from ops.commands import queue as ops_queue
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
@@ -118,8 +119,8 @@ async def test_suspended_site_holds_every_domain_behind_the_same_servers(here: W
     found = await ops_queue.depths(here.pool, here.mtas[0].settings, by="site", limit=10)
     assert found["holds"][0]["target"] == "mx.big.test"
     live = here.mtas[0].settings
-    done = await ops_queue.bounce(here.pool, live, (HoldKind.SITE, "mx.big.test"), reason="closed for good")
-    assert done["rows"] in (0, 2)  # in local mode every domain leads to the sink
+    done = await QueueCommands(here.pool, live).bounce(HoldKind.SITE, "mx.big.test", reason="closed for good")
+    assert done.rows in (0, 2)  # in local mode every domain leads to the sink
     assert await queue_admin.resume(here.pool, queue_target(HoldKind.SITE, "mx.big.test")) is not None
 
 
@@ -298,7 +299,7 @@ async def test_levers_refuse_what_they_can_not_be_pulled_on(here: World) -> None
     with pytest.raises(ValueError, match="in the future"):
         await queue_admin.suspend(here.pool, queue_target(HoldKind.DOMAIN, "a.test"), reason=WHY, until=clock.now())
     with pytest.raises(Refusal, match="There is no hold on"):
-        await ops_queue.resume(here.pool, here.settings, (HoldKind.DOMAIN, "peer.test"), note=None)
+        await QueueCommands(here.pool, here.settings).resume(HoldKind.DOMAIN, "peer.test", note=None)
 
 
 async def test_a_domain_is_one_domain_in_either_of_its_forms(here: World) -> None:
