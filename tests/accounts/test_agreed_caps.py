@@ -260,7 +260,7 @@ async def test_an_ended_agreement_takes_no_limits(here: OperatorWorld) -> None:
 
 
 def test_the_command_agrees_shows_and_ends(here: OperatorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "attached", lambda: here.settings)
+    monkeypatch.setattr("ops.commands.base.attached", lambda: here.settings)
 
     def run(*arguments: str) -> dict[str, Any]:
         done = CliRunner().invoke(commands.account, ["agreement", here.customer.public_id, *arguments, "--json"])
