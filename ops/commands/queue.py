@@ -133,6 +133,7 @@ async def change(
     settings: Settings,
     command: Callable[..., Awaitable[QueueChange]],
     on: tuple[HoldKind, str],
+    /,
     **how: Any,
 ) -> dict[str, Any]:
     """Run a command of `QueueCommands` on a target; return what it did, as the operator's API shows it."""
