@@ -30,8 +30,9 @@ from ops.host.process_specs import ROOT
 from tests.harness import rsa_keys
 
 _IMPORTED = (
-    "granian.cli", "mta.process", "ops.admin", "ops.cli", "ops.commands.service", "ops.doctor", "ops.processes.api",
-    "ops.processes.worker", "tests.harness.served",
+    "granian.cli", "mta.process", "ops.admin", "ops.cli", "ops.commands.account", "ops.commands.explain",
+    "ops.commands.messages", "ops.commands.queue", "ops.commands.service", "ops.commands.shards", "ops.commands.site",
+    "ops.commands.sink", "ops.doctor", "ops.processes.api", "ops.processes.worker", "tests.harness.served",
 )  # fmt: skip
 _MAX_REQUEST = 128 * 1024  # octets; the environment variables are most of it
 _NUMBER = struct.Struct("!i")
