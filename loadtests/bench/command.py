@@ -12,7 +12,7 @@ from engine.base import settings
 from loadtests.bench import catalogue, flame_graphs, measure, report
 from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import FAILURES, INTERRUPTED, BenchFailed, interruptible, machine_lock
-from ops.process_specs import ROOT
+from ops.host.process_specs import ROOT
 
 _WRONG_OPTION: Final = 2
 

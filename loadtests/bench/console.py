@@ -24,7 +24,7 @@ from loadtests.bench.report import in_words
 from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import SENDER, BenchService
-from ops import chromium
+from ops.host import chromium
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, CDPSession, Page

@@ -25,7 +25,7 @@ from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.service import DOMAIN, BenchService
 from loadtests.bench.smtp_load import SELECTOR, SignedMails, SmtpTarget
 from loadtests.bench.webhook_arrivals import WebhookArrivals, receiving
-from ops.process_specs import LOOPBACK
+from ops.host.process_specs import LOOPBACK
 
 SENDERS: Final = [f"sender-{number}.test" for number in range(10)]
 RECIPIENT: Final = f"support@{DOMAIN}"

@@ -17,10 +17,10 @@ from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import flame_graphs
 from loadtests.bench.load import GeneratorFailed
 from ops.admin import ApiCallError
-from ops.embedded import CannotServe
-from ops.process_specs import PortTaken
-from ops.state import UnusableState
-from ops.supervise import StartFailed
+from ops.host.process_specs import PortTaken
+from ops.host.server_paths import CannotServe
+from ops.host.state import UnusableState
+from ops.host.supervise import StartFailed
 
 INTERRUPTED: Final = 130  # exit status after a signal
 _TURN_POLL_S: Final = 0.2
