@@ -73,7 +73,7 @@ from api.http import dispatch, framing, graceful_shutdown, openapi, paths, readi
 from api.http.body import BodyMemory
 from api.http.decode import set_query_aside
 from api.http.forwarded import with_client
-from api.http.operation import Access, Call, Operation, Raw
+from api.http.operation import Access, Area, Call, Operation, Raw
 from api.http.services import ApiServices
 from api.http.stream import guard_listeners, open_connection
 from api.sdk import resources as sdk
@@ -311,14 +311,8 @@ def _description() -> Operation:
     async def describe(call: Call) -> Raw:
         return Raw(client_document(call.settings), "application/json")
 
-    return Operation(
-        method="GET",
-        path="/v1/openapi.json",
-        tag="Other",
-        summary="This description",
-        access=Access.NONE,
-        handler=describe,
-    )
+    anyone = Area("Other", access=Access.NONE)
+    return Operation("GET", "/v1/openapi.json", describe, "This description", anyone)
 
 
 @functools.lru_cache(maxsize=1)

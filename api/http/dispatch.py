@@ -111,17 +111,8 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
         status = 500  # of an exception that nothing below expects
         try:
             await _admit(context, operation, call, response)
-            body.check_size(call.request.content_length or 0, limit)
-            call.query = decode.decode_query(request, operation.query, lenient=operation.lenient_query)
-            if decoder is not None:
-                await _read(context, operation, call, decoder, limit)
-            elif operation.raw_body or operation.body_types:
-                if operation.body_types:
-                    decode.check_media_type(call.request, operation.body_types)
-                call.body = await _receive(context, call, limit)
-            elif _has_body(call.request):
-                await _receive(context, call, limit)
-            answer = await _handled(context, operation, call, response, deadline_s)
+            given = await _input(context, operation, call, decoder, limit)
+            answer = await _handled(context, operation, call, given, response, deadline_s)
             _answer(response, operation, call, answer)
             status = call.status or operation.success
         except Refusal as refusal:
@@ -149,15 +140,44 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
     return respond
 
 
+async def _input(
+    context: DispatchContext,
+    operation: Operation,
+    call: Call,
+    decoder: msgspec.json.Decoder[Any] | None,
+    limit: int,
+) -> dict[str, Any]:
+    """Return the decoded `query` and `body` that the handler takes."""
+    given: dict[str, Any] = {}
+    body.check_size(call.request.content_length or 0, limit)
+    query = decode.decode_query(call.request, operation.query, lenient=operation.lenient_query)
+    if query is not None:
+        given["query"] = query
+    if decoder is not None:
+        given["body"] = await _read(context, operation, call, decoder, limit)
+    elif operation.raw_body or operation.body_types:
+        if operation.body_types:
+            decode.check_media_type(call.request, operation.body_types)
+        given["body"] = await _receive(context, call, limit)
+    elif _has_body(call.request):
+        await _receive(context, call, limit)
+    return given
+
+
 async def _handled(
-    context: DispatchContext, operation: Operation, call: Call, response: falcon.asgi.Response, deadline_s: float
+    context: DispatchContext,
+    operation: Operation,
+    call: Call,
+    given: dict[str, Any],
+    response: falcon.asgi.Response,
+    deadline_s: float,
 ) -> Any:
     """Call the handler. A bad signature of a body counts against the client's address, as any bad credential."""
     try:
         with within(deadline_s):
             if operation.owner_check is not None and call.reach is not None:
                 await operation.owner_check(call, call.reach)
-            return await operation.handler(call)
+            return await operation.handler(call, **given)
     except Refusal as refusal:
         if operation.raw_body and refusal.kind is ErrorType.UNAUTHORIZED:
             await _count_bad_credential(context, call, response)
@@ -315,7 +335,8 @@ async def _limit(context: DispatchContext, bucket: str, rate: float, response: f
 
 async def _read(
     context: DispatchContext, operation: Operation, call: Call, decoder: msgspec.json.Decoder[Any], limit: int
-) -> None:
+) -> Any:
+    """Return the JSON body as the operation's Struct."""
     may_be_empty = operation.body_is_optional and not call.request.content_length
     if not may_be_empty:
         decode.check_media_type(call.request)
@@ -326,9 +347,8 @@ async def _read(
     elif may_be_empty:
         decode.check_media_type(call.request)
     if len(content) > decode.LARGE_BYTES:
-        call.body = await asyncio.to_thread(decode.decode_body, content, decoder)
-    else:
-        call.body = decode.decode_body(content, decoder)
+        return await asyncio.to_thread(decode.decode_body, content, decoder)
+    return decode.decode_body(content, decoder)
 
 
 async def _receive(context: DispatchContext, call: Call, limit: int) -> bytes:

@@ -1,18 +1,20 @@
 """The operation record: everything that one endpoint declares.
 
-Routing, authentication, limits, decoding and the OpenAPI document use it. A handler gets a `Call` and returns a Struct,
-a `Raw`, a `Streamed`, or None for 204.
+Routing, authentication, limits, decoding and the OpenAPI document use it. A handler gets a `Call` and, if it has these
+parameters, the decoded `query` and `body`; it returns a Struct, a `Raw`, a `Streamed`, or None for 204.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import cache
-from typing import Any, Protocol
+from types import NoneType
+from typing import Any, Protocol, get_type_hints
 from uuid import UUID
 
 import falcon.asgi
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from api.http import body_limits
 from api.http.services import ApiServices
@@ -52,8 +54,11 @@ class LimitedKeys(StrEnum):
     WHOLE_ACCOUNT = "whole-account"  # refused: it shows or changes what belongs to others too
 
 
+_OWN = frozenset({LimitedKeys.OWN, LimitedKeys.OWN_DOMAINS, LimitedKeys.OWN_STREAMS})
+
+
 class Call(Struct):
-    """A request with its credentials and decoded input, and the parts of the response that its handler sets."""
+    """A request with its credentials, and the parts of the response that its handler sets."""
 
     request: falcon.asgi.Request
     services: ApiServices
@@ -61,8 +66,6 @@ class Call(Struct):
     path: Mapping[str, str]
     caller: Caller | None = None  # set if the request has an API key
     signed_in: Person | None = None  # set if the request has a session
-    body: Any = None
-    query: Any = None
     body_bytes: int = 0
     memory: Reservation | None = None  # for the body, until the request is answered
     status: int | None = None  # set by the handler if it differs from the operation's `success`
@@ -162,21 +165,38 @@ class ErrorForm(Struct, frozen=True):
     write: Callable[[Refusal, dict[str, Any], bool], tuple[int, Struct]]
 
 
-Handler = Callable[[Call], Awaitable[Struct | Raw | Streamed | None]]
+Answer = Struct | Raw | Streamed | None
+Handler = Callable[..., Awaitable[Answer]]  # of a `call`, and of the `query` and the `body` if it names them
 OwnerCheck = Callable[[Call, KeyRestrictions], Awaitable[None]]
 
 
-class Operation(Struct, frozen=True, kw_only=True):
-    """An endpoint of the API: its path, access rules, input, output, limits and handler."""
+class Area(Struct, frozen=True):
+    """What the operations of an area share: their tag and access, and defaults of their own fields."""
+
+    tag: str
+    access: Access = Access.KEY
+    reads: tuple[str, ...] = ()  # scopes of a GET, any one of them
+    writes: tuple[str, ...] = ()  # scopes of the other methods
+    limited_keys: LimitedKeys | None = None
+    owner_check: OwnerCheck | None = None  # for operations with an `{id}` that limited keys use for their own
+    role: Role | None = None
+    for_operator: bool = False  # only for operators of the installation; to others it is unknown
+
+
+class Operation(Struct, frozen=True):
+    """An endpoint of the API: its path, access rules, input, output, limits and handler.
+
+    The annotations of the handler name the types of the body, the query and the reply. Fields left out have the values
+    of the area.
+    """
 
     method: str
     path: str
-    tag: str
-    summary: str
-    access: Access
     handler: Handler
+    summary: str
+    area: Area
     note: str = ""  # more for callers than the summary, for the OpenAPI document
-    success: int = 200
+    success: int = 0  # default: 200, or 204 for a handler that returns None
     also: tuple[int, ...] = ()  # other success statuses with the same reply
     scopes: tuple[str, ...] = ()  # any one of them
     limited_keys: LimitedKeys | None = None  # required with Access.KEY
@@ -184,17 +204,16 @@ class Operation(Struct, frozen=True, kw_only=True):
     # statements of the handler do that.
     owner_check: OwnerCheck | None = None
     role: Role | None = None  # the lowest role of a signed-in person; None: any member
-    for_operator: bool = False  # only for operators of the installation; to others it is unknown
-    request: Any = None  # Struct type of the body
+    request: Any = None  # type of a JSON body: the handler's
     request_parts: tuple[Any, ...] = ()  # types that its schema refers to, for the OpenAPI document
     max_body_bytes: int | None = None  # None: the largest body that the schema of `request` allows
     raw_body: bool = False  # the handler gets the octets of any media type, at most `max_body_bytes`: they are signed
     body_types: tuple[str, ...] = ()  # the handler gets the octets of a body of one of these media types
     carries_messages: bool = False  # the body may have `max_request_bytes` of the settings
-    query: type[Struct] | None = None
+    query: type[Struct] | None = None  # the handler's
     lenient_query: bool = False  # unknown parameters are ignored: another service writes the query
     headers: tuple[HeaderField, ...] = ()
-    reply: Any = None  # type of the response, or of each record of a stream
+    reply: Any = None  # type of the response if its handler does not return one, and of each record of a stream
     other_replies: tuple[Any, ...] = ()  # types of replies with the statuses `also`, besides `reply`
     reply_type: str = "application/json"
     other_reply_types: tuple[str, ...] = ()  # that the query can ask for
@@ -205,9 +224,41 @@ class Operation(Struct, frozen=True, kw_only=True):
     open_to_suspended: bool = False  # allowed to persons of a suspended account, as it only revokes access
 
     def __post_init__(self) -> None:
-        """Raise TypeError unless exactly the operations for API keys declare their use by limited keys."""
+        """Fill what the area and the handler say.
+
+        Raises TypeError unless exactly the operations for API keys declare their use by limited keys.
+        """
+        area, types = self.area, _types_of(self.handler)
+        self._default("scopes", area.reads if self.method == "GET" else area.writes)
+        self._default("limited_keys", area.limited_keys)
+        self._default("role", area.role)
+        if "{id}" in self.path and self.limited_keys in _OWN:
+            self._default("owner_check", area.owner_check)
+        self._default("query", types.get("query"))
+        self._default("request", None if types.get("body") is bytes else types.get("body"))
+        self._default("success", 204 if types["return"] is NoneType else 200)
+        self._default("reply", _reply_of(types["return"]))
         if (self.access is Access.KEY) is (self.limited_keys is None):
             raise TypeError(f"{self.method} {self.path}: `limited_keys` is required with Access.KEY, and only then")
+
+    def _default(self, name: str, value: object) -> None:
+        if not getattr(self, name):
+            force_setattr(self, name, value)
+
+    @property
+    def tag(self) -> str:
+        """Return the tag in the OpenAPI document."""
+        return self.area.tag
+
+    @property
+    def access(self) -> Access:
+        """Return the credentials that the operation accepts."""
+        return self.area.access
+
+    @property
+    def for_operator(self) -> bool:
+        """Return True if only operators of the installation may call it; to others it is unknown."""
+        return self.area.for_operator
 
     @property
     def id(self) -> str:
@@ -266,6 +317,21 @@ class Operation(Struct, frozen=True, kw_only=True):
         if "{" in self.path or self.for_operator:
             own.add(ErrorType.NOT_FOUND)
         return tuple(kind for kind in ErrorType if kind in own)
+
+
+@cache
+def _types_of(handler: Handler) -> Mapping[str, Any]:
+    """Return the types that a handler declares: of `body`, `query` and `return`, as far as it has them."""
+    types = get_type_hints(handler, include_extras=True)
+    if not types.keys() <= {"call", "body", "query", "return"}:
+        raise TypeError(f"{handler.__module__}.{handler.__qualname__} may take `call`, `body` and `query`")
+    return types
+
+
+def _reply_of(returned: Any) -> Any:
+    """Return the Struct type that a handler returns; None if the octets are its own, or there are several types."""
+    is_reply = isinstance(returned, type) and issubclass(returned, Struct) and returned not in {Raw, Streamed}
+    return returned if is_reply else None
 
 
 @cache

@@ -6,12 +6,14 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec import Struct
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from api.app import all_operations
 from api.areas.webhooks import event_schemas
 from api.http import openapi
-from api.http.operation import Access, Operation
+from api.http.operation import Access, Area, Call, LimitedKeys, Operation
+from api.http.paging import PageQuery
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.scopes import SCOPES
 from engine.base.settings import MEBIBYTE, Settings
@@ -155,3 +157,37 @@ def test_every_area_folder_is_on_the_map_of_the_code(folders: str) -> None:
     assert found
     for path in found:
         assert re.search(rf"\b{path.name}\b", code_map), f"{path.relative_to(ROOT)} is not on the map"
+
+
+def test_an_operation_has_the_types_of_its_handler_and_the_values_of_its_area() -> None:
+    area = Area("Tests", reads=("account:read",), writes=("account:read",), limited_keys=LimitedKeys.FREE)
+
+    operation = Operation("POST", "/v1/tests", _count, "Count", area)
+
+    assert (operation.request, operation.query, operation.reply) == (Counted, PageQuery, Counted)
+    assert (operation.tag, operation.scopes, operation.success) == ("Tests", ("account:read",), 200)
+    assert operation.limited_keys is LimitedKeys.FREE
+
+
+def test_a_handler_that_returns_nothing_answers_204() -> None:
+    assert Operation("DELETE", "/v1/tests", _nothing, "Do nothing", Area("Tests", access=Access.NONE)).success == 204
+
+
+def test_a_handler_with_an_unknown_parameter_is_an_error_at_the_start() -> None:
+    with pytest.raises(TypeError, match="may take `call`, `body` and `query`"):
+        Operation("GET", "/v1/tests", _misspelled, "Count", Area("Tests", access=Access.NONE))
+
+
+class Counted(Struct):
+    """A body."""
+
+    count: int
+
+
+async def _count(call: Call, query: PageQuery, body: Counted) -> Counted: ...
+
+
+async def _nothing(call: Call) -> None: ...
+
+
+async def _misspelled(call: Call, bdy: Counted) -> Counted: ...

@@ -3,7 +3,7 @@
 from typing import Literal, cast
 
 from api.areas.account.schemas import Cap, Me, Profile, ProfileChange, RenameAccount, Sending
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Access, Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.base.plans import Plan
@@ -51,9 +51,8 @@ async def read_me(call: Call) -> Me:
     )
 
 
-async def rename(call: Call) -> Me:
+async def rename(call: Call, body: RenameAccount) -> Me:
     """Rename the account."""
-    body: RenameAccount = call.body
     await profile.rename_account(call.services.pool, call.account_id, body.name, actor=call.actor)
     return await read_me(call)
 
@@ -63,9 +62,8 @@ async def read_profile(call: Call) -> Profile:
     return _profile(await profile.read_profile(call.services.pool, call.person.user_id))
 
 
-async def change_profile(call: Call) -> Profile:
+async def change_profile(call: Call, body: ProfileChange) -> Profile:
     """Change the given fields of the profile."""
-    body: ProfileChange = call.body
     wanted = profile.ProfilePatch(
         name=body.name,
         display_name=body.display_name,
@@ -90,47 +88,14 @@ def _profile(row: ProfileRow) -> Profile:
     )
 
 
+_KEYS = Area("Account", reads=("account:read",), limited_keys=LimitedKeys.FREE)
+_ADMINS = Area("Account", access=Access.SESSION, role=Role.ADMIN)
+_PEOPLE = Area("Account", access=Access.SESSION)
 OPERATIONS = (
+    Operation("GET", "/v1/me", read_me, "Read the account, its plan and its sending allowance", _KEYS),
+    Operation("PATCH", "/v1/account", rename, "Rename the account", _ADMINS),
+    Operation("GET", "/v1/profile", read_profile, "Read your profile", _PEOPLE),
     Operation(
-        method="GET",
-        path="/v1/me",
-        tag="Account",
-        summary="Read the account, its plan and its sending allowance",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=("account:read",),
-        reply=Me,
-        handler=read_me,
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/account",
-        tag="Account",
-        summary="Rename the account",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        request=RenameAccount,
-        reply=Me,
-        handler=rename,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/profile",
-        tag="Account",
-        summary="Read your profile",
-        access=Access.SESSION,
-        reply=Profile,
-        handler=read_profile,
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/profile",
-        tag="Account",
-        summary="Change your profile",
-        access=Access.SESSION,
-        request=ProfileChange,
-        reply=Profile,
-        refusals=(ErrorType.INVALID_ADDRESS,),
-        handler=change_profile,
+        "PATCH", "/v1/profile", change_profile, "Change your profile", _PEOPLE, refusals=(ErrorType.INVALID_ADDRESS,)
     ),
 )

@@ -4,16 +4,15 @@ from typing import Literal
 
 from api.areas.account_deletion.schemas import Deletion, DeletionIn
 from api.http import auth
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Area, Call, Operation
 from engine.accounts.account_deletion import close_account, store
 from engine.base import clock
 from engine.base.errors import ErrorType
 from engine.base.roles import Role
 
 
-async def request_deletion(call: Call) -> Deletion:
+async def request_deletion(call: Call, body: DeletionIn) -> Deletion:
     """Schedule the deletion of the account in 14 days; a second request keeps the date."""
-    body: DeletionIn = call.body
     await close_account.prove(call.services, call.person, body.password, auth.device(call.request))
     return _shown(await close_account.schedule(call.services.pool, call.account_id, actor=call.actor))
 
@@ -35,40 +34,27 @@ def _shown(found: store.DeletionRow | None) -> Deletion:
     return Deletion(status, clock.iso(found.requested_at), clock.iso(found.due_at))
 
 
+_OWNERS = Area("Account", access=Access.SESSION, role=Role.OWNER)
+_PEOPLE = Area("Account", access=Access.SESSION)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/account/deletion",
-        tag="Account",
-        summary="Schedule the deletion of the account in 14 days",
-        access=Access.SESSION,
-        role=Role.OWNER,
-        request=DeletionIn,
-        reply=Deletion,
+        "POST",
+        "/v1/account/deletion",
+        request_deletion,
+        "Schedule the deletion of the account in 14 days",
+        _OWNERS,
         success=202,
         refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.INVALID_STATE, ErrorType.NOT_FOUND),
         open_to_suspended=True,
-        handler=request_deletion,
     ),
+    Operation("GET", "/v1/account/deletion", read_deletion, "Read the state of the account's deletion", _PEOPLE),
     Operation(
-        method="GET",
-        path="/v1/account/deletion",
-        tag="Account",
-        summary="Read the state of the account's deletion",
-        access=Access.SESSION,
-        reply=Deletion,
-        handler=read_deletion,
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/account/deletion",
-        tag="Account",
-        summary="Cancel the deletion of the account",
-        access=Access.SESSION,
-        role=Role.OWNER,
-        success=204,
+        "DELETE",
+        "/v1/account/deletion",
+        cancel_deletion,
+        "Cancel the deletion of the account",
+        _OWNERS,
         refusals=(ErrorType.NOT_FOUND, ErrorType.INVALID_STATE),
         open_to_suspended=True,
-        handler=cancel_deletion,
     ),
 )

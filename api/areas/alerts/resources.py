@@ -20,20 +20,18 @@ from api.areas.alerts.schemas import (
     NewAlertRule,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.accounts.alerts import rule_actions, rules, service, store
 from engine.accounts.alerts.rules import WHAT
 from engine.accounts.alerts.types import TERMS, AlertEvent, AlertKind, AlertRule, AlertRuleFields
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 
-READ, WRITE = ("alerts:read",), ("alerts:write",)
 _DIGITS: Final = 6  # of values
 
 
-async def create(call: Call) -> AlertRulesMade:
+async def create(call: Call, body: NewAlertRule) -> AlertRulesMade:
     """Create a rule; without a body or with an empty object, the default rules of the kinds that have none."""
-    body: NewAlertRule = call.body
     if body == NewAlertRule():  # most clients send `{}` for nothing
         made = await service.create_missing(call.services.pool, call.account_id, actor=call.actor)
         return AlertRulesMade(data=[record(row) for row in made])
@@ -45,18 +43,16 @@ async def create(call: Call) -> AlertRulesMade:
     return AlertRulesMade(**structs.asdict(record(row)))
 
 
-async def list_rules(call: Call) -> AlertRulePage:
+async def list_rules(call: Call, query: AlertsQuery) -> AlertRulePage:
     """Return a page of the account's rules, and the vocabulary."""
-    query: AlertsQuery = call.query
     before = cursor_id(ids.Kind.ALERT_RULE, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
     data = [record(row) for row in rows[: query.limit]]
     return AlertRulePage(data, data[-1].id if len(rows) > query.limit else None, VOCABULARY)
 
 
-async def change(call: Call) -> AlertRuleRecord:
+async def change(call: Call, body: AlertRuleChange) -> AlertRuleRecord:
     """Change the given fields of a rule."""
-    body: AlertRuleChange = call.body
     changed = {name: value for name, value in structs.asdict(body).items() if value is not UNSET}
     row = await service.change(call.services.pool, call.account_id, _named(call), changed, actor=call.actor)
     return record(row)
@@ -83,9 +79,8 @@ async def test(call: Call) -> AlertTestReply:
     )
 
 
-async def list_events(call: Call) -> AlertEventPage:
+async def list_events(call: Call, query: AlertsQuery) -> AlertEventPage:
     """Return a page of the account's alert events."""
-    query: AlertsQuery = call.query
     before = cursor_id(ids.Kind.ALERT_EVENT, query.before)
     rows = await store.EVENTS.fetch(call.services.pool, call.account_id, before, query.limit + 1)
     data = [event_record(row) for row in rows[: query.limit]]
@@ -162,88 +157,50 @@ def _vocabulary(kind: AlertKind) -> AlertVocabularyItem:
 
 
 VOCABULARY: Final = [_vocabulary(kind) for kind in AlertKind]
-_ID: Final = "/v1/alerts/rules/{id}"
 
+_KEYS = Area("Alerts", reads=("alerts:read",), writes=("alerts:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/alerts/events",
-        tag="Alerts",
-        summary="List the alerts that have fired",
+        "GET",
+        "/v1/alerts/events",
+        list_events,
+        "List the alerts that have fired",
+        _KEYS,
         note="They stay as long as the account's records do, also when their rule is deleted.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=READ,
-        query=AlertsQuery,
-        reply=AlertEventPage,
-        handler=list_events,
     ),
     Operation(
-        method="GET",
-        path="/v1/alerts/rules",
-        tag="Alerts",
-        summary="List alert rules with their state, and the kinds that there are",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=READ,
-        query=AlertsQuery,
-        reply=AlertRulePage,
-        handler=list_rules,
+        "GET", "/v1/alerts/rules", list_rules, "List alert rules with their state, and the kinds that there are", _KEYS
     ),
     Operation(
-        method="POST",
-        path="/v1/alerts/rules",
-        tag="Alerts",
-        summary="Create an alert rule, or without a body the default rules",
+        "POST",
+        "/v1/alerts/rules",
+        create,
+        "Create an alert rule, or without a body the default rules",
+        _KEYS,
         note="One rule per kind. It is measured every minute, fires at `threshold`, and ends after two measurements "
         "below. Owners and admins get one mail for each firing, webhooks `alert.fired` and `alert.ended`. Without a "
         "body, or with `{}`, the reply is `{data}` with the rules that were created.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
         success=201,
-        request=NewAlertRule,
-        reply=AlertRulesMade,
         refusals=(ErrorType.CONFLICT, ErrorType.NOT_FOUND, ErrorType.THRESHOLD_REFUSED),
-        handler=create,
     ),
     Operation(
-        method="PATCH",
-        path=_ID,
-        tag="Alerts",
-        summary="Change an alert rule",
+        "PATCH",
+        "/v1/alerts/rules/{id}",
+        change,
+        "Change an alert rule",
+        _KEYS,
         note="An alert that is firing goes on firing: neither a change nor `enabled` off and on lets it fire anew.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        request=AlertRuleChange,
-        reply=AlertRuleRecord,
         refusals=(ErrorType.THRESHOLD_REFUSED,),
-        handler=change,
     ),
+    Operation("DELETE", "/v1/alerts/rules/{id}", delete, "Delete an alert rule; an alert that is firing ends", _KEYS),
     Operation(
-        method="DELETE",
-        path=_ID,
-        tag="Alerts",
-        summary="Delete an alert rule; an alert that is firing ends",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        success=204,
-        handler=delete,
-    ),
-    Operation(
-        method="POST",
-        path=f"{_ID}/test",
-        tag="Alerts",
-        summary="Measure an alert rule now and send a test notice on its channels",
+        "POST",
+        "/v1/alerts/rules/{id}/test",
+        test,
+        "Measure an alert rule now and send a test notice on its channels",
+        _KEYS,
         note="The mail's subject begins with `[Test]`, the webhook post has `test` true in its detail. The rule's "
         "state stays. Once a minute for each rule.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
         success=202,
-        reply=AlertTestReply,
-        handler=test,
     ),
 )

@@ -20,7 +20,7 @@ from api.areas.analytics.schemas import (
     TlsPolicyRow,
     TlsSummary,
 )
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.list_filters import narrowed
@@ -38,9 +38,8 @@ from engine.receiving.analytics.types import (
 )
 
 
-async def read_delivery(call: Call) -> DeliveryReply:
+async def read_delivery(call: Call, query: DeliveryQuery) -> DeliveryReply:
     """Return rates and times of delivery by recipients' domain or by tag."""
-    query: DeliveryQuery = call.query
     pool, account = call.services.pool, call.account_id
     head = await heads.READ.first(pool, account)
     if head is None:
@@ -102,9 +101,8 @@ def _figures(one: DeliveryFiguresRow, by: GroupBy) -> DeliveryFigures:
     )
 
 
-async def read_dmarc(call: Call) -> DmarcSummary:
+async def read_dmarc(call: Call, query: ReportsQuery) -> DmarcSummary:
     """Return the sums of the account's DMARC aggregate reports by source."""
-    query: ReportsQuery = call.query
     wanted = rules.period(query.days, clock.now())
     name, domain = await _domain(call, query.domain)
     names = narrowed(None, call.domains)
@@ -138,9 +136,8 @@ async def read_dmarc(call: Call) -> DmarcSummary:
     )
 
 
-async def read_tls(call: Call) -> TlsSummary:
+async def read_tls(call: Call, query: ReportsQuery) -> TlsSummary:
     """Return the sums of the TLS reports about the account's domains."""
-    query: ReportsQuery = call.query
     wanted = rules.period(query.days, clock.now())
     name, domain = await _domain(call, query.domain)
     names = narrowed(None, call.domains)
@@ -236,44 +233,26 @@ def _share(part: int, whole: int) -> float | None:
     return round(part / whole, 6) if whole else None
 
 
+_KEYS = Area("Deliverability", reads=("analytics:read",), limited_keys=LimitedKeys.OWN)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/analytics/delivery",
-        tag="Deliverability",
-        summary="Read delivery rates and times by domain or tag",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("analytics:read",),
-        query=DeliveryQuery,
-        reply=DeliveryReply,
+        "GET",
+        "/v1/analytics/delivery",
+        read_delivery,
+        "Read delivery rates and times by domain or tag",
+        _KEYS,
         refusals=(ErrorType.PLAN_LIMIT_REACHED,),
-        handler=read_delivery,
     ),
     Operation(
-        method="GET",
-        path="/v1/analytics/dmarc",
-        tag="Deliverability",
-        summary="Summarise DMARC reports by sending IP address",
-        access=Access.KEY,
+        "GET",
+        "/v1/analytics/dmarc",
+        read_dmarc,
+        "Summarise DMARC reports by sending IP address",
+        _KEYS,
         limited_keys=LimitedKeys.OWN_DOMAINS,
-        scopes=("analytics:read",),
-        query=ReportsQuery,
-        reply=DmarcSummary,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=read_dmarc,
     ),
     Operation(
-        method="GET",
-        path="/v1/analytics/tls",
-        tag="Deliverability",
-        summary="Summarise TLS reports by policy",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("analytics:read",),
-        query=ReportsQuery,
-        reply=TlsSummary,
-        refusals=(ErrorType.NOT_FOUND,),
-        handler=read_tls,
+        "GET", "/v1/analytics/tls", read_tls, "Summarise TLS reports by policy", _KEYS, refusals=(ErrorType.NOT_FOUND,)
     ),
 )

@@ -15,7 +15,7 @@ from api.areas.api_keys.schemas import (
 )
 from api.http import auth
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Access, Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.roles import Role
@@ -27,9 +27,8 @@ from engine.people.api_keys.service import KeyLimits
 from engine.people.sessions.session_auth import Person
 
 
-async def list_keys(call: Call) -> ApiKeyPage:
+async def list_keys(call: Call, query: KeysQuery) -> ApiKeyPage:
     """Return a page of the account's keys, including revoked ones."""
-    query: KeysQuery = call.query
     before = cursor_id(ids.Kind.API_KEY, query.before)
     account = call.account_id
     if query.sub_account_id is not None:
@@ -39,9 +38,8 @@ async def list_keys(call: Call) -> ApiKeyPage:
     return ApiKeyPage(data, data[-1].id if len(rows) > query.limit else None)
 
 
-async def make_key(call: Call) -> MadeKey:
+async def make_key(call: Call, body: NewKey) -> MadeKey:
     """Create a key; only this reply contains its token."""
-    body: NewKey = call.body
     person = call.person
     _check_confirmed(person)
     expires_at = rules.checked_expiry(body.expires_at, clock.now())
@@ -73,17 +71,15 @@ async def revoke_key(call: Call) -> None:
     await giving.revoke_key(call.services.pool, call.account_id, key, actor=call.actor)
 
 
-async def rename_key(call: Call) -> ApiKey:
+async def rename_key(call: Call, body: KeyChange) -> ApiKey:
     """Give a key another name."""
-    body: KeyChange = call.body
     key = path_id(ids.Kind.API_KEY, call.path["id"], "API key")
     row = await key_changes.rename_key(call.services.pool, call.account_id, key, body.name, actor=call.actor)
     return ApiKey(**_fields(row))
 
 
-async def rotate_key(call: Call) -> RotatedKey:
+async def rotate_key(call: Call, body: KeyRotation) -> RotatedKey:
     """Create the successor of a key; only this reply contains its token."""
-    body: KeyRotation = call.body
     _check_confirmed(call.person)
     rotated = await key_changes.rotate_key(
         call.services.pool,
@@ -137,29 +133,16 @@ def _iso(at: datetime | None) -> str | None:
     return None if at is None else clock.iso(at)
 
 
+_KEYS = Area("API keys", reads=("account:read",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
+_ADMINS = Area("API keys", access=Access.SESSION, role=Role.ADMIN)
 OPERATIONS = (
+    Operation("GET", "/v1/api-keys", list_keys, "List API keys", _KEYS, refusals=(ErrorType.NOT_FOUND,)),
     Operation(
-        method="GET",
-        path="/v1/api-keys",
-        tag="API keys",
-        summary="List API keys",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("account:read",),
-        query=KeysQuery,
-        reply=ApiKeyPage,
-        refusals=(ErrorType.NOT_FOUND,),
-        handler=list_keys,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/api-keys",
-        tag="API keys",
-        summary="Create an API key; its token is shown only once",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        request=NewKey,
-        reply=MadeKey,
+        "POST",
+        "/v1/api-keys",
+        make_key,
+        "Create an API key; its token is shown only once",
+        _ADMINS,
         success=201,
         refusals=(
             ErrorType.EMAIL_UNVERIFIED,
@@ -167,44 +150,19 @@ OPERATIONS = (
             ErrorType.NOT_FOUND,
             ErrorType.INVALID_STATE,
         ),
-        handler=make_key,
     ),
+    Operation("PATCH", "/v1/api-keys/{id}", rename_key, "Rename an API key", _ADMINS),
     Operation(
-        method="PATCH",
-        path="/v1/api-keys/{id}",
-        tag="API keys",
-        summary="Rename an API key",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        request=KeyChange,
-        reply=ApiKey,
-        handler=rename_key,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/api-keys/{id}/rotate",
-        tag="API keys",
-        summary="Replace an API key by a new one, with an overlap; the new token is shown only once",
+        "POST",
+        "/v1/api-keys/{id}/rotate",
+        rotate_key,
+        "Replace an API key by a new one, with an overlap; the new token is shown only once",
+        _ADMINS,
         note="The new key has the name, scopes, limits and expiry of the old one, which stays valid for `overlapHours` "
         "and then expires; it can be revoked before. At the plan's number of keys a rotation is still possible: so a "
         "key has one successor, and that is rotated only after the old key has ended (409 `invalid_state`).",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        request=KeyRotation,
-        reply=RotatedKey,
         success=201,
         refusals=(ErrorType.EMAIL_UNVERIFIED, ErrorType.INVALID_STATE),
-        handler=rotate_key,
     ),
-    Operation(
-        method="DELETE",
-        path="/v1/api-keys/{id}",
-        tag="API keys",
-        summary="Revoke an API key",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        success=204,
-        open_to_suspended=True,
-        handler=revoke_key,
-    ),
+    Operation("DELETE", "/v1/api-keys/{id}", revoke_key, "Revoke an API key", _ADMINS, open_to_suspended=True),
 )

@@ -21,7 +21,7 @@ from api.areas.audit.schemas import (
     HeadOfLog,
     Intact,
 )
-from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
+from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.accounts.audit import rules, store
 from engine.accounts.audit.types import ChainVerdict, ExportRow, LogHead
 from engine.accounts.audit.verifier import MAX_WAIT_S
@@ -39,9 +39,8 @@ _ENCODER = msgspec.json.Encoder()
 _READS = asyncio.Semaphore(4)  # pages of exports at once: sends share the connections to PostgreSQL
 
 
-async def list_events(call: Call) -> AuditPage:
+async def list_events(call: Call, query: AuditQuery) -> AuditPage:
     """Return a page of the log, without verifying the chain."""
-    query: AuditQuery = call.query
     found = await store.page(
         call.services.pool,
         call.account_id,
@@ -83,9 +82,8 @@ async def verify_account(call: Call) -> Intact:
     return Intact(*_narrow(await call.services.verifier.verdict(call.account_id)))
 
 
-async def export(call: Call) -> Streamed:
+async def export(call: Call, query: AuditExportQuery) -> Streamed:
     """Export the log as a file: a header, a record for each event, a trailer."""
-    query: AuditExportQuery = call.query
     times = rules.time_range(query.from_, query.until)
     exported = await store.open_export(call.services.pool, call.account_id, times)
     header = ExportHeader(
@@ -155,54 +153,28 @@ def _hex(digest: bytes | None) -> str | None:
     return None if digest is None else digest.hex()
 
 
+_KEYS = Area("Audit", reads=("messages:read",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
+_KEYS_ACCOUNT = Area("Account", reads=("account:read",), limited_keys=LimitedKeys.FREE)
 OPERATIONS = (
+    Operation("GET", "/v1/audit/events", list_events, "List the account log, newest first", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/audit/events",
-        tag="Audit",
-        summary="List the account log, newest first",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("messages:read",),
-        query=AuditQuery,
-        reply=AuditPage,
-        handler=list_events,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/audit/export",
-        tag="Audit",
-        summary="Export the account log with the result of its verification",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("messages:read",),
-        query=AuditExportQuery,
+        "GET",
+        "/v1/audit/export",
+        export,
+        "Export the account log with the result of its verification",
+        _KEYS,
         reply=ExportRecord,
         reply_type=NDJSON,
-        handler=export,
     ),
     Operation(
-        method="GET",
-        path="/v1/audit/verify",
-        tag="Audit",
-        summary="Verify the hash chain of the account log",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("messages:read",),
-        reply=AuditVerdict,
-        deadline_s=DEADLINE_S,
-        handler=verify,
+        "GET", "/v1/audit/verify", verify, "Verify the hash chain of the account log", _KEYS, deadline_s=DEADLINE_S
     ),
     Operation(
-        method="GET",
-        path="/v1/account/verify",
-        tag="Account",
-        summary="Check that the account log is intact",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=("account:read",),
-        reply=Intact,
+        "GET",
+        "/v1/account/verify",
+        verify_account,
+        "Check that the account log is intact",
+        _KEYS_ACCOUNT,
         deadline_s=DEADLINE_S,
-        handler=verify_account,
     ),
 )

@@ -14,7 +14,7 @@ from api.areas.auth.schemas import (
 from api.http import auth
 from api.http.cookies import no_session
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, HeaderField, Operation
+from api.http.operation import Access, Area, Call, HeaderField, Operation
 from api.http.paging import PageQuery
 from api.http.session import Session, account_of, account_shown, person_of, session_reply
 from engine.base import clock, ids
@@ -25,9 +25,8 @@ from engine.people.people import store as people
 from engine.people.sessions import rules, store
 
 
-async def post_signup(call: Call) -> SignedUp:
+async def post_signup(call: Call, body: SignUp) -> SignedUp:
     """Open an account with its owner, or mail a notice if a person has the address already."""
-    body: SignUp = call.body
     email = await sign_up.sign_up(
         call.services,
         sign_up.SignUpRequest(body.email, body.password, body.account_name, body.challenge_token),
@@ -49,9 +48,8 @@ async def get_challenge(call: Call) -> Challenge:
     )
 
 
-async def post_login(call: Call) -> Session:
+async def post_login(call: Call, body: LogIn) -> Session:
     """Open a session for an address, its password and, where one is set up, a code."""
-    body: LogIn = call.body
     device = auth.device(call.request)
     caller = await call.services.sessions.person(auth.session_secret(call.request), device)
     made = await log_in.log_in(
@@ -60,9 +58,8 @@ async def post_login(call: Call) -> Session:
     return await session_reply(call, made)
 
 
-async def post_link(call: Call) -> Session:
+async def post_link(call: Call, body: FollowLink) -> Session:
     """Open a session for the token of a sign-in link."""
-    body: FollowLink = call.body
     made = await sign_in_link.follow_link(call.services, body.token, body.code, auth.device(call.request))
     return await session_reply(call, made)
 
@@ -100,9 +97,8 @@ async def get_state(call: Call) -> SignInState:
     )
 
 
-async def list_sessions(call: Call) -> SessionList:
+async def list_sessions(call: Call, query: PageQuery) -> SessionList:
     """Return a page of the person's sessions on all devices."""
-    query: PageQuery = call.query
     person, before = call.person, cursor_id(ids.Kind.SESSION, query.before)
     at = clock.now()
     rows = await store.LIST.fetch(call.services.pool, person.user_id, at, at - rules.IDLE, query.limit + 1, before)
@@ -139,9 +135,8 @@ async def revoke_others(call: Call) -> None:
     await open_session.revoke_others(call.services.pool, person.user_id, person.session_id)
 
 
-async def switch_account(call: Call) -> Session:
+async def switch_account(call: Call, body: SwitchAccount) -> Session:
     """Switch the session to another account; its cookie and CSRF token change."""
-    body: SwitchAccount = call.body
     try:
         account = ids.parse_id(ids.Kind.ACCOUNT, body.account_id)
     except ids.WrongId as error:
@@ -153,112 +148,59 @@ async def switch_account(call: Call) -> Session:
     return await session_reply(call, made)
 
 
+_ANYONE = Area("Auth", access=Access.NONE)
+_PEOPLE = Area("Auth", access=Access.SESSION)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/auth/signup",
-        tag="Auth",
-        summary="Sign up a new person with a first account",
-        access=Access.NONE,
-        request=SignUp,
-        reply=SignedUp,
+        "POST",
+        "/v1/auth/signup",
+        post_signup,
+        "Sign up a new person with a first account",
+        _ANYONE,
         success=201,
         refusals=(ErrorType.INVALID_ADDRESS, ErrorType.FORBIDDEN),
-        handler=post_signup,
     ),
+    Operation("GET", "/v1/auth/signup/challenge", get_challenge, "Get a challenge to solve before signing up", _ANYONE),
     Operation(
-        method="GET",
-        path="/v1/auth/signup/challenge",
-        tag="Auth",
-        summary="Get a challenge to solve before signing up",
-        access=Access.NONE,
-        reply=Challenge,
-        handler=get_challenge,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/auth/login",
-        tag="Auth",
-        summary="Sign in with a password",
-        access=Access.NONE,
-        request=LogIn,
-        reply=Session,
+        "POST",
+        "/v1/auth/login",
+        post_login,
+        "Sign in with a password",
+        _ANYONE,
         refusals=(
             ErrorType.INVALID_ADDRESS,
             ErrorType.INVALID_CREDENTIALS,
             ErrorType.TOTP_REQUIRED,
             ErrorType.FORBIDDEN,
         ),
-        handler=post_login,
     ),
     Operation(
-        method="POST",
-        path="/v1/auth/link",
-        tag="Auth",
-        summary="Sign in with a link from the operator",
-        access=Access.NONE,
-        request=FollowLink,
-        reply=Session,
+        "POST",
+        "/v1/auth/link",
+        post_link,
+        "Sign in with a link from the operator",
+        _ANYONE,
         refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.TOTP_REQUIRED, ErrorType.FORBIDDEN),
-        handler=post_link,
     ),
     Operation(
-        method="POST",
-        path="/v1/auth/logout",
-        tag="Auth",
-        summary="Sign out",
-        access=Access.NONE,
-        success=204,
+        "POST",
+        "/v1/auth/logout",
+        post_logout,
+        "Sign out",
+        _ANYONE,
         headers=(HeaderField(auth.CSRF_HEADER, "The CSRF token, needed while the session is alive", ".*"),),
         refusals=(ErrorType.CSRF_FAILED,),
-        handler=post_logout,
     ),
+    Operation("GET", "/v1/auth/me", get_state, "Read the sign-in state", _ANYONE),
+    Operation("GET", "/v1/auth/sessions", list_sessions, "List your sessions", _PEOPLE),
+    Operation("DELETE", "/v1/auth/sessions/{id}", revoke_one, "End one of your sessions", _PEOPLE),
+    Operation("POST", "/v1/auth/sessions/revoke-others", revoke_others, "End all your other sessions", _PEOPLE),
     Operation(
-        method="GET",
-        path="/v1/auth/me",
-        tag="Auth",
-        summary="Read the sign-in state",
-        access=Access.NONE,
-        reply=SignInState,
-        handler=get_state,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/auth/sessions",
-        tag="Auth",
-        summary="List your sessions",
-        access=Access.SESSION,
-        query=PageQuery,
-        reply=SessionList,
-        handler=list_sessions,
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/auth/sessions/{id}",
-        tag="Auth",
-        summary="End one of your sessions",
-        access=Access.SESSION,
-        success=204,
-        handler=revoke_one,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/auth/sessions/revoke-others",
-        tag="Auth",
-        summary="End all your other sessions",
-        access=Access.SESSION,
-        success=204,
-        handler=revoke_others,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/auth/switch",
-        tag="Auth",
-        summary="Switch to another of your accounts",
-        access=Access.SESSION,
-        request=SwitchAccount,
-        reply=Session,
+        "POST",
+        "/v1/auth/switch",
+        switch_account,
+        "Switch to another of your accounts",
+        _PEOPLE,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=switch_account,
     ),
 )

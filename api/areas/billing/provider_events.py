@@ -5,7 +5,7 @@ from uuid import UUID
 import msgspec
 
 from api.areas.billing.schemas import EventTaken
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Area, Call, Handler, Operation
 from engine.accounts.billing import payment_events
 from engine.accounts.billing.providers.payprov import HEADER, PayprovMessage
 from engine.accounts.billing.providers.protocol import BadSignature, PaymentProvider, UnusableEvent
@@ -18,31 +18,31 @@ MAX_EVENT_BYTES = 64 * 1024
 _MAX_CLAIM = 200  # characters of a value that an unsigned notice claims
 
 
-async def take(call: Call) -> EventTaken:
+async def take(call: Call, body: bytes) -> EventTaken:
     """Verify and apply an event of the provider that the path names."""
     provider = call.services.billing.providers.get(call.path["provider"])
     if provider is None:
         raise not_found("payment provider")
-    return await _apply(call, provider)
+    return await _apply(call, body, provider)
 
 
-async def take_payprov(call: Call) -> EventTaken:
+async def take_payprov(call: Call, body: bytes) -> EventTaken:
     """Verify and apply an event of `payprov`; the outcome is that of the signed body, whatever the path says."""
     provider = call.services.billing.providers.get("payprov")
     if provider is None:
         raise not_found("payment provider")
-    return await _apply(call, provider)
+    return await _apply(call, body, provider)
 
 
-async def take_refund_notice(call: Call) -> EventTaken:
+async def take_refund_notice(call: Call, body: bytes) -> EventTaken:
     """Apply a signed refund; record an unsigned one, which moves nothing."""
     if call.request.get_header(HEADER) is not None:
-        return await take_payprov(call)
+        return await take_payprov(call, body)
     provider = call.services.billing.providers.get("payprov")
     if provider is None:
         raise not_found("payment provider")
     await _count_unsigned(call)
-    subject, claims = _claimed(call.body)
+    subject, claims = _claimed(body)
     await payment_events.note_refund(call.services.pool, provider, subject, claims=claims)
     return EventTaken()
 
@@ -63,11 +63,11 @@ def _claimed(body: bytes) -> tuple[UUID | None, dict[str, object]]:
     return subject, claims
 
 
-async def _apply(call: Call, provider: PaymentProvider) -> EventTaken:
+async def _apply(call: Call, body: bytes, provider: PaymentProvider) -> EventTaken:
     headers = {name.lower(): value for name, value in call.request.headers.items()}
     at = clock.now()
     try:
-        event = provider.read_event(headers, call.body, at)
+        event = provider.read_event(headers, body, at)
     except BadSignature as error:
         raise Refusal(
             ErrorType.UNAUTHORIZED, f"{error} Sign the raw body with the secret of this installation."
@@ -94,20 +94,20 @@ def _id(kind: ids.Kind, text: str | None) -> UUID | None:
         return None
 
 
-def _event(path: str, summary: str, handler: object, *refusals: ErrorType) -> Operation:
+def _event(path: str, summary: str, handler: Handler) -> Operation:
     return Operation(
-        method="POST",
-        path=path,
-        tag="Billing",
-        summary=summary,
-        access=Access.NONE,
+        "POST",
+        path,
+        handler,
+        summary,
+        _ANYONE,
         raw_body=True,
         max_body_bytes=MAX_EVENT_BYTES,
-        reply=EventTaken,
-        refusals=(ErrorType.UNAUTHORIZED, ErrorType.NOT_FOUND, *refusals),
-        handler=handler,  # type: ignore[arg-type]
+        refusals=(ErrorType.UNAUTHORIZED, ErrorType.NOT_FOUND),
     )
 
+
+_ANYONE = Area("Billing", access=Access.NONE)
 
 OPERATIONS = (
     _event("/v1/billing/{provider}/webhook", "Receive an event of a payment provider", take),

@@ -1,7 +1,5 @@
 """`/v1/billing`: the subscription, checkouts, invoices and history of an account."""
 
-from typing import Any
-
 import msgspec
 from msgspec import UNSET
 
@@ -22,7 +20,7 @@ from api.areas.billing.schemas import (
     PlanList,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
+from api.http.operation import Access, Area, Call, LimitedKeys, Operation, Raw
 from engine.accounts.billing import checkout, invoices, store
 from engine.accounts.billing import subscription_changes as subscriptions
 from engine.accounts.billing.rows import BillingProfileRow
@@ -32,7 +30,6 @@ from engine.base.plans import Plan
 from engine.base.roles import Role
 from engine.ledger import billing_history
 
-READ = ("account:read",)  # `billing:read` can't be granted to a key
 PDF = "application/pdf"
 MAX_SEQ = 2**63 - 1
 _ENCODER = msgspec.json.Encoder()
@@ -63,9 +60,8 @@ async def list_plans(call: Call) -> PlanList:
     return PlanList([records.plan_of(plan, found.plan, call.services.billing.prices) for plan in Plan])
 
 
-async def open_checkout(call: Call) -> Checkout:
+async def open_checkout(call: Call, body: NewCheckout) -> Checkout:
     """Open a checkout for a larger plan, or schedule a smaller one."""
-    body: NewCheckout = call.body
     answer = await checkout.open_checkout(
         call.services.pool,
         call.account_id,
@@ -98,16 +94,14 @@ async def resume(call: Call) -> BillingState:
     return await _changed(call, "resume")
 
 
-async def change_profile(call: Call) -> BillingProfile:
+async def change_profile(call: Call, body: BillingProfileChange) -> BillingProfile:
     """Change the name, address and tax id on invoices."""
-    body: BillingProfileChange = call.body
     given = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     return records.profile_of(await checkout.change_profile(call.services.pool, call.account_id, given))
 
 
-async def list_invoices(call: Call) -> InvoicePage:
+async def list_invoices(call: Call, query: InvoicesQuery) -> InvoicePage:
     """Return a page of the account's invoices and credit notes."""
-    query: InvoicesQuery = call.query
     before = cursor_id(ids.Kind.INVOICE, query.before)
     rows = await store.INVOICES.fetch(call.services.pool, call.account_id, before, query.limit + 1)
     data = [records.invoice_of(row) for row in rows[: query.limit]]
@@ -126,9 +120,8 @@ async def read_invoice(call: Call) -> Raw:
     return Raw(content, PDF, (("Content-Disposition", f'attachment; filename="{row.number}.pdf"'),))
 
 
-async def list_history(call: Call) -> BillingHistoryPage:
+async def list_history(call: Call, query: BillingHistoryQuery) -> BillingHistoryPage:
     """Return a page of the billing history with the verification of its whole chain."""
-    query: BillingHistoryQuery = call.query
     pool, account = call.services.pool, call.account_id
     rows, previous = await billing_history.page(pool, account, _after(query.after), query.limit + 1)
     verdict = await billing_history.verify(pool, account)
@@ -168,104 +161,72 @@ def _after(text: str | None) -> int:
     return int(text)
 
 
-def _session(**fields: Any) -> Operation:
-    """Return an operation for signed-in owners and admins."""
-    return Operation(tag="Billing", access=Access.SESSION, role=Role.ADMIN, **fields)
-
-
-def _read(**fields: Any) -> Operation:
-    """Return an operation for keys that read the account, and signed-in people."""
-    return Operation(
-        method="GET", tag="Billing", access=Access.KEY, limited_keys=LimitedKeys.FREE, scopes=READ, **fields
-    )
-
-
+# `billing:read` can't be granted to a key.
+_KEYS = Area("Billing", reads=("account:read",), limited_keys=LimitedKeys.FREE)
+_ADMINS = Area("Billing", access=Access.SESSION, role=Role.ADMIN)
 OPERATIONS = (
-    _read(path="/v1/billing", summary="Read the subscription", reply=BillingState, handler=read),
-    _read(
-        path="/v1/billing/plans",
-        summary="List the plans with their limits and prices",
-        reply=PlanList,
-        handler=list_plans,
+    Operation("GET", "/v1/billing", read, "Read the subscription", _KEYS),
+    Operation("GET", "/v1/billing/plans", list_plans, "List the plans with their limits and prices", _KEYS),
+    Operation(
+        "GET",
+        "/v1/billing/history",
+        list_history,
+        "List the billing history, oldest first, with the verification of its hash chain",
+        _KEYS,
     ),
-    _read(
-        path="/v1/billing/history",
-        summary="List the billing history, oldest first, with the verification of its hash chain",
-        query=BillingHistoryQuery,
-        reply=BillingHistoryPage,
-        handler=list_history,
-    ),
-    _read(
-        path="/v1/billing/invoices",
-        summary="List invoices and credit notes, newest first",
-        query=InvoicesQuery,
-        reply=InvoicePage,
-        handler=list_invoices,
-    ),
-    _read(
-        path="/v1/billing/invoices/{id}",
-        summary="Download an invoice as PDF",
+    Operation("GET", "/v1/billing/invoices", list_invoices, "List invoices and credit notes, newest first", _KEYS),
+    Operation(
+        "GET",
+        "/v1/billing/invoices/{id}",
+        read_invoice,
+        "Download an invoice as PDF",
+        _KEYS,
         note="With `Accept: application/json` the answer is the invoice as JSON.",
         reply=Invoice,
         reply_type=PDF,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=read_invoice,
     ),
-    _session(
-        method="POST",
-        path="/v1/billing/checkout",
-        summary="Buy a plan",
-        note=(
-            "A larger plan holds once the checkout is paid at its `url`; unused time of the present one is credited. A "
-            "smaller plan holds from the end of the paid period, without a checkout. The same request again answers "
-            "with the same checkout, another one replaces it."
-        ),
-        request=NewCheckout,
-        reply=Checkout,
+    Operation(
+        "POST",
+        "/v1/billing/checkout",
+        open_checkout,
+        "Buy a plan",
+        _ADMINS,
+        note="A larger plan holds once the checkout is paid at its `url`; unused time of the present one is credited. "
+        "A smaller plan holds from the end of the paid period, without a checkout. The same request again answers "
+        "with the same checkout, another one replaces it.",
         success=201,
         refusals=(ErrorType.INVALID_STATE, ErrorType.UNAVAILABLE),
-        handler=open_checkout,
     ),
-    _session(
-        method="POST",
-        path="/v1/billing/checkout/abandon",
-        summary="Abandon the open checkout",
-        success=204,
-        handler=abandon,
-    ),
-    _session(
-        method="POST",
-        path="/v1/billing/cancel",
-        summary="Cancel the subscription at the end of the paid period",
-        reply=BillingState,
+    Operation("POST", "/v1/billing/checkout/abandon", abandon, "Abandon the open checkout", _ADMINS),
+    Operation(
+        "POST",
+        "/v1/billing/cancel",
+        cancel,
+        "Cancel the subscription at the end of the paid period",
+        _ADMINS,
         refusals=(ErrorType.INVALID_STATE,),
         open_to_suspended=True,
-        handler=cancel,
     ),
-    _session(
-        method="POST",
-        path="/v1/billing/pause",
-        summary="Pause the subscription at the end of the paid period",
-        reply=BillingState,
+    Operation(
+        "POST",
+        "/v1/billing/pause",
+        pause,
+        "Pause the subscription at the end of the paid period",
+        _ADMINS,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=pause,
     ),
-    _session(
-        method="POST",
-        path="/v1/billing/resume",
-        summary="Withdraw a cancellation or pause",
+    Operation(
+        "POST",
+        "/v1/billing/resume",
+        resume,
+        "Withdraw a cancellation or pause",
+        _ADMINS,
         note="A subscription that is paused already needs a new checkout.",
-        reply=BillingState,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=resume,
     ),
-    _session(
-        method="PATCH",
-        path="/v1/billing/profile",
-        summary="Change the name, address and tax id on invoices",
-        request=BillingProfileChange,
-        reply=BillingProfile,
-        handler=change_profile,
+    Operation(
+        "PATCH", "/v1/billing/profile", change_profile, "Change the name, address and tax id on invoices", _ADMINS
     ),
     *PROVIDER_OPERATIONS,
 )

@@ -16,7 +16,7 @@ from api.areas.bounces.schemas import (
     BouncePage,
     BouncesQuery,
 )
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.mail.address import BadAddress, canonical
@@ -24,8 +24,6 @@ from engine.sending.bounces import rules, store
 from engine.sending.bounces.types import BounceFilters, BounceRow
 from engine.sending.suppressions import store as suppressions
 from engine.sending.suppressions.types import Reason, SuppressionRow
-
-READ = ("messages:read",)
 
 
 class _BouncePayload(Struct):
@@ -35,9 +33,8 @@ class _BouncePayload(Struct):
 _PAYLOAD = msgspec.json.Decoder(_BouncePayload)
 
 
-async def list_bounces(call: Call) -> BouncePage:
+async def list_bounces(call: Call, query: BouncesQuery) -> BouncePage:
     """Return a page of the account's bounces."""
-    query: BouncesQuery = call.query
     before = rules.cursor(query.before)
     page = await store.page(
         call.services.pool, call.account_id, _filters(call, query), before=before, limit=query.limit
@@ -45,9 +42,9 @@ async def list_bounces(call: Call) -> BouncePage:
     return BouncePage(list(map(_event, page.rows)), None if page.before is None else str(page.before))
 
 
-async def count_classes(call: Call) -> BounceClasses:
+async def count_classes(call: Call, query: BounceFilterQuery) -> BounceClasses:
     """Return the number of bounces by class and scope."""
-    found = await store.classes(call.services.pool, call.account_id, _filters(call, call.query))
+    found = await store.classes(call.services.pool, call.account_id, _filters(call, query))
     data = [
         BounceClass(
             class_=row.category, scope=row.scope, bounces=row.bounces, suppressed=row.suppressed,
@@ -123,41 +120,23 @@ def _event(row: BounceRow) -> AddressEvent:
     )
 
 
+_KEYS = Area("Suppressions", reads=("messages:read",), limited_keys=LimitedKeys.OWN)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/bounces",
-        tag="Suppressions",
-        summary="List bounces",
+        "GET",
+        "/v1/bounces",
+        list_bounces,
+        "List bounces",
+        _KEYS,
         note="Deliveries that were refused for good or given up, newest first, as long as their events are kept.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        query=BouncesQuery,
-        reply=BouncePage,
-        handler=list_bounces,
     ),
+    Operation("GET", "/v1/bounces/classes", count_classes, "Count bounces by class", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/bounces/classes",
-        tag="Suppressions",
-        summary="Count bounces by class",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        query=BounceFilterQuery,
-        reply=BounceClasses,
-        handler=count_classes,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/bounces/{address}",
-        tag="Suppressions",
-        summary="Read the delivery history of an address",
-        access=Access.KEY,
+        "GET",
+        "/v1/bounces/{address}",
+        read_address,
+        "Read the delivery history of an address",
+        _KEYS,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=READ,
-        reply=AddressHistory,
-        handler=read_address,
     ),
 )

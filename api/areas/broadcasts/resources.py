@@ -18,7 +18,7 @@ from api.areas.broadcasts.schemas import (
 )
 from api.http import item_errors, owner_checks
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.audience.broadcasts import audience as broadcast_audience
 from engine.audience.broadcasts import draft as broadcast_draft
 from engine.audience.broadcasts import samples as broadcast_samples
@@ -34,21 +34,18 @@ from engine.mail.unsubscribe_token import key_of
 from engine.people.api_keys.key_auth import check_scope
 from engine.sending.preparation import Origin
 
-READ, WRITE = ("broadcasts:read",), ("broadcasts:write",)
 
-
-async def create(call: Call) -> BroadcastRecord:
+async def create(call: Call, body: NewBroadcast) -> BroadcastRecord:
     """Create a draft."""
-    fields = records.fields_of(call.body)
+    fields = records.fields_of(body)
     row = await broadcast_draft.create(
         call.services.pool, call.services.acceptor, fields, _origin(call), actor=call.actor
     )
     return records.record(row)
 
 
-async def list_broadcasts(call: Call) -> BroadcastPage:
+async def list_broadcasts(call: Call, query: BroadcastsQuery) -> BroadcastPage:
     """Return a page of the account's broadcasts."""
-    query: BroadcastsQuery = call.query
     before = cursor_id(ids.Kind.BROADCAST, query.before)
     names = narrowed(None, call.domains), narrowed(None, call.streams)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, *names)
@@ -66,9 +63,9 @@ async def read(call: Call) -> BroadcastWithCounts:
     return records.with_counts(row, counts, recipients)
 
 
-async def change(call: Call) -> BroadcastRecord:
+async def change(call: Call, body: BroadcastChange) -> BroadcastRecord:
     """Change the given fields of a draft."""
-    fields = records.fields_of(call.body)
+    fields = records.fields_of(body)
     row = await broadcast_draft.change(
         call.services.pool, call.services.acceptor, _named(call), fields, _origin(call), actor=call.actor
     )
@@ -80,11 +77,10 @@ async def delete(call: Call) -> None:
     await service.delete(call.services.pool, call.account_id, _named(call), actor=call.actor)
 
 
-async def send(call: Call) -> BroadcastRecord:
+async def send(call: Call, body: BroadcastSend) -> BroadcastRecord:
     """Send a broadcast, now or at its time."""
-    body: BroadcastSend | None = call.body
     row = await broadcast_send.send(
-        call.services.pool, call.services.acceptor, _named(call), None if body is None else body.scheduled_at,
+        call.services.pool, call.services.acceptor, _named(call), body.scheduled_at,
         _origin(call), give_up_s=call.settings.give_up_s, actor=call.actor,
     )  # fmt: skip
     return records.record(row)
@@ -108,10 +104,10 @@ async def cancel(call: Call) -> BroadcastRecord:
     return records.record(row)
 
 
-async def test(call: Call) -> BroadcastTestReply:
+async def test(call: Call, body: BroadcastTest) -> BroadcastTestReply:
     """Mail a broadcast to people of the team."""
     row = await _row(call)
-    to = call.body.to
+    to = body.to
     decisions = await broadcast_samples.send_test(
         call.services.pool, call.services.acceptor, _links(call), row, to, _origin(call)
     )
@@ -120,9 +116,8 @@ async def test(call: Call) -> BroadcastTestReply:
     return BroadcastTestReply(data)
 
 
-async def preview(call: Call) -> RenderedBroadcast:
+async def preview(call: Call, query: BroadcastPreviewQuery) -> RenderedBroadcast:
     """Render a broadcast for a contact."""
-    query: BroadcastPreviewQuery = call.query
     if query.contact is not None and call.caller is not None:  # the answer shows what the contact's record holds
         check_scope(call.caller, ("contacts:read",))
     contact = None if query.contact is None else path_id(ids.Kind.CONTACT, query.contact, "contact")
@@ -151,167 +146,108 @@ def _links(call: Call) -> UnsubscribeLinks:
 _CONTENT = (
     ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.TEMPLATE_ERROR, ErrorType.ATTACHMENT_BLOCKED, ErrorType.NOT_FOUND,
 )  # fmt: skip
-_ID = "/v1/broadcasts/{id}"
 
+_KEYS = Area(
+    "Broadcasts",
+    reads=("broadcasts:read",),
+    writes=("broadcasts:write",),
+    limited_keys=LimitedKeys.OWN,
+    owner_check=owner_checks.broadcast,
+)
 OPERATIONS = (
+    Operation("GET", "/v1/broadcasts", list_broadcasts, "List broadcasts", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/broadcasts",
-        tag="Broadcasts",
-        summary="List broadcasts",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        query=BroadcastsQuery,
-        reply=BroadcastPage,
-        handler=list_broadcasts,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/broadcasts",
-        tag="Broadcasts",
-        summary="Draft a broadcast to a contact list or a segment",
+        "POST",
+        "/v1/broadcasts",
+        create,
+        "Draft a broadcast to a contact list or a segment",
+        _KEYS,
         note="Nothing is sent until `send`. A draft may lack its content; what it has is checked as for a send.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
         success=201,
-        request=NewBroadcast,
         carries_messages=True,
-        reply=BroadcastRecord,
         refusals=(*_CONTENT, ErrorType.INVALID_STATE),
-        handler=create,
     ),
     Operation(
-        method="GET",
-        path=_ID,
-        tag="Broadcasts",
-        summary="Read a broadcast with its progress and the outcomes of its messages",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.broadcast,
-        scopes=READ,
-        reply=BroadcastWithCounts,
-        handler=read,
+        "GET", "/v1/broadcasts/{id}", read, "Read a broadcast with its progress and the outcomes of its messages", _KEYS
     ),
     Operation(
-        method="PATCH",
-        path=_ID,
-        tag="Broadcasts",
-        summary="Change a draft",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.broadcast,
-        scopes=WRITE,
-        request=BroadcastChange,
+        "PATCH",
+        "/v1/broadcasts/{id}",
+        change,
+        "Change a draft",
+        _KEYS,
         carries_messages=True,
-        reply=BroadcastRecord,
         refusals=(*_CONTENT, ErrorType.INVALID_STATE),
-        handler=change,
     ),
     Operation(
-        method="DELETE",
-        path=_ID,
-        tag="Broadcasts",
-        summary="Delete a broadcast of which nothing was sent and that is not in progress",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.broadcast,
-        scopes=WRITE,
-        success=204,
+        "DELETE",
+        "/v1/broadcasts/{id}",
+        delete,
+        "Delete a broadcast of which nothing was sent and that is not in progress",
+        _KEYS,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=delete,
     ),
     Operation(
-        method="POST",
-        path=f"{_ID}/send",
-        tag="Broadcasts",
-        summary="Send a broadcast, now or at its time",
+        "POST",
+        "/v1/broadcasts/{id}/send",
+        send,
+        "Send a broadcast, now or at its time",
+        _KEYS,
         note="The recipients are those who are on the list when it starts. On a scheduled broadcast it moves the time. "
         "Until the operator has approved a broadcast of the account, one that brings the recipients of 24 hours over "
         "1,000 waits for review.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.broadcast,
-        scopes=WRITE,
         success=202,
-        request=BroadcastSend,
-        reply=BroadcastRecord,
         refusals=(*_CONTENT, ErrorType.INVALID_STATE),
-        handler=send,
     ),
     Operation(
-        method="POST",
-        path=f"{_ID}/pause",
-        tag="Broadcasts",
-        summary="Pause a broadcast that is sending",
+        "POST",
+        "/v1/broadcasts/{id}/pause",
+        pause,
+        "Pause a broadcast that is sending",
+        _KEYS,
         note="After the answer no other message is accepted; those that were accepted are delivered.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.broadcast,
-        scopes=WRITE,
-        reply=BroadcastRecord,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=pause,
     ),
     Operation(
-        method="POST",
-        path=f"{_ID}/resume",
-        tag="Broadcasts",
-        summary="Resume a paused broadcast where it was paused",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.broadcast,
-        scopes=WRITE,
-        reply=BroadcastRecord,
+        "POST",
+        "/v1/broadcasts/{id}/resume",
+        resume,
+        "Resume a paused broadcast where it was paused",
+        _KEYS,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=resume,
     ),
     Operation(
-        method="POST",
-        path=f"{_ID}/cancel",
-        tag="Broadcasts",
-        summary="Cancel a broadcast; what was sent stays sent",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.broadcast,
-        scopes=WRITE,
-        reply=BroadcastRecord,
+        "POST",
+        "/v1/broadcasts/{id}/cancel",
+        cancel,
+        "Cancel a broadcast; what was sent stays sent",
+        _KEYS,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=cancel,
     ),
     Operation(
-        method="POST",
-        path=f"{_ID}/test",
-        tag="Broadcasts",
-        summary="Mail a broadcast to up to 5 people of the account's team",
+        "POST",
+        "/v1/broadcasts/{id}/test",
+        test,
+        "Mail a broadcast to up to 5 people of the account's team",
+        _KEYS,
         note="The subject begins with `[Test]`, the unsubscribe link has no effect, and each message counts as a send.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.broadcast,
-        scopes=WRITE,
         success=202,
-        request=BroadcastTest,
-        reply=BroadcastTestReply,
         refusals=(
-            *_CONTENT, ErrorType.INVALID_ADDRESS, ErrorType.SUPPRESSED, ErrorType.DAILY_LIMIT_REACHED,
-            ErrorType.MONTHLY_LIMIT_REACHED, ErrorType.PLATFORM_PAUSED,
+            *_CONTENT,
+            ErrorType.INVALID_ADDRESS,
+            ErrorType.SUPPRESSED,
+            ErrorType.DAILY_LIMIT_REACHED,
+            ErrorType.MONTHLY_LIMIT_REACHED,
+            ErrorType.PLATFORM_PAUSED,
         ),
-        handler=test,
     ),
     Operation(
-        method="GET",
-        path=f"{_ID}/preview",
-        tag="Broadcasts",
-        summary="Render a broadcast for a contact, and count its recipients",
+        "GET",
+        "/v1/broadcasts/{id}/preview",
+        preview,
+        "Render a broadcast for a contact, and count its recipients",
+        _KEYS,
         note="With `contact` the key needs `contacts:read` too.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.broadcast,
-        scopes=READ,
-        query=BroadcastPreviewQuery,
-        reply=RenderedBroadcast,
         refusals=(ErrorType.TEMPLATE_ERROR,),
-        handler=preview,
     ),
-)  # fmt: skip
+)

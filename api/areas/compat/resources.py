@@ -24,7 +24,7 @@ from api.areas.compat.schemas import (
 )
 from api.http import item_errors
 from api.http.decode import LARGE_BYTES, decode_body
-from api.http.operation import Access, Call, ErrorForm, HeaderField, LimitedKeys, Operation, Raw
+from api.http.operation import Area, Call, ErrorForm, HeaderField, LimitedKeys, Operation, Raw
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.sending.emails.types import SEND_REFUSALS, Accepted, SendRequest
@@ -44,15 +44,15 @@ _POSTMARK: Final = msgspec.json.Decoder(PostmarkEmail)
 Email = TypeVar("Email", ResendEmail, PostmarkEmail)
 
 
-async def send_resend(call: Call) -> ResendSent:
+async def send_resend(call: Call, body: ResendEmail) -> ResendSent:
     """Accept one message in the form of Resend."""
-    accepted = await _accepted(call, resend_mapping.send_request(call.body), resend_mapping.NAMES)
+    accepted = await _accepted(call, resend_mapping.send_request(body), resend_mapping.NAMES)
     return ResendSent(accepted.id)
 
 
-async def send_resend_batch(call: Call) -> ResendBatchSent:
+async def send_resend_batch(call: Call, body: ResendBatch) -> ResendBatchSent:
     """Accept a batch in the form of Resend: all messages or none, or with the header each one on its own."""
-    read = await _read_batch(call, _RESEND, resend_mapping.send_request)
+    read = await _read_batch(call, body, _RESEND, resend_mapping.send_request)
     items = [request for _, request in read]
     if (call.request.get_header(VALIDATION) or "").strip().lower() == PERMISSIVE:
         decisions = await _accepted_set(call, items)
@@ -65,18 +65,17 @@ async def send_resend_batch(call: Call) -> ResendBatchSent:
     return ResendBatchSent([ResendSent(one.id) for one in whole if isinstance(one, Accepted)])
 
 
-async def send_postmark(call: Call) -> PostmarkSent:
+async def send_postmark(call: Call, body: PostmarkEmail) -> PostmarkSent:
     """Accept one message in the form of Postmark."""
-    email: PostmarkEmail = call.body
-    accepted = await _accepted(call, postmark_mapping.send_request(email), postmark_mapping.NAMES)
-    return postmark_mapping.sent(email, accepted, clock.iso(clock.now()))
+    accepted = await _accepted(call, postmark_mapping.send_request(body), postmark_mapping.NAMES)
+    return postmark_mapping.sent(body, accepted, clock.iso(clock.now()))
 
 
-async def send_postmark_batch(call: Call) -> Raw:
+async def send_postmark_batch(call: Call, body: PostmarkBatch) -> Raw:
     """Accept a batch in the form of Postmark, each message on its own."""
-    if len(call.body) > MAX_POSTMARK_BATCH:
-        raise postmark_mapping.too_many(len(call.body), MAX_POSTMARK_BATCH)
-    read = await _read_batch(call, _POSTMARK, postmark_mapping.send_request)
+    if len(body) > MAX_POSTMARK_BATCH:
+        raise postmark_mapping.too_many(len(body), MAX_POSTMARK_BATCH)
+    read = await _read_batch(call, body, _POSTMARK, postmark_mapping.send_request)
     items = [request for _, request in read]
     decisions: list[Accepted | Refusal] = []
     for start in range(0, len(items), BATCH_STEP):
@@ -118,12 +117,15 @@ async def _accepted(call: Call, request: SendRequest, names: FieldNames) -> Acce
 
 
 async def _read_batch(
-    call: Call, decoder: msgspec.json.Decoder[Email], to_request: Callable[[Email], SendRequest]
+    call: Call,
+    body: Sequence[msgspec.Raw],
+    decoder: msgspec.json.Decoder[Email],
+    to_request: Callable[[Email], SendRequest],
 ) -> list[tuple[Email | None, SendRequest | Refusal]]:
     """Return each message of a batch, decoded and mapped on its own; large batches are read in a thread."""
 
     def read() -> list[tuple[Email | None, SendRequest | Refusal]]:
-        return [_read_item(one, decoder, to_request) for one in call.body]
+        return [_read_item(one, decoder, to_request) for one in body]
 
     return await asyncio.to_thread(read) if call.body_bytes > LARGE_BYTES else read()
 
@@ -192,79 +194,61 @@ _POSTMARK_NOTE: Final = _NOTE.format(base="`…/v1/compat/postmark/`", service="
     "`X-Postmark-Server-Token`, here alone. The `MessageStream` `outbound` is `transactional`."
 )
 
+_KEYS = Area("Compatibility", writes=("emails:send",), limited_keys=LimitedKeys.OWN)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/compat/resend/emails",
-        tag="Compatibility",
-        summary="Send a message as Resend's `POST /emails` takes it",
+        "POST",
+        "/v1/compat/resend/emails",
+        send_resend,
+        "Send a message as Resend's `POST /emails` takes it",
+        _KEYS,
         note=_RESEND_NOTE,
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("emails:send",),
-        request=ResendEmail,
         carries_messages=True,
-        reply=ResendSent,
         errors=_RESEND_ERRORS,
         refusals=SEND_REFUSALS,
-        handler=send_resend,
     ),
     Operation(
-        method="POST",
-        path="/v1/compat/resend/emails/batch",
-        tag="Compatibility",
-        summary=f"Send up to {MAX_RESEND_BATCH} messages as Resend's `POST /emails/batch` takes them",
+        "POST",
+        "/v1/compat/resend/emails/batch",
+        send_resend_batch,
+        f"Send up to {MAX_RESEND_BATCH} messages as Resend's `POST /emails/batch` takes them",
+        _KEYS,
         note=_RESEND_NOTE + " All messages are accepted in one transaction, or none: the error then tells of the first "
         "one at fault. With `x-batch-validation: permissive` each is accepted or refused on its own.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("emails:send",),
-        request=ResendBatch,
         request_parts=(ResendEmail,),
         carries_messages=True,
         headers=(
             HeaderField(VALIDATION, "`permissive`: refuse single messages. Default: `strict`", "strict|permissive"),
         ),
-        reply=ResendBatchSent,
         errors=_RESEND_ERRORS,
         refusals=SEND_REFUSALS,
-        handler=send_resend_batch,
     ),
     Operation(
-        method="POST",
-        path="/v1/compat/postmark/email",
-        tag="Compatibility",
-        summary="Send a message as Postmark's `POST /email` takes it",
+        "POST",
+        "/v1/compat/postmark/email",
+        send_postmark,
+        "Send a message as Postmark's `POST /email` takes it",
+        _KEYS,
         note=_POSTMARK_NOTE,
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("emails:send",),
         key_header=KEY_HEADER,
-        request=PostmarkEmail,
         carries_messages=True,
         headers=(_KEY_FIELD,),
-        reply=PostmarkSent,
         errors=_POSTMARK_ERRORS,
         refusals=SEND_REFUSALS,
-        handler=send_postmark,
     ),
     Operation(
-        method="POST",
-        path="/v1/compat/postmark/email/batch",
-        tag="Compatibility",
-        summary=f"Send up to {MAX_POSTMARK_BATCH} messages as Postmark's `POST /email/batch` takes them",
+        "POST",
+        "/v1/compat/postmark/email/batch",
+        send_postmark_batch,
+        f"Send up to {MAX_POSTMARK_BATCH} messages as Postmark's `POST /email/batch` takes them",
+        _KEYS,
         note=_POSTMARK_NOTE + f" Each message is accepted or refused on its own, {BATCH_STEP} in a transaction; the "
         "answer has a result for each, in order.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("emails:send",),
         key_header=KEY_HEADER,
-        request=PostmarkBatch,
         request_parts=(PostmarkEmail,),
         carries_messages=True,
         headers=(_KEY_FIELD,),
         reply=list[PostmarkSent],
         errors=_POSTMARK_ERRORS,
-        handler=send_postmark_batch,
     ),
 )

@@ -9,9 +9,9 @@ import asyncpg
 import msgspec
 from msgspec import Meta, Struct
 
-from api.areas.contacts.resources import READ, WRITE, contact_of, import_reply, list_id
+from api.areas.contacts.resources import contact_of, import_reply, list_id
 from api.areas.contacts.schemas import Contact, ContactImportReply, ListId
-from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
+from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.audience.contacts import exports, imports, lists_store
 from engine.audience.contacts.files import MAX_FILE_ROWS, FileFormat, read_file
 from engine.audience.contacts.types import Consent, ContactFilters
@@ -46,9 +46,8 @@ class ContactsExportQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     list: ListId | None = None
 
 
-async def import_file(call: Call) -> ContactImportReply:
+async def import_file(call: Call, body: ContactFileIn) -> ContactImportReply:
     """Create and change the contacts of a file, 1,000 in a transaction."""
-    body: ContactFileIn = call.body
     rows = await asyncio.to_thread(read_file, body.format, body.content)
     result = await imports.import_many(
         call.services.pool,
@@ -61,9 +60,8 @@ async def import_file(call: Call) -> ContactImportReply:
     return import_reply(call, result)
 
 
-async def export(call: Call) -> Streamed:
+async def export(call: Call, query: ContactsExportQuery) -> Streamed:
     """Stream the contacts, newest first."""
-    query: ContactsExportQuery = call.query
     pool, account = call.services.pool, call.account_id
     wanted = ContactFilters(list_id=list_id(query.list, "list"))
     if wanted.list_id is not None:
@@ -86,38 +84,31 @@ def _streamed(chunks: AsyncGenerator[bytes, None], content_type: str, name: str)
     )
 
 
+_KEYS = Area("Contacts", reads=("contacts:read",), writes=("contacts:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/contacts/import/file",
-        tag="Contacts",
-        summary=f"Import a CSV or newline-delimited JSON of up to {MAX_FILE_ROWS:,} contacts",
+        "POST",
+        "/v1/contacts/import/file",
+        import_file,
+        f"Import a CSV or newline-delimited JSON of up to {MAX_FILE_ROWS:,} contacts",
+        _KEYS,
         note="Works as `POST /v1/contacts/import` does, 1,000 rows in a transaction: after a failure, send the file "
         "again. Columns that only an export has, such as `id` and `consent`, are left out.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        request=ContactFileIn,
         max_body_bytes=MAX_FILE_BYTES,
-        reply=ContactImportReply,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=import_file,
     ),
     Operation(
-        method="GET",
-        path="/v1/contacts/export",
-        tag="Contacts",
-        summary="Export all contacts, one JSON object per line or as CSV",
+        "GET",
+        "/v1/contacts/export",
+        export,
+        "Export all contacts, one JSON object per line or as CSV",
+        _KEYS,
         note="`format=csv` answers with text/csv; texts that a spreadsheet would take for a formula begin with an "
         "apostrophe there, which an import takes away.",
-        access=Access.KEY,
         limited_keys=LimitedKeys.FREE,
-        scopes=READ,
-        query=ContactsExportQuery,
         reply=Contact,
         reply_type="application/x-ndjson",
         other_reply_types=("text/csv",),
         refusals=(ErrorType.NOT_FOUND,),
-        handler=export,
     ),
 )

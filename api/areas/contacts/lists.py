@@ -12,28 +12,25 @@ from api.areas.contacts.list_schemas import (
     NewMembers,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.audience.contacts import lists, lists_store, store
 from engine.audience.contacts.types import ContactListRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 
 WHAT = lists.WHAT
-READ, WRITE = ("contacts:read",), ("contacts:write",)
 
 
-async def create(call: Call) -> ContactList:
+async def create(call: Call, body: NewContactList) -> ContactList:
     """Create a list."""
-    body: NewContactList = call.body
     row = await lists.create(
         call.services.pool, call.account_id, name=body.name, description=body.description, actor=call.actor
     )
     return _list(row)
 
 
-async def list_lists(call: Call) -> ContactListPage:
+async def list_lists(call: Call, query: ContactListsQuery) -> ContactListPage:
     """Return a page of the account's lists."""
-    query: ContactListsQuery = call.query
     before = cursor_id(ids.Kind.LIST, query.before) or store.LAST_ID
     rows = await lists_store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
     data = [_list(row) for row in rows[: query.limit]]
@@ -45,9 +42,8 @@ async def read(call: Call) -> ContactList:
     return _list(await lists_store.read(call.services.pool, call.account_id, _named(call)))
 
 
-async def change(call: Call) -> ContactList:
+async def change(call: Call, body: ContactListChange) -> ContactList:
     """Change the given values of a list."""
-    body: ContactListChange = call.body
     row = await lists.change(
         call.services.pool,
         call.account_id,
@@ -64,9 +60,8 @@ async def delete(call: Call) -> None:
     await lists.delete(call.services.pool, call.account_id, _named(call), actor=call.actor)
 
 
-async def add_members(call: Call) -> MembersReply:
+async def add_members(call: Call, body: NewMembers) -> MembersReply:
     """Add contacts to a list."""
-    body: NewMembers = call.body
     known, unknown = _contacts(body.contacts)
     result = await lists.add_members(call.services.pool, call.account_id, _named(call), known, actor=call.actor)
     missing = set(unknown) | {ids.format_id(ids.Kind.CONTACT, one) for one in result.not_found}
@@ -110,92 +105,44 @@ def _list(row: ContactListRow) -> ContactList:
     )
 
 
+_KEYS = Area("Contacts", reads=("contacts:read",), writes=("contacts:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 OPERATIONS = (
+    Operation("GET", "/v1/lists", list_lists, "List contact lists", _KEYS, limited_keys=LimitedKeys.FREE),
     Operation(
-        method="GET",
-        path="/v1/lists",
-        tag="Contacts",
-        summary="List contact lists",
-        access=Access.KEY,
+        "POST",
+        "/v1/lists",
+        create,
+        "Create a contact list",
+        _KEYS,
         limited_keys=LimitedKeys.FREE,
-        scopes=READ,
-        query=ContactListsQuery,
-        reply=ContactListPage,
-        handler=list_lists,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/lists",
-        tag="Contacts",
-        summary="Create a contact list",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=WRITE,
         success=201,
-        request=NewContactList,
-        reply=ContactList,
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
-        handler=create,
     ),
+    Operation("GET", "/v1/lists/{id}", read, "Read a contact list", _KEYS, limited_keys=LimitedKeys.FREE),
     Operation(
-        method="GET",
-        path="/v1/lists/{id}",
-        tag="Contacts",
-        summary="Read a contact list",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=READ,
-        reply=ContactList,
-        handler=read,
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/lists/{id}",
-        tag="Contacts",
-        summary="Change the name or description of a contact list",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        request=ContactListChange,
-        reply=ContactList,
+        "PATCH",
+        "/v1/lists/{id}",
+        change,
+        "Change the name or description of a contact list",
+        _KEYS,
         refusals=(ErrorType.CONFLICT,),
-        handler=change,
     ),
     Operation(
-        method="DELETE",
-        path="/v1/lists/{id}",
-        tag="Contacts",
-        summary="Delete a contact list and keep its contacts",
+        "DELETE",
+        "/v1/lists/{id}",
+        delete,
+        "Delete a contact list and keep its contacts",
+        _KEYS,
         note="A list that a segment, a scheduled broadcast or one in review names can't be deleted: 409 "
         "`invalid_state`.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        success=204,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=delete,
     ),
+    Operation("POST", "/v1/lists/{id}/members", add_members, "Add up to 1,000 contacts to a list", _KEYS),
     Operation(
-        method="POST",
-        path="/v1/lists/{id}/members",
-        tag="Contacts",
-        summary="Add up to 1,000 contacts to a list",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        request=NewMembers,
-        reply=MembersReply,
-        handler=add_members,
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/lists/{id}/members/{contactId}",
-        tag="Contacts",
-        summary="Remove a contact from a list; 204 also if it was no member",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        success=204,
-        handler=remove_member,
+        "DELETE",
+        "/v1/lists/{id}/members/{contactId}",
+        remove_member,
+        "Remove a contact from a list; 204 also if it was no member",
+        _KEYS,
     ),
 )

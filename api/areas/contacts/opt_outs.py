@@ -7,7 +7,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from api.areas.contacts.lists import READ, WHAT, WRITE
+from api.areas.contacts.lists import WHAT
 from api.areas.contacts.opt_out_schemas import (
     ListOptOut,
     ListOptOutPage,
@@ -20,7 +20,7 @@ from api.areas.contacts.opt_out_schemas import (
 )
 from api.http import item_errors
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
+from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.audience import topic_opt_outs
 from engine.audience.contacts import lists_store
 from engine.audience.contacts.files import MAX_FILE_ROWS, FileFormat
@@ -36,9 +36,8 @@ _CURSOR = "opt_"
 _ENCODER = msgspec.json.Encoder()
 
 
-async def list_opt_outs(call: Call) -> ListOptOutPage:
+async def list_opt_outs(call: Call, query: OptOutsQuery) -> ListOptOutPage:
     """Return a page of the people who opted out of a list."""
-    query: OptOutsQuery = call.query
     pool, topic = call.services.pool, _named(call)
     before = list_cursors.place(_CURSOR, query.before)
     await lists_store.read(pool, call.account_id, topic)
@@ -47,21 +46,18 @@ async def list_opt_outs(call: Call) -> ListOptOutPage:
     return ListOptOutPage([_opt_out(row) for row in shown], _cursor(shown[-1]) if len(rows) > query.limit else None)
 
 
-async def add_opt_outs(call: Call) -> OptOutsReply:
+async def add_opt_outs(call: Call, body: NewOptOuts) -> OptOutsReply:
     """Record that people opted out of a list."""
-    body: NewOptOuts = call.body
     return await _added(call, body.addresses)
 
 
-async def import_file(call: Call) -> OptOutsReply:
+async def import_file(call: Call, body: OptOutFileIn) -> OptOutsReply:
     """Record the opt-outs of a file, 1,000 in a transaction."""
-    body: OptOutFileIn = call.body
     return await _added(call, await asyncio.to_thread(topic_opt_outs.read_file, body.format, body.content))
 
 
-async def export_opt_outs(call: Call) -> Streamed:
+async def export_opt_outs(call: Call, query: OptOutsExportQuery) -> Streamed:
     """Stream all opt-outs of a list, newest first."""
-    query: OptOutsExportQuery = call.query
     pool, topic = call.services.pool, _named(call)
     await lists_store.read(pool, call.account_id, topic)
     as_csv = query.format is FileFormat.CSV
@@ -113,75 +109,55 @@ def _named(call: Call) -> UUID:
     return path_id(ids.Kind.LIST, call.path["id"], WHAT)
 
 
+_KEYS = Area("Contacts", reads=("contacts:read",), writes=("contacts:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/lists/{id}/opt-outs",
-        tag="Contacts",
-        summary="List the people who opted out of a contact list",
+        "GET",
+        "/v1/lists/{id}/opt-outs",
+        list_opt_outs,
+        "List the people who opted out of a contact list",
+        _KEYS,
         note="Broadcasts to the list leave them out, whether they are on the list or not; all other mail reaches them.",
-        access=Access.KEY,
         limited_keys=LimitedKeys.FREE,
-        scopes=READ,
-        query=OptOutsQuery,
-        reply=ListOptOutPage,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=list_opt_outs,
     ),
     Operation(
-        method="POST",
-        path="/v1/lists/{id}/opt-outs",
-        tag="Contacts",
-        summary="Record that up to 1,000 people opted out of a contact list",
+        "POST",
+        "/v1/lists/{id}/opt-outs",
+        add_opt_outs,
+        "Record that up to 1,000 people opted out of a contact list",
+        _KEYS,
         note="For people who told you so, and for the opt-outs of a former service. They need not be contacts.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        request=NewOptOuts,
-        reply=OptOutsReply,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=add_opt_outs,
     ),
     Operation(
-        method="POST",
-        path="/v1/lists/{id}/opt-outs/import/file",
-        tag="Contacts",
-        summary=f"Import up to {MAX_FILE_ROWS:,} opt-outs of a contact list from a CSV or newline-delimited JSON",
+        "POST",
+        "/v1/lists/{id}/opt-outs/import/file",
+        import_file,
+        f"Import up to {MAX_FILE_ROWS:,} opt-outs of a contact list from a CSV or newline-delimited JSON",
+        _KEYS,
         note="1,000 rows in a transaction: after a failure, send the file again.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        request=OptOutFileIn,
         max_body_bytes=MAX_FILE_BYTES,
-        reply=OptOutsReply,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=import_file,
     ),
     Operation(
-        method="GET",
-        path="/v1/lists/{id}/opt-outs/export",
-        tag="Contacts",
-        summary="Export all opt-outs of a contact list, one JSON object per line or as CSV",
-        access=Access.KEY,
+        "GET",
+        "/v1/lists/{id}/opt-outs/export",
+        export_opt_outs,
+        "Export all opt-outs of a contact list, one JSON object per line or as CSV",
+        _KEYS,
         limited_keys=LimitedKeys.FREE,
-        scopes=READ,
-        query=OptOutsExportQuery,
         reply=ListOptOut,
         reply_type="application/x-ndjson",
         other_reply_types=("text/csv",),
         refusals=(ErrorType.NOT_FOUND,),
-        handler=export_opt_outs,
     ),
     Operation(
-        method="DELETE",
-        path="/v1/lists/{id}/opt-outs/{address}",
-        tag="Contacts",
-        summary="Take back an opt-out of a contact list",
+        "DELETE",
+        "/v1/lists/{id}/opt-outs/{address}",
+        take_back,
+        "Take back an opt-out of a contact list",
+        _KEYS,
         note="Only when the person asked for it: broadcasts to the list reach the person again.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        success=204,
-        handler=take_back,
     ),
 )

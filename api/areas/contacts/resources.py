@@ -17,7 +17,7 @@ from api.areas.contacts.schemas import (
 )
 from api.http import item_errors
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.audience.contacts import imports, lists_store, rules, search, service, store
 from engine.audience.contacts.double_opt_in import ConfirmationRequest, DoubleOptIn
 from engine.audience.contacts.types import Consent, ContactFilters, ContactRow, ImportResult, NewContact
@@ -30,7 +30,6 @@ from engine.sending.suppressions.types import Reason
 WHAT = service.WHAT
 MAX_CONTACT_BYTES = 256 * 1024  # 16 KiB of fields, each character as an escape
 MAX_IMPORT_BYTES = 20 * 1024 * 1024  # 1,000 rows with 16 KiB of fields
-READ, WRITE = ("contacts:read",), ("contacts:write",)
 
 SEND_REFUSALS = (
     ErrorType.INVALID_ADDRESS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.SUPPRESSED, ErrorType.DAILY_LIMIT_REACHED,
@@ -38,9 +37,8 @@ SEND_REFUSALS = (
 )  # fmt: skip
 
 
-async def create(call: Call) -> Contact:
+async def create(call: Call, body: NewContactIn) -> Contact:
     """Create a contact; with `confirm`, mail it a link."""
-    body: NewContactIn = call.body
     wanted, lists = new_contact(body), list_ids(body.lists)
     if body.confirm:
         if body.from_ is None:
@@ -56,16 +54,14 @@ async def create(call: Call) -> Contact:
     return contact_of(row)
 
 
-async def ask_again(call: Call) -> Contact:
+async def ask_again(call: Call, body: ConfirmationIn) -> Contact:
     """Mail an unconfirmed contact another link."""
-    body: ConfirmationIn = call.body
     request = ConfirmationRequest(sender=body.from_, stream=body.stream, locale=body.locale)
     return contact_of(await _double_opt_in(call).ask_again(_named(call), request))
 
 
-async def import_contacts(call: Call) -> ContactImportReply:
+async def import_contacts(call: Call, body: ContactImportIn) -> ContactImportReply:
     """Create and change up to 1,000 contacts."""
-    body: ContactImportIn = call.body
     result = await imports.import_contacts(
         call.services.pool,
         call.account_id,
@@ -77,9 +73,8 @@ async def import_contacts(call: Call) -> ContactImportReply:
     return import_reply(call, result)
 
 
-async def list_contacts(call: Call) -> ContactPage:
+async def list_contacts(call: Call, query: ContactsQuery) -> ContactPage:
     """Return a page of the account's contacts."""
-    query: ContactsQuery = call.query
     wanted = ContactFilters(
         before=cursor_id(ids.Kind.CONTACT, query.before),
         list_id=list_id(query.list, "list"),
@@ -102,9 +97,8 @@ async def read(call: Call) -> Contact:
     return contact_of(await service.read(call.services.pool, call.account_id, _named(call)))
 
 
-async def change(call: Call) -> Contact:
+async def change(call: Call, body: ContactChange) -> Contact:
     """Change the given values of a contact."""
-    body: ContactChange = call.body
     row = await service.change(
         call.services.pool,
         call.account_id,
@@ -194,103 +188,65 @@ def _named(call: Call) -> UUID:
     return path_id(ids.Kind.CONTACT, call.path["id"], WHAT)
 
 
+_KEYS = Area("Contacts", reads=("contacts:read",), writes=("contacts:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/contacts",
-        tag="Contacts",
-        summary="List contacts",
-        access=Access.KEY,
+        "GET",
+        "/v1/contacts",
+        list_contacts,
+        "List contacts",
+        _KEYS,
         limited_keys=LimitedKeys.FREE,
-        scopes=READ,
-        query=ContactsQuery,
-        reply=ContactPage,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=list_contacts,
     ),
     Operation(
-        method="POST",
-        path="/v1/contacts",
-        tag="Contacts",
-        summary="Create a contact",
+        "POST",
+        "/v1/contacts",
+        create,
+        "Create a contact",
+        _KEYS,
         note="Contacts are compared by canonical address: case and the notation of an international domain do not "
         "matter. An existing address is a 409 with the `id` of the contact.",
-        access=Access.KEY,
         limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
         success=201,
-        request=NewContactIn,
         max_body_bytes=MAX_CONTACT_BYTES,
-        reply=Contact,
         refusals=(
-            ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND, *SEND_REFUSALS,
+            ErrorType.CONFLICT,
+            ErrorType.PLAN_LIMIT_REACHED,
+            ErrorType.NOT_FOUND,
+            *SEND_REFUSALS,
         ),
-        handler=create,
     ),
     Operation(
-        method="POST",
-        path="/v1/contacts/import",
-        tag="Contacts",
-        summary="Create and change up to 1,000 contacts",
+        "POST",
+        "/v1/contacts/import",
+        import_contacts,
+        "Create and change up to 1,000 contacts",
+        _KEYS,
         note="One transaction. A given name and given fields replace stored ones, lists grow, and `consent` never "
         "becomes weaker. At the plan's limit, contacts with known addresses are still changed.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        request=ContactImportIn,
         max_body_bytes=MAX_IMPORT_BYTES,
-        reply=ContactImportReply,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=import_contacts,
     ),
+    Operation("GET", "/v1/contacts/{id}", read, "Read a contact", _KEYS, limited_keys=LimitedKeys.FREE),
     Operation(
-        method="GET",
-        path="/v1/contacts/{id}",
-        tag="Contacts",
-        summary="Read a contact",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=READ,
-        reply=Contact,
-        handler=read,
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/contacts/{id}",
-        tag="Contacts",
-        summary="Change the name or fields of a contact",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        request=ContactChange,
+        "PATCH",
+        "/v1/contacts/{id}",
+        change,
+        "Change the name or fields of a contact",
+        _KEYS,
         max_body_bytes=MAX_CONTACT_BYTES,
-        reply=Contact,
-        handler=change,
     ),
     Operation(
-        method="POST",
-        path="/v1/contacts/{id}/confirmation",
-        tag="Contacts",
-        summary="Mail an unconfirmed contact another link to confirm",
+        "POST",
+        "/v1/contacts/{id}/confirmation",
+        ask_again,
+        "Mail an unconfirmed contact another link to confirm",
+        _KEYS,
         note="The former link stops working. At most 5 mails to one contact, a minute apart. Needs `emails:send` too.",
-        access=Access.KEY,
         limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
         success=202,
-        request=ConfirmationIn,
-        reply=Contact,
         refusals=(ErrorType.INVALID_STATE, *SEND_REFUSALS),
-        handler=ask_again,
     ),
-    Operation(
-        method="DELETE",
-        path="/v1/contacts/{id}",
-        tag="Contacts",
-        summary="Delete a contact; a suppression of its address stays",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        success=204,
-        handler=delete,
-    ),
-)  # fmt: skip
+    Operation("DELETE", "/v1/contacts/{id}", delete, "Delete a contact; a suppression of its address stays", _KEYS),
+)

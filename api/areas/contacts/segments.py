@@ -17,7 +17,7 @@ from api.areas.contacts.segment_schemas import (
     SegmentsQuery,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.audience.contacts import segments, store
 from engine.audience.contacts.segment_rules import MAX_FILTER_BYTES
 from engine.audience.contacts.types import SegmentRow
@@ -26,12 +26,10 @@ from engine.base.errors import ErrorType
 
 WHAT = segments.WHAT
 MAX_SEGMENT_BYTES = 6 * MAX_FILTER_BYTES + 16 * 1024  # each character of the filter as an escape
-READ, WRITE = ("contacts:read",), ("contacts:write",)
 
 
-async def create(call: Call) -> CountedSegment:
+async def create(call: Call, body: NewSegment) -> CountedSegment:
     """Create a segment."""
-    body: NewSegment = call.body
     row = await segments.create(
         call.services.pool,
         call.account_id,
@@ -43,9 +41,8 @@ async def create(call: Call) -> CountedSegment:
     return await _counted(call, row)
 
 
-async def list_segments(call: Call) -> SegmentPage:
+async def list_segments(call: Call, query: SegmentsQuery) -> SegmentPage:
     """Return a page of the account's segments."""
-    query: SegmentsQuery = call.query
     before = cursor_id(ids.Kind.SEGMENT, query.before) or store.LAST_ID
     rows = await segments.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
     page = rows[: query.limit]
@@ -59,15 +56,13 @@ async def read(call: Call) -> CountedSegment:
     return await _counted(call, await segments.read(call.services.pool, call.account_id, _named(call)))
 
 
-async def count_matching(call: Call) -> MatchingReply:
+async def count_matching(call: Call, body: MatchingIn) -> MatchingReply:
     """Count the contacts that a filter selects; nothing is stored."""
-    body: MatchingIn = call.body
     return MatchingReply(await segments.count_matching(call.services.pool, call.account_id, body.filter))
 
 
-async def change(call: Call) -> CountedSegment:
+async def change(call: Call, body: SegmentChange) -> CountedSegment:
     """Change the given values of a segment."""
-    body: SegmentChange = call.body
     row = await segments.change(
         call.services.pool,
         call.account_id,
@@ -107,84 +102,48 @@ def _fields(row: SegmentRow, deleted_lists: Sequence[UUID]) -> dict[str, Any]:
     }
 
 
+_KEYS = Area("Contacts", reads=("contacts:read",), writes=("contacts:write",), limited_keys=LimitedKeys.FREE)
 OPERATIONS = (
+    Operation("GET", "/v1/segments", list_segments, "List segments", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/segments",
-        tag="Contacts",
-        summary="List segments",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=READ,
-        query=SegmentsQuery,
-        reply=SegmentPage,
-        handler=list_segments,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/segments",
-        tag="Contacts",
-        summary="Create a segment: a stored filter of contacts",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=WRITE,
+        "POST",
+        "/v1/segments",
+        create,
+        "Create a segment: a stored filter of contacts",
+        _KEYS,
         success=201,
-        request=NewSegment,
         max_body_bytes=MAX_SEGMENT_BYTES,
-        reply=CountedSegment,
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
-        handler=create,
     ),
     Operation(
-        method="POST",
-        path="/v1/segments/count",
-        tag="Contacts",
-        summary="Count the contacts that a filter selects, before it is stored",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=READ,
-        request=MatchingIn,
+        "POST",
+        "/v1/segments/count",
+        count_matching,
+        "Count the contacts that a filter selects, before it is stored",
+        _KEYS,
+        scopes=_KEYS.reads,
         max_body_bytes=MAX_SEGMENT_BYTES,
-        reply=MatchingReply,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=count_matching,
     ),
+    Operation("GET", "/v1/segments/{id}", read, "Read a segment with the number of its contacts", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/segments/{id}",
-        tag="Contacts",
-        summary="Read a segment with the number of its contacts",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=READ,
-        reply=CountedSegment,
-        handler=read,
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/segments/{id}",
-        tag="Contacts",
-        summary="Change the name, description or filter of a segment",
-        access=Access.KEY,
+        "PATCH",
+        "/v1/segments/{id}",
+        change,
+        "Change the name, description or filter of a segment",
+        _KEYS,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        request=SegmentChange,
         max_body_bytes=MAX_SEGMENT_BYTES,
-        reply=CountedSegment,
         refusals=(ErrorType.CONFLICT,),
-        handler=change,
     ),
     Operation(
-        method="DELETE",
-        path="/v1/segments/{id}",
-        tag="Contacts",
-        summary="Delete a segment and keep its contacts",
+        "DELETE",
+        "/v1/segments/{id}",
+        delete,
+        "Delete a segment and keep its contacts",
+        _KEYS,
         note="A segment that a scheduled broadcast or one in review names can't be deleted: 409 `invalid_state`.",
-        access=Access.KEY,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        success=204,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=delete,
     ),
 )

@@ -22,7 +22,7 @@ from api.areas.domains.schemas import (
 )
 from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.list_filters import narrowed
@@ -39,9 +39,8 @@ from engine.sending.domains.verification import Verified, known_records, verify_
 _TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # the characters that an HTTP header allows
 
 
-async def create_domain(call: Call) -> Domain:
+async def create_domain(call: Call, body: NewDomain) -> Domain:
     """Add a domain, which is pending until its records are found."""
-    body: NewDomain = call.body
     made = await add_domain(
         call.services.pool,
         call.settings,
@@ -56,9 +55,8 @@ async def create_domain(call: Call) -> Domain:
     return Domain(**await _with_keys(call, row))
 
 
-async def list_domains(call: Call) -> DomainPage:
+async def list_domains(call: Call, query: DomainsQuery) -> DomainPage:
     """Return a page of the account's domains."""
-    query: DomainsQuery = call.query
     before = cursor_id(ids.Kind.DOMAIN, query.before)
     names = narrowed(None, call.domains)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, names)
@@ -89,10 +87,9 @@ async def rotate_domain(call: Call) -> CheckedDomain:
     return _checked(rotated)
 
 
-async def update_domain(call: Call) -> Domain:
+async def update_domain(call: Call, body: DomainChange) -> Domain:
     """Change a domain."""
     domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
-    body: DomainChange = call.body
     await change_domain(
         call.services.pool, call.account_id, domain, return_path_label=body.return_path_label, actor=call.actor
     )
@@ -105,10 +102,9 @@ async def delete_domain(call: Call) -> None:
     await remove_domain(call.services.pool, call.account_id, domain, actor=call.actor)
 
 
-async def publish_domain(call: Call) -> Publication:
+async def publish_domain(call: Call, body: Publish) -> Publication:
     """Publish the domain's records through Cloudflare."""
     domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
-    body: Publish = call.body
     token = None if body.token is None else body.token.strip(" ")
     if token is not None and not _TOKEN.fullmatch(token):
         raise invalid("token", "`token` is not a Cloudflare token: it contains a character that tokens never have.")
@@ -202,65 +198,65 @@ def _iso(at: datetime | None) -> str | None:
     return None if at is None else clock.iso(at)
 
 
-_READ, _WRITE = ("domains:read",), ("domains:write",)
-
+_KEYS = Area(
+    "Domains",
+    reads=("domains:read",),
+    writes=("domains:write",),
+    limited_keys=LimitedKeys.OWN_DOMAINS,
+    owner_check=owner_checks.domain,
+)
 OPERATIONS = (
     Operation(
-        method="POST", path="/v1/domains", tag="Domains", summary="Add a sending domain",
-        access=Access.KEY, limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=_WRITE, success=201, request=NewDomain, reply=Domain, handler=create_domain, deadline_s=KEYS_DEADLINE_S,
+        "POST",
+        "/v1/domains",
+        create_domain,
+        "Add a sending domain",
+        _KEYS,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
+        success=201,
+        deadline_s=KEYS_DEADLINE_S,
         refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.CONFLICT, ErrorType.NOT_FOUND),
     ),
+    Operation("GET", "/v1/domains", list_domains, "List sending domains", _KEYS, limited_keys=LimitedKeys.OWN),
+    Operation("GET", "/v1/domains/{id}", read_domain, "Read a sending domain", _KEYS, limited_keys=LimitedKeys.OWN),
     Operation(
-        method="GET", path="/v1/domains", tag="Domains", summary="List sending domains",
-        access=Access.KEY, limited_keys=LimitedKeys.OWN,
-        scopes=_READ, query=DomainsQuery, reply=DomainPage, handler=list_domains,
+        "PATCH", "/v1/domains/{id}", update_domain, "Change a sending domain", _KEYS, refusals=(ErrorType.NOT_FOUND,)
     ),
     Operation(
-        method="GET", path="/v1/domains/{id}", tag="Domains", summary="Read a sending domain",
-        access=Access.KEY, limited_keys=LimitedKeys.OWN, owner_check=owner_checks.domain,
-        scopes=_READ, reply=DomainSetup, handler=read_domain,
+        "DELETE",
+        "/v1/domains/{id}",
+        delete_domain,
+        "Remove a sending domain; messages accepted from it are still delivered",
+        _KEYS,
     ),
     Operation(
-        method="PATCH", path="/v1/domains/{id}", tag="Domains", summary="Change a sending domain",
-        access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
-        scopes=_WRITE, request=DomainChange, reply=Domain, handler=update_domain, refusals=(ErrorType.NOT_FOUND,),
+        "GET",
+        "/v1/domains/{id}/setup",
+        read_domain,
+        "Read the DNS records to publish, as the last check found them",
+        _KEYS,
+        limited_keys=LimitedKeys.OWN,
     ),
+    Operation("POST", "/v1/domains/{id}/verify", verify_domain, "Look up the DNS records now", _KEYS),
     Operation(
-        method="DELETE", path="/v1/domains/{id}", tag="Domains",
-        summary="Remove a sending domain; messages accepted from it are still delivered",
-        access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
-        scopes=_WRITE, success=204, handler=delete_domain,
-    ),
-    Operation(
-        method="GET", path="/v1/domains/{id}/setup", tag="Domains",
-        summary="Read the DNS records to publish, as the last check found them",
-        access=Access.KEY, limited_keys=LimitedKeys.OWN, owner_check=owner_checks.domain, scopes=_READ,
-        reply=DomainSetup, handler=read_domain,
-    ),
-    Operation(
-        method="POST", path="/v1/domains/{id}/verify", tag="Domains", summary="Look up the DNS records now",
-        access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
-        scopes=_WRITE, reply=CheckedDomain, handler=verify_domain,
-    ),
-    Operation(
-        method="POST", path="/v1/domains/{id}/rotate", tag="Domains",
-        summary="Change the signing keys: the other selector takes over once its record is published",
-        access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
-        scopes=_WRITE, reply=CheckedDomain, handler=rotate_domain, deadline_s=KEYS_DEADLINE_S,
+        "POST",
+        "/v1/domains/{id}/rotate",
+        rotate_domain,
+        "Change the signing keys: the other selector takes over once its record is published",
+        _KEYS,
+        deadline_s=KEYS_DEADLINE_S,
         refusals=(ErrorType.INVALID_STATE,),
     ),
     Operation(
-        method="POST", path="/v1/domains/{id}/cloudflare", tag="Domains",
-        summary="Publish the DNS records through Cloudflare",
-        access=Access.KEY, limited_keys=LimitedKeys.OWN_DOMAINS, owner_check=owner_checks.domain,
-        scopes=_WRITE, request=Publish,
-        reply=Publication, handler=publish_domain,
+        "POST", "/v1/domains/{id}/cloudflare", publish_domain, "Publish the DNS records through Cloudflare", _KEYS
     ),
     Operation(
-        method="DELETE", path="/v1/account/cloudflare", tag="Domains", summary="Delete the stored Cloudflare token",
-        access=Access.KEY, limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=_WRITE, success=204, handler=disconnect_cloudflare,
+        "DELETE",
+        "/v1/account/cloudflare",
+        disconnect_cloudflare,
+        "Delete the stored Cloudflare token",
+        _KEYS,
+        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         refusals=(ErrorType.NOT_FOUND,),
     ),
-)  # fmt: skip
+)

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from api.areas.emails.dry_run import dry_run_reply, foreseen
 from api.areas.emails.resources import accepted
 from api.areas.emails.schemas import DryRunReply, SendReply
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail.address import BadAddress, Mailbox, parse_mailbox
 from engine.mail.submitted import Flaw, Unsendable
@@ -38,16 +38,15 @@ class RawQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True)
     ] = None
 
 
-async def send_raw(call: Call) -> SendReply | DryRunReply:
+async def send_raw(call: Call, query: RawQuery, body: bytes) -> SendReply | DryRunReply:
     """Accept a composed message; answer 202 for a new one, 200 for a replay of an idempotency key and for a dry run."""
-    query: RawQuery = call.query
-    if len(call.body) > call.settings.max_message_bytes:
+    if len(body) > call.settings.max_message_bytes:
         raise too_large(call.settings.max_message_bytes)
     recipients = None if query.recipient is None else [_mailbox(text) for text in query.recipient]
     is_global = (call.request.content_type or "").partition(";")[0].strip().lower() == GLOBAL
     try:
         message = await read_message(
-            call.body, recipients, smtputf8=is_global, host=call.settings.mail_host, protocol=PROTOCOL
+            body, recipients, smtputf8=is_global, host=call.settings.mail_host, protocol=PROTOCOL
         )
     except Unsendable as error:
         raise invalid("body", _sentence(error)) from error
@@ -90,24 +89,21 @@ _NOTE: Final = (
     "verified domain. Send a header in UTF-8 as `message/global`."
 )
 
+_KEYS = Area("Emails", writes=("emails:send",), limited_keys=LimitedKeys.OWN)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/emails/raw",
-        tag="Emails",
-        summary="Send a MIME message that you composed",
+        "POST",
+        "/v1/emails/raw",
+        send_raw,
+        "Send a MIME message that you composed",
+        _KEYS,
         note=_NOTE,
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("emails:send",),
         body_types=BODY_TYPES,
         carries_messages=True,
-        query=RawQuery,
         reply=SendReply,
         other_replies=(DryRunReply,),
         success=202,
         also=(200,),
         refusals=SEND_REFUSALS,
-        handler=send_raw,
     ),
 )

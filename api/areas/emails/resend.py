@@ -8,7 +8,7 @@ from api.areas.emails.resources import refused_item, send_reply
 from api.areas.emails.schemas import ItemError, SendReply
 from api.http import item_errors
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.sending.emails.limits import IDEMPOTENCY_DAYS, MAX_MESSAGES
@@ -66,9 +66,8 @@ class BulkResendReply(Struct):
     refused: int
 
 
-async def resend_one(call: Call) -> SendReply:
+async def resend_one(call: Call, body: MessageResend) -> SendReply:
     """Send a message again; answer 202 for a new one, 200 for a replay of an idempotency key."""
-    body: MessageResend = call.body
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
     (decision,) = await resend(
         call.services.pool,
@@ -82,9 +81,8 @@ async def resend_one(call: Call) -> SendReply:
     return send_reply(call, decision)
 
 
-async def resend_many(call: Call) -> BulkResendReply:
+async def resend_many(call: Call, body: BulkMessageResend) -> BulkResendReply:
     """Send up to MAX_MESSAGES messages again, in one commit."""
-    body: BulkMessageResend = call.body
     _check_once(body.ids)
     known = [_order(text, body) for text in body.ids]
     orders = [one for one in known if isinstance(one, ResendOrder)]
@@ -144,35 +142,26 @@ _NOTE = (
     "unsubscribe stays the one of the first message."
 )
 
+_KEYS = Area("Messages", writes=("emails:send",), limited_keys=LimitedKeys.OWN)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/messages/{id}/resend",
-        tag="Messages",
-        summary="Send a message again, as a new message",
+        "POST",
+        "/v1/messages/{id}/resend",
+        resend_one,
+        "Send a message again, as a new message",
+        _KEYS,
         note=_NOTE,
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("emails:send",),
-        request=MessageResend,
-        reply=SendReply,
         success=202,
         also=(200,),
         refusals=(ErrorType.INVALID_STATE, *SEND_REFUSALS),
-        handler=resend_one,
     ),
     Operation(
-        method="POST",
-        path="/v1/messages/resend",
-        tag="Messages",
-        summary=f"Send up to {MAX_MESSAGES} messages again, each accepted or refused on its own",
+        "POST",
+        "/v1/messages/resend",
+        resend_many,
+        f"Send up to {MAX_MESSAGES} messages again, each accepted or refused on its own",
+        _KEYS,
         note="As `POST /v1/messages/{id}/resend` for each of `ids`, with an outcome each; an unknown id is refused as "
         "`not_found`.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("emails:send",),
-        request=BulkMessageResend,
-        reply=BulkResendReply,
-        handler=resend_many,
     ),
 )

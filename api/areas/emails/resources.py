@@ -23,7 +23,7 @@ from api.areas.emails.schemas import (
 from api.http import item_errors, owner_checks
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.sending.cancel_schedule import cancel_schedule
@@ -36,9 +36,8 @@ from engine.sending.reschedule import reschedule
 _ITEM = msgspec.json.Decoder(SendRequest)
 
 
-async def send(call: Call) -> SendReply | DryRunReply:
+async def send(call: Call, body: EmailRequest) -> SendReply | DryRunReply:
     """Accept one email; answer 202 for a new one, 200 for a replay of an idempotency key and for a dry run."""
-    body: EmailRequest = call.body
     is_dry: bool | None = None
     if body.dry_run is not None:  # no part of the message: a send that follows with the same key has the same content
         is_dry, body = body.dry_run, structs.replace(body, dry_run=None)
@@ -67,9 +66,8 @@ def send_reply(call: Call, decision: Accepted) -> SendReply:
     return reply
 
 
-async def send_batch(call: Call) -> BatchReply:
+async def send_batch(call: Call, body: BatchRequest) -> BatchReply:
     """Accept up to MAX_MESSAGES emails, each on its own, in one commit."""
-    body: BatchRequest = call.body
     items = body.messages
     if call.body_bytes > LARGE_BYTES:
         requests = await asyncio.to_thread(_decoded, items)
@@ -97,10 +95,9 @@ async def cancel(call: Call) -> CancelReply:
     return CancelReply(call.path["id"])
 
 
-async def move(call: Call) -> RescheduleReply:
+async def move(call: Call, body: RescheduleRequest) -> RescheduleReply:
     """Give a scheduled message another time; 409 if its release has begun."""
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
-    body: RescheduleRequest = call.body
     at = await reschedule(
         call.services.pool, call.account_id, message, body.scheduled_at,
         give_up_s=call.settings.give_up_s, actor=call.actor,
@@ -149,63 +146,44 @@ def refused_item(refusal: Refusal) -> dict[str, Any]:
     return error
 
 
+_KEYS = Area("Emails", writes=("emails:send",), limited_keys=LimitedKeys.OWN, owner_check=owner_checks.message)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/emails",
-        tag="Emails",
-        summary="Send an email, now or at its time",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("emails:send",),
-        request=EmailRequest,
+        "POST",
+        "/v1/emails",
+        send,
+        "Send an email, now or at its time",
+        _KEYS,
         carries_messages=True,
         reply=SendReply,
         other_replies=(DryRunReply,),
         success=202,
         also=(200,),
         refusals=SEND_REFUSALS,
-        handler=send,
     ),
     Operation(
-        method="POST",
-        path="/v1/emails/batch",
-        tag="Emails",
-        summary=f"Send up to {MAX_MESSAGES} emails, each accepted or refused on its own",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("emails:send",),
-        request=BatchRequest,
+        "POST",
+        "/v1/emails/batch",
+        send_batch,
+        f"Send up to {MAX_MESSAGES} emails, each accepted or refused on its own",
+        _KEYS,
         request_parts=(SendRequest,),
         carries_messages=True,
-        reply=BatchReply,
-        handler=send_batch,
     ),
     Operation(
-        method="PATCH",
-        path="/v1/emails/{id}/schedule",
-        tag="Emails",
-        summary="Give a scheduled email another time",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.message,
-        scopes=("emails:send",),
-        request=RescheduleRequest,
-        reply=RescheduleReply,
+        "PATCH",
+        "/v1/emails/{id}/schedule",
+        move,
+        "Give a scheduled email another time",
+        _KEYS,
         refusals=(ErrorType.INVALID_STATE, ErrorType.DAILY_LIMIT_REACHED, ErrorType.MONTHLY_LIMIT_REACHED),
-        handler=move,
     ),
     Operation(
-        method="DELETE",
-        path="/v1/emails/{id}/schedule",
-        tag="Emails",
-        summary="Cancel a scheduled email",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.message,
-        scopes=("emails:send",),
-        reply=CancelReply,
+        "DELETE",
+        "/v1/emails/{id}/schedule",
+        cancel,
+        "Cancel a scheduled email",
+        _KEYS,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=cancel,
     ),
 )

@@ -6,7 +6,7 @@ import orjson
 
 from api.areas.erasures.schemas import Erasure, ErasureIn, ErasurePage, ErasuresQuery
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Area, Call, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.base.list_filters import LAST_ID
@@ -17,16 +17,14 @@ from engine.retention.erasures.types import ErasureRow
 WHAT = "erasure"
 
 
-async def request(call: Call) -> Erasure:
+async def request(call: Call, body: ErasureIn) -> Erasure:
     """Queue the erasure; an address whose erasure is not completed gets the same receipt."""
-    body: ErasureIn = call.body
     address = rules.address_of(body.address)
     return _shown(await service.request(call.services.pool, call.account_id, address, actor=call.actor))
 
 
-async def list_erasures(call: Call) -> ErasurePage:
+async def list_erasures(call: Call, query: ErasuresQuery) -> ErasurePage:
     """Return a page of the account's erasures."""
-    query: ErasuresQuery = call.query
     before = cursor_id(ids.Kind.ERASURE, query.before) or LAST_ID
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
     data = [_shown(row) for row in rows[: query.limit]]
@@ -52,45 +50,24 @@ def _shown(row: ErasureRow) -> Erasure:
     )
 
 
+_ADMINS = Area("Account", access=Access.SESSION, role=Role.ADMIN)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/erasures",
-        tag="Account",
-        summary="Erase the data of one recipient from the account",
+        "POST",
+        "/v1/erasures",
+        request,
+        "Erase the data of one recipient from the account",
+        _ADMINS,
         note="Erases content and address of messages to the address, received mail from or to it, the contact, copies "
         "of broadcasts, codes, links and log entries. A suppression stays as a keyed digest: mail to the address "
         "is still refused. Unsent messages to the address are canceled, those with other recipients too. Erased log "
         "entries keep `seq`, `occurredAt`, `hash`, `prevHash` and `messageId`.",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        request=ErasureIn,
-        reply=Erasure,
         success=202,
         refusals=(ErrorType.INVALID_ADDRESS, ErrorType.INVALID_STATE),
         open_to_suspended=True,
-        handler=request,
     ),
+    Operation("GET", "/v1/erasures", list_erasures, "List erasures, newest first", _ADMINS),
     Operation(
-        method="GET",
-        path="/v1/erasures",
-        tag="Account",
-        summary="List erasures, newest first",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        query=ErasuresQuery,
-        reply=ErasurePage,
-        handler=list_erasures,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/erasures/{id}",
-        tag="Account",
-        summary="Read the receipt of an erasure",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        reply=Erasure,
-        refusals=(ErrorType.NOT_FOUND,),
-        handler=read,
+        "GET", "/v1/erasures/{id}", read, "Read the receipt of an erasure", _ADMINS, refusals=(ErrorType.NOT_FOUND,)
     ),
 )

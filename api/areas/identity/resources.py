@@ -14,7 +14,7 @@ from api.http import auth
 from api.http.body_limits import MAX_ANONYMOUS_BYTES
 from api.http.cookies import http_only, session_cookie
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, Operation, Raw
+from api.http.operation import Access, Area, Call, Operation, Raw
 from api.http.paging import PageQuery, page_of
 from api.http.session import Session, renew_session, session_reply
 from engine.base import clock, ids
@@ -27,10 +27,9 @@ DEADLINE_S = 20.0  # three requests to the provider, each with its own timeout
 _NO_STORE = (("Cache-Control", "no-store"), ("Referrer-Policy", "no-referrer"))
 
 
-async def get_start(call: Call) -> Raw:
+async def get_start(call: Call, query: Start) -> Raw:
     """Redirect the browser to the provider, and set a cookie that ties the sign-in to this browser."""
     identity.provider_of(call.services)
-    query: Start = call.query
     browser = _browser(call)
     location = await identity.start(
         call.services,
@@ -43,9 +42,8 @@ async def get_start(call: Call) -> Raw:
     return _redirect(location)
 
 
-async def get_callback(call: Call) -> Raw:
+async def get_callback(call: Call, query: Callback) -> Raw:
     """Finish the sign-in of the provider, and redirect to the console, its sign-in page, or the app."""
-    query: Callback = call.query
     came = identity.ProviderReturn(query.state, query.code, query.error, query.iss)
     browser = _known_browser(call)
     landing = await identity.handle_return(call.services, came, browser, auth.device(call.request))
@@ -66,34 +64,31 @@ async def get_nonce(call: Call) -> OneTapNonce:
     return OneTapNonce(made.nonce, made.client_id, made.issuer, made.name, made.expires_in_s)
 
 
-async def post_one_tap(call: Call) -> Session:
+async def post_one_tap(call: Call, body: OneTap) -> Session:
     """Open a session for the ID token that the one-tap button gave to the page."""
-    body: OneTap = call.body
     made = await identity.one_tap(call.services, body.credential, _known_browser(call), auth.device(call.request))
     return await session_reply(call, made)
 
 
-async def post_totp(call: Call) -> Session:
+async def post_totp(call: Call, body: ShowCode) -> Session:
     """Open a session for the ticket of a sign-in that asked for a code, and that code."""
-    body: ShowCode = call.body
     made = await identity.show_code(
         call.services, body.ticket, body.code, _known_browser(call), auth.device(call.request)
     )
     return await session_reply(call, made)
 
 
-async def post_exchange(call: Call) -> Session:
+async def post_exchange(call: Call, body: Exchange) -> Session:
     """Open a session for the code of an app's redirect and the app's verifier."""
-    body: Exchange = call.body
     made = await identity.exchange(call.services, body.code, body.verifier, auth.device(call.request))
     return await session_reply(call, made)
 
 
-async def list_identities(call: Call) -> IdentityList:
+async def list_identities(call: Call, query: PageQuery) -> IdentityList:
     """Return a page of the person's identities."""
     issuer = identity.provider_of(call.services).config.issuer
     held = await identity_links.list_identities(call.services.pool, call.person.user_id)
-    rows, cursor = page_of(held, call.query, ids.Kind.IDENTITY)
+    rows, cursor = page_of(held, query, ids.Kind.IDENTITY)
     data = [
         Identity(
             id=ids.format_id(ids.Kind.IDENTITY, row.id),
@@ -143,98 +138,80 @@ _PROVEN = (
     ErrorType.INVALID_STATE,
 )
 
+_ANYONE = Area("Auth", access=Access.NONE)
+_PEOPLE = Area("Auth", access=Access.SESSION)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/auth/idp/start",
-        tag="Auth",
-        summary="Begin signing in with the identity provider",
-        access=Access.NONE,
-        query=Start,
+        "GET",
+        "/v1/auth/idp/start",
+        get_start,
+        "Begin signing in with the identity provider",
+        _ANYONE,
         success=302,
         reply_type="text/plain",
         deadline_s=DEADLINE_S,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=get_start,
     ),
     Operation(
-        method="GET",
-        path="/v1/auth/idp/callback",
-        tag="Auth",
-        summary="Finish signing in with the identity provider",
-        access=Access.NONE,
-        query=Callback,
+        "GET",
+        "/v1/auth/idp/callback",
+        get_callback,
+        "Finish signing in with the identity provider",
+        _ANYONE,
         lenient_query=True,
         success=302,
         reply_type="text/plain",
         deadline_s=DEADLINE_S,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=get_callback,
     ),
     Operation(
-        method="GET",
-        path="/v1/auth/idp/nonce",
-        tag="Auth",
-        summary="Get a nonce for the identity provider's one-tap button",
-        access=Access.NONE,
-        reply=OneTapNonce,
+        "GET",
+        "/v1/auth/idp/nonce",
+        get_nonce,
+        "Get a nonce for the identity provider's one-tap button",
+        _ANYONE,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=get_nonce,
     ),
     Operation(
-        method="POST",
-        path="/v1/auth/idp/one-tap",
-        tag="Auth",
-        summary="Sign in with the id token of a one-tap button",
-        access=Access.NONE,
-        request=OneTap,
-        max_body_bytes=MAX_ANONYMOUS_BYTES,  # an ID token: base64url, which needs no escapes
-        reply=Session,
+        "POST",
+        "/v1/auth/idp/one-tap",
+        post_one_tap,
+        "Sign in with the id token of a one-tap button",
+        _ANYONE,
+        max_body_bytes=MAX_ANONYMOUS_BYTES,
         deadline_s=DEADLINE_S,
         refusals=(*_PROVEN, ErrorType.INVALID_ADDRESS),
-        handler=post_one_tap,
     ),
     Operation(
-        method="POST",
-        path="/v1/auth/idp/totp",
-        tag="Auth",
-        summary="Finish a sign-in that asked for a code",
-        access=Access.NONE,
-        request=ShowCode,
-        reply=Session,
+        "POST",
+        "/v1/auth/idp/totp",
+        post_totp,
+        "Finish a sign-in that asked for a code",
+        _ANYONE,
         refusals=tuple(kind for kind in _PROVEN if kind is not ErrorType.TOTP_REQUIRED),
-        handler=post_totp,
     ),
     Operation(
-        method="POST",
-        path="/v1/auth/idp/mobile/exchange",
-        tag="Auth",
-        summary="Sign an app in with the code of its redirect",
-        access=Access.NONE,
-        request=Exchange,
-        reply=Session,
+        "POST",
+        "/v1/auth/idp/mobile/exchange",
+        post_exchange,
+        "Sign an app in with the code of its redirect",
+        _ANYONE,
         refusals=_PROVEN,
-        handler=post_exchange,
     ),
     Operation(
-        method="GET",
-        path="/v1/auth/idp/identities",
-        tag="Auth",
-        summary="List your identities at the identity provider",
-        access=Access.SESSION,
-        query=PageQuery,
-        reply=IdentityList,
+        "GET",
+        "/v1/auth/idp/identities",
+        list_identities,
+        "List your identities at the identity provider",
+        _PEOPLE,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=list_identities,
     ),
     Operation(
-        method="DELETE",
-        path="/v1/auth/idp/identities/{id}",
-        tag="Auth",
-        summary="Remove one of your identities",
-        access=Access.SESSION,
-        success=204,
+        "DELETE",
+        "/v1/auth/idp/identities/{id}",
+        delete_identity,
+        "Remove one of your identities",
+        _PEOPLE,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=delete_identity,
     ),
 )

@@ -12,19 +12,17 @@ from api.areas.inbound_addresses.schemas import (
     NewInboundAddress,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.receiving.inbound_addresses import service, store
 from engine.receiving.inbound_addresses.types import InboundAddressRow
 
 WHAT = service.WHAT
-READ, WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:write")
 
 
-async def claim(call: Call) -> InboundAddressWithUnread:
+async def claim(call: Call, body: NewInboundAddress) -> InboundAddressWithUnread:
     """Claim an address."""
-    body: NewInboundAddress = call.body
     row = await service.claim(
         call.services.pool,
         call.account_id,
@@ -37,9 +35,8 @@ async def claim(call: Call) -> InboundAddressWithUnread:
     return InboundAddressWithUnread(**_fields(row), unread=0)
 
 
-async def list_addresses(call: Call) -> InboundAddressPage:
+async def list_addresses(call: Call, query: InboundAddressesQuery) -> InboundAddressPage:
     """Return a page of the account's addresses."""
-    query: InboundAddressesQuery = call.query
     before = cursor_id(ids.Kind.INBOUND_ADDRESS, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, _domains(call), query.limit + 1)
     data = [InboundAddress(**_fields(row)) for row in rows[: query.limit]]
@@ -54,9 +51,8 @@ async def read(call: Call) -> InboundAddressWithUnread:
     return await _with_unread(call, row)
 
 
-async def change(call: Call) -> InboundAddressWithUnread:
+async def change(call: Call, body: InboundAddressChange) -> InboundAddressWithUnread:
     """Change the given fields of an address."""
-    body: InboundAddressChange = call.body
     row = await service.change(
         call.services.pool,
         call.account_id,
@@ -98,70 +94,46 @@ def _fields(row: InboundAddressRow) -> dict[str, Any]:
     }
 
 
+_KEYS = Area(
+    "Inbound",
+    reads=("inbound:read", "domains:read"),
+    writes=("inbound:write", "domains:write"),
+    limited_keys=LimitedKeys.OWN,
+)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/inbound/addresses",
-        tag="Inbound",
-        summary="Claim an address to receive mail at",
+        "POST",
+        "/v1/inbound/addresses",
+        claim,
+        "Claim an address to receive mail at",
+        _KEYS,
         note="`support+42@` reaches `support@` unless it is claimed itself. `*@domain` claims every address of the "
         "domain that nobody claimed, and counts as one.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
         success=201,
-        request=NewInboundAddress,
-        reply=InboundAddressWithUnread,
         refusals=(
-            ErrorType.INVALID_ADDRESS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED,
+            ErrorType.INVALID_ADDRESS,
+            ErrorType.DOMAIN_NOT_VERIFIED,
+            ErrorType.CONFLICT,
+            ErrorType.PLAN_LIMIT_REACHED,
             ErrorType.NOT_FOUND,
         ),
-        handler=claim,
+    ),
+    Operation("GET", "/v1/inbound/addresses", list_addresses, "List claimed addresses", _KEYS),
+    Operation(
+        "GET", "/v1/inbound/addresses/{id}", read, "Read a claimed address with its number of unread messages", _KEYS
     ),
     Operation(
-        method="GET",
-        path="/v1/inbound/addresses",
-        tag="Inbound",
-        summary="List claimed addresses",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        query=InboundAddressesQuery,
-        reply=InboundAddressPage,
-        handler=list_addresses,
+        "PATCH",
+        "/v1/inbound/addresses/{id}",
+        change,
+        "Change the label of a claimed address, or disable and enable it",
+        _KEYS,
     ),
     Operation(
-        method="GET",
-        path="/v1/inbound/addresses/{id}",
-        tag="Inbound",
-        summary="Read a claimed address with its number of unread messages",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        reply=InboundAddressWithUnread,
-        handler=read,
+        "DELETE",
+        "/v1/inbound/addresses/{id}",
+        delete,
+        "Delete a claimed address and its route; received mail stays",
+        _KEYS,
     ),
-    Operation(
-        method="PATCH",
-        path="/v1/inbound/addresses/{id}",
-        tag="Inbound",
-        summary="Change the label of a claimed address, or disable and enable it",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
-        request=InboundAddressChange,
-        reply=InboundAddressWithUnread,
-        handler=change,
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/inbound/addresses/{id}",
-        tag="Inbound",
-        summary="Delete a claimed address and its route; received mail stays",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
-        success=204,
-        handler=delete,
-    ),
-)  # fmt: skip
+)

@@ -12,18 +12,15 @@ from api.areas.inbound_domains.schemas import (
     MxRecord,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.receiving import inbound_domains
 from engine.receiving.inbound_domains import InboundDomainState
 from engine.sending.domains.types import CheckedRecord, DomainStatus
 
-READ, WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:write")
 
-
-async def list_domains(call: Call) -> InboundDomainPage:
+async def list_domains(call: Call, query: InboundDomainsQuery) -> InboundDomainPage:
     """Return a page of the account's domains, and its managed receiving domain."""
-    query: InboundDomainsQuery = call.query
     states = await inbound_domains.list_domains(
         call.services.pool,
         call.settings,
@@ -106,40 +103,33 @@ def _dkim(check: CheckedRecord) -> DkimRecord:
     )
 
 
+_KEYS = Area(
+    "Inbound",
+    reads=("inbound:read", "domains:read"),
+    writes=("inbound:write", "domains:write"),
+    limited_keys=LimitedKeys.OWN,
+)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/inbound/domains",
-        tag="Inbound",
-        summary="List domains with the MX record to publish, and the managed receiving domain",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        query=InboundDomainsQuery,
-        reply=InboundDomainPage,
-        handler=list_domains,
+        "GET",
+        "/v1/inbound/domains",
+        list_domains,
+        "List domains with the MX record to publish, and the managed receiving domain",
+        _KEYS,
     ),
     Operation(
-        method="GET",
-        path="/v1/inbound/domains/{id}",
-        tag="Inbound",
-        summary="Read a domain's MX and DKIM records, as the last check found them",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        reply=InboundDomainWithRecords,
-        handler=read,
+        "GET",
+        "/v1/inbound/domains/{id}",
+        read,
+        "Read a domain's MX and DKIM records, as the last check found them",
+        _KEYS,
     ),
     Operation(
-        method="POST",
-        path="/v1/inbound/domains/{id}/verify",
-        tag="Inbound",
-        summary="Look up a domain's MX and DKIM records now",
+        "POST",
+        "/v1/inbound/domains/{id}/verify",
+        verify,
+        "Look up a domain's MX and DKIM records now",
+        _KEYS,
         note="The result for DKIM is applied as by `POST /v1/domains/{id}/verify`; MX is only reported.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
-        reply=InboundDomainWithRecords,
-        handler=verify,
     ),
 )

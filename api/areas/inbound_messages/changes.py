@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from uuid import UUID
 
-from api.areas.inbound_messages.records import WRITE, message_of, named
+from api.areas.inbound_messages.records import message_of, named
 from api.areas.inbound_messages.schemas import BulkReply, BulkRequest, ReadRequest, ReceivedMessage, SpamRequest
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import ids
 from engine.base.errors import not_found
 from engine.receiving.inbound_messages import service
@@ -14,16 +14,13 @@ from engine.receiving.inbound_messages.service import ChangedMessages
 _SPAM: dict[str, bool | None] = {"spam": True, "not_spam": False, "spam_by_score": None}
 
 
-async def mark_read(call: Call) -> ReceivedMessage:
+async def mark_read(call: Call, body: ReadRequest) -> ReceivedMessage:
     """Mark a message read, or unread; without a body it is marked read."""
-    body: ReadRequest | None = call.body
-    read = True if body is None else body.read
-    return message_of(service.one_of(await _mark_read(call, [named(call)], read=read)))
+    return message_of(service.one_of(await _mark_read(call, [named(call)], read=body.read)))
 
 
-async def mark_spam(call: Call) -> ReceivedMessage:
+async def mark_spam(call: Call, body: SpamRequest) -> ReceivedMessage:
     """Say whether a message is spam, or return that decision to its score."""
-    body: SpamRequest = call.body
     return message_of(service.one_of(await _mark_spam(call, [named(call)], spam=body.spam)))
 
 
@@ -33,9 +30,8 @@ async def delete_message(call: Call) -> None:
         raise not_found("received message")
 
 
-async def change_many(call: Call) -> BulkReply:
+async def change_many(call: Call, body: BulkRequest) -> BulkReply:
     """Change up to 100 messages in one transaction."""
-    body: BulkRequest = call.body
     wanted: dict[UUID, str] = {}
     unknown: list[str] = []
     for text in dict.fromkeys(body.ids):
@@ -73,55 +69,34 @@ async def _delete(call: Call, wanted: Collection[UUID]) -> ChangedMessages:
     return await service.delete(call.services.pool, call.account_id, wanted, domains=call.domains, actor=call.actor)
 
 
+_KEYS = Area("Inbound", writes=("inbound:write",), limited_keys=LimitedKeys.OWN)
 OPERATIONS = (
     Operation(
-        method="DELETE",
-        path="/v1/inbound/messages/{id}",
-        tag="Inbound",
-        summary="Delete a received message",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
+        "DELETE",
+        "/v1/inbound/messages/{id}",
+        delete_message,
+        "Delete a received message",
+        _KEYS,
         scopes=("inbound:write", "domains:write"),
-        success=204,
-        handler=delete_message,
     ),
     Operation(
-        method="POST",
-        path="/v1/inbound/messages/{id}/read",
-        tag="Inbound",
-        summary="Mark a received message read or unread",
+        "POST",
+        "/v1/inbound/messages/{id}/read",
+        mark_read,
+        "Mark a received message read or unread",
+        _KEYS,
         note="Without a body the message is marked read. `readAt` is the first time of reading and stays.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
-        request=ReadRequest,
-        reply=ReceivedMessage,
-        handler=mark_read,
     ),
     Operation(
-        method="POST",
-        path="/v1/inbound/messages/{id}/spam",
-        tag="Inbound",
-        summary="Override the spam decision on a received message",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
-        request=SpamRequest,
-        reply=ReceivedMessage,
-        handler=mark_spam,
+        "POST", "/v1/inbound/messages/{id}/spam", mark_spam, "Override the spam decision on a received message", _KEYS
     ),
     Operation(
-        method="POST",
-        path="/v1/inbound/messages/bulk",
-        tag="Inbound",
-        summary="Mark or delete up to 100 received messages",
+        "POST",
+        "/v1/inbound/messages/bulk",
+        change_many,
+        "Mark or delete up to 100 received messages",
+        _KEYS,
         note="One transaction with an event for each message that changed. Ids that are no messages of this account "
         "are in `notFound`; they do not stop the others.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
-        request=BulkRequest,
-        reply=BulkReply,
-        handler=change_many,
     ),
 )

@@ -1,8 +1,8 @@
 """Conversations of received messages: showing them, answering, and sending a message along its route again."""
 
-from api.areas.inbound_messages.records import READ, WRITE, named
+from api.areas.inbound_messages.records import named
 from api.areas.inbound_messages.schemas import Conversation, ConversationMessage, ReplayReply, ReplyAccepted
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.people.api_keys.key_auth import check_scope
@@ -35,11 +35,10 @@ async def read_thread(call: Call) -> Conversation:
     return Conversation(data, found.complete)
 
 
-async def answer_message(call: Call) -> ReplyAccepted:
+async def answer_message(call: Call, body: ReplyRequest) -> ReplyAccepted:
     """Accept an answer to a received message; answer 202 for a new one, 200 for a replay of an idempotency key."""
     if call.caller is not None:  # the key sends and, by its recipient and subject, reads
-        check_scope(call.caller, READ)
-    body: ReplyRequest = call.body
+        check_scope(call.caller, _KEYS.reads)
     origin = Origin(call.account_id, "api", None if call.caller is None else call.caller.reach)
     accepted = await reply.answer(
         call.services.pool, call.services.acceptor, named(call), body, origin, domains=call.domains
@@ -68,33 +67,26 @@ async def replay_message(call: Call) -> ReplayReply:
     )
 
 
+_KEYS = Area("Inbound", reads=("inbound:read", "messages:read"), writes=("emails:send",), limited_keys=LimitedKeys.OWN)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/inbound/messages/{id}/thread",
-        tag="Inbound",
-        summary="Read the conversation of a received message",
+        "GET",
+        "/v1/inbound/messages/{id}/thread",
+        read_thread,
+        "Read the conversation of a received message",
+        _KEYS,
         note=f"Received and sent messages in the order of time, the newest {conversation.MAX_MESSAGES}.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        reply=Conversation,
-        handler=read_thread,
     ),
     Operation(
-        method="POST",
-        path="/v1/inbound/messages/{id}/reply",
-        tag="Inbound",
-        summary="Answer a received message",
+        "POST",
+        "/v1/inbound/messages/{id}/reply",
+        answer_message,
+        "Answer a received message",
+        _KEYS,
         note="A send like `POST /v1/emails`, with sender, recipient (Reply-To or From), subject, In-Reply-To and "
         "References filled in where the request leaves them out. A key needs the scope `emails:send` and one of "
         "`inbound:read` and `messages:read`.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("emails:send",),
-        request=ReplyRequest,
         carries_messages=True,
-        reply=ReplyAccepted,
         success=202,
         also=(200,),
         refusals=(
@@ -108,21 +100,17 @@ OPERATIONS = (
             ErrorType.MONTHLY_LIMIT_REACHED,
             ErrorType.PLATFORM_PAUSED,
         ),
-        handler=answer_message,
     ),
     Operation(
-        method="POST",
-        path="/v1/inbound/messages/{id}/replay",
-        tag="Inbound",
-        summary="Send a received message along its route again",
+        "POST",
+        "/v1/inbound/messages/{id}/replay",
+        replay_message,
+        "Send a received message along its route again",
+        _KEYS,
         note="The route of its address as it is now decides; the webhook posts carry the same delivery id as before. A "
         "route that forwards sends a new message, also of spam; a message with a virus is never forwarded.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
-        reply=ReplayReply,
+        scopes=("inbound:write",),
         success=202,
         refusals=(ErrorType.INVALID_STATE, ErrorType.ATTACHMENT_INFECTED, ErrorType.ATTACHMENT_BLOCKED),
-        handler=replay_message,
     ),
 )

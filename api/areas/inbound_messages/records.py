@@ -15,7 +15,6 @@ from engine.receiving.inbound_messages import rules
 from engine.receiving.inbound_messages.types import ReceivedRow
 
 WHAT = rules.WHAT
-READ, WRITE = ("inbound:read", "messages:read"), ("inbound:write",)
 
 Value = TypeVar("Value")
 _ONE = msgspec.json.Decoder(Correspondent).decode

@@ -6,7 +6,7 @@ import msgspec
 
 from api.areas.inbound_messages.changes import OPERATIONS as CHANGES
 from api.areas.inbound_messages.conversations import OPERATIONS as CONVERSATIONS
-from api.areas.inbound_messages.records import READ, WHAT, fields_of, message_of, named
+from api.areas.inbound_messages.records import WHAT, fields_of, message_of, named
 from api.areas.inbound_messages.schemas import (
     ReceivedCount,
     ReceivedHeaderField,
@@ -17,7 +17,7 @@ from api.areas.inbound_messages.schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.download import download
-from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
+from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
 from engine.base import ids
 from engine.base.errors import ErrorType, not_found, unavailable
 from engine.mail.file_names import content_disposition
@@ -30,9 +30,8 @@ MAIL = "message/rfc822"
 _ENCODER = msgspec.json.Encoder()
 
 
-async def list_messages(call: Call) -> ReceivedMessagePage:
+async def list_messages(call: Call, query: ReceivedMessagesQuery) -> ReceivedMessagePage:
     """Return a page of the account's received messages."""
-    query: ReceivedMessagesQuery = call.query
     wanted = _filters(call, query, before=query.before)
     try:
         page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
@@ -42,9 +41,9 @@ async def list_messages(call: Call) -> ReceivedMessagePage:
     return ReceivedMessagePage(data, data[-1].id if data else None, page.has_more)
 
 
-async def count_messages(call: Call) -> ReceivedCount:
+async def count_messages(call: Call, query: ReceivedMessagesQuery) -> ReceivedCount:
     """Return the number of received messages that match."""
-    wanted = _filters(call, call.query, before=None)
+    wanted = _filters(call, query, before=None)
     try:
         return ReceivedCount(await store.count(call.services.pool, call.account_id, wanted))
     except TimeoutError:
@@ -147,71 +146,53 @@ def detail_of(row: ReceivedSingleRow, mime: bytes) -> ReceivedMessageDetail:
     )
 
 
+_KEYS = Area("Inbound", reads=("inbound:read", "messages:read"), limited_keys=LimitedKeys.OWN)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/inbound/messages",
-        tag="Inbound",
-        summary="List received messages",
+        "GET",
+        "/v1/inbound/messages",
+        list_messages,
+        "List received messages",
+        _KEYS,
         note="Newest first. `nextCursor` is given on the last page too: stop when `hasMore` is false. `search` and "
         "`body` read messages one by one; narrow them by time or address in a large mailbox. To miss no message, "
         "follow `inbound.received` in `GET /v1/events?after=`: the log has no gaps, while the clocks of hosts differ.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        query=ReceivedMessagesQuery,
-        reply=ReceivedMessagePage,
-        handler=list_messages,
     ),
     Operation(
-        method="GET",
-        path="/v1/inbound/messages/count",
-        tag="Inbound",
-        summary="Count received messages",
+        "GET",
+        "/v1/inbound/messages/count",
+        count_messages,
+        "Count received messages",
+        _KEYS,
         note="The filters of the list; `limit` and `before` are accepted and ignored. The count is exact.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        query=ReceivedMessagesQuery,
-        reply=ReceivedCount,
-        handler=count_messages,
     ),
     Operation(
-        method="GET",
-        path="/v1/inbound/messages/{id}",
-        tag="Inbound",
-        summary="Read a received message with its bodies",
+        "GET",
+        "/v1/inbound/messages/{id}",
+        read_message,
+        "Read a received message with its bodies",
+        _KEYS,
         note="`html` is sanitised whenever it is read and loads nothing from elsewhere; `cid:` sources stay, for the "
         "attachments with that `cid`.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
         reply=ReceivedMessageDetail,
-        handler=read_message,
     ),
     Operation(
-        method="GET",
-        path="/v1/inbound/messages/{id}/attachments/{attachmentId}",
-        tag="Inbound",
-        summary="Download an attachment of a received message",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
+        "GET",
+        "/v1/inbound/messages/{id}/attachments/{attachmentId}",
+        read_attachment,
+        "Download an attachment of a received message",
+        _KEYS,
         reply_type="*/*",
         refusals=(ErrorType.ATTACHMENT_INFECTED, ErrorType.ATTACHMENT_BLOCKED),
-        handler=read_attachment,
     ),
     Operation(
-        method="GET",
-        path="/v1/inbound/messages/{id}/raw",
-        tag="Inbound",
-        summary="Download a received message as it came",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
+        "GET",
+        "/v1/inbound/messages/{id}/raw",
+        read_raw,
+        "Download a received message as it came",
+        _KEYS,
         reply_type=MAIL,
         refusals=(ErrorType.ATTACHMENT_INFECTED, ErrorType.ATTACHMENT_BLOCKED),
-        handler=read_raw,
     ),
     *CHANGES,
     *CONVERSATIONS,

@@ -13,7 +13,7 @@ from api.areas.inbound_routes.schemas import (
     NewInboundRoute,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.receiving.inbound_routes import rules, service, store
@@ -26,12 +26,10 @@ from engine.receiving.inbound_routes.types import (
 )
 
 WHAT = service.WHAT
-READ, WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:write")
 
 
-async def create(call: Call) -> InboundRoute:
+async def create(call: Call, body: NewInboundRoute) -> InboundRoute:
     """Create a route."""
-    body: NewInboundRoute = call.body
     if (body.address is None) == (body.domain is None):
         raise invalid("address", "Give `address` or `domain`: a route is for exactly one of them.")
     settings = RouteSettings(
@@ -52,9 +50,8 @@ async def create(call: Call) -> InboundRoute:
     return _shown(row, await _endpoints(call))
 
 
-async def list_routes(call: Call) -> InboundRoutePage:
+async def list_routes(call: Call, query: InboundRoutesQuery) -> InboundRoutePage:
     """Return a page of the account's routes."""
-    query: InboundRoutesQuery = call.query
     before = cursor_id(ids.Kind.INBOUND_ROUTE, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, _domains(call), query.limit + 1)
     endpoints = await _endpoints(call)
@@ -70,9 +67,8 @@ async def read(call: Call) -> InboundRoute:
     return _shown(row, await _endpoints(call))
 
 
-async def change(call: Call) -> InboundRoute:
+async def change(call: Call, body: InboundRouteChange) -> InboundRoute:
     """Change the given fields of a route."""
-    body: InboundRouteChange = call.body
     given = {name: value for name, value in structs.asdict(body).items() if value is not UNSET}
     if "webhook_id" in given:
         given["webhook_id"] = _webhook(given["webhook_id"])
@@ -129,68 +125,28 @@ def _shown(row: InboundRouteRow, endpoints: Sequence[RouteEndpoint]) -> InboundR
 
 _REFUSALS = (ErrorType.INVALID_ADDRESS, ErrorType.NOT_FOUND)
 
+_KEYS = Area(
+    "Inbound",
+    reads=("inbound:read", "domains:read"),
+    writes=("inbound:write", "domains:write"),
+    limited_keys=LimitedKeys.OWN,
+)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/inbound/routes",
-        tag="Inbound",
-        summary="Create the route of a claimed address or of a domain",
+        "POST",
+        "/v1/inbound/routes",
+        create,
+        "Create the route of a claimed address or of a domain",
+        _KEYS,
         note="The route of an address beats the route of its domain, also when it is disabled. Mail that no route "
         "covers stays in the mailbox. For the managed receiving domain, route its address `*@…`; claim it first.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
         success=201,
-        request=NewInboundRoute,
-        reply=InboundRoute,
         refusals=(*_REFUSALS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.CONFLICT),
-        handler=create,
     ),
+    Operation("GET", "/v1/inbound/routes", list_routes, "List inbound routes", _KEYS),
+    Operation("GET", "/v1/inbound/routes/{id}", read, "Read an inbound route", _KEYS),
+    Operation("PATCH", "/v1/inbound/routes/{id}", change, "Change an inbound route", _KEYS, refusals=_REFUSALS),
     Operation(
-        method="GET",
-        path="/v1/inbound/routes",
-        tag="Inbound",
-        summary="List inbound routes",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        query=InboundRoutesQuery,
-        reply=InboundRoutePage,
-        handler=list_routes,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/inbound/routes/{id}",
-        tag="Inbound",
-        summary="Read an inbound route",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        reply=InboundRoute,
-        handler=read,
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/inbound/routes/{id}",
-        tag="Inbound",
-        summary="Change an inbound route",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
-        request=InboundRouteChange,
-        reply=InboundRoute,
-        refusals=_REFUSALS,
-        handler=change,
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/inbound/routes/{id}",
-        tag="Inbound",
-        summary="Delete an inbound route; mail falls back to the mailbox",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
-        success=204,
-        handler=delete,
+        "DELETE", "/v1/inbound/routes/{id}", delete, "Delete an inbound route; mail falls back to the mailbox", _KEYS
     ),
 )

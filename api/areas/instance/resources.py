@@ -4,7 +4,7 @@ from typing import Final
 
 from api.areas.instance.schemas import IncomingServer, Instance, SignInProvider, SignUpTerms, Submission
 from api.http import service_addresses
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Area, Call, Operation
 from engine.base.errors import Refusal
 from engine.base.local_mode import may_sign_up
 from engine.base.settings import Settings
@@ -63,14 +63,5 @@ def _incoming(settings: Settings) -> IncomingServer | None:
     return IncomingServer(at.host, at.port)
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/instance",
-        tag="Other",
-        summary="Read facts about this installation",
-        access=Access.NONE,
-        reply=Instance,
-        handler=read_instance,
-    ),
-)
+_ANYONE = Area("Other", access=Access.NONE)
+OPERATIONS = (Operation("GET", "/v1/instance", read_instance, "Read facts about this installation", _ANYONE),)

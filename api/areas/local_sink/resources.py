@@ -16,7 +16,7 @@ from api.areas.local_sink.schemas import (
     SinkQuery,
     SinkWarning,
 )
-from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
+from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
 from engine.base import ids
 from engine.base.errors import ErrorType, invalid
 from engine.mail.file_names import content_disposition
@@ -27,15 +27,13 @@ from engine.sending.local_sink.types import SinkFilters, SinkMail
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 from engine.store.sink_folder import position_of
 
-SCOPE: Final = "messages:read"
 MAIL: Final = "message/rfc822"
 HEADER_BYTES: Final = 32 * 1024  # of a mail that are read for its subject
 _ENCODER = msgspec.json.Encoder()
 
 
-async def list_mails(call: Call) -> SinkMailList:
+async def list_mails(call: Call, query: SinkQuery) -> SinkMailList:
     """Return a page of the account's mails in the sink."""
-    query: SinkQuery = call.query
     found = await service.page(call.services.pool, call.settings, call.account_id, _filters(query), limit=query.limit)
     heads = await service.beginnings(call.settings, found.mails, HEADER_BYTES)
     data = [SinkMailRow(**_fields(mail, head)) for mail, head in zip(found.mails, heads, strict=True)]
@@ -113,40 +111,16 @@ def _detail(mail: SinkMail, mime: bytes) -> SinkMailDetail:
     )
 
 
+_KEYS = Area("Messages", reads=("messages:read",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/local/sink",
-        tag="Messages",
-        summary="List the mail that the local sink received, in local mode",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=(SCOPE,),
-        query=SinkQuery,
-        reply=SinkMailList,
+        "GET",
+        "/v1/local/sink",
+        list_mails,
+        "List the mail that the local sink received, in local mode",
+        _KEYS,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=list_mails,
     ),
-    Operation(
-        method="GET",
-        path="/v1/local/sink/{id}",
-        tag="Messages",
-        summary="Read a mail in the local sink",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=(SCOPE,),
-        reply=SinkMailDetail,
-        handler=read_mail,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/local/sink/{id}/raw",
-        tag="Messages",
-        summary="Download a mail in the local sink",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=(SCOPE,),
-        reply_type=MAIL,
-        handler=read_raw,
-    ),
+    Operation("GET", "/v1/local/sink/{id}", read_mail, "Read a mail in the local sink", _KEYS, reply=SinkMailDetail),
+    Operation("GET", "/v1/local/sink/{id}/raw", read_raw, "Download a mail in the local sink", _KEYS, reply_type=MAIL),
 )

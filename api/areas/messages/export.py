@@ -9,7 +9,7 @@ import msgspec
 
 from api.areas.messages.resources import filters_of, message_of
 from api.areas.messages.schemas import Message, MessageFilterQuery
-from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
+from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.base.errors import ErrorType, unavailable
 from engine.sending.messages import exports, rules
 from engine.sending.messages.types import MessageFilters, MessageRows
@@ -30,9 +30,8 @@ class MessagesExportQuery(MessageFilterQuery, forbid_unknown_fields=True, kw_onl
     format: ExportFormat = ExportFormat.NDJSON
 
 
-async def export_messages(call: Call) -> Streamed:
+async def export_messages(call: Call, query: MessagesExportQuery) -> Streamed:
     """Stream the messages, newest first."""
-    query: MessagesExportQuery = call.query
     pool, account, wanted = call.services.pool, call.account_id, filters_of(call, query, before=None)
     try:
         first = await exports.first_page(pool, account, wanted)
@@ -65,25 +64,22 @@ async def _lines(
         yield b"".join(_ENCODER.encode(message_of(row)) + b"\n" for row in rows)
 
 
+_KEYS = Area("Messages", reads=("messages:read",), limited_keys=LimitedKeys.OWN)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/messages/export",
-        tag="Messages",
-        summary="Export messages, one JSON object per line or as CSV",
+        "GET",
+        "/v1/messages/export",
+        export_messages,
+        "Export messages, one JSON object per line or as CSV",
+        _KEYS,
         note="Takes the filters of `GET /v1/messages`, and answers with all messages that match, newest first, without "
         "bodies and events. A message accepted during the export is left out. `format=csv` answers with text/csv: "
         "`tags` and `metadata` are JSON there, `lastResponse` is the first recipient's, and a cell that a spreadsheet "
         "would take for a formula begins with an apostrophe. An export that fails halfway ends its body unfinished: "
         "clients report a broken transfer.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("messages:read",),
-        query=MessagesExportQuery,
         reply=Message,
         reply_type="application/x-ndjson",
         other_reply_types=("text/csv",),
         refusals=(ErrorType.NOT_FOUND,),
-        handler=export_messages,
     ),
 )

@@ -21,7 +21,7 @@ from api.areas.messages.schemas import (
 from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
 from api.http.download import download
-from api.http.operation import Access, Call, LimitedKeys, Operation, Raw
+from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found, unavailable
 from engine.base.events import SEALED_SOURCES, Status
@@ -46,9 +46,8 @@ class _Payload(Struct):
 _PAYLOAD = msgspec.json.Decoder(_Payload)
 
 
-async def list_messages(call: Call) -> MessagePage:
+async def list_messages(call: Call, query: MessagesQuery) -> MessagePage:
     """Return a page of the account's messages."""
-    query: MessagesQuery = call.query
     wanted = filters_of(call, query, before=cursor_id(ids.Kind.MESSAGE, query.before))
     try:
         page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
@@ -214,69 +213,50 @@ def _iso(at: datetime | None) -> str | None:
     return None if at is None else clock.iso(at)
 
 
+_KEYS = Area("Messages", reads=("messages:read",), limited_keys=LimitedKeys.OWN, owner_check=owner_checks.message)
+_KEYS_EMAILS = Area("Emails", reads=("messages:read",), limited_keys=LimitedKeys.OWN, owner_check=owner_checks.message)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/messages",
-        tag="Messages",
-        summary="List messages",
+        "GET",
+        "/v1/messages",
+        list_messages,
+        "List messages",
+        _KEYS,
         note="Messages are listed newest first, by the time of their request. A message appears when it is stored, "
         "usually some milliseconds and at most 15 seconds later, so a new one may appear below another that was listed "
         "before. To miss no message, follow `GET /v1/events?after=` or `GET /v1/messages/tail`: the log has no gaps.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("messages:read",),
-        query=MessagesQuery,
-        reply=MessagePage,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=list_messages,
     ),
     Operation(
-        method="GET",
-        path="/v1/messages/{id}",
-        tag="Messages",
-        summary="Read a message with its bodies and its waybill",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.message,
-        scopes=("messages:read",),
+        "GET",
+        "/v1/messages/{id}",
+        read_message,
+        "Read a message with its bodies and its waybill",
+        _KEYS,
         reply=MessageDetail,
-        handler=read_message,
     ),
     Operation(
-        method="GET",
-        path="/v1/emails/{id}",
-        tag="Emails",
-        summary="Read a message; the same as GET /v1/messages/{id}",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.message,
-        scopes=("messages:read",),
+        "GET",
+        "/v1/emails/{id}",
+        read_message,
+        "Read a message; the same as GET /v1/messages/{id}",
+        _KEYS_EMAILS,
         reply=MessageDetail,
-        handler=read_message,
     ),
     Operation(
-        method="GET",
-        path="/v1/messages/{id}/attachments/{attachmentId}",
-        tag="Messages",
-        summary="Download an attachment",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.message,
-        scopes=("messages:read",),
+        "GET",
+        "/v1/messages/{id}/attachments/{attachmentId}",
+        read_attachment,
+        "Download an attachment",
+        _KEYS,
         reply_type="*/*",
-        handler=read_attachment,
     ),
     Operation(
-        method="GET",
-        path="/v1/messages/{id}/raw",
-        tag="Messages",
-        summary="Download a message as it was composed, without its DKIM signature",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.message,
-        scopes=("messages:read",),
+        "GET",
+        "/v1/messages/{id}/raw",
+        read_raw,
+        "Download a message as it was composed, without its DKIM signature",
+        _KEYS,
         reply_type=MAIL,
-        handler=read_raw,
     ),
 )

@@ -10,7 +10,7 @@ from api.areas.mta_sts.schemas import (
     TlsReportTotals,
 )
 from api.http.dispatch import cursor_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.mail.address import BadAddress, domain_name
@@ -19,9 +19,8 @@ from engine.receiving.mta_sts import rules, store
 from engine.receiving.mta_sts.types import HostedPolicyRow, StsMode
 
 
-async def list_policies(call: Call) -> MtaStsPage:
+async def list_policies(call: Call, query: MtaStsQuery) -> MtaStsPage:
     """Return a page of the account's policies with the results of their last checks."""
-    query: MtaStsQuery = call.query
     before = cursor_id(ids.Kind.DOMAIN, query.before)
     named = None if call.reach is None or call.reach.domains is None else sorted(call.reach.domains)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, named)
@@ -30,9 +29,8 @@ async def list_policies(call: Call) -> MtaStsPage:
     return MtaStsPage([_policy(call, row) for row in page], mta_sts.public_id(page[-1]) if more else None)
 
 
-async def put_policy(call: Call) -> MtaStsPolicy:
+async def put_policy(call: Call, body: MtaStsPolicyIn) -> MtaStsPolicy:
     """Set the policy of a domain."""
-    body: MtaStsPolicyIn = call.body
     row = await mta_sts.put_policy(
         call.services.pool,
         call.account_id,
@@ -80,25 +78,28 @@ def _policy(call: Call, row: HostedPolicyRow) -> MtaStsPolicy:
     )
 
 
-_READ, _WRITE = ("inbound:read", "domains:read"), ("inbound:write", "domains:write")
-
+_KEYS = Area(
+    "Inbound",
+    reads=("inbound:read", "domains:read"),
+    writes=("inbound:write", "domains:write"),
+    limited_keys=LimitedKeys.OWN,
+)
 OPERATIONS = (
+    Operation("GET", "/v1/inbound/mta-sts", list_policies, "List hosted MTA-STS policies", _KEYS),
     Operation(
-        method="GET", path="/v1/inbound/mta-sts", tag="Inbound", summary="List hosted MTA-STS policies",
-        access=Access.KEY, limited_keys=LimitedKeys.OWN,
-        scopes=_READ, query=MtaStsQuery, reply=MtaStsPage, handler=list_policies,
-    ),
-    Operation(
-        method="PUT", path="/v1/inbound/mta-sts/{domain}", tag="Inbound",
-        summary="Set the MTA-STS policy of a domain; publish its new `policyId` in DNS afterwards",
-        access=Access.KEY, limited_keys=LimitedKeys.OWN,
-        scopes=_WRITE, request=MtaStsPolicyIn, reply=MtaStsPolicy, handler=put_policy,
+        "PUT",
+        "/v1/inbound/mta-sts/{domain}",
+        put_policy,
+        "Set the MTA-STS policy of a domain; publish its new `policyId` in DNS afterwards",
+        _KEYS,
         refusals=(ErrorType.NOT_FOUND, ErrorType.DOMAIN_NOT_VERIFIED),
     ),
     Operation(
-        method="POST", path="/v1/inbound/mta-sts/{domain}/verify", tag="Inbound",
-        summary="Check the DNS records and the certificate of an MTA-STS policy now",
-        access=Access.KEY, limited_keys=LimitedKeys.OWN, scopes=_WRITE,
-        reply=MtaStsPolicy, handler=verify_policy, refusals=(ErrorType.NOT_FOUND,),
+        "POST",
+        "/v1/inbound/mta-sts/{domain}/verify",
+        verify_policy,
+        "Check the DNS records and the certificate of an MTA-STS policy now",
+        _KEYS,
+        refusals=(ErrorType.NOT_FOUND,),
     ),
-)  # fmt: skip
+)

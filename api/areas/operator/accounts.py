@@ -6,10 +6,10 @@ from uuid import UUID
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from api.areas.operator.operation import CONFLICTS, actor_of, operation, refusing
+from api.areas.operator.operation import CONFLICTS, OPERATORS, actor_of, refusing
 from api.areas.operator.schemas import AccountAgreement, AccountPlan, AccountsQuery, AccountSuspension, AgreedCapsChange
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Call
+from api.http.operation import Call, Operation
 from engine.accounts import account_admin
 from engine.accounts.account_admin import ListedAccountPage, OperatorAccount
 from engine.accounts.billing import plan_admin
@@ -17,13 +17,11 @@ from engine.accounts.suspend import checked_reason
 from engine.base import ids
 from engine.base.text import checked_line
 
-_ID: Final = "/accounts/{id}"
 _LOGGED: Final = "The account's log names the operator."
 
 
-async def search(call: Call) -> ListedAccountPage:
+async def search(call: Call, query: AccountsQuery) -> ListedAccountPage:
     """Return a page of accounts."""
-    query: AccountsQuery = call.query
     text = None if query.search is None else checked_line(query.search, "search", 254)
     before = cursor_id(ids.Kind.ACCOUNT, query.before)
     return await account_admin.search(
@@ -36,9 +34,8 @@ async def show(call: Call) -> OperatorAccount:
     return await account_admin.show(call.services.pool, _account(call))
 
 
-async def suspend(call: Call) -> OperatorAccount:
+async def suspend(call: Call, body: AccountSuspension) -> OperatorAccount:
     """Suspend an account and its sub-accounts."""
-    body: AccountSuspension = call.body
     account = _account(call)
     with refusing("reason"):
         reason = checked_reason(body.reason)
@@ -50,17 +47,15 @@ async def resume(call: Call) -> OperatorAccount:
     return await account_admin.resume(call.services.pool, _account(call), actor=actor_of(call))
 
 
-async def set_plan(call: Call) -> OperatorAccount:
+async def set_plan(call: Call, body: AccountPlan) -> OperatorAccount:
     """Set the plan of an account that has no subscription."""
-    body: AccountPlan = call.body
     account = _account(call)
     await plan_admin.set_plan(call.services.pool, account, body.plan, actor=actor_of(call))
     return await account_admin.show(call.services.pool, account)
 
 
-async def agree(call: Call) -> OperatorAccount:
+async def agree(call: Call, body: AccountAgreement) -> OperatorAccount:
     """Give an account a plan that is billed elsewhere, or end that."""
-    body: AccountAgreement = call.body
     account, services = _account(call), call.services
     await plan_admin.agree(
         services.pool, services.billing, account, body.plan, _figures(body.caps), actor=actor_of(call)
@@ -77,28 +72,44 @@ def _account(call: Call) -> UUID:
 
 
 OPERATIONS = (
-    operation(
-        "GET", "/accounts", "Search accounts, or list the newest", search, ListedAccountPage, query=AccountsQuery,
+    Operation("GET", "/v1/operator/accounts", search, "Search accounts, or list the newest", OPERATORS),
+    Operation(
+        "GET", "/v1/operator/accounts/{id}", show, "Show an account, or what remains of an erased one", OPERATORS
     ),
-    operation("GET", _ID, "Show an account, or what remains of an erased one", show, OperatorAccount),
-    operation(
-        "POST", f"{_ID}/suspend", "Suspend an account and its sub-accounts", suspend, OperatorAccount,
-        request=AccountSuspension, refusals=CONFLICTS,
+    Operation(
+        "POST",
+        "/v1/operator/accounts/{id}/suspend",
+        suspend,
+        "Suspend an account and its sub-accounts",
+        OPERATORS,
+        refusals=CONFLICTS,
         note=f"Keys stop working, queued mail is held, members can only read. {_LOGGED}",
     ),
-    operation(
-        "POST", f"{_ID}/resume", "Resume a suspended account and deliver its held mail", resume, OperatorAccount,
+    Operation(
+        "POST",
+        "/v1/operator/accounts/{id}/resume",
+        resume,
+        "Resume a suspended account and deliver its held mail",
+        OPERATORS,
         note=f"Its bounces and complaints up to now no longer count. {_LOGGED}",
     ),
-    operation(
-        "POST", f"{_ID}/plan", "Set the plan of an account that has no subscription", set_plan, OperatorAccount,
-        request=AccountPlan, refusals=CONFLICTS,
+    Operation(
+        "POST",
+        "/v1/operator/accounts/{id}/plan",
+        set_plan,
+        "Set the plan of an account that has no subscription",
+        OPERATORS,
+        refusals=CONFLICTS,
         note=f"Its limits hold at once; nothing is deleted. A 409 while a subscription exists. {_LOGGED}",
     ),
-    operation(
-        "POST", f"{_ID}/agreement", "Give an account a plan that is billed outside of Waybill, or end that", agree,
-        OperatorAccount, request=AccountAgreement, refusals=CONFLICTS,
+    Operation(
+        "POST",
+        "/v1/operator/accounts/{id}/agreement",
+        agree,
+        "Give an account a plan that is billed outside of Waybill, or end that",
+        OPERATORS,
+        refusals=CONFLICTS,
         note="It replaces any subscription; without an agreement its end is a 409. Raised limits hold at once, for "
         f"sub-accounts too, and end with the agreement. {_LOGGED}",
     ),
-)  # fmt: skip
+)

@@ -2,31 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
-from api.http.operation import Access, Call, Handler, Operation
+from api.http.operation import Access, Area, Call
 from engine.base.errors import ErrorType, invalid
 from engine.base.text import checked_line
 from engine.ledger.platform_log import OPERATOR
 
-ROOT: Final = "/v1/operator"
-
-
-def operation(method: str, path: str, summary: str, handler: Handler, reply: Any, **more: Any) -> Operation:
-    """Return an operation for operators of the installation."""
-    return Operation(
-        method=method,
-        path=f"{ROOT}{path}",
-        tag="Operator",
-        summary=summary,
-        access=Access.SESSION,
-        for_operator=True,
-        handler=handler,
-        reply=reply,
-        **more,
-    )
-
-
+OPERATORS: Final = Area("Operator", access=Access.SESSION, for_operator=True)
 CONFLICTS: Final = (ErrorType.INVALID_STATE,)
 
 

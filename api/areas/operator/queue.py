@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from api.areas.operator.operation import CONFLICTS, actor_of, line, operation, refusing
+from api.areas.operator.operation import CONFLICTS, OPERATORS, actor_of, line, refusing
 from api.areas.operator.schemas import MAX_TARGET, HeldDeliveriesQuery, QueueBounce, QueueHold, QueueQuery, QueueRelease
-from api.http.operation import Call
+from api.http.operation import Call, Operation
 from engine.base.text import checked_line
 from engine.delivery import queue_depths
 from engine.delivery.holds import MAX_REASON
@@ -19,41 +19,35 @@ _REST: Final = "`complete` false: there was no time for all rows; "
 _LOGGED: Final = " The account's log, or the platform account's, names the operator."
 
 
-async def show(call: Call) -> QueueDepths:
+async def show(call: Call, query: QueueQuery) -> QueueDepths:
     """Return pending deliveries in groups, and the holds in force."""
-    query: QueueQuery = call.query
     async with opened_router(call.settings, call.services.resolver) as router:
         return await queue_depths.depths(call.services.pool, router, by=query.by, limit=query.limit)
 
 
-async def list_held(call: Call) -> HeldDeliveryPage:
+async def list_held(call: Call, query: HeldDeliveriesQuery) -> HeldDeliveryPage:
     """Return a page of the deliveries under holds."""
-    query: HeldDeliveriesQuery = call.query
     return await queue_depths.held(call.services.pool, after=query.after, limit=query.limit)
 
 
-async def suspend(call: Call) -> QueueChange:
+async def suspend(call: Call, body: QueueHold) -> QueueChange:
     """Hold deliveries."""
-    body: QueueHold = call.body
     target, reason = _target(body), _reason(body)
     return await _commands(call).suspend(body.kind, target, reason=reason, for_s=body.for_seconds)
 
 
-async def resume(call: Call) -> QueueChange:
+async def resume(call: Call, body: QueueRelease) -> QueueChange:
     """End a hold and release its deliveries."""
-    body: QueueRelease = call.body
     return await _commands(call).resume(body.kind, _target(body), note=_note(body))
 
 
-async def flush(call: Call) -> QueueChange:
+async def flush(call: Call, body: QueueRelease) -> QueueChange:
     """Attempt deliveries now that wait for a later attempt."""
-    body: QueueRelease = call.body
     return await _commands(call).flush(body.kind, _target(body), note=_note(body))
 
 
-async def bounce(call: Call) -> QueueChange:
+async def bounce(call: Call, body: QueueBounce) -> QueueChange:
     """Fail pending deliveries."""
-    body: QueueBounce = call.body
     return await _commands(call).bounce(body.kind, _target(body), reason=_reason(body))
 
 
@@ -79,30 +73,50 @@ def _commands(call: Call) -> QueueCommands:
 
 
 OPERATIONS = (
-    operation(
-        "GET", "/queue", "Show pending deliveries by domain, site, account or shard, and the holds", show, QueueDepths,
-        query=QueueQuery, deadline_s=DEADLINE_S,
+    Operation(
+        "GET",
+        "/v1/operator/queue",
+        show,
+        "Show pending deliveries by domain, site, account or shard, and the holds",
+        OPERATORS,
+        deadline_s=DEADLINE_S,
     ),
-    operation(
-        "GET", "/queue/held", "List the deliveries under holds", list_held, HeldDeliveryPage, query=HeldDeliveriesQuery,
-    ),
-    operation(
-        "POST", "/queue/suspend", "Hold deliveries by domain, site, account or message", suspend, QueueChange,
-        request=QueueHold, deadline_s=DEADLINE_S,
+    Operation("GET", "/v1/operator/queue/held", list_held, "List the deliveries under holds", OPERATORS),
+    Operation(
+        "POST",
+        "/v1/operator/queue/suspend",
+        suspend,
+        "Hold deliveries by domain, site, account or message",
+        OPERATORS,
+        deadline_s=DEADLINE_S,
         note=f"Mail is still accepted. {_REST}each is held when it falls due.{_LOGGED}",
     ),
-    operation(
-        "POST", "/queue/resume", "End a hold and release its deliveries, spread over time", resume, QueueChange,
-        request=QueueRelease, deadline_s=DEADLINE_S, refusals=CONFLICTS,
+    Operation(
+        "POST",
+        "/v1/operator/queue/resume",
+        resume,
+        "End a hold and release its deliveries, spread over time",
+        OPERATORS,
+        deadline_s=DEADLINE_S,
+        refusals=CONFLICTS,
         note=f"A 409 if there is no hold. {_REST}a worker releases the rest.{_LOGGED}",
     ),
-    operation(
-        "POST", "/queue/flush", "Attempt now the deliveries that wait for a later attempt", flush, QueueChange,
-        request=QueueRelease, deadline_s=DEADLINE_S, note=f"{_REST}repeat the request.{_LOGGED}",
+    Operation(
+        "POST",
+        "/v1/operator/queue/flush",
+        flush,
+        "Attempt now the deliveries that wait for a later attempt",
+        OPERATORS,
+        deadline_s=DEADLINE_S,
+        note=f"{_REST}repeat the request.{_LOGGED}",
     ),
-    operation(
-        "POST", "/queue/bounce", "Fail pending deliveries; no address is suppressed", bounce, QueueChange,
-        request=QueueBounce, deadline_s=DEADLINE_S,
+    Operation(
+        "POST",
+        "/v1/operator/queue/bounce",
+        bounce,
+        "Fail pending deliveries; no address is suppressed",
+        OPERATORS,
+        deadline_s=DEADLINE_S,
         note=f"This can't be undone. {_REST}repeat the request.{_LOGGED}",
     ),
-)  # fmt: skip
+)

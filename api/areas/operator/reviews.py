@@ -1,23 +1,19 @@
 """`/v1/operator/reviews`: the first broadcast of an account to more than 1,000 people waits for the operator."""
 
-from typing import Final
 from uuid import UUID
 
-from api.areas.operator.operation import CONFLICTS, actor_of, operation
+from api.areas.operator.operation import CONFLICTS, OPERATORS, actor_of
 from api.areas.operator.schemas import ReviewRejection, ReviewsQuery
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Call
+from api.http.operation import Call, Operation
 from engine.audience.broadcasts import review_admin
 from engine.audience.broadcasts.review_admin import BroadcastReview, ReviewedBroadcast, ReviewPage
 from engine.audience.broadcasts.rules import WHAT
 from engine.base import ids
 
-_ID: Final = "/reviews/{id}"
 
-
-async def list_reviews(call: Call) -> ReviewPage:
+async def list_reviews(call: Call, query: ReviewsQuery) -> ReviewPage:
     """Return a page of the broadcasts that wait for review."""
-    query: ReviewsQuery = call.query
     after = cursor_id(ids.Kind.BROADCAST, query.after)
     return await review_admin.waiting(call.services.pool, after=after, limit=query.limit)
 
@@ -32,9 +28,8 @@ async def approve(call: Call) -> ReviewedBroadcast:
     return await review_admin.approve(call.services.pool, _broadcast(call), actor=actor_of(call))
 
 
-async def reject(call: Call) -> ReviewedBroadcast:
+async def reject(call: Call, body: ReviewRejection) -> ReviewedBroadcast:
     """Cancel a broadcast with a note for its author."""
-    body: ReviewRejection = call.body
     return await review_admin.reject(call.services.pool, _broadcast(call), body.note, actor=actor_of(call))
 
 
@@ -43,20 +38,37 @@ def _broadcast(call: Call) -> UUID:
 
 
 OPERATIONS = (
-    operation(
-        "GET", "/reviews", "List the broadcasts that wait for review", list_reviews, ReviewPage, query=ReviewsQuery,
+    Operation(
+        "GET",
+        "/v1/operator/reviews",
+        list_reviews,
+        "List the broadcasts that wait for review",
+        OPERATORS,
         deadline_s=30.0,
     ),
-    operation(
-        "GET", _ID, "Show a broadcast: its content, the figures of its account, the consents of its recipients", show,
-        BroadcastReview,
+    Operation(
+        "GET",
+        "/v1/operator/reviews/{id}",
+        show,
+        "Show a broadcast: its content, the figures of its account, the consents of its recipients",
+        OPERATORS,
     ),
-    operation(
-        "POST", f"{_ID}/approve", "Let a broadcast go out, now or at its time", approve, ReviewedBroadcast,
-        refusals=CONFLICTS, note="Its account needs no other review. A 409 if it does not wait for review.",
+    Operation(
+        "POST",
+        "/v1/operator/reviews/{id}/approve",
+        approve,
+        "Let a broadcast go out, now or at its time",
+        OPERATORS,
+        refusals=CONFLICTS,
+        note="Its account needs no other review. A 409 if it does not wait for review.",
     ),
-    operation(
-        "POST", f"{_ID}/reject", "Cancel a broadcast that waits for review", reject, ReviewedBroadcast,
-        request=ReviewRejection, refusals=CONFLICTS, note="Its author reads the note.",
+    Operation(
+        "POST",
+        "/v1/operator/reviews/{id}/reject",
+        reject,
+        "Cancel a broadcast that waits for review",
+        OPERATORS,
+        refusals=CONFLICTS,
+        note="Its author reads the note.",
     ),
-)  # fmt: skip
+)

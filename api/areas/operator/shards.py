@@ -1,6 +1,6 @@
 """`/v1/operator/nodes` and `/v1/operator/shards`: processes, and which of them delivers which shard."""
 
-from api.areas.operator.operation import actor_of, line, operation, refusing
+from api.areas.operator.operation import OPERATORS, actor_of, line, refusing
 from api.areas.operator.schemas import (
     MAX_TARGET,
     DomainMerge,
@@ -14,7 +14,7 @@ from api.areas.operator.schemas import (
     ShardsQuery,
 )
 from api.http import readiness
-from api.http.operation import Call
+from api.http.operation import Call, Operation
 from engine.base.text import checked_line
 from engine.store import process_list
 from shards import admin
@@ -30,23 +30,20 @@ async def list_nodes(call: Call) -> NodesReply:
     return NodesReply(found.hosts, found.gone, found.processes, await readiness.check(call.services))
 
 
-async def list_shards(call: Call) -> ShardOverview:
+async def list_shards(call: Call, query: ShardsQuery) -> ShardOverview:
     """Return members, the busiest shards, splits and moves in progress."""
-    query: ShardsQuery = call.query
     return await overview(call.services.pool, call.settings, limit=query.limit)
 
 
-async def move(call: Call) -> ShardChange:
+async def move(call: Call, body: ShardMove) -> ShardChange:
     """Pin shards to a member or node, or remove their pins."""
-    body: ShardMove = call.body
     with refusing("shards" if body.to is None else "to"):
         plan = await admin.plan_move(call.services.pool, call.settings, body.shards, body.to, why=_why(body.reason))
     return await _carried_out(call, plan, is_dry_run=body.dry_run)
 
 
-async def drain(call: Call) -> ShardChange:
+async def drain(call: Call, body: MemberDrain) -> ShardChange:
     """Move all shards away from a member or node, or let it own some again."""
-    body: MemberDrain = call.body
     why, draining = _why(body.reason), not body.undo
     with refusing("name"):
         plan = await admin.plan_place(
@@ -55,9 +52,8 @@ async def drain(call: Call) -> ShardChange:
     return await _carried_out(call, plan, is_dry_run=body.dry_run)
 
 
-async def weigh(call: Call) -> ShardChange:
+async def weigh(call: Call, body: MemberWeight) -> ShardChange:
     """Set the relative share of load of a member, or of each member of a node."""
-    body: MemberWeight = call.body
     why = _why(body.reason)
     with refusing("name"):
         plan = await admin.plan_place(
@@ -66,23 +62,20 @@ async def weigh(call: Call) -> ShardChange:
     return await _carried_out(call, plan, is_dry_run=body.dry_run)
 
 
-async def balance(call: Call) -> ShardChange:
+async def balance(call: Call, body: ShardBalance) -> ShardChange:
     """Distribute shards by the load of the last minute, or by their number."""
-    body: ShardBalance = call.body
     with refusing("by"):
         plan = await admin.plan_balance(call.services.pool, call.settings, by_count=body.by == "count")
     return await _carried_out(call, plan, is_dry_run=body.dry_run)
 
 
-async def split(call: Call) -> ShardChange:
+async def split(call: Call, body: DomainSplit) -> ShardChange:
     """Spread a recipient domain over several shards."""
-    body: DomainSplit = call.body
     return await _split(call, body.domain, body.parts, body.reason, is_dry_run=body.dry_run)
 
 
-async def merge(call: Call) -> ShardChange:
+async def merge(call: Call, body: DomainMerge) -> ShardChange:
     """Merge a split domain into one shard."""
-    body: DomainMerge = call.body
     return await _split(call, body.domain, None if body.by_rule else 1, body.reason, is_dry_run=body.dry_run)
 
 
@@ -104,34 +97,42 @@ def _why(reason: str) -> str:
 
 
 OPERATIONS = (
-    operation(
-        "GET", "/nodes", "List the processes of all hosts, and the readiness of this one", list_nodes, NodesReply,
+    Operation(
+        "GET",
+        "/v1/operator/nodes",
+        list_nodes,
+        "List the processes of all hosts, and the readiness of this one",
+        OPERATORS,
     ),
-    operation(
-        "GET", "/shards", "Show which process delivers which shard, its load and its pending deliveries", list_shards,
-        ShardOverview, query=ShardsQuery,
+    Operation(
+        "GET",
+        "/v1/operator/shards",
+        list_shards,
+        "Show which process delivers which shard, its load and its pending deliveries",
+        OPERATORS,
     ),
-    operation(
-        "POST", "/shards/move", "Pin shards to a member or node", move, ShardChange, request=ShardMove, note=_NOTE,
+    Operation("POST", "/v1/operator/shards/move", move, "Pin shards to a member or node", OPERATORS, note=_NOTE),
+    Operation(
+        "POST", "/v1/operator/shards/drain", drain, "Move all shards away from a member or node", OPERATORS, note=_NOTE
     ),
-    operation(
-        "POST", "/shards/drain", "Move all shards away from a member or node", drain, ShardChange, request=MemberDrain,
+    Operation(
+        "POST",
+        "/v1/operator/shards/weight",
+        weigh,
+        "Set the relative share of load of a member or node",
+        OPERATORS,
         note=_NOTE,
     ),
-    operation(
-        "POST", "/shards/weight", "Set the relative share of load of a member or node", weigh, ShardChange,
-        request=MemberWeight, note=_NOTE,
+    Operation(
+        "POST", "/v1/operator/shards/balance", balance, "Distribute shards by load or by number", OPERATORS, note=_NOTE
     ),
-    operation(
-        "POST", "/shards/balance", "Distribute shards by load or by number", balance, ShardChange, request=ShardBalance,
+    Operation(
+        "POST",
+        "/v1/operator/shards/split",
+        split,
+        "Spread a recipient domain over several shards",
+        OPERATORS,
         note=_NOTE,
     ),
-    operation(
-        "POST", "/shards/split", "Spread a recipient domain over several shards", split, ShardChange,
-        request=DomainSplit, note=_NOTE,
-    ),
-    operation(
-        "POST", "/shards/merge", "Merge a split domain into one shard", merge, ShardChange, request=DomainMerge,
-        note=_NOTE,
-    ),
-)  # fmt: skip
+    Operation("POST", "/v1/operator/shards/merge", merge, "Merge a split domain into one shard", OPERATORS, note=_NOTE),
+)

@@ -5,9 +5,9 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, structs
 
-from api.areas.operator.operation import actor_of, line, operation, refusing
+from api.areas.operator.operation import OPERATORS, actor_of, line, refusing
 from api.areas.operator.schemas import SiteRuleChange, SiteRuleRecord, SiteRuleReply
-from api.http.operation import Call
+from api.http.operation import Call, Operation
 from engine.base.errors import invalid
 from engine.delivery.sites import checked_name
 from engine.sending import site_admin
@@ -28,9 +28,8 @@ async def show(call: Call) -> SiteLimits:
     return await site_admin.show(call.services.pool, call.settings, _named(call), call.services.resolver)
 
 
-async def change(call: Call) -> SiteRuleReply:
+async def change(call: Call, body: SiteRuleChange) -> SiteRuleReply:
     """Set or remove limits of a name's rule."""
-    body: SiteRuleChange = call.body
     fields: dict[str, object] = {
         name: msgspec.to_builtins(value)
         for name, value in structs.asdict(body).items()
@@ -60,18 +59,32 @@ def _named(call: Call) -> str:
 
 
 OPERATIONS = (
-    operation("GET", "/sites", "List the limits of destinations, and the sites with mail", list_sites, SiteList),
-    operation(
-        "GET", _NAME, "Show the limits of a domain, host or site and their origin", show, SiteLimits,
+    Operation(
+        "GET", "/v1/operator/sites", list_sites, "List the limits of destinations, and the sites with mail", OPERATORS
+    ),
+    Operation(
+        "GET",
+        "/v1/operator/sites/{name}",
+        show,
+        "Show the limits of a domain, host or site and their origin",
+        OPERATORS,
         deadline_s=DEADLINE_S,
     ),
-    operation(
-        "PATCH", _NAME, "Change the limits of a mail host, all hosts below a name, a domain's servers, or `*`", change,
-        SiteRuleReply, request=SiteRuleChange, deadline_s=DEADLINE_S,
+    Operation(
+        "PATCH",
+        "/v1/operator/sites/{name}",
+        change,
+        "Change the limits of a mail host, all hosts below a name, a domain's servers, or `*`",
+        OPERATORS,
+        deadline_s=DEADLINE_S,
         note="In force within a second. The platform account's log names the operator.",
     ),
-    operation(
-        "DELETE", _NAME, "Remove the operator's rule for a name, so that shipped rules and settings apply again", reset,
-        None, success=204, deadline_s=DEADLINE_S,
+    Operation(
+        "DELETE",
+        "/v1/operator/sites/{name}",
+        reset,
+        "Remove the operator's rule for a name, so that shipped rules and settings apply again",
+        OPERATORS,
+        deadline_s=DEADLINE_S,
     ),
-)  # fmt: skip
+)

@@ -23,7 +23,7 @@ from api.http import auth
 from api.http.body_limits import MAX_ANONYMOUS_BYTES
 from api.http.cookies import http_only
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Area, Call, Operation
 from api.http.paging import PageQuery, page_of
 from api.http.session import Session, session_reply
 from engine.base import clock, ids
@@ -37,9 +37,8 @@ _COOKIE_PATH = "/v1/auth/passkeys/login"
 _LIFETIME_S = int(rules.LIFETIME.total_seconds())
 
 
-async def post_register_options(call: Call) -> RegistrationOptions:
+async def post_register_options(call: Call, body: BeginRegistration) -> RegistrationOptions:
     """Return the options from which the browser creates a passkey."""
-    body: BeginRegistration = call.body
     begun = await passkeys.begin_registration(
         call.services, call.person, body.password, body.code, origin=_origin(call)
     )
@@ -59,9 +58,8 @@ async def post_register_options(call: Call) -> RegistrationOptions:
     )
 
 
-async def post_register_verify(call: Call) -> Passkey:
+async def post_register_verify(call: Call, body: FinishRegistration) -> Passkey:
     """Store the passkey that the browser has created."""
-    body: FinishRegistration = call.body
     made = body.credential
     row = await passkeys.finish_registration(
         call.services,
@@ -73,16 +71,15 @@ async def post_register_verify(call: Call) -> Passkey:
     return _shown(row)
 
 
-async def list_passkeys(call: Call) -> PasskeyList:
+async def list_passkeys(call: Call, query: PageQuery) -> PasskeyList:
     """Return a page of the person's passkeys."""
     held = await store.LIST.fetch(call.services.pool, call.person.user_id)
-    rows, cursor = page_of(held, call.query, ids.Kind.PASSKEY)
+    rows, cursor = page_of(held, query, ids.Kind.PASSKEY)
     return PasskeyList([_shown(row) for row in rows], cursor)
 
 
-async def patch_passkey(call: Call) -> Passkey:
+async def patch_passkey(call: Call, body: RenamePasskey) -> Passkey:
     """Rename a passkey."""
-    body: RenamePasskey = call.body
     passkey = path_id(ids.Kind.PASSKEY, call.path["id"], "passkey")
     return _shown(await passkeys.rename(call.services.pool, call.person, passkey, body.name))
 
@@ -101,9 +98,8 @@ async def post_login_options(call: Call) -> SignInOptions:
     return SignInOptions(RequestOptions(text_of(begun.challenge), _LIFETIME_S * 1000, begun.party.id, "required"))
 
 
-async def post_login_verify(call: Call) -> Session:
+async def post_login_verify(call: Call, body: FinishSignIn) -> Session:
     """Open a session for the person of the presented passkey."""
-    body: FinishSignIn = call.body
     shown = body.credential
     answer = Assertion(
         shown.id,
@@ -145,81 +141,52 @@ def _iso(at: datetime | None) -> str | None:
     return None if at is None else clock.iso(at)
 
 
+_PEOPLE = Area("Auth", access=Access.SESSION)
+_ANYONE = Area("Auth", access=Access.NONE)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/auth/passkeys/register/options",
-        tag="Auth",
-        summary="Begin to register a passkey",
-        access=Access.SESSION,
-        request=BeginRegistration,
-        reply=RegistrationOptions,
+        "POST",
+        "/v1/auth/passkeys/register/options",
+        post_register_options,
+        "Begin to register a passkey",
+        _PEOPLE,
         refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.INVALID_STATE),
-        handler=post_register_options,
     ),
     Operation(
-        method="POST",
-        path="/v1/auth/passkeys/register/verify",
-        tag="Auth",
-        summary="Register the passkey that the browser has created",
-        access=Access.SESSION,
-        request=FinishRegistration,
+        "POST",
+        "/v1/auth/passkeys/register/verify",
+        post_register_verify,
+        "Register the passkey that the browser has created",
+        _PEOPLE,
         max_body_bytes=MAX_REGISTRATION_BYTES,
-        reply=Passkey,
         success=201,
         refusals=(ErrorType.CONFLICT, ErrorType.INVALID_STATE),
-        handler=post_register_verify,
     ),
+    Operation("GET", "/v1/auth/passkeys", list_passkeys, "List your passkeys", _PEOPLE),
+    Operation("PATCH", "/v1/auth/passkeys/{id}", patch_passkey, "Rename a passkey", _PEOPLE),
     Operation(
-        method="GET",
-        path="/v1/auth/passkeys",
-        tag="Auth",
-        summary="List your passkeys",
-        access=Access.SESSION,
-        query=PageQuery,
-        reply=PasskeyList,
-        handler=list_passkeys,
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/auth/passkeys/{id}",
-        tag="Auth",
-        summary="Rename a passkey",
-        access=Access.SESSION,
-        request=RenamePasskey,
-        reply=Passkey,
-        handler=patch_passkey,
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/auth/passkeys/{id}",
-        tag="Auth",
-        summary="Remove a passkey",
-        access=Access.SESSION,
-        success=204,
+        "DELETE",
+        "/v1/auth/passkeys/{id}",
+        delete_passkey,
+        "Remove a passkey",
+        _PEOPLE,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=delete_passkey,
     ),
     Operation(
-        method="POST",
-        path="/v1/auth/passkeys/login/options",
-        tag="Auth",
-        summary="Begin to sign in with a passkey",
-        access=Access.NONE,
-        reply=SignInOptions,
+        "POST",
+        "/v1/auth/passkeys/login/options",
+        post_login_options,
+        "Begin to sign in with a passkey",
+        _ANYONE,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=post_login_options,
     ),
     Operation(
-        method="POST",
-        path="/v1/auth/passkeys/login/verify",
-        tag="Auth",
-        summary="Sign in with a passkey",
-        access=Access.NONE,
-        request=FinishSignIn,
-        max_body_bytes=MAX_ANONYMOUS_BYTES,  # base64url, which needs no escapes
-        reply=Session,
+        "POST",
+        "/v1/auth/passkeys/login/verify",
+        post_login_verify,
+        "Sign in with a passkey",
+        _ANYONE,
+        max_body_bytes=MAX_ANONYMOUS_BYTES,
         refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.UNAUTHORIZED, ErrorType.FORBIDDEN, ErrorType.INVALID_STATE),
-        handler=post_login_verify,
     ),
 )

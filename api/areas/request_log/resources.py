@@ -4,16 +4,15 @@ from datetime import datetime
 
 from api.areas.request_log.schemas import LoggedRequest, RequestPage, RequestsQuery
 from api.http.dispatch import cursor_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.accounts.request_log import rules, store
 from engine.accounts.request_log.types import RequestRow
 from engine.base import clock, ids
 from engine.base.errors import unavailable
 
 
-async def list_requests(call: Call) -> RequestPage:
+async def list_requests(call: Call, query: RequestsQuery) -> RequestPage:
     """Return a page of the account's requests."""
-    query: RequestsQuery = call.query
     wanted = rules.filters(
         at=clock.now(),
         before=cursor_id(ids.Kind.REQUEST, query.before),
@@ -50,21 +49,17 @@ def _shown(row: RequestRow) -> LoggedRequest:
     )
 
 
+_KEYS = Area("Account", reads=("account:read",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/requests",
-        tag="Account",
-        summary=f"List the API requests of the last {rules.KEPT.days} days",
+        "GET",
+        "/v1/requests",
+        list_requests,
+        f"List the API requests of the last {rules.KEPT.days} days",
+        _KEYS,
         note="Every request with a valid key or session is listed about a second after its answer, refused ones too, "
         "without query, headers and bodies; mail over SMTP is not. The log is for finding mistakes: a crash of the "
         "service may lose the last second of it, and a flood of requests is recorded in part. Requests are listed by "
         "the time of their answer, newest first, so one may appear below another that was listed before.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("account:read",),
-        query=RequestsQuery,
-        reply=RequestPage,
-        handler=list_requests,
     ),
 )

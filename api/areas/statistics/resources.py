@@ -14,7 +14,7 @@ from api.areas.statistics.schemas import (
     Usage,
     UsageQuery,
 )
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock
 from engine.base.errors import invalid
 from engine.base.list_filters import narrowed
@@ -24,9 +24,8 @@ from engine.sending.statistics import rules, store
 from engine.sending.statistics.types import Counts, UsedOn
 
 
-async def read_message_stats(call: Call) -> MessageStats:
+async def read_message_stats(call: Call, query: StatsQuery) -> MessageStats:
     """Return the number of messages by local day or hour, and status."""
-    query: StatsQuery = call.query
     wanted = rules.period(
         rules.zone_of(query.tz),
         clock.now(),
@@ -66,9 +65,8 @@ async def read_message_stats(call: Call) -> MessageStats:
     )
 
 
-async def read_usage(call: Call) -> Usage:
+async def read_usage(call: Call, query: UsageQuery) -> Usage:
     """Return the usage of one month by day."""
-    query: UsageQuery = call.query
     at = clock.now()
     month = rules.month_of(query.month, at)
     present = month == clock.first_of_month(at.date())
@@ -124,29 +122,9 @@ def _midnight(day: date) -> str:
     return clock.iso(datetime.combine(day, time(), UTC))
 
 
+_KEYS = Area("Messages", reads=("messages:read",), limited_keys=LimitedKeys.OWN)
+_KEYS_ACCOUNT = Area("Account", reads=("account:read",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/stats/messages",
-        tag="Messages",
-        summary="Count messages by day or hour, and status",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("messages:read",),
-        query=StatsQuery,
-        reply=MessageStats,
-        handler=read_message_stats,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/usage",
-        tag="Account",
-        summary="Read the usage of a month, by day",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("account:read",),
-        query=UsageQuery,
-        reply=Usage,
-        handler=read_usage,
-    ),
+    Operation("GET", "/v1/stats/messages", read_message_stats, "Count messages by day or hour, and status", _KEYS),
+    Operation("GET", "/v1/usage", read_usage, "Read the usage of a month, by day", _KEYS_ACCOUNT),
 )

@@ -2,7 +2,7 @@
 
 from api.areas.streams.schemas import Stream, StreamIn, StreamPage, StreamsQuery
 from api.http import owner_checks
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.list_filters import narrowed
@@ -12,9 +12,8 @@ from engine.sending.streams import store
 from engine.sending.streams.store import StreamRow
 
 
-async def list_streams(call: Call) -> StreamPage:
+async def list_streams(call: Call, query: StreamsQuery) -> StreamPage:
     """Return a page of the account's streams, including the transactional one."""
-    query: StreamsQuery = call.query
     pool = call.services.pool
     if query.before is not None:
         known = is_slug(query.before) and await store.READ_SLUG.first(pool, call.account_id, query.before)
@@ -26,9 +25,8 @@ async def list_streams(call: Call) -> StreamPage:
     return StreamPage(data, data[-1].id if page.has_more else None)
 
 
-async def create_stream(call: Call) -> Stream:
+async def create_stream(call: Call, body: StreamIn) -> Stream:
     """Open a stream."""
-    body: StreamIn = call.body
     row = await streams_service.open_stream(
         call.services.pool, call.account_id, slug=body.id, name=body.name, actor=call.actor
     )
@@ -47,44 +45,32 @@ def _stream(row: StreamRow) -> Stream:
     return Stream(row.slug, row.name, row.slug != store.TRANSACTIONAL, clock.iso(row.created_at))
 
 
+_KEYS = Area(
+    "Streams",
+    reads=("streams:read",),
+    writes=("streams:write",),
+    limited_keys=LimitedKeys.OWN,
+    owner_check=owner_checks.stream,
+)
 OPERATIONS = (
+    Operation("GET", "/v1/streams", list_streams, "List streams", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/streams",
-        tag="Streams",
-        summary="List streams",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=("streams:read",),
-        query=StreamsQuery,
-        reply=StreamPage,
-        handler=list_streams,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/streams",
-        tag="Streams",
-        summary="Open a stream",
-        access=Access.KEY,
+        "POST",
+        "/v1/streams",
+        create_stream,
+        "Open a stream",
+        _KEYS,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("streams:write",),
-        request=StreamIn,
-        reply=Stream,
         success=201,
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
-        handler=create_stream,
     ),
     Operation(
-        method="DELETE",
-        path="/v1/streams/{id}",
-        tag="Streams",
-        summary="Close a stream to new mail",
-        access=Access.KEY,
+        "DELETE",
+        "/v1/streams/{id}",
+        delete_stream,
+        "Close a stream to new mail",
+        _KEYS,
         limited_keys=LimitedKeys.OWN_STREAMS,
-        owner_check=owner_checks.stream,
-        scopes=("streams:write",),
-        success=204,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=delete_stream,
     ),
 )

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from api.areas.sub_accounts.schemas import SubAccount, SubAccountChange, SubAccountIn, SubAccountPage, SubAccountsQuery
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, Operation
+from api.http.operation import Access, Area, Call, Operation
 from engine.accounts.sub_accounts import members as sub_account_members
 from engine.accounts.sub_accounts import service as sub_accounts
 from engine.accounts.sub_accounts import store
@@ -16,18 +16,16 @@ from engine.base.errors import ErrorType, not_found
 from engine.base.roles import Role
 
 
-async def list_sub_accounts(call: Call) -> SubAccountPage:
+async def list_sub_accounts(call: Call, query: SubAccountsQuery) -> SubAccountPage:
     """Return a page of the account's sub-accounts."""
-    query: SubAccountsQuery = call.query
     before = cursor_id(ids.Kind.ACCOUNT, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
     data = [_shown(row) for row in rows[: query.limit]]
     return SubAccountPage(data, data[-1].id if len(rows) > query.limit else None)
 
 
-async def create_sub_account(call: Call) -> SubAccount:
+async def create_sub_account(call: Call, body: SubAccountIn) -> SubAccount:
     """Open a sub-account."""
-    body: SubAccountIn = call.body
     row = await sub_accounts.open_sub_account(
         call.services.pool, call.account_id, name=body.name, monthly_limit=body.monthly_limit, actor=call.actor
     )
@@ -42,9 +40,8 @@ async def read_sub_account(call: Call) -> SubAccount:
     return _shown(row)
 
 
-async def change_sub_account(call: Call) -> SubAccount:
+async def change_sub_account(call: Call, body: SubAccountChange) -> SubAccount:
     """Rename, limit, suspend or resume a sub-account."""
-    body: SubAccountChange = call.body
     change = SubAccountPatch(name=body.name, status=body.status, monthly_limit=body.monthly_limit)
     row = await sub_accounts.change_sub_account(
         call.services.pool, call.account_id, _id(call), change, actor=call.actor
@@ -82,77 +79,44 @@ def _shown(row: SubAccountRow) -> SubAccount:
     )
 
 
+_ADMINS = Area("Sub-accounts", access=Access.SESSION, role=Role.ADMIN)
 OPERATIONS = (
+    Operation("GET", "/v1/sub-accounts", list_sub_accounts, "List sub-accounts", _ADMINS),
     Operation(
-        method="GET",
-        path="/v1/sub-accounts",
-        tag="Sub-accounts",
-        summary="List sub-accounts",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        query=SubAccountsQuery,
-        reply=SubAccountPage,
-        handler=list_sub_accounts,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/sub-accounts",
-        tag="Sub-accounts",
-        summary="Open a sub-account",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        request=SubAccountIn,
-        reply=SubAccount,
+        "POST",
+        "/v1/sub-accounts",
+        create_sub_account,
+        "Open a sub-account",
+        _ADMINS,
         success=201,
         refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
-        handler=create_sub_account,
     ),
+    Operation("GET", "/v1/sub-accounts/{id}", read_sub_account, "Read a sub-account", _ADMINS),
     Operation(
-        method="GET",
-        path="/v1/sub-accounts/{id}",
-        tag="Sub-accounts",
-        summary="Read a sub-account",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        reply=SubAccount,
-        handler=read_sub_account,
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/sub-accounts/{id}",
-        tag="Sub-accounts",
-        summary="Rename, limit, suspend or resume a sub-account, or cancel its deletion",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        request=SubAccountChange,
-        reply=SubAccount,
+        "PATCH",
+        "/v1/sub-accounts/{id}",
+        change_sub_account,
+        "Rename, limit, suspend or resume a sub-account, or cancel its deletion",
+        _ADMINS,
         refusals=(ErrorType.INVALID_STATE, ErrorType.PLAN_LIMIT_REACHED),
-        handler=change_sub_account,
     ),
     Operation(
-        method="DELETE",
-        path="/v1/sub-accounts/{id}",
-        tag="Sub-accounts",
-        summary="Stop a sub-account and erase it 14 days later",
-        access=Access.SESSION,
+        "DELETE",
+        "/v1/sub-accounts/{id}",
+        delete_sub_account,
+        "Stop a sub-account and erase it 14 days later",
+        _ADMINS,
         role=Role.OWNER,
-        success=204,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=delete_sub_account,
     ),
     Operation(
-        method="POST",
-        path="/v1/sub-accounts/{id}/join",
-        tag="Sub-accounts",
-        summary="Become an admin of a sub-account",
-        note=(
-            "Afterwards `POST /v1/auth/switch` works with its id. The membership takes a seat of the sub-account, and "
-            "ends with the role of admin on the account above. Repeating it changes nothing."
-        ),
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        success=204,
+        "POST",
+        "/v1/sub-accounts/{id}/join",
+        join_sub_account,
+        "Become an admin of a sub-account",
+        _ADMINS,
+        note="Afterwards `POST /v1/auth/switch` works with its id. The membership takes a seat of the sub-account, and "
+        "ends with the role of admin on the account above. Repeating it changes nothing.",
         refusals=(ErrorType.PLAN_LIMIT_REACHED,),
-        handler=join_sub_account,
     ),
 )

@@ -25,7 +25,7 @@ from api.areas.suppressions.schemas import (
 )
 from api.http import item_errors
 from api.http.decode import refusal_of
-from api.http.operation import Access, Call, LimitedKeys, Operation, Streamed
+from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.base import clock, csv_files, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.list_cursors import ListPlace
@@ -42,9 +42,8 @@ MAX_FILE_BYTES = 8 * 1024 * 1024
 _ENCODER = msgspec.json.Encoder()
 
 
-async def list_suppressions(call: Call) -> SuppressionPage:
+async def list_suppressions(call: Call, query: SuppressionsQuery) -> SuppressionPage:
     """Return a page of the account's suppressions."""
-    query: SuppressionsQuery = call.query
     wanted = rules.filters(before=query.before, reason=query.reason, search=query.search)
     try:
         page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
@@ -56,9 +55,8 @@ async def list_suppressions(call: Call) -> SuppressionPage:
     return SuppressionPage(data, rules.cursor(page.rows[-1]) if page.has_more else None, page.has_more)
 
 
-async def add_suppression(call: Call) -> Suppression:
+async def add_suppression(call: Call, body: SuppressionIn) -> Suppression:
     """Suppress an address; answer 201 for a new suppression, 200 for an existing one."""
-    body: SuppressionIn = call.body
     wanted = (rules.address_of(body.address), Reason(body.reason or Reason.MANUAL))
     (outcome,) = await suppressions_service.suppress(call.services.pool, call.account_id, [wanted], actor=call.actor)
     if outcome.change is not SuppressionChange.ADDED:
@@ -66,16 +64,15 @@ async def add_suppression(call: Call) -> Suppression:
     return _suppression(outcome.row)
 
 
-async def import_suppressions(call: Call) -> ImportReply:
+async def import_suppressions(call: Call, body: ImportIn) -> ImportReply:
     """Suppress many addresses in one transaction; invalid rows are reported by their index and do not affect others."""
-    wanted, refused = await asyncio.to_thread(_read, call.body.suppressions, call.body.reason)
+    wanted, refused = await asyncio.to_thread(_read, body.suppressions, body.reason)
     item_errors.link(call, refused)
     return _reply(await _suppress(call, wanted), refused)
 
 
-async def import_file(call: Call) -> ImportReply:
+async def import_file(call: Call, body: SuppressionFileIn) -> ImportReply:
     """Suppress the addresses of a file, 1,000 in a transaction."""
-    body: SuppressionFileIn = call.body
     wanted, refused = await asyncio.to_thread(_read_file, body)
     counted: Counter[SuppressionChange] = Counter()
     for start in range(0, len(wanted), MAX_ROWS):
@@ -84,9 +81,8 @@ async def import_file(call: Call) -> ImportReply:
     return _reply(counted, refused)
 
 
-async def export_suppressions(call: Call) -> Streamed:
+async def export_suppressions(call: Call, query: SuppressionsExportQuery) -> Streamed:
     """Stream every suppressed address, newest first, as one JSON object per line."""
-    query: SuppressionsExportQuery = call.query
     wanted = rules.filters(before=None, reason=query.reason, search=None)
     as_csv = query.format is SuppressionFileFormat.CSV
     return Streamed(
@@ -185,97 +181,56 @@ def _suppression(row: SuppressionRow) -> Suppression:
     return Suppression(row.address, Reason(row.reason), row.detail, message, clock.iso(row.created_at))
 
 
+_KEYS = Area(
+    "Suppressions", reads=("suppressions:read",), writes=("suppressions:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT
+)
 OPERATIONS = (
+    Operation("GET", "/v1/suppressions", list_suppressions, "List suppressed addresses", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/suppressions",
-        tag="Suppressions",
-        summary="List suppressed addresses",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("suppressions:read",),
-        query=SuppressionsQuery,
-        reply=SuppressionPage,
-        handler=list_suppressions,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/suppressions",
-        tag="Suppressions",
-        summary="Suppress an address",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("suppressions:write",),
-        request=SuppressionIn,
-        reply=Suppression,
+        "POST",
+        "/v1/suppressions",
+        add_suppression,
+        "Suppress an address",
+        _KEYS,
         success=201,
         also=(200,),
         refusals=(ErrorType.INVALID_ADDRESS, ErrorType.NOT_FOUND),
-        handler=add_suppression,
     ),
     Operation(
-        method="POST",
-        path="/v1/suppressions/import",
-        tag="Suppressions",
-        summary="Suppress up to 1,000 addresses",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("suppressions:write",),
-        request=ImportIn,
+        "POST",
+        "/v1/suppressions/import",
+        import_suppressions,
+        "Suppress up to 1,000 addresses",
+        _KEYS,
         max_body_bytes=MAX_IMPORT_BYTES,
-        reply=ImportReply,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=import_suppressions,
     ),
     Operation(
-        method="POST",
-        path="/v1/suppressions/import/file",
-        tag="Suppressions",
-        summary=f"Suppress up to {MAX_FILE_ROWS:,} addresses of a CSV or newline-delimited JSON, such as opt-outs",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("suppressions:write",),
-        request=SuppressionFileIn,
+        "POST",
+        "/v1/suppressions/import/file",
+        import_file,
+        f"Suppress up to {MAX_FILE_ROWS:,} addresses of a CSV or newline-delimited JSON, such as opt-outs",
+        _KEYS,
         max_body_bytes=MAX_FILE_BYTES,
-        reply=ImportReply,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=import_file,
     ),
     Operation(
-        method="GET",
-        path="/v1/suppressions/export",
-        tag="Suppressions",
-        summary="Export all suppressed addresses, one JSON object per line or as CSV",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("suppressions:read",),
-        query=SuppressionsExportQuery,
+        "GET",
+        "/v1/suppressions/export",
+        export_suppressions,
+        "Export all suppressed addresses, one JSON object per line or as CSV",
+        _KEYS,
         reply=Suppression,
         reply_type="application/x-ndjson",
         other_reply_types=("text/csv",),
-        handler=export_suppressions,
     ),
+    Operation("GET", "/v1/suppressions/{address}", read_suppression, "Read the suppression of an address", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/suppressions/{address}",
-        tag="Suppressions",
-        summary="Read the suppression of an address",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("suppressions:read",),
-        reply=Suppression,
-        handler=read_suppression,
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/suppressions/{address}",
-        tag="Suppressions",
-        summary="Lift a suppression, unless a complaint caused it",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=("suppressions:write",),
-        success=204,
+        "DELETE",
+        "/v1/suppressions/{address}",
+        lift_suppression,
+        "Lift a suppression, unless a complaint caused it",
+        _KEYS,
         refusals=(ErrorType.INVALID_STATE,),
-        handler=lift_suppression,
     ),
 )

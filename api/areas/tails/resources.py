@@ -15,7 +15,7 @@ from api.areas.tails.schemas import (
     TailQuery,
 )
 from api.http import sse
-from api.http.operation import Access, Call, HeaderField, LimitedKeys, Operation, Streamed
+from api.http.operation import Area, Call, HeaderField, LimitedKeys, Operation, Streamed
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid
 from engine.base.list_filters import narrowed
@@ -52,9 +52,8 @@ async def _holds(keys: Keys, key_id: str) -> bool:
     return known is not None and known.good(clock.now()) and SCOPE in known.scopes
 
 
-async def tail(call: Call) -> Streamed:
+async def tail(call: Call, query: TailQuery) -> Streamed:
     """Stream the account's message events from where the reader stopped, or from the latest ones."""
-    query: TailQuery = call.query
     wanted = TailFilters(
         status=query.status,
         domains=narrowed(None, call.domains),
@@ -64,9 +63,8 @@ async def tail(call: Call) -> Streamed:
     return await _follow(call, follow.MESSAGES, wanted, query.after, query.replay)
 
 
-async def tail_events(call: Call) -> Streamed:
+async def tail_events(call: Call, query: EventTailQuery) -> Streamed:
     """Stream all events of the account log, or those of some types, from where the reader stopped."""
-    query: EventTailQuery = call.query
     return await _follow(call, follow.EVENTS, rules.event_filters(query.type), query.after, query.replay)
 
 
@@ -87,9 +85,8 @@ def _reader(call: Call) -> TailReader:
     return TailReader(call.account_id, key_id=call.caller.key_id)
 
 
-async def pull(call: Call) -> EventPage:
+async def pull(call: Call, query: PullQuery) -> EventPage:
     """Return a page of the account log, oldest first."""
-    query: PullQuery = call.query
     found = await store.pull(
         call.services.pool,
         call.account_id,
@@ -114,47 +111,30 @@ def _last_event_id(call: Call) -> int | None:
     return int(text)
 
 
+_KEYS = Area("Messages", reads=("messages:read",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/messages/tail",
-        tag="Messages",
-        summary="Follow message events live, as Server-Sent Events",
-        access=Access.KEY,
+        "GET",
+        "/v1/messages/tail",
+        tail,
+        "Follow message events live, as Server-Sent Events",
+        _KEYS,
         limited_keys=LimitedKeys.OWN,
-        scopes=(SCOPE,),
-        query=TailQuery,
         headers=(LAST_SEEN,),
         reply=TailMessage,
         reply_type=sse.CONTENT_TYPE,
         refusals=(ErrorType.TOO_MANY_STREAMS,),
-        handler=tail,
     ),
     Operation(
-        method="GET",
-        path="/v1/events/tail",
-        tag="Messages",
-        summary="Follow the account log live, as Server-Sent Events",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=(SCOPE,),
-        query=EventTailQuery,
+        "GET",
+        "/v1/events/tail",
+        tail_events,
+        "Follow the account log live, as Server-Sent Events",
+        _KEYS,
         headers=(LAST_SEEN,),
         reply=PulledEvent,
         reply_type=sse.CONTENT_TYPE,
         refusals=(ErrorType.TOO_MANY_STREAMS,),
-        handler=tail_events,
     ),
-    Operation(
-        method="GET",
-        path="/v1/events",
-        tag="Messages",
-        summary="Pull the account log, oldest first",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=(SCOPE,),
-        query=PullQuery,
-        reply=EventPage,
-        handler=pull,
-    ),
+    Operation("GET", "/v1/events", pull, "Pull the account log, oldest first", _KEYS),
 )

@@ -14,7 +14,7 @@ from api.areas.team.schemas import (
 from api.http import auth
 from api.http.cookies import no_session
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Access, Area, Call, LimitedKeys, Operation
 from api.http.paging import PageQuery
 from api.http.session import renew_session
 from engine.base import clock, ids
@@ -25,9 +25,8 @@ from engine.people.team import join_team, transfer_ownership
 from engine.people.team.types import InviteRow, TeamMemberRow
 
 
-async def read_team(call: Call) -> Team:
+async def read_team(call: Call, query: PageQuery) -> Team:
     """Return a page of members, pending invitations and seats."""
-    query: PageQuery = call.query
     found = await team.read(call.services.pool, call.account_id, limit=query.limit, before=query.before)
     return Team(
         [_member(one) for one in found.members],
@@ -37,9 +36,8 @@ async def read_team(call: Call) -> Team:
     )
 
 
-async def invite(call: Call) -> Invite:
+async def invite(call: Call, body: NewInvite) -> Invite:
     """Invite a person by mail."""
-    body: NewInvite = call.body
     return _invite(await team.invite(call.services, call.person, body.email, body.role))
 
 
@@ -55,9 +53,8 @@ async def revoke_invite(call: Call) -> None:
     await team.revoke_invite(call.services.pool, call.person, wanted)
 
 
-async def accept(call: Call) -> None:
+async def accept(call: Call, body: Acceptance) -> None:
     """Join the account with the token of an invitation mail."""
-    body: Acceptance = call.body
     device = auth.device(call.request)
     if body.password is not None:
         await join_team.accept(call.services, body.token, body.password, device)
@@ -69,9 +66,8 @@ async def accept(call: Call) -> None:
     await join_team.accept_signed_in(call.services, body.token, caller, device)
 
 
-async def change_role(call: Call) -> Member:
+async def change_role(call: Call, body: RoleChange) -> Member:
     """Change a member's role; one's own renews the secret of the session."""
-    body: RoleChange = call.body
     user = path_id(ids.Kind.USER, call.path["id"], "member")
     changed, made = await team.change_role(call.services.pool, call.settings.pepper, call.person, user, body.role)
     if made is not None:
@@ -79,9 +75,8 @@ async def change_role(call: Call) -> Member:
     return _member(changed)
 
 
-async def transfer(call: Call) -> Owners:
+async def transfer(call: Call, body: OwnershipTransfer) -> Owners:
     """Make another member the owner in the caller's place."""
-    body: OwnershipTransfer = call.body
     try:
         user = ids.parse_id(ids.Kind.USER, body.member_id)
     except ids.WrongId as error:
@@ -128,62 +123,35 @@ def _invite(row: InviteRow) -> Invite:
     )
 
 
+_KEYS = Area("Team", reads=("team:read",), limited_keys=LimitedKeys.FREE)
+_ADMINS = Area("Team", access=Access.SESSION, role=Role.ADMIN)
+_ANYONE = Area("Team", access=Access.NONE)
+_PEOPLE = Area("Team", access=Access.SESSION)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/team",
-        tag="Team",
-        summary="List members, invitations and seats",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=("team:read",),
-        query=PageQuery,
-        reply=Team,
-        refusals=(ErrorType.NOT_FOUND,),
-        handler=read_team,
+        "GET", "/v1/team", read_team, "List members, invitations and seats", _KEYS, refusals=(ErrorType.NOT_FOUND,)
     ),
     Operation(
-        method="POST",
-        path="/v1/team/invites",
-        tag="Team",
-        summary="Invite a person by mail",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        request=NewInvite,
-        reply=Invite,
+        "POST",
+        "/v1/team/invites",
+        invite,
+        "Invite a person by mail",
+        _ADMINS,
         success=201,
         refusals=(ErrorType.INVALID_ADDRESS, ErrorType.PLAN_LIMIT_REACHED, ErrorType.CONFLICT, ErrorType.NOT_FOUND),
-        handler=invite,
     ),
     Operation(
-        method="POST",
-        path="/v1/team/invites/{id}/resend",
-        tag="Team",
-        summary="Mail an invitation again, with a new link",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        reply=Invite,
-        handler=resend_invite,
+        "POST", "/v1/team/invites/{id}/resend", resend_invite, "Mail an invitation again, with a new link", _ADMINS
     ),
     Operation(
-        method="DELETE",
-        path="/v1/team/invites/{id}",
-        tag="Team",
-        summary="Revoke an invitation",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        success=204,
-        open_to_suspended=True,
-        handler=revoke_invite,
+        "DELETE", "/v1/team/invites/{id}", revoke_invite, "Revoke an invitation", _ADMINS, open_to_suspended=True
     ),
     Operation(
-        method="POST",
-        path="/v1/team/invites/accept",
-        tag="Team",
-        summary="Accept an invitation, without signing in",
-        access=Access.NONE,
-        request=Acceptance,
-        success=204,
+        "POST",
+        "/v1/team/invites/accept",
+        accept,
+        "Accept an invitation, without signing in",
+        _ANYONE,
         refusals=(
             ErrorType.INVALID_CREDENTIALS,
             ErrorType.ACCOUNT_SUSPENDED,
@@ -191,52 +159,34 @@ OPERATIONS = (
             ErrorType.CONFLICT,
             ErrorType.NOT_FOUND,
         ),
-        handler=accept,
     ),
     Operation(
-        method="PATCH",
-        path="/v1/team/members/{id}",
-        tag="Team",
-        summary="Change a member's role",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        request=RoleChange,
-        reply=Member,
-        refusals=(ErrorType.CONFLICT,),
-        handler=change_role,
+        "PATCH", "/v1/team/members/{id}", change_role, "Change a member's role", _ADMINS, refusals=(ErrorType.CONFLICT,)
     ),
     Operation(
-        method="DELETE",
-        path="/v1/team/members/{id}",
-        tag="Team",
-        summary="Remove a member from the account, and end their sessions there",
-        access=Access.SESSION,
-        role=Role.ADMIN,
-        success=204,
+        "DELETE",
+        "/v1/team/members/{id}",
+        remove,
+        "Remove a member from the account, and end their sessions there",
+        _ADMINS,
         open_to_suspended=True,
         refusals=(ErrorType.CONFLICT,),
-        handler=remove,
     ),
     Operation(
-        method="POST",
-        path="/v1/team/transfer",
-        tag="Team",
-        summary="Transfer the account to another member",
-        access=Access.SESSION,
+        "POST",
+        "/v1/team/transfer",
+        transfer,
+        "Transfer the account to another member",
+        _ADMINS,
         role=Role.OWNER,
-        request=OwnershipTransfer,
-        reply=Owners,
         refusals=(ErrorType.CONFLICT, ErrorType.INVALID_CREDENTIALS, ErrorType.NOT_FOUND),
-        handler=transfer,
     ),
     Operation(
-        method="POST",
-        path="/v1/team/leave",
-        tag="Team",
-        summary="Leave the account",
-        access=Access.SESSION,
-        success=204,
+        "POST",
+        "/v1/team/leave",
+        leave,
+        "Leave the account",
+        _PEOPLE,
         refusals=(ErrorType.CONFLICT, ErrorType.NOT_FOUND),
-        handler=leave,
     ),
 )

@@ -15,7 +15,7 @@ from api.areas.templates.layout_schemas import (
 )
 from api.areas.templates.resources import MAX_TEMPLATE_BYTES, MAX_VALUES_BYTES, declared, preview_of
 from api.areas.templates.schemas import Preview
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.slugs import is_slug
@@ -24,9 +24,8 @@ from engine.sending.templates.layout_service import LayoutEdit, OpenedLayout
 from engine.sending.templates.types import LayoutContent, TemplateContent
 
 
-async def list_layouts(call: Call) -> LayoutPage:
+async def list_layouts(call: Call, query: LayoutsQuery) -> LayoutPage:
     """Return a page of the account's layouts, without their bodies."""
-    query: LayoutsQuery = call.query
     pool = call.services.pool
     if query.before is not None:
         known = is_slug(query.before) and await layout_store.READ_SLUG.first(pool, call.account_id, query.before)
@@ -47,9 +46,8 @@ async def list_layouts(call: Call) -> LayoutPage:
     return LayoutPage(data, data[-1].id if page.has_more else None)
 
 
-async def create_layout(call: Call) -> Layout:
+async def create_layout(call: Call, body: LayoutIn) -> Layout:
     """Publish version 1 of a new layout."""
-    body: LayoutIn = call.body
     content = LayoutContent(body.html, body.text, declared(body.variables))
     opened = await layout_service.create(
         call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
@@ -62,9 +60,8 @@ async def read_layout(call: Call) -> Layout:
     return _layout(await layout_service.read(call.services.pool, call.account_id, _slug(call)))
 
 
-async def change_layout(call: Call) -> Layout:
+async def change_layout(call: Call, body: LayoutPatch) -> Layout:
     """Change the given fields; changed content becomes the next version, also of the templates that use the layout."""
-    body: LayoutPatch = call.body
     wanted = LayoutEdit(
         name=body.name,
         html=body.html,
@@ -82,9 +79,8 @@ async def delete_layout(call: Call) -> None:
     await layout_service.delete(call.services.pool, call.account_id, _slug(call), actor=call.actor)
 
 
-async def preview_layout(call: Call) -> Preview:
+async def preview_layout(call: Call, body: LayoutPreviewIn) -> Preview:
     """Check and render a layout that is never stored, around a template or a sample text."""
-    body: LayoutPreviewIn = call.body
     layout = LayoutContent(body.html, body.text, declared(body.variables))
     content = await _shown(call, body.template)
 
@@ -131,88 +127,49 @@ def _layout(opened: OpenedLayout) -> Layout:
     )
 
 
-_READS = ("templates:read",)
-_WRITES = ("templates:write",)
-
+_KEYS = Area("Templates", reads=("templates:read",), writes=("templates:write",), limited_keys=LimitedKeys.FREE)
 OPERATIONS = (
+    Operation("GET", "/v1/layouts", list_layouts, "List layouts", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/layouts",
-        tag="Templates",
-        summary="List layouts",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=_READS,
-        query=LayoutsQuery,
-        reply=LayoutPage,
-        handler=list_layouts,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/layouts",
-        tag="Templates",
-        summary="Create a layout for templates",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=_WRITES,
-        request=LayoutIn,
+        "POST",
+        "/v1/layouts",
+        create_layout,
+        "Create a layout for templates",
+        _KEYS,
         max_body_bytes=MAX_TEMPLATE_BYTES,
-        reply=Layout,
         success=201,
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
-        handler=create_layout,
     ),
     Operation(
-        method="POST",
-        path="/v1/layouts/preview",
-        tag="Templates",
-        summary="Check and render a layout without storing it",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=_READS,
-        request=LayoutPreviewIn,
+        "POST",
+        "/v1/layouts/preview",
+        preview_layout,
+        "Check and render a layout without storing it",
+        _KEYS,
+        scopes=_KEYS.reads,
         max_body_bytes=MAX_TEMPLATE_BYTES + MAX_VALUES_BYTES,
-        reply=Preview,
         refusals=(ErrorType.TEMPLATE_ERROR,),
-        handler=preview_layout,
     ),
+    Operation("GET", "/v1/layouts/{id}", read_layout, "Read a layout with its latest version", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/layouts/{id}",
-        tag="Templates",
-        summary="Read a layout with its latest version",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=_READS,
-        reply=Layout,
-        handler=read_layout,
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/layouts/{id}",
-        tag="Templates",
-        summary="Change a layout and publish its templates with it",
+        "PATCH",
+        "/v1/layouts/{id}",
+        change_layout,
+        "Change a layout and publish its templates with it",
+        _KEYS,
         note="Each template that uses the layout gets its next version in the same step, so sends that name no version "
         "have the new layout at once; versions published before stay as they are.",
-        access=Access.KEY,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=_WRITES,
-        request=LayoutPatch,
         max_body_bytes=MAX_TEMPLATE_BYTES,
-        reply=Layout,
         refusals=(ErrorType.CONFLICT,),
-        handler=change_layout,
     ),
     Operation(
-        method="DELETE",
-        path="/v1/layouts/{id}",
-        tag="Templates",
-        summary="Delete a layout that no template uses",
-        access=Access.KEY,
+        "DELETE",
+        "/v1/layouts/{id}",
+        delete_layout,
+        "Delete a layout that no template uses",
+        _KEYS,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=_WRITES,
-        success=204,
         refusals=(ErrorType.CONFLICT,),
-        handler=delete_layout,
     ),
 )

@@ -26,7 +26,7 @@ from api.areas.templates.schemas import (
     VersionsQuery,
 )
 from api.http import item_errors
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.slugs import is_slug
@@ -44,9 +44,8 @@ MAX_TEMPLATE_BYTES = 16 * 1024 * 1024
 MAX_VALUES_BYTES = 8 * 1024 * 1024  # 200 values of 5,000 characters, encoded the same way
 
 
-async def list_templates(call: Call) -> TemplatePage:
+async def list_templates(call: Call, query: TemplatesQuery) -> TemplatePage:
     """Return a page of the account's templates, without their bodies."""
-    query: TemplatesQuery = call.query
     pool = call.services.pool
     if query.before is not None:
         known = is_slug(query.before) and await store.READ_SLUG.first(pool, call.account_id, query.before)
@@ -68,9 +67,8 @@ async def list_templates(call: Call) -> TemplatePage:
     return TemplatePage(data, data[-1].id if page.has_more else None)
 
 
-async def create_template(call: Call) -> Template:
+async def create_template(call: Call, body: TemplateIn) -> Template:
     """Publish version 1 of a new template."""
-    body: TemplateIn = call.body
     content = TemplateContent(body.subject, body.html, body.text, declared(body.variables), body.layout)
     opened = await templates_service.create(
         call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
@@ -83,9 +81,8 @@ async def read_template(call: Call) -> Template:
     return _template(await templates_service.read(call.services.pool, call.account_id, _slug(call)))
 
 
-async def change_template(call: Call) -> Template:
+async def change_template(call: Call, body: TemplatePatch) -> Template:
     """Change the given fields; changed content becomes the next version."""
-    body: TemplatePatch = call.body
     wanted = TemplateEdit(
         name=body.name,
         subject=body.subject,
@@ -100,19 +97,16 @@ async def change_template(call: Call) -> Template:
     return _template(opened)
 
 
-async def duplicate_template(call: Call) -> Template:
+async def duplicate_template(call: Call, body: TemplateCopyIn) -> Template:
     """Publish the latest version of a template as version 1 of a new one."""
-    body: TemplateCopyIn | None = call.body
-    wanted = TemplateCopyIn() if body is None else body
     opened = await templates_service.duplicate(
-        call.services.pool, call.account_id, _slug(call), copy=wanted.id, name=wanted.name, actor=call.actor
+        call.services.pool, call.account_id, _slug(call), copy=body.id, name=body.name, actor=call.actor
     )
     return _template(opened)
 
 
-async def send_test(call: Call) -> TemplateTestReply:
+async def send_test(call: Call, body: TemplateTestIn) -> TemplateTestReply:
     """Mail a template to people of the team."""
-    body: TemplateTestIn = call.body
     test = TemplateTest(
         slug=_slug(call),
         version=body.version,
@@ -134,9 +128,8 @@ async def delete_template(call: Call) -> None:
     await templates_service.delete(call.services.pool, call.account_id, _slug(call), actor=call.actor)
 
 
-async def list_versions(call: Call) -> TemplateVersionPage:
+async def list_versions(call: Call, query: VersionsQuery) -> TemplateVersionPage:
     """Return a page of a template's versions with their content."""
-    query: VersionsQuery = call.query
     pool, slug = call.services.pool, _slug(call)
     if not await _exists(call, slug):
         raise not_found("template")
@@ -145,9 +138,8 @@ async def list_versions(call: Call) -> TemplateVersionPage:
     return TemplateVersionPage(data, str(data[-1].version) if page.has_more else None)
 
 
-async def preview_template(call: Call) -> Preview:
+async def preview_template(call: Call, body: PreviewIn) -> Preview:
     """Render a stored version as a send would, without sending."""
-    body: PreviewIn = call.body
     pool, slug = call.services.pool, _slug(call)
     row = await store.load_row(pool, call.account_id, slug, body.version)
     if row is None:
@@ -165,9 +157,8 @@ async def preview_template(call: Call) -> Preview:
     return await _run_preview(preview, in_thread=bool(body.data) or rules.is_large(row))
 
 
-async def preview_unsaved(call: Call) -> Preview:
+async def preview_unsaved(call: Call, body: UnsavedPreviewIn) -> Preview:
     """Check and render content that is never stored."""
-    body: UnsavedPreviewIn = call.body
     content = TemplateContent(body.subject, body.html, body.text, declared(body.variables), body.layout)
     layout = await templates_service.layout_named(call.services.pool, call.account_id, content.layout)
 
@@ -261,144 +252,89 @@ def _version(row: VersionListRow) -> TemplateVersion:
     )
 
 
-_READS = ("templates:read",)
-_WRITES = ("templates:write",)
-
+_KEYS = Area("Templates", reads=("templates:read",), writes=("templates:write",), limited_keys=LimitedKeys.FREE)
 OPERATIONS = (
+    Operation("GET", "/v1/templates", list_templates, "List templates", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/templates",
-        tag="Templates",
-        summary="List templates",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=_READS,
-        query=TemplatesQuery,
-        reply=TemplatePage,
-        handler=list_templates,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/templates",
-        tag="Templates",
-        summary="Create a template and publish its first version",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=_WRITES,
-        request=TemplateIn,
+        "POST",
+        "/v1/templates",
+        create_template,
+        "Create a template and publish its first version",
+        _KEYS,
         max_body_bytes=MAX_TEMPLATE_BYTES,
-        reply=Template,
         success=201,
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
-        handler=create_template,
     ),
     Operation(
-        method="POST",
-        path="/v1/templates/preview",
-        tag="Templates",
-        summary="Check and render content without storing it",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=_READS,
-        request=UnsavedPreviewIn,
+        "POST",
+        "/v1/templates/preview",
+        preview_unsaved,
+        "Check and render content without storing it",
+        _KEYS,
+        scopes=_KEYS.reads,
         max_body_bytes=MAX_TEMPLATE_BYTES + MAX_VALUES_BYTES,
-        reply=Preview,
         refusals=(ErrorType.TEMPLATE_ERROR,),
-        handler=preview_unsaved,
     ),
+    Operation("GET", "/v1/templates/{id}", read_template, "Read a template with its latest version", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/templates/{id}",
-        tag="Templates",
-        summary="Read a template with its latest version",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=_READS,
-        reply=Template,
-        handler=read_template,
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/templates/{id}",
-        tag="Templates",
-        summary="Change a template; changed content is published as the next version",
-        access=Access.KEY,
+        "PATCH",
+        "/v1/templates/{id}",
+        change_template,
+        "Change a template; changed content is published as the next version",
+        _KEYS,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=_WRITES,
-        request=TemplatePatch,
         max_body_bytes=MAX_TEMPLATE_BYTES,
-        reply=Template,
         refusals=(ErrorType.CONFLICT,),
-        handler=change_template,
     ),
     Operation(
-        method="DELETE",
-        path="/v1/templates/{id}",
-        tag="Templates",
-        summary="Delete a template",
-        access=Access.KEY,
+        "DELETE",
+        "/v1/templates/{id}",
+        delete_template,
+        "Delete a template",
+        _KEYS,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=_WRITES,
-        success=204,
-        handler=delete_template,
     ),
     Operation(
-        method="GET",
-        path="/v1/templates/{id}/versions",
-        tag="Templates",
-        summary="List a template's versions with their content",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=_READS,
-        query=VersionsQuery,
-        reply=TemplateVersionPage,
-        handler=list_versions,
+        "GET", "/v1/templates/{id}/versions", list_versions, "List a template's versions with their content", _KEYS
     ),
     Operation(
-        method="POST",
-        path="/v1/templates/{id}/preview",
-        tag="Templates",
-        summary="Render a template without sending",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=_READS,
-        request=PreviewIn,
+        "POST",
+        "/v1/templates/{id}/preview",
+        preview_template,
+        "Render a template without sending",
+        _KEYS,
+        scopes=_KEYS.reads,
         max_body_bytes=MAX_VALUES_BYTES,
-        reply=Preview,
         refusals=(ErrorType.TEMPLATE_ERROR,),
-        handler=preview_template,
     ),
     Operation(
-        method="POST",
-        path="/v1/templates/{id}/duplicate",
-        tag="Templates",
-        summary="Publish the latest version of a template as a new template",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.FREE,
-        scopes=_WRITES,
-        request=TemplateCopyIn,
-        reply=Template,
+        "POST",
+        "/v1/templates/{id}/duplicate",
+        duplicate_template,
+        "Publish the latest version of a template as a new template",
+        _KEYS,
         success=201,
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
-        handler=duplicate_template,
     ),
     Operation(
-        method="POST",
-        path="/v1/templates/{id}/test",
-        tag="Templates",
-        summary="Mail a template to up to 5 people of the account's team",
+        "POST",
+        "/v1/templates/{id}/test",
+        send_test,
+        "Mail a template to up to 5 people of the account's team",
+        _KEYS,
         note="The subject begins with `[Test]`, and each message counts as a send.",
-        access=Access.KEY,
         limited_keys=LimitedKeys.OWN,
         scopes=("emails:send",),
         success=202,
-        request=TemplateTestIn,
         max_body_bytes=MAX_VALUES_BYTES,
-        reply=TemplateTestReply,
         refusals=(
-            ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.INVALID_ADDRESS, ErrorType.SUPPRESSED, ErrorType.TEMPLATE_ERROR,
-            ErrorType.DAILY_LIMIT_REACHED, ErrorType.MONTHLY_LIMIT_REACHED, ErrorType.PLATFORM_PAUSED,
+            ErrorType.DOMAIN_NOT_VERIFIED,
+            ErrorType.INVALID_ADDRESS,
+            ErrorType.SUPPRESSED,
+            ErrorType.TEMPLATE_ERROR,
+            ErrorType.DAILY_LIMIT_REACHED,
+            ErrorType.MONTHLY_LIMIT_REACHED,
+            ErrorType.PLATFORM_PAUSED,
         ),
-        handler=send_test,
     ),
-)  # fmt: skip
+)

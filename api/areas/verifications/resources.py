@@ -13,7 +13,7 @@ from api.areas.verifications.schemas import (
 )
 from api.http import owner_checks
 from api.http.dispatch import path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.codes.verifications import branding, service
@@ -23,7 +23,6 @@ from engine.codes.verifications.send import SOURCE
 from engine.codes.verifications.types import SettingsRow, VerificationRow, VerificationStatus
 from engine.sending.preparation import Origin
 
-READ, WRITE = ("verifications:read",), ("verifications:write",)
 SENDS = (
     ErrorType.INVALID_ADDRESS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.SUPPRESSED, ErrorType.PLAN_LIMIT_REACHED,
     ErrorType.DESTINATION_LOCKED, ErrorType.DAILY_LIMIT_REACHED, ErrorType.MONTHLY_LIMIT_REACHED,
@@ -31,9 +30,9 @@ SENDS = (
 )  # fmt: skip
 
 
-async def start(call: Call) -> Verification:
+async def start(call: Call, body: StartRequest) -> Verification:
     """Start a verification; answer 201, or 200 for a repeated idempotency key."""
-    started = await call.services.codes.start(call.body, _origin(call))
+    started = await call.services.codes.start(body, _origin(call))
     if started.replayed:
         call.status = 200
     return _shown(started.row)
@@ -44,17 +43,16 @@ async def read(call: Call) -> Verification:
     return _shown(await service.read(call.services.pool, call.account_id, _named(call)))
 
 
-async def check(call: Call) -> CodeChecked:
+async def check(call: Call, body: CodeCheck) -> CodeChecked:
     """Compare a typed code."""
-    body: CodeCheck = call.body
     keys = call.services.codes.keys
     status, left = await service.check(call.services.pool, keys, call.account_id, _named(call), body.code)
     return CodeChecked(id=call.path["id"], status=status, attempts_remaining=left)
 
 
-async def resend(call: Call) -> Verification:
+async def resend(call: Call, body: ResendRequest) -> Verification:
     """Send another code."""
-    return _shown(await call.services.codes.resend(_named(call), call.body, _origin(call)))
+    return _shown(await call.services.codes.resend(_named(call), body, _origin(call)))
 
 
 async def cancel(call: Call) -> Verification:
@@ -67,9 +65,8 @@ async def read_branding(call: Call) -> Branding:
     return _branding(call, await branding.read(call.services.pool, call.account_id))
 
 
-async def change_branding(call: Call) -> Branding:
+async def change_branding(call: Call, body: BrandingChange) -> Branding:
     """Change the given fields of the branding."""
-    body: BrandingChange = call.body
     row = await branding.change(
         call.services.pool,
         call.account_id,
@@ -116,101 +113,68 @@ def _branding(call: Call, row: SettingsRow) -> Branding:
     return Branding(brand_name=row.brand_name, code_length=row.code_length, logo=logo)
 
 
+_KEYS = Area(
+    "Verify",
+    reads=("verifications:read",),
+    writes=("verifications:write",),
+    limited_keys=LimitedKeys.OWN,
+    owner_check=owner_checks.verification,
+)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/verifications",
-        tag="Verify",
-        summary="Mail a one-time code to an address",
+        "POST",
+        "/v1/verifications",
+        start,
+        "Mail a one-time code to an address",
+        _KEYS,
         note="Answers 201, or 200 for a repeated `idempotencyKey`. A pending verification of the same address is"
         " cancelled. The code expires after 10 minutes; neither it nor the address can be read anywhere.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
         success=201,
         also=(200,),
-        request=StartRequest,
-        reply=Verification,
         refusals=SENDS,
-        handler=start,
     ),
     Operation(
-        method="GET",
-        path="/v1/verifications/settings",
-        tag="Verify",
-        summary="Read the branding of the mail with codes",
-        access=Access.KEY,
+        "GET",
+        "/v1/verifications/settings",
+        read_branding,
+        "Read the branding of the mail with codes",
+        _KEYS,
         limited_keys=LimitedKeys.FREE,
-        scopes=READ,
-        reply=Branding,
-        handler=read_branding,
     ),
     Operation(
-        method="PUT",
-        path="/v1/verifications/settings",
-        tag="Verify",
-        summary="Change the branding of the mail with codes",
-        access=Access.KEY,
+        "PUT",
+        "/v1/verifications/settings",
+        change_branding,
+        "Change the branding of the mail with codes",
+        _KEYS,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=WRITE,
-        request=BrandingChange,
-        reply=Branding,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=change_branding,
     ),
+    Operation("GET", "/v1/verifications/{id}", read, "Read a verification", _KEYS),
     Operation(
-        method="GET",
-        path="/v1/verifications/{id}",
-        tag="Verify",
-        summary="Read a verification",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.verification,
-        scopes=READ,
-        reply=Verification,
-        handler=read,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/verifications/{id}/check",
-        tag="Verify",
-        summary="Check a code that a person has typed",
+        "POST",
+        "/v1/verifications/{id}/check",
+        check,
+        "Check a code that a person has typed",
+        _KEYS,
         note="A wrong code is 200 with `status` `pending` or, at the last attempt, `exhausted`; 409 means that the"
         " verification is finished.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.verification,
-        scopes=WRITE,
-        request=CodeCheck,
-        reply=CodeChecked,
         refusals=(ErrorType.TERMINAL_STATE,),
-        handler=check,
     ),
     Operation(
-        method="POST",
-        path="/v1/verifications/{id}/resend",
-        tag="Verify",
-        summary="Mail a fresh code with the same deadline and attempts; the earlier one stops working",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.verification,
-        scopes=WRITE,
-        request=ResendRequest,
-        reply=Verification,
+        "POST",
+        "/v1/verifications/{id}/resend",
+        resend,
+        "Mail a fresh code with the same deadline and attempts; the earlier one stops working",
+        _KEYS,
         refusals=(*SENDS, ErrorType.TERMINAL_STATE),
-        handler=resend,
     ),
     Operation(
-        method="POST",
-        path="/v1/verifications/{id}/cancel",
-        tag="Verify",
-        summary="Cancel a pending verification",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.verification,
-        scopes=WRITE,
-        reply=Verification,
+        "POST",
+        "/v1/verifications/{id}/cancel",
+        cancel,
+        "Cancel a pending verification",
+        _KEYS,
         refusals=(ErrorType.TERMINAL_STATE,),
-        handler=cancel,
     ),
 )

@@ -19,7 +19,7 @@ from api.areas.webhooks.schemas import (
 )
 from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 from engine.base.list_filters import FIRST_ID, LAST_ID, first_id, without_nul
@@ -30,12 +30,10 @@ from engine.events.webhooks.types import AttemptRow, DeliveryRow, ExchangeRow, S
 from engine.receiving.inbound_routes.post_bodies import PostBodies
 
 _ENDPOINT, _DELIVERY = "webhook endpoint", "webhook delivery"
-_READ, _WRITE = ("webhooks:read",), ("webhooks:write",)
 
 
-async def list_deliveries(call: Call) -> DeliveryPage:
+async def list_deliveries(call: Call, query: DeliveriesQuery) -> DeliveryPage:
     """Return a page of an endpoint's deliveries, finished and pending."""
-    query: DeliveriesQuery = call.query
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], _ENDPOINT)
     before = cursor_id(ids.Kind.EVENT, query.before)
     wanted = _filter(query.state, query.type, query.from_, query.until, before)
@@ -56,18 +54,16 @@ async def read_delivery(call: Call) -> ExactDelivery:
     )
 
 
-async def replay(call: Call) -> Queued:
+async def replay(call: Call, body: ReplayRequest) -> Queued:
     """Post an event again under the same delivery id."""
-    body: ReplayRequest = call.body
     event = path_id(ids.Kind.EVENT, call.path["id"], _DELIVERY)
     found = await webhooks_service.replay(call.services.pool, call.account_id, event, _wanted(body))
     public = [ids.format_id(ids.Kind.WEBHOOK, one) for one in found]
     return Queued(ids.format_id(ids.Kind.EVENT, event), public)
 
 
-async def replay_window(call: Call) -> WindowReplayed:
+async def replay_window(call: Call, body: ReplayWindow) -> WindowReplayed:
     """Post the deliveries of a window of time again."""
-    body: ReplayWindow = call.body
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], _ENDPOINT)
     before = cursor_id(ids.Kind.EVENT, body.before)
     wanted = _filter(body.state, body.type, body.from_, body.until, before)
@@ -148,69 +144,55 @@ def _delivery(row: DeliveryRow) -> Delivery:
     )
 
 
+_KEYS = Area(
+    "Webhooks",
+    reads=("webhooks:read",),
+    writes=("webhooks:write",),
+    limited_keys=LimitedKeys.OWN,
+    owner_check=owner_checks.webhook,
+)
 OPERATIONS = (
     Operation(
-        method="GET",
-        path="/v1/webhooks/{id}/deliveries",
-        tag="Webhooks",
-        summary="List the deliveries of a webhook endpoint",
+        "GET",
+        "/v1/webhooks/{id}/deliveries",
+        list_deliveries,
+        "List the deliveries of a webhook endpoint",
+        _KEYS,
         note="Deliveries are listed by the time of their event, newest first. A delivery appears when its event is "
         "stored, so a new one may appear below another that was listed before. To miss no event, follow "
         "`GET /v1/events?after=`: the log has no gaps. A page that is filtered by `state` or `type` looks at "
         f"{deliveries.MAX_SCANNED} deliveries, so it may be short, even empty, while `nextCursor` is not null.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.webhook,
-        scopes=_READ,
-        query=DeliveriesQuery,
-        reply=DeliveryPage,
-        handler=list_deliveries,
     ),
     Operation(
-        method="GET",
-        path="/v1/webhooks/{id}/deliveries/{event}",
-        tag="Webhooks",
-        summary="Read the exact requests and answers of a delivery",
+        "GET",
+        "/v1/webhooks/{id}/deliveries/{event}",
+        read_delivery,
+        "Read the exact requests and answers of a delivery",
+        _KEYS,
         note="The body is the same on every attempt, and is shown octet by octet as it is posted. Of an answer, the "
         f"first {rules.MAX_ANSWER_HEADERS:,} characters of headers and {rules.MAX_ANSWER_BYTES:,} octets of the body "
         "are kept.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.webhook,
-        scopes=_READ,
-        reply=ExactDelivery,
-        handler=read_delivery,
     ),
     Operation(
-        method="POST",
-        path="/v1/webhooks/deliveries/{id}/replay",
-        tag="Webhooks",
-        summary="Post an event again",
-        access=Access.KEY,
+        "POST",
+        "/v1/webhooks/deliveries/{id}/replay",
+        replay,
+        "Post an event again",
+        _KEYS,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
-        scopes=_WRITE,
-        request=ReplayRequest,
-        reply=Queued,
         success=202,
-        handler=replay,
     ),
     Operation(
-        method="POST",
-        path="/v1/webhooks/{id}/replay",
-        tag="Webhooks",
-        summary="Post the deliveries of a window of time again",
+        "POST",
+        "/v1/webhooks/{id}/replay",
+        replay_window,
+        "Post the deliveries of a window of time again",
+        _KEYS,
         note="Each delivery is posted under its former delivery id, with a new retry schedule; receivers that compare "
         "`Service-Delivery-Id` take it once. A delivery that is pending is left as it is, so a repeated call queues "
         f"nothing twice. One call queues at most {deliveries.MAX_REPLAYED:,} deliveries, newest first; while "
         "`nextCursor` is not null, repeat the call with it as `before`.",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.webhook,
-        scopes=_WRITE,
-        request=ReplayWindow,
-        reply=WindowReplayed,
         success=202,
         refusals=(ErrorType.NOT_FOUND,),
-        handler=replay_window,
     ),
 )

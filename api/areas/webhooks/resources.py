@@ -19,7 +19,7 @@ from api.areas.webhooks.schemas import (
 )
 from api.http import owner_checks
 from api.http.dispatch import cursor_id, path_id
-from api.http.operation import Access, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.base.list_filters import narrowed
@@ -31,12 +31,10 @@ from engine.sending.domains import store as domains
 from engine.sending.streams import store as streams
 
 WHAT = "webhook endpoint"
-READ, WRITE = ("webhooks:read",), ("webhooks:write",)
 
 
-async def create(call: Call) -> WebhookMade:
+async def create(call: Call, body: NewWebhook) -> WebhookMade:
     """Add an endpoint; only this reply contains its secret."""
-    body: NewWebhook = call.body
     options = PostOptions(domains=body.domains or [], streams=body.streams or [], headers=body.headers)
     made = await webhooks_service.create(
         call.services.pool,
@@ -56,9 +54,8 @@ async def create(call: Call) -> WebhookMade:
     )  # fmt: skip
 
 
-async def list_webhooks(call: Call) -> WebhookPage:
+async def list_webhooks(call: Call, query: WebhooksQuery) -> WebhookPage:
     """Return a page of the account's endpoints."""
-    query: WebhooksQuery = call.query
     before = cursor_id(ids.Kind.WEBHOOK, query.before)
     names = narrowed(None, call.domains), narrowed(None, call.streams)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, *names)
@@ -75,9 +72,8 @@ async def read(call: Call) -> Webhook:
     return _webhook(row, await _known(call, [row]))
 
 
-async def change(call: Call) -> Webhook:
+async def change(call: Call, body: WebhookChange) -> Webhook:
     """Change the given fields of an endpoint."""
-    body: WebhookChange = call.body
     options = PostOptions(
         domains=None if body.domains is UNSET else body.domains,
         streams=None if body.streams is UNSET else body.streams,
@@ -151,94 +147,27 @@ def _warnings(row: EndpointRow, known: KnownNames) -> list[Warned]:
     return [Warned(*one) for one in found + post_options.unknown(row, known)]
 
 
+_KEYS = Area(
+    "Webhooks",
+    reads=("webhooks:read",),
+    writes=("webhooks:write",),
+    limited_keys=LimitedKeys.OWN,
+    owner_check=owner_checks.webhook,
+)
 OPERATIONS = (
     Operation(
-        method="POST",
-        path="/v1/webhooks",
-        tag="Webhooks",
-        summary="Add a webhook endpoint",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=WRITE,
-        request=NewWebhook,
-        reply=WebhookMade,
+        "POST",
+        "/v1/webhooks",
+        create,
+        "Add a webhook endpoint",
+        _KEYS,
         success=201,
         refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
-        handler=create,
     ),
-    Operation(
-        method="GET",
-        path="/v1/webhooks",
-        tag="Webhooks",
-        summary="List webhook endpoints",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        scopes=READ,
-        query=WebhooksQuery,
-        reply=WebhookPage,
-        handler=list_webhooks,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/webhooks/{id}",
-        tag="Webhooks",
-        summary="Read a webhook endpoint",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.webhook,
-        scopes=READ,
-        reply=Webhook,
-        handler=read,
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/webhooks/{id}",
-        tag="Webhooks",
-        summary="Change a webhook endpoint",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.webhook,
-        scopes=WRITE,
-        request=WebhookChange,
-        reply=Webhook,
-        refusals=(ErrorType.CONFLICT,),
-        handler=change,
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/webhooks/{id}",
-        tag="Webhooks",
-        summary="Remove a webhook endpoint",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.webhook,
-        scopes=WRITE,
-        success=204,
-        handler=remove,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/webhooks/{id}/rotate",
-        tag="Webhooks",
-        summary="Give a webhook endpoint a new signing secret",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.webhook,
-        scopes=WRITE,
-        reply=SecretMade,
-        handler=rotate,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/webhooks/{id}/test",
-        tag="Webhooks",
-        summary="Send a test event to a webhook endpoint",
-        access=Access.KEY,
-        limited_keys=LimitedKeys.OWN,
-        owner_check=owner_checks.webhook,
-        scopes=WRITE,
-        reply=Queued,
-        success=202,
-        handler=try_out,
-    ),
+    Operation("GET", "/v1/webhooks", list_webhooks, "List webhook endpoints", _KEYS),
+    Operation("GET", "/v1/webhooks/{id}", read, "Read a webhook endpoint", _KEYS),
+    Operation("PATCH", "/v1/webhooks/{id}", change, "Change a webhook endpoint", _KEYS, refusals=(ErrorType.CONFLICT,)),
+    Operation("DELETE", "/v1/webhooks/{id}", remove, "Remove a webhook endpoint", _KEYS),
+    Operation("POST", "/v1/webhooks/{id}/rotate", rotate, "Give a webhook endpoint a new signing secret", _KEYS),
+    Operation("POST", "/v1/webhooks/{id}/test", try_out, "Send a test event to a webhook endpoint", _KEYS, success=202),
 )
