@@ -105,7 +105,9 @@ def document(
     paths: dict[str, dict[str, Any]] = {}
     for one in listed:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, by_type, components, settings)
-    components = {**components, "Error": _error_schema()}
+    queries = {_name(by_type[id(one.query)]) for one in listed if one.query is not None}  # described as parameters
+    components = {name: shape for name, shape in components.items() if name not in queries}
+    components["Error"] = _error_schema()
     made = orjson.dumps(
         {
             "openapi": "3.1.0",
@@ -239,8 +241,7 @@ def _needs(one: Operation) -> str:
 
 
 def _query_parameters(query: type[Struct], by_type: dict[int, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
-    reference = by_type[id(query)].get("$ref", "")
-    schema = components.pop(reference.rsplit("/", 1)[-1], None) or {}
+    schema = components[_name(by_type[id(query)])]
     required = set(schema.get("required", ()))
     found = []
     for name, shape in schema.get("properties", {}).items():
@@ -250,6 +251,10 @@ def _query_parameters(query: type[Struct], by_type: dict[int, Any], components: 
             kept |= choices[0] if len(choices) == 1 else {"anyOf": choices}
         found.append({"name": name, "in": "query", "required": name in required, "schema": kept})
     return found
+
+
+def _name(reference: Mapping[str, str]) -> str:
+    return reference["$ref"].rsplit("/", 1)[-1]
 
 
 def _responses(one: Operation, by_type: dict[int, Any], limit: int) -> dict[str, Any]:

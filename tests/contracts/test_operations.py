@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from api.app import all_operations
@@ -124,6 +124,14 @@ def test_the_description_lists_the_refusals_of_each_operation(document: dict[str
         assert str(operation.success) in responses, name_of(operation)
 
 
+def test_the_description_lists_the_parameters_of_each_query(document: dict[str, Any]) -> None:
+    for operation in [one for one in OPERATIONS if one.query is not None]:
+        described = document["paths"][operation.path][operation.method.lower()]["parameters"]
+
+        names = {one["name"] for one in described if one["in"] == "query"}
+        assert names == {field.encode_name for field in structs.fields(operation.query)}, name_of(operation)
+
+
 def test_no_reference_of_the_description_is_dangling(document: dict[str, Any]) -> None:
     text = orjson.dumps(document).decode()
     wanted = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
@@ -184,10 +192,12 @@ class Counted(Struct):
     count: int
 
 
-async def _count(call: Call, query: PageQuery, body: Counted) -> Counted: ...
+async def _count(call: Call, query: PageQuery, body: Counted) -> Counted:
+    return body
 
 
 async def _nothing(call: Call) -> None: ...
 
 
-async def _misspelled(call: Call, bdy: Counted) -> Counted: ...
+async def _misspelled(call: Call, bdy: Counted) -> Counted:
+    return bdy
