@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
-from uuid import UUID
 
 import falcon
 import falcon.asgi
@@ -15,11 +14,12 @@ from msgspec import Struct
 
 from api.http import auth, body, cross_origin, decode, paths, rate_limit_headers, stream
 from api.http.operation import Access, Call, Operation, Raw, Streamed
+from api.http.paging import page_of
 from api.http.services import ApiServices
 from engine.accounts.request_log import rules as request_log
 from engine.accounts.request_log.recorder import RequestRecorder
 from engine.base import ids
-from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
+from engine.base.errors import ErrorType, Refusal, unavailable
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
 from engine.people.api_keys import key_auth
@@ -175,8 +175,13 @@ async def _handled(
     """Call the handler. A bad signature of a body counts against the client's address, as any bad credential."""
     try:
         with within(deadline_s):
+            call.path_ids = tuple([one.read(call.path) for one in operation.path_ids])
             if operation.owner_check is not None and call.reach is not None:
                 await operation.owner_check(call, call.reach)
+            if operation.page is not None:
+                given["page"] = page_of(operation.page, given["query"])
+                if not operation.takes_query:
+                    del given["query"]
             return await operation.handler(call, **given)
     except Refusal as refusal:
         if operation.raw_body and refusal.kind is ErrorType.UNAUTHORIZED:
@@ -474,24 +479,6 @@ async def on_bug(
     response.status = falcon.HTTP_500
     response.data = b'{"title":"500 Internal Server Error"}'
     response.content_type = _JSON
-
-
-def path_id(kind: ids.Kind, text: str, what: str) -> UUID:
-    """Return the id in a path parameter; a malformed id, or one of another kind, is a 404 like an unknown one."""
-    try:
-        return ids.parse_id(kind, text)
-    except ids.WrongId:
-        raise not_found(what) from None
-
-
-def cursor_id(kind: ids.Kind, text: str | None) -> UUID | None:
-    """Return the id in a cursor; raises 400 for one of another kind."""
-    if text is None:
-        return None
-    try:
-        return ids.parse_id(kind, text)
-    except ids.WrongId as error:
-        raise invalid("before", f"`before` must be the `nextCursor` of an earlier page: {error}.") from None
 
 
 def _translated(error: falcon.HTTPError, method: str, allowed: str) -> Refusal:

@@ -1,9 +1,11 @@
 """The operation record: everything that one endpoint declares.
 
 Routing, authentication, limits, decoding and the OpenAPI document use it. A handler gets a `Call` and, if it has these
-parameters, the decoded `query` and `body`; it returns a Struct, a `Raw`, a `Streamed`, or None for 204.
+parameters, the decoded `query`, the `page` of a list and the `body`; it returns a Struct, a `Raw`, a `Streamed`, or
+None for 204.
 """
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import cache
@@ -17,6 +19,8 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from api.http import body_limits
+from api.http.paging import PageQuery
+from api.http.path_ids import PathId
 from api.http.services import ApiServices
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
@@ -27,6 +31,7 @@ from engine.people.api_keys.key_auth import Caller
 from engine.people.api_keys.rules import KeyRestrictions
 from engine.people.sessions.session_auth import Person
 
+_PARAMETER = re.compile(r"\{(\w+)\}")
 _STREAMS = frozenset({"text/event-stream", "application/x-ndjson"})
 CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # methods for which a session needs its CSRF token
 
@@ -64,6 +69,7 @@ class Call(Struct):
     services: ApiServices
     settings: Settings
     path: Mapping[str, str]
+    path_ids: tuple[UUID, ...] = ()  # of the path, as `id_of` and `inner_id_of` of the operation say
     caller: Caller | None = None  # set if the request has an API key
     signed_in: Person | None = None  # set if the request has a session
     body_bytes: int = 0
@@ -71,6 +77,16 @@ class Call(Struct):
     status: int | None = None  # set by the handler if it differs from the operation's `success`
     cookies: tuple[str, ...] = ()  # `Set-Cookie` values of the answer, see api.http.cookies
     headers: tuple[tuple[str, str], ...] = ()  # other header fields of a successful response
+
+    @property
+    def id(self) -> UUID:
+        """Return the `{id}` of the path, of the kind `id_of`."""
+        return self.path_ids[0]
+
+    @property
+    def inner_id(self) -> UUID:
+        """Return the other id of the path, of the kind `inner_id_of`."""
+        return self.path_ids[1]
 
     @property
     def account_id(self) -> UUID:
@@ -166,7 +182,8 @@ class ErrorForm(Struct, frozen=True):
 
 
 Answer = Struct | Raw | Streamed | None
-Handler = Callable[..., Awaitable[Answer]]  # of a `call`, and of the `query` and the `body` if it names them
+# Of a `call`, and of the `query`, the `page` of a list, and the `body`, if it names them.
+Handler = Callable[..., Awaitable[Answer]]
 OwnerCheck = Callable[[Call, KeyRestrictions], Awaitable[None]]
 
 
@@ -178,6 +195,8 @@ class Area(Struct, frozen=True):
     reads: tuple[str, ...] = ()  # scopes of a GET, any one of them
     writes: tuple[str, ...] = ()  # scopes of the other methods
     limited_keys: LimitedKeys | None = None
+    id_of: ids.Kind | None = None  # for operations with an `{id}`
+    noun: str = ""  # of the object with that id, if it is not the kind's own
     owner_check: OwnerCheck | None = None  # for operations with an `{id}` that limited keys use for their own
     role: Role | None = None
     for_operator: bool = False  # only for operators of the installation; to others it is unknown
@@ -195,6 +214,9 @@ class Operation(Struct, frozen=True):
     handler: Handler
     summary: str
     area: Area
+    id_of: ids.Kind | None = None  # the kind of `{id}` in the path, which the handler gets as `call.id`
+    inner_id_of: ids.Kind | None = None  # the kind of the parameter behind it: `call.inner_id`
+    page: ids.Kind | None = None  # the kind of the ids that a cursor of the list names; required with a `page`
     note: str = ""  # more for callers than the summary, for the OpenAPI document
     success: int = 0  # default: 200, or 204 for a handler that returns None
     also: tuple[int, ...] = ()  # other success statuses with the same reply
@@ -221,25 +243,40 @@ class Operation(Struct, frozen=True):
     refusals: tuple[ErrorType, ...] = ()  # beyond those of every such operation
     errors: ErrorForm | None = None  # None: the `error` object of this API
     key_header: str | None = None  # a header that may hold the API key in place of Authorization
+    path_ids: tuple[PathId, ...] = ()  # made of `id_of` and `inner_id_of`
+    takes_query: bool = False  # made of the handler's parameters
     open_to_suspended: bool = False  # allowed to persons of a suspended account, as it only revokes access
 
     def __post_init__(self) -> None:
         """Fill what the area and the handler say.
 
-        Raises TypeError unless exactly the operations for API keys declare their use by limited keys.
+        Raises TypeError unless exactly the operations for API keys declare their use by limited keys, and exactly the
+        lists the kind of their cursor.
         """
         area, types = self.area, _types_of(self.handler)
         self._default("scopes", area.reads if self.method == "GET" else area.writes)
         self._default("limited_keys", area.limited_keys)
         self._default("role", area.role)
-        if "{id}" in self.path and self.limited_keys in _OWN:
-            self._default("owner_check", area.owner_check)
-        self._default("query", types.get("query"))
+        if "{id}" in self.path:
+            self._default("id_of", area.id_of)
+            if self.limited_keys in _OWN:
+                self._default("owner_check", area.owner_check)
+        self._default("query", types.get("query", PageQuery if "page" in types else None))
         self._default("request", None if types.get("body") is bytes else types.get("body"))
         self._default("success", 204 if types["return"] is NoneType else 200)
         self._default("reply", _reply_of(types["return"]))
         if (self.access is Access.KEY) is (self.limited_keys is None):
             raise TypeError(f"{self.method} {self.path}: `limited_keys` is required with Access.KEY, and only then")
+        if ("page" in types) is (self.page is None):
+            raise TypeError(f"{self.method} {self.path}: `page` is required if the handler takes a page, and only then")
+
+        force_setattr(self, "takes_query", "query" in types)
+        force_setattr(self, "path_ids", self._path_ids())
+
+    def _path_ids(self) -> tuple[PathId, ...]:
+        kinds = [kind for kind in (self.id_of, self.inner_id_of) if kind is not None]
+        nouns = self.area.noun, ""
+        return tuple(PathId(*one) for one in zip(_PARAMETER.findall(self.path), kinds, nouns, strict=False))
 
     def _default(self, name: str, value: object) -> None:
         if not getattr(self, name):
@@ -321,10 +358,10 @@ class Operation(Struct, frozen=True):
 
 @cache
 def _types_of(handler: Handler) -> Mapping[str, Any]:
-    """Return the types that a handler declares: of `body`, `query` and `return`, as far as it has them."""
+    """Return the types that a handler declares: of its parameters by name, and `return`."""
     types = get_type_hints(handler, include_extras=True)
-    if not types.keys() <= {"call", "body", "query", "return"}:
-        raise TypeError(f"{handler.__module__}.{handler.__qualname__} may take `call`, `body` and `query`")
+    if not types.keys() <= {"call", "query", "page", "body", "return"}:
+        raise TypeError(f"{handler.__module__}.{handler.__qualname__} may take `call`, `query`, `page` and `body`")
     return types
 
 

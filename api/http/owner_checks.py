@@ -6,10 +6,8 @@ The dispatcher calls one of these checks before the handler of an operation with
 
 from uuid import UUID
 
-from api.http.dispatch import path_id
 from api.http.operation import Call
 from engine.audience.broadcasts import store as broadcasts
-from engine.base import ids
 from engine.base.errors import not_found
 from engine.codes.verifications import store as verifications
 from engine.events.webhooks import store as webhooks
@@ -20,7 +18,7 @@ from engine.sending.messages import store as messages
 
 async def domain(call: Call, reach: KeyRestrictions) -> None:
     """Raise the 404 unless the path names a domain that the key is limited to."""
-    row = await domains.FIND.first(call.services.pool, call.account_id, _id(call, ids.Kind.DOMAIN, "domain"))
+    row = await domains.FIND.first(call.services.pool, call.account_id, call.id)
     if row is None or not reach.covers_domain(row.name):
         raise not_found("domain")
 
@@ -33,30 +31,27 @@ async def stream(call: Call, reach: KeyRestrictions) -> None:
 
 async def message(call: Call, reach: KeyRestrictions) -> None:
     """Raise the 404 unless the path names a message from a domain and on a stream of the key."""
-    if not await _covers_message(call, reach, _id(call, ids.Kind.MESSAGE, "message")):
+    if not await _covers_message(call, reach, call.id):
         raise not_found("message")
 
 
 async def verification(call: Call, reach: KeyRestrictions) -> None:
     """Raise the 404 unless the path names a verification whose mail is from a domain and on a stream of the key."""
-    wanted = _id(call, ids.Kind.VERIFICATION, "verification")
-    row = await verifications.READ.first(call.services.pool, call.account_id, wanted)
+    row = await verifications.READ.first(call.services.pool, call.account_id, call.id)
     if row is None or not await _covers_message(call, reach, row.message_id):
         raise not_found("verification")
 
 
 async def broadcast(call: Call, reach: KeyRestrictions) -> None:
     """Raise the 404 unless the path names a broadcast from a domain and on a stream of the key."""
-    row = await broadcasts.READ.first(call.services.pool, call.account_id, _id(call, ids.Kind.BROADCAST, "broadcast"))
+    row = await broadcasts.READ.first(call.services.pool, call.account_id, call.id)
     if row is None or not reach.covers(row.from_domain, row.stream):
         raise not_found("broadcast")
 
 
 async def webhook(call: Call, reach: KeyRestrictions) -> None:
     """Raise the 404 unless the path names an endpoint that gets events of the key's domains and streams only."""
-    row = await webhooks.READ.first(
-        call.services.pool, call.account_id, _id(call, ids.Kind.WEBHOOK, "webhook endpoint")
-    )
+    row = await webhooks.READ.first(call.services.pool, call.account_id, call.id)
     if row is None or not (_within(row.domains, reach.domains) and _within(row.streams, reach.streams)):
         raise not_found("webhook endpoint")
 
@@ -69,7 +64,3 @@ async def _covers_message(call: Call, reach: KeyRestrictions, named: UUID) -> bo
 def _within(names: list[str], allowed: frozenset[str] | None) -> bool:
     """Return True if a filter lets only allowed names pass; an empty one lets all pass."""
     return allowed is None or (bool(names) and allowed.issuperset(names))
-
-
-def _id(call: Call, kind: ids.Kind, what: str) -> UUID:
-    return path_id(kind, call.path["id"], what)

@@ -1,20 +1,23 @@
-"""Pages of lists that are short enough to be read as a whole: passkeys and identities of a person."""
+"""Pages of lists, newest first: the query, the page that it asks for, and the reply's `data` and `nextCursor`."""
 
-from collections.abc import Sequence
-from typing import Annotated, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Protocol, TypeVar
 from uuid import UUID
 
 from msgspec import Meta, Struct
 
-from api.http.dispatch import cursor_id
-from engine.base import ids
+from api.http.path_ids import cursor_id
+from engine.base.ids import Kind
+from engine.base.list_filters import LAST_ID
+
+Cursor = Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")]
 
 
-class PageQuery(Struct, forbid_unknown_fields=True):
+class PageQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """The query of a list: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
+    before: Cursor | None = None
 
 
 class Identified(Protocol):
@@ -24,12 +27,44 @@ class Identified(Protocol):
     def id(self) -> UUID: ...
 
 
-Row = TypeVar("Row", bound=Identified)
+class Shown(Protocol):
+    """An object of a reply, with its public id."""
+
+    id: str
 
 
-def page_of(rows: Sequence[Row], query: PageQuery, kind: ids.Kind) -> tuple[list[Row], str | None]:
-    """Return the rows of a page, newest first, and its `nextCursor`; raise the 400 for a cursor of another kind."""
-    before = cursor_id(kind, query.before)
-    left = sorted((row for row in rows if before is None or row.id < before), key=lambda row: row.id, reverse=True)
-    page = left[: query.limit]
-    return page, ids.format_id(kind, page[-1].id) if len(left) > len(page) else None
+Row = TypeVar("Row")
+OwnRow = TypeVar("OwnRow", bound=Identified)
+Item = TypeVar("Item", bound=Shown)
+
+
+class Page(Struct, frozen=True):
+    """The part of a list that a request asks for."""
+
+    limit: int
+    before: UUID | None  # the last id of the previous page
+
+    @property
+    def probe(self) -> int:
+        """Return the number of rows to read: one more than the page has shows whether another page follows."""
+        return self.limit + 1
+
+    @property
+    def below(self) -> UUID:
+        """Return `before`, or on the first page an id above all others."""
+        return self.before or LAST_ID
+
+    def of(self, rows: Sequence[Row], show: Callable[[Row], Item]) -> tuple[list[Item], str | None]:
+        """Return the page's objects, made by `show`, and the cursor of the next page; `rows` are up to `probe`."""
+        data = [show(row) for row in rows[: self.limit]]
+        return data, data[-1].id if len(rows) > self.limit else None
+
+    def among(self, rows: Sequence[OwnRow], show: Callable[[OwnRow], Item]) -> tuple[list[Item], str | None]:
+        """Return the same from all rows of a short list, in any order."""
+        below = sorted((row for row in rows if row.id < self.below), key=lambda row: row.id, reverse=True)
+        return self.of(below, show)
+
+
+def page_of(kind: Kind, query: Any) -> Page:
+    """Return the page that a query with `limit` and `before` asks for; raises 400 for a cursor of another kind."""
+    return Page(query.limit, cursor_id(kind, query.before))

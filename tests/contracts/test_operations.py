@@ -13,7 +13,8 @@ from api.app import all_operations
 from api.areas.webhooks import event_schemas
 from api.http import openapi
 from api.http.operation import Access, Area, Call, LimitedKeys, Operation
-from api.http.paging import PageQuery
+from api.http.paging import Page, PageQuery
+from api.http.path_ids import NOUNS
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.scopes import SCOPES
 from engine.base.settings import MEBIBYTE, Settings
@@ -177,12 +178,22 @@ def test_an_operation_has_the_types_of_its_handler_and_the_values_of_its_area() 
     assert operation.limited_keys is LimitedKeys.FREE
 
 
+def test_an_operation_hands_over_ids_that_it_names() -> None:
+    assert not [name_of(one) for one in OPERATIONS if len(one.path_ids) > one.path.count("{")]
+    assert {part.kind for one in OPERATIONS for part in one.path_ids} <= set(NOUNS)
+
+
+def test_a_list_says_of_which_kind_its_cursor_is() -> None:
+    with pytest.raises(TypeError, match="`page` is required"):
+        Operation("GET", "/v1/tests", _list, "List", Area("Tests", access=Access.NONE))
+
+
 def test_a_handler_that_returns_nothing_answers_204() -> None:
     assert Operation("DELETE", "/v1/tests", _nothing, "Do nothing", Area("Tests", access=Access.NONE)).success == 204
 
 
 def test_a_handler_with_an_unknown_parameter_is_an_error_at_the_start() -> None:
-    with pytest.raises(TypeError, match="may take `call`, `body` and `query`"):
+    with pytest.raises(TypeError, match="may take `call`, `query`, `page` and `body`"):
         Operation("GET", "/v1/tests", _misspelled, "Count", Area("Tests", access=Access.NONE))
 
 
@@ -194,6 +205,10 @@ class Counted(Struct):
 
 async def _count(call: Call, query: PageQuery, body: Counted) -> Counted:
     return body
+
+
+async def _list(call: Call, page: Page) -> Counted:
+    return Counted(page.limit)
 
 
 async def _nothing(call: Call) -> None: ...

@@ -15,7 +15,7 @@ import pytest
 from msgspec import Struct, structs
 
 from api.app import all_operations
-from api.http.operation import Access, LimitedKeys, Operation
+from api.http.operation import Access, Area, LimitedKeys, Operation
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.roles import Role
 from tests.harness.accounts import add_key, make_account, set_status
@@ -173,7 +173,7 @@ def test_an_operation_for_keys_has_to_say_what_limited_keys_may() -> None:
     known = next(one for one in OPERATIONS if one.access is Access.KEY)
 
     with pytest.raises(TypeError, match="limited_keys"):
-        structs.replace(known, limited_keys=None)
+        structs.replace(known, area=Area("Tests"), limited_keys=None)
 
 
 def test_only_operations_of_sessions_name_a_role() -> None:

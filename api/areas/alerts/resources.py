@@ -1,7 +1,6 @@
 """`/v1/alerts`: rules, their test, and the alerts that have fired."""
 
 from typing import Any, Final, Literal, cast
-from uuid import UUID
 
 import orjson
 from msgspec import UNSET, structs
@@ -14,15 +13,13 @@ from api.areas.alerts.schemas import (
     AlertRulePage,
     AlertRuleRecord,
     AlertRulesMade,
-    AlertsQuery,
     AlertTestReply,
     AlertVocabularyItem,
     NewAlertRule,
 )
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
 from engine.accounts.alerts import rule_actions, rules, service, store
-from engine.accounts.alerts.rules import WHAT
 from engine.accounts.alerts.types import TERMS, AlertEvent, AlertKind, AlertRule, AlertRuleFields
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
@@ -43,30 +40,28 @@ async def create(call: Call, body: NewAlertRule) -> AlertRulesMade:
     return AlertRulesMade(**structs.asdict(record(row)))
 
 
-async def list_rules(call: Call, query: AlertsQuery) -> AlertRulePage:
+async def list_rules(call: Call, page: Page) -> AlertRulePage:
     """Return a page of the account's rules, and the vocabulary."""
-    before = cursor_id(ids.Kind.ALERT_RULE, query.before)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
-    data = [record(row) for row in rows[: query.limit]]
-    return AlertRulePage(data, data[-1].id if len(rows) > query.limit else None, VOCABULARY)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, page.before, page.probe)
+    return AlertRulePage(*page.of(rows, record), VOCABULARY)
 
 
 async def change(call: Call, body: AlertRuleChange) -> AlertRuleRecord:
     """Change the given fields of a rule."""
     changed = {name: value for name, value in structs.asdict(body).items() if value is not UNSET}
-    row = await service.change(call.services.pool, call.account_id, _named(call), changed, actor=call.actor)
+    row = await service.change(call.services.pool, call.account_id, call.id, changed, actor=call.actor)
     return record(row)
 
 
 async def delete(call: Call) -> None:
     """Delete a rule; its alert events stay."""
-    await rule_actions.delete_rule(call.services.pool, call.account_id, _named(call), clock.now(), actor=call.actor)
+    await rule_actions.delete_rule(call.services.pool, call.account_id, call.id, clock.now(), actor=call.actor)
 
 
 async def test(call: Call) -> AlertTestReply:
     """Measure a rule now, and send a test notice on its channels."""
     found = await rule_actions.send_test(
-        call.services.pool, call.settings, call.account_id, _named(call), clock.now(), actor=call.actor
+        call.services.pool, call.settings, call.account_id, call.id, clock.now(), actor=call.actor
     )
     value, threshold = found.reading.value, found.rule.threshold
     return AlertTestReply(
@@ -79,12 +74,10 @@ async def test(call: Call) -> AlertTestReply:
     )
 
 
-async def list_events(call: Call, query: AlertsQuery) -> AlertEventPage:
+async def list_events(call: Call, page: Page) -> AlertEventPage:
     """Return a page of the account's alert events."""
-    before = cursor_id(ids.Kind.ALERT_EVENT, query.before)
-    rows = await store.EVENTS.fetch(call.services.pool, call.account_id, before, query.limit + 1)
-    data = [event_record(row) for row in rows[: query.limit]]
-    return AlertEventPage(data, data[-1].id if len(rows) > query.limit else None)
+    rows = await store.EVENTS.fetch(call.services.pool, call.account_id, page.before, page.probe)
+    return AlertEventPage(*page.of(rows, event_record))
 
 
 def record(row: AlertRule) -> AlertRuleRecord:
@@ -146,10 +139,6 @@ def _channels(names: list[str]) -> list[Literal["email", "webhook"]]:
     return cast("list[Literal['email', 'webhook']]", names)
 
 
-def _named(call: Call) -> UUID:
-    return path_id(ids.Kind.ALERT_RULE, call.path["id"], WHAT)
-
-
 def _vocabulary(kind: AlertKind) -> AlertVocabularyItem:
     terms, fields = TERMS[kind], rules.defaults(kind)
     chosen = AlertRuleDefaults(**(structs.asdict(fields) | {"window_days": terms.window_days}))
@@ -158,7 +147,13 @@ def _vocabulary(kind: AlertKind) -> AlertVocabularyItem:
 
 VOCABULARY: Final = [_vocabulary(kind) for kind in AlertKind]
 
-_KEYS = Area("Alerts", reads=("alerts:read",), writes=("alerts:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
+_KEYS = Area(
+    "Alerts",
+    reads=("alerts:read",),
+    writes=("alerts:write",),
+    limited_keys=LimitedKeys.WHOLE_ACCOUNT,
+    id_of=ids.Kind.ALERT_RULE,
+)
 OPERATIONS = (
     Operation(
         "GET",
@@ -166,10 +161,16 @@ OPERATIONS = (
         list_events,
         "List the alerts that have fired",
         _KEYS,
+        page=ids.Kind.ALERT_EVENT,
         note="They stay as long as the account's records do, also when their rule is deleted.",
     ),
     Operation(
-        "GET", "/v1/alerts/rules", list_rules, "List alert rules with their state, and the kinds that there are", _KEYS
+        "GET",
+        "/v1/alerts/rules",
+        list_rules,
+        "List alert rules with their state, and the kinds that there are",
+        _KEYS,
+        page=ids.Kind.ALERT_RULE,
     ),
     Operation(
         "POST",

@@ -65,13 +65,6 @@ class AlertRuleChange(Struct, rename="camel", forbid_unknown_fields=True, kw_onl
     enabled: bool | UnsetType = UNSET
 
 
-class AlertsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of a page, newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class AlertRuleRecord(Struct, rename="camel", kw_only=True):
     """A rule with its live state and last measurement.
 

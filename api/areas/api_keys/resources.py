@@ -14,8 +14,8 @@ from api.areas.api_keys.schemas import (
     RotatedKey,
 )
 from api.http import auth
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.roles import Role
@@ -27,15 +27,13 @@ from engine.people.api_keys.service import KeyLimits
 from engine.people.sessions.session_auth import Person
 
 
-async def list_keys(call: Call, query: KeysQuery) -> ApiKeyPage:
+async def list_keys(call: Call, query: KeysQuery, page: Page) -> ApiKeyPage:
     """Return a page of the account's keys, including revoked ones."""
-    before = cursor_id(ids.Kind.API_KEY, query.before)
     account = call.account_id
     if query.sub_account_id is not None:
         account = (await _sub_account(call, query.sub_account_id)).id
-    rows = await store.LIST.fetch(call.services.pool, account, before, query.limit + 1)
-    data = [ApiKey(**_fields(row)) for row in rows[: query.limit]]
-    return ApiKeyPage(data, data[-1].id if len(rows) > query.limit else None)
+    rows = await store.LIST.fetch(call.services.pool, account, page.before, page.probe)
+    return ApiKeyPage(*page.of(rows, lambda row: ApiKey(**_fields(row))))
 
 
 async def make_key(call: Call, body: NewKey) -> MadeKey:
@@ -67,14 +65,12 @@ async def make_key(call: Call, body: NewKey) -> MadeKey:
 
 async def revoke_key(call: Call) -> None:
     """Revoke a key for good; every process refuses it within a second. Revoking it again changes nothing."""
-    key = path_id(ids.Kind.API_KEY, call.path["id"], "API key")
-    await giving.revoke_key(call.services.pool, call.account_id, key, actor=call.actor)
+    await giving.revoke_key(call.services.pool, call.account_id, call.id, actor=call.actor)
 
 
 async def rename_key(call: Call, body: KeyChange) -> ApiKey:
     """Give a key another name."""
-    key = path_id(ids.Kind.API_KEY, call.path["id"], "API key")
-    row = await key_changes.rename_key(call.services.pool, call.account_id, key, body.name, actor=call.actor)
+    row = await key_changes.rename_key(call.services.pool, call.account_id, call.id, body.name, actor=call.actor)
     return ApiKey(**_fields(row))
 
 
@@ -84,7 +80,7 @@ async def rotate_key(call: Call, body: KeyRotation) -> RotatedKey:
     rotated = await key_changes.rotate_key(
         call.services.pool,
         call.account_id,
-        path_id(ids.Kind.API_KEY, call.path["id"], "API key"),
+        call.id,
         overlap_hours=body.overlap_hours,
         pepper=call.settings.pepper,
         actor=call.actor,
@@ -134,9 +130,11 @@ def _iso(at: datetime | None) -> str | None:
 
 
 _KEYS = Area("API keys", reads=("account:read",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
-_ADMINS = Area("API keys", access=Access.SESSION, role=Role.ADMIN)
+_ADMINS = Area("API keys", access=Access.SESSION, role=Role.ADMIN, id_of=ids.Kind.API_KEY)
 OPERATIONS = (
-    Operation("GET", "/v1/api-keys", list_keys, "List API keys", _KEYS, refusals=(ErrorType.NOT_FOUND,)),
+    Operation(
+        "GET", "/v1/api-keys", list_keys, "List API keys", _KEYS, page=ids.Kind.API_KEY, refusals=(ErrorType.NOT_FOUND,)
+    ),
     Operation(
         "POST",
         "/v1/api-keys",

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from api.http.paging import PageQuery
 from engine.people.api_keys.rules import (
     DEFAULT_OVERLAP_HOURS,
     MAX_NAME,
@@ -18,11 +19,9 @@ SubAccount = Annotated[
 ]
 
 
-class KeysQuery(Struct, rename="camel", forbid_unknown_fields=True):
+class KeysQuery(PageQuery, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """The query of `GET /v1/api-keys`: newest first, revoked keys included."""
 
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
     sub_account_id: SubAccount | None = None
 
 

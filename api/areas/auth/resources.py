@@ -13,9 +13,8 @@ from api.areas.auth.schemas import (
 )
 from api.http import auth
 from api.http.cookies import no_session
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Area, Call, HeaderField, Operation
-from api.http.paging import PageQuery
+from api.http.paging import Page
 from api.http.session import Session, account_of, account_shown, person_of, session_reply
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
@@ -97,13 +96,13 @@ async def get_state(call: Call) -> SignInState:
     )
 
 
-async def list_sessions(call: Call, query: PageQuery) -> SessionList:
+async def list_sessions(call: Call, page: Page) -> SessionList:
     """Return a page of the person's sessions on all devices."""
-    person, before = call.person, cursor_id(ids.Kind.SESSION, query.before)
-    at = clock.now()
-    rows = await store.LIST.fetch(call.services.pool, person.user_id, at, at - rules.IDLE, query.limit + 1, before)
-    data = [
-        OneSession(
+    person, at = call.person, clock.now()
+    rows = await store.LIST.fetch(call.services.pool, person.user_id, at, at - rules.IDLE, page.probe, page.before)
+
+    def shown(row: store.SessionListRow) -> OneSession:
+        return OneSession(
             id=ids.format_id(ids.Kind.SESSION, row.id),
             current=row.id == person.session_id,
             account_id=ids.format_id(ids.Kind.ACCOUNT, row.account_id),
@@ -115,17 +114,15 @@ async def list_sessions(call: Call, query: PageQuery) -> SessionList:
             last_used_at=clock.iso(row.used_at),
             expires_at=clock.iso(row.expires_at),
         )
-        for row in rows[: query.limit]
-    ]
-    return SessionList(data, data[-1].id if len(rows) > query.limit else None)
+
+    return SessionList(*page.of(rows, shown))
 
 
 async def revoke_one(call: Call) -> None:
     """End one session of the person; if it is the current one, delete its cookie."""
     person = call.person
-    session = path_id(ids.Kind.SESSION, call.path["id"], "session")
-    await open_session.revoke_one(call.services.pool, person.user_id, session)
-    if session == person.session_id:
+    await open_session.revoke_one(call.services.pool, person.user_id, call.id)
+    if call.id == person.session_id:
         call.cookies = (no_session(call.settings),)
 
 
@@ -149,7 +146,7 @@ async def switch_account(call: Call, body: SwitchAccount) -> Session:
 
 
 _ANYONE = Area("Auth", access=Access.NONE)
-_PEOPLE = Area("Auth", access=Access.SESSION)
+_PEOPLE = Area("Auth", access=Access.SESSION, id_of=ids.Kind.SESSION)
 OPERATIONS = (
     Operation(
         "POST",
@@ -192,7 +189,7 @@ OPERATIONS = (
         refusals=(ErrorType.CSRF_FAILED,),
     ),
     Operation("GET", "/v1/auth/me", get_state, "Read the sign-in state", _ANYONE),
-    Operation("GET", "/v1/auth/sessions", list_sessions, "List your sessions", _PEOPLE),
+    Operation("GET", "/v1/auth/sessions", list_sessions, "List your sessions", _PEOPLE, page=ids.Kind.SESSION),
     Operation("DELETE", "/v1/auth/sessions/{id}", revoke_one, "End one of your sessions", _PEOPLE),
     Operation("POST", "/v1/auth/sessions/revoke-others", revoke_others, "End all your other sessions", _PEOPLE),
     Operation(

@@ -19,8 +19,8 @@ from api.areas.billing.schemas import (
     NewCheckout,
     PlanList,
 )
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Area, Call, LimitedKeys, Operation, Raw
+from api.http.paging import Page
 from engine.accounts.billing import checkout, invoices, store
 from engine.accounts.billing import subscription_changes as subscriptions
 from engine.accounts.billing.rows import BillingProfileRow
@@ -100,18 +100,15 @@ async def change_profile(call: Call, body: BillingProfileChange) -> BillingProfi
     return records.profile_of(await checkout.change_profile(call.services.pool, call.account_id, given))
 
 
-async def list_invoices(call: Call, query: InvoicesQuery) -> InvoicePage:
+async def list_invoices(call: Call, page: Page) -> InvoicePage:
     """Return a page of the account's invoices and credit notes."""
-    before = cursor_id(ids.Kind.INVOICE, query.before)
-    rows = await store.INVOICES.fetch(call.services.pool, call.account_id, before, query.limit + 1)
-    data = [records.invoice_of(row) for row in rows[: query.limit]]
-    return InvoicePage(data, data[-1].id if len(rows) > query.limit else None)
+    rows = await store.INVOICES.fetch(call.services.pool, call.account_id, page.before, page.probe)
+    return InvoicePage(*page.of(rows, records.invoice_of))
 
 
 async def read_invoice(call: Call) -> Raw:
     """Return an invoice as PDF, or as JSON if the client prefers that."""
-    wanted = path_id(ids.Kind.INVOICE, call.path["id"], "invoice")
-    row = await store.INVOICE.first(call.services.pool, call.account_id, wanted)
+    row = await store.INVOICE.first(call.services.pool, call.account_id, call.id)
     if row is None:
         raise not_found("invoice")
     if _prefers_json(call.request.get_header("Accept") or ""):
@@ -162,7 +159,7 @@ def _after(text: str | None) -> int:
 
 
 # `billing:read` can't be granted to a key.
-_KEYS = Area("Billing", reads=("account:read",), limited_keys=LimitedKeys.FREE)
+_KEYS = Area("Billing", reads=("account:read",), limited_keys=LimitedKeys.FREE, id_of=ids.Kind.INVOICE)
 _ADMINS = Area("Billing", access=Access.SESSION, role=Role.ADMIN)
 OPERATIONS = (
     Operation("GET", "/v1/billing", read, "Read the subscription", _KEYS),
@@ -174,7 +171,15 @@ OPERATIONS = (
         "List the billing history, oldest first, with the verification of its hash chain",
         _KEYS,
     ),
-    Operation("GET", "/v1/billing/invoices", list_invoices, "List invoices and credit notes, newest first", _KEYS),
+    Operation(
+        "GET",
+        "/v1/billing/invoices",
+        list_invoices,
+        "List invoices and credit notes, newest first",
+        _KEYS,
+        page=ids.Kind.INVOICE,
+        query=InvoicesQuery,
+    ),
     Operation(
         "GET",
         "/v1/billing/invoices/{id}",

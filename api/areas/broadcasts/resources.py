@@ -1,7 +1,5 @@
 """`/v1/broadcasts`: drafting, testing, sending, pausing and reading broadcasts."""
 
-from uuid import UUID
-
 from api.areas.broadcasts import records
 from api.areas.broadcasts.schemas import (
     BroadcastChange,
@@ -9,7 +7,6 @@ from api.areas.broadcasts.schemas import (
     BroadcastPreviewQuery,
     BroadcastRecord,
     BroadcastSend,
-    BroadcastsQuery,
     BroadcastTest,
     BroadcastTestReply,
     BroadcastWithCounts,
@@ -17,14 +14,14 @@ from api.areas.broadcasts.schemas import (
     RenderedBroadcast,
 )
 from api.http import item_errors, owner_checks
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
+from api.http.path_ids import path_id
 from engine.audience.broadcasts import audience as broadcast_audience
 from engine.audience.broadcasts import draft as broadcast_draft
 from engine.audience.broadcasts import samples as broadcast_samples
 from engine.audience.broadcasts import send as broadcast_send
 from engine.audience.broadcasts import service, store
-from engine.audience.broadcasts.rules import WHAT
 from engine.audience.broadcasts.types import Broadcast
 from engine.base import ids
 from engine.base.errors import ErrorType
@@ -44,13 +41,11 @@ async def create(call: Call, body: NewBroadcast) -> BroadcastRecord:
     return records.record(row)
 
 
-async def list_broadcasts(call: Call, query: BroadcastsQuery) -> BroadcastPage:
+async def list_broadcasts(call: Call, page: Page) -> BroadcastPage:
     """Return a page of the account's broadcasts."""
-    before = cursor_id(ids.Kind.BROADCAST, query.before)
     names = narrowed(None, call.domains), narrowed(None, call.streams)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, *names)
-    data = [records.item(row) for row in rows[: query.limit]]
-    return BroadcastPage(data, data[-1].id if len(rows) > query.limit else None)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, page.before, page.probe, *names)
+    return BroadcastPage(*page.of(rows, records.item))
 
 
 async def read(call: Call) -> BroadcastWithCounts:
@@ -67,20 +62,20 @@ async def change(call: Call, body: BroadcastChange) -> BroadcastRecord:
     """Change the given fields of a draft."""
     fields = records.fields_of(body)
     row = await broadcast_draft.change(
-        call.services.pool, call.services.acceptor, _named(call), fields, _origin(call), actor=call.actor
+        call.services.pool, call.services.acceptor, call.id, fields, _origin(call), actor=call.actor
     )
     return records.record(row)
 
 
 async def delete(call: Call) -> None:
     """Delete a broadcast of which nothing was sent."""
-    await service.delete(call.services.pool, call.account_id, _named(call), actor=call.actor)
+    await service.delete(call.services.pool, call.account_id, call.id, actor=call.actor)
 
 
 async def send(call: Call, body: BroadcastSend) -> BroadcastRecord:
     """Send a broadcast, now or at its time."""
     row = await broadcast_send.send(
-        call.services.pool, call.services.acceptor, _named(call), body.scheduled_at,
+        call.services.pool, call.services.acceptor, call.id, body.scheduled_at,
         _origin(call), give_up_s=call.settings.give_up_s, actor=call.actor,
     )  # fmt: skip
     return records.record(row)
@@ -88,19 +83,19 @@ async def send(call: Call, body: BroadcastSend) -> BroadcastRecord:
 
 async def pause(call: Call) -> BroadcastRecord:
     """Pause a broadcast that is sending."""
-    row = await service.pause(call.services.pool, call.account_id, _named(call), actor=call.actor)
+    row = await service.pause(call.services.pool, call.account_id, call.id, actor=call.actor)
     return records.record(row)
 
 
 async def resume(call: Call) -> BroadcastRecord:
     """Resume a paused broadcast."""
-    row = await service.resume(call.services.pool, call.account_id, _named(call), actor=call.actor)
+    row = await service.resume(call.services.pool, call.account_id, call.id, actor=call.actor)
     return records.record(row)
 
 
 async def cancel(call: Call) -> BroadcastRecord:
     """Cancel a broadcast."""
-    row = await service.cancel(call.services.pool, call.account_id, _named(call), actor=call.actor)
+    row = await service.cancel(call.services.pool, call.account_id, call.id, actor=call.actor)
     return records.record(row)
 
 
@@ -127,11 +122,7 @@ async def preview(call: Call, query: BroadcastPreviewQuery) -> RenderedBroadcast
 
 
 async def _row(call: Call) -> Broadcast:
-    return await service.read(call.services.pool, call.account_id, _named(call))
-
-
-def _named(call: Call) -> UUID:
-    return path_id(ids.Kind.BROADCAST, call.path["id"], WHAT)
+    return await service.read(call.services.pool, call.account_id, call.id)
 
 
 def _origin(call: Call) -> Origin:
@@ -153,9 +144,10 @@ _KEYS = Area(
     writes=("broadcasts:write",),
     limited_keys=LimitedKeys.OWN,
     owner_check=owner_checks.broadcast,
+    id_of=ids.Kind.BROADCAST,
 )
 OPERATIONS = (
-    Operation("GET", "/v1/broadcasts", list_broadcasts, "List broadcasts", _KEYS),
+    Operation("GET", "/v1/broadcasts", list_broadcasts, "List broadcasts", _KEYS, page=ids.Kind.BROADCAST),
     Operation(
         "POST",
         "/v1/broadcasts",

@@ -97,13 +97,6 @@ class BroadcastTest(Struct, forbid_unknown_fields=True):
     ]
 
 
-class BroadcastsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of a page, newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class BroadcastPreviewQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """The contact to render a broadcast for; without one, merge fields are empty."""
 

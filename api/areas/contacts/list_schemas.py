@@ -26,13 +26,6 @@ class ContactListChange(Struct, forbid_unknown_fields=True, kw_only=True):
     description: Description | UnsetType | None = UNSET
 
 
-class ContactListsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of a page, newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class ContactList(Struct, rename="camel", kw_only=True):
     """A contact list; `contacts` is the number of its members."""
 

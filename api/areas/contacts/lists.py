@@ -6,19 +6,16 @@ from api.areas.contacts.list_schemas import (
     ContactList,
     ContactListChange,
     ContactListPage,
-    ContactListsQuery,
     MembersReply,
     NewContactList,
     NewMembers,
 )
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
-from engine.audience.contacts import lists, lists_store, store
+from api.http.paging import Page
+from engine.audience.contacts import lists, lists_store
 from engine.audience.contacts.types import ContactListRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
-
-WHAT = lists.WHAT
 
 
 async def create(call: Call, body: NewContactList) -> ContactList:
@@ -29,17 +26,15 @@ async def create(call: Call, body: NewContactList) -> ContactList:
     return _list(row)
 
 
-async def list_lists(call: Call, query: ContactListsQuery) -> ContactListPage:
+async def list_lists(call: Call, page: Page) -> ContactListPage:
     """Return a page of the account's lists."""
-    before = cursor_id(ids.Kind.LIST, query.before) or store.LAST_ID
-    rows = await lists_store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
-    data = [_list(row) for row in rows[: query.limit]]
-    return ContactListPage(data, data[-1].id if len(rows) > query.limit else None)
+    rows = await lists_store.LIST.fetch(call.services.pool, call.account_id, page.below, page.probe)
+    return ContactListPage(*page.of(rows, _list))
 
 
 async def read(call: Call) -> ContactList:
     """Return one list."""
-    return _list(await lists_store.read(call.services.pool, call.account_id, _named(call)))
+    return _list(await lists_store.read(call.services.pool, call.account_id, call.id))
 
 
 async def change(call: Call, body: ContactListChange) -> ContactList:
@@ -47,7 +42,7 @@ async def change(call: Call, body: ContactListChange) -> ContactList:
     row = await lists.change(
         call.services.pool,
         call.account_id,
-        _named(call),
+        call.id,
         name=body.name,
         description=body.description,
         actor=call.actor,
@@ -57,13 +52,13 @@ async def change(call: Call, body: ContactListChange) -> ContactList:
 
 async def delete(call: Call) -> None:
     """Delete a list."""
-    await lists.delete(call.services.pool, call.account_id, _named(call), actor=call.actor)
+    await lists.delete(call.services.pool, call.account_id, call.id, actor=call.actor)
 
 
 async def add_members(call: Call, body: NewMembers) -> MembersReply:
     """Add contacts to a list."""
     known, unknown = _contacts(body.contacts)
-    result = await lists.add_members(call.services.pool, call.account_id, _named(call), known, actor=call.actor)
+    result = await lists.add_members(call.services.pool, call.account_id, call.id, known, actor=call.actor)
     missing = set(unknown) | {ids.format_id(ids.Kind.CONTACT, one) for one in result.not_found}
     return MembersReply(
         result.added, result.already, [text for text in dict.fromkeys(body.contacts) if text in missing]
@@ -72,8 +67,7 @@ async def add_members(call: Call, body: NewMembers) -> MembersReply:
 
 async def remove_member(call: Call) -> None:
     """Remove a contact from a list."""
-    contact = path_id(ids.Kind.CONTACT, call.path["contactId"], "contact")
-    await lists.remove_member(call.services.pool, call.account_id, _named(call), contact, actor=call.actor)
+    await lists.remove_member(call.services.pool, call.account_id, call.id, call.inner_id, actor=call.actor)
 
 
 def _contacts(texts: list[str]) -> tuple[list[UUID], list[str]]:
@@ -90,10 +84,6 @@ def _contacts(texts: list[str]) -> tuple[list[UUID], list[str]]:
     return known, unknown
 
 
-def _named(call: Call) -> UUID:
-    return path_id(ids.Kind.LIST, call.path["id"], WHAT)
-
-
 def _list(row: ContactListRow) -> ContactList:
     return ContactList(
         id=ids.format_id(ids.Kind.LIST, row.id),
@@ -105,9 +95,17 @@ def _list(row: ContactListRow) -> ContactList:
     )
 
 
-_KEYS = Area("Contacts", reads=("contacts:read",), writes=("contacts:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
+_KEYS = Area(
+    "Contacts",
+    reads=("contacts:read",),
+    writes=("contacts:write",),
+    limited_keys=LimitedKeys.WHOLE_ACCOUNT,
+    id_of=ids.Kind.LIST,
+)
 OPERATIONS = (
-    Operation("GET", "/v1/lists", list_lists, "List contact lists", _KEYS, limited_keys=LimitedKeys.FREE),
+    Operation(
+        "GET", "/v1/lists", list_lists, "List contact lists", _KEYS, page=ids.Kind.LIST, limited_keys=LimitedKeys.FREE
+    ),
     Operation(
         "POST",
         "/v1/lists",
@@ -144,5 +142,6 @@ OPERATIONS = (
         remove_member,
         "Remove a contact from a list; 204 also if it was no member",
         _KEYS,
+        inner_id_of=ids.Kind.CONTACT,
     ),
 )

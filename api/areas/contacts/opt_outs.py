@@ -7,7 +7,6 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from api.areas.contacts.lists import WHAT
 from api.areas.contacts.opt_out_schemas import (
     ListOptOut,
     ListOptOutPage,
@@ -19,7 +18,6 @@ from api.areas.contacts.opt_out_schemas import (
     RefusedOptOut,
 )
 from api.http import item_errors
-from api.http.dispatch import path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.audience import topic_opt_outs
 from engine.audience.contacts import lists_store
@@ -38,7 +36,7 @@ _ENCODER = msgspec.json.Encoder()
 
 async def list_opt_outs(call: Call, query: OptOutsQuery) -> ListOptOutPage:
     """Return a page of the people who opted out of a list."""
-    pool, topic = call.services.pool, _named(call)
+    pool, topic = call.services.pool, call.id
     before = list_cursors.place(_CURSOR, query.before)
     await lists_store.read(pool, call.account_id, topic)
     rows = await store.topic_opt_outs(pool, call.account_id, topic, before=before, limit=query.limit + 1)
@@ -58,7 +56,7 @@ async def import_file(call: Call, body: OptOutFileIn) -> OptOutsReply:
 
 async def export_opt_outs(call: Call, query: OptOutsExportQuery) -> Streamed:
     """Stream all opt-outs of a list, newest first."""
-    pool, topic = call.services.pool, _named(call)
+    pool, topic = call.services.pool, call.id
     await lists_store.read(pool, call.account_id, topic)
     as_csv = query.format is FileFormat.CSV
     return Streamed(
@@ -77,11 +75,11 @@ async def take_back(call: Call) -> None:
         address = rules.address_of(call.path["address"])
     except Refusal:
         raise not_found("opt-out") from None
-    await topic_opt_outs.take_back(call.services.pool, call.account_id, _named(call), address, actor=call.actor)
+    await topic_opt_outs.take_back(call.services.pool, call.account_id, call.id, address, actor=call.actor)
 
 
 async def _added(call: Call, given: Sequence[str]) -> OptOutsReply:
-    result = await topic_opt_outs.opt_out(call.services.pool, call.account_id, _named(call), given, actor=call.actor)
+    result = await topic_opt_outs.opt_out(call.services.pool, call.account_id, call.id, given, actor=call.actor)
     refused = [RefusedOptOut(one.index, one.error) for one in result.refused]
     item_errors.link(call, refused)
     return OptOutsReply(result.added, result.already, refused)
@@ -105,11 +103,13 @@ def _cursor(row: TopicOptOut) -> str:
     return list_cursors.cursor(_CURSOR, ListPlace(row.created_at, row.address))
 
 
-def _named(call: Call) -> UUID:
-    return path_id(ids.Kind.LIST, call.path["id"], WHAT)
-
-
-_KEYS = Area("Contacts", reads=("contacts:read",), writes=("contacts:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
+_KEYS = Area(
+    "Contacts",
+    reads=("contacts:read",),
+    writes=("contacts:write",),
+    limited_keys=LimitedKeys.WHOLE_ACCOUNT,
+    id_of=ids.Kind.LIST,
+)
 OPERATIONS = (
     Operation(
         "GET",

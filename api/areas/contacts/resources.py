@@ -16,8 +16,8 @@ from api.areas.contacts.schemas import (
     RefusedContact,
 )
 from api.http import item_errors
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
 from engine.audience.contacts import imports, lists_store, rules, search, service, store
 from engine.audience.contacts.double_opt_in import ConfirmationRequest, DoubleOptIn
 from engine.audience.contacts.types import Consent, ContactFilters, ContactRow, ImportResult, NewContact
@@ -27,7 +27,6 @@ from engine.people.api_keys.key_auth import check_scope
 from engine.sending.preparation import Origin
 from engine.sending.suppressions.types import Reason
 
-WHAT = service.WHAT
 MAX_CONTACT_BYTES = 256 * 1024  # 16 KiB of fields, each character as an escape
 MAX_IMPORT_BYTES = 20 * 1024 * 1024  # 1,000 rows with 16 KiB of fields
 
@@ -57,7 +56,7 @@ async def create(call: Call, body: NewContactIn) -> Contact:
 async def ask_again(call: Call, body: ConfirmationIn) -> Contact:
     """Mail an unconfirmed contact another link."""
     request = ConfirmationRequest(sender=body.from_, stream=body.stream, locale=body.locale)
-    return contact_of(await _double_opt_in(call).ask_again(_named(call), request))
+    return contact_of(await _double_opt_in(call).ask_again(call.id, request))
 
 
 async def import_contacts(call: Call, body: ContactImportIn) -> ContactImportReply:
@@ -73,28 +72,28 @@ async def import_contacts(call: Call, body: ContactImportIn) -> ContactImportRep
     return import_reply(call, result)
 
 
-async def list_contacts(call: Call, query: ContactsQuery) -> ContactPage:
+async def list_contacts(call: Call, query: ContactsQuery, page: Page) -> ContactPage:
     """Return a page of the account's contacts."""
     wanted = ContactFilters(
-        before=cursor_id(ids.Kind.CONTACT, query.before),
+        before=page.before,
         list_id=list_id(query.list, "list"),
         search=None if query.search is None else search.checked_search(query.search),
     )
     if wanted.list_id is not None:
         await lists_store.check_known(call.services.pool, call.account_id, [wanted.list_id])
     try:
-        page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
+        found = await store.page(call.services.pool, call.account_id, wanted, limit=page.limit)
     except TimeoutError:
         if query.search is None:
             raise unavailable() from None
         raise invalid("search", "The search took too long. Use a longer `search`.") from None
-    data = [contact_of(row) for row in page.rows]
-    return ContactPage(data, data[-1].id if page.has_more else None)
+    data = [contact_of(row) for row in found.rows]
+    return ContactPage(data, data[-1].id if found.has_more else None)
 
 
 async def read(call: Call) -> Contact:
     """Return one contact."""
-    return contact_of(await service.read(call.services.pool, call.account_id, _named(call)))
+    return contact_of(await service.read(call.services.pool, call.account_id, call.id))
 
 
 async def change(call: Call, body: ContactChange) -> Contact:
@@ -102,7 +101,7 @@ async def change(call: Call, body: ContactChange) -> Contact:
     row = await service.change(
         call.services.pool,
         call.account_id,
-        _named(call),
+        call.id,
         name=UNSET if body.name is UNSET else rules.checked_name(body.name),
         fields=UNSET if body.fields is UNSET else rules.checked_changes(body.fields),
         actor=call.actor,
@@ -112,7 +111,7 @@ async def change(call: Call, body: ContactChange) -> Contact:
 
 async def delete(call: Call) -> None:
     """Delete a contact."""
-    await service.delete(call.services.pool, call.account_id, _named(call), actor=call.actor)
+    await service.delete(call.services.pool, call.account_id, call.id, actor=call.actor)
 
 
 def new_contact(body: NewContactIn) -> NewContact:
@@ -184,11 +183,13 @@ def _double_opt_in(call: Call) -> DoubleOptIn:
     return DoubleOptIn(call.services.pool, call.services.acceptor, call.settings, origin)
 
 
-def _named(call: Call) -> UUID:
-    return path_id(ids.Kind.CONTACT, call.path["id"], WHAT)
-
-
-_KEYS = Area("Contacts", reads=("contacts:read",), writes=("contacts:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
+_KEYS = Area(
+    "Contacts",
+    reads=("contacts:read",),
+    writes=("contacts:write",),
+    limited_keys=LimitedKeys.WHOLE_ACCOUNT,
+    id_of=ids.Kind.CONTACT,
+)
 OPERATIONS = (
     Operation(
         "GET",
@@ -196,6 +197,7 @@ OPERATIONS = (
         list_contacts,
         "List contacts",
         _KEYS,
+        page=ids.Kind.CONTACT,
         limited_keys=LimitedKeys.FREE,
         refusals=(ErrorType.NOT_FOUND,),
     ),

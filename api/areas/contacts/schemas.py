@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from api.http.paging import PageQuery
 from engine.audience.contacts.confirmation_mail import Locale
 from engine.audience.contacts.import_rules import MAX_ROWS
 from engine.audience.contacts.rules import MAX_FIELDS, MAX_NAME
@@ -27,11 +28,9 @@ ChangedFields = Annotated[
 ListId = Annotated[str, Meta(max_length=100, description="The id of a list")]
 
 
-class ContactsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+class ContactsQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     """The query of a page, newest first."""
 
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
     search: (
         Annotated[str, Meta(min_length=1, max_length=320, description="Anywhere in address or name, any case")] | None
     ) = None

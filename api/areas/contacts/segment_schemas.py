@@ -53,13 +53,6 @@ class MatchingReply(Struct):
     contacts: int | None
 
 
-class SegmentsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of a page, newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class Segment(Struct, rename="camel", kw_only=True):
     """A stored filter of contacts, evaluated when it is used.
 

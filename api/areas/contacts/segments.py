@@ -14,17 +14,15 @@ from api.areas.contacts.segment_schemas import (
     Segment,
     SegmentChange,
     SegmentPage,
-    SegmentsQuery,
 )
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
-from engine.audience.contacts import segments, store
+from api.http.paging import Page
+from engine.audience.contacts import segments
 from engine.audience.contacts.segment_rules import MAX_FILTER_BYTES
 from engine.audience.contacts.types import SegmentRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 
-WHAT = segments.WHAT
 MAX_SEGMENT_BYTES = 6 * MAX_FILTER_BYTES + 16 * 1024  # each character of the filter as an escape
 
 
@@ -41,19 +39,16 @@ async def create(call: Call, body: NewSegment) -> CountedSegment:
     return await _counted(call, row)
 
 
-async def list_segments(call: Call, query: SegmentsQuery) -> SegmentPage:
+async def list_segments(call: Call, page: Page) -> SegmentPage:
     """Return a page of the account's segments."""
-    before = cursor_id(ids.Kind.SEGMENT, query.before) or store.LAST_ID
-    rows = await segments.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
-    page = rows[: query.limit]
-    deleted = await segments.deleted_lists(call.services.pool, call.account_id, page)
-    data = [Segment(**_fields(row, deleted[row.id])) for row in page]
-    return SegmentPage(data, data[-1].id if len(rows) > query.limit else None)
+    rows = await segments.LIST.fetch(call.services.pool, call.account_id, page.below, page.probe)
+    deleted = await segments.deleted_lists(call.services.pool, call.account_id, rows[: page.limit])
+    return SegmentPage(*page.of(rows, lambda row: Segment(**_fields(row, deleted[row.id]))))
 
 
 async def read(call: Call) -> CountedSegment:
     """Return one segment."""
-    return await _counted(call, await segments.read(call.services.pool, call.account_id, _named(call)))
+    return await _counted(call, await segments.read(call.services.pool, call.account_id, call.id))
 
 
 async def count_matching(call: Call, body: MatchingIn) -> MatchingReply:
@@ -66,7 +61,7 @@ async def change(call: Call, body: SegmentChange) -> CountedSegment:
     row = await segments.change(
         call.services.pool,
         call.account_id,
-        _named(call),
+        call.id,
         name=body.name,
         description=body.description,
         filter_=body.filter,
@@ -77,11 +72,7 @@ async def change(call: Call, body: SegmentChange) -> CountedSegment:
 
 async def delete(call: Call) -> None:
     """Delete a segment."""
-    await segments.delete(call.services.pool, call.account_id, _named(call), actor=call.actor)
-
-
-def _named(call: Call) -> UUID:
-    return path_id(ids.Kind.SEGMENT, call.path["id"], WHAT)
+    await segments.delete(call.services.pool, call.account_id, call.id, actor=call.actor)
 
 
 async def _counted(call: Call, row: SegmentRow) -> CountedSegment:
@@ -102,9 +93,15 @@ def _fields(row: SegmentRow, deleted_lists: Sequence[UUID]) -> dict[str, Any]:
     }
 
 
-_KEYS = Area("Contacts", reads=("contacts:read",), writes=("contacts:write",), limited_keys=LimitedKeys.FREE)
+_KEYS = Area(
+    "Contacts",
+    reads=("contacts:read",),
+    writes=("contacts:write",),
+    limited_keys=LimitedKeys.FREE,
+    id_of=ids.Kind.SEGMENT,
+)
 OPERATIONS = (
-    Operation("GET", "/v1/segments", list_segments, "List segments", _KEYS),
+    Operation("GET", "/v1/segments", list_segments, "List segments", _KEYS, page=ids.Kind.SEGMENT),
     Operation(
         "POST",
         "/v1/segments",

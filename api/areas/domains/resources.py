@@ -21,8 +21,8 @@ from api.areas.domains.schemas import (
     Signing,
 )
 from api.http import owner_checks
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.list_filters import narrowed
@@ -55,17 +55,18 @@ async def create_domain(call: Call, body: NewDomain) -> Domain:
     return Domain(**await _with_keys(call, row))
 
 
-async def list_domains(call: Call, query: DomainsQuery) -> DomainPage:
+async def list_domains(call: Call, page: Page) -> DomainPage:
     """Return a page of the account's domains."""
-    before = cursor_id(ids.Kind.DOMAIN, query.before)
     names = narrowed(None, call.domains)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, names)
-    page = rows[: query.limit]
-    keys: dict[Any, list[DomainKeyRow]] = {row.id: [] for row in page}
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, page.before, page.probe, names)
+    keys: dict[Any, list[DomainKeyRow]] = {row.id: [] for row in rows[: page.limit]}
     for key in await store.PUBLISHED_OF_MANY.fetch(call.services.pool, list(keys)):
         keys[key.domain_id].append(key)
-    data = [Domain(**_fields(row, keys[row.id], known_records(call.settings, row, keys[row.id]))) for row in page]
-    return DomainPage(data, data[-1].id if len(rows) > query.limit else None)
+
+    def shown(row: DomainRow) -> Domain:
+        return Domain(**_fields(row, keys[row.id], known_records(call.settings, row, keys[row.id])))
+
+    return DomainPage(*page.of(rows, shown))
 
 
 async def read_domain(call: Call) -> DomainSetup:
@@ -76,35 +77,30 @@ async def read_domain(call: Call) -> DomainSetup:
 
 async def verify_domain(call: Call) -> CheckedDomain:
     """Look up the domain's records now."""
-    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
-    return _checked(await verify_now(call.services.pool, call.settings, call.account_id, domain))
+    return _checked(await verify_now(call.services.pool, call.settings, call.account_id, call.id))
 
 
 async def rotate_domain(call: Call) -> CheckedDomain:
     """Begin a change of the signing keys to the other selector."""
-    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
-    rotated = await rotate_keys(call.services.pool, call.settings, call.account_id, domain, actor=call.actor)
+    rotated = await rotate_keys(call.services.pool, call.settings, call.account_id, call.id, actor=call.actor)
     return _checked(rotated)
 
 
 async def update_domain(call: Call, body: DomainChange) -> Domain:
     """Change a domain."""
-    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
     await change_domain(
-        call.services.pool, call.account_id, domain, return_path_label=body.return_path_label, actor=call.actor
+        call.services.pool, call.account_id, call.id, return_path_label=body.return_path_label, actor=call.actor
     )
     return Domain(**await _with_keys(call, await _found(call)))
 
 
 async def delete_domain(call: Call) -> None:
     """Remove a domain."""
-    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
-    await remove_domain(call.services.pool, call.account_id, domain, actor=call.actor)
+    await remove_domain(call.services.pool, call.account_id, call.id, actor=call.actor)
 
 
 async def publish_domain(call: Call, body: Publish) -> Publication:
     """Publish the domain's records through Cloudflare."""
-    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
     token = None if body.token is None else body.token.strip(" ")
     if token is not None and not _TOKEN.fullmatch(token):
         raise invalid("token", "`token` is not a Cloudflare token: it contains a character that tokens never have.")
@@ -112,7 +108,7 @@ async def publish_domain(call: Call, body: Publish) -> Publication:
         call.services.pool,
         call.settings,
         call.account_id,
-        domain,
+        call.id,
         token,
         keeps_token=call.domains is None,  # the stored token serves all domains of the account
         actor=call.actor,
@@ -135,8 +131,7 @@ async def disconnect_cloudflare(call: Call) -> None:
 
 
 async def _found(call: Call) -> DomainRow:
-    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
-    row = await store.FIND.first(call.services.pool, call.account_id, domain)
+    row = await store.FIND.first(call.services.pool, call.account_id, call.id)
     if row is None:
         raise not_found("domain")
     return row
@@ -204,6 +199,7 @@ _KEYS = Area(
     writes=("domains:write",),
     limited_keys=LimitedKeys.OWN_DOMAINS,
     owner_check=owner_checks.domain,
+    id_of=ids.Kind.DOMAIN,
 )
 OPERATIONS = (
     Operation(
@@ -217,7 +213,16 @@ OPERATIONS = (
         deadline_s=KEYS_DEADLINE_S,
         refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.CONFLICT, ErrorType.NOT_FOUND),
     ),
-    Operation("GET", "/v1/domains", list_domains, "List sending domains", _KEYS, limited_keys=LimitedKeys.OWN),
+    Operation(
+        "GET",
+        "/v1/domains",
+        list_domains,
+        "List sending domains",
+        _KEYS,
+        page=ids.Kind.DOMAIN,
+        query=DomainsQuery,
+        limited_keys=LimitedKeys.OWN,
+    ),
     Operation("GET", "/v1/domains/{id}", read_domain, "Read a sending domain", _KEYS, limited_keys=LimitedKeys.OWN),
     Operation(
         "PATCH", "/v1/domains/{id}", update_domain, "Change a sending domain", _KEYS, refusals=(ErrorType.NOT_FOUND,)

@@ -7,7 +7,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from api.areas.emails.resources import refused_item, send_reply
 from api.areas.emails.schemas import ItemError, SendReply
 from api.http import item_errors
-from api.http.dispatch import path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
@@ -68,11 +67,10 @@ class BulkResendReply(Struct):
 
 async def resend_one(call: Call, body: MessageResend) -> SendReply:
     """Send a message again; answer 202 for a new one, 200 for a replay of an idempotency key."""
-    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
     (decision,) = await resend(
         call.services.pool,
         call.services.acceptor,
-        [ResendOrder(message, body.idempotency_key, body.min_tls)],
+        [ResendOrder(call.id, body.idempotency_key, body.min_tls)],
         _origin(call),
         max_bytes=call.settings.max_request_bytes,
     )
@@ -142,7 +140,7 @@ _NOTE = (
     "unsubscribe stays the one of the first message."
 )
 
-_KEYS = Area("Messages", writes=("emails:send",), limited_keys=LimitedKeys.OWN)
+_KEYS = Area("Messages", writes=("emails:send",), limited_keys=LimitedKeys.OWN, id_of=ids.Kind.MESSAGE)
 OPERATIONS = (
     Operation(
         "POST",

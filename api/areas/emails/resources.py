@@ -22,7 +22,6 @@ from api.areas.emails.schemas import (
 )
 from api.http import item_errors, owner_checks
 from api.http.decode import LARGE_BYTES, decode_body
-from api.http.dispatch import path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
@@ -90,16 +89,14 @@ async def send_batch(call: Call, body: BatchRequest) -> BatchReply:
 
 async def cancel(call: Call) -> CancelReply:
     """Cancel a scheduled message; 409 if its release has begun."""
-    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
-    await cancel_schedule(call.services.pool, call.account_id, message, actor=call.actor)
+    await cancel_schedule(call.services.pool, call.account_id, call.id, actor=call.actor)
     return CancelReply(call.path["id"])
 
 
 async def move(call: Call, body: RescheduleRequest) -> RescheduleReply:
     """Give a scheduled message another time; 409 if its release has begun."""
-    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
     at = await reschedule(
-        call.services.pool, call.account_id, message, body.scheduled_at,
+        call.services.pool, call.account_id, call.id, body.scheduled_at,
         give_up_s=call.settings.give_up_s, actor=call.actor,
     )  # fmt: skip
     return RescheduleReply(call.path["id"], clock.iso(at))
@@ -146,7 +143,13 @@ def refused_item(refusal: Refusal) -> dict[str, Any]:
     return error
 
 
-_KEYS = Area("Emails", writes=("emails:send",), limited_keys=LimitedKeys.OWN, owner_check=owner_checks.message)
+_KEYS = Area(
+    "Emails",
+    writes=("emails:send",),
+    limited_keys=LimitedKeys.OWN,
+    owner_check=owner_checks.message,
+    id_of=ids.Kind.MESSAGE,
+)
 OPERATIONS = (
     Operation(
         "POST",

@@ -4,12 +4,11 @@ from typing import Literal, cast
 
 import orjson
 
-from api.areas.erasures.schemas import Erasure, ErasureIn, ErasurePage, ErasuresQuery
-from api.http.dispatch import cursor_id, path_id
+from api.areas.erasures.schemas import Erasure, ErasureIn, ErasurePage
 from api.http.operation import Access, Area, Call, Operation
+from api.http.paging import Page
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
-from engine.base.list_filters import LAST_ID
 from engine.base.roles import Role
 from engine.retention.erasures import rules, service, store
 from engine.retention.erasures.types import ErasureRow
@@ -23,17 +22,15 @@ async def request(call: Call, body: ErasureIn) -> Erasure:
     return _shown(await service.request(call.services.pool, call.account_id, address, actor=call.actor))
 
 
-async def list_erasures(call: Call, query: ErasuresQuery) -> ErasurePage:
+async def list_erasures(call: Call, page: Page) -> ErasurePage:
     """Return a page of the account's erasures."""
-    before = cursor_id(ids.Kind.ERASURE, query.before) or LAST_ID
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
-    data = [_shown(row) for row in rows[: query.limit]]
-    return ErasurePage(data, data[-1].id if len(rows) > query.limit else None)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, page.below, page.probe)
+    return ErasurePage(*page.of(rows, _shown))
 
 
 async def read(call: Call) -> Erasure:
     """Return one receipt."""
-    row = await store.READ.first(call.services.pool, call.account_id, path_id(ids.Kind.ERASURE, call.path["id"], WHAT))
+    row = await store.READ.first(call.services.pool, call.account_id, call.id)
     if row is None:
         raise not_found(WHAT)
     return _shown(row)
@@ -50,7 +47,7 @@ def _shown(row: ErasureRow) -> Erasure:
     )
 
 
-_ADMINS = Area("Account", access=Access.SESSION, role=Role.ADMIN)
+_ADMINS = Area("Account", access=Access.SESSION, role=Role.ADMIN, id_of=ids.Kind.ERASURE)
 OPERATIONS = (
     Operation(
         "POST",
@@ -66,7 +63,7 @@ OPERATIONS = (
         refusals=(ErrorType.INVALID_ADDRESS, ErrorType.INVALID_STATE),
         open_to_suspended=True,
     ),
-    Operation("GET", "/v1/erasures", list_erasures, "List erasures, newest first", _ADMINS),
+    Operation("GET", "/v1/erasures", list_erasures, "List erasures, newest first", _ADMINS, page=ids.Kind.ERASURE),
     Operation(
         "GET", "/v1/erasures/{id}", read, "Read the receipt of an erasure", _ADMINS, refusals=(ErrorType.NOT_FOUND,)
     ),

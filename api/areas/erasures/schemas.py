@@ -25,13 +25,6 @@ class Erasure(Struct, rename="camel", kw_only=True):
     finished_at: str | None
 
 
-class ErasuresQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of a page, newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class ErasurePage(Struct, rename="camel"):
     """Erasures, newest first."""
 

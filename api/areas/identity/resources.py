@@ -13,15 +13,15 @@ from api.areas.identity.schemas import (
 from api.http import auth
 from api.http.body_limits import MAX_ANONYMOUS_BYTES
 from api.http.cookies import http_only, session_cookie
-from api.http.dispatch import path_id
 from api.http.operation import Access, Area, Call, Operation, Raw
-from api.http.paging import PageQuery, page_of
+from api.http.paging import Page
 from api.http.session import Session, renew_session, session_reply
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.people.identity import links as identity_links
 from engine.people.identity import rules
 from engine.people.identity import sign_in as identity
+from engine.people.identity.types import IdentityRow
 
 DEADLINE_S = 20.0  # three requests to the provider, each with its own timeout
 _NO_STORE = (("Cache-Control", "no-store"), ("Referrer-Policy", "no-referrer"))
@@ -84,13 +84,13 @@ async def post_exchange(call: Call, body: Exchange) -> Session:
     return await session_reply(call, made)
 
 
-async def list_identities(call: Call, query: PageQuery) -> IdentityList:
+async def list_identities(call: Call, page: Page) -> IdentityList:
     """Return a page of the person's identities."""
     issuer = identity.provider_of(call.services).config.issuer
     held = await identity_links.list_identities(call.services.pool, call.person.user_id)
-    rows, cursor = page_of(held, query, ids.Kind.IDENTITY)
-    data = [
-        Identity(
+
+    def shown(row: IdentityRow) -> Identity:
+        return Identity(
             id=ids.format_id(ids.Kind.IDENTITY, row.id),
             issuer=row.issuer,
             name=rules.shown_name(call.settings.idp_name if row.issuer == issuer else None, row.issuer),
@@ -98,16 +98,14 @@ async def list_identities(call: Call, query: PageQuery) -> IdentityList:
             created_at=clock.iso(row.created_at),
             last_used_at=clock.iso(row.used_at),
         )
-        for row in rows
-    ]
-    return IdentityList(data, cursor)
+
+    return IdentityList(*page.among(held, shown))
 
 
 async def delete_identity(call: Call) -> None:
     """Remove an identity. Other sessions end; this one gets a new cookie and CSRF token."""
     identity.provider_of(call.services)
-    found = path_id(ids.Kind.IDENTITY, call.path["id"], "identity")
-    renew_session(call, await identity_links.unlink(call.services, call.person, found))
+    renew_session(call, await identity_links.unlink(call.services, call.person, call.id))
 
 
 def _redirect(location: str) -> Raw:
@@ -139,7 +137,7 @@ _PROVEN = (
 )
 
 _ANYONE = Area("Auth", access=Access.NONE)
-_PEOPLE = Area("Auth", access=Access.SESSION)
+_PEOPLE = Area("Auth", access=Access.SESSION, id_of=ids.Kind.IDENTITY)
 OPERATIONS = (
     Operation(
         "GET",
@@ -204,6 +202,7 @@ OPERATIONS = (
         list_identities,
         "List your identities at the identity provider",
         _PEOPLE,
+        page=ids.Kind.IDENTITY,
         refusals=(ErrorType.NOT_FOUND,),
     ),
     Operation(

@@ -1,18 +1,16 @@
 """`/v1/inbound/addresses`: claiming, listing, reading, changing and deleting the addresses that receive mail."""
 
 from typing import Any
-from uuid import UUID
 
 from api.areas.inbound_addresses.schemas import (
     InboundAddress,
     InboundAddressChange,
-    InboundAddressesQuery,
     InboundAddressPage,
     InboundAddressWithUnread,
     NewInboundAddress,
 )
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.receiving.inbound_addresses import service, store
@@ -35,17 +33,15 @@ async def claim(call: Call, body: NewInboundAddress) -> InboundAddressWithUnread
     return InboundAddressWithUnread(**_fields(row), unread=0)
 
 
-async def list_addresses(call: Call, query: InboundAddressesQuery) -> InboundAddressPage:
+async def list_addresses(call: Call, page: Page) -> InboundAddressPage:
     """Return a page of the account's addresses."""
-    before = cursor_id(ids.Kind.INBOUND_ADDRESS, query.before)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, _domains(call), query.limit + 1)
-    data = [InboundAddress(**_fields(row)) for row in rows[: query.limit]]
-    return InboundAddressPage(data, data[-1].id if len(rows) > query.limit else None)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, page.before, _domains(call), page.probe)
+    return InboundAddressPage(*page.of(rows, lambda row: InboundAddress(**_fields(row))))
 
 
 async def read(call: Call) -> InboundAddressWithUnread:
     """Return one address."""
-    row = await store.READ.first(call.services.pool, call.account_id, _named(call), _domains(call))
+    row = await store.READ.first(call.services.pool, call.account_id, call.id, _domains(call))
     if row is None:
         raise not_found(WHAT)
     return await _with_unread(call, row)
@@ -56,7 +52,7 @@ async def change(call: Call, body: InboundAddressChange) -> InboundAddressWithUn
     row = await service.change(
         call.services.pool,
         call.account_id,
-        _named(call),
+        call.id,
         label=body.label,
         enabled=body.enabled,
         domains=call.domains,
@@ -67,11 +63,7 @@ async def change(call: Call, body: InboundAddressChange) -> InboundAddressWithUn
 
 async def delete(call: Call) -> None:
     """Delete an address."""
-    await service.delete(call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor)
-
-
-def _named(call: Call) -> UUID:
-    return path_id(ids.Kind.INBOUND_ADDRESS, call.path["id"], WHAT)
+    await service.delete(call.services.pool, call.account_id, call.id, domains=call.domains, actor=call.actor)
 
 
 def _domains(call: Call) -> list[str] | None:
@@ -99,6 +91,7 @@ _KEYS = Area(
     reads=("inbound:read", "domains:read"),
     writes=("inbound:write", "domains:write"),
     limited_keys=LimitedKeys.OWN,
+    id_of=ids.Kind.INBOUND_ADDRESS,
 )
 OPERATIONS = (
     Operation(
@@ -118,7 +111,9 @@ OPERATIONS = (
             ErrorType.NOT_FOUND,
         ),
     ),
-    Operation("GET", "/v1/inbound/addresses", list_addresses, "List claimed addresses", _KEYS),
+    Operation(
+        "GET", "/v1/inbound/addresses", list_addresses, "List claimed addresses", _KEYS, page=ids.Kind.INBOUND_ADDRESS
+    ),
     Operation(
         "GET", "/v1/inbound/addresses/{id}", read, "Read a claimed address with its number of unread messages", _KEYS
     ),

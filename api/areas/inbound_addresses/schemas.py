@@ -32,13 +32,6 @@ class InboundAddressChange(Struct, forbid_unknown_fields=True, rename="camel", k
     enabled: bool | UnsetType = UNSET
 
 
-class InboundAddressesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of a page, newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class InboundAddress(Struct, rename="camel", kw_only=True):
     """A claimed address. While it is not `enabled`, mail to it is refused; received mail stays."""
 

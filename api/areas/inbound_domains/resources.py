@@ -6,49 +6,46 @@ from api.areas.inbound_domains.schemas import (
     DkimRecord,
     InboundDomain,
     InboundDomainPage,
-    InboundDomainsQuery,
     InboundDomainWithRecords,
     ManagedInboundDomain,
     MxRecord,
 )
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
 from engine.base import clock, ids
 from engine.receiving import inbound_domains
 from engine.receiving.inbound_domains import InboundDomainState
 from engine.sending.domains.types import CheckedRecord, DomainStatus
 
 
-async def list_domains(call: Call, query: InboundDomainsQuery) -> InboundDomainPage:
+async def list_domains(call: Call, page: Page) -> InboundDomainPage:
     """Return a page of the account's domains, and its managed receiving domain."""
     states = await inbound_domains.list_domains(
         call.services.pool,
         call.settings,
         call.account_id,
-        before=cursor_id(ids.Kind.DOMAIN, query.before),
-        limit=query.limit + 1,
+        before=page.before,
+        limit=page.probe,
         domains=call.domains,
     )
-    data = [InboundDomain(**_fields(one)) for one in states[: query.limit]]
-    return InboundDomainPage(data, data[-1].id if len(states) > query.limit else None, await _managed(call))
+    shown = page.of(states, lambda one: InboundDomain(**_fields(one)))
+    return InboundDomainPage(*shown, await _managed(call))
 
 
 async def read(call: Call) -> InboundDomainWithRecords:
     """Return one domain with its MX and DKIM records."""
-    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
     return _with_records(
         await inbound_domains.read_domain(
-            call.services.pool, call.settings, call.account_id, domain, domains=call.domains
+            call.services.pool, call.settings, call.account_id, call.id, domains=call.domains
         )
     )
 
 
 async def verify(call: Call) -> InboundDomainWithRecords:
     """Look up the domain's records now."""
-    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
     return _with_records(
         await inbound_domains.check_domain(
-            call.services.pool, call.settings, call.account_id, domain, domains=call.domains
+            call.services.pool, call.settings, call.account_id, call.id, domains=call.domains
         )
     )
 
@@ -108,6 +105,7 @@ _KEYS = Area(
     reads=("inbound:read", "domains:read"),
     writes=("inbound:write", "domains:write"),
     limited_keys=LimitedKeys.OWN,
+    id_of=ids.Kind.DOMAIN,
 )
 OPERATIONS = (
     Operation(
@@ -116,6 +114,7 @@ OPERATIONS = (
         list_domains,
         "List domains with the MX record to publish, and the managed receiving domain",
         _KEYS,
+        page=ids.Kind.DOMAIN,
     ),
     Operation(
         "GET",

@@ -7,13 +7,6 @@ from msgspec import Meta, Struct
 from engine.sending.domains.types import DomainStatus, RecordStatus, RecordType
 
 
-class InboundDomainsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of a page, newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class MxRecord(Struct, rename="camel", kw_only=True):
     """The MX record to publish, and the mail servers that the last check found; it is reported, never enforced."""
 

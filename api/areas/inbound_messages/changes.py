@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from uuid import UUID
 
-from api.areas.inbound_messages.records import message_of, named
+from api.areas.inbound_messages.records import message_of
 from api.areas.inbound_messages.schemas import BulkReply, BulkRequest, ReadRequest, ReceivedMessage, SpamRequest
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import ids
@@ -16,17 +16,17 @@ _SPAM: dict[str, bool | None] = {"spam": True, "not_spam": False, "spam_by_score
 
 async def mark_read(call: Call, body: ReadRequest) -> ReceivedMessage:
     """Mark a message read, or unread; without a body it is marked read."""
-    return message_of(service.one_of(await _mark_read(call, [named(call)], read=body.read)))
+    return message_of(service.one_of(await _mark_read(call, [call.id], read=body.read)))
 
 
 async def mark_spam(call: Call, body: SpamRequest) -> ReceivedMessage:
     """Say whether a message is spam, or return that decision to its score."""
-    return message_of(service.one_of(await _mark_spam(call, [named(call)], spam=body.spam)))
+    return message_of(service.one_of(await _mark_spam(call, [call.id], spam=body.spam)))
 
 
 async def delete_message(call: Call) -> None:
     """Delete a message with its attachments."""
-    if not (await _delete(call, [named(call)])).changed:
+    if not (await _delete(call, [call.id])).changed:
         raise not_found("received message")
 
 
@@ -69,7 +69,7 @@ async def _delete(call: Call, wanted: Collection[UUID]) -> ChangedMessages:
     return await service.delete(call.services.pool, call.account_id, wanted, domains=call.domains, actor=call.actor)
 
 
-_KEYS = Area("Inbound", writes=("inbound:write",), limited_keys=LimitedKeys.OWN)
+_KEYS = Area("Inbound", writes=("inbound:write",), limited_keys=LimitedKeys.OWN, id_of=ids.Kind.RECEIVED)
 OPERATIONS = (
     Operation(
         "DELETE",

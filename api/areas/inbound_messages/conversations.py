@@ -1,6 +1,5 @@
 """Conversations of received messages: showing them, answering, and sending a message along its route again."""
 
-from api.areas.inbound_messages.records import named
 from api.areas.inbound_messages.schemas import Conversation, ConversationMessage, ReplayReply, ReplyAccepted
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
@@ -15,7 +14,7 @@ from engine.sending.preparation import Origin
 async def read_thread(call: Call) -> Conversation:
     """Return the conversation of a received message."""
     found = await conversation.conversation(
-        call.services.pool, call.account_id, named(call), domains=call.domains, streams=call.streams
+        call.services.pool, call.account_id, call.id, domains=call.domains, streams=call.streams
     )
     data = [
         ConversationMessage(
@@ -41,7 +40,7 @@ async def answer_message(call: Call, body: ReplyRequest) -> ReplyAccepted:
         check_scope(call.caller, _KEYS.reads)
     origin = Origin(call.account_id, "api", None if call.caller is None else call.caller.reach)
     accepted = await reply.answer(
-        call.services.pool, call.services.acceptor, named(call), body, origin, domains=call.domains
+        call.services.pool, call.services.acceptor, call.id, body, origin, domains=call.domains
     )
     if accepted.status == "duplicate":
         call.status = 200
@@ -53,7 +52,7 @@ async def replay_message(call: Call) -> ReplayReply:
     found = await replay.replay(
         call.services.pool,
         call.account_id,
-        named(call),
+        call.id,
         domains=call.domains,
         actor=call.actor,
         scanner_required=call.settings.clamd_required,
@@ -67,7 +66,13 @@ async def replay_message(call: Call) -> ReplayReply:
     )
 
 
-_KEYS = Area("Inbound", reads=("inbound:read", "messages:read"), writes=("emails:send",), limited_keys=LimitedKeys.OWN)
+_KEYS = Area(
+    "Inbound",
+    reads=("inbound:read", "messages:read"),
+    writes=("emails:send",),
+    limited_keys=LimitedKeys.OWN,
+    id_of=ids.Kind.RECEIVED,
+)
 OPERATIONS = (
     Operation(
         "GET",

@@ -3,13 +3,10 @@
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
-from uuid import UUID
 
 import msgspec
 
 from api.areas.inbound_messages.schemas import Correspondent, ReceivedAttachmentInfo, ReceivedMessage, ReceivedVerdicts
-from api.http.dispatch import path_id
-from api.http.operation import Call
 from engine.base import clock, ids
 from engine.receiving.inbound_messages import rules
 from engine.receiving.inbound_messages.types import ReceivedRow
@@ -21,11 +18,6 @@ _ONE = msgspec.json.Decoder(Correspondent).decode
 _MANY = msgspec.json.Decoder(list[Correspondent]).decode
 _VERDICTS = msgspec.json.Decoder(ReceivedVerdicts).decode
 _FILES = msgspec.json.Decoder(list[ReceivedAttachmentInfo]).decode
-
-
-def named(call: Call) -> UUID:
-    """Return the id of the received message in the path; raise the 404 for anything else."""
-    return path_id(ids.Kind.RECEIVED, call.path["id"], WHAT)
 
 
 def message_of(row: ReceivedRow) -> ReceivedMessage:

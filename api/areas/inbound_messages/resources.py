@@ -1,12 +1,13 @@
 """`/v1/inbound/messages`: listing, counting, reading and downloading received messages."""
 
 import asyncio
+from uuid import UUID
 
 import msgspec
 
 from api.areas.inbound_messages.changes import OPERATIONS as CHANGES
 from api.areas.inbound_messages.conversations import OPERATIONS as CONVERSATIONS
-from api.areas.inbound_messages.records import WHAT, fields_of, message_of, named
+from api.areas.inbound_messages.records import WHAT, fields_of, message_of
 from api.areas.inbound_messages.schemas import (
     ReceivedCount,
     ReceivedHeaderField,
@@ -15,9 +16,9 @@ from api.areas.inbound_messages.schemas import (
     ReceivedMessagesQuery,
     ReceivedWarning,
 )
-from api.http.dispatch import cursor_id, path_id
 from api.http.download import download
 from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
+from api.http.paging import Page
 from engine.base import ids
 from engine.base.errors import ErrorType, not_found, unavailable
 from engine.mail.file_names import content_disposition
@@ -30,15 +31,15 @@ MAIL = "message/rfc822"
 _ENCODER = msgspec.json.Encoder()
 
 
-async def list_messages(call: Call, query: ReceivedMessagesQuery) -> ReceivedMessagePage:
+async def list_messages(call: Call, query: ReceivedMessagesQuery, page: Page) -> ReceivedMessagePage:
     """Return a page of the account's received messages."""
-    wanted = _filters(call, query, before=query.before)
+    wanted = _filters(call, query, before=page.before)
     try:
-        page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
+        found = await store.page(call.services.pool, call.account_id, wanted, limit=page.limit)
     except TimeoutError:
         raise rules.too_slow(wanted) or unavailable() from None
-    data = [message_of(row) for row in page.rows]
-    return ReceivedMessagePage(data, data[-1].id if data else None, page.has_more)
+    data = [message_of(row) for row in found.rows]
+    return ReceivedMessagePage(data, data[-1].id if data else None, found.has_more)
 
 
 async def count_messages(call: Call, query: ReceivedMessagesQuery) -> ReceivedCount:
@@ -62,10 +63,9 @@ async def read_message(call: Call) -> Raw:
 
 async def read_attachment(call: Call) -> Raw:
     """Return an attachment's octets, always as a download."""
-    wanted = path_id(ids.Kind.ATTACHMENT, call.path["attachmentId"], "attachment")
     row = await _row(call)
     files = rules.files_of(row.attachments)
-    name = ids.format_id(ids.Kind.ATTACHMENT, wanted)
+    name = ids.format_id(ids.Kind.ATTACHMENT, call.inner_id)
     file = next((one for one in files if one.id == name), None)
     if file is None:
         raise not_found("attachment")
@@ -99,9 +99,9 @@ async def read_raw(call: Call) -> Raw:
     )
 
 
-def _filters(call: Call, query: ReceivedMessagesQuery, *, before: str | None) -> ReceivedFilters:
+def _filters(call: Call, query: ReceivedMessagesQuery, *, before: UUID | None) -> ReceivedFilters:
     return rules.filters(
-        before=cursor_id(ids.Kind.RECEIVED, before),
+        before=before,
         address=query.address,
         domain=query.domain,
         domains=call.domains,
@@ -118,7 +118,7 @@ def _filters(call: Call, query: ReceivedMessagesQuery, *, before: str | None) ->
 
 
 async def _row(call: Call) -> ReceivedSingleRow:
-    row = await store.read(call.services.pool, call.account_id, named(call), domains=call.domains)
+    row = await store.read(call.services.pool, call.account_id, call.id, domains=call.domains)
     if row is None:
         raise not_found(WHAT)
     return row
@@ -146,7 +146,7 @@ def detail_of(row: ReceivedSingleRow, mime: bytes) -> ReceivedMessageDetail:
     )
 
 
-_KEYS = Area("Inbound", reads=("inbound:read", "messages:read"), limited_keys=LimitedKeys.OWN)
+_KEYS = Area("Inbound", reads=("inbound:read", "messages:read"), limited_keys=LimitedKeys.OWN, id_of=ids.Kind.RECEIVED)
 OPERATIONS = (
     Operation(
         "GET",
@@ -154,6 +154,7 @@ OPERATIONS = (
         list_messages,
         "List received messages",
         _KEYS,
+        page=ids.Kind.RECEIVED,
         note="Newest first. `nextCursor` is given on the last page too: stop when `hasMore` is false. `search` and "
         "`body` read messages one by one; narrow them by time or address in a large mailbox. To miss no message, "
         "follow `inbound.received` in `GET /v1/events?after=`: the log has no gaps, while the clocks of hosts differ.",
@@ -182,6 +183,7 @@ OPERATIONS = (
         read_attachment,
         "Download an attachment of a received message",
         _KEYS,
+        inner_id_of=ids.Kind.ATTACHMENT,
         reply_type="*/*",
         refusals=(ErrorType.ATTACHMENT_INFECTED, ErrorType.ATTACHMENT_BLOCKED),
     ),

@@ -9,11 +9,10 @@ from api.areas.inbound_routes.schemas import (
     InboundRoute,
     InboundRouteChange,
     InboundRoutePage,
-    InboundRoutesQuery,
     NewInboundRoute,
 )
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.receiving.inbound_routes import rules, service, store
@@ -50,18 +49,16 @@ async def create(call: Call, body: NewInboundRoute) -> InboundRoute:
     return _shown(row, await _endpoints(call))
 
 
-async def list_routes(call: Call, query: InboundRoutesQuery) -> InboundRoutePage:
+async def list_routes(call: Call, page: Page) -> InboundRoutePage:
     """Return a page of the account's routes."""
-    before = cursor_id(ids.Kind.INBOUND_ROUTE, query.before)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, _domains(call), query.limit + 1)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, page.before, _domains(call), page.probe)
     endpoints = await _endpoints(call)
-    data = [_shown(row, endpoints) for row in rows[: query.limit]]
-    return InboundRoutePage(data, data[-1].id if len(rows) > query.limit else None)
+    return InboundRoutePage(*page.of(rows, lambda row: _shown(row, endpoints)))
 
 
 async def read(call: Call) -> InboundRoute:
     """Return one route."""
-    row = await store.READ.first(call.services.pool, call.account_id, _named(call), _domains(call))
+    row = await store.READ.first(call.services.pool, call.account_id, call.id, _domains(call))
     if row is None:
         raise not_found(WHAT)
     return _shown(row, await _endpoints(call))
@@ -77,22 +74,18 @@ async def change(call: Call, body: InboundRouteChange) -> InboundRoute:
     if "forward_to" in given:
         given["forward_to"] = rules.checked_forward(given["forward_to"])
     row = await service.change(
-        call.services.pool, call.account_id, _named(call), changes=given, domains=call.domains, actor=call.actor
+        call.services.pool, call.account_id, call.id, changes=given, domains=call.domains, actor=call.actor
     )
     return _shown(row, await _endpoints(call))
 
 
 async def delete(call: Call) -> None:
     """Delete a route."""
-    await service.delete(call.services.pool, call.account_id, _named(call), domains=call.domains, actor=call.actor)
+    await service.delete(call.services.pool, call.account_id, call.id, domains=call.domains, actor=call.actor)
 
 
 async def _endpoints(call: Call) -> list[RouteEndpoint]:
     return await store.ENDPOINTS.fetch(call.services.pool, call.account_id)
-
-
-def _named(call: Call) -> UUID:
-    return path_id(ids.Kind.INBOUND_ROUTE, call.path["id"], WHAT)
 
 
 def _domains(call: Call) -> list[str] | None:
@@ -130,6 +123,7 @@ _KEYS = Area(
     reads=("inbound:read", "domains:read"),
     writes=("inbound:write", "domains:write"),
     limited_keys=LimitedKeys.OWN,
+    id_of=ids.Kind.INBOUND_ROUTE,
 )
 OPERATIONS = (
     Operation(
@@ -143,7 +137,7 @@ OPERATIONS = (
         success=201,
         refusals=(*_REFUSALS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.CONFLICT),
     ),
-    Operation("GET", "/v1/inbound/routes", list_routes, "List inbound routes", _KEYS),
+    Operation("GET", "/v1/inbound/routes", list_routes, "List inbound routes", _KEYS, page=ids.Kind.INBOUND_ROUTE),
     Operation("GET", "/v1/inbound/routes/{id}", read, "Read an inbound route", _KEYS),
     Operation("PATCH", "/v1/inbound/routes/{id}", change, "Change an inbound route", _KEYS, refusals=_REFUSALS),
     Operation(

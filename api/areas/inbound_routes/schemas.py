@@ -52,13 +52,6 @@ class InboundRouteChange(Struct, forbid_unknown_fields=True, rename="camel", kw_
     enabled: bool | UnsetType = UNSET
 
 
-class InboundRoutesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of a page, newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class InboundRoute(Struct, rename="camel", kw_only=True):
     """The route of the mail to an address or a domain; one of the two is null.
 

@@ -19,9 +19,9 @@ from api.areas.messages.schemas import (
     WaybillEvent,
 )
 from api.http import owner_checks
-from api.http.dispatch import cursor_id, path_id
 from api.http.download import download
 from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
+from api.http.paging import Page
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found, unavailable
 from engine.base.events import SEALED_SOURCES, Status
@@ -46,50 +46,47 @@ class _Payload(Struct):
 _PAYLOAD = msgspec.json.Decoder(_Payload)
 
 
-async def list_messages(call: Call, query: MessagesQuery) -> MessagePage:
+async def list_messages(call: Call, query: MessagesQuery, page: Page) -> MessagePage:
     """Return a page of the account's messages."""
-    wanted = filters_of(call, query, before=cursor_id(ids.Kind.MESSAGE, query.before))
+    wanted = filters_of(call, query, before=page.before)
     try:
-        page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
+        found = await store.page(call.services.pool, call.account_id, wanted, limit=page.limit)
     except TimeoutError:
         raise rules.too_slow(wanted) or unavailable() from None
-    data = [message_of(row) for row in page.rows]
-    return MessagePage(data, data[-1].id if page.has_more else None, page.has_more)
+    data = [message_of(row) for row in found.rows]
+    return MessagePage(data, data[-1].id if found.has_more else None, found.has_more)
 
 
 async def read_message(call: Call) -> MessageDetail | Raw:
     """Return one message with its bodies and its waybill."""
-    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
-    row = await store.read(call.services.pool, call.account_id, message)
+    row = await store.read(call.services.pool, call.account_id, call.id)
     if row is None:
         raise not_found("message")
     weight = row.size_bytes + sum(len(fields[-1]) for fields in row.waybill)
     if weight <= LARGE_BYTES:
-        return detail_of(row, await store.body(call.services.pool, call.account_id, message))
+        return detail_of(row, await store.body(call.services.pool, call.account_id, call.id))
     async with LARGE_MESSAGES.of(call.account_id):
-        mime = await store.body(call.services.pool, call.account_id, message)
+        mime = await store.body(call.services.pool, call.account_id, call.id)
         content = await asyncio.to_thread(lambda: _ENCODER.encode(detail_of(row, mime)))
     return Raw(content, "application/json")
 
 
 async def read_attachment(call: Call) -> Raw:
     """Return an attachment's octets, always as a download."""
-    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
-    wanted = path_id(ids.Kind.ATTACHMENT, call.path["attachmentId"], "attachment")
-    found = await store.files(call.services.pool, call.account_id, message)
+    found = await store.files(call.services.pool, call.account_id, call.id)
     if found is None:
         raise not_found("message")
     files, size_bytes = found
-    name = ids.format_id(ids.Kind.ATTACHMENT, wanted)
+    name = ids.format_id(ids.Kind.ATTACHMENT, call.inner_id)
     file = next((one for one in files if one.id == name), None)
     if file is None:
         raise not_found("attachment")
     if size_bytes <= LARGE_BYTES:
-        mime = await store.body(call.services.pool, call.account_id, message)
+        mime = await store.body(call.services.pool, call.account_id, call.id)
         content = None if mime is None else rules.content_of(mime, files, file)
     else:
         async with LARGE_MESSAGES.of(call.account_id):
-            mime = await store.body(call.services.pool, call.account_id, message)
+            mime = await store.body(call.services.pool, call.account_id, call.id)
             content = None if mime is None else await asyncio.to_thread(rules.content_of, mime, files, file)
     if content is None:
         raise not_found("attachment")
@@ -102,22 +99,21 @@ async def read_raw(call: Call) -> Raw:
     The DKIM-Signature is left out, as it is kept only until the last recipient is settled: the file is the same at any
     time. Blind recipients are not in it, as they were not in the mail sent.
     """
-    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
-    found = await store.files(call.services.pool, call.account_id, message)
+    found = await store.files(call.services.pool, call.account_id, call.id)
     if found is None:
         raise not_found("message")
     if found[1] <= LARGE_BYTES:
-        mime = await store.body(call.services.pool, call.account_id, message)
+        mime = await store.body(call.services.pool, call.account_id, call.id)
     else:
         async with LARGE_MESSAGES.of(call.account_id):
-            mime = await store.body(call.services.pool, call.account_id, message)
+            mime = await store.body(call.services.pool, call.account_id, call.id)
     if mime is None:
         raise not_found("message")
     return Raw(
         mime,
         MAIL,
         (
-            ("Content-Disposition", content_disposition(f"{ids.format_id(ids.Kind.MESSAGE, message)}.eml")),
+            ("Content-Disposition", content_disposition(f"{ids.format_id(ids.Kind.MESSAGE, call.id)}.eml")),
             ("X-Content-Type-Options", "nosniff"),
             ("Content-Security-Policy", "sandbox; default-src 'none'"),
             ("Cache-Control", "private, no-store"),
@@ -213,8 +209,20 @@ def _iso(at: datetime | None) -> str | None:
     return None if at is None else clock.iso(at)
 
 
-_KEYS = Area("Messages", reads=("messages:read",), limited_keys=LimitedKeys.OWN, owner_check=owner_checks.message)
-_KEYS_EMAILS = Area("Emails", reads=("messages:read",), limited_keys=LimitedKeys.OWN, owner_check=owner_checks.message)
+_KEYS = Area(
+    "Messages",
+    reads=("messages:read",),
+    limited_keys=LimitedKeys.OWN,
+    owner_check=owner_checks.message,
+    id_of=ids.Kind.MESSAGE,
+)
+_KEYS_EMAILS = Area(
+    "Emails",
+    reads=("messages:read",),
+    limited_keys=LimitedKeys.OWN,
+    owner_check=owner_checks.message,
+    id_of=ids.Kind.MESSAGE,
+)
 OPERATIONS = (
     Operation(
         "GET",
@@ -222,6 +230,7 @@ OPERATIONS = (
         list_messages,
         "List messages",
         _KEYS,
+        page=ids.Kind.MESSAGE,
         note="Messages are listed newest first, by the time of their request. A message appears when it is stored, "
         "usually some milliseconds and at most 15 seconds later, so a new one may appear below another that was listed "
         "before. To miss no message, follow `GET /v1/events?after=` or `GET /v1/messages/tail`: the log has no gaps.",
@@ -249,6 +258,7 @@ OPERATIONS = (
         read_attachment,
         "Download an attachment",
         _KEYS,
+        inner_id_of=ids.Kind.ATTACHMENT,
         reply_type="*/*",
     ),
     Operation(

@@ -6,11 +6,10 @@ from api.areas.mta_sts.schemas import (
     MtaStsPage,
     MtaStsPolicy,
     MtaStsPolicyIn,
-    MtaStsQuery,
     TlsReportTotals,
 )
-from api.http.dispatch import cursor_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.mail.address import BadAddress, domain_name
@@ -19,14 +18,13 @@ from engine.receiving.mta_sts import rules, store
 from engine.receiving.mta_sts.types import HostedPolicyRow, StsMode
 
 
-async def list_policies(call: Call, query: MtaStsQuery) -> MtaStsPage:
+async def list_policies(call: Call, page: Page) -> MtaStsPage:
     """Return a page of the account's policies with the results of their last checks."""
-    before = cursor_id(ids.Kind.DOMAIN, query.before)
     named = None if call.reach is None or call.reach.domains is None else sorted(call.reach.domains)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, named)
-    page = rows[: query.limit]
-    more = len(rows) > query.limit
-    return MtaStsPage([_policy(call, row) for row in page], mta_sts.public_id(page[-1]) if more else None)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, page.before, page.probe, named)
+    shown = rows[: page.limit]
+    more = len(rows) > page.limit
+    return MtaStsPage([_policy(call, row) for row in shown], mta_sts.public_id(shown[-1]) if more else None)
 
 
 async def put_policy(call: Call, body: MtaStsPolicyIn) -> MtaStsPolicy:
@@ -85,7 +83,7 @@ _KEYS = Area(
     limited_keys=LimitedKeys.OWN,
 )
 OPERATIONS = (
-    Operation("GET", "/v1/inbound/mta-sts", list_policies, "List hosted MTA-STS policies", _KEYS),
+    Operation("GET", "/v1/inbound/mta-sts", list_policies, "List hosted MTA-STS policies", _KEYS, page=ids.Kind.DOMAIN),
     Operation(
         "PUT",
         "/v1/inbound/mta-sts/{domain}",

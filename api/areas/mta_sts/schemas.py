@@ -14,13 +14,6 @@ from engine.receiving.mta_sts.types import (
 )
 
 
-class MtaStsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of `GET /v1/inbound/mta-sts`: newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class MtaStsPolicyIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """The policy of a domain."""
 

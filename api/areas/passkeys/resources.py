@@ -22,9 +22,8 @@ from api.areas.passkeys.schemas import (
 from api.http import auth
 from api.http.body_limits import MAX_ANONYMOUS_BYTES
 from api.http.cookies import http_only
-from api.http.dispatch import path_id
 from api.http.operation import Access, Area, Call, Operation
-from api.http.paging import PageQuery, page_of
+from api.http.paging import Page
 from api.http.session import Session, session_reply
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
@@ -71,22 +70,20 @@ async def post_register_verify(call: Call, body: FinishRegistration) -> Passkey:
     return _shown(row)
 
 
-async def list_passkeys(call: Call, query: PageQuery) -> PasskeyList:
+async def list_passkeys(call: Call, page: Page) -> PasskeyList:
     """Return a page of the person's passkeys."""
     held = await store.LIST.fetch(call.services.pool, call.person.user_id)
-    rows, cursor = page_of(held, query, ids.Kind.PASSKEY)
-    return PasskeyList([_shown(row) for row in rows], cursor)
+    return PasskeyList(*page.among(held, _shown))
 
 
 async def patch_passkey(call: Call, body: RenamePasskey) -> Passkey:
     """Rename a passkey."""
-    passkey = path_id(ids.Kind.PASSKEY, call.path["id"], "passkey")
-    return _shown(await passkeys.rename(call.services.pool, call.person, passkey, body.name))
+    return _shown(await passkeys.rename(call.services.pool, call.person, call.id, body.name))
 
 
 async def delete_passkey(call: Call) -> None:
     """Remove a passkey."""
-    await passkeys.remove(call.services, call.person, path_id(ids.Kind.PASSKEY, call.path["id"], "passkey"))
+    await passkeys.remove(call.services, call.person, call.id)
 
 
 async def post_login_options(call: Call) -> SignInOptions:
@@ -141,7 +138,7 @@ def _iso(at: datetime | None) -> str | None:
     return None if at is None else clock.iso(at)
 
 
-_PEOPLE = Area("Auth", access=Access.SESSION)
+_PEOPLE = Area("Auth", access=Access.SESSION, id_of=ids.Kind.PASSKEY)
 _ANYONE = Area("Auth", access=Access.NONE)
 OPERATIONS = (
     Operation(
@@ -162,7 +159,7 @@ OPERATIONS = (
         success=201,
         refusals=(ErrorType.CONFLICT, ErrorType.INVALID_STATE),
     ),
-    Operation("GET", "/v1/auth/passkeys", list_passkeys, "List your passkeys", _PEOPLE),
+    Operation("GET", "/v1/auth/passkeys", list_passkeys, "List your passkeys", _PEOPLE, page=ids.Kind.PASSKEY),
     Operation("PATCH", "/v1/auth/passkeys/{id}", patch_passkey, "Rename a passkey", _PEOPLE),
     Operation(
         "DELETE",

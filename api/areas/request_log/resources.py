@@ -3,19 +3,19 @@
 from datetime import datetime
 
 from api.areas.request_log.schemas import LoggedRequest, RequestPage, RequestsQuery
-from api.http.dispatch import cursor_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
 from engine.accounts.request_log import rules, store
 from engine.accounts.request_log.types import RequestRow
 from engine.base import clock, ids
 from engine.base.errors import unavailable
 
 
-async def list_requests(call: Call, query: RequestsQuery) -> RequestPage:
+async def list_requests(call: Call, query: RequestsQuery, page: Page) -> RequestPage:
     """Return a page of the account's requests."""
     wanted = rules.filters(
         at=clock.now(),
-        before=cursor_id(ids.Kind.REQUEST, query.before),
+        before=page.before,
         status=query.status,
         key=query.key,
         method=query.method,
@@ -26,11 +26,10 @@ async def list_requests(call: Call, query: RequestsQuery) -> RequestPage:
         until=query.until,
     )
     try:
-        rows = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit + 1)
+        rows = await store.page(call.services.pool, call.account_id, wanted, limit=page.probe)
     except TimeoutError:
         raise rules.too_slow(wanted) or unavailable() from None
-    data = [_shown(row) for row in rows[: query.limit]]
-    return RequestPage(data, data[-1].id if len(rows) > query.limit else None)
+    return RequestPage(*page.of(rows, _shown))
 
 
 def _shown(row: RequestRow) -> LoggedRequest:
@@ -57,6 +56,7 @@ OPERATIONS = (
         list_requests,
         f"List the API requests of the last {rules.KEPT.days} days",
         _KEYS,
+        page=ids.Kind.REQUEST,
         note="Every request with a valid key or session is listed about a second after its answer, refused ones too, "
         "without query, headers and bodies; mail over SMTP is not. The log is for finding mistakes: a crash of the "
         "service may lose the last second of it, and a flood of requests is recorded in part. Requests are listed by "

@@ -1,11 +1,10 @@
 """Sub-accounts, read and changed by signed-in persons of the parent account, never with an API key."""
 
 from typing import Literal, cast
-from uuid import UUID
 
-from api.areas.sub_accounts.schemas import SubAccount, SubAccountChange, SubAccountIn, SubAccountPage, SubAccountsQuery
-from api.http.dispatch import cursor_id, path_id
+from api.areas.sub_accounts.schemas import SubAccount, SubAccountChange, SubAccountIn, SubAccountPage
 from api.http.operation import Access, Area, Call, Operation
+from api.http.paging import Page
 from engine.accounts.sub_accounts import members as sub_account_members
 from engine.accounts.sub_accounts import service as sub_accounts
 from engine.accounts.sub_accounts import store
@@ -16,12 +15,10 @@ from engine.base.errors import ErrorType, not_found
 from engine.base.roles import Role
 
 
-async def list_sub_accounts(call: Call, query: SubAccountsQuery) -> SubAccountPage:
+async def list_sub_accounts(call: Call, page: Page) -> SubAccountPage:
     """Return a page of the account's sub-accounts."""
-    before = cursor_id(ids.Kind.ACCOUNT, query.before)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
-    data = [_shown(row) for row in rows[: query.limit]]
-    return SubAccountPage(data, data[-1].id if len(rows) > query.limit else None)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, page.before, page.probe)
+    return SubAccountPage(*page.of(rows, _shown))
 
 
 async def create_sub_account(call: Call, body: SubAccountIn) -> SubAccount:
@@ -34,7 +31,7 @@ async def create_sub_account(call: Call, body: SubAccountIn) -> SubAccount:
 
 async def read_sub_account(call: Call) -> SubAccount:
     """Return one sub-account."""
-    row = await store.READ.first(call.services.pool, call.account_id, _id(call))
+    row = await store.READ.first(call.services.pool, call.account_id, call.id)
     if row is None:
         raise not_found("sub-account")
     return _shown(row)
@@ -43,24 +40,18 @@ async def read_sub_account(call: Call) -> SubAccount:
 async def change_sub_account(call: Call, body: SubAccountChange) -> SubAccount:
     """Rename, limit, suspend or resume a sub-account."""
     change = SubAccountPatch(name=body.name, status=body.status, monthly_limit=body.monthly_limit)
-    row = await sub_accounts.change_sub_account(
-        call.services.pool, call.account_id, _id(call), change, actor=call.actor
-    )
+    row = await sub_accounts.change_sub_account(call.services.pool, call.account_id, call.id, change, actor=call.actor)
     return _shown(row)
 
 
 async def delete_sub_account(call: Call) -> None:
     """Stop a sub-account now and erase it 14 days later."""
-    await sub_accounts.delete_sub_account(call.services.pool, call.account_id, _id(call), actor=call.actor)
+    await sub_accounts.delete_sub_account(call.services.pool, call.account_id, call.id, actor=call.actor)
 
 
 async def join_sub_account(call: Call) -> None:
     """Add the caller to a sub-account as admin."""
-    await sub_account_members.join(call.services.pool, call.person, _id(call))
-
-
-def _id(call: Call) -> UUID:
-    return path_id(ids.Kind.ACCOUNT, call.path["id"], "sub-account")
+    await sub_account_members.join(call.services.pool, call.person, call.id)
 
 
 def _shown(row: SubAccountRow) -> SubAccount:
@@ -79,9 +70,9 @@ def _shown(row: SubAccountRow) -> SubAccount:
     )
 
 
-_ADMINS = Area("Sub-accounts", access=Access.SESSION, role=Role.ADMIN)
+_ADMINS = Area("Sub-accounts", access=Access.SESSION, role=Role.ADMIN, id_of=ids.Kind.ACCOUNT, noun="sub-account")
 OPERATIONS = (
-    Operation("GET", "/v1/sub-accounts", list_sub_accounts, "List sub-accounts", _ADMINS),
+    Operation("GET", "/v1/sub-accounts", list_sub_accounts, "List sub-accounts", _ADMINS, page=ids.Kind.ACCOUNT),
     Operation(
         "POST",
         "/v1/sub-accounts",

@@ -17,13 +17,6 @@ Limit = Annotated[
 ]
 
 
-class SubAccountsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of `GET /v1/sub-accounts`: newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class SubAccountIn(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """A new sub-account, for `POST /v1/sub-accounts`."""
 

@@ -13,7 +13,6 @@ from api.areas.team.schemas import (
 )
 from api.http import auth
 from api.http.cookies import no_session
-from api.http.dispatch import path_id
 from api.http.operation import Access, Area, Call, LimitedKeys, Operation
 from api.http.paging import PageQuery
 from api.http.session import renew_session
@@ -43,14 +42,12 @@ async def invite(call: Call, body: NewInvite) -> Invite:
 
 async def resend_invite(call: Call) -> Invite:
     """Mail a pending invitation again, with a new link."""
-    wanted = path_id(ids.Kind.INVITE, call.path["id"], "invitation")
-    return _invite(await team.resend_invite(call.services, call.person, wanted))
+    return _invite(await team.resend_invite(call.services, call.person, call.id))
 
 
 async def revoke_invite(call: Call) -> None:
     """Revoke an invitation."""
-    wanted = path_id(ids.Kind.INVITE, call.path["id"], "invitation")
-    await team.revoke_invite(call.services.pool, call.person, wanted)
+    await team.revoke_invite(call.services.pool, call.person, call.id)
 
 
 async def accept(call: Call, body: Acceptance) -> None:
@@ -68,8 +65,7 @@ async def accept(call: Call, body: Acceptance) -> None:
 
 async def change_role(call: Call, body: RoleChange) -> Member:
     """Change a member's role; one's own renews the secret of the session."""
-    user = path_id(ids.Kind.USER, call.path["id"], "member")
-    changed, made = await team.change_role(call.services.pool, call.settings.pepper, call.person, user, body.role)
+    changed, made = await team.change_role(call.services.pool, call.settings.pepper, call.person, call.id, body.role)
     if made is not None:
         renew_session(call, made)
     return _member(changed)
@@ -88,9 +84,8 @@ async def transfer(call: Call, body: OwnershipTransfer) -> Owners:
 
 async def remove(call: Call) -> None:
     """Remove a member from the account."""
-    user = path_id(ids.Kind.USER, call.path["id"], "member")
-    await team.remove(call.services.pool, call.person, user)
-    if user == call.person.user_id:
+    await team.remove(call.services.pool, call.person, call.id)
+    if call.id == call.person.user_id:
         call.cookies = (no_session(call.settings),)
 
 
@@ -141,10 +136,21 @@ OPERATIONS = (
         refusals=(ErrorType.INVALID_ADDRESS, ErrorType.PLAN_LIMIT_REACHED, ErrorType.CONFLICT, ErrorType.NOT_FOUND),
     ),
     Operation(
-        "POST", "/v1/team/invites/{id}/resend", resend_invite, "Mail an invitation again, with a new link", _ADMINS
+        "POST",
+        "/v1/team/invites/{id}/resend",
+        resend_invite,
+        "Mail an invitation again, with a new link",
+        _ADMINS,
+        id_of=ids.Kind.INVITE,
     ),
     Operation(
-        "DELETE", "/v1/team/invites/{id}", revoke_invite, "Revoke an invitation", _ADMINS, open_to_suspended=True
+        "DELETE",
+        "/v1/team/invites/{id}",
+        revoke_invite,
+        "Revoke an invitation",
+        _ADMINS,
+        id_of=ids.Kind.INVITE,
+        open_to_suspended=True,
     ),
     Operation(
         "POST",
@@ -161,7 +167,13 @@ OPERATIONS = (
         ),
     ),
     Operation(
-        "PATCH", "/v1/team/members/{id}", change_role, "Change a member's role", _ADMINS, refusals=(ErrorType.CONFLICT,)
+        "PATCH",
+        "/v1/team/members/{id}",
+        change_role,
+        "Change a member's role",
+        _ADMINS,
+        id_of=ids.Kind.USER,
+        refusals=(ErrorType.CONFLICT,),
     ),
     Operation(
         "DELETE",
@@ -169,6 +181,7 @@ OPERATIONS = (
         remove,
         "Remove a member from the account, and end their sessions there",
         _ADMINS,
+        id_of=ids.Kind.USER,
         open_to_suspended=True,
         refusals=(ErrorType.CONFLICT,),
     ),

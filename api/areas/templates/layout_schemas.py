@@ -27,13 +27,6 @@ LayoutText = Annotated[
 ]
 
 
-class LayoutsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of `GET /v1/layouts`: newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class LayoutIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A new layout. Without an `id` it gets one from its name; null counts as omitted."""
 

@@ -11,11 +11,11 @@ from api.areas.templates.layout_schemas import (
     LayoutPage,
     LayoutPatch,
     LayoutPreviewIn,
-    LayoutsQuery,
 )
 from api.areas.templates.resources import MAX_TEMPLATE_BYTES, MAX_VALUES_BYTES, declared, preview_of
 from api.areas.templates.schemas import Preview
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import PageQuery
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.slugs import is_slug
@@ -24,7 +24,7 @@ from engine.sending.templates.layout_service import LayoutEdit, OpenedLayout
 from engine.sending.templates.types import LayoutContent, TemplateContent
 
 
-async def list_layouts(call: Call, query: LayoutsQuery) -> LayoutPage:
+async def list_layouts(call: Call, query: PageQuery) -> LayoutPage:
     """Return a page of the account's layouts, without their bodies."""
     pool = call.services.pool
     if query.before is not None:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from api.http.paging import PageQuery
 from engine.audience.broadcasts.types import MAX_TEST_ADDRESSES
 from engine.mail.template import MAX_NAME
 from engine.sending.emails.types import AddressText, Slug
@@ -80,11 +81,9 @@ Layout = Annotated[
 ]
 
 
-class TemplatesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+class TemplatesQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     """The query of `GET /v1/templates`: newest first."""
 
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
     search: (
         Annotated[str, Meta(max_length=100, description="Text in the id, the name or the subject, in any case")] | None
     ) = None

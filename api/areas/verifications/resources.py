@@ -1,7 +1,5 @@
 """`/v1/verifications`: starting, reading, checking, resending and cancelling one-time codes, and their branding."""
 
-from uuid import UUID
-
 from api.areas.verifications.schemas import (
     Branding,
     BrandingChange,
@@ -12,13 +10,11 @@ from api.areas.verifications.schemas import (
     Verification,
 )
 from api.http import owner_checks
-from api.http.dispatch import path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.codes.verifications import branding, service
 from engine.codes.verifications.requests import ResendRequest, StartRequest
-from engine.codes.verifications.rules import WHAT
 from engine.codes.verifications.send import SOURCE
 from engine.codes.verifications.types import SettingsRow, VerificationRow, VerificationStatus
 from engine.sending.preparation import Origin
@@ -40,24 +36,24 @@ async def start(call: Call, body: StartRequest) -> Verification:
 
 async def read(call: Call) -> Verification:
     """Return one verification."""
-    return _shown(await service.read(call.services.pool, call.account_id, _named(call)))
+    return _shown(await service.read(call.services.pool, call.account_id, call.id))
 
 
 async def check(call: Call, body: CodeCheck) -> CodeChecked:
     """Compare a typed code."""
     keys = call.services.codes.keys
-    status, left = await service.check(call.services.pool, keys, call.account_id, _named(call), body.code)
+    status, left = await service.check(call.services.pool, keys, call.account_id, call.id, body.code)
     return CodeChecked(id=call.path["id"], status=status, attempts_remaining=left)
 
 
 async def resend(call: Call, body: ResendRequest) -> Verification:
     """Send another code."""
-    return _shown(await call.services.codes.resend(_named(call), body, _origin(call)))
+    return _shown(await call.services.codes.resend(call.id, body, _origin(call)))
 
 
 async def cancel(call: Call) -> Verification:
     """Cancel a pending verification."""
-    return _shown(await service.cancel(call.services.pool, call.account_id, _named(call)))
+    return _shown(await service.cancel(call.services.pool, call.account_id, call.id))
 
 
 async def read_branding(call: Call) -> Branding:
@@ -80,10 +76,6 @@ async def change_branding(call: Call, body: BrandingChange) -> Branding:
 
 def _origin(call: Call) -> Origin:
     return Origin(call.account_id, SOURCE, call.reach)
-
-
-def _named(call: Call) -> UUID:
-    return path_id(ids.Kind.VERIFICATION, call.path["id"], WHAT)
 
 
 def _shown(row: VerificationRow) -> Verification:
@@ -119,6 +111,7 @@ _KEYS = Area(
     writes=("verifications:write",),
     limited_keys=LimitedKeys.OWN,
     owner_check=owner_checks.verification,
+    id_of=ids.Kind.VERIFICATION,
 )
 OPERATIONS = (
     Operation(

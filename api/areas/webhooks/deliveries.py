@@ -18,8 +18,9 @@ from api.areas.webhooks.schemas import (
     WindowReplayed,
 )
 from api.http import owner_checks
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
+from api.http.path_ids import cursor_id
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 from engine.base.list_filters import FIRST_ID, LAST_ID, first_id, without_nul
@@ -29,45 +30,37 @@ from engine.events.webhooks.deliveries import DeliveryFilter, DeliveryState
 from engine.events.webhooks.types import AttemptRow, DeliveryRow, ExchangeRow, StoredEventRow
 from engine.receiving.inbound_routes.post_bodies import PostBodies
 
-_ENDPOINT, _DELIVERY = "webhook endpoint", "webhook delivery"
 
-
-async def list_deliveries(call: Call, query: DeliveriesQuery) -> DeliveryPage:
+async def list_deliveries(call: Call, query: DeliveriesQuery, page: Page) -> DeliveryPage:
     """Return a page of an endpoint's deliveries, finished and pending."""
-    webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], _ENDPOINT)
-    before = cursor_id(ids.Kind.EVENT, query.before)
-    wanted = _filter(query.state, query.type, query.from_, query.until, before)
-    page = await deliveries.page(call.services.pool, call.account_id, webhook, wanted, limit=query.limit)
-    return DeliveryPage([_delivery(row) for row in page.rows], _public(page.next_below))
+    wanted = _filter(query.state, query.type, query.from_, query.until, page.before)
+    found = await deliveries.page(call.services.pool, call.account_id, call.id, wanted, limit=page.limit)
+    return DeliveryPage([_delivery(row) for row in found.rows], _public(found.next_below))
 
 
 async def read_delivery(call: Call) -> ExactDelivery:
     """Return one delivery with the exact request and answer of each attempt."""
-    webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], _ENDPOINT)
-    event = path_id(ids.Kind.EVENT, call.path["event"], _DELIVERY)
-    found = await deliveries.read(call.services.pool, call.account_id, webhook, event)
-    body = None if found.event is None else await _body(call, event, found.event)
+    found = await deliveries.read(call.services.pool, call.account_id, call.id, call.inner_id)
+    body = None if found.event is None else await _body(call, call.inner_id, found.event)
     return ExactDelivery(
         delivery=_delivery(found.row),
         body=None if body is None else body.decode(),
-        exchanges=[_exchange(one, event, body) for one in found.exchanges],
+        exchanges=[_exchange(one, call.inner_id, body) for one in found.exchanges],
     )
 
 
 async def replay(call: Call, body: ReplayRequest) -> Queued:
     """Post an event again under the same delivery id."""
-    event = path_id(ids.Kind.EVENT, call.path["id"], _DELIVERY)
-    found = await webhooks_service.replay(call.services.pool, call.account_id, event, _wanted(body))
+    found = await webhooks_service.replay(call.services.pool, call.account_id, call.id, _wanted(body))
     public = [ids.format_id(ids.Kind.WEBHOOK, one) for one in found]
-    return Queued(ids.format_id(ids.Kind.EVENT, event), public)
+    return Queued(ids.format_id(ids.Kind.EVENT, call.id), public)
 
 
 async def replay_window(call: Call, body: ReplayWindow) -> WindowReplayed:
     """Post the deliveries of a window of time again."""
-    webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], _ENDPOINT)
     before = cursor_id(ids.Kind.EVENT, body.before)
     wanted = _filter(body.state, body.type, body.from_, body.until, before)
-    done = await deliveries.replay_window(call.services.pool, call.account_id, webhook, wanted, limit=body.limit)
+    done = await deliveries.replay_window(call.services.pool, call.account_id, call.id, wanted, limit=body.limit)
     return WindowReplayed(done.queued, _public(done.next_below))
 
 
@@ -150,6 +143,7 @@ _KEYS = Area(
     writes=("webhooks:write",),
     limited_keys=LimitedKeys.OWN,
     owner_check=owner_checks.webhook,
+    id_of=ids.Kind.WEBHOOK,
 )
 OPERATIONS = (
     Operation(
@@ -158,6 +152,7 @@ OPERATIONS = (
         list_deliveries,
         "List the deliveries of a webhook endpoint",
         _KEYS,
+        page=ids.Kind.EVENT,
         note="Deliveries are listed by the time of their event, newest first. A delivery appears when its event is "
         "stored, so a new one may appear below another that was listed before. To miss no event, follow "
         "`GET /v1/events?after=`: the log has no gaps. A page that is filtered by `state` or `type` looks at "
@@ -169,6 +164,7 @@ OPERATIONS = (
         read_delivery,
         "Read the exact requests and answers of a delivery",
         _KEYS,
+        inner_id_of=ids.Kind.EVENT,
         note="The body is the same on every attempt, and is shown octet by octet as it is posted. Of an answer, the "
         f"first {rules.MAX_ANSWER_HEADERS:,} characters of headers and {rules.MAX_ANSWER_BYTES:,} octets of the body "
         "are kept.",
@@ -179,6 +175,7 @@ OPERATIONS = (
         replay,
         "Post an event again",
         _KEYS,
+        id_of=ids.Kind.EVENT,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         success=202,
     ),

@@ -15,11 +15,10 @@ from api.areas.webhooks.schemas import (
     WebhookChange,
     WebhookMade,
     WebhookPage,
-    WebhooksQuery,
 )
 from api.http import owner_checks
-from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.paging import Page
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.base.list_filters import narrowed
@@ -54,19 +53,17 @@ async def create(call: Call, body: NewWebhook) -> WebhookMade:
     )  # fmt: skip
 
 
-async def list_webhooks(call: Call, query: WebhooksQuery) -> WebhookPage:
+async def list_webhooks(call: Call, page: Page) -> WebhookPage:
     """Return a page of the account's endpoints."""
-    before = cursor_id(ids.Kind.WEBHOOK, query.before)
     names = narrowed(None, call.domains), narrowed(None, call.streams)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1, *names)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, page.before, page.probe, *names)
     known = await _known(call, rows)
-    data = [_webhook(row, known) for row in rows[: query.limit]]
-    return WebhookPage(data, data[-1].id if len(rows) > query.limit else None)
+    return WebhookPage(*page.of(rows, lambda row: _webhook(row, known)))
 
 
 async def read(call: Call) -> Webhook:
     """Return one endpoint."""
-    row = await store.READ.first(call.services.pool, call.account_id, path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT))
+    row = await store.READ.first(call.services.pool, call.account_id, call.id)
     if row is None:
         raise not_found(WHAT)
     return _webhook(row, await _known(call, [row]))
@@ -82,7 +79,7 @@ async def change(call: Call, body: WebhookChange) -> Webhook:
     row = await webhooks_service.change(
         call.services.pool,
         call.account_id,
-        path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT),
+        call.id,
         url=None if body.url is UNSET else body.url,
         event_types=None if body.event_types is UNSET else body.event_types,
         status=None if body.status is UNSET else body.status,
@@ -96,24 +93,21 @@ async def change(call: Call, body: WebhookChange) -> Webhook:
 
 async def remove(call: Call) -> None:
     """Remove an endpoint; it gets no further event."""
-    webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
-    await webhooks_service.remove(call.services.pool, call.account_id, webhook, actor=call.actor)
+    await webhooks_service.remove(call.services.pool, call.account_id, call.id, actor=call.actor)
 
 
 async def rotate(call: Call) -> SecretMade:
     """Give an endpoint a new secret; only this reply contains it."""
-    webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
     fresh = await webhooks_service.rotate(
-        call.services.pool, call.account_id, webhook, pepper=call.settings.pepper, at=clock.now(), actor=call.actor
+        call.services.pool, call.account_id, call.id, pepper=call.settings.pepper, at=clock.now(), actor=call.actor
     )
-    return SecretMade(_public(webhook), fresh.secret, clock.iso(fresh.previous_until))
+    return SecretMade(_public(call.id), fresh.secret, clock.iso(fresh.previous_until))
 
 
 async def try_out(call: Call) -> Queued:
     """Send a `webhook.test` event to this endpoint alone."""
-    webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
-    event = await webhooks_service.try_out(call.services.pool, call.account_id, webhook, clock.now(), actor=call.actor)
-    return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(webhook)])
+    event = await webhooks_service.try_out(call.services.pool, call.account_id, call.id, clock.now(), actor=call.actor)
+    return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(call.id)])
 
 
 def _within_key(call: Call, options: PostOptions) -> PostOptions:
@@ -153,6 +147,7 @@ _KEYS = Area(
     writes=("webhooks:write",),
     limited_keys=LimitedKeys.OWN,
     owner_check=owner_checks.webhook,
+    id_of=ids.Kind.WEBHOOK,
 )
 OPERATIONS = (
     Operation(
@@ -164,7 +159,7 @@ OPERATIONS = (
         success=201,
         refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
     ),
-    Operation("GET", "/v1/webhooks", list_webhooks, "List webhook endpoints", _KEYS),
+    Operation("GET", "/v1/webhooks", list_webhooks, "List webhook endpoints", _KEYS, page=ids.Kind.WEBHOOK),
     Operation("GET", "/v1/webhooks/{id}", read, "Read a webhook endpoint", _KEYS),
     Operation("PATCH", "/v1/webhooks/{id}", change, "Change a webhook endpoint", _KEYS, refusals=(ErrorType.CONFLICT,)),
     Operation("DELETE", "/v1/webhooks/{id}", remove, "Remove a webhook endpoint", _KEYS),

@@ -106,13 +106,6 @@ class ReplayRequest(Struct, rename="camel", forbid_unknown_fields=True, kw_only=
     webhook_id: Annotated[str, Meta(max_length=100, description="`whk_…`: post to this endpoint only")] | None = None
 
 
-class WebhooksQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The query of a page, newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-
-
 class DeliveriesQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
     """The query of a page of deliveries, newest event first; every given filter must match."""
 
