@@ -1,10 +1,11 @@
 """The console and the OpenAPI document name the same operations."""
 
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
-from api.app import all_operations
 from api.console import assets
+from api.routes import all_operations
 
 APP = assets.FILES / "app"
 _NAMED = re.compile(r'"((?:GET|POST|PUT|PATCH|DELETE) /v1/[^"\s]*)"')
@@ -74,12 +75,26 @@ def test_no_module_of_the_console_writes_markup_or_runs_text_as_code() -> None:
 
 
 def test_modules_of_the_console_import_files_that_exist() -> None:
-    imports = re.compile(r'(?:from|import\()\s*"(\.[^"]+)"')
     served = assets.files().by_path
-    for path in APP.rglob("*.js"):
-        for target in imports.findall(path.read_text("utf-8")):
-            name = (path.parent / target).resolve().relative_to(assets.FILES.resolve()).as_posix()
-            assert name in served, f"{path.name} imports {target}"
+    for name, targets in imports_of_modules().items():
+        assert targets <= set(served), name
+
+
+def test_modules_of_the_console_do_not_import_in_circles() -> None:
+    TopologicalSorter(imports_of_modules()).prepare()  # raises CycleError with the modules of a circle
+
+
+def imports_of_modules() -> dict[str, set[str]]:
+    """Return what each module of the console imports, by statements and when it is needed."""
+    imports = re.compile(r'(?:from|import|import\()\s*"(\.[^"]+)"')
+    root = assets.FILES.resolve()
+    return {
+        path.relative_to(assets.FILES).as_posix(): {
+            (path.parent / target).resolve().relative_to(root).as_posix()
+            for target in imports.findall(path.read_text("utf-8"))
+        }
+        for path in APP.rglob("*.js")
+    }
 
 
 def test_the_console_names_no_other_host() -> None:

@@ -2,7 +2,7 @@
 import { BASE, call, CONSOLE, forgetPerson, refreshSession, session, setSession, signInNeeded } from "./api.js";
 import { go, href, path } from "./router.js";
 import { inField } from "./table.js";
-import { Button, Dialog, Icon, Menu, toast, Toasts } from "./ui.js";
+import { Brand, Button, Dialog, Icon, Menu, toast, Toasts } from "./ui.js";
 import { classes, html, signal, useEffect, useState } from "./view.js";
 
 const THEME = "waybill.theme";
@@ -60,10 +60,6 @@ export function Shell({ groups, current, wide, children }) {
     </div>
   </div>
   <${Overlays} groups=${groups} />`;
-}
-
-export function Brand() {
-  return html`<a class="brand" href=${href("/")}><img class="brand-mark" src=${new URL("../icon.svg", import.meta.url).pathname} alt="" />Waybill</a>`;
 }
 
 function Side({ groups, current }) {

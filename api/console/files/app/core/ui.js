@@ -12,6 +12,11 @@ export function Icon({ name, size = 16 }) {
   return h("svg", box, shapes.map(([element, attributes]) => h(element, attributes)));
 }
 
+/** The name of the service with its mark, as a link to the first page. */
+export function Brand() {
+  return html`<a class="brand" href=${href("/")}><img class="brand-mark" src=${new URL("../icon.svg", import.meta.url).pathname} alt="" />Waybill</a>`;
+}
+
 /**
  * A button, or a link that looks like one with `to` (a page) or `link` (an address).
  *

@@ -1,8 +1,7 @@
 // What all pages for persons without a session share: the card, the password field, the state of a link from a mail.
 import { session } from "../core/api.js";
 import { handed, href } from "../core/router.js";
-import { Brand } from "../core/shell.js";
-import { Button, Field, Icon, Notice } from "../core/ui.js";
+import { Brand, Button, Field, Icon, Notice } from "../core/ui.js";
 import { html, useEffect, useState } from "../core/view.js";
 
 /** A card in the middle of an empty page; `foot` stands below the card. */
