@@ -20,7 +20,7 @@ from typing import Any, Final
 import httpx
 import orjson
 
-from api.app import client_document
+from api.routes import client_document
 from api.sdk import python_package
 from engine.base.settings import Settings
 

@@ -6,7 +6,7 @@ import click
 import orjson
 from msgspec import Struct
 
-from api.app import client_document
+from api.routes import client_document
 from api.sdk import python_package, wheel
 from engine.base.settings import Settings
 from engine.base.version import version

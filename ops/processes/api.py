@@ -18,7 +18,7 @@ from granian.http import HTTP1Settings
 from granian.server.mp import MPServer
 
 from api import app
-from api.app import App
+from api.routes import App
 from engine.base import scheduling
 from engine.base.settings import Settings, load, variable
 from engine.store import migrate, socket_activation

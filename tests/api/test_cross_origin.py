@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from api.app import all_operations
+from api.routes import all_operations
 from engine.base.errors import Refusal
 from engine.people.api_keys.rules import checked_origins
 from tests.harness.accounts import TestAccount, make_account

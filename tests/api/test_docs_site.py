@@ -10,7 +10,6 @@ from urllib.parse import urldefrag
 
 import pytest
 
-from api.app import client_document
 from api.console.assets import FILES as CONSOLE
 from api.docs.error_texts import ERROR_TEXTS
 from api.docs.guides import FOLDER, guide, guides
@@ -18,6 +17,7 @@ from api.docs.markdown import render
 from api.docs.site import DocumentationSite, SiteBuilder
 from api.http.client_names import client_method, python_name
 from api.http.static_files import PAGE_POLICY
+from api.routes import client_document
 from engine.base.errors import ErrorType
 from engine.base.settings import Settings, load
 from tests.harness.api import Api

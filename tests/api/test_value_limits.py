@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.app import all_operations
 from api.http import value_limits
 from api.http.decode import decode_body
+from api.routes import all_operations
 from engine.base.errors import Refusal
 from engine.sending.emails.types import SendRequest
 

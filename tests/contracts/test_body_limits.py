@@ -11,10 +11,10 @@ import orjson
 import pytest
 from msgspec import structs
 
-from api.app import all_operations
 from api.http import openapi
 from api.http.body_limits import MAX_ANONYMOUS_BYTES, NO_BODY_BYTES
 from api.http.operation import Access, Operation
+from api.routes import all_operations
 from engine.base import clock
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from api.app import all_operations
 from api.http.operation import Operation
+from api.routes import all_operations
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.plans import CAPS, DAILY_LADDER, Plan
 

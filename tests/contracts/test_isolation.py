@@ -19,8 +19,8 @@ import pytest
 from msgspec import Struct, structs
 from msgspec.structs import fields
 
-from api.app import all_operations
 from api.http.operation import Access, Operation
+from api.routes import all_operations
 from engine.base import ids
 from engine.base.settings import Settings
 from engine.store.postgres import open_pool

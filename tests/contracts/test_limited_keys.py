@@ -12,8 +12,8 @@ import orjson
 import pytest
 from msgspec import Struct, structs
 
-from api.app import all_operations
 from api.http.operation import LimitedKeys, Operation
+from api.routes import all_operations
 from engine.base.settings import Settings
 from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase

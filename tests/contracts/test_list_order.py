@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 from msgspec import Struct
 
-from api.app import all_operations
+from api.routes import all_operations
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.sending.domains.service import add_domain

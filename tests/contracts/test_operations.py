@@ -9,12 +9,12 @@ import pytest
 from msgspec import Struct, structs
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from api.app import all_operations
 from api.areas.webhooks import event_schemas
 from api.http import openapi
 from api.http.operation import Access, Area, Call, LimitedKeys, Operation
 from api.http.paging import Page, PageQuery
 from api.http.path_ids import NOUNS
+from api.routes import all_operations
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.scopes import SCOPES
 from engine.base.settings import MEBIBYTE, Settings
@@ -48,6 +48,14 @@ def test_the_description_states_the_limits_of_the_settings() -> None:
     assert "At most 36 hours after the send" in text
     assert "at most 25 MiB, with lines" in text
     assert not re.search(r"<\w+_(?:s|bytes)>", text)
+
+
+def test_every_module_with_operations_is_routed() -> None:
+    handlers = {operation.handler.__module__ for operation in OPERATIONS}
+    modules = [path for path in (ROOT / "api" / "areas").rglob("*.py") if "OPERATIONS = (" in path.read_text("utf-8")]
+
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules}
+    assert names - handlers <= {"api.areas.operator.resources"}  # which joins the lists of its area
 
 
 def test_every_operation_is_called_by_a_test(sources: str) -> None:
@@ -130,6 +138,7 @@ def test_the_description_lists_the_parameters_of_each_query(document: dict[str, 
         described = document["paths"][operation.path][operation.method.lower()]["parameters"]
 
         names = {one["name"] for one in described if one["in"] == "query"}
+        assert operation.query is not None
         assert names == {field.encode_name for field in structs.fields(operation.query)}, name_of(operation)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from api.app import all_operations
 from api.http.operation import Access, Operation
+from api.routes import all_operations
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api
 from tests.harness.people import make_person

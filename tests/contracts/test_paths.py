@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.app import all_operations
 from api.http import paths
 from api.http.operation import Access, Operation
+from api.routes import all_operations
 from engine.base.errors import ErrorType, Refusal
 from tests.contracts.test_isolation import BODIES
 from tests.harness.accounts import TestAccount, make_account

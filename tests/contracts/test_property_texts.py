@@ -7,7 +7,7 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from api.app import client_document
+from api.routes import client_document
 from engine.base.settings import Settings
 
 DOCUMENT: dict[str, Any] = orjson.loads(client_document(Settings()))

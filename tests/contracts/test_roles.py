@@ -14,8 +14,8 @@ import asyncpg
 import pytest
 from msgspec import Struct, structs
 
-from api.app import all_operations
 from api.http.operation import Access, Area, LimitedKeys, Operation
+from api.routes import all_operations
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.roles import Role
 from tests.harness.accounts import add_key, make_account, set_status

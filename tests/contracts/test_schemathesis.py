@@ -29,9 +29,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from api.app import all_operations
 from api.http import openapi
 from api.http.operation import Access
+from api.routes import all_operations
 from engine.base import clock, ids
 from engine.base.settings import HostPort, Settings
 from engine.store.migrate import migrate

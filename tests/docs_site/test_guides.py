@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from api.app import all_operations
 from api.http import openapi
+from api.routes import all_operations
 from engine.accounts import suspend
 from engine.audience.contacts import files as contact_files
 from engine.audience.contacts import import_rules

@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 
-from api.app import App
 from api.app import create_app as create
+from api.routes import App
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from api.app import client_document
+from api.routes import client_document
 from api.sdk import python_package, wheel
 from engine.base.settings import Settings
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from api.app import all_operations
 from api.http.client_names import client_method
 from api.http.operation import Access
+from api.routes import all_operations
 from api.sdk import python_package, wheel
 from engine.base.errors import ErrorType
 from tests.sdk.conftest import VERSION
