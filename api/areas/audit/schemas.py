@@ -18,7 +18,7 @@ Moment = Annotated[
 Digest = Annotated[str, Meta(description="SHA-256 in lower-case hex")]
 
 
-class AuditQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
+class AuditQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """The query of `GET /v1/audit/events`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 100
@@ -30,7 +30,7 @@ class AuditQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, k
     until: Moment | None = None
 
 
-class AuditExportQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
+class AuditExportQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """The query of `GET /v1/audit/export`: oldest first."""
 
     from_: Moment | None = None
@@ -76,9 +76,7 @@ class HeadOfLog(Struct, rename="camel"):
     hash: Digest
 
 
-class ExportHeader(Struct, rename={
-    "from_": "from", "created_at": "createdAt", "purged_through_seq": "purgedThroughSeq", "purged_hash": "purgedHash",
-}, tag_field="record", tag="header", kw_only=True):  # fmt: skip
+class ExportHeader(Struct, rename="camel", tag_field="record", tag="header", kw_only=True):
     """The first record of an export."""
 
     account: str

@@ -16,7 +16,7 @@ AddressEventType = Literal["delivered", "deferred", "bounced", "failed", "compla
 class BounceFilterQuery(
     Struct,
     forbid_unknown_fields=True,
-    rename={"from_": "from", "class_": "class", "recipient_domain": "recipientDomain"},
+    rename="camel",
     kw_only=True,
 ):
     """The filters of bounces; every given filter must match."""
@@ -48,10 +48,7 @@ class BouncesQuery(BounceFilterQuery, kw_only=True, forbid_unknown_fields=True):
     before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
 
 
-class AddressEvent(Struct, rename={
-    "message_id": "messageId", "class_": "class", "smtp_code": "smtpCode", "enhanced_code": "enhancedCode",
-    "from_domain": "fromDomain", "occurred_at": "occurredAt",
-}, kw_only=True):  # fmt: skip
+class AddressEvent(Struct, rename="camel", kw_only=True):
     """What happened to one recipient of a message. Fields that the event does not have are null."""
 
     id: Annotated[str, Meta(description="The event")]
@@ -85,7 +82,7 @@ class BouncePage(Struct, rename="camel"):
     next_cursor: str | None
 
 
-class BounceClass(Struct, rename={"class_": "class", "last_at": "lastAt"}, kw_only=True):
+class BounceClass(Struct, rename="camel", kw_only=True):
     """The bounces of one class and scope, with the last reply."""
 
     class_: Annotated[str, Meta(description="The class of the outcome", examples=["user_unknown"])]

@@ -42,10 +42,7 @@ PerMinute = Annotated[
 ]
 
 
-class NewBroadcast(
-    Struct, forbid_unknown_fields=True, kw_only=True, rename={"from_": "from", "reply_to": "replyTo",
-    "per_minute": "perMinute"},
-):  # fmt: skip
+class NewBroadcast(Struct, forbid_unknown_fields=True, kw_only=True, rename="camel"):
     """A draft to create, for `POST /v1/broadcasts`. It may lack its content until `send`."""
 
     name: BroadcastName
@@ -62,10 +59,7 @@ class NewBroadcast(
     per_minute: PerMinute | None = None
 
 
-class BroadcastChange(
-    Struct, forbid_unknown_fields=True, kw_only=True, rename={"from_": "from", "reply_to": "replyTo",
-    "per_minute": "perMinute"},
-):  # fmt: skip
+class BroadcastChange(Struct, forbid_unknown_fields=True, kw_only=True, rename="camel"):
     """The fields to change, for `PATCH /v1/broadcasts/{id}`: an omitted field stays, a null one is removed."""
 
     name: BroadcastName | UnsetType = UNSET
@@ -103,12 +97,7 @@ class BroadcastPreviewQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     contact: Annotated[str, Meta(max_length=100)] | None = None
 
 
-class BroadcastItem(
-    Struct, kw_only=True, rename={"from_": "from", "reply_to": "replyTo", "template_version": "templateVersion",
-    "per_minute": "perMinute", "paused_because": "pausedBecause", "stopped_because": "stoppedBecause",
-    "waits_for": "waitsFor", "review_note": "reviewNote", "scheduled_at": "scheduledAt", "started_at": "startedAt",
-    "finished_at": "finishedAt", "resumes_at": "resumesAt", "created_at": "createdAt", "updated_at": "updatedAt"},
-):  # fmt: skip
+class BroadcastItem(Struct, kw_only=True, rename="camel"):
     """A broadcast without its content. `waitsFor` says why one that is `sending` accepts nothing at the moment."""
 
     id: str

@@ -134,7 +134,7 @@ class ResendBatchSent(Struct):
     ] = UNSET
 
 
-class ResendError(Struct, rename={"status_code": "statusCode"}):
+class ResendError(Struct, rename="camel"):
     """An error as Resend writes it, beside the `error` that every operation here answers with."""
 
     status_code: Annotated[int, _says("The HTTP status", 422)]
@@ -224,7 +224,7 @@ class PostmarkSent(Struct, kw_only=True, rename=_postmark_name, omit_defaults=Tr
     )
 
 
-class PostmarkError(Struct, rename={"error_code": "ErrorCode", "message": "Message"}):
+class PostmarkError(Struct, rename=_postmark_name):
     """An error as Postmark writes it, beside the `error` that every operation here answers with."""
 
     error_code: Annotated[int, _says("Postmark's code of the error", 300)]

@@ -52,7 +52,7 @@ class SendReply(Struct, rename="camel"):
     body_differs: bool | UnsetType = UNSET
 
 
-class EmailRequest(SendRequest, frozen=True, kw_only=True, rename={"dry_run": "dryRun"}):
+class EmailRequest(SendRequest, frozen=True, kw_only=True, rename="camel"):
     """An email to send, or to check and compose only."""
 
     dry_run: Annotated[
@@ -79,14 +79,7 @@ class BatchRequest(Struct, forbid_unknown_fields=True, rename="camel", kw_only=T
 
 class ForeseenMessage(
     Struct,
-    rename={
-        "from_": "from",
-        "reply_to": "replyTo",
-        "template_version": "templateVersion",
-        "scheduled_at": "scheduledAt",
-        "deliver_by": "deliverBy",
-        "size_bytes": "sizeBytes",
-    },
+    rename="camel",
     kw_only=True,
 ):
     """The message as it would be sent, in the fields of `GET /v1/messages/{id}`. `sizeBytes` excludes the DKIM

@@ -9,19 +9,9 @@ from engine.receiving.inbound_messages.types import Routed
 
 _MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
 _TEXT = Annotated[str, Meta(min_length=1, max_length=200)]
-_CAMEL = {
-    "from_": "from", "reply_to": "replyTo", "header_message_id": "headerMessageId", "in_reply_to": "inReplyTo",
-    "replies_to": "repliesTo", "received_at": "receivedAt", "size_bytes": "sizeBytes", "read_at": "readAt",
-    "spam_score": "spamScore", "spam_threshold": "spamThreshold", "spam_override": "spamOverride",
-    "auto_submitted": "autoSubmitted", "html_omitted": "htmlOmitted", "reply_text": "replyText",
-    "envelope_from": "envelopeFrom", "remote_ip": "remoteIp", "forwarded_as": "forwardedAs",
-    "forward_error": "forwardError",
-}  # fmt: skip
 
 
-class ReceivedMessagesQuery(
-    Struct, forbid_unknown_fields=True, rename={"from_": "from", "replies_to": "repliesTo"}, kw_only=True
-):
+class ReceivedMessagesQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """The filters of received messages; every given one must match. The list is newest first, and the count ignores
     `limit` and `before`.
     """
@@ -86,7 +76,7 @@ class ReceivedAttachmentInfo(Struct):
     signature: Annotated[str | None, Meta(description="What the virus scanner found")]
 
 
-class ReceivedMessage(Struct, rename=_CAMEL, kw_only=True):
+class ReceivedMessage(Struct, rename="camel", kw_only=True):
     """A received message as the list shows it."""
 
     id: str
@@ -131,7 +121,7 @@ class ReceivedWarning(Struct):
     text: str
 
 
-class ReceivedMessageDetail(ReceivedMessage, rename=_CAMEL, kw_only=True):
+class ReceivedMessageDetail(ReceivedMessage, rename="camel", kw_only=True):
     """A received message with its bodies and its envelope."""
 
     text: str | None
@@ -205,7 +195,7 @@ class BulkReply(Struct, rename="camel"):
     not_found: list[str]
 
 
-class ConversationMessage(Struct, rename={"from_": "from", "replies_to": "repliesTo"}, kw_only=True):
+class ConversationMessage(Struct, rename="camel", kw_only=True):
     """A message of a conversation: `received` (`imsg_…`) or `sent` (`msg_…`)."""
 
     type: Literal["received", "sent"]

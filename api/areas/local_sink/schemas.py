@@ -16,7 +16,7 @@ class SinkQuery(Struct, forbid_unknown_fields=True):
     recipient: Annotated[str, Meta(min_length=1, max_length=MAX_EMAIL, description="In any case")] | None = None
 
 
-class SinkEnvelope(Struct, rename={"from_": "from"}):
+class SinkEnvelope(Struct, rename="camel"):
     """The SMTP transaction in which the mail arrived."""
 
     from_: str

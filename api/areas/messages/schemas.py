@@ -14,9 +14,7 @@ BounceScope = Literal["recipient", "message", "site", "session"]
 _MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
 
 
-class MessageFilterQuery(
-    Struct, forbid_unknown_fields=True, rename={"from_": "from", "recipient_domain": "recipientDomain"}, kw_only=True
-):
+class MessageFilterQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """The filters of lists of messages; every given filter must match."""
 
     status: Status | None = None
@@ -80,11 +78,7 @@ class Recipient(Struct, rename="camel"):
     next_attempt_at: str | None
 
 
-class Message(Struct, rename={
-    "from_": "from", "reply_to": "replyTo", "template_version": "templateVersion", "created_at": "createdAt",
-    "scheduled_at": "scheduledAt", "delivered_at": "deliveredAt", "size_bytes": "sizeBytes",
-    "resent_from": "resentFrom",
-}, kw_only=True):  # fmt: skip
+class Message(Struct, rename="camel", kw_only=True):
     """A message as the list shows it."""
 
     id: str

@@ -10,9 +10,7 @@ Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 _MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
 
 
-class RequestsQuery(
-    Struct, forbid_unknown_fields=True, rename={"from_": "from", "error_type": "errorType"}, kw_only=True
-):
+class RequestsQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """The query of `GET /v1/requests`: newest first; every given filter must match."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50

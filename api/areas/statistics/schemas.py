@@ -15,7 +15,7 @@ Rate = Annotated[float, Meta(ge=0, le=1, description="A share of the settled mes
 _QUARTER = Meta(max_length=40, examples=["2026-11-20T08:15:00Z"], extra_json_schema={"format": "date-time"})
 
 
-class StatsQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}):
+class StatsQuery(Struct, forbid_unknown_fields=True, rename="camel"):
     """The query of `GET /v1/stats/messages`."""
 
     days: Annotated[

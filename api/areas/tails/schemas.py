@@ -43,7 +43,7 @@ class EventTailQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     after: After = None
 
 
-class TailMessage(Struct, rename={"created_at": "createdAt", "message_id": "messageId", "from_": "from"}, kw_only=True):
+class TailMessage(Struct, rename="camel", kw_only=True):
     """The data of a `message` event.
 
     For a refused send, which has no message, the fields of a message are null or empty.

@@ -37,9 +37,7 @@ class LayoutIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     variables: Variables | None = None
 
 
-class LayoutPatch(
-    Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"if_version": "ifVersion"}
-):  # fmt: skip
+class LayoutPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
     """The fields to change: an omitted field stays, null clears it.
 
     Changed content becomes the next version, and each template that uses the layout gets its next version with it.

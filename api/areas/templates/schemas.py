@@ -114,9 +114,7 @@ class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     layout: Layout | None = None
 
 
-class TemplatePatch(
-    Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"if_version": "ifVersion"}
-):  # fmt: skip
+class TemplatePatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
     """The fields to change: an omitted field stays, null clears it. Changed content becomes the next version."""
 
     name: Label | UnsetType | None = UNSET
@@ -140,7 +138,7 @@ class TemplateCopyIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     name: Label | None = None
 
 
-class TemplateTestIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"from_": "from"}):
+class TemplateTestIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
     """Request to mail a template to these addresses; without `version` its latest version."""
 
     from_: AddressText

@@ -106,7 +106,7 @@ class ReplayRequest(Struct, rename="camel", forbid_unknown_fields=True, kw_only=
     webhook_id: Annotated[str, Meta(max_length=100, description="`whk_…`: post to this endpoint only")] | None = None
 
 
-class DeliveriesQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
+class DeliveriesQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """The query of a page of deliveries, newest event first; every given filter must match."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
@@ -117,7 +117,7 @@ class DeliveriesQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from
     until: Until | None = None
 
 
-class ReplayWindow(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
+class ReplayWindow(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """The deliveries to post again: by default those that failed, of any type and time."""
 
     state: Annotated[Literal["delivered", "failed"], Meta(description="Their present state")] = "failed"
