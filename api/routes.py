@@ -18,6 +18,7 @@ from api.areas.webhooks import event_schemas
 from api.console import assets
 from api.docs import resources as docs
 from api.http import dispatch, openapi, readiness
+from api.http.admission import RequestContext
 from api.http.body import BodyMemory
 from api.http.operation import Access, Area, Call, Operation, Raw
 from api.http.services import ApiServices
@@ -83,7 +84,7 @@ def add_routes(app: App, services: ApiServices) -> None:
 
 
 def _add_operations(app: App, services: ApiServices) -> None:
-    context = dispatch.DispatchContext(
+    context = RequestContext(
         settings=services.settings,
         services=services,
         keys=services.keys,

@@ -12,27 +12,18 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from api.http import auth, body, cross_origin, decode, paths, rate_limit_headers, stream
-from api.http.operation import Access, Call, Operation, Raw, Streamed
+from api.http import admission, body, cross_origin, decode, paths, rate_limit_headers, stream
+from api.http.admission import READ_DEADLINE_S, RequestContext
+from api.http.operation import Call, Operation, Raw, Streamed
 from api.http.paging import page_of
-from api.http.services import ApiServices
 from engine.accounts.request_log import rules as request_log
-from engine.accounts.request_log.recorder import RequestRecorder
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, unavailable
-from engine.base.netaddr import network_of
-from engine.base.settings import Settings
-from engine.people.api_keys import key_auth
-from engine.people.sessions.session_auth import Person, SessionAuth
-from engine.store import metrics, rate_limits
+from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
 
-READ_DEADLINE_S = 8.0  # a little over the timeouts of the reads themselves
 WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.sending.accept)
-MIN_PERSON_RATE = 50  # requests per second of a signed-in person on any plan: a console sends bursts
-MAX_SUSPECT_LOOKUPS = 50  # keys that are still looked up for a suspect address: a valid one may be among them
-MAX_SUSPECTS = 10_000
 REQUEST_ID = "X-Request-Id"
 _JSON = "application/json"
 _PERMISSIONS = (
@@ -58,31 +49,10 @@ _log = structlog.get_logger("api")
 Responder = Callable[..., Awaitable[None]]
 
 
-class SuspectAddress(Struct):
-    """An address that has just sent too many bad keys: each further unknown key would cost a database query."""
-
-    until: float
-    left: int = MAX_SUSPECT_LOOKUPS
-
-
-class DispatchContext(Struct):
-    """The services of one process that dispatching uses."""
-
-    settings: Settings
-    services: ApiServices
-    keys: key_auth.Keys
-    sessions: SessionAuth
-    limits: rate_limits.RateLimiter
-    memory: body.BodyMemory
-    suspects: "dict[str, SuspectAddress]"
-    requests: RequestRecorder
-    on_answer: Callable[[str, int, str | None], None]  # operation id, status, refusal type
-
-
 class RoutedOperation:
     """The Falcon resource of one path: a responder for each of its operations."""
 
-    def __init__(self, context: DispatchContext, operations: Iterable[Operation]) -> None:
+    def __init__(self, context: RequestContext, operations: Iterable[Operation]) -> None:
         self._methods: set[str] = set()
         for operation in operations:
             self._methods |= {operation.method, "HEAD"} if operation.takes_head else {operation.method}
@@ -96,7 +66,7 @@ class RoutedOperation:
         cross_origin.answer_options(request, response, self._methods)
 
 
-def _responder(context: DispatchContext, operation: Operation) -> Responder:
+def _responder(context: RequestContext, operation: Operation) -> Responder:
     decoder = None if operation.request is None else msgspec.json.Decoder(operation.request)
 
     id_of_operation = operation.id
@@ -110,7 +80,7 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
         refused: str | None = None
         status = 500  # of an exception that nothing below expects
         try:
-            await _admit(context, operation, call, response)
+            await admission.admit(context, operation, call, response)
             given = await _input(context, operation, call, decoder, limit)
             answer = await _handled(context, operation, call, given, response, deadline_s)
             _answer(response, operation, call, answer)
@@ -141,7 +111,7 @@ def _responder(context: DispatchContext, operation: Operation) -> Responder:
 
 
 async def _input(
-    context: DispatchContext,
+    context: RequestContext,
     operation: Operation,
     call: Call,
     decoder: msgspec.json.Decoder[Any] | None,
@@ -165,7 +135,7 @@ async def _input(
 
 
 async def _handled(
-    context: DispatchContext,
+    context: RequestContext,
     operation: Operation,
     call: Call,
     given: dict[str, Any],
@@ -185,12 +155,12 @@ async def _handled(
             return await operation.handler(call, **given)
     except Refusal as refusal:
         if operation.raw_body and refusal.kind is ErrorType.UNAUTHORIZED:
-            await _count_bad_credential(context, call, response)
+            await admission.count_bad_credential(context, call, response)
         raise
 
 
 def _log_request(
-    context: DispatchContext,
+    context: RequestContext,
     call: Call,
     response: falcon.asgi.Response,
     path: str,
@@ -220,126 +190,8 @@ def _log_request(
     )
 
 
-async def _admit(context: DispatchContext, operation: Operation, call: Call, response: falcon.asgi.Response) -> None:
-    """Authenticate the request and count it against its rate limit.
-
-    An Authorization header goes before the session's cookie. A failed authentication counts against the client's
-    address. Signed bodies are not counted here: a payment provider may send any number of them from one address.
-    """
-    if operation.access is Access.NONE:
-        if not operation.raw_body:
-            await _limit(context, _address(call), context.settings.unauthenticated_rate, response)
-        return
-    header = _given_key(operation, call)
-    if header is None and operation.access is not Access.PLATFORM_KEY:
-        secret = auth.session_secret(call.request)
-        if secret is not None or operation.access is Access.SESSION:
-            await _admit_person(context, operation, call, response, secret)
-            return
-    caller = await _calling_key(context, operation, call, response, header)
-    call.caller = caller
-    if caller.origins is not None:
-        cross_origin.allow(call.request, response, caller.origins)
-    rate = context.settings.request_rate or caller.requests_per_second
-    await _limit(context, f"key:{caller.key_id}", rate, response)
-    if operation.access is Access.SESSION:
-        raise auth.session_required()
-    key_auth.check_scope(caller, operation.scopes)
-    auth.check_limits(caller.reach, operation.limited_keys)
-
-
-def _given_key(operation: Operation, call: Call) -> str | None:
-    """Return the value of Authorization, or one made of the operation's own header for keys."""
-    if operation.key_header is not None:
-        token = call.request.get_header(operation.key_header)
-        if token is not None:
-            return f"Bearer {token}"
-    return call.request.get_header("Authorization")
-
-
-async def _calling_key(
-    context: DispatchContext, operation: Operation, call: Call, response: falcon.asgi.Response, header: str | None
-) -> key_auth.Caller:
-    key = auth.bearer(header)
-    if key is not None and context.keys.cache.peek(key.key_id) is None:
-        await _limit_suspect(context, call, response)
-    try:
-        with within(READ_DEADLINE_S):
-            return await context.keys.caller(key, call.request.remote_addr)
-    except Refusal:
-        await _count_bad_credential(context, call, response)
-        if operation.access is Access.SESSION:
-            raise auth.sign_in_required() from None
-        raise
-
-
-async def _admit_person(
-    context: DispatchContext, operation: Operation, call: Call, response: falcon.asgi.Response, secret: str | None
-) -> None:
-    await _limit_suspect(context, call, response)
-    with within(READ_DEADLINE_S):
-        person = await context.sessions.person(secret, auth.device(call.request))
-    if person is None:
-        await _count_bad_credential(context, call, response)
-        raise auth.sign_in_required() if operation.access is Access.SESSION else key_auth.unauthorized()
-    call.signed_in = person
-    await _limit(context, f"usr:{person.user_id}", _person_rate(context.settings, person), response)
-    if operation.for_operator:
-        auth.check_operator(context.settings, person)
-    if operation.needs_csrf:
-        auth.check_csrf(person, call.request.get_header(auth.CSRF_HEADER))
-    auth.check_role(person, operation.role)
-    if operation.stops_suspended:
-        auth.check_not_suspended(person)
-
-
-def _person_rate(settings: Settings, person: Person) -> int:
-    return settings.request_rate or max(MIN_PERSON_RATE, person.requests_per_second)
-
-
-def _address(call: Call) -> str:
-    return f"ip:{network_of(call.request.remote_addr)}"
-
-
-async def _limit_suspect(context: DispatchContext, call: Call, response: falcon.asgi.Response) -> None:
-    """Count an unknown credential before its lookup if its address has sent too many bad ones."""
-    address = _address(call)
-    if _lookups_used_up(context, address):
-        await _limit(context, address, context.settings.unauthenticated_rate, response)
-
-
-async def _count_bad_credential(context: DispatchContext, call: Call, response: falcon.asgi.Response) -> None:
-    """Count a bad credential against its address; raises 429 after too many."""
-    address = _address(call)
-    try:
-        await _limit(context, address, context.settings.unauthenticated_rate, response)
-    except Refusal as limited:
-        if len(context.suspects) >= MAX_SUSPECTS:
-            context.suspects.clear()
-        context.suspects.setdefault(address, SuspectAddress(time.monotonic() + (limited.retry_after_s or 1)))
-        raise
-
-
-def _lookups_used_up(context: DispatchContext, address: str) -> bool:
-    suspect = context.suspects.get(address)
-    if suspect is None:
-        return False
-    if suspect.until < time.monotonic():
-        del context.suspects[address]
-        return False
-    suspect.left -= 1
-    return suspect.left < 0
-
-
-async def _limit(context: DispatchContext, bucket: str, rate: float, response: falcon.asgi.Response) -> None:
-    limited = await context.limits.check(bucket, rate)
-    response.set_headers(rate_limit_headers.fields(bucket, limited))
-    if not limited.allowed:
-        raise rate_limits.refusal(limited)
-
-
 async def _read(
-    context: DispatchContext, operation: Operation, call: Call, decoder: msgspec.json.Decoder[Any], limit: int
+    context: RequestContext, operation: Operation, call: Call, decoder: msgspec.json.Decoder[Any], limit: int
 ) -> Any:
     """Return the JSON body as the operation's Struct."""
     may_be_empty = operation.body_is_optional and not call.request.content_length
@@ -356,14 +208,14 @@ async def _read(
     return decode.decode_body(content, decoder)
 
 
-async def _receive(context: DispatchContext, call: Call, limit: int) -> bytes:
+async def _receive(context: RequestContext, call: Call, limit: int) -> bytes:
     """Return the body; it counts against its sender's share of memory until the request is answered."""
     if call.caller is not None:
         call.memory = context.memory.callers.open(call.caller.account_id, call.caller.key_id)
     elif call.signed_in is not None:
         call.memory = context.memory.callers.open(call.signed_in.account_id, call.signed_in.user_id)
     else:
-        call.memory = context.memory.anonymous.open(_address(call))
+        call.memory = context.memory.anonymous.open(admission.address_of(call))
     connection = stream.connection_of(call.request.scope)
     return await body.read_body(connection, call.request.content_length, limit, context.settings, call.memory)
 
@@ -406,7 +258,7 @@ def _refuse(response: falcon.asgi.Response, operation: Operation, call: Call, re
     if operation.errors is None:
         return refusal.status
     own = refusal.envelope(call.request.context.docs)["error"]
-    status, body = operation.errors.write(refusal, own, bool(_given_key(operation, call)))
+    status, body = operation.errors.write(refusal, own, bool(admission.given_key(operation, call)))
     response.status = falcon.code_to_http_status(status)
     response.data = _ENCODER.encode(body)
     return status

@@ -164,6 +164,14 @@ def _operation(
     description = " ".join(text for text in (one.note, _needs(one)) if text)
     if description:
         described["description"] = description
+    if parameters := _parameters(one, by_type, components):
+        described["parameters"] = parameters
+    if body := _body(one, by_type, limit):
+        described["requestBody"] = body
+    return described
+
+
+def _parameters(one: Operation, by_type: dict[int, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
     parameters = [
         {
             "name": name,
@@ -196,27 +204,29 @@ def _operation(
                 "schema": {"type": "string"},
             }
         )
-    if parameters:
-        described["parameters"] = parameters
+    return parameters
+
+
+def _body(one: Operation, by_type: dict[int, Any], limit: int) -> dict[str, Any] | None:
     if one.request is not None:
-        described["requestBody"] = {
+        return {
             "description": f"At most {limit} bytes.",
             "required": not one.body_is_optional,
             "content": {"application/json": {"schema": by_type[id(one.request)]}},
         }
-    elif one.body_types:
-        described["requestBody"] = {
+    if one.body_types:
+        return {
             "description": f"At most {limit} bytes.",
             "required": True,
             "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in one.body_types},
         }
-    elif one.raw_body:
-        described["requestBody"] = {
+    if one.raw_body:
+        return {
             "description": f"At most {limit} bytes; a signature covers them as they are.",
             "required": True,
             "content": {"application/json": {"schema": {"type": "object"}}},
         }
-    return described
+    return None
 
 
 _LIMITED_KEYS: dict[LimitedKeys, str] = {
