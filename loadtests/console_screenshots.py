@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.response import addinfourl
 
 from engine.people.sessions.rules import COOKIE
-from loadtests.drill.service import Service, temporary
+from loadtests.kit.service import Service, temporary
 from ops.host import chromium
 from ops.host.process_specs import ROOT
 

@@ -10,15 +10,13 @@ from collections import Counter
 from typing import Final
 from uuid import UUID
 
-import asyncpg
-
 from engine.base import ids
 from engine.base.events import AccountEvent
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import InjectedFault, inject, kill_worker
-from loadtests.drill.fresh_service import database_url, run_on_service, until_empty
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.service import Service
+from loadtests.drill.running import run_on_service, until_empty
+from loadtests.kit.service import Service
 from ops.local.sink_store import entries
 
 NAME: Final = "alerts"
@@ -57,7 +55,7 @@ def run(order: DrillOrder) -> DrillReport:
     async def play(service: Service) -> DrillReport:
         accounts = list(ids.uuid7s(order.messages))
         injected: list[InjectedFault] = []
-        await _execute(service, _STORE, accounts, _DOMAIN)
+        await service.rows(_STORE, accounts, _DOMAIN)
         changed, slowest = 0, 0.0
         for _ in range(order.rounds):
             for sent in (700, 0):
@@ -65,7 +63,7 @@ def run(order: DrillOrder) -> DrillReport:
                 changed += took is not None
                 slowest = max(slowest, took or CHANGED_S)
         await _until_mailed(service, accounts, order.rounds)
-        await until_empty(database_url(service))
+        await until_empty(service.database_url)
         report = await _report(service, accounts, order, injected)
         report.recovery_s = round(slowest, 1)
         wanted = 2 * order.rounds
@@ -82,18 +80,17 @@ async def _change(
 
     Returns the seconds until then, None if that took too long.
     """
-    await _execute(service, _USE, accounts, sent)
-    await _execute(service, _DUE, accounts)
+    await service.rows(_USE, accounts, sent)
+    await service.rows(_DUE, accounts)
     began = time.monotonic()
     await asyncio.sleep(order.rng.uniform(0, _KILL_WITHIN_S))
     injected.append(await asyncio.to_thread(inject, kill_worker, service, order.rng))
     while time.monotonic() - began < CHANGED_S:
-        left = await _fetch(service, _LEFT, accounts, sent > 0)
+        left = await service.value(_LEFT, accounts, sent > 0)
         if not left:
             return time.monotonic() - began
         if not sent:  # an alert ends after two measurements below
-            await _execute(
-                service,
+            await service.rows(
                 "UPDATE alert_rules SET last_measured_at = NULL WHERE account_id = ANY ($1::uuid[]) AND below = 1",
                 accounts,
             )
@@ -155,28 +152,5 @@ def _spread(found: Counter[str]) -> str:
 
 
 async def _per_account(service: Service, rows: str, accounts: list[UUID], kind: str) -> Counter[str]:
-    connection = await asyncpg.connect(database_url(service), timeout=10)
-    try:
-        found = await connection.fetch(
-            f"SELECT account_id, count(*) FROM {rows} account_id = ANY ($1::uuid[]) GROUP BY 1",  # noqa: S608 - ours
-            accounts, kind,
-        )  # fmt: skip
-    finally:
-        await connection.close()
-    return Counter({str(row[0]): row[1] for row in found})
-
-
-async def _execute(service: Service, statement: str, *arguments: object) -> None:
-    connection = await asyncpg.connect(database_url(service), timeout=10)
-    try:
-        await connection.execute(statement, *arguments)
-    finally:
-        await connection.close()
-
-
-async def _fetch(service: Service, statement: str, *arguments: object) -> int:
-    connection = await asyncpg.connect(database_url(service), timeout=10)
-    try:
-        return int(await connection.fetchval(statement, *arguments))
-    finally:
-        await connection.close()
+    statement = f"SELECT account_id, count(*) FROM {rows} account_id = ANY ($1::uuid[]) GROUP BY 1"  # noqa: S608 - ours
+    return Counter({str(row[0]): row[1] for row in await service.rows(statement, accounts, kind)})

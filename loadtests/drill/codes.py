@@ -12,17 +12,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-import asyncpg
-from aiohttp import web
-
-from loadtests.drill.api_caller import ApiCaller
+from loadtests.drill.account_state import client_of
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.fresh_service import database_url, first_access, run_on_service, until_empty
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.service import Service
+from loadtests.drill.running import run_on_service, until_empty
+from loadtests.kit.accounts import first_access
+from loadtests.kit.http_client import ApiClient
+from loadtests.kit.servers import WebhookEndpoint
+from loadtests.kit.service import Service
 from ops.host.process_specs import ROOT
 from ops.local.sink_store import entries
 
@@ -40,46 +39,20 @@ _TABLES: Final = (
 )
 
 
-class BodyRecorder:
-    """A webhook endpoint that keeps the bodies of all posts; an asynchronous context manager."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-        self.url = ""
-
-    async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_post("/hook", self._take)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/hook"
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._runner.cleanup()
-
-    async def _take(self, request: web.Request) -> web.Response:
-        self.bodies.append(await request.read())
-        return web.Response()
-
-
 def run(order: DrillOrder) -> DrillReport:
     """Start verifications, settle them, and look for their secrets."""
 
     async def play(service: Service) -> DrillReport:
         access = first_access(service)
-        async with ApiCaller(service, access) as caller, BodyRecorder() as hook:
-            await caller.call("POST", "/v1/webhooks", {"url": hook.url})
+        async with client_of(service, access) as api, WebhookEndpoint() as hook:
+            await api.call("POST", "/v1/webhooks", {"url": hook.url})
             addresses = [f"zebra{number:05d}.privat@people{number % 10}.test" for number in range(order.messages)]
-            started = await _start(caller, addresses)
-            await until_empty(database_url(service))
+            started = await _start(api, access.sender, addresses)
+            await until_empty(service.database_url)
             mails = await _mails(service, addresses)
             secrets = Secrets(addresses, mails)
             await _until_posted(hook, len(mails))
-            checks = await _look_everywhere(service, caller, hook, secrets)
+            checks = await _look_everywhere(service, api, hook, secrets)
             known = sum(len(secrets.findall(mail)) >= 3 for mail in mails)
             checks.append(Check("the search finds them in the mailboxes", known == len(mails), f"{known}"))
         delivered = len(mails)
@@ -92,13 +65,13 @@ def run(order: DrillOrder) -> DrillReport:
     return run_on_service(play)
 
 
-async def _start(caller: ApiCaller, addresses: list[str]) -> int:
+async def _start(api: ApiClient, sender: str, addresses: list[str]) -> int:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(address: str) -> int:
-        body = {"to": address, "from": caller.access.sender, "codeLength": 8, "link": True}
+        body = {"to": address, "from": sender, "codeLength": 8, "link": True}
         async with gate:
-            return (await caller.call("POST", "/v1/verifications", body))[0]
+            return (await api.call("POST", "/v1/verifications", body)).status
 
     return (await asyncio.gather(*map(one, addresses))).count(201)
 
@@ -131,26 +104,26 @@ class Secrets:
         return [one for one in _CANDIDATES.findall(text.lower()) if one in self._known]
 
 
-async def _until_posted(hook: BodyRecorder, messages: int) -> None:
+async def _until_posted(hook: WebhookEndpoint, messages: int) -> None:
     """Wait until the endpoint has the `accepted`, `attempted` and `delivered` events of all messages."""
     async with asyncio.timeout(_ARRIVED_S):
-        while len(hook.bodies) < 3 * messages:  # noqa: ASYNC110 - the worker posts them in its own time
+        while len(hook.posts) < 3 * messages:  # noqa: ASYNC110 - the worker posts them in its own time
             await asyncio.sleep(0.2)
 
 
-async def _look_everywhere(service: Service, caller: ApiCaller, hook: BodyRecorder, secrets: Secrets) -> list[Check]:
+async def _look_everywhere(service: Service, api: ApiClient, hook: WebhookEndpoint, secrets: Secrets) -> list[Check]:
     backup = service.state.parent / "backup"
     made = await asyncio.to_thread(_back_up, service, backup)
     places: dict[str, Iterable[tuple[str, bytes]]] = {
-        "a dump of the database": [row async for row in _dump(database_url(service))],
+        "a dump of the database": [row async for row in _dump(service)],
         "the files of the database, its write-ahead log and Valkey": _files(
             service.state, "pg*/**/*", "valkey/**/*", "mta/**/*"
         ),
         "a backup": _files(backup, "**/*"),
         "the logs": [*_files(service.state, "log/*"), ("up.log", service.output.read_bytes())],
-        "the account log of the API": [row async for row in _events(caller)],
-        "the messages of the API": [row async for row in _messages(caller)],
-        "the bodies of webhooks": [("body", body) for body in hook.bodies],
+        "the account log of the API": [row async for row in _events(api)],
+        "the messages of the API": [row async for row in _messages(api)],
+        "the bodies of webhooks": [("body", post.body) for post in hook.posts],
     }
     checks = [Check("the backup is complete", made == 0, f"exit {made}")]
     for place, texts in places.items():
@@ -168,16 +141,13 @@ def _search(texts: Iterable[tuple[str, bytes]], secrets: Secrets) -> tuple[int, 
     return count, size, hits
 
 
-async def _dump(url: str) -> AsyncIterator[tuple[str, bytes]]:
+async def _dump(service: Service) -> AsyncIterator[tuple[str, bytes]]:
     """Yield every row of every table as text."""
-    connection = await asyncpg.connect(url)
-    try:
+    async with service.session() as connection:
         for table in await connection.fetch(_TABLES):
             name = table["relname"]
             for row in await connection.fetch(f'SELECT t::text AS text FROM "{name}" t'):  # noqa: S608 - own names
                 yield name, row["text"].encode()
-    finally:
-        await connection.close()
 
 
 def _files(folder: Path, *patterns: str) -> Iterator[tuple[str, bytes]]:
@@ -187,20 +157,20 @@ def _files(folder: Path, *patterns: str) -> Iterator[tuple[str, bytes]]:
         yield path.name, gzip.decompress(content) if path.suffix == ".gz" else content
 
 
-async def _events(caller: ApiCaller) -> AsyncIterator[tuple[str, bytes]]:
+async def _events(api: ApiClient) -> AsyncIterator[tuple[str, bytes]]:
     after = 0
     while True:
-        _, page = await caller.call("GET", f"/v1/events?after={after}&limit=100")
+        page = (await api.call("GET", f"/v1/events?after={after}&limit=100")).json
         if not page["data"]:
             return
         yield "events", repr(page).encode()
         after = page["data"][-1]["seq"]
 
 
-async def _messages(caller: ApiCaller) -> AsyncIterator[tuple[str, bytes]]:
-    _, page = await caller.call("GET", "/v1/messages?limit=100")
+async def _messages(api: ApiClient) -> AsyncIterator[tuple[str, bytes]]:
+    page = (await api.call("GET", "/v1/messages?limit=100")).json
     for one in page["data"]:
-        _, message = await caller.call("GET", f"/v1/messages/{one['id']}")
+        message = (await api.call("GET", f"/v1/messages/{one['id']}")).json
         yield "message", repr((one, message)).encode()
 
 

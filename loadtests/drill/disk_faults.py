@@ -10,20 +10,28 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import InjectedFault
-from loadtests.drill.fresh_service import SETTINGS, first_access, new_access, run_on_service
-from loadtests.drill.kill_drills import reconcile_when_idle, report_after_faults
-from loadtests.drill.reconciliation import Reconciliation, checks_of
-from loadtests.drill.relay_client import RelayClient
+from loadtests.drill.clients import RelayClient, SendClient, plan
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.send_client import SendClient, plan
-from loadtests.drill.service import Service, ServicePart, child_pids, clear, make_folder
+from loadtests.drill.running import (
+    SETTINGS,
+    injected_faults,
+    kept_if_failed,
+    planned_client,
+    reconcile_when_idle,
+    report_after_faults,
+    run_on,
+    run_on_service,
+    while_sending,
+)
+from loadtests.kit.accounts import first_access, new_access
+from loadtests.kit.processes import child_pids
+from loadtests.kit.service import Service, ServicePart
 
 DISK_MB: Final = 400
 ROOM_BYTES: Final = 3 << 20  # what the ballast leaves: less than the next WAL segment takes
@@ -41,18 +49,15 @@ _COPIES: Final = 50  # messages on the wire whose commit is lost with PostgreSQL
 
 def disk_full(order: DrillOrder) -> DrillReport:
     """Fill the disks of PostgreSQL (with its WAL) and of the logs, then free them (fault 12)."""
-    folder = make_folder()
-    keep = True
-    try:
-        with small_disk(folder) as (service, ballast):
-            report = asyncio.run(_disk_full(service, order, ballast))
-            status = service.stop()
-            report.checks.append(Check("the service stops cleanly", status == 0, f"status {status}"))
-            keep = not report.passed
-        return report
-    finally:
-        if not keep:
-            clear(folder)
+    return run_on_small_disk(lambda service, ballast: _disk_full(service, order, ballast))
+
+
+def run_on_small_disk(
+    play: Callable[[Service, Sequence[Path]], Awaitable[DrillReport]], more: Mapping[str, str] | None = None
+) -> DrillReport:
+    """Run `play` on a new service whose disks the given files fill (`fill_for_a_while`)."""
+    with kept_if_failed() as (folder, keep), small_disk(folder, more) as (service, ballast):
+        return keep(run_on(service, lambda one: play(one, ballast)))
 
 
 @contextmanager
@@ -84,45 +89,31 @@ def small_disk(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[
 
 
 async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path]) -> DrillReport:
-    access, other = first_access(service), await new_access(service, "relay")
-    client = SendClient(service.base_url, access, plan(order.messages, "disk-full"), rate=RATE, rng=order.rng)
-    relay = RelayClient(
-        service.submission_tls_port, other, plan(order.messages // 10, "disk-relay"), rate=RELAY_RATE, rng=order.rng
-    )
-    injected, over = [], asyncio.Event()
-
-    async def fill() -> None:
-        try:
-            for _ in range(order.rounds):
-                await asyncio.sleep(BETWEEN_S)
-                at = time.time()
-                for file in ballast:
-                    await asyncio.to_thread(fill_disk, file)
-                await asyncio.sleep(FULL_S)
-                for file in ballast:
-                    file.unlink()
-                injected.append(InjectedFault("the disk was full", at, time.time()))
-            await asyncio.sleep(BETWEEN_S)
-        finally:
-            over.set()
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(client.run(over))
-        tasks.create_task(relay.run(over))
-        tasks.create_task(fill())
-
-    async def extra_checks(_: Reconciliation) -> list[Check]:
-        by_relay = await reconcile_when_idle(service, other, relay.sends, injected, name="disk-relay")
-        return [
-            *_refusals(client, relay),
-            *[Check(f"relay: {one.what}", one.ok, one.found) for one in checks_of(by_relay)],
-        ]
-
-    report = await report_after_faults(
-        service, access, client, injected, name="disk-full", max_copies=_COPIES, extra_checks=extra_checks
-    )
+    access, other = first_access(service), await new_access(service.settings, "relay")
+    client = planned_client(service, order, "disk-full", rate=RATE)
+    sends = plan(order.messages // 10, "disk-relay")
+    relay = RelayClient(service.submission_tls_port, other, sends, rate=RELAY_RATE, rng=order.rng)
+    faults = injected_faults(
+        lambda: asyncio.to_thread(fill_for_a_while, ballast), rounds=order.rounds, rng=order.rng,
+        every_s=BETWEEN_S, rest_s=BETWEEN_S,
+    )  # fmt: skip
+    injected = await while_sending([client, relay], faults)
+    report = await report_after_faults(service, access, client, injected, name="disk-full", max_copies=_COPIES)
+    by_relay = await reconcile_when_idle(service, other, relay.sends, injected, name="disk-relay")
+    report.checks += _refusals(client, relay)
+    report.checks += [Check(f"relay: {one.what}", one.ok, one.found) for one in by_relay.checks]
     report.figures["answers"] = dict(Counter(one.status for one in client.tried))
     return report
+
+
+def fill_for_a_while(ballast: Sequence[Path]) -> str:
+    """Fill the file systems of these files for `FULL_S`; return a description."""
+    for file in ballast:
+        fill_disk(file)
+    time.sleep(FULL_S)
+    for file in ballast:
+        file.unlink()
+    return "the disk was full"
 
 
 def fill_disk(file: Path) -> None:
@@ -138,7 +129,7 @@ def fill_disk(file: Path) -> None:
 def _refusals(client: SendClient, relay: RelayClient) -> list[Check]:
     strange = Counter(one.status for one in client.tried if one.status not in (0, 200, 202, 503))
     refused = sum(one.status == 503 for one in client.tried)
-    codes = Counter(found[1] for send in relay.sends if (found := re.search(r"Refused\(['\"](\d{3})", send.refusal)))
+    codes = Counter(found[1] for send in relay.sends if (found := re.search(r"Command\(['\"](\d{3})", send.refusal)))
     permanent = {code: count for code, count in codes.items() if not code.startswith("4")}
     return [
         Check("a full disk refuses sends by 503 only", not strange, f"{refused} by 503, {dict(strange)}"),
@@ -158,32 +149,19 @@ def write_error(order: DrillOrder) -> DrillReport:
     """Fail PostgreSQL's fdatasync with EIO (fault 13); it must stop at once and recover."""
 
     async def play(service: Service) -> DrillReport:
-        access = first_access(service)
-        client = SendClient(service.base_url, access, plan(order.messages, "write-error"), rate=RATE, rng=order.rng)
-        log = service.state / "log" / "postgres.log"
-        injected, over = [], asyncio.Event()
-
-        async def strikes() -> None:
-            try:
-                for _ in range(order.rounds):
-                    await asyncio.sleep(BETWEEN_S)
-                    at = time.time()
-                    injected.append(InjectedFault(await asyncio.to_thread(_fail_syncs, service), at, time.time()))
-                await asyncio.sleep(BETWEEN_S)
-            finally:
-                over.set()
-
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(client.run(over))
-            tasks.create_task(strikes())
-
-        async def extra_checks(_: Reconciliation) -> list[Check]:
-            panics = log.read_text("utf-8", "replace").count("PANIC:")
-            return [Check("PostgreSQL stops with PANIC", panics > 0, f"{panics} in {log.name}")]
-
-        return await report_after_faults(
-            service, access, client, injected, name="write-error", max_copies=_COPIES, extra_checks=extra_checks
+        client = planned_client(service, order, "write-error", rate=RATE)
+        faults = injected_faults(
+            lambda: asyncio.to_thread(_fail_syncs, service), rounds=order.rounds, rng=order.rng,
+            every_s=BETWEEN_S, rest_s=BETWEEN_S,
+        )  # fmt: skip
+        injected = await while_sending([client], faults)
+        report = await report_after_faults(
+            service, first_access(service), client, injected, name="write-error", max_copies=_COPIES
         )
+        log = service.state / "log" / "postgres.log"
+        panics = log.read_text("utf-8", "replace").count("PANIC:")
+        report.checks.append(Check("PostgreSQL stops with PANIC", panics > 0, f"{panics} in {log.name}"))
+        return report
 
     return run_on_service(play)
 

@@ -7,7 +7,6 @@ loopback address at the sink's port; mail for domains that point there goes thro
 import asyncio
 import threading
 from collections.abc import Coroutine
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import dns.asyncquery
@@ -15,14 +14,14 @@ import dns.exception
 import dns.message
 import dns.rcode
 
-from loadtests.drill.service import Service
 from loadtests.drill.smtp_proxy import SmtpProxy
+from loadtests.kit.servers import HOST
+from loadtests.kit.service import Service
 from loadtests.ports import reserve_port
 from ops.local.dns import Responder
 
 _ASK_S: Final = 2.0
 _PATIENCE_S: Final = 30.0
-_HOST: Final = "127.0.0.1"
 
 Answer = TypeVar("Answer")
 
@@ -43,12 +42,10 @@ class DrillNetwork:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._do(self.names.start(_HOST, self.dns_port))
+        self._do(self.names.start(HOST, self.dns_port))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for proxy in self._proxies:
             self._do(proxy.stop())
         self._do(self.names.stop())
@@ -59,7 +56,7 @@ class DrillNetwork:
     def add_proxy(self, *domains: str) -> SmtpProxy:
         """Start a proxy on a new address and direct the mail of these domains through it."""
         host = f"127.77.0.{len(self._proxies) + 1}"
-        proxy = SmtpProxy((host, self._service.sink_port), (_HOST, self._service.sink_port))
+        proxy = SmtpProxy(host, self._service.sink_port, self._service.sink_port)
         self._do(proxy.start())
         self._proxies.append(proxy)
         for domain in domains:
@@ -79,9 +76,7 @@ class DrillNetwork:
         """Return the records of the service's own responder; [] when it fails, None for NXDOMAIN."""
         query = dns.message.make_query(name, rdtype)
         try:
-            answer, _ = await dns.asyncquery.udp_with_fallback(
-                query, _HOST, timeout=_ASK_S, port=self._service.dns_port
-            )
+            answer, _ = await dns.asyncquery.udp_with_fallback(query, HOST, timeout=_ASK_S, port=self._service.dns_port)
         except (OSError, dns.exception.DNSException, asyncio.IncompleteReadError):
             return []
         if answer.rcode() == dns.rcode.NXDOMAIN:

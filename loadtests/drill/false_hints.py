@@ -17,12 +17,10 @@ from engine.base import ids
 from engine.delivery.hints import WAKE_CHANNEL
 from engine.delivery.partition import hint_stream
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.fresh_service import first_access, redis_url, run_on_service
-from loadtests.drill.kill_drills import RATE, report_after_faults
-from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.send_client import SendClient, plan
-from loadtests.drill.service import Service
+from loadtests.drill.running import planned_client, report_after_faults, run_on_service, while_sending
+from loadtests.kit.accounts import first_access
+from loadtests.kit.service import Service
 
 NAME: Final = "false-hints"
 SHARE: Final = 0.1
@@ -87,23 +85,16 @@ def run(order: DrillOrder) -> DrillReport:
     """Send mail while the hint streams are corrupted (fault 15)."""
 
     async def play(service: Service) -> DrillReport:
-        access = first_access(service)
-        client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
-        over = asyncio.Event()
-        connection = redis.from_url(redis_url(service), socket_timeout=5)
+        client = planned_client(service, order, NAME)
+        connection = redis.from_url(service.redis_url, socket_timeout=5)
         intruder = HintCorrupter(connection, service.settings.shards, order.rng)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                spoiling = tasks.create_task(intruder.run(over))
-                await client.run()
-                over.set()
-                await spoiling
+            await while_sending([intruder], client.run())
         finally:
             await connection.aclose()
-
-        async def extra_checks(_: Reconciliation) -> list[Check]:
-            return [Check("every kind of false hint was written", len(intruder.done) == 3, f"{dict(intruder.done)}")]
-
-        return await report_after_faults(service, access, client, [], name=NAME, extra_checks=extra_checks)
+        report = await report_after_faults(service, first_access(service), client, [], name=NAME)
+        all_kinds = len(intruder.done) == 3
+        report.checks.append(Check("every kind of false hint was written", all_kinds, f"{dict(intruder.done)}"))
+        return report
 
     return run_on_service(play)

@@ -11,8 +11,8 @@ from typing import Final
 import redis
 from msgspec import Struct
 
-from loadtests.drill.open_connections import connections_of
-from loadtests.drill.service import Service, ServicePart
+from loadtests.kit.processes import connections_of, signal_all
+from loadtests.kit.service import Service, ServicePart
 
 COMES_BACK_S: Final = 30.0  # the supervisor's longest pause between two starts, and the start
 PAUSED_LEASES: Final = 2.0
@@ -41,9 +41,15 @@ def kill_api(service: Service, rng: random.Random) -> str:
     return f"api worker {_kill_one(service.api_workers, rng)}"
 
 
-def kill_mta(service: Service, rng: random.Random) -> str:
-    """Kill one mta process."""
-    return f"mta {_kill(service, ServicePart.MTA, rng)}"
+def _killing(part: ServicePart) -> Fault:
+    """Return the fault that kills one process of this kind."""
+    return lambda service, rng: f"{part.name.lower()} {_kill(service, part, rng)}"
+
+
+kill_mta: Final = _killing(ServicePart.MTA)
+kill_worker: Final = _killing(ServicePart.WORKER)
+kill_relay: Final = _killing(ServicePart.RELAY)
+kill_postgres: Final = _killing(ServicePart.POSTGRES)  # as a power cut would; its backends end by themselves
 
 
 def pause_mta(service: Service, rng: random.Random) -> str:
@@ -64,24 +70,18 @@ def stop_mta(service: Service, rng: random.Random, look: Callable[[int], None]) 
         time.sleep(service.settings.lease_s * PAUSED_LEASES)
     finally:
         ended = time.time()
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
+        signal_all([pid], signal.SIGCONT)
     return pid, ended
 
 
-def kill_worker(service: Service, rng: random.Random) -> str:
-    """Kill the background worker."""
-    return f"worker {_kill(service, ServicePart.WORKER, rng)}"
-
-
-def kill_relay(service: Service, rng: random.Random) -> str:
-    """Kill the SMTP submission process."""
-    return f"relay {_kill(service, ServicePart.RELAY, rng)}"
+def until_some(service: Service, part: ServicePart) -> list[int]:
+    """Return the processes of this kind; waits for one that is being restarted. Raises NoProcessToKill."""
+    return _until_some(lambda: service.pids(part), time.monotonic() + COMES_BACK_S)
 
 
 def kill_mx(service: Service, rng: random.Random) -> str:
     """Kill an mx process that has clients."""
-    port = service.settings.mx_port
+    port = service.mx_port
 
     def serving() -> list[int]:
         return [pid for pid in service.pids(ServicePart.MX) if _has_clients(pid, port)]
@@ -91,15 +91,10 @@ def kill_mx(service: Service, rng: random.Random) -> str:
 
 def kill_valkey(service: Service, rng: random.Random) -> str:
     """Delete all data in Valkey, then kill it."""
-    client = redis.Redis.from_url(_redis_url(service), socket_timeout=2)
+    client = redis.Redis.from_url(service.redis_url, socket_timeout=2)
     with client, suppress(redis.RedisError, OSError):  # it may be dead of the last time still
         client.flushall()
     return f"valkey {_kill(service, ServicePart.VALKEY, rng)}"
-
-
-def kill_postgres(service: Service, rng: random.Random) -> str:
-    """Kill the postmaster, as a power cut would; its backends end by themselves."""
-    return f"postgres {_kill(service, ServicePart.POSTGRES, rng)}"
 
 
 def kill_backend(service: Service, rng: random.Random) -> str:
@@ -109,16 +104,10 @@ def kill_backend(service: Service, rng: random.Random) -> str:
 
 
 FAULTS: Final[dict[str, Fault]] = {
-    "kill-api": kill_api,
-    "kill-mta": kill_mta,
-    "pause-mta": pause_mta,
-    "kill-worker": kill_worker,
-    "kill-relay": kill_relay,
-    "kill-mx": kill_mx,
-    "kill-valkey": kill_valkey,
-    "kill-postgres": kill_postgres,
+    "kill-api": kill_api, "kill-mta": kill_mta, "pause-mta": pause_mta, "kill-worker": kill_worker,
+    "kill-relay": kill_relay, "kill-mx": kill_mx, "kill-valkey": kill_valkey, "kill-postgres": kill_postgres,
     "kill-backend": kill_backend,
-}
+}  # fmt: skip
 
 
 def inject(fault: Fault, service: Service, rng: random.Random) -> InjectedFault:
@@ -139,24 +128,22 @@ def _kill_one(find: Callable[[], list[int]], rng: random.Random) -> int:
 def _signal_one(find: Callable[[], list[int]], rng: random.Random, number: signal.Signals) -> int:
     """Send a signal to one of the processes found; waits for a process that is being restarted."""
     deadline = time.monotonic() + COMES_BACK_S
-    while time.monotonic() < deadline:
-        pids = find()
-        if pids:
-            pid = rng.choice(pids)
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-                return pid
+    while True:
+        pid = rng.choice(_until_some(find, deadline))
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+            return pid
+
+
+def _until_some(find: Callable[[], list[int]], deadline: float) -> list[int]:
+    while not (pids := find()):
+        if time.monotonic() > deadline:
+            raise NoProcessToKill(f"no process to kill came up within {COMES_BACK_S:.0f} s")
         time.sleep(_POLL_S)
-    raise NoProcessToKill(f"no process to kill came up within {COMES_BACK_S:.0f} s")
+    return pids
 
 
 def _has_clients(pid: int, port: int) -> bool:
     with suppress(OSError):  # it has just ended
         return bool(connections_of(pid, port, accepted=True))
     return False
-
-
-def _redis_url(service: Service) -> str:
-    url = service.settings.redis_url
-    assert url is not None
-    return url

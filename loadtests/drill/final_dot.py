@@ -11,20 +11,19 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
 
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.clients import DOMAINS, Send, SendClient, plan, planned
 from loadtests.drill.drill_network import DrillNetwork
-from loadtests.drill.faults import COMES_BACK_S, Fault, InjectedFault, inject, kill_postgres
-from loadtests.drill.fresh_service import first_access, run_with_network
-from loadtests.drill.kill_drills import ExtraChecks, report_after_faults, under_load
-from loadtests.drill.reconciliation import Reconciliation
+from loadtests.drill.faults import COMES_BACK_S, Fault, inject, kill_postgres, until_some
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.send_client import DOMAINS, Send, SendClient, plan, planned
-from loadtests.drill.service import Service, ServicePart
+from loadtests.drill.running import copies_check, faulted, report_after_faults, run_with_network
+from loadtests.kit.accounts import first_access
+from loadtests.kit.processes import signal_all
+from loadtests.kit.service import Service, ServicePart
 
 RATE: Final = 60.0
 HELD_S: Final = 0.2
@@ -53,13 +52,14 @@ def before_dot(order: DrillOrder) -> DrillReport:
             proxy.stall(STALL_AT)
             part = sends[number * EACH_ROUND : (number + 1) * EACH_ROUND]
             await SendClient(service.base_url, access, part, attachment=os.urandom(LARGE_BYTES)).run()
-            await _until(lambda: proxy.stalled > 0)
+            await asyncio.to_thread(_wait_until, lambda: proxy.stalled > 0)
             injected.append(await asyncio.to_thread(inject, _kill_all, service, order.rng))
             proxy.flow()
         client = SendClient(service.base_url, access, sends)
-        return await report_after_faults(
-            service, access, client, injected, name="before-dot", extra_checks=_whole_content(len(sends))
-        )
+        report = await report_after_faults(service, access, client, injected, name="before-dot")
+        whole = report.delivered + report.bounced == len(sends)
+        report.checks.append(Check("each message was interrupted once and arrived complete", whole, f"of {len(sends)}"))
+        return report
 
     return run_with_network(play)
 
@@ -84,10 +84,9 @@ def held_reply(order: DrillOrder) -> DrillReport:
             in_window += proxy.holding + proxy.passed_since(time.monotonic() - COMMIT_S)
             return label
 
-        client, injected = await _loaded(service, order, kill, "held-reply")
-        return await report_after_faults(
-            service, first_access(service), client, injected, name="held-reply", max_copies=in_window,
-        )  # fmt: skip
+        report = await _faulted(service, order, kill, "held-reply", max_copies=None)
+        report.checks.append(copies_check(report, in_window))
+        return report
 
     return run_with_network(play)
 
@@ -107,8 +106,7 @@ def postgres_after_reply(order: DrillOrder) -> DrillReport:
             finally:
                 held.release()
 
-        client, injected = await _loaded(service, order, kill, "postgres-after-reply")
-        return await report_after_faults(service, first_access(service), client, injected, name="postgres-after-reply")
+        return await _faulted(service, order, kill, "postgres-after-reply")
 
     return run_with_network(play)
 
@@ -131,18 +129,13 @@ def unknown_outcome(order: DrillOrder) -> DrillReport:
         client = SendClient(service.base_url, access, _with_dropped(order.messages), rate=RATE, rng=order.rng)
         await client.run()
 
-        async def extra_checks(found: Reconciliation) -> list[Check]:
-            unknown = fates["cut"] + fates["too late"]
-            return [
-                Check("a reply that came within the time-out was believed", found.copies <= unknown,
-                      f"{fates['late']} came {LATE_S:g} s late; {found.copies} copies of {unknown} unknown outcomes"),
-                Check("every outcome was drawn", len(fates) == len(_FATES) + 1, f"{dict(fates)}"),
-            ]  # fmt: skip
-
-        most = max(order.messages, 1)  # the sharper bound is checked above, once the fates are known
-        report = await report_after_faults(
-            service, access, client, [], name="unknown-outcome", max_copies=most, extra_checks=extra_checks
-        )
+        report = await report_after_faults(service, access, client, [], name="unknown-outcome", max_copies=None)
+        unknown = fates["cut"] + fates["too late"]
+        report.checks += [
+            Check("a reply that came within the time-out was believed", report.copies <= unknown,
+                  f"{fates['late']} came {LATE_S:g} s late; {report.copies} copies of {unknown} unknown outcomes"),
+            Check("every outcome was drawn", len(fates) == len(_FATES) + 1, f"{dict(fates)}"),
+        ]  # fmt: skip
         report.figures["what became of the replies"] = dict(fates)
         return report
 
@@ -173,20 +166,16 @@ class _ReplyHold(Struct):
         self.wanted = False
 
 
-async def _loaded(
-    service: Service, order: DrillOrder, fault: Fault, name: str
-) -> tuple[SendClient, list[InjectedFault]]:
-    client = SendClient(service.base_url, first_access(service), plan(order.messages, name), rate=RATE, rng=order.rng)
-    return client, await under_load(service, client, fault, rounds=order.rounds, rng=order.rng, every_s=4.0)
+async def _faulted(
+    service: Service, order: DrillOrder, fault: Fault, name: str, *, max_copies: int | None = 0
+) -> DrillReport:
+    return await faulted(service, order, fault, name=name, rate=RATE, every_s=4.0, max_copies=max_copies)
 
 
 def _kill_all(service: Service, _rng: random.Random) -> str:
     """Kill every mta process at once, so that the one with the held reply is among them."""
-    _wait_until(lambda: bool(service.pids(ServicePart.MTA)))
-    pids = service.pids(ServicePart.MTA)
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    pids = until_some(service, ServicePart.MTA)
+    signal_all(pids, signal.SIGKILL)
     return f"mta {' '.join(map(str, pids))}"
 
 
@@ -207,25 +196,6 @@ def _drawn(rng: random.Random) -> str:
             return fate
         at -= share
     return "passed"
-
-
-def _whole_content(count: int) -> ExtraChecks:
-    async def extra_checks(found: Reconciliation) -> list[Check]:
-        return [
-            Check(
-                "each message was interrupted once and arrived complete",
-                found.delivered + found.bounced == count,
-                f"of {count}",
-            )
-        ]
-
-    return extra_checks
-
-
-async def _until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(COMES_BACK_S):
-        while not true():  # noqa: ASYNC110 - counted by the wire
-            await asyncio.sleep(_POLL_S)
 
 
 def _wait_until(true: Callable[[], bool]) -> None:

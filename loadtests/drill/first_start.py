@@ -11,11 +11,11 @@ import signal
 import time
 from typing import Any, Final
 
-from loadtests.drill.api_caller import ApiCaller
+from loadtests.drill.account_state import client_of, send
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.fresh_service import first_access
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.service import Service, ServiceNotReady, clear, make_folder
+from loadtests.kit.accounts import first_access
+from loadtests.kit.service import Service, ServiceNotReady, clear, make_folder
 
 NAME: Final = "first-start"
 _KILLS_PER_FOLDER: Final = 3
@@ -80,12 +80,13 @@ def _kill_after(service: Service, after_s: float, *, alone: bool) -> None:
 
 async def _look(service: Service, report: DrillReport) -> str:
     """Send a message with the first run's key; return what is wrong, or an empty text."""
-    async with ApiCaller(service, first_access(service)) as caller:
+    access = first_access(service)
+    async with client_of(service, access) as api:
         report.sent += 1
-        status, answer = await caller.send("ann@example.com")
-        if status != 202:
-            return f"sending answered {status}: {answer}"
+        answer = await send(api, access, "ann@example.com")
+        if answer.status != 202:
+            return f"sending answered {answer.status}: {answer.text}"
         report.accepted += 1
-        _, listed = await caller.call("GET", "/v1/api-keys")
+        listed = (await api.call("GET", "/v1/api-keys")).json
         valid: list[Any] = [one["id"] for one in listed["data"] if one["revokedAt"] is None]
         return "" if len(valid) == 1 else f"{len(valid)} keys are valid"

@@ -6,7 +6,6 @@ nothing: processes and servers notice it only by their timeouts.
 
 import asyncio
 import contextlib
-import random
 import shutil
 import sys
 import tempfile
@@ -17,24 +16,20 @@ from typing import Final
 
 import asyncpg
 
-from engine.base import ids
-from engine.base.plans import Plan
 from engine.base.settings import Settings, load
-from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.catalogue import DrillOrder, Requirement
+from loadtests.drill.clients import Send, SendClient, planned
 from loadtests.drill.faults import InjectedFault
-from loadtests.drill.fresh_service import until_empty
-from loadtests.drill.reconciliation import reconcile, report_of
+from loadtests.drill.reconciliation import reconcile
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.requirements import Requirement
-from loadtests.drill.send_client import ApiAccess, Send, SendClient, planned
+from loadtests.drill.running import ON_THE_WIRE, copies_check, until_empty, while_sending
 from loadtests.hosts import network, plan
 from loadtests.hosts import run as hosts
-from ops import admin
+from loadtests.kit.accounts import new_access
 
 NAME: Final = "hosts"
 RATE: Final = 40.0  # messages a second at each of the two hosts that take mail
 CUT_LEASES: Final = 2.0
-MAX_COPIES: Final = 25  # per cut: messages sent but not yet committed
 TAKEN_WITHIN_LEASES: Final = 2.5  # expiry, margin, the next look of the others: see `shards.member`
 SETTLE_S: Final = 30.0
 NEED: Final = Requirement("several hosts", lambda: network.unavailable_reason() or _busy())
@@ -132,7 +127,7 @@ def run(order: DrillOrder) -> DrillReport:
 async def _play(folder: Path, order: DrillOrder) -> DrillReport:
     settings = _settings(folder)
     assert settings.database_url is not None
-    access = await _access(settings)
+    access = await new_access(settings, NAME)
     clients = [
         SendClient(f"http://{one.address}:{plan.API_PORT}", access, [planned(f"{NAME}-{one.name}", 0)], rate=RATE,
                rng=order.rng)
@@ -141,28 +136,21 @@ async def _play(folder: Path, order: DrillOrder) -> DrillReport:
     connection = await asyncpg.connect(settings.database_url, timeout=10)
     shards = ShardOwners(connection)
     cuts = HostCuts(shards)
-    over = asyncio.Event()
     try:
         ready = await shards.until_shared(SETTLE_S)
         began = time.monotonic()
-        async with asyncio.TaskGroup() as tasks:
-            for client in clients:
-                tasks.create_task(client.run(over))
-            tasks.create_task(_rounds(cuts, order, over))
+        await while_sending(clients, _rounds(cuts, order))
         await until_empty(settings.database_url)
     finally:
         await connection.close()
     took_s = time.monotonic() - began
     sends = [send for client in clients for send in client.sends]
-    account = ids.parse_id(ids.Kind.ACCOUNT, access.account)
-    found = await reconcile(
-        settings.database_url, folder / "sink", account, sends, cuts.injected, drill=NAME, took_s=took_s
+    report = await reconcile(
+        settings.database_url, folder / "sink", access.account_id, sends, cuts.injected, drill=NAME, took_s=took_s
     )
-    report = report_of(found)
-    most = MAX_COPIES * len(cuts.taken_s)
     report.checks += [
         Check("every host has its share at the start", ready is not None, _seconds([ready])),
-        Check(f"at most {most} extra copies", found.copies <= most, str(found.copies)),
+        copies_check(report, ON_THE_WIRE * len(cuts.taken_s)),
         *_verdicts(cuts),
         *_flowed(clients, sends),
     ]
@@ -173,14 +161,11 @@ async def _play(folder: Path, order: DrillOrder) -> DrillReport:
     return report
 
 
-async def _rounds(cuts: HostCuts, order: DrillOrder, over: asyncio.Event) -> None:
-    try:
-        for _ in range(order.rounds):
-            await asyncio.sleep(order.rng.uniform(1.0, 3.0))
-            await cuts.mta(_any(order.rng, "mta"))
-            await cuts.api(_any(order.rng, "api"))
-    finally:
-        over.set()
+async def _rounds(cuts: HostCuts, order: DrillOrder) -> None:
+    for _ in range(order.rounds):
+        await asyncio.sleep(order.rng.uniform(1.0, 3.0))
+        await cuts.mta(order.rng.choice(plan.running("mta")).name)
+        await cuts.api(order.rng.choice(plan.running("api")).name)
 
 
 def _verdicts(cuts: HostCuts) -> Iterator[Check]:
@@ -199,23 +184,8 @@ def _flowed(clients: Sequence[SendClient], sends: Sequence[Send]) -> Iterator[Ch
     yield Check("no answer is a refusal", not refused, str(refused or "none"))
 
 
-async def _access(settings: Settings) -> ApiAccess:
-    async with admin.opened(settings) as pool:
-        made = await admin.create_account(
-            pool, name=NAME, email=f"{NAME}@drill.test", plan=Plan.SCALE, daily_cap=1_000_000
-        )
-        key = await admin.create_key(pool, settings, account=made["accountId"], name="drill", scopes=["all"])
-        domain = f"{NAME}.test"
-        await admin.add_domain(pool, settings, account=made["accountId"], name=domain, verified=True)
-    return ApiAccess(made["accountId"], key["apiKey"], f"drill@{domain}")
-
-
 def _settings(folder: Path) -> Settings:
     return load(plan.environ(folder, plan.host(plan.CLIENT), hosts.pepper(folder))).settings
-
-
-def _any(rng: random.Random, process: str) -> str:
-    return rng.choice(plan.running(process)).name
 
 
 def _seconds(times: Sequence[float | None]) -> str:

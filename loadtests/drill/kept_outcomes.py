@@ -4,28 +4,24 @@ PostgreSQL stops in one round and hangs in the next. The processes hold outcomes
 journals (`mta.outbound.outcome_journal`) must keep them, so that only what was on the wire at a kill may come again.
 """
 
-import os
 import random
 import shutil
 import signal
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import COMES_BACK_S, NoProcessToKill
-from loadtests.drill.fresh_service import first_access, run_on_service
-from loadtests.drill.kill_drills import report_after_faults, under_load
-from loadtests.drill.open_connections import connections_of
-from loadtests.drill.reconciliation import Reconciliation
+from loadtests.drill.faults import COMES_BACK_S, until_some
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.send_client import SendClient, plan
-from loadtests.drill.service import Service, ServicePart, child_pids
+from loadtests.drill.running import copies_check, faulted, run_on_service
+from loadtests.kit.processes import child_pids, connections_of, signal_all
+from loadtests.kit.service import Service, ServicePart, make_folder
 from mta.outbound.journal_file import SUFFIX
 from ops.host.postgres_server import PostgresServer
 
+NAME: Final = "kept-outcomes"
 RATE: Final = 600.0  # messages a second: more than is delivered, so that a backlog waits in memory
 AWAY_S: Final = 30.0
 FIRST_KILL_S: Final = (0.8, 3.0)  # after PostgreSQL has gone, drawn evenly: deliveries go on until the lease has lapsed
@@ -36,29 +32,21 @@ _POLL_S: Final = 0.05  # journals, connections and processes of others tell no c
 
 def run(order: DrillOrder) -> DrillReport:
     """Stop PostgreSQL or let it hang, and kill all mta processes twice meanwhile (faults 4, 9 and 10)."""
-    folder = Path(tempfile.mkdtemp(prefix="waybill-away-"))
-    folder.chmod(0o711)  # a root's servers run as another user, who passes through
+    folder = make_folder("waybill-away-")
     server = PostgresServer(folder)
     outages = _Outages(server)
 
     async def play(service: Service) -> DrillReport:
-        access = first_access(service)
-        client = SendClient(service.base_url, access, plan(order.messages, "kept-outcomes"), rate=RATE, rng=order.rng)
-        injected = await under_load(
-            service, client, outages.inject, rounds=order.rounds, rng=order.rng, every_s=EVERY_S
+        report = await faulted(
+            service, order, outages.inject, name=NAME, rate=RATE, every_s=EVERY_S, max_copies=None,
+            parts=[part for part in ServicePart if part is not ServicePart.POSTGRES],
         )  # fmt: skip
-
-        async def extra_checks(_: Reconciliation) -> list[Check]:
-            left = len(_journals(service))
-            return [
-                Check("outcomes were kept at a kill", any(outages.kept), f"{outages.kept} octets"),
-                Check("no kept outcome is left", left == 0, f"{left} files"),
-            ]
-
-        report = await report_after_faults(
-            service, access, client, injected, name="kept-outcomes", max_copies=sum(outages.connections),
-            parts=[part for part in ServicePart if part is not ServicePart.POSTGRES], extra_checks=extra_checks,
-        )  # fmt: skip
+        left = len(_journals(service))
+        report.checks += [
+            copies_check(report, sum(outages.connections)),
+            Check("outcomes were kept at a kill", any(outages.kept), f"{outages.kept} octets"),
+            Check("no kept outcome is left", left == 0, f"{left} files"),
+        ]
         report.figures["connections open at the kills"] = outages.connections
         report.figures["octets kept at the kills"] = outages.kept
         return report
@@ -97,7 +85,7 @@ class _Outages:
             time.sleep(max(0.0, began + AWAY_S - time.monotonic()))
         finally:
             if hangs:
-                _signal_all(stopped, signal.SIGCONT)
+                signal_all(stopped, signal.SIGCONT)
             else:
                 self._server.start()
         return f"postgres {'hung' if hangs else 'stopped'} for {time.monotonic() - began:.0f} s"
@@ -110,20 +98,20 @@ class _Outages:
         pid = self._server.pid
         assert pid is not None
         stopped = [pid, *child_pids(pid)]
-        _signal_all(stopped, signal.SIGSTOP)
+        signal_all(stopped, signal.SIGSTOP)
         return stopped
 
     def _kill_all(self, service: Service) -> None:
         """Stop all mta processes, count their connections, and kill them."""
-        pids = _until_some(service)
-        _signal_all(pids, signal.SIGSTOP)
+        pids = until_some(service, ServicePart.MTA)
+        signal_all(pids, signal.SIGSTOP)
         opened = 0
         for pid in pids:
             with suppress(OSError):
                 opened += len(connections_of(pid, service.sink_port))
         self.connections.append(opened)
         self.kept.append(sum(file.stat().st_size for file in _journals(service)))
-        _signal_all(pids, signal.SIGKILL)
+        signal_all(pids, signal.SIGKILL)
 
 
 def _journals(service: Service) -> list[Path]:
@@ -139,19 +127,3 @@ def _until_settled(service: Service) -> None:
 
 def _delivering(service: Service) -> bool:
     return any(connections_of(pid, service.sink_port) for pid in service.pids(ServicePart.MTA))
-
-
-def _until_some(service: Service) -> list[int]:
-    """Return the mta processes; waits until the supervisor has restarted one."""
-    ends = time.monotonic() + COMES_BACK_S
-    while time.monotonic() < ends:
-        if pids := service.pids(ServicePart.MTA):
-            return pids
-        time.sleep(_POLL_S)
-    raise NoProcessToKill(f"no mta process came up within {COMES_BACK_S:.0f} s")
-
-
-def _signal_all(pids: list[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)

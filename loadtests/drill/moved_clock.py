@@ -13,27 +13,26 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Self
 
-import asyncpg
 from msgspec import Struct
 
 from engine.base import clock
 from engine.store.sink_folder import SinkEntry
-from loadtests.drill.api_caller import AccountState, ApiCaller
+from loadtests.drill.account_state import AccountState, client_of, must_send, send
+from loadtests.drill.arrivals import arrived_at, head_of
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.clients import SendClient
 from loadtests.drill.faults import InjectedFault
-from loadtests.drill.fresh_service import account_id, database_url, first_access, new_access, run_on_service
-from loadtests.drill.kill_drills import report_after_faults
-from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.send_client import ApiAccess, SendClient, expects_greylisting, plan
-from loadtests.drill.service import Service
-from loadtests.drill.webhook_endpoint import RecordingEndpoint
+from loadtests.drill.running import planned_client, report_after_faults, run_on_service, while_sending
+from loadtests.kit.accounts import ApiAccess, first_access, new_access
+from loadtests.kit.servers import WebhookEndpoint
+from loadtests.kit.service import Service
 from ops.host.process_specs import PRELOAD
 from ops.local.sink_store import entries
 
@@ -62,7 +61,7 @@ def run(order: DrillOrder) -> DrillReport:
     with MovedClock() as moved:
 
         async def play(service: Service) -> DrillReport:
-            async with RecordingEndpoint() as endpoint:
+            async with WebhookEndpoint(refuses=1) as endpoint:
                 return await _play(service, order, moved, endpoint)
 
         return run_on_service(play, _SETTINGS)
@@ -127,54 +126,39 @@ class CountedHead(Struct, frozen=True):
     sent_this_month: int
 
 
-async def _play(service: Service, order: DrillOrder, moved: MovedClock, endpoint: RecordingEndpoint) -> DrillReport:
-    access, later = first_access(service), await new_access(service, "later")
-    capped, hooked = await new_access(service, "capped", daily_cap=CAP), await new_access(service, "hooked")
-    client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
-    watch = {name: list[CountedHead]() for name in ("main", "capped")}
-    answers: Counter[int] = Counter()
-    over = asyncio.Event()
-    async with (
-        ApiCaller(service, later) as caller,
-        ApiCaller(service, hooked) as hooking,
-        ApiCaller(service, capped) as eager,
-    ):
-        due = await _schedule(caller)
-        endpoint.secret = (await hooking.call("POST", "/v1/webhooks", {"url": endpoint.url}))[1]["signingSecret"]
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(client.run(over))
-            tasks.create_task(_keep_sending(eager, "capped", 0.1, over, answers))
-            tasks.create_task(_keep_sending(hooking, "hooked", 0.5, over, Counter()))
-            tasks.create_task(_watch(database_url(service), {"main": access, "capped": capped}, watch, over))
-            tasks.create_task(_move(moved, over))
-        await _posted(AccountState(service, hooked))
-        waiting = await AccountState(service, later).read("SELECT count(*) FROM schedules WHERE account_id = $1")
-
-        async def extra_checks(_: Reconciliation) -> list[Check]:
-            arrived = list(entries(service.sink))
-            return [
-                *_scheduled_checks(due, arrived, waiting),
-                *_retry_checks(client, arrived),
-                *_day_checks(watch, answers),
-                *_webhook_checks(moved, endpoint),
-                _signed_check(moved, service.sink, arrived),
-                _answers_check(client),
-            ]
-
-        injected = [InjectedFault(f"the clock: {one.label}", one.at, one.at) for one in moved.moves[1:]]
-        report = await report_after_faults(service, access, client, injected, name=NAME, extra_checks=extra_checks)
-    report.figures["days seen"] = [str(day) for day in dict.fromkeys(one.day for one in watch["capped"])]
+async def _play(service: Service, order: DrillOrder, moved: MovedClock, endpoint: WebhookEndpoint) -> DrillReport:
+    settings = service.settings
+    access, later = first_access(service), await new_access(settings, "later")
+    capped, hooked = await new_access(settings, "capped", daily_cap=CAP), await new_access(settings, "hooked")
+    client = planned_client(service, order, NAME, rate=RATE)
+    watch = _HeadWatch(service, {"main": access, "capped": capped})
+    eager = _Sender(service, capped, "capped", 0.1)
+    due = await _schedule(service, later)
+    async with client_of(service, hooked) as api:
+        endpoint.secret = (await api.call("POST", "/v1/webhooks", {"url": endpoint.url})).json["signingSecret"]
+    await while_sending([client, eager, _Sender(service, hooked, "hooked", 0.5), watch], _move(moved))
+    await _posted(AccountState(service, hooked))
+    waiting = await AccountState(service, later).read("SELECT count(*) FROM schedules WHERE account_id = $1")
+    injected = [InjectedFault(f"the clock: {one.label}", one.at, one.at) for one in moved.moves[1:]]
+    report = await report_after_faults(service, access, client, injected, name=NAME)
+    arrived = list(entries(service.sink))
+    report.checks += [
+        *_scheduled_checks(due, arrived, waiting),
+        *_retry_checks(client, arrived),
+        *_day_checks(watch.seen, eager.answers),
+        *_webhook_checks(moved, endpoint),
+        _signed_check(moved, service.sink, arrived),
+        _answers_check(client),
+    ]
+    report.figures["days seen"] = [str(day) for day in dict.fromkeys(one.day for one in watch.seen["capped"])]
     return report
 
 
-async def _move(moved: MovedClock, over: asyncio.Event) -> None:
-    try:
+async def _move(moved: MovedClock) -> None:
+    await asyncio.sleep(PHASE_S)
+    for label in ("two hours ahead", "an hour back", "over midnight", "over the end of the month", "true again"):
+        moved.move(label, _offset(label, clock.now()))
         await asyncio.sleep(PHASE_S)
-        for label in ("two hours ahead", "an hour back", "over midnight", "over the end of the month", "true again"):
-            moved.move(label, _offset(label, clock.now()))
-            await asyncio.sleep(PHASE_S)
-    finally:
-        over.set()
 
 
 def _offset(label: str, at: datetime) -> timedelta:
@@ -191,53 +175,62 @@ def _offset(label: str, at: datetime) -> timedelta:
     return ahead.get(label, timedelta())
 
 
-async def _schedule(caller: ApiCaller) -> dict[str, float]:
+async def _schedule(service: Service, access: ApiAccess) -> dict[str, float]:
     """Schedule mail for soon and for later; return the true due time (Unix seconds) by address."""
     due = {}
-    for word, ahead in (("soon", SOON), ("far", FAR)):
-        for number in range(SCHEDULED):
-            at = clock.now() + ahead
-            to = f"reader+{word}-{number}@d0.test"
-            status, answer = await caller.send(to, scheduledAt=clock.iso(at))
-            if status != 202:
-                raise RuntimeError(f"not accepted: {status} {answer}")
-            due[to] = at.timestamp()
+    async with client_of(service, access) as api:
+        for word, ahead in (("soon", SOON), ("far", FAR)):
+            for number in range(SCHEDULED):
+                at = clock.now() + ahead
+                to = f"reader+{word}-{number}@d0.test"
+                await must_send(api, access, to, scheduledAt=clock.iso(at))
+                due[to] = at.timestamp()
     return due
 
 
-async def _keep_sending(
-    caller: ApiCaller, word: str, pause_s: float, over: asyncio.Event, answers: Counter[int]
-) -> None:
-    number = 0
-    while not over.is_set():
-        status, _ = await caller.send(f"reader+{word}-{number}@d1.test")
-        answers[status] += 1
-        number += 1
-        await asyncio.sleep(pause_s)
+class _Sender:
+    """Sends a message of an account every `pause_s`, whatever the answers; `answers` counts them by status."""
+
+    def __init__(self, service: Service, access: ApiAccess, word: str, pause_s: float) -> None:
+        self.answers: Counter[int] = Counter()
+        self._api = client_of(service, access)
+        self._access = access
+        self._word = word
+        self._pause_s = pause_s
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Send until the event is set."""
+        async with self._api:
+            while not until.is_set():
+                to = f"reader+{self._word}-{self.answers.total()}@d1.test"
+                self.answers[(await send(self._api, self._access, to)).status] += 1
+                await asyncio.sleep(self._pause_s)
 
 
-async def _watch(
-    url: str, accounts: dict[str, ApiAccess], seen: dict[str, list[CountedHead]], over: asyncio.Event
-) -> None:
-    """Record each change of the accounts' counters, as far as polling sees it."""
-    connection = await asyncpg.connect(url, timeout=10)
-    try:
-        while True:
-            last = over.is_set()
-            for name, access in accounts.items():
-                row = await connection.fetchrow(
-                    "SELECT day, month, sent_today, sent_this_month FROM account_heads WHERE account_id = $1",
-                    account_id(access),
-                )
-                assert row is not None
-                head = CountedHead(*row)
-                if head.sent_today and (not seen[name] or seen[name][-1] != head):
-                    seen[name].append(head)
-            if last:
-                return
-            await asyncio.sleep(_WATCH_S)
-    finally:
-        await connection.close()
+class _HeadWatch:
+    """Records each change of the accounts' counters, as far as polling sees it."""
+
+    def __init__(self, service: Service, accounts: dict[str, ApiAccess]) -> None:
+        self.seen = {name: list[CountedHead]() for name in accounts}
+        self._service = service
+        self._accounts = accounts
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Poll until the event is set, and once more."""
+        async with self._service.session() as connection:
+            last = False
+            while not last:
+                last = until.is_set()
+                for name, access in self._accounts.items():
+                    row = await connection.fetchrow(
+                        "SELECT day, month, sent_today, sent_this_month FROM account_heads WHERE account_id = $1",
+                        access.account_id,
+                    )
+                    assert row is not None
+                    head = CountedHead(*row)
+                    if head.sent_today and self.seen[name][-1:] != [head]:
+                        self.seen[name].append(head)
+                await asyncio.sleep(_WATCH_S)
 
 
 async def _posted(state: AccountState) -> None:
@@ -258,7 +251,7 @@ def _scheduled_checks(due: dict[str, float], arrived: Sequence[SinkEntry], waiti
     came: dict[str, list[float]] = {}
     for entry in arrived:
         for address in set(entry.recipients) & due.keys():
-            came.setdefault(address, []).append(_seconds(entry.at))
+            came.setdefault(address, []).append(arrived_at(entry))
     soon = {address: at for address, at in due.items() if "+soon-" in address}
     early = [address for address, times in came.items() if min(times) < due[address]]
     late = max((times[0] - due[address] for address, times in came.items()), default=0.0)
@@ -273,8 +266,8 @@ def _scheduled_checks(due: dict[str, float], arrived: Sequence[SinkEntry], waiti
 
 def _retry_checks(client: SendClient, arrived: Sequence[SinkEntry]) -> list[Check]:
     """Check the wait of greylisted mail: the first retry step is 1 s, and the sink refuses the first attempt."""
-    came = {address: _seconds(entry.at) for entry in arrived for address in entry.recipients}
-    put_off = [one for one in client.sends if expects_greylisting(one) and one.address in came]
+    came = {address: arrived_at(entry) for entry in arrived for address in entry.recipients}
+    put_off = [one for one in client.sends if one.is_greylisted and one.address in came]
     waits = [came[one.address] - one.answered_at for one in put_off]
     found = f"{len(waits)} after {min(waits, default=0):.1f} to {max(waits, default=0):.1f} s"
     held = bool(waits) and min(waits) > 0.5 and max(waits) < MAX_WAIT_S
@@ -301,7 +294,7 @@ def _day_checks(seen: dict[str, list[CountedHead]], answers: Counter[int]) -> li
     return [*checks, Check(f"a cap of {CAP} per day holds", exact, shown)]
 
 
-def _webhook_checks(moved: MovedClock, endpoint: RecordingEndpoint) -> list[Check]:
+def _webhook_checks(moved: MovedClock, endpoint: WebhookEndpoint) -> list[Check]:
     events = endpoint.by_event()
     twice = [posts for posts in events.values() if [one.attempt for one in posts] == [1, 2]]
     waits = list(endpoint.waits_s())
@@ -322,28 +315,15 @@ def _signed_check(moved: MovedClock, sink: Path, arrived: Sequence[SinkEntry]) -
     """Check DKIM signing times: a signature is made within a minute before arrival and kept for retries."""
     total, wrong = 0, []
     for entry in arrived:
-        for shown in _signed_at(sink, entry):
+        for shown in map(int, _SIGNED_AT.findall(head_of(sink, entry))):
             total += 1
-            came = _seconds(entry.at)
+            came = arrived_at(entry)
             if not moved.shows(shown, since=came - MAX_WAIT_S, until=came):
                 wrong.append(entry.test_id)
     held = total > 0 and not wrong
     return Check("DKIM signatures carry the host's time at the signing", held, f"{len(wrong)} of {total} do not")
 
 
-def _signed_at(sink: Path, entry: SinkEntry) -> Iterator[int]:
-    if entry.file is None:
-        return
-    with (sink / entry.file).open("rb") as file:
-        head = file.read(65_536).partition(b"\r\n\r\n")[0]
-    for found in _SIGNED_AT.finditer(head):
-        yield int(found[1])
-
-
 def _answers_check(client: SendClient) -> Check:
     strange = Counter(one.status for one in client.tried if one.status not in (200, 202))
     return Check("no send is refused", not strange, f"{len(client.tried)} requests, {dict(strange)}")
-
-
-def _seconds(at: str) -> float:
-    return datetime.fromisoformat(at).timestamp()

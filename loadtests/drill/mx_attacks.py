@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from loadtests.drill.mx_client import trusting_context
+from loadtests.kit.smtp_client import RefusedCommand, SmtpSession, trusting_context
 
 # Sequences that some server takes for the end of the data ("SMTP smuggling"); RFC 5321 4.1.1.4 knows CRLF.CRLF only.
 FALSE_ENDS: Final = (
@@ -20,7 +20,6 @@ BAD_OCTETS: Final = (b"a\0b", b"a\nb", b"a\rb")
 SMUGGLED: Final = "smuggled"  # subject of what must never be stored
 MANY_RECIPIENTS: Final = 2_000
 LARGE: Final = 40 * 1024 * 1024 - 4_096
-REPLY_S: Final = 30.0
 LARGE_S: Final = 120.0
 _SENDER: Final = b"evil@hostile.test"
 _UNKNOWN: Final = 12
@@ -37,38 +36,13 @@ class AttackTarget(Struct, frozen=True):
 Attack = Callable[[AttackTarget], Coroutine[Any, Any, str]]
 
 
-class RawSession:
-    """A connection that sends any octets."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    async def send(self, octets: bytes) -> str:
-        """Send octets and return the next reply."""
-        self.writer.write(octets)
-        return await self.reply()
-
-    async def reply(self, timeout_s: float = REPLY_S) -> str:
-        """Return the last line of the next reply, "" when the connection has ended."""
-        async with asyncio.timeout(timeout_s):
-            while line := await self.reader.readline():
-                if line[3:4] != b"-":
-                    return line.decode("utf-8", "replace").rstrip()
-        return ""
-
-
 @asynccontextmanager
-async def raw_session(port: int, source: str = "127.0.0.1") -> AsyncIterator[RawSession]:
+async def raw_session(port: int, source: str = "127.0.0.1") -> AsyncIterator[SmtpSession]:
     """Open a session from an address of the loopback network, up to the reply to EHLO."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
-    session = RawSession(reader, writer)
-    try:
+    async with await SmtpSession.connect(port, source=source) as session:
         await session.reply()
-        await session.send(b"EHLO hostile.test\r\n")
+        await session.say(b"EHLO hostile.test\r\n")
         yield session
-    finally:
-        writer.transport.abort()
 
 
 async def false_end(target: AttackTarget) -> str:
@@ -82,8 +56,8 @@ async def false_end(target: AttackTarget) -> str:
             b"MAIL FROM:<%b>\r\nRCPT TO:<%b>\r\nDATA\r\nSubject: %b\r\n\r\nhidden\r\n.\r\n"
             % (_SENDER, target.recipient.encode(), SMUGGLED.encode())
         )  # fmt: skip
-        reply = await session.send(b"Subject: %b\r\n\r\nbody" % SMUGGLED.encode() + flaw + hidden)
-        after = await session.send(b"NOOP\r\n")
+        reply = await session.say(b"Subject: %b\r\n\r\nbody" % SMUGGLED.encode() + flaw + hidden)
+        after = await session.say(b"NOOP\r\n")
     expected = reply.startswith("550 5.6.11") and after.startswith("250 2.0.0")
     return "" if expected else f"{flaw!r}: {reply}, then {after}"
 
@@ -91,7 +65,7 @@ async def false_end(target: AttackTarget) -> str:
 async def bare_line_feeds(target: AttackTarget) -> str:
     """End commands with a bare LF: none of them may be obeyed."""
     async with raw_session(target.port) as session:
-        reply = await session.send(b"MAIL FROM:<%b>\nRCPT TO:<%b>\nDATA\n" % (_SENDER, target.recipient.encode()))
+        reply = await session.say(b"MAIL FROM:<%b>\nRCPT TO:<%b>\nDATA\n" % (_SENDER, target.recipient.encode()))
     return "" if reply[:1] in ("5", "4") else f"a command with a bare LF: {reply}"
 
 
@@ -116,9 +90,9 @@ async def unknown_recipients(target: AttackTarget) -> str:
     domain = target.recipient.partition("@")[2].encode()
     number = next(_numbers)
     async with raw_session(target.port, "127.0.0.3") as session:
-        await session.send(b"MAIL FROM:<%b>\r\n" % _SENDER)
+        await session.say(b"MAIL FROM:<%b>\r\n" % _SENDER)
         for attempt in range(_UNKNOWN):
-            reply = await session.send(b"RCPT TO:<guess%d-%d@%b>\r\n" % (number, attempt, domain))
+            reply = await session.say(b"RCPT TO:<guess%d-%d@%b>\r\n" % (number, attempt, domain))
             if reply.startswith("421 4.7.0"):
                 return "" if attempt < 10 else f"421 after {attempt + 1} unknown recipients"
             if not reply.startswith("550 5.1.1"):
@@ -129,12 +103,12 @@ async def unknown_recipients(target: AttackTarget) -> str:
 async def injected_behind_starttls(target: AttackTarget) -> str:
     """Send commands in clear text behind STARTTLS: none of them may be obeyed once TLS is on (RFC 3207 5)."""
     async with raw_session(target.port) as session:
-        reply = await session.send(b"STARTTLS\r\nEHLO injected.test\r\nMAIL FROM:<%b>\r\n" % _SENDER)
+        reply = await session.say(b"STARTTLS\r\nEHLO injected.test\r\nMAIL FROM:<%b>\r\n" % _SENDER)
         if not reply.startswith("220"):
             return "" if reply[:1] in ("5", "4") else f"STARTTLS with commands behind it: {reply}"
         try:
             await session.writer.start_tls(trusting_context())
-            reply = await session.send(b"RCPT TO:<%b>\r\n" % target.recipient.encode())
+            reply = await session.say(b"RCPT TO:<%b>\r\n" % target.recipient.encode())
         except (OSError, EOFError):
             return ""  # the server ended the session
     return "" if not reply or reply.startswith("503") else f"injected commands were obeyed: {reply}"
@@ -187,14 +161,14 @@ class ReportFlood:
         self._body = line * (size // len(line))
         self._commands = [b"MAIL FROM:<%b>\r\n" % _SENDER, *(b"RCPT TO:<%b>\r\n" % one.encode() for one in addresses)]
 
-    def session(self, network: int) -> AbstractAsyncContextManager[RawSession]:
+    def session(self, network: int) -> AbstractAsyncContextManager[SmtpSession]:
         """Open a session from one of 250 networks."""
         return raw_session(self._port, f"127.0.5.{1 + network}")
 
-    async def send(self, session: RawSession) -> str:
+    async def send(self, session: SmtpSession) -> str:
         """Send one mail that nobody has sent before; return its reply, "" for none."""
         for command in (*self._commands, b"DATA\r\n"):
-            reply = await session.send(command)
+            reply = await session.say(command)
         if not reply.startswith("354"):
             return reply
         session.writer.write(b"Subject: report\r\n\r\n%d\r\n" % next(_numbers))
@@ -204,14 +178,10 @@ class ReportFlood:
         return await session.reply(LARGE_S)
 
 
-async def _to_data(session: RawSession, target: AttackTarget) -> str:
+async def _to_data(session: SmtpSession, target: AttackTarget) -> str:
     """Send an envelope and DATA; return an unexpected reply, or ""."""
-    for command, code in (
-        (b"MAIL FROM:<%b>\r\n" % _SENDER, "250"),
-        (b"RCPT TO:<%b>\r\n" % target.recipient.encode(), "250"),
-        (b"DATA\r\n", "354"),
-    ):
-        reply = await session.send(command)
-        if not reply.startswith(code):
-            return f"{command!r}: {reply}"
+    try:
+        await session.envelope(_SENDER.decode(), [target.recipient])
+    except RefusedCommand as error:
+        return f"to the envelope: {error}"
     return ""

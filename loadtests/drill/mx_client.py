@@ -7,19 +7,21 @@ goes to two recipients and every thirtieth is large. Half of the sessions use ST
 import asyncio
 import hashlib
 import random
-import ssl
 import time
 from base64 import encodebytes
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final, Self
+from contextlib import suppress
+from typing import Final
 
 from msgspec import Struct
+
+from loadtests.drill.clients import RepeatingClient
+from loadtests.kit.smtp_client import RefusedCommand, SmtpSession
 
 CONCURRENCY: Final = 24
 ATTEMPT_S: Final = 60.0  # above the time that a hung scanner or a hung database takes to be refused
 PATIENCE_S: Final = 300.0  # no 250 for so long: the client gives up
-PAUSE_S: Final = (0.05, 0.25)  # between two attempts, drawn evenly
 NO_REPLY: Final = "none"
 INFECTED: Final = b"A virus that only the scanner of this drill knows."
 _SENDER: Final = "news@sender.test"
@@ -79,81 +81,8 @@ def content_of(mail: DrillMail) -> bytes:
     return head.encode() + encoded + b"--part--\r\n"
 
 
-class MxClosed(Exception):  # noqa: N818 - named for what happened
-    """The session ended without a reply."""
-
-
-class MxDrillSession:
-    """An SMTP session with the MX; `stage` is what it was doing last."""
-
-    def __init__(self, port: int, *, tls: bool) -> None:
-        self.stage = "connect"
-        self._port = port
-        self._tls = tls
-        self._reader: asyncio.StreamReader
-        self._writer: asyncio.StreamWriter | None = None
-
-    async def open(self) -> str:
-        """Connect and greet; return "" or the reply that refused the session."""
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        if refused := await self._say(None, "220"):
-            return refused
-        self.stage = "hello"
-        if refused := await self._say("EHLO client.test", "250"):
-            return refused
-        if self._tls:
-            if refused := await self._say("STARTTLS", "220"):
-                return refused
-            await self._writer.start_tls(trusting_context())
-            return await self._say("EHLO client.test", "250")
-        return ""
-
-    async def send(self, mail: DrillMail, content: bytes, hang_up_s: float | None = None) -> str:
-        """Send one message and return the reply that decides about it; close before reading it if `hang_up_s`."""
-        self.stage = "envelope"
-        recipients = [f"RCPT TO:<{one}>" for one in mail.recipients]
-        for line in (f"MAIL FROM:<{_SENDER}>", *recipients):
-            if refused := await self._say(line, "250"):
-                return refused
-        if refused := await self._say("DATA", "354"):
-            return refused
-        self.stage = "content"
-        assert self._writer is not None
-        self._writer.write(content + b".\r\n")  # no line of it begins with a dot
-        if hang_up_s is not None:
-            await asyncio.sleep(hang_up_s)
-            self._writer.transport.abort()
-            raise MxClosed("by the client")
-        return await self.reply()
-
-    async def reset(self) -> None:
-        """Forget a message that was refused before its content."""
-        if self.stage == "envelope":
-            await self._say("RSET", "250")
-
-    async def reply(self) -> str:
-        """Return the last line of a reply. Raises MxClosed."""
-        while line := (await self._reader.readline()).decode("utf-8", "replace"):
-            if line[3:4] != "-":
-                return line.rstrip()
-        raise MxClosed("by the server")
-
-    def close(self) -> None:
-        """Close the connection at once."""
-        if self._writer is not None:
-            self._writer.transport.abort()
-
-    async def _say(self, line: str | None, wanted: str) -> str:
-        """Send a line, if there is one; return its reply unless that begins with `wanted`."""
-        assert self._writer is not None
-        if line is not None:
-            self._writer.write(line.encode() + b"\r\n")
-        reply = await self.reply()
-        return "" if reply.startswith(wanted) else reply
-
-
-class MxClient:
-    """Sends messages over `CONCURRENCY` sessions that stay open, at `rate` messages a second.
+class MxClient(RepeatingClient[DrillMail]):
+    """Sends messages over `concurrency` sessions that stay open, at `rate` messages a second.
 
     For the share `cut` of the attempts the client hangs up after the final dot, before it has read the reply. A client
     that is not `lasting` opens a session for each message.
@@ -171,30 +100,23 @@ class MxClient:
         lasting: bool = True,
         concurrency: int = CONCURRENCY,
     ) -> None:
+        super().__init__(rate=rate, rng=rng, concurrency=concurrency, patience_s=PATIENCE_S)
         self.mails: list[DrillMail] = []
         self.attempts: list[MxAttempt] = []
         self._port = port
         self._recipients = recipients
         self._run = run
-        self._pause_s = concurrency / rate
-        self._rng = rng
         self._cut = cut
         self._lasting = lasting
-        self._concurrency = concurrency
-
-    async def run(self, until: asyncio.Event, count: int = 0) -> None:
-        """Send `count` messages, then further ones until the event is set; return when each is answered."""
-        work = self._endless(until, count)
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(self._concurrency):
-                tasks.create_task(self._work(work, tls=number % 2 == 1))
+        self._sessions: dict[int, SmtpSession] = {}
 
     def replies(self) -> dict[str, int]:
         """Return how many attempts ended with each reply."""
         return dict(Counter(one.reply for one in self.attempts).most_common())
 
-    def _endless(self, until: asyncio.Event, count: int) -> Iterator[DrillMail]:
-        while len(self.mails) < count or not until.is_set():
+    def items(self, until: asyncio.Event | None) -> Iterator[DrillMail]:
+        """Yield messages until the event is set."""
+        while until is None or not until.is_set():
             number = len(self.mails)
             first = number % len(self._recipients)
             chosen = [self._recipients[first]]
@@ -203,68 +125,61 @@ class MxClient:
             self.mails.append(DrillMail(self._run, number, chosen))
             yield self.mails[-1]
 
-    async def _work(self, work: Iterator[DrillMail], *, tls: bool) -> None:
-        session: MxDrillSession | None = None
-        for mail in work:
-            content = content_of(mail)
-            mail.digest, mail.first_at = hashlib.sha256(content).digest(), time.time()
-            ends = time.monotonic() + PATIENCE_S
-            while time.monotonic() < ends:
-                session = session or MxDrillSession(self._port, tls=tls)
-                keep = await self._attempt(session, mail, content)
-                if not keep or not self._lasting:
-                    session.close()
-                    session = None
-                if mail.is_accepted or mail.refusal:
-                    break
-                await asyncio.sleep(self._rng.uniform(*PAUSE_S))
-            await asyncio.sleep(self._pause_s * self._rng.uniform(0.5, 1.5))
-        if session is not None:
-            session.close()
-
-    async def _attempt(self, session: MxDrillSession, mail: DrillMail, content: bytes) -> bool:
-        """Try once and record it; return True if the session can be used again."""
-        mail.tries += 1
+    async def attempt(self, place: int, item: DrillMail) -> bool:
+        """Try once and record the reply; return True after a 250 or a 5xx."""
+        content = content_of(item)
+        item.digest, item.first_at = hashlib.sha256(content).digest(), item.first_at or time.time()
+        item.tries += 1
         began = time.monotonic()
-        hang_up_s = self._rng.uniform(*_HANG_UP_S) if self._rng.random() < self._cut else None
-        reply, keep = "", False
+        keep = False
         try:
             async with asyncio.timeout(ATTEMPT_S):
-                if session.stage == "connect":
-                    reply = await session.open()
-                reply = reply or await session.send(mail, content, hang_up_s)
-                keep = session.stage in ("envelope", "content") and not reply.startswith("421")
-                if keep and session.stage == "envelope":
-                    await session.reset()
-        except (OSError, MxClosed, ValueError) as error:  # the time-out is an OSError; ValueError: a line without end
-            keep = False
-            reply = reply or f"{NO_REPLY} {error!r}"
+                reply = await self._send(self._sessions.get(place) or await self._open(place), item, content)
+                keep = True
+        except RefusedCommand as error:
+            reply, keep = error.reply, self._stage(place) == "envelope"
+        except (OSError, ValueError) as error:  # the time-out is an OSError; ValueError: a line without end
+            reply = f"{NO_REPLY} {error!r}"
+        reply = reply or f"{NO_REPLY} closed by the server"
+        stage = self._stage(place)
+        keep = keep and self._lasting and not reply.startswith((NO_REPLY, "421"))
+        if not keep or (stage == "envelope" and not await self._reset(place)):
+            await self.leave(place)
         if reply.startswith("250"):
-            mail.answered_at = time.time()
+            item.answered_at = time.time()
         elif reply.startswith("5"):
-            mail.refusal = reply
-        self.attempts.append(_attempt_of(reply, session.stage, time.monotonic() - began))
-        return keep
+            item.refusal = reply
+        self.attempts.append(_attempt_of(reply, stage, time.monotonic() - began))
+        return item.is_accepted or bool(item.refusal)
 
+    async def leave(self, place: int) -> None:
+        """Close the session of this place at once."""
+        if place in self._sessions:
+            self._sessions.pop(place).abort()
 
-class OpenMxSession(MxDrillSession):
-    """A session for single commands, as a context manager."""
+    async def _open(self, place: int) -> SmtpSession:
+        session = self._sessions[place] = await SmtpSession.connect(self._port)
+        await session.greet("client.test", starttls=place % 2 == 1)
+        return session
 
-    async def __aenter__(self) -> Self:
-        if refused := await self.open():
-            raise MxClosed(refused)
-        return self
+    async def _send(self, session: SmtpSession, mail: DrillMail, content: bytes) -> str:
+        """Send one message and return the reply that decides about it; hang up before reading it now and then."""
+        if self._rng.random() >= self._cut:
+            return await session.send(_SENDER, mail.recipients, content)
+        await session.envelope(_SENDER, mail.recipients)
+        session.writer.write(content + b".\r\n")  # no line of it begins with a dot
+        await asyncio.sleep(self._rng.uniform(*_HANG_UP_S))
+        session.abort()
+        return f"{NO_REPLY} by the client"
 
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
+    async def _reset(self, place: int) -> bool:
+        """Forget a message that was refused before its content; return True if the session can be used again."""
+        with suppress(OSError):
+            return (await self._sessions[place].say(b"RSET\r\n")).startswith("250")
+        return False
 
-
-def trusting_context() -> ssl.SSLContext:
-    """Return a TLS context that takes the certificate which the service made for itself."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+    def _stage(self, place: int) -> str:
+        return self._sessions[place].stage if place in self._sessions else "connect"
 
 
 def _attempt_of(reply: str, stage: str, took_s: float) -> MxAttempt:

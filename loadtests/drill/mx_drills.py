@@ -3,14 +3,11 @@
 Every message for which a client has seen a 250 must be in each recipient's mailbox once, with its bytes.
 """
 
-import asyncio
-import os
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -18,18 +15,18 @@ from uuid import UUID
 from engine.receiving.inbound_addresses import service as addresses
 from loadtests.drill import disk_faults
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import FAULTS, InjectedFault, kill_postgres
-from loadtests.drill.fresh_service import account_id, database_url, new_access, run_on_service, until_empty
-from loadtests.drill.kill_drills import under_load
+from loadtests.drill.faults import FAULTS, Fault, InjectedFault, kill_postgres
 from loadtests.drill.mailbox_reconciliation import compare, report_of
 from loadtests.drill.mx_client import NO_REPLY, MxAttempt, MxClient
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.service import Service, ServicePart, child_pids, clear, make_folder
+from loadtests.drill.rolling import all_replaced, restart_in_rounds
+from loadtests.drill.running import run_on_service, under_load, until_empty, while_sending
+from loadtests.kit.accounts import new_access
+from loadtests.kit.processes import signal_all
+from loadtests.kit.service import Service, ServicePart
 from ops import admin
-from ops.host import rolling as roller
 
 RATE: Final = 60.0
-KILLED_RATE: Final = 60.0
 EVERY_S: Final = 2.0
 CUT: Final = 0.02  # the share of attempts in which the client hangs up after the final dot
 FEW: Final = {"API_WORKERS": "1", "MTA_WORKERS": "1"}  # leave the processors to the MX
@@ -44,12 +41,8 @@ def kill_mx(order: DrillOrder) -> DrillReport:
     """Kill mx processes again and again while mail comes in."""
 
     async def play(service: Service) -> DrillReport:
-        accounts, recipients = await receivers(service)
-        client = _client(service, recipients, "kill-mx", order.rng, rate=KILLED_RATE, cut=CUT)
-        began = time.monotonic()
-        fault = FAULTS["kill-mx"]
-        injected = await under_load(service, client, fault, rounds=order.rounds, rng=order.rng, every_s=EVERY_S)
-        return await mailbox_report("kill-mx", service, accounts, [client], injected, time.monotonic() - began)
+        report, _ = await _faulted(service, order, "kill-mx", FAULTS["kill-mx"], every_s=EVERY_S, cut=CUT)
+        return report
 
     return run_on_service(play, FEW | SEVERAL)
 
@@ -58,19 +51,26 @@ def postgres_away(order: DrillOrder) -> DrillReport:
     """Kill PostgreSQL and let it hang while mail comes in."""
 
     async def play(service: Service) -> DrillReport:
-        accounts, recipients = await receivers(service)
-        client = _client(service, recipients, "mx-postgres-away", order.rng)
-        began = time.monotonic()
-        injected = await under_load(
-            service, client, postgres_fault, rounds=order.rounds, rng=order.rng, every_s=AWAY_EVERY_S
-        )
-        report = await mailbox_report(
-            "mx-postgres-away", service, accounts, [client], injected, time.monotonic() - began
-        )
+        report, client = await _faulted(service, order, "mx-postgres-away", postgres_fault, every_s=AWAY_EVERY_S)
         report.checks.append(refused_only(client.attempts, {"451 4.3.0"}))
         return report
 
     return run_on_service(play, FEW)
+
+
+def disk_full(order: DrillOrder) -> DrillReport:
+    """Fill the disks of PostgreSQL and of the logs while mail comes in, then free them."""
+
+    async def play(service: Service, ballast: Sequence[Path]) -> DrillReport:
+        def full(_service: Service, _rng: random.Random) -> str:
+            return disk_faults.fill_for_a_while(ballast)
+
+        report, client = await _faulted(service, order, "mx-disk-full", full, every_s=AWAY_EVERY_S)
+        # PostgreSQL refuses a statement (452), or stops when it can't write its WAL (451).
+        report.checks.append(refused_only(client.attempts, {"452 4.3.1", "451 4.3.0"}))
+        return report
+
+    return disk_faults.run_on_small_disk(play, FEW)
 
 
 def restart(order: DrillOrder) -> DrillReport:
@@ -79,69 +79,31 @@ def restart(order: DrillOrder) -> DrillReport:
     async def play(service: Service) -> DrillReport:
         accounts, recipients = await receivers(service)
         clients = [
-            _client(service, recipients, "mx-lasting", order.rng, rate=RATE / 2),
-            _client(service, recipients, "mx-reconnecting", order.rng, rate=RATE / 2, lasting=False),
+            MxClient(service.mx_port, recipients, name, rate=RATE / 2, rng=order.rng, lasting=lasting)
+            for name, lasting in (("mx-lasting", True), ("mx-reconnecting", False))
         ]
-        over, injected, replaced = asyncio.Event(), list[InjectedFault](), list[str]()
+        replaced: list[str] = []
         began = time.monotonic()
-
-        async def restarts() -> None:
-            try:
-                for number in range(1, order.rounds + 1):
-                    await asyncio.sleep(_RESTART_S)
-                    at = time.time()
-                    replaced.extend(await asyncio.to_thread(lambda: list(roller.ask_restart(service.state, ["mx"]))))
-                    injected.append(InjectedFault(f"round {number}", at, time.time()))
-            finally:
-                over.set()
-
-        async with asyncio.TaskGroup() as tasks:
-            for client in clients:
-                tasks.create_task(client.run(over))
-            tasks.create_task(restarts())
+        restarts = restart_in_rounds(service, order.rounds, ["mx"], replaced, _RESTART_S)
+        injected = await while_sending(clients, restarts)
         report = await mailbox_report("mx-restart", service, accounts, clients, injected, time.monotonic() - began)
         report.checks += _uninterrupted([one for client in clients for one in client.attempts])
-        names = Counter(replaced)
-        whole = bool(names) and all(count == order.rounds for count in names.values())
-        report.checks.append(Check("every mx process was replaced in every round", whole, f"{dict(names)}"))
+        report.checks.append(all_replaced("every mx process was replaced in every round", replaced, order.rounds))
         return report
 
     return run_on_service(play, FEW | {"MX_WORKERS": "2"})
 
 
-def disk_full(order: DrillOrder) -> DrillReport:
-    """Fill the disks of PostgreSQL and of the logs while mail comes in, then free them."""
-    folder = make_folder()
-    report: DrillReport | None = None
-    try:
-        with disk_faults.small_disk(folder, FEW) as (service, ballast):
-            report = asyncio.run(_disk_full(service, order, ballast))
-            status = service.stop()
-            report.checks.append(Check("the service stops cleanly", status == 0, f"status {status}"))
-        return report
-    finally:
-        if report is not None and report.passed:
-            clear(folder)
-
-
-async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path]) -> DrillReport:
+async def _faulted(
+    service: Service, order: DrillOrder, name: str, fault: Fault, *, every_s: float, cut: float = 0.0
+) -> tuple[DrillReport, MxClient]:
+    """Inject faults while mail comes in, and compare it with the mailboxes."""
     accounts, recipients = await receivers(service)
-    client = _client(service, recipients, "mx-disk-full", order.rng)
-
-    def full(_service: Service, _rng: random.Random) -> str:
-        for file in ballast:
-            disk_faults.fill_disk(file)
-        time.sleep(disk_faults.FULL_S)
-        for file in ballast:
-            file.unlink()
-        return "the disk was full"
-
+    client = MxClient(service.mx_port, recipients, name, rate=RATE, rng=order.rng, cut=cut)
     began = time.monotonic()
-    injected = await under_load(service, client, full, rounds=order.rounds, rng=order.rng, every_s=AWAY_EVERY_S)
-    report = await mailbox_report("mx-disk-full", service, accounts, [client], injected, time.monotonic() - began)
-    # PostgreSQL refuses a statement (452), or stops when it can't write its WAL (451).
-    report.checks.append(refused_only(client.attempts, {"452 4.3.1", "451 4.3.0"}))
-    return report
+    injected = await under_load(service, client, fault, rounds=order.rounds, rng=order.rng, every_s=every_s)
+    report = await mailbox_report(name, service, accounts, [client], injected, time.monotonic() - began)
+    return report, client
 
 
 async def receivers(service: Service, names: Sequence[str] = ("anna", "boris")) -> tuple[list[UUID], list[str]]:
@@ -149,8 +111,7 @@ async def receivers(service: Service, names: Sequence[str] = ("anna", "boris")) 
     found: list[list[str]] = []
     accounts: list[UUID] = []
     for name in names:
-        access = await new_access(service, name)
-        accounts.append(account_id(access))
+        accounts.append((await new_access(service.settings, name)).account_id)
         found.append([f"mail{number}@{name}.test" for number in range(ADDRESSES_EACH)])
         async with admin.opened(service.settings) as pool:
             for address in found[-1]:
@@ -167,9 +128,9 @@ async def mailbox_report(
     took_s: float,
 ) -> DrillReport:
     """Compare what the clients sent with the mailboxes, once PostgreSQL is back."""
-    await until_empty(database_url(service))
+    await until_empty(service.database_url)
     mails = [mail for client in clients for mail in client.mails]
-    report = report_of(name, await compare(database_url(service), accounts, mails), clients, injected, took_s)
+    report = report_of(name, await compare(service.database_url, accounts, mails), clients, injected, took_s)
     refused = Counter(mail.refusal for mail in mails if mail.refusal)
     report.checks.append(Check("no message was refused for good", not refused, f"{dict(refused) or 0}"))
     return report
@@ -186,34 +147,13 @@ def postgres_fault(service: Service, rng: random.Random) -> str:
     """Kill PostgreSQL, or stop all of its processes for HUNG_S."""
     if rng.random() < 0.6:
         return kill_postgres(service, rng)
-    mains = service.pids(ServicePart.POSTGRES)
-    pids = [*mains, *(pid for main in mains for pid in child_pids(main))]
+    pids = service.with_children(ServicePart.POSTGRES)
     try:
-        _signal_all(pids, signal.SIGSTOP)
+        signal_all(pids, signal.SIGSTOP)
         time.sleep(HUNG_S)
     finally:
-        _signal_all(pids, signal.SIGCONT)
+        signal_all(pids, signal.SIGCONT)
     return f"{len(pids)} processes of PostgreSQL stopped for {HUNG_S:g} s"
-
-
-def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def _client(
-    service: Service,
-    recipients: Sequence[str],
-    run: str,
-    rng: random.Random,
-    *,
-    rate: float = RATE,
-    cut: float = 0.0,
-    lasting: bool = True,
-) -> MxClient:
-    port = service.settings.mx_port
-    return MxClient(port, recipients, run, rate=rate, rng=rng, cut=cut, lasting=lasting)
 
 
 def _uninterrupted(attempts: Sequence[MxAttempt]) -> list[Check]:

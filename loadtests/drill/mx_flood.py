@@ -11,17 +11,15 @@ from collections import Counter
 from contextlib import suppress
 from typing import Final
 
-import asyncpg
-
 from loadtests.bench.load import SMTP_GENERATOR, LoadProcess
 from loadtests.drill import mx_hostile
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.fresh_service import database_url, run_on_service
 from loadtests.drill.mx_attacks import AttackTarget, ReportFlood
 from loadtests.drill.mx_drills import FEW, receivers
 from loadtests.drill.mx_hostile import HostileClients
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.service import Service
+from loadtests.drill.running import at_best, run_on_service
+from loadtests.kit.service import Service
 
 NAME: Final = "mx-report-flood"
 NETWORKS: Final = 10
@@ -51,15 +49,14 @@ async def _play(service: Service, order: DrillOrder) -> DrillReport:
         clients = HostileClients(service, process, target)
         await clients.warm_up()
         before = await clients.measured(mx_hostile.PHASE_S)
-        size = await _database_mb(database_url(service))
-        replies, during = Counter[str](), before
-        for tries in range(1, mx_hostile.TRIES + 1):  # other work on the machine only adds time
-            times = await _flooded(flood, clients, seconds, replies)
-            during = times if tries == 1 else min(times, during, key=lambda one: one["p99_ms"])
-            if during["p99_ms"] < mx_hostile.WITHIN * before["p99_ms"]:
-                break
-        grown = round(await _database_mb(database_url(service)) - size, 1)
-    stored = (await mx_hostile.stored_of(database_url(service), accounts))["bystander"]
+        size = await _database_mb(service)
+        replies = Counter[str]()
+        during, tries = await at_best(
+            lambda _number: _flooded(flood, clients, seconds, replies), lambda one: one["p99_ms"],
+            mx_hostile.WITHIN * before["p99_ms"], mx_hostile.TRIES,
+        )  # fmt: skip
+        grown = round(await _database_mb(service) - size, 1)
+    stored = (await mx_hostile.stored_of(service, accounts))["bystander"]
     accepted = clients.sent - clients.refused.total()
     ratio = round(during["p99_ms"] / max(before["p99_ms"], 0.001), 2)
     codes = Counter[str]()
@@ -119,10 +116,6 @@ async def _is_over(over: asyncio.Event, wait_s: float) -> bool:
     return over.is_set()
 
 
-async def _database_mb(url: str) -> float:
+async def _database_mb(service: Service) -> float:
     """Return the size of the database on disk, in MB."""
-    connection = await asyncpg.connect(url)
-    try:
-        return float(await connection.fetchval("SELECT pg_database_size(current_database())", timeout=30)) / 1e6
-    finally:
-        await connection.close()
+    return float(await service.value("SELECT pg_database_size(current_database())")) / 1e6

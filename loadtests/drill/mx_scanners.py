@@ -10,18 +10,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
-from uuid import UUID
-
-import asyncpg
 
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import InjectedFault
-from loadtests.drill.fresh_service import database_url, run_on_service
-from loadtests.drill.mock_scanners import SCORE, MockClamd, MockRspamd, ScannerMode
-from loadtests.drill.mx_client import MxClient
+from loadtests.drill.mx_client import INFECTED, MxClient
 from loadtests.drill.mx_drills import FEW, mailbox_report, receivers, refused_only
 from loadtests.drill.report import Check, DrillReport, combined
-from loadtests.drill.service import Service
+from loadtests.drill.running import run_on_service, while_sending
+from loadtests.kit.scanners import SCORE, ClamdPeer, RspamdPeer, ScannerMode
+from loadtests.kit.service import Service
 from loadtests.ports import reserve_ports
 
 NAME: Final = "mx-scanner-hung"
@@ -50,39 +47,22 @@ def _part(order: DrillOrder, *, required: bool) -> DrillReport:
     }  # fmt: skip
 
     async def play(service: Service) -> DrillReport:
-        async with MockClamd(clamd_port) as clamd, MockRspamd(rspamd_port) as rspamd:
+        async with ClamdPeer(clamd_port, viruses={INFECTED: "Drill.Test"}) as clamd, RspamdPeer(rspamd_port) as rspamd:
             return await _play(service, order, clamd, rspamd, required=required)
 
     return run_on_service(play, FEW | settings)
 
 
 async def _play(
-    service: Service, order: DrillOrder, clamd: MockClamd, rspamd: MockRspamd, *, required: bool
+    service: Service, order: DrillOrder, clamd: ClamdPeer, rspamd: RspamdPeer, *, required: bool
 ) -> DrillReport:
     name = "required" if required else "optional"
     accounts, recipients = await receivers(service)
-    client = MxClient(service.settings.mx_port, recipients, f"scan-{name}", rate=RATE, rng=order.rng)
-    over, injected = asyncio.Event(), list[InjectedFault]()
+    client = MxClient(service.mx_port, recipients, f"scan-{name}", rate=RATE, rng=order.rng)
     began = time.monotonic()
-
-    async def faults() -> None:
-        try:
-            for scanner, label in ((clamd, "clamd"), (rspamd, "rspamd")):
-                for mode in FAULTY:
-                    at = time.time()
-                    await scanner.change(mode)
-                    await asyncio.sleep(FAULT_S)
-                    injected.append(InjectedFault(f"{label} {mode}", at, time.time()))
-                await scanner.change(ScannerMode.WORKING)
-                await asyncio.sleep(BETWEEN_S)
-        finally:
-            over.set()
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(client.run(over))
-        tasks.create_task(faults())
+    injected = await while_sending([client], _failing(clamd, rspamd))
     report = await mailbox_report(name, service, accounts, [client], injected, time.monotonic() - began)
-    rows = await _rows(database_url(service), accounts)
+    rows = await service.rows(_ROWS, accounts)
     verdicts = Counter(one["scan"] for row in rows for one in json.loads(row["attachments"]))
     report.figures["verdicts on attachments"] = dict(verdicts)
     if required:
@@ -92,16 +72,32 @@ async def _play(
     return report
 
 
-def _all_scanned(rows: Sequence[Any], verdicts: Counter[str], clamd: MockClamd, rspamd: MockRspamd) -> Check:
-    unscanned = [row for row in rows if row["digest"] not in clamd.scanned or row["digest"] not in rspamd.scanned]
+async def _failing(clamd: ClamdPeer, rspamd: RspamdPeer) -> list[InjectedFault]:
+    """Let one scanner after the other fail in every way."""
+    injected = []
+    for scanner, label in ((clamd, "clamd"), (rspamd, "rspamd")):
+        for mode in FAULTY:
+            at = time.time()
+            await scanner.change(mode)
+            await asyncio.sleep(FAULT_S)
+            injected.append(InjectedFault(f"{label} {mode}", at, time.time()))
+        await scanner.change(ScannerMode.WORKING)
+        await asyncio.sleep(BETWEEN_S)
+    return injected
+
+
+def _all_scanned(rows: Sequence[Any], verdicts: Counter[str], clamd: ClamdPeer, rspamd: RspamdPeer) -> Check:
+    scanned = clamd.digests & rspamd.digests
+    unscanned = [row for row in rows if row["digest"] not in scanned]
     scores = [row for row in rows if row["spam_score"] != SCORE]
     whole = not unscanned and not scores and set(verdicts) == {"clean", "infected"}
     return Check("nothing is stored without both verdicts", whole, f"{len(unscanned)} of {len(rows)}, {dict(verdicts)}")
 
 
-def _let_in(rows: Sequence[Any], verdicts: Counter[str], client: MxClient, clamd: MockClamd) -> list[Check]:
+def _let_in(rows: Sequence[Any], verdicts: Counter[str], client: MxClient, clamd: ClamdPeer) -> list[Check]:
     refused = Counter(one.reply for one in client.attempts if not one.reply.startswith("250"))
-    wrong = [row for row in rows if "failed" not in row["attachments"] and row["digest"] not in clamd.scanned]
+    scanned = clamd.digests
+    wrong = [row for row in rows if "failed" not in row["attachments"] and row["digest"] not in scanned]
     marked = not wrong and verdicts["failed"] > 0 and set(verdicts) <= {"clean", "infected", "failed"}
     slowest = max(one.took_s for one in client.attempts)
     return [
@@ -109,11 +105,3 @@ def _let_in(rows: Sequence[Any], verdicts: Counter[str], client: MxClient, clamd
         Check("attachments without a verdict are marked failed", marked, f"{len(wrong)} are not, {dict(verdicts)}"),
         Check("a failing scanner costs a message its time limit at most", slowest < 3 * TIMEOUT_S, f"{slowest:.1f} s"),
     ]
-
-
-async def _rows(url: str, accounts: Sequence[UUID]) -> list[Any]:
-    connection = await asyncpg.connect(url)
-    try:
-        return list(await connection.fetch(_ROWS, list(accounts), timeout=60))
-    finally:
-        await connection.close()

@@ -10,21 +10,25 @@ import re
 import signal
 import time
 from base64 import b64encode
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
 from engine.base import ids
-from loadtests.drill.api_caller import AccountState, ApiCaller
+from loadtests.drill.account_state import AccountState, client_of, must_send
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import COMES_BACK_S, InjectedFault
-from loadtests.drill.fresh_service import first_access, new_access, run_on_service
-from loadtests.drill.kill_drills import report_after_faults
-from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.send_client import SendClient, plan
-from loadtests.drill.service import Service, ServicePart
+from loadtests.drill.running import (
+    ON_THE_WIRE,
+    planned_client,
+    report_after_faults,
+    run_on_service,
+    while_sending,
+)
+from loadtests.kit.accounts import ApiAccess, first_access, new_access
+from loadtests.kit.processes import command_line, signal_all
+from loadtests.kit.service import Service, ServicePart
 from mta.outbound.poison_guard import MAX_DEATHS
 
 NAME: Final = "poison"
@@ -36,56 +40,51 @@ END_S: Final = 120.0
 _POLL_S: Final = 0.0005
 _MARK: Final = 16  # octets
 _LARGE_MARKS: Final = slice(2 * _MARK, 17 * _MARK)  # behind the file's name and the mark of the one at work
-_NAME: Final = re.compile(rb"--name\0(mta-\d+)")
+_NAME: Final = re.compile(r"--name (mta-\d+)")
 
 
 def run(order: DrillOrder) -> DrillReport:
     """Send poison messages among normal mail (fault 16)."""
 
     async def play(service: Service) -> DrillReport:
-        access, culprit = first_access(service), await new_access(service, "culprit")
-        client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
-        state, over = AccountState(service, culprit), asyncio.Event()
-        async with asyncio.TaskGroup() as tasks, ApiCaller(service, culprit) as caller:
-            sending = tasks.create_task(client.run(over))
-            try:
-                deadly, injected = await _deadly(service, caller, state)
-                other, unsignable = await _unsignable(service)
-            finally:
-                over.set()
-            await sending
+        culprit = await new_access(service.settings, "culprit")
+        client, state = planned_client(service, order, NAME, rate=RATE), AccountState(service, culprit)
+
+        async def poisoned() -> tuple[list[InjectedFault], list[Check]]:
+            deadly, injected = await _deadly(service, culprit, state)
+            return injected, [
+                await _failed(state, "the message that kills its process", [deadly]),
+                await _unsignable(service),
+            ]
+
+        injected, checks = await while_sending([client], poisoned())
         deaths = len(injected)
         # All deaths count, but a process that takes the shard over before the dead one restarts does not know of them.
         most = MAX_DEATHS - 1 + service.settings.mta_workers
         suppressed = await state.read("SELECT count(*) FROM suppressions WHERE account_id = $1")
-        checks = [
-            await _failed(state, "the message that kills its process", [deadly]),
-            await _failed(other, "messages that can't be signed", unsignable),
+        report = await report_after_faults(
+            service, first_access(service), client, injected, name=NAME, max_copies=deaths * ON_THE_WIRE
+        )
+        report.checks += [
+            *checks,
             Check("a message kills only a few processes", MAX_DEATHS <= deaths <= most, f"{deaths}"),
             Check("no address is suppressed for it", suppressed == 0, f"{suppressed}"),
         ]
-
-        async def extra_checks(_: Reconciliation) -> list[Check]:
-            return checks
-
-        return await report_after_faults(
-            service, access, client, injected, name=NAME, max_copies=deaths * 25, extra_checks=extra_checks
-        )
+        return report
 
     return run_on_service(play)
 
 
-async def _deadly(service: Service, caller: ApiCaller, state: AccountState) -> tuple[str, list[InjectedFault]]:
+async def _deadly(service: Service, access: ApiAccess, state: AccountState) -> tuple[str, list[InjectedFault]]:
     """Send a large message and kill each process that loads it until it is settled; return its id and the kills."""
     watcher = _Watcher(service)
     watch = asyncio.create_task(asyncio.to_thread(watcher.run))
     try:
-        status, answer = await caller.send(
-            "reader+deadly@deadly.test", headers={"X-Test-Id": "deadly"}, attachments=_attached()
-        )
-        if status != 202:
-            raise RuntimeError(f"not accepted: {status} {answer}")
-        message = str(answer["id"])
+        async with client_of(service, access) as api:
+            headers = {"X-Test-Id": "deadly"}
+            message = await must_send(
+                api, access, "reader+deadly@deadly.test", headers=headers, attachments=_attached()
+            )  # fmt: skip
         watcher.message = ids.parse_id(ids.Kind.MESSAGE, message)
         await state.until_settled([message], END_S)
     finally:
@@ -109,9 +108,8 @@ class _Watcher:
             for file in (self._service.state / "mta").glob("mta-*.hand"):
                 pid = self._holder(file)
                 if pid is not None:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                        injected.append(InjectedFault(f"{file.stem} {pid}", time.time(), time.time()))
+                    signal_all([pid], signal.SIGKILL)
+                    injected.append(InjectedFault(f"{file.stem} {pid}", time.time(), time.time()))
                     self._wait_for_next_life(file)
             time.sleep(_POLL_S)
         return injected
@@ -121,10 +119,9 @@ class _Watcher:
         if not marks or (self.message is not None and self.message not in marks):
             return None
         for pid in self._service.pids(ServicePart.MTA):
-            with suppress(OSError):
-                found = _NAME.search(Path(f"/proc/{pid}/cmdline").read_bytes())
-                if found is not None and found[1].decode() == file.stem:
-                    return pid
+            found = _NAME.search(command_line(pid))
+            if found is not None and found[1] == file.stem:
+                return pid
         return None
 
     def _wait_for_next_life(self, file: Path) -> None:
@@ -141,23 +138,18 @@ def _large_in_hand(file: Path) -> set[UUID]:
     return {UUID(bytes=mark) for mark in found if any(mark)}
 
 
-async def _unsignable(service: Service) -> tuple[AccountState, list[str]]:
+async def _unsignable(service: Service) -> Check:
     """Send messages whose signing key cannot be read, so that every attempt fails internally."""
-    access = await new_access(service, "unsignable")
+    access = await new_access(service.settings, "unsignable")
     state = AccountState(service, access)
-    await state.execute(
+    await state.read(
         "UPDATE domain_keys k SET sealed_key = $2 FROM domains d WHERE d.account_id = $1 AND d.id = k.domain_id",
         os.urandom(64),
     )
-    found = []
-    async with ApiCaller(service, access) as caller:
-        for number in range(UNSIGNABLE):
-            status, answer = await caller.send(f"reader+unsignable{number}@unsignable.test")
-            if status != 202:
-                raise RuntimeError(f"not accepted: {status} {answer}")
-            found.append(str(answer["id"]))
-    await state.until_settled(found, END_S)
-    return state, found
+    async with client_of(service, access) as api:
+        sent = [await must_send(api, access, f"reader+unsignable{one}@unsignable.test") for one in range(UNSIGNABLE)]
+    await state.until_settled(sent, END_S)
+    return await _failed(state, "messages that can't be signed", sent)
 
 
 async def _failed(state: AccountState, what: str, messages: list[str]) -> Check:

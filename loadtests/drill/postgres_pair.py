@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 import asyncpg
 
 from loadtests.drill.valkey_servers import until
+from loadtests.kit.service import make_folder
 from ops.host import launch, server_paths
 from ops.host.postgres_server import PostgresServer
 from ops.host.server_paths import CannotServe
@@ -126,8 +126,7 @@ class PostgresPair:
 @contextlib.contextmanager
 def postgres_pair() -> Iterator[PostgresPair]:
     """Run a pair in a temporary folder. Enter from the main thread."""
-    folder = Path(tempfile.mkdtemp(prefix="waybill-pair-"))
-    folder.chmod(0o711)
+    folder = make_folder("waybill-pair-")
     servers = PostgresPair(folder)
     try:
         servers.start()

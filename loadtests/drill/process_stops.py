@@ -1,4 +1,4 @@
-"""Stop mta processes for longer than their lease, and find the cause of each duplicate copy.
+"""Drills that stop mta processes for longer than their lease, and find the cause of each duplicate copy.
 
 The sink records the client port of every arrival, and the open connections of a stopped process are known. So each copy
 can be assigned: the new owner sent it because the message was on the wire or not settled at the stop, which is allowed,
@@ -15,17 +15,55 @@ from typing import Final
 
 from msgspec import Struct
 
-from engine.base import clock
+from loadtests.drill.arrivals import arrived_at
+from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.clients import DOMAINS, Send
+from loadtests.drill.drill_network import DrillNetwork
 from loadtests.drill.faults import stop_mta
-from loadtests.drill.open_connections import connections_of
-from loadtests.drill.report import Check
-from loadtests.drill.send_client import Send, key_of
-from loadtests.drill.service import Service
+from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.running import ON_THE_WIRE, faulted, planned_client, run_on_service, run_with_network
+from loadtests.drill.site_sinks import SinkSites
+from loadtests.kit.processes import connections_of
+from loadtests.kit.service import Service
 from ops.local.sink_store import entries
 
 _ANEW_S: Final = 0.25  # before a process that goes on could have got anything anew
 _SETTLED_S: Final = 2.0  # after its arrival a message is history
 _MAX_TOLD: Final = 3
+_DOT_S: Final = 0.1
+_FENCED: Final = {"MTA_WORKERS": "2", "LEASE_S": "3", "SHARD_RULES": "manual"}
+
+
+def pause_mta(order: DrillOrder) -> DrillReport:
+    """Stop mta processes for twice their lease (fault 5)."""
+
+    async def play(service: Service) -> DrillReport:
+        return await _stopped(service, order, "pause-mta", ProcessStops(), None)
+
+    return run_on_service(play)
+
+
+def fence(order: DrillOrder) -> DrillReport:
+    """Stop mta processes while mail is on the wire: with a short lease and slow mail servers (fault 5)."""
+
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
+        store = service.state.parent / "mail"
+        domains = [f"d{number}.test" for number in range(DOMAINS)]
+        async with SinkSites(domains, store, network.point, port=service.sink_port, delay_s=_DOT_S):
+            return await _stopped(service, order, "fence", ProcessStops(_DOT_S), store)
+
+    return run_with_network(play, _FENCED)
+
+
+async def _stopped(
+    service: Service, order: DrillOrder, name: str, stops: "ProcessStops", store: Path | None
+) -> DrillReport:
+    client, copies = planned_client(service, order, name), order.rounds * ON_THE_WIRE
+    report = await faulted(
+        service, order, stops.inject, name=name, client=client, max_copies=copies, store=store
+    )  # fmt: skip
+    report.checks.append(stops.check_copies(store or service.sink, client.sends))
+    return report
 
 
 class DuplicateCause(StrEnum):
@@ -70,10 +108,10 @@ class ProcessStops:
 
     def check_copies(self, store: Path, sends: Iterable[Send]) -> Check:
         """Check the cause of every second copy in a sink's store."""
-        own, came = {key_of(send) for send in sends}, defaultdict[str, list[ArrivedCopy]](list)
+        own, came = {send.key for send in sends}, defaultdict[str, list[ArrivedCopy]](list)
         for one in entries(store):
             if one.test_id in own:
-                came[one.test_id].append(ArrivedCopy(clock.parse_iso(one.at).timestamp(), one.port))
+                came[one.test_id].append(ArrivedCopy(arrived_at(one), one.port))
         why = {
             test_id: cause_of_copies(copies, self.made, self._dot_s) for test_id, copies in came.items() if copies[1:]
         }

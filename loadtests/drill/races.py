@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import asyncpg
@@ -16,13 +16,14 @@ import msgspec
 
 from engine.base import clock, ids
 from engine.people.api_keys import service as api_keys
-from engine.store.sink_folder import SinkEntry
-from loadtests.drill.api_caller import AccountState, ApiCaller
+from loadtests.drill.account_state import AccountState, client_of, send
+from loadtests.drill.arrivals import arrived_at
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.fresh_service import account_id, database_url, new_access, run_on_service, until_empty
 from loadtests.drill.report import Check, DrillReport, combined
-from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service
+from loadtests.drill.running import run_on_service, until_empty
+from loadtests.kit.accounts import ApiAccess, new_access
+from loadtests.kit.http_client import ApiClient
+from loadtests.kit.service import Service
 from ops import admin
 
 AT_ONCE: Final = 30
@@ -46,21 +47,21 @@ def run(order: DrillOrder) -> DrillReport:
 
 async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillReport:
     """Send concurrently at one below the daily cap: exactly one send is accepted each time."""
-    access = await new_access(service, "race-cap", daily_cap=0)
+    access = await new_access(service.settings, "race-cap", daily_cap=0)
     state = AccountState(service, access)
     wrong: list[str] = []
     statuses: Counter[int] = Counter()
-    async with ApiCaller(service, access) as caller:
+    async with client_of(service, access) as api:
         for number in range(rounds):
-            await state.execute("UPDATE accounts SET daily_cap = $2 WHERE id = $1", number + 1)
+            await state.read("UPDATE accounts SET daily_cap = $2 WHERE id = $1", number + 1)
             answers = await asyncio.gather(
-                *[caller.send(f"reader+cap{number}-{place}@races.test") for place in range(AT_ONCE)]
+                *[send(api, access, f"reader+cap{number}-{place}@races.test") for place in range(AT_ONCE)]
             )
-            found = Counter(status for status, _ in answers)
+            found = Counter(answer.status for answer in answers)
             statuses += found
             if found != {202: 1, 429: AT_ONCE - 1}:
                 wrong.append(f"round {number}: {dict(found)}")
-    await until_empty(database_url(service))
+    await until_empty(service.database_url)
     arrived = sum(address.startswith("reader+cap") for address in await state.arrivals())
     report = _report("cap", statuses[202] + statuses[429], statuses[202], arrived)
     report.checks += [
@@ -75,22 +76,24 @@ async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillRepor
 async def _cancel(service: Service, rounds: int, rng: random.Random) -> DrillReport:
     """Cancel scheduled messages while they are released: each is either cancelled or delivered, and its events
     agree."""
-    access = await new_access(service, "race-cancel")
+    access = await new_access(service.settings, "race-cancel")
     state = AccountState(service, access)
     later = clock.iso(clock.now() + timedelta(hours=1))
-    async with ApiCaller(service, access) as caller:
-        made = [await caller.send(f"reader+cancel{number}@races.test", scheduledAt=later) for number in range(rounds)]
-        waiting = [answer["id"] for _, answer in made]
+    async with client_of(service, access) as api:
+        made = [
+            await send(api, access, f"reader+cancel{number}@races.test", scheduledAt=later) for number in range(rounds)
+        ]
+        waiting = [answer.json["id"] for answer in made]
         due = clock.now() + timedelta(seconds=STARTS_S)
-        await state.execute("UPDATE schedules SET due_at = $2, look_at = $2 WHERE account_id = $1", due)
+        await state.read("UPDATE schedules SET due_at = $2, look_at = $2 WHERE account_id = $1", due)
 
         async def cancel(message: str) -> int:
             await asyncio.sleep(STARTS_S + rng.uniform(-0.2, 1.3))
-            return (await caller.call("DELETE", f"/v1/emails/{message}/schedule"))[0]
+            return (await api.call("DELETE", f"/v1/emails/{message}/schedule")).status
 
         answers = await asyncio.gather(*[cancel(message) for message in waiting])
         await asyncio.sleep(STARTS_S)
-        await until_empty(database_url(service))
+        await until_empty(service.database_url)
     statuses, arrivals = await state.statuses(), await state.arrivals()
     won, released = set(), set()
     for number, (message, answer) in enumerate(zip(waiting, answers, strict=True)):
@@ -116,7 +119,7 @@ async def _cancel(service: Service, rounds: int, rng: random.Random) -> DrillRep
 
 async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillReport:
     """Revoke a key among its sends: each is accepted and arrives, or is refused and leaves no trace."""
-    access = await new_access(service, "race-revoke")
+    access = await new_access(service.settings, "race-revoke")
     state = AccountState(service, access)
     statuses: Counter[int] = Counter()
     late: list[str] = []
@@ -126,15 +129,15 @@ async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillRep
         for number in range(rounds):
             key = await admin.create_key(pool, settings, account=access.account, name=f"r{number}", scopes=["all"])
             own = msgspec.structs.replace(access, key=key["apiKey"])
-            async with ApiCaller(service, own) as caller:
-                await caller.send(f"reader+revoke{number}-first@races.test")
+            async with client_of(service, own) as api:
+                await send(api, own, f"reader+revoke{number}-first@races.test")
                 accepted.append(f"reader+revoke{number}-first@races.test")
                 statuses[202] += 1
-                answers, ended = await _sends_until(caller, number, pool, key["id"], rng)
+                answers, ended = await _sends_until(api, own, number, pool, key["id"], rng)
             statuses.update(status for status, _, _ in answers)
             accepted += [address for status, address, _ in answers if status == 202]
             late += [address for status, address, at in answers if status == 202 and at > ended + REVOKED_S]
-    await until_empty(database_url(service))
+    await until_empty(service.database_url)
     arrivals = await state.arrivals()
     arrived = {address for address in arrivals if "+revoke" in address}
     copies = sum(len(found) for address, found in arrivals.items() if "+revoke" in address)
@@ -153,36 +156,33 @@ async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillRep
 
 
 async def _sends_until(
-    caller: ApiCaller, number: int, pool: asyncpg.Pool, key: str, rng: random.Random
+    api: ApiClient, access: ApiAccess, number: int, pool: asyncpg.Pool, key: str, rng: random.Random
 ) -> tuple[list[tuple[int, str, float]], float]:
     """Send around a revocation; return (status, address, start) of each send, and the time of the commit."""
     answers: list[tuple[int, str, float]] = []
 
-    async def send(place: int, pause_s: float) -> None:
+    async def send_one(place: int, pause_s: float) -> None:
         address = f"reader+revoke{number}-{place}@races.test"
         await asyncio.sleep(pause_s)
         began = time.monotonic()
-        status, _ = await caller.send(address)
-        answers.append((status, address, began))
+        answers.append(((await send(api, access, address)).status, address, began))
 
     async def revoke() -> float:
         await asyncio.sleep(rng.uniform(0.0, 0.05))
-        await api_keys.revoke_key(
-            pool, account_id(caller.access), ids.parse_id(ids.Kind.API_KEY, key), actor="operator"
-        )
+        await api_keys.revoke_key(pool, access.account_id, ids.parse_id(ids.Kind.API_KEY, key), actor="operator")
         return time.monotonic()
 
     async with asyncio.TaskGroup() as tasks:
         revoking = tasks.create_task(revoke())
         for place in range(AT_ONCE // 3):
-            tasks.create_task(send(place, rng.uniform(0.0, 0.1)))
-        tasks.create_task(send(AT_ONCE, REVOKED_S + 0.3))
+            tasks.create_task(send_one(place, rng.uniform(0.0, 0.1)))
+        tasks.create_task(send_one(AT_ONCE, REVOKED_S + 0.3))
     return answers, revoking.result()
 
 
 async def _delete(service: Service, rounds: int, rng: random.Random) -> DrillReport:
     """Delete a domain while its mail is sent and waits: accepted mail arrives or fails, as its status says."""
-    access = await new_access(service, "race-delete")
+    access = await new_access(service.settings, "race-delete")
     settings = service.settings
     made: list[tuple[str, str]] = []
     async with admin.opened(settings) as pool:
@@ -192,77 +192,81 @@ async def _delete(service: Service, rounds: int, rng: random.Random) -> DrillRep
             made.append((name, domain["id"]))
     accepted: dict[str, str] = {}
     statuses: Counter[int] = Counter()
-    async with ApiCaller(service, access) as caller:
+    async with client_of(service, access) as api:
         for start in range(0, rounds, DOMAINS_AT_ONCE):
             found = await asyncio.gather(
-                *[_around_deletion(caller, name, id_, rng) for name, id_ in made[start : start + DOMAINS_AT_ONCE]]
+                *[_around_deletion(api, access, name, id_, rng) for name, id_ in made[start : start + DOMAINS_AT_ONCE]]
             )
             for one in found:
                 statuses.update(status for status, _, _ in one)
                 accepted |= {message: address for status, address, message in one if status == 202}
-        again = [(await caller.send("reader@races.test", **{"from": f"drill@{name}"}))[0] for name, _ in made[:10]]
-    await until_empty(database_url(service))
+        again = [
+            (await send(api, access, "reader@races.test", **{"from": f"drill@{name}"})).status for name, _ in made[:10]
+        ]
+    await until_empty(service.database_url)
     return await _as_told(
         service, access, "delete", accepted, statuses,
         [Check("a deleted domain sends no more", 202 not in again, f"{dict(Counter(again))}")],
     )  # fmt: skip
 
 
-async def _around_deletion(caller: ApiCaller, name: str, id_: str, rng: random.Random) -> list[tuple[int, str, str]]:
+async def _around_deletion(
+    api: ApiClient, access: ApiAccess, name: str, id_: str, rng: random.Random
+) -> list[tuple[int, str, str]]:
     """Send from a domain that is deleted meanwhile, half of it greylisted; return (status, address, message)."""
 
-    async def send(place: int) -> tuple[int, str, str]:
+    async def send_one(place: int) -> tuple[int, str, str]:
         address = f"{('reader', 'defer')[place % 2]}+{name.partition('.')[0]}-{place}@races.test"
         await asyncio.sleep(rng.uniform(0.0, 0.06))
-        status, answer = await caller.send(address, **{"from": f"drill@{name}"})
-        return status, address, answer.get("id", "")
+        answer = await send(api, access, address, **{"from": f"drill@{name}"})
+        return answer.status, address, answer.json.get("id", "")
 
     async def delete() -> tuple[int, str, str]:
         await asyncio.sleep(rng.uniform(0.02, 0.08))
-        status, _ = await caller.call("DELETE", f"/v1/domains/{id_}")
+        status = (await api.call("DELETE", f"/v1/domains/{id_}")).status
         assert status in (200, 204), status
         return 0, "", ""
 
-    found = await asyncio.gather(*[send(place) for place in range(6)], delete())
+    found = await asyncio.gather(*[send_one(place) for place in range(6)], delete())
     return [one for one in found if one[0]]
 
 
 async def _suppress(service: Service, rounds: int, rng: random.Random) -> DrillReport:
     """Suppress an address while its mail waits for the next attempt: no mail is sent to it afterwards."""
-    access = await new_access(service, "race-suppress")
+    access = await new_access(service.settings, "race-suppress")
     state = AccountState(service, access)
     accepted: dict[str, str] = {}
     statuses: Counter[int] = Counter()
     forbidden: dict[str, float] = {}
 
-    async def one(caller: ApiCaller, number: int) -> None:
+    async def one(api: ApiClient, number: int) -> None:
         address = f"{('reader', 'defer')[number % 2]}+suppress{number}@races.test"
 
-        async def send() -> None:
-            status, answer = await caller.send(address)
-            statuses[status] += 1
-            if status == 202:
-                accepted[answer["id"]] = address
+        async def send_one() -> None:
+            answer = await send(api, access, address)
+            statuses[answer.status] += 1
+            if answer.status == 202:
+                accepted[answer.json["id"]] = address
 
         async def suppress() -> None:
             await asyncio.sleep(rng.uniform(0.0, 0.05) if number % 3 else rng.uniform(0.3, 1.2))
-            status, _ = await caller.call("POST", "/v1/suppressions", {"address": address})
+            status = (await api.call("POST", "/v1/suppressions", {"address": address})).status
             assert status in (200, 201), status
             forbidden[address] = time.time()
 
-        await asyncio.gather(send(), suppress())
+        await asyncio.gather(send_one(), suppress())
 
-    async with ApiCaller(service, access) as caller:
-        await asyncio.gather(*[one(caller, number) for number in range(rounds)])
-    await until_empty(database_url(service))
+    async with client_of(service, access) as api:
+        await asyncio.gather(*[one(api, number) for number in range(rounds)])
+    await until_empty(service.database_url)
     arrivals = await state.arrivals()
-    late = [address for address, at in forbidden.items() if _after(arrivals.get(address, []), at + ON_ITS_WAY_S)]
+    late = [
+        address
+        for address, at in forbidden.items()
+        if any(arrived_at(copy) > at + ON_ITS_WAY_S for copy in arrivals.get(address, []))
+    ]
     check = Check("nothing arrives after the suppression was answered", not late, f"{len(late)} late: {late[:3]}")
     return await _as_told(service, access, "suppress", accepted, statuses, [check])
-
-
-def _after(copies: list[SinkEntry], at: float) -> bool:
-    return any(datetime.fromisoformat(copy.at).timestamp() > at for copy in copies)
 
 
 async def _as_told(

@@ -1,8 +1,7 @@
 """Compare the client's record of a drill with the database, the account log and the sink's store."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
@@ -14,13 +13,12 @@ from engine.base import ids
 from engine.base.events import SETTLED, EventType, Status
 from engine.ledger import log
 from engine.store.sink_folder import SinkEntry
+from loadtests.drill import arrivals
+from loadtests.drill.clients import Send
 from loadtests.drill.faults import InjectedFault
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.send_client import Send, expects_greylisting, key_of
-from ops.local.sink_store import entries
 
 _PAGE = 5_000
-_HEAD_BYTES = 64 * 1024
 
 
 class AccountLogSummary(Struct):
@@ -33,87 +31,44 @@ class AccountLogSummary(Struct):
     accepted_twice: int  # messages with more than one
     sent_today: int
 
+    def checks(self, accepted: int) -> list[Check]:
+        """Check that the log is intact, and that its events and the daily counter match `accepted` messages."""
+        whole = self.intact and not self.accepted_twice
+        counted = accepted == self.accepted and self.accepted_today == self.sent_today
+        counts = f"{accepted} accepted, {self.accepted} events, {self.sent_today} counted today"
+        return [
+            Check("the account log is intact", whole, f"{self.events} events"),
+            Check("events and the daily counter match the accepted messages", counted, counts),
+        ]
+
 
 class Reconciliation(Struct, kw_only=True):
-    """The counts and gaps of one drill. Times in seconds."""
+    """What became of the messages of one drill."""
 
-    drill: str
-    sent: int
     retried: int  # sends that took more than one try
     accepted: int
-    refused: int  # by us
     unanswered: int
-    delivered: int  # different messages at the sink
-    bounced: int  # refused by their mail server
-    lost: int  # neither at the sink nor refused by it nor waiting in the queue
-    waiting: int  # still in the queue when patience ended
-    unsettled: int  # out of the queue, at the sink, and yet not settled
-    unknown: int  # at the sink or in the database, and never accepted towards the client
-    duplicated: int  # messages that arrived more than once
-    copies: int  # how many copies too many that makes
-    same_message_id: bool  # all copies of a message carry the same Message-ID
-    kills: list[str]
-    accept_gap_s: float  # longest time without a 202 from a kill on
-    delivery_gap_s: float  # longest time without an arrival from a kill on
-    longest_wait_s: float  # from a 202 to its arrival, greylisted ones left out
-    took_s: float
-    events: int
-    chain_intact: bool
-    accepted_events: int
-    accepted_today: int
-    sent_today: int
-    examples: list[str]
-
-    @property
-    def passed(self) -> bool:
-        """Return True if no message was lost and every common rule held."""
-        return self.lost == 0 and all(check.ok for check in checks_of(self))
+    lost: list[str] = []  # neither at the sink nor refused by it nor waiting in the queue
+    waiting: list[str] = []  # still in the queue when patience ended
+    unsettled: list[str] = []  # out of the queue, at the sink, and yet not settled
+    unknown: list[str] = []  # at the sink or in the database, and never accepted towards the client
+    copies: int = 0  # how many copies too many arrived
+    same_message_id: bool = True  # all copies of a message carry the same Message-ID
+    log: AccountLogSummary
 
 
 def checks_of(found: Reconciliation) -> list[Check]:
     """Return the checks that must hold after every fault."""
-    hanging = found.waiting + found.unsettled
-    counts = found.accepted_events == found.accepted and found.accepted_today == found.sent_today
-    events = f"{found.events} events, {found.accepted_events} accepted, {found.sent_today} counted today"
+    hanging = f"{len(found.waiting)} waiting, {len(found.unsettled)} unsettled"
+    answers = f"{found.unanswered} without, {found.retried} repeated"
     return [
-        Check("every accepted message arrived or was refused by its server", found.lost == 0, f"{found.lost} lost"),
-        Check(
-            "every accepted message is settled, and none is queued",
-            hanging == 0,
-            f"{found.waiting} waiting, {found.unsettled} unsettled",
-        ),
-        Check("no message that was not accepted arrived or is stored", found.unknown == 0, f"{found.unknown}"),
-        Check(
-            "every send was answered", found.unanswered == 0, f"{found.unanswered} without, {found.retried} repeated"
-        ),
+        Check("every accepted message arrived or was refused by its server", not found.lost, f"{len(found.lost)} lost"),
+        Check("every accepted message is settled, and none is queued", not found.waiting + found.unsettled, hanging),
+        Check("no message that was not accepted arrived or is stored", not found.unknown, f"{len(found.unknown)}"),
+        Check("every send was answered", found.unanswered == 0, answers),
         Check("copies carry the same Message-ID", found.same_message_id, f"{found.copies} extra copies"),
-        Check("the account log is intact", found.chain_intact, f"{found.events} events"),
-        Check("events and the daily counter match the accepted messages", counts, events),
+        *found.log.checks(found.accepted),
     ]
-
-
-def report_of(found: Reconciliation) -> DrillReport:
-    """Return the reconciliation as a drill report."""
-    return DrillReport(
-        drill=found.drill,
-        sent=found.sent,
-        accepted=found.accepted,
-        delivered=found.delivered,
-        bounced=found.bounced,
-        lost=found.lost,
-        duplicated=found.duplicated,
-        copies=found.copies,
-        recovery_s=max(found.accept_gap_s, found.delivery_gap_s),
-        took_s=found.took_s,
-        checks=checks_of(found),
-        done=found.kills,
-        examples=found.examples,
-        figures={
-            "longest time without a 202, s": round(found.accept_gap_s, 2),
-            "longest time without an arrival, s": round(found.delivery_gap_s, 2),
-            "longest from 202 to arrival, s": round(found.longest_wait_s, 2),
-        },
-    )
 
 
 async def reconcile(
@@ -121,70 +76,93 @@ async def reconcile(
     store: Path,
     account: UUID,
     sends: Sequence[Send],
-    kills: Sequence[InjectedFault],
+    injected: Sequence[InjectedFault],
     *,
     drill: str,
     took_s: float,
-) -> Reconciliation:
+) -> DrillReport:
     """Compare the client's record with database, log and sink; call once the queue is empty.
 
     `account` must have no mail but `sends`.
     """
     connection = await asyncpg.connect(database_url)
     try:
-        statuses = await _statuses(connection, account)
-        queued = await _queued(connection, account)
+        statuses = await read_statuses(connection, account)
+        rows = await connection.fetch("SELECT message_id FROM queue WHERE account_id = $1", account)
         ledger = await read_account_log(connection, account)
     finally:
         await connection.close()
-    own = {key_of(send) for send in sends}
-    arrived = _by_address(entry for entry in entries(store) if entry.test_id in own)
-    accepted = [send for send in sends if send.message_id is not None]
-    waiting = [send for send in accepted if send.message_id in queued]
-    done = [send for send in accepted if send.message_id not in queued]
-    lost = [send for send in done if _is_lost(send, statuses, arrived)]
-    unsettled = [
-        send for send in done if send.address in arrived and statuses.get(send.message_id or "") not in SETTLED
-    ]
-    twice = {address: copies for address, copies in arrived.items() if len(copies) > 1}
-    known = {send.message_id for send in accepted}
-    strange = [f"{address}: never accepted" for address in set(arrived) - {send.address for send in accepted}]
-    strange += [f"{message}: in the database only" for message in set(statuses) - known]
-    at_once = {send.address for send in accepted if not expects_greylisting(send)}
-    arrivals = sorted(_seconds(copy.at) for address in at_once & arrived.keys() for copy in arrived[address])
-    return Reconciliation(
-        drill=drill,
-        sent=len(sends),
+    queued = {ids.format_id(ids.Kind.MESSAGE, row["message_id"]) for row in rows}
+    arrived = arrivals.by_address(store, {send.key for send in sends})
+    twice = [copies for copies in arrived.values() if len(copies) > 1]
+    found = _compared(sends, statuses, queued, arrived.keys(), ledger)
+    found.copies = sum(len(copies) - 1 for copies in twice)
+    found.same_message_id = all(len(arrivals.message_ids(store, copies)) == 1 for copies in twice)
+    recovery_s, times = _times([send for send in sends if send.message_id is not None], arrived, injected)
+    return DrillReport(
+        drill=drill, sent=len(sends), accepted=found.accepted, delivered=len(arrived),
+        bounced=sum(statuses.get(send.message_id or "") == Status.BOUNCED for send in sends), lost=len(found.lost),
+        duplicated=len(twice), copies=found.copies, recovery_s=recovery_s, took_s=took_s, checks=checks_of(found),
+        done=[one.label for one in injected],
+        examples=[line for part in (found.lost, found.waiting, found.unsettled, found.unknown) for line in part[:5]],
+        figures=times,
+    )  # fmt: skip
+
+
+def _compared(
+    sends: Sequence[Send],
+    statuses: Mapping[str, str],
+    queued: Collection[str],
+    arrived: Collection[str],
+    ledger: AccountLogSummary,
+) -> Reconciliation:
+    """Sort the accepted messages by what became of them; `arrived` are the addresses with mail."""
+    found = Reconciliation(
         retried=sum(send.tries > 1 for send in sends),
-        accepted=len(accepted),
-        refused=sum(send.status not in (0, 200, 202) for send in sends),
+        accepted=0,
         unanswered=sum(send.status == 0 for send in sends),
-        delivered=len(arrived),
-        bounced=sum(statuses.get(send.message_id or "") is Status.BOUNCED for send in accepted),
-        lost=len(lost),
-        waiting=len(waiting),
-        unsettled=len(unsettled),
-        unknown=len(strange),
-        duplicated=len(twice),
-        copies=sum(len(copies) - 1 for copies in twice.values()),
-        same_message_id=all(len(_message_ids(store, copies)) == 1 for copies in twice.values()),
-        kills=[kill.label for kill in kills],
-        accept_gap_s=longest_gap(sorted(send.answered_at for send in accepted), kills),
-        delivery_gap_s=longest_gap(arrivals, kills),
-        longest_wait_s=_longest_wait(accepted, arrived),
-        took_s=took_s,
-        events=ledger.events,
-        chain_intact=ledger.intact and not ledger.accepted_twice,
-        accepted_events=ledger.accepted,
-        accepted_today=ledger.accepted_today,
-        sent_today=ledger.sent_today,
-        examples=[
-            *_description("lost", lost, statuses),
-            *_description("waiting", waiting, statuses),
-            *_description("unsettled", unsettled, statuses),
-            *strange[:5],
-        ],
+        log=ledger,
     )
+    known: dict[str, Send] = {}
+    for send in sends:
+        if send.message_id is None:
+            continue
+        found.accepted += 1
+        known[send.message_id] = send
+        status = statuses.get(send.message_id)
+        line = f"{send.message_id} to {send.address}, {status}"
+        if send.message_id in queued:
+            found.waiting.append(f"waiting: {line}")
+        elif send.address not in arrived and status != Status.BOUNCED:  # `delivered` without an arrival is a loss too
+            found.lost.append(f"lost: {line}")
+        elif send.address in arrived and status not in SETTLED:
+            found.unsettled.append(f"unsettled: {line}")
+    addresses = {send.address for send in known.values()}
+    found.unknown += [f"{address}: never accepted" for address in arrived if address not in addresses]
+    found.unknown += [f"{message}: in the database only" for message in statuses if message not in known]
+    return found
+
+
+def _times(
+    accepted: Sequence[Send], arrived: Mapping[str, Sequence[SinkEntry]], injected: Sequence[InjectedFault]
+) -> tuple[float, dict[str, float]]:
+    """Return the longest time to recover from a fault, and the figures of times; greylisted mail is left out."""
+    at_once = [send for send in accepted if send.address in arrived and not send.is_greylisted]
+    came = sorted(arrivals.arrived_at(copy) for send in at_once for copy in arrived[send.address])
+    waits = [arrivals.arrived_at(arrived[send.address][0]) - send.answered_at for send in at_once]
+    found = {
+        "longest time without a 202, s": longest_gap(sorted(one.answered_at for one in accepted), injected),
+        "longest time without an arrival, s": longest_gap(came, injected),
+    }
+    recovery_s = max(found.values())
+    found["longest from 202 to arrival, s"] = max(waits, default=0.0)
+    return recovery_s, {name: round(one, 2) for name, one in found.items()}
+
+
+async def read_statuses(connection: asyncpg.Connection, account: UUID) -> dict[str, str]:
+    """Return the status of each message of an account by id."""
+    rows = await connection.fetch("SELECT id, status FROM messages WHERE account_id = $1", account)
+    return {ids.format_id(ids.Kind.MESSAGE, row["id"]): row["status"] for row in rows}
 
 
 async def read_account_log(connection: asyncpg.Connection, account: UUID) -> AccountLogSummary:
@@ -192,12 +170,14 @@ async def read_account_log(connection: asyncpg.Connection, account: UUID) -> Acc
     last, events, intact, day = bytes(32), 0, True, ""
     accepted: dict[UUID, int] = defaultdict(int)
     days: dict[str, int] = defaultdict(int)
-    while True:
+    more = True
+    while more:
         rows = await connection.fetch(
             "SELECT seq, type, message_id, occurred_at, payload, hash FROM events"
             " WHERE account_id = $1 AND seq > $2 ORDER BY seq LIMIT $3",
             account, events, _PAGE,
         )  # fmt: skip
+        more = len(rows) == _PAGE
         for row in rows:
             last = log.chained(last, events + 1, row["occurred_at"], row["payload"])
             intact = intact and row["seq"] == events + 1 and row["hash"] == last
@@ -206,8 +186,6 @@ async def read_account_log(connection: asyncpg.Connection, account: UUID) -> Acc
                 accepted[row["message_id"]] += 1
                 day = max(day, str(row["occurred_at"])[:10])  # as the head counts: a day that is over stays over
                 days[day] += 1
-        if len(rows) < _PAGE:
-            break
     head = await connection.fetchrow(
         "SELECT seq, hash, day, sent_today FROM account_heads WHERE account_id = $1", account
     )
@@ -222,68 +200,14 @@ async def read_account_log(connection: asyncpg.Connection, account: UUID) -> Acc
     )
 
 
-async def _statuses(connection: asyncpg.Connection, account: UUID) -> dict[str, Status]:
-    rows = await connection.fetch("SELECT id, status FROM messages WHERE account_id = $1", account)
-    return {ids.format_id(ids.Kind.MESSAGE, row["id"]): Status(row["status"]) for row in rows}
-
-
-async def _queued(connection: asyncpg.Connection, account: UUID) -> set[str]:
-    rows = await connection.fetch("SELECT message_id FROM queue WHERE account_id = $1", account)
-    return {ids.format_id(ids.Kind.MESSAGE, row["message_id"]) for row in rows}
-
-
-def _is_lost(send: Send, statuses: Mapping[str, Status], arrived: Collection[str]) -> bool:
-    """Return True for accepted mail neither at the sink nor bounced; `delivered` without an arrival is a loss too."""
-    return send.address not in arrived and statuses.get(send.message_id or "") is not Status.BOUNCED
-
-
-def _by_address(received: Iterable[SinkEntry]) -> dict[str, list[SinkEntry]]:
-    found: dict[str, list[SinkEntry]] = {}
-    for entry in received:
-        for address in entry.recipients:
-            found.setdefault(address, []).append(entry)
-    return found
-
-
-def _message_ids(store: Path, copies: Iterable[SinkEntry]) -> set[str]:
-    found = set()
-    for copy in copies:
-        assert copy.file is not None
-        with (store / copy.file).open("rb") as file:
-            head = file.read(_HEAD_BYTES).partition(b"\r\n\r\n")[0]
-        lines = [line for line in head.split(b"\r\n") if line.lower().startswith(b"message-id:")]
-        found.add(b"|".join(lines).decode("utf-8", "replace"))
-    return found
-
-
-def longest_gap(times: Sequence[float], kills: Sequence[InjectedFault]) -> float:
+def longest_gap(times: Sequence[float], injected: Sequence[InjectedFault]) -> float:
     """Return the longest pause (s) that ends after the first fault, without the time of the faults; 0 without
     faults."""
-    if not kills:
+    if not injected:
         return 0.0
-    ends = [later - earlier - _held(earlier, later, kills) for earlier, later in pairwise(times) if later > kills[0].at]
+
+    def held(start: float, end: float) -> float:
+        return sum(max(0.0, min(end, one.until) - max(start, one.at)) for one in injected)
+
+    ends = [later - one - held(one, later) for one, later in pairwise(times) if later > injected[0].at]
     return max(ends, default=0.0)
-
-
-def _held(start: float, end: float, injected: Iterable[InjectedFault]) -> float:
-    """Return the seconds from `start` to `end` during which a fault lasted: recovery can only begin afterwards."""
-    return sum(max(0.0, min(end, one.until) - max(start, one.at)) for one in injected)
-
-
-def _longest_wait(accepted: Iterable[Send], arrived: Mapping[str, Sequence[SinkEntry]]) -> float:
-    waits = [
-        _seconds(arrived[send.address][0].at) - send.answered_at
-        for send in accepted
-        if send.address in arrived and not expects_greylisting(send)
-    ]
-    return max(waits, default=0.0)
-
-
-def _seconds(at: str) -> float:
-    return datetime.fromisoformat(at).timestamp()
-
-
-def _description(word: str, sends: Iterable[Send], statuses: Mapping[str, Status]) -> list[str]:
-    """Return up to five lines that describe these messages."""
-    lines = [f"{word}: {send.message_id} to {send.address}, {statuses.get(send.message_id or '')}" for send in sends]
-    return lines[:5]

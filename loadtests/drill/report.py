@@ -1,6 +1,6 @@
 """The report of a drill: message counts, recovery time and each rule that was checked."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -8,7 +8,7 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
-_WIDTH: Final = 150  # a log or a pipe has no width of its own
+_WIDTH: Final = 180  # a log or a pipe has no width of its own
 _COLUMNS: Final = {
     "drill": "drill", "sent": "sent", "accepted": "accepted", "delivered": "delivered", "bounced": "refused by MX",
     "lost": "lost", "duplicated": "duplicated", "copies": "extra copies", "recovery_s": "worst recovery s",
@@ -51,17 +51,14 @@ class DrillReport(Struct, kw_only=True):
 
 def combined(name: str, reports: Sequence[DrillReport]) -> DrillReport:
     """Combine the reports of the parts of one drill."""
+    added = {
+        field: sum(getattr(one, field) for one in reports)
+        for field in ("sent", "accepted", "delivered", "bounced", "lost", "duplicated", "copies", "took_s")
+    }
     return DrillReport(
         drill=name,
-        sent=sum(one.sent for one in reports),
-        accepted=sum(one.accepted for one in reports),
-        delivered=sum(one.delivered for one in reports),
-        bounced=sum(one.bounced for one in reports),
-        lost=sum(one.lost for one in reports),
-        duplicated=sum(one.duplicated for one in reports),
-        copies=sum(one.copies for one in reports),
+        **added,
         recovery_s=max((one.recovery_s for one in reports), default=0.0),
-        took_s=sum(one.took_s for one in reports),
         checks=[Check(f"{one.drill}: {check.what}", check.ok, check.found) for one in reports for check in one.checks],
         done=[line for one in reports for line in one.done],
         examples=[line for one in reports for line in one.examples],
@@ -78,18 +75,28 @@ def as_builtins(report: DrillReport) -> dict[str, Any]:
 
 def show(reports: Sequence[DrillReport]) -> None:
     """Print a table with a row for each report; for a single report also its faults and checks."""
-    console = Console(highlight=False, emoji=False)
-    console.width = max(console.width, _WIDTH)
-    table = Table(box=None, pad_edge=False)
-    for name, title in (*_COLUMNS.items(), ("passed", "")):
-        table.add_column(title, justify="left" if name in ("drill", "passed") else "right")
+    rows = []
     for report in reports:
         values = [getattr(report, name) for name in _COLUMNS]
         cells = [f"{one:.2f}" if isinstance(one, float) else str(one) for one in values]
-        table.add_row(*cells, "passed" if report.passed else "FAILED")
-    console.print(table)
+        rows.append((*cells, "passed" if report.passed else "FAILED"))
+    numbers = range(1, len(_COLUMNS))
+    console = table((*_COLUMNS.values(), ""), rows, right=numbers)
     if len(reports) == 1:
         _tell(console, reports[0])
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Container[int] = ()) -> Console:
+    """Print a table and return its console; `right` are the columns to align to the right."""
+    console = Console(highlight=False, emoji=False)
+    console.width = max(console.width, _WIDTH)
+    found = Table(box=None, pad_edge=False)
+    for place, title in enumerate(titles):
+        found.add_column(title, justify="right" if place in right else "left", no_wrap=place + 1 < len(titles))
+    for row in rows:
+        found.add_row(*row)
+    console.print(found)
+    return console
 
 
 def _tell(console: Console, report: DrillReport) -> None:

@@ -18,15 +18,14 @@ import asyncpg
 import msgspec
 
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.clients import Send, SendClient
 from loadtests.drill.drill_network import DrillNetwork
 from loadtests.drill.faults import InjectedFault
-from loadtests.drill.fresh_service import first_access, run_with_network
-from loadtests.drill.kill_drills import ON_THE_WIRE, report_after_faults
-from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport, combined
-from loadtests.drill.send_client import Send, SendClient
-from loadtests.drill.service import Service
+from loadtests.drill.running import ON_THE_WIRE, report_after_faults, run_with_network
 from loadtests.drill.site_sinks import SinkSites
+from loadtests.kit.accounts import first_access
+from loadtests.kit.service import Service
 from ops import admin
 from ops.host import process_specs
 from ops.host.supervise import ProcessSpec
@@ -121,17 +120,15 @@ async def _played(service: Service, network: DrillNetwork, mtas: ExtraMtas, mess
         sites.pace(DOT_S)
         queued = await _changes(service, mtas, pool, EVERY_S * min(1.0, messages / MESSAGES))
 
-        async def extra_checks(_: Reconciliation) -> list[Check]:
-            return [
-                Check("mail waits at every change", min(queued) > 0, ", ".join(map(str, queued))),
-                Check("windows hold for all processes together", sites.max_open <= LIMIT,
-                      f"{sites.max_open} connections to a site at the most, {LIMIT} allowed"),
-            ]  # fmt: skip
-
         copies = len(mtas.killed) * ON_THE_WIRE
         report = await report_after_faults(
-            service, access, client, mtas.killed, name=NAME, max_copies=copies, extra_checks=extra_checks, store=store
-        )
+            service, access, client, mtas.killed, name=NAME, max_copies=copies, store=store
+        )  # fmt: skip
+        report.checks += [
+            Check("mail waits at every change", min(queued) > 0, ", ".join(map(str, queued))),
+            Check("windows hold for all processes together", sites.max_open <= LIMIT,
+                  f"{sites.max_open} connections to a site at the most, {LIMIT} allowed"),
+        ]  # fmt: skip
         counting.cancel()
         with suppress(asyncio.CancelledError):
             await counting

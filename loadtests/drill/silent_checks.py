@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from loadtests.drill.paced_client import PacedAnswer, percentile
+from loadtests.drill.clients import Send, percentile
 from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.silent_cases import SilentCase, SilentServerKind
 
@@ -76,15 +76,15 @@ class HarmfulMailCost(Struct, kw_only=True):
     peak_after_mb: float
 
 
-def series(sent: Sequence[PacedAnswer], arrived: Mapping[str, float], until: float) -> DeliveryTimes:
+def series(sent: Sequence[Send], arrived: Mapping[str, float], until: float) -> DeliveryTimes:
     """Return the delivery times of some messages, as of `until` (wall clock)."""
     accepted = [one for one in sent if one.message_id is not None]
-    waits = sorted(max(0.0, arrived.get(one.test_id, until) - one.answered_at) * 1_000 for one in accepted)
+    waits = sorted(max(0.0, arrived.get(one.key, until) - one.answered_at) * 1_000 for one in accepted)
     p50, p99, worst = (percentile(waits, part) for part in (0.50, 0.99, 1.0)) if waits else (0.0, 0.0, 0.0)
     return DeliveryTimes(
         sent=len(sent),
         accepted=len(accepted),
-        arrived=sum(one.test_id in arrived for one in accepted),
+        arrived=sum(one.key in arrived for one in accepted),
         p50_ms=p50,
         p99_ms=p99,
         worst_ms=worst,

@@ -6,9 +6,12 @@ that never ends. A dead server is a listening socket with a full accept queue: L
 
 import asyncio
 import os
+import re
 import resource
 import socket
-from contextlib import AsyncExitStack
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import Final, Self, cast
 
 from loadtests.drill.silent_cases import SilentCase, SilentServerKind, Stage, address
@@ -18,6 +21,8 @@ _SPARE_FILES: Final = 8_192  # for the connections that silent servers accept, a
 _PROBE_S: Final = 0.3
 _FILL_S: Final = 2.0
 _DRIP_S: Final = 2.0
+_SAMPLE_S: Final = 1.0
+_TABLE: Final = Path("/proc/net/tcp")
 _REPLIES: Final = {
     Stage.GREETING: b"220 silent.test ESMTP\r\n", Stage.EHLO: b"250 silent.test\r\n",
     Stage.STARTTLS: b"220 2.0.0 go on\r\n", Stage.MAIL: b"250 2.1.0 ok\r\n", Stage.RCPT: b"250 2.1.5 ok\r\n",
@@ -183,3 +188,44 @@ def _allow_files(wanted: int) -> None:
         )
     limit = hard if hard == resource.RLIM_INFINITY else max(hard, wanted)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, limit))
+
+
+class OpenConnections:
+    """Counts open and distinct connections; connections shorter than the interval may be missed.
+
+    `pattern` matches a line of the table; its groups are the local and the remote end. An asynchronous context
+    manager: it counts while entered.
+    """
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self.max_open = 0
+        self.max_to_one = 0  # at once, to the same remote end
+        self._pattern = pattern
+        self._seen: set[tuple[bytes, bytes]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    @property
+    def opened(self) -> int:
+        """Return the number of distinct connections seen."""
+        return len(self._seen)
+
+    def count(self, table: bytes) -> None:
+        """Count the connections in one copy of the table."""
+        found = set(self._pattern.findall(table))  # the kernel shows lines twice while the table changes
+        self._seen.update(found)
+        self.max_open = max(self.max_open, len(found))
+        each = Counter(remote for _, remote in found)
+        self.max_to_one = max(self.max_to_one, max(each.values(), default=0))
+
+    async def _run(self) -> None:
+        while True:
+            self.count(await asyncio.to_thread(_TABLE.read_bytes))
+            await asyncio.sleep(_SAMPLE_S)

@@ -12,25 +12,20 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Final
-from uuid import UUID
 
-import asyncpg
 from msgspec import Struct
 
 from engine.base import ids
 from engine.base.events import Status
 from engine.base.settings import Settings
 from loadtests.bench.measure import peaks_mb
+from loadtests.drill.arrivals import until_arrived
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.clients import Send, send_batch, send_paced
 from loadtests.drill.drill_network import DrillNetwork
-from loadtests.drill.fresh_service import account_id, database_url, first_access, run_with_network
-from loadtests.drill.many_accounts import open_accounts
-from loadtests.drill.open_connections import OpenConnections
-from loadtests.drill.paced_client import PacedAnswer, PacedClient, PacedMessage, arrivals
 from loadtests.drill.reconciliation import read_account_log
 from loadtests.drill.report import DrillReport, combined
-from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service, ServicePart
+from loadtests.drill.running import run_with_network
 from loadtests.drill.silent_cases import ZONE, SilentCase, SilentServerKind, Stage, domain, records, remote_pattern
 from loadtests.drill.silent_checks import (
     DeliveryTimes,
@@ -40,7 +35,10 @@ from loadtests.drill.silent_checks import (
     report_of_case,
     series,
 )
-from loadtests.drill.silent_servers import SilentServers
+from loadtests.drill.silent_servers import OpenConnections, SilentServers
+from loadtests.kit.accounts import ApiAccess, first_access, open_accounts
+from loadtests.kit.http_client import ApiClient
+from loadtests.kit.service import Service, ServicePart
 from ops.local.dns import DnsBehaviour
 from ops.local.sink_store import entries
 
@@ -94,7 +92,7 @@ def _run_case(case: SilentCase, seconds: float) -> DrillReport:
         network.names.steady(records(case))
         if case.kind is SilentServerKind.DNS_SILENT:
             network.names.behave_under(ZONE, DnsBehaviour(drop=True))
-        harmful = await open_accounts(service, "harmful", case.accounts)
+        harmful = await open_accounts(service.settings, "harmful", case.accounts)
         async with SilentServers(case, service.sink_port):
             return await _SilentSitesRun(service, case, first_access(service), harmful).measured(seconds)
 
@@ -106,7 +104,7 @@ def _run_case(case: SilentCase, seconds: float) -> DrillReport:
 class _Phase(Struct):
     """The healthy mail of both senders in one phase, and its arrival times."""
 
-    sent: list[list[PacedAnswer]]
+    sent: list[list[Send]]
     arrived: dict[str, float]
     until: float
 
@@ -123,13 +121,13 @@ class _SilentSitesRun:
         self._case = case
         self._healthy = [bystander, harmful[0]]
         self._harmful = harmful
-        self._sent: list[PacedAnswer] = []
+        self._sent: list[Send] = []
 
     async def measured(self, seconds: float) -> DrillReport:
         """Measure the baseline, then the fault; return the report."""
         async with AsyncExitStack() as stack:
             clients = [
-                await stack.enter_async_context(PacedClient(self._service.base_url, one)) for one in self._healthy
+                await stack.enter_async_context(ApiClient(self._service.base_url, one.key)) for one in self._healthy
             ]
             await self._phase(clients, "warm", _WARM_S)
             baseline = await self._phase(clients, "baseline", BASELINE_S)
@@ -158,33 +156,34 @@ class _SilentSitesRun:
         ]
         return report_of_case(self._case, senders, await self._count(), load)
 
-    async def _phase(self, clients: Sequence[PacedClient], name: str, seconds: float) -> _Phase:
+    async def _phase(self, clients: Sequence[ApiClient], name: str, seconds: float) -> _Phase:
         """Send for `seconds` from both senders, then wait for the last arrivals."""
         count = round(seconds * RATE)
-        plans = [
+        domains = {"bystander": ["healthy"], "own": [f"own{number}" for number in range(_OWN_DOMAINS)]}
+        sent = [
             [
-                PacedMessage(f"bystander-{name}-{number}", f"reader+{name}-{number}@healthy.test")
+                Send(f"{who}-{name}", number, f"reader+{name}-{number}@{own[number % len(own)]}.test")
                 for number in range(count)
-            ],
-            [
-                PacedMessage(f"own-{name}-{number}", f"reader+{name}-{number}@own{number % _OWN_DOMAINS}.test")
-                for number in range(count)
-            ],
+            ]
+            for who, own in domains.items()
         ]
-        sent = await asyncio.gather(*[one.send(plan, RATE) for one, plan in zip(clients, plans, strict=True)])
-        self._sent += [one for answers in sent for one in answers]
-        wanted = {one.test_id for answers in sent for one in answers if one.message_id is not None}
-        arrived = await arrivals(self._service.sink, wanted, _ARRIVE_S)
-        return _Phase(list(sent), arrived, time.time())
+        both = zip(clients, self._healthy, sent, strict=True)
+        await asyncio.gather(*[send_paced(api, access, sends, RATE) for api, access, sends in both])
+        self._sent += [one for sends in sent for one in sends]
+        wanted = {one.key for sends in sent for one in sends if one.message_id is not None}
+        arrived = await until_arrived(self._service.sink, wanted, _ARRIVE_S)
+        return _Phase(sent, arrived, time.time())
 
     async def _queue_all(self) -> float:
         """Queue the harmful mail of all accounts; return the time of the last answer."""
         work = iter(_batches(self._case, len(self._harmful)))
 
         async def worker() -> None:
-            for account, messages in work:
-                async with PacedClient(self._service.base_url, self._harmful[account]) as client:
-                    self._sent += await client.send_batch(messages)
+            for account, sends in work:
+                access = self._harmful[account]
+                async with ApiClient(self._service.base_url, access.key) as api:
+                    await send_batch(api, access, sends)
+                self._sent += sends
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_AT_ONCE):
@@ -196,49 +195,38 @@ class _SilentSitesRun:
 
     async def _count(self) -> SilentMailCount:
         """Compare the clients' record with the queue, the messages, the logs and the sink."""
-        accounts = [account_id(one) for one in {one.account: one for one in [*self._healthy, *self._harmful]}.values()]
-        connection = await asyncpg.connect(database_url(self._service))
-        try:
-            queued = await _queued(connection, accounts)  # before the sink: what leaves it meanwhile has arrived
-            bounced = await _bounced(connection, accounts)
+        accounts = list({one.account_id for one in (*self._healthy, *self._harmful)})
+        async with self._service.session() as connection:
+            queued = await connection.fetch("SELECT message_id FROM queue WHERE account_id = ANY($1)", accounts)
+            # Read before the sink: a message that leaves the queue meanwhile has arrived.
+            bounced = await connection.fetch(
+                "SELECT id FROM messages WHERE account_id = ANY($1) AND status = $2", accounts, Status.BOUNCED
+            )
             ledgers = [await read_account_log(connection, account) for account in accounts]
-        finally:
-            await connection.close()
+        known = {ids.format_id(ids.Kind.MESSAGE, row[0]) for row in (*queued, *bounced)}
         copies = Counter(entry.test_id for entry in await asyncio.to_thread(entries, self._service.sink))
         accepted = [one for one in self._sent if one.message_id is not None]
-        arrived = [one for one in accepted if one.test_id in copies]
-        found = queued | bounced | {one.message_id for one in arrived}
+        arrived = [one for one in accepted if one.key in copies]
+        known |= {str(one.message_id) for one in arrived}
         return SilentMailCount(
             sent=len(self._sent),
             accepted=len(accepted),
             arrived=len(arrived),
             waiting=len(queued),
             bounced=len(bounced),
-            lost=sum(one.message_id not in found for one in accepted),
-            copies=sum(copies[one.test_id] - 1 for one in arrived),
+            lost=sum(one.message_id not in known for one in accepted),
+            copies=sum(copies[one.key] - 1 for one in arrived),
             broken_logs=sum(not one.intact or one.accepted_twice > 0 for one in ledgers),
             accounts=len(accounts),
         )
 
 
-def _batches(case: SilentCase, accounts: int) -> list[tuple[int, list[PacedMessage]]]:
+def _batches(case: SilentCase, accounts: int) -> list[tuple[int, list[Send]]]:
     """Return (account, messages) of requests that send one message to each domain; accounts take domains in turn."""
     found = []
     for account in range(accounts):
         numbers = range(account, case.sites, accounts)
         for start in range(0, len(numbers), _BATCH):
             part = numbers[start : start + _BATCH]
-            found.append((account, [PacedMessage(f"harmful-{number}", f"reader@{domain(number)}") for number in part]))
+            found.append((account, [Send("harmful", number, f"reader@{domain(number)}") for number in part]))
     return found
-
-
-async def _queued(connection: asyncpg.Connection, accounts: Sequence[UUID]) -> set[str | None]:
-    rows = await connection.fetch("SELECT message_id FROM queue WHERE account_id = ANY($1)", accounts)
-    return {ids.format_id(ids.Kind.MESSAGE, row["message_id"]) for row in rows}
-
-
-async def _bounced(connection: asyncpg.Connection, accounts: Sequence[UUID]) -> set[str | None]:
-    rows = await connection.fetch(
-        "SELECT id FROM messages WHERE account_id = ANY($1) AND status = $2", accounts, Status.BOUNCED
-    )
-    return {ids.format_id(ids.Kind.MESSAGE, row["id"]) for row in rows}

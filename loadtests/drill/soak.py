@@ -10,20 +10,19 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
 from msgspec import Struct
 
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.clients import SendClient, plan
 from loadtests.drill.faults import FAULTS, InjectedFault, NoProcessToKill, inject
-from loadtests.drill.fresh_service import database_url, new_access, run_on_service, until_empty
-from loadtests.drill.kill_drills import ON_THE_WIRE, report_after_faults
-from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.send_client import SendClient, plan
-from loadtests.drill.service import Service, ServicePart, child_pids
+from loadtests.drill.running import ON_THE_WIRE, report_after_faults, run_on_service, until_empty, while_sending
+from loadtests.kit.accounts import new_access
+from loadtests.kit.processes import open_files, rss_mb
+from loadtests.kit.service import Service, ServicePart
 from ops.local.sink import KEPT_MESSAGES
 
 NAME: Final = "soak"
@@ -39,8 +38,6 @@ MAX_FILES: Final = 60
 MAX_SESSIONS: Final = 10
 _TURNS: Final = ("kill-api", "kill-mta", "kill-valkey", "kill-postgres", "pause-mta", "kill-worker", "kill-relay")
 _ROLES: Final = (ServicePart.API, ServicePart.RELAY, ServicePart.MTA, ServicePart.WORKER)
-_MEBIBYTE: Final = 1024 * 1024
-_PAGE: Final = 4096
 
 
 class ResourceSample(Struct, frozen=True):
@@ -58,29 +55,17 @@ def run(order: DrillOrder) -> DrillReport:
 
     async def play(service: Service) -> DrillReport:
         rate = await _half_of_peak(service, seconds)
-        access = await new_access(service, NAME)
+        access = await new_access(service.settings, NAME)
         client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=rate, rng=order.rng)
-        over = asyncio.Event()
-        samples: list[ResourceSample] = [await _sample(service)]
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(client.run(over))
-            watching = tasks.create_task(_watch(service, over, samples))
-            try:
-                injected = await _faults(service, seconds, order.rng)
-            finally:
-                over.set()
-            await watching
-        await until_empty(database_url(service))
+        resources = _Resources(service)
+        resources.samples.append(await resources.sample())
+        injected = await while_sending([client, resources], _faults(service, seconds, order.rng))
+        await until_empty(service.database_url)
         await asyncio.sleep(REST_S)
-        samples.append(await _sample(service))
-
-        async def extra_checks(_: Reconciliation) -> list[Check]:
-            return _nothing_grows(samples)
-
+        samples = [*resources.samples, await resources.sample()]
         copies = ON_THE_WIRE * len(injected)
-        report = await report_after_faults(
-            service, access, client, injected, name=NAME, max_copies=copies, extra_checks=extra_checks
-        )
+        report = await report_after_faults(service, access, client, injected, name=NAME, max_copies=copies)
+        report.checks += _nothing_grows(samples)
         report.figures |= {"minutes": round(seconds / 60, 1), "messages a second": round(rate, 1)} | _slopes(samples)
         return report
 
@@ -90,11 +75,11 @@ def run(order: DrillOrder) -> DrillReport:
 async def _half_of_peak(service: Service, seconds: float) -> float:
     """Measure the peak rate with an account of its own; return half of it, or less if the sink could not keep all
     mail."""
-    access = await new_access(service, "soak-peak")
+    access = await new_access(service.settings, "soak-peak")
     client = SendClient(service.base_url, access, plan(PEAK_MESSAGES, "peak"))
     began = time.monotonic()
     await client.run()
-    await until_empty(database_url(service))
+    await until_empty(service.database_url)
     peak = PEAK_MESSAGES / (time.monotonic() - began)
     return min(peak / 2, 0.8 * KEPT_MESSAGES / seconds)
 
@@ -115,42 +100,31 @@ async def _faults(service: Service, seconds: float, rng: random.Random) -> list[
     return injected
 
 
-async def _watch(service: Service, until: asyncio.Event, into: list[ResourceSample]) -> None:
-    while not until.is_set():
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SAMPLE_S):
-                await until.wait()
-        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # a part of it may be dead just now
-            into.append(await _sample(service))
+class _Resources:
+    """Samples the resources of the service's processes every `SAMPLE_S`."""
 
+    def __init__(self, service: Service) -> None:
+        self.samples: list[ResourceSample] = []
+        self._service = service
 
-async def _sample(service: Service) -> ResourceSample:
-    rss: dict[str, float] = {}
-    files = 0
-    for part in _ROLES:
-        pids = [pid for main in service.pids(part) for pid in (main, *child_pids(main))]
-        rss[part.name.lower()] = sum(map(_rss_mb, pids))
-        files += sum(map(_files, pids))
-    connection = await asyncpg.connect(database_url(service), timeout=5)
-    try:
-        sessions = await connection.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'waybill %'", timeout=5
+    async def run(self, until: asyncio.Event) -> None:
+        """Sample until the event is set."""
+        while not until.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SAMPLE_S):
+                    await until.wait()
+            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # a part of it may be dead just now
+                self.samples.append(await self.sample())
+
+    async def sample(self) -> ResourceSample:
+        """Return the resources in use now."""
+        pids = {part.name.lower(): self._service.with_children(part) for part in _ROLES}
+        sessions = await self._service.value(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'waybill %'"
         )
-    finally:
-        connection.terminate()
-    return ResourceSample(time.monotonic(), rss, files, sessions)
-
-
-def _rss_mb(pid: int) -> float:
-    with suppress(OSError):
-        return int(Path(f"/proc/{pid}/statm").read_text("utf-8").split()[1]) * _PAGE / _MEBIBYTE
-    return 0.0
-
-
-def _files(pid: int) -> int:
-    with suppress(OSError):
-        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return 0
+        rss = {role: sum(map(rss_mb, found)) for role, found in pids.items()}
+        files = sum(open_files(pid) for found in pids.values() for pid in found)
+        return ResourceSample(time.monotonic(), rss, files, sessions)
 
 
 def _nothing_grows(samples: Sequence[ResourceSample]) -> list[Check]:

@@ -5,30 +5,31 @@ answer, and another account must be able to read.
 """
 
 import asyncio
-import os
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from pathlib import Path
 from typing import Final
 
-import aiohttp
 import asyncpg
 import redis.asyncio as redis
 from msgspec import Struct
 
 from engine.sending.accept import COMMIT_TIMEOUT_S
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import InjectedFault
-from loadtests.drill.fresh_service import account_id, database_url, first_access, new_access, redis_url, run_on_service
-from loadtests.drill.kill_drills import report_after_faults
-from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.send_client import ApiAccess, SendAttempt, SendClient, plan
-from loadtests.drill.service import Service, ServicePart
+from loadtests.drill.running import (
+    injected_faults,
+    planned_client,
+    report_after_faults,
+    run_on_service,
+    while_sending,
+)
+from loadtests.kit.accounts import ApiAccess, first_access, new_access
+from loadtests.kit.http_client import ApiAnswer, ApiClient
+from loadtests.kit.processes import open_files, signal_all, threads
+from loadtests.kit.service import Service, ServicePart
 
 RATE: Final = 80.0
 HUNG_S: Final = 30.0
@@ -50,71 +51,60 @@ MAX_FILES: Final = 400  # connections of clients that wait for an answer, and of
 Stall = Callable[[Service, ApiAccess], AbstractAsyncContextManager[str]]
 
 
-def valkey_hung(order: DrillOrder) -> DrillReport:
-    """Stop the Valkey process (fault 8)."""
-    return _stalled("valkey-hung", order, _hung, HUNG_S)
+class StallCase(Struct, frozen=True):
+    """A stall and its length; unless `strict`, another account's reads may be refused with 503 meanwhile."""
+
+    stall: Stall
+    length_s: float
+    strict: bool = True
 
 
-def valkey_full(order: DrillOrder) -> DrillReport:
-    """Let Valkey run out of memory without eviction (fault 8)."""
-    return _stalled("valkey-full", order, _full, HUNG_S / 2)
+def run(order: DrillOrder) -> DrillReport:
+    """Run the stall that is named after one of `STALLS` under load (faults 8 and 11)."""
+    case = STALLS[order.name]
 
+    async def play(service: Service) -> DrillReport:
+        access = first_access(service)
+        client = planned_client(service, order, order.name, rate=RATE)
+        probes = ApiProbes(service, await new_access(service.settings, "bystander"))
+        before = held(service)
+        most = [before]
 
-def valkey_readonly(order: DrillOrder) -> DrillReport:
-    """Make Valkey a read-only replica (fault 8)."""
-    return _stalled("valkey-readonly", order, _readonly, HUNG_S / 2)
+        async def stall() -> str:
+            async with case.stall(service, access) as label:
+                await asyncio.sleep(case.length_s)
+                most.append(held(service))
+            return label
 
+        faults = injected_faults(stall, rounds=order.rounds, rng=order.rng, every_s=BETWEEN_S, rest_s=BETWEEN_S)
+        injected = await while_sending([client, probes], faults)
+        report = await report_after_faults(service, access, client, injected, name=order.name)
+        report.checks += [*_answers(client.tried), *_probed(probes, strict=case.strict)]
+        report.checks.append(_no_pile(before, max(most, key=lambda one: one.files)))
+        report.figures["answers"] = dict(Counter(one.status for one in client.tried))
+        return report
 
-def postgres_locked(order: DrillOrder) -> DrillReport:
-    """Hold an exclusive lock on `messages` (fault 11)."""
-    return _stalled("postgres-locked", order, _locked, LOCKED_S, strict=False)
-
-
-def postgres_crowded(order: DrillOrder) -> DrillReport:
-    """Use up all connections of PostgreSQL (fault 11)."""
-    return _stalled("postgres-crowded", order, _crowded, CROWDED_S, strict=False)
-
-
-def postgres_deadlock(order: DrillOrder) -> DrillReport:
-    """Take locks in the opposite order of the service (fault 11)."""
-    return _stalled("postgres-deadlock", order, _deadlock, DEADLOCK_S)
-
-
-class ProbeResult(Struct, frozen=True):
-    """A probe request; status 0: no answer."""
-
-    status: int
-    took_s: float
+    return run_on_service(play)
 
 
 class ApiProbes:
     """Requests `/healthz` and a list of another account ten times a second."""
 
     def __init__(self, service: Service, bystander: ApiAccess) -> None:
-        self.health: list[ProbeResult] = []
-        self.reads: list[ProbeResult] = []
-        self._base = service.base_url
-        self._headers = {"Authorization": f"Bearer {bystander.key}"}
+        self.health: list[ApiAnswer] = []
+        self.reads: list[ApiAnswer] = []
+        self._api = ApiClient(service.base_url, bystander.key, connections=0, timeout_s=30)
 
     async def run(self, until: asyncio.Event) -> None:
         """Probe until the event is set, at a constant rate."""
-        timeout = aiohttp.ClientTimeout(total=30)
-        async with (
-            aiohttp.ClientSession(timeout=timeout, trust_env=False, connector=aiohttp.TCPConnector(limit=0)) as session,
-            asyncio.TaskGroup() as tasks,
-        ):
+        async with self._api, asyncio.TaskGroup() as tasks:
             while not until.is_set():
-                tasks.create_task(self._ask(session, "/healthz", self.health))
-                tasks.create_task(self._ask(session, "/v1/domains", self.reads))
+                tasks.create_task(self._ask("/healthz", self.health))
+                tasks.create_task(self._ask("/v1/domains", self.reads))
                 await asyncio.sleep(PROBE_S)
 
-    async def _ask(self, session: aiohttp.ClientSession, path: str, into: list[ProbeResult]) -> None:
-        began, status = time.monotonic(), 0
-        with suppress(aiohttp.ClientError, OSError):
-            async with session.get(self._base + path, headers=self._headers) as answer:
-                await answer.read()
-                status = answer.status
-        into.append(ProbeResult(status, time.monotonic() - began))
+    async def _ask(self, path: str, into: list[ApiAnswer]) -> None:
+        into.append(await self._api.call("GET", path))
 
 
 class ApiResources(Struct, frozen=True):
@@ -126,55 +116,11 @@ class ApiResources(Struct, frozen=True):
 
 def held(service: Service) -> ApiResources:
     """Return the threads and open files of all API workers."""
-    threads = files = 0
-    for pid in service.api_workers():
-        with suppress(OSError):
-            status = Path(f"/proc/{pid}/status").read_text("utf-8")
-            threads += int(status.partition("Threads:")[2].split()[0])
-            files += len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return ApiResources(threads, files)
+    workers = service.api_workers()
+    return ApiResources(sum(map(threads, workers)), sum(map(open_files, workers)))
 
 
-def _stalled(name: str, order: DrillOrder, stall: Stall, length_s: float, *, strict: bool = True) -> DrillReport:
-    """Run a stall `order.rounds` times under load; unless `strict`, another account's reads may be refused with 503."""
-
-    async def play(service: Service) -> DrillReport:
-        access, bystander = first_access(service), await new_access(service, "bystander")
-        client = SendClient(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
-        probes, over = ApiProbes(service, bystander), asyncio.Event()
-        injected: list[InjectedFault] = []
-        before = most = held(service)
-
-        async def stalls() -> None:
-            nonlocal most
-            try:
-                for _ in range(order.rounds):
-                    await asyncio.sleep(BETWEEN_S * order.rng.uniform(0.5, 1.5))
-                    at = time.time()
-                    async with stall(service, access) as label:
-                        await asyncio.sleep(length_s)
-                        most = max(most, held(service), key=lambda one: one.files)
-                    injected.append(InjectedFault(label, at, time.time()))
-                await asyncio.sleep(BETWEEN_S)
-            finally:
-                over.set()
-
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(client.run(over))
-            tasks.create_task(probes.run(over))
-            tasks.create_task(stalls())
-
-        async def extra_checks(_: Reconciliation) -> list[Check]:
-            return [*_answers(client.tried), *_probed(probes, strict=strict), _no_pile(before, most)]
-
-        report = await report_after_faults(service, access, client, injected, name=name, extra_checks=extra_checks)
-        report.figures["answers"] = dict(Counter(one.status for one in client.tried))
-        return report
-
-    return run_on_service(play)
-
-
-def _answers(tried: Sequence[SendAttempt]) -> list[Check]:
+def _answers(tried: Sequence[ApiAnswer]) -> list[Check]:
     slowest = max((one.took_s for one in tried), default=0.0)
     strange = Counter(one.status for one in tried if one.status not in (200, 202, 503))
     refused = [one for one in tried if one.status == 503]
@@ -218,16 +164,16 @@ def _no_pile(before: ApiResources, most: ApiResources) -> Check:
 @asynccontextmanager
 async def _hung(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
     [pid] = service.pids(ServicePart.VALKEY)
-    os.kill(pid, signal.SIGSTOP)
+    signal_all([pid], signal.SIGSTOP)
     try:
         yield f"valkey {pid} stopped"
     finally:
-        os.kill(pid, signal.SIGCONT)
+        signal_all([pid], signal.SIGCONT)
 
 
 @asynccontextmanager
 async def _full(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
-    client = redis.from_url(redis_url(service), socket_timeout=5)
+    client = redis.from_url(service.redis_url, socket_timeout=5)
     kept = str((await client.config_get("maxmemory"))["maxmemory"])
     await client.config_set("maxmemory", "1")
     try:
@@ -240,7 +186,7 @@ async def _full(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
 @asynccontextmanager
 async def _readonly(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
     """Make Valkey the replica of an absent primary: it keeps its data and refuses writes."""
-    client = redis.from_url(redis_url(service), socket_timeout=5)
+    client = redis.from_url(service.redis_url, socket_timeout=5)
     await client.replicaof("127.0.0.1", "1")
     try:
         yield "valkey a replica"
@@ -251,7 +197,7 @@ async def _readonly(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _locked(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
-    connection = await asyncpg.connect(database_url(service), timeout=5)
+    connection = await asyncpg.connect(service.database_url, timeout=5)
     try:
         async with connection.transaction():
             await connection.execute("LOCK TABLE messages IN ACCESS EXCLUSIVE MODE")
@@ -278,7 +224,7 @@ async def _crowded(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
 async def _taken(service: Service, stack: AsyncExitStack) -> list[asyncpg.Connection]:
     """Open connections until PostgreSQL refuses."""
     found: list[asyncpg.Connection] = []
-    url = database_url(service)
+    url = service.database_url
     with suppress(asyncpg.TooManyConnectionsError):
         while True:
             connection = await asyncpg.connect(url, timeout=5)
@@ -290,7 +236,7 @@ async def _taken(service: Service, stack: AsyncExitStack) -> list[asyncpg.Connec
 @asynccontextmanager
 async def _deadlock(service: Service, access: ApiAccess) -> AsyncIterator[str]:
     """Lock `messages` before the account head; the service locks the head first."""
-    connection = await asyncpg.connect(database_url(service), timeout=5)
+    connection = await asyncpg.connect(service.database_url, timeout=5)
     outcome = "the service was rolled back"
     try:
         transaction = connection.transaction()
@@ -299,7 +245,7 @@ async def _deadlock(service: Service, access: ApiAccess) -> AsyncIterator[str]:
         await asyncio.sleep(random.uniform(0.2, 0.5))  # until a session holds the head and waits for the table
         try:
             await connection.execute(
-                "SELECT FROM account_heads WHERE account_id = $1 FOR UPDATE", account_id(access), timeout=10
+                "SELECT FROM account_heads WHERE account_id = $1 FOR UPDATE", access.account_id, timeout=10
             )
         except asyncpg.DeadlockDetectedError:
             outcome = "the drill was rolled back"
@@ -307,3 +253,13 @@ async def _deadlock(service: Service, access: ApiAccess) -> AsyncIterator[str]:
         yield f"deadlock: {outcome}"
     finally:
         await connection.close(timeout=5)
+
+
+STALLS: Final[dict[str, StallCase]] = {
+    "valkey-hung": StallCase(_hung, HUNG_S),
+    "valkey-full": StallCase(_full, HUNG_S / 2),
+    "valkey-readonly": StallCase(_readonly, HUNG_S / 2),
+    "postgres-locked": StallCase(_locked, LOCKED_S, strict=False),
+    "postgres-crowded": StallCase(_crowded, CROWDED_S, strict=False),
+    "postgres-deadlock": StallCase(_deadlock, DEADLOCK_S),
+}

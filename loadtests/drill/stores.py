@@ -13,13 +13,9 @@ from redis.crc import key_slot
 
 from engine.delivery.partition import hint_stream
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.fresh_service import first_access, run_on_service
-from loadtests.drill.kill_drills import ON_THE_WIRE, RATE, ExtraChecks, report_after_faults, under_load
 from loadtests.drill.postgres_pair import PostgresPair, postgres_pair
-from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.send_client import SendClient, plan
-from loadtests.drill.service import Service, ServicePart
+from loadtests.drill.running import ON_THE_WIRE, faulted, planned_client, run_on_service
 from loadtests.drill.valkey_servers import (
     NODE_TIMEOUT_MS,
     Valkey,
@@ -29,14 +25,13 @@ from loadtests.drill.valkey_servers import (
     until,
     valkey_servers,
 )
+from loadtests.kit.service import Service, ServicePart
 
 NOTICED_S: Final = 1.0  # until the operator notices the dead primary
 BEHIND_S: Final = 1.5  # how long a replica is cut off before it is promoted
 BACK_S: Final = 3.0  # time for which the old primary runs beside its successor
 EVERY_S: Final = 4.0  # from one round's end to the next one's beginning, on average
 _WAIT_S: Final = 60.0
-_REDIS_PARTS = tuple(part for part in ServicePart if part is not ServicePart.VALKEY)
-_POSTGRES_PARTS = tuple(part for part in ServicePart if part is not ServicePart.POSTGRES)
 _OURS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
 # Without the sessions that only check which server is the primary.
 _STAYING = f"{_OURS} AND backend_start < clock_timestamp() - interval '0.5 s'"
@@ -49,7 +44,7 @@ def redis_cluster(order: DrillOrder) -> DrillReport:
         form_cluster(servers[:3], servers[3:])
         faults = _ClusterFaults(servers)
         url = "redis+cluster://" + ",".join(one.address for one in servers[:3])
-        return _drilled("redis-cluster", order, faults, {"REDIS_URL": url})
+        return _drilled("redis-cluster", order, faults, ("REDIS_URL", url), ServicePart.VALKEY)
 
 
 def redis_failover(order: DrillOrder) -> DrillReport:
@@ -57,7 +52,7 @@ def redis_failover(order: DrillOrder) -> DrillReport:
     with valkey_servers(2) as servers:
         fault = _StalePromotion(*servers)
         url = "redis://" + ",".join(one.address for one in servers)
-        return _drilled("redis-failover", order, fault, {"REDIS_URL": url})
+        return _drilled("redis-failover", order, fault, ("REDIS_URL", url), ServicePart.VALKEY)
 
 
 def postgres_failover(order: DrillOrder) -> DrillReport:
@@ -65,16 +60,12 @@ def postgres_failover(order: DrillOrder) -> DrillReport:
     with postgres_pair() as servers:
         fault = _Promotion(servers)
 
-        async def extra_checks(_: Reconciliation) -> list[Check]:
-            return [
-                Check("a restarted old primary gets no session", fault.strays == 0, f"{fault.strays}"),
-                Check("every promotion was followed by new sessions", min(fault.followed) > 0, f"{fault.followed}"),
-            ]
-
-        async def play(service: Service) -> DrillReport:
-            return await _played_on(service, "postgres-failover", order, fault, _POSTGRES_PARTS, extra_checks)
-
-        return run_on_service(play, {"DATABASE_URL": servers.url})
+        report = _drilled("postgres-failover", order, fault, ("DATABASE_URL", servers.url), ServicePart.POSTGRES)
+        report.checks += [
+            Check("a restarted old primary gets no session", fault.strays == 0, f"{fault.strays}"),
+            Check("every promotion was followed by new sessions", min(fault.followed) > 0, f"{fault.followed}"),
+        ]
+        return report
 
 
 class _Faults(Protocol):
@@ -194,37 +185,28 @@ def _has(server: Valkey, slot: int) -> bool:
     return bool(server.command("CLUSTER", "COUNTKEYSINSLOT", slot))
 
 
-def _drilled(name: str, order: DrillOrder, faults: _Faults, more: dict[str, str]) -> DrillReport:
-    async def play(service: Service) -> DrillReport:
-        return await _played_on(service, name, order, faults, _REDIS_PARTS, None)
-
-    return run_on_service(play, more)
-
-
-async def _played_on(
-    service: Service,
-    name: str,
-    order: DrillOrder,
-    faults: _Faults,
-    parts: tuple[ServicePart, ...],
-    extra_checks: ExtraChecks | None,
+def _drilled(
+    name: str, order: DrillOrder, faults: _Faults, setting: tuple[str, str], outside: ServicePart
 ) -> DrillReport:
-    access = first_access(service)
-    client = SendClient(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
-    injected = await under_load(service, client, faults.next, rounds=order.rounds, rng=order.rng, every_s=EVERY_S)
-    copies = order.rounds * ON_THE_WIRE
-    report = await report_after_faults(
-        service, access, client, injected, name=name, max_copies=copies, parts=parts, extra_checks=extra_checks
-    )
-    answers = sorted(send.answered_at for send in client.sends if send.message_id is not None)
-    waits = [_after(answers, mended) for mended in faults.mended]
-    if waits:  # a round takes longer than its fault: the verdict's gaps are those after the round
-        report.recovery_s = max(report.recovery_s, *waits)
-        report.figures["from the promotion or return to the next 202, s"] = [round(wait, 2) for wait in waits]
-        report.figures["longest time without a 202 in all, s"] = round(
-            max((later - one for one, later in pairwise(answers)), default=0.0), 2
-        )
-    return report
+    """Run the faults on a service that gets one store from `setting`, and so has no process `outside` of its own."""
+    parts = [part for part in ServicePart if part is not outside]
+
+    async def play(service: Service) -> DrillReport:
+        client = planned_client(service, order, name)
+        report = await faulted(
+            service, order, faults.next, name=name, client=client, every_s=EVERY_S,
+            max_copies=order.rounds * ON_THE_WIRE, parts=parts,
+        )  # fmt: skip
+        answers = sorted(send.answered_at for send in client.sends if send.message_id is not None)
+        waits = [_after(answers, mended) for mended in faults.mended]
+        if waits:  # a round takes longer than its fault: the verdict's gaps are those after the round
+            longest = max((later - one for one, later in pairwise(answers)), default=0.0)
+            report.recovery_s = max(report.recovery_s, *waits)
+            report.figures["from the promotion or return to the next 202, s"] = [round(wait, 2) for wait in waits]
+            report.figures["longest time without a 202 in all, s"] = round(longest, 2)
+        return report
+
+    return run_on_service(play, dict([setting]))
 
 
 def _after(answers: list[float], mended: float) -> float:

@@ -6,7 +6,6 @@ must have received every `seq` once, in order.
 
 import asyncio
 import http.client
-import os
 import random
 import signal
 import threading
@@ -14,22 +13,22 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import Final
 from uuid import UUID
 
 import asyncpg
-from msgspec import Struct
 
-from engine.base import clock, ids
+from engine.base import clock
 from engine.base.events import EventType
 from engine.ledger import log
 from engine.ledger.events import append_events
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.fresh_service import first_access, run_on_service
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.service import Service
+from loadtests.drill.running import run_on_service
+from loadtests.kit.accounts import first_access
+from loadtests.kit.processes import signal_all
+from loadtests.kit.service import Service
 
 SETTINGS: Final = {"API_WORKERS": "2", "REQUEST_RATE": "100000", "TAIL_LEASE_S": "1"}
 WRITERS: Final = 4
@@ -90,54 +89,24 @@ class TailFollower:
             self._stopped.wait(rng.uniform(*_PAUSE_S))
 
 
-class SeenEvents(Struct, kw_only=True):
-    """The events that one reader received."""
-
-    reader: str
-    events: int
-    missed: int
-    repeated: int
-    connections: int
-    refused: int
-    longest_silence_s: float
-
-
-class TailResult(Struct, kw_only=True):
-    """The result of one drill."""
-
-    written: int
-    kills: int
-    took_s: float
-    readers: list[SeenEvents]
-
-    @property
-    def passed(self) -> bool:
-        """Return True if every reader received every event once, in order."""
-        return all(one.missed == one.repeated == 0 and one.events == self.written for one in self.readers)
-
-
 def run(order: DrillOrder) -> DrillReport:
     """Write `order.messages` events while a worker is killed every second, `order.rounds` times (fault 1)."""
-
-    async def play(service: Service) -> DrillReport:
-        verdict = await drill(
+    return run_on_service(
+        lambda service: drill(
             service, events=order.messages, kills=order.rounds, follow={"plain": plain}, readers=READERS
-        )
-        return _report(verdict)
-
-    return run_on_service(play, SETTINGS)
+        ),
+        SETTINGS,
+    )
 
 
 async def drill(
     service: Service, *, events: int, kills: int, follow: Mapping[str, Follow], readers: int = 1
-) -> TailResult:
+) -> DrillReport:
     """Write, kill and read on a running service; `readers` of each kind follow the account of the first start."""
     access = first_access(service)
-    account = ids.parse_id(ids.Kind.ACCOUNT, access.account)
-    assert service.settings.database_url is not None
     began = time.monotonic()
-    async with asyncpg.create_pool(service.settings.database_url, min_size=WRITERS, max_size=WRITERS) as pool:
-        start = int(await pool.fetchval("SELECT seq FROM account_heads WHERE account_id = $1", account))
+    async with asyncpg.create_pool(service.database_url, min_size=WRITERS, max_size=WRITERS) as pool:
+        start = int(await pool.fetchval("SELECT seq FROM account_heads WHERE account_id = $1", access.account_id))
         followers = [
             TailFollower(f"{name} {number}", one, service.base_url, access.key, start)
             for name, one in follow.items()
@@ -149,17 +118,23 @@ async def drill(
             async with asyncio.TaskGroup() as tasks:
                 killing = tasks.create_task(_kill_every_second(service, kills))
                 for share in _shares(events):
-                    tasks.create_task(_write(pool, account, share, kills * EVERY_S))
-            await _until_all_have(followers, start + events)
+                    tasks.create_task(_write(pool, access.account_id, share, kills * EVERY_S))
+            ends = time.monotonic() + PATIENCE_S
+            for reader in followers:
+                await until_seen(reader, start + events, ends)
         finally:
             for reader in followers:
                 reader.stop()
-    return TailResult(
-        written=events,
-        kills=killing.result(),
-        took_s=round(time.monotonic() - began, 2),
-        readers=[_judged(reader, start, events) for reader in followers],
-    )
+    missed, checks = zip(*[_judged(reader, start, events) for reader in followers], strict=True)
+    return DrillReport(
+        drill="tails", lost=sum(missed), recovery_s=max(one.longest_silence_s for one in followers),
+        took_s=time.monotonic() - began, checks=list(checks), done=[f"{killing.result()} API workers killed"],
+        figures={
+            "events written": events,
+            "connections": sum(one.connections for one in followers),
+            "refused": sum(one.refused for one in followers),
+        },
+    )  # fmt: skip
 
 
 def plain(url: str, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -205,46 +180,23 @@ async def _kill_every_second(service: Service, kills: int) -> int:
         await asyncio.sleep(EVERY_S)
         workers = await asyncio.to_thread(service.api_workers)
         if workers:
-            with suppress(ProcessLookupError):
-                os.kill(random.choice(workers), signal.SIGKILL)
-                done += 1
+            signal_all([random.choice(workers)], signal.SIGKILL)
+            done += 1
     return done
 
 
-async def _until_all_have(readers: Iterable[TailFollower], last: int) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    for reader in readers:
-        while time.monotonic() < ends and not (reader.seen and reader.seen[-1] >= last):  # noqa: ASYNC110 - readers are threads
-            await asyncio.sleep(0.05)
+async def until_seen(reader: TailFollower, last: int, ends: float) -> None:
+    """Wait until a reader has received the event `last`, at most until `ends` (monotonic)."""
+    while time.monotonic() < ends and not (reader.seen and reader.seen[-1] >= last):  # noqa: ASYNC110 - a thread
+        await asyncio.sleep(0.05)
 
 
-def _judged(reader: TailFollower, start: int, events: int) -> SeenEvents:
+def _judged(reader: TailFollower, start: int, events: int) -> tuple[int, Check]:
+    """Return the number of events that a reader missed, and the check of what it received."""
     steps = [later - earlier for earlier, later in pairwise([start, *reader.seen])]
-    tail = max(0, start + events - (reader.seen[-1] if reader.seen else start))
-    return SeenEvents(
-        reader=reader.name,
-        events=len(reader.seen),
-        missed=sum(step - 1 for step in steps if step > 1) + tail,
-        repeated=sum(step < 1 for step in steps),
-        connections=reader.connections,
-        refused=reader.refused,
-        longest_silence_s=round(reader.longest_silence_s, 2),
-    )
-
-
-def _report(verdict: TailResult) -> DrillReport:
-    readers = verdict.readers
-    got = [f"{one.reader}: {one.events} events, {one.missed} missed, {one.repeated} repeated" for one in readers]
-    return DrillReport(
-        drill="tails",
-        lost=sum(one.missed for one in readers),
-        recovery_s=max(one.longest_silence_s for one in readers),
-        took_s=verdict.took_s,
-        checks=[Check("every reader received every event once, in order", verdict.passed, "; ".join(got))],
-        done=[f"{verdict.kills} API workers killed"],
-        figures={
-            "events written": verdict.written,
-            "connections": sum(one.connections for one in readers),
-            "refused": sum(one.refused for one in readers),
-        },
-    )
+    missed = sum(step - 1 for step in steps if step > 1)
+    missed += max(0, start + events - (reader.seen[-1] if reader.seen else start))
+    repeated = sum(step < 1 for step in steps)
+    whole = missed == repeated == 0 and len(reader.seen) == events
+    found = f"{len(reader.seen)} events, {missed} missed, {repeated} repeated"
+    return missed, Check(f"{reader.name}: every event once, in order", whole, found)

@@ -7,7 +7,6 @@ import contextlib
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import redis
 
+from loadtests.kit.service import make_folder
 from loadtests.ports import reserve_ports
 from ops.host import launch, server_paths
 
@@ -98,8 +98,7 @@ class Valkey:
 @contextlib.contextmanager
 def valkey_servers(count: int, *, clustered: bool = False) -> Iterator[list[Valkey]]:
     """Start `count` independent servers in a temporary folder. Enter from the main thread."""
-    folder = Path(tempfile.mkdtemp(prefix="waybill-valkeys-"))
-    folder.chmod(0o711)
+    folder = make_folder("waybill-valkeys-")
     # Without a bus port of its own a node takes its port + 10,000, which the kernel may give to an outgoing connection.
     buses = reserve_ports(count) if clustered else [None] * count
     servers = [Valkey(folder, port, bus_port=bus) for port, bus in zip(reserve_ports(count), buses, strict=True)]

@@ -7,9 +7,10 @@ from typing import Any, Final
 from engine.store.queries import Queries
 from loadtests.bench.check import CheckResult
 from loadtests.bench.service import BenchService
+from loadtests.kit.accounts import ApiAccess
 from loadtests.report.load_record import LoadRecord
 from loadtests.runner.catalogue import Scenario
-from loadtests.runner.setup import LoadAccount, Receivers
+from loadtests.runner.setup import Receivers
 from ops import admin
 
 _SQL = Queries.beside(__file__, "checks.sql")
@@ -23,7 +24,7 @@ _ENDED: Final = ("bounced", "failed", "rejected")
 async def check_load(
     scenario: Scenario,
     service: BenchService,
-    accounts: list[LoadAccount],
+    accounts: list[ApiAccess],
     record: LoadRecord,
     receivers: Receivers | None,
 ) -> list[CheckResult]:
@@ -71,7 +72,7 @@ def _recipients(record: LoadRecord, outcomes: Mapping[str, int], healthy: Mappin
     )
 
 
-async def _chains(service: BenchService, accounts: list[LoadAccount]) -> CheckResult:
+async def _chains(service: BenchService, accounts: list[ApiAccess]) -> CheckResult:
     """Verify the account logs over the API."""
     base = f"http://{service.settings.api_host}:{service.settings.api_port}"
     keys = [one.key for one in accounts]
@@ -90,9 +91,9 @@ def check_chains(verdicts: list[dict[str, Any]]) -> CheckResult:
 
 
 async def _tails(
-    scenario: Scenario, service: BenchService, accounts: list[LoadAccount], record: LoadRecord
+    scenario: Scenario, service: BenchService, accounts: list[ApiAccess], record: LoadRecord
 ) -> CheckResult:
-    [row] = await _TAIL_EVENTS.records(service.pool, [one.id for one in accounts])
+    [row] = await _TAIL_EVENTS.records(service.pool, [one.account_id for one in accounts])
     each = scenario.readers // len(accounts)
     expected = row["rows"] * each
     return CheckResult(

@@ -13,15 +13,12 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from engine.base import clock
 from engine.base.plans import Plan
-from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
 from engine.events.tails.store import MAX_TAILS as TAILS_EACH
 from engine.events.webhooks import service as webhooks_service
-from engine.people.api_keys.service import create_api_key
-from engine.people.open_account import open_account
 from loadtests.bench.service import CAP, BenchService
+from loadtests.kit.accounts import ApiAccess, open_accounts
 from loadtests.runner.catalogue import Scenario
 from loadtests.users.load_plan import LoadPlan, LoadSender
 from ops import admin
@@ -29,15 +26,6 @@ from ops.host import launch
 from ops.host.process_specs import ROOT
 
 _RECEIVER_S: Final = 10.0
-_AT_ONCE: Final = 8
-
-
-class LoadAccount(Struct, frozen=True):
-    """An account that sends mail, with its API key and sender address."""
-
-    id: UUID
-    key: str
-    address: str
 
 
 class Receivers(Struct, frozen=True):
@@ -66,7 +54,7 @@ def settings_for(scenario: Scenario, given: Settings, users: int) -> Settings:
 async def make_plan(
     scenario: Scenario,
     service: BenchService,
-    accounts: list[LoadAccount],
+    accounts: list[ApiAccess],
     *,
     users: int,
     rate: float | None,
@@ -82,7 +70,7 @@ async def make_plan(
             await asyncio.to_thread(admin.call_api, base, "POST", "/v1/streams", one.key, body)
     return LoadPlan(
         url=base,
-        senders=[LoadSender(one.key, one.address) for one in accounts],
+        senders=[LoadSender(one.key, one.sender) for one in accounts],
         readers=[accounts[number // TAILS_EACH].key for number in range(scenario.readers)],
         folder=folder,
         users=users,
@@ -94,34 +82,14 @@ async def make_plan(
     )
 
 
-async def make_accounts(service: BenchService, count: int) -> list[LoadAccount]:
+async def make_accounts(service: BenchService, count: int) -> list[ApiAccess]:
     """Create `count` accounts, each with a verified domain."""
-    turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(number: int) -> LoadAccount:
-        async with turns:
-            return await _account(service, number)
-
-    async with asyncio.TaskGroup() as tasks:
-        made = [tasks.create_task(one(number)) for number in range(count)]
-    return [task.result() for task in made]
-
-
-async def _account(service: BenchService, number: int) -> LoadAccount:
-    pepper = service.settings.pepper
-    name = f"shop-{number}.test"
-    made = await open_account(
-        service.pool, name=f"Shop {number}", email=f"owner@{name}", password_hash="", plan=Plan.ENTERPRISE,
-        daily_cap=CAP, monthly_cap=CAP, verified_at=clock.now(),
-    )  # fmt: skip
-    key = await create_api_key(service.pool, made.id, name="load", scopes=sorted(SCOPES), pepper=pepper)
-    await admin.add_domain(service.pool, service.settings, account=made.public_id, name=name, verified=True)
-    return LoadAccount(made.id, key.token, f"orders@{name}")
+    return await open_accounts(service.settings, "shop", count, plan=Plan.ENTERPRISE, daily_cap=CAP)
 
 
 @asynccontextmanager
 async def receiving(
-    scenario: Scenario, service: BenchService, accounts: list[LoadAccount]
+    scenario: Scenario, service: BenchService, accounts: list[ApiAccess]
 ) -> AsyncIterator[Receivers | None]:
     """Run the webhook receiver and register the scenario's endpoints; yields None if the scenario has none."""
     if not scenario.hooks:
@@ -135,7 +103,7 @@ async def receiving(
         assert process.stdout is not None
         async with asyncio.timeout(_RECEIVER_S):
             ports = json.loads(await process.stdout.readline())
-        hanging = await _endpoints(scenario, service, [one.id for one in accounts], ports)
+        hanging = await _endpoints(scenario, service, [one.account_id for one in accounts], ports)
         yield Receivers(process.pid, ports["quick"], ports["never"], hanging)
     finally:
         with contextlib.suppress(ProcessLookupError):

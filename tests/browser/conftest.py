@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from playwright.async_api import Browser, async_playwright
 
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from ops.host import chromium
 from tests.harness import posted_events
 from tests.harness.accounts import PEPPER

@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from engine.base.plans import Plan
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from ops import admin
 from tests.harness.browser import ConsolePage, ConsoleUser, new_user, opened
 from tests.harness.mailed_links import token_mailed

@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Browser, expect
 
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from tests.harness.browser import DESKTOP, PHONE, ConsolePage, ConsoleUser, opened
 
 PAGES = (

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import Browser, expect
 
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from tests.harness.api import Api
 from tests.harness.browser import ConsolePage, ConsoleUser, opened
 from tests.harness.hostile_markup import pieces

@@ -6,7 +6,7 @@ from email.message import EmailMessage
 
 from playwright.async_api import Browser, Page, expect
 
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from tests.harness.api import Api
 from tests.harness.browser import PHONE, ConsolePage, ConsoleUser, opened
 from tests.harness.patience import PATIENCE_S

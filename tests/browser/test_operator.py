@@ -9,7 +9,7 @@ from playwright.async_api import Browser, expect
 from engine.audience.broadcasts.types import REVIEWED_ABOVE
 from engine.people.open_session import open_session
 from engine.people.sessions.rules import COOKIE, Device
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from ops import admin
 from tests.browser.test_broadcasts import drafted, list_of
 from tests.harness.api import Api

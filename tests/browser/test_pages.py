@@ -7,8 +7,8 @@ import pytest
 from playwright.async_api import Browser, Route
 
 from api.console import assets
-from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service
+from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.service import Service
 from ops import admin
 from tests.harness.accounts import make_account
 from tests.harness.api import Api

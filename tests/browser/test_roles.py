@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import Browser, Response, expect
 
 from engine.base import ids
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from ops import admin
 from tests.browser.test_pages import SIGNED_IN
 from tests.harness.accounts import set_status

@@ -2,7 +2,7 @@
 
 from playwright.async_api import Browser, expect
 
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from ops import admin
 from tests.harness.browser import PHONE, ConsolePage, ConsoleUser, opened
 from tests.harness.people import PASSWORD

@@ -13,7 +13,7 @@ from playwright.async_api import TimeoutError as TimedOut
 
 from engine.base import clock
 from engine.people.second_factor import rules
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from ops import admin
 from tests.harness.browser import ConsolePage, ConsoleUser, opened
 from tests.harness.mailed_links import token_mailed

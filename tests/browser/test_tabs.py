@@ -12,7 +12,7 @@ from playwright.async_api import Route, expect
 
 from engine.base import ids
 from engine.base.plans import Plan
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from ops import admin
 from tests.harness.api import Api
 from tests.harness.browser import ConsolePage, ConsoleUser

@@ -14,8 +14,8 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 from engine.base import ids
 from engine.base.plans import Plan
 from engine.people.sessions.rules import COOKIE
-from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service
+from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.service import Service
 from ops import admin
 from tests.harness.patience import PATIENCE_S
 from tests.harness.people import TestPerson, make_person

@@ -2,7 +2,7 @@
 
 import re
 
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from tests.harness.service import arrived, octets, parsed, until
 
 

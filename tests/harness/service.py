@@ -21,11 +21,10 @@ import dns.rdatatype
 from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
 
-from engine.base.plans import Plan
 from engine.store.sink_folder import SinkEntry
-from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service, ServicePart, temporary
-from ops import admin
+from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.accounts import new_access as kit_access
+from loadtests.kit.service import Service, ServicePart, temporary
 from ops.local.sink_store import entries
 from tests.harness import fork_server, shared_memory
 from tests.harness.api import Answer, Api
@@ -61,16 +60,7 @@ def running(more: Mapping[str, str] | None = None) -> Iterator[Service]:
 
 async def new_access(service: Service) -> ApiAccess:
     """An account of its own on a running service, with a key and a verified domain."""
-    settings = service.settings
-    number = next(_accounts)
-    async with admin.opened(settings) as pool:
-        account = await admin.create_account(
-            pool, name=f"Account {number}", email=f"owner{number}@journeys.test", plan=Plan.SCALE, daily_cap=100_000
-        )
-        key = await admin.create_key(pool, settings, account=account["accountId"], name="journey", scopes=["all"])
-        name = f"journey{number}.test"
-        await admin.add_domain(pool, settings, account=account["accountId"], name=name, verified=True)
-    return ApiAccess(account["accountId"], key["apiKey"], f"drill@{name}")
+    return await kit_access(service.settings, f"journey{next(_accounts)}", daily_cap=100_000)
 
 
 def command(service: Service, *words: str, **changes: str | None) -> Ended:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import smtplib
-import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from email.message import EmailMessage
@@ -13,6 +12,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from engine.base.settings import Settings
+from loadtests.kit.smtp_client import trusting_context as trusting
 from loadtests.ports import reserve_port
 from mta.submission.process import SubmissionServices, close_services, open_services
 from ops.local import certificate
@@ -169,14 +169,6 @@ class Client:
                 return await self.reader.read() == b""
             except ConnectionError:
                 return True
-
-
-def trusting() -> ssl.SSLContext:
-    """A client's TLS context that takes the self-made certificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def message(account: TestAccount, *, head: str = "", body: str = "Hello!\r\n", to: str = "ann@people.test") -> bytes:

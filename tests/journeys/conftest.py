@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service
+from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.service import Service
 from tests.harness import posted_events
 from tests.harness.api import Api
 from tests.harness.service import new_access, running

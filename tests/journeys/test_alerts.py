@@ -2,8 +2,8 @@
 
 import pytest
 
-from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service
+from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.service import Service
 from tests.harness.api import Api
 from tests.harness.receiver import Receiver
 from tests.harness.service import arrived, octets, parsed, until
@@ -29,7 +29,7 @@ async def test_ten_bounces_of_a_hundred_messages_fire_an_alert(
         [alert] = (await served.get("/v1/alerts/events", access.key)).json["data"]
         assert (alert["value"], alert["threshold"], alert["detail"]) == (0.1, 0.1, {"settled": 100, "bounced": 10})
         assert (alert["channels"], alert["endedAt"]) == (["email", "webhook"], None)
-        owner = f"owner{access.sender.removeprefix('drill@journey').removesuffix('.test')}@journeys.test"
+        owner = f"{access.sender.removeprefix('drill@').removesuffix('.test')}@drill.test"
         await until(lambda: _is_told(service, hook, owner))
         [entry] = arrived(service, owner)
         mail = parsed(octets(service, entry))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from loadtests.ports import reserve_port
 from tests.harness.api import Api
 from tests.harness.service import command, following, new_access, until

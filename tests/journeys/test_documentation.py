@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from ops.host.process_specs import ROOT
 from tests.harness.documentation import Command, commands, documents
 from tests.harness.service import arrived, command, until

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service
+from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.service import Service
 from tests.harness.api import Api
 from tests.harness.service import arrived, message, octets, parsed, send, steps, try_send, until_status, verifies
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from api.http import service_addresses
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from tests.harness.guides import GuideSample, guides
 
 pytestmark = pytest.mark.journey

@@ -17,8 +17,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service
+from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.service import Service
 from ops.host.process_specs import ROOT
 from tests.harness.api import Api
 from tests.harness.promql import Selector, asked

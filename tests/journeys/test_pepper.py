@@ -5,8 +5,8 @@ import asyncio
 import aiohttp
 import pytest
 
-from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service
+from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.service import Service
 from tests.harness.api import Api
 from tests.harness.service import arrived, command, new_access, octets, running, send, until_status, verifies
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from tests.harness.api import Api
 from tests.harness.service import arrived, command, following, until
 

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
+from loadtests.drill.clients import SendClient, plan
 from loadtests.drill.faults import FAULTS, kill_postgres
-from loadtests.drill.fresh_service import database_url, until_empty
-from loadtests.drill.kill_drills import drill, reconcile_when_idle, under_load
 from loadtests.drill.mailbox_reconciliation import checks_of, compare
 from loadtests.drill.mx_client import MxClient
 from loadtests.drill.mx_drills import receivers
 from loadtests.drill.process_stops import ProcessStops
-from loadtests.drill.send_client import ApiAccess, SendClient, plan
-from loadtests.drill.service import Service, ServicePart
+from loadtests.drill.running import reconcile_when_idle, under_load, until_empty
+from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.service import Service, ServicePart
 from mta.outbound.complete import MAX_UNSETTLED
 from ops.host.process_specs import ROOT
 from tests.harness.api import Answer, Api
@@ -69,14 +69,15 @@ def served(harmed: Service, http: aiohttp.ClientSession) -> Api:
 async def test_what_was_accepted_arrives_although_processes_are_killed(
     harmed: Service, access: ApiAccess, name: str
 ) -> None:
-    found = await drill(
-        harmed, name, messages=SENDS, rounds=KILLS, access=access, rate=RATE, every_s=EVERY_S, patience_s=PATIENCE_S
-    )
+    rng = random.Random()
+    client = SendClient(harmed.base_url, access, plan(SENDS, name), rate=RATE, rng=rng)
+    injected = await under_load(harmed, client, FAULTS[name], rounds=KILLS, rng=rng, every_s=EVERY_S)
+    found = await reconcile_when_idle(harmed, access, client.sends, injected, name=name, patience_s=PATIENCE_S)
 
     assert found.passed, found
     assert found.sent >= SENDS
     assert (found.accepted, found.delivered + found.bounced) == (found.sent, found.sent)
-    assert len(found.kills) == KILLS
+    assert len(found.done) == KILLS
     assert found.copies <= (KILLS * ON_THE_WIRE if name == "kill-mta" else 0)
 
 
@@ -99,10 +100,10 @@ async def test_an_mta_that_is_stopped_under_load_sends_nothing_after_its_lease(
 @pytest.mark.exhaustive
 async def test_received_mail_is_in_its_mailboxes_once_although_the_mx_is_killed(harmed: Service) -> None:
     accounts, recipients = await receivers(harmed)
-    client = MxClient(harmed.settings.mx_port, recipients, "journey", rate=RATE, rng=random.Random(), cut=0.1)
+    client = MxClient(harmed.mx_port, recipients, "journey", rate=RATE, rng=random.Random(), cut=0.1)
 
     await under_load(harmed, client, FAULTS["kill-mx"], rounds=KILLS, rng=random.Random(), every_s=EVERY_S)
-    found = await compare(database_url(harmed), accounts, client.mails)
+    found = await compare(harmed.database_url, accounts, client.mails)
 
     assert found.accepted == len(client.mails) > 0
     assert all(check.ok for check in checks_of(found)), found
@@ -190,9 +191,7 @@ async def test_a_drain_loses_nothing_and_the_next_start_delivers_the_rest(
     drained_s = time.monotonic() - began
     left = harmed.everything()
     harmed.start()
-    database_url = harmed.settings.database_url
-    assert database_url is not None
-    await until_empty(database_url, timeout_s=PATIENCE_S)
+    await until_empty(harmed.database_url, timeout_s=PATIENCE_S)
 
     assert status == 0
     assert left == []

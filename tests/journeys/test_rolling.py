@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from loadtests.drill.service import Service
+from loadtests.kit.service import Service
 from tests.harness.service import command
 
 pytestmark = pytest.mark.journey

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from loadtests.drill.send_client import ApiAccess
-from loadtests.drill.service import Service
+from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.service import Service
 from ops import admin
 from tests.harness.api import Api
 from tests.harness.mailed_links import token_mailed

@@ -9,8 +9,8 @@ import pytest
 from engine.base.settings import SocketAddress
 from engine.receiving.types import AttachmentScan, ReceivedEnvelope
 from loadtests.drill.mailbox_reconciliation import MailboxFindings, checks_of
-from loadtests.drill.mock_scanners import SCORE, MockClamd, MockRspamd, ScannerMode
 from loadtests.drill.mx_client import INFECTED, DrillMail, content_of
+from loadtests.kit.scanners import SCORE, ClamdPeer, RspamdPeer, ScannerMode
 from loadtests.ports import reserve_port
 from mta.inbound.scanning.breaker import ScannerUnavailable
 from mta.inbound.scanning.clamd import scan_stream
@@ -22,9 +22,9 @@ EXACT = {"messages": 1, "events": 1, "counted": 1, "used": 1, "orphans": 0}
 
 
 @pytest.fixture
-async def clamd() -> AsyncIterator[tuple[MockClamd, SocketAddress]]:
+async def clamd() -> AsyncIterator[tuple[ClamdPeer, SocketAddress]]:
     port = reserve_port()
-    async with MockClamd(port) as started:
+    async with ClamdPeer(port, viruses={INFECTED: "Drill.Test"}) as started:
         yield started, SocketAddress("127.0.0.1", port)
 
 
@@ -41,16 +41,16 @@ def test_every_line_of_a_message_can_be_sent_as_it_is() -> None:
         assert content.count(b"\r\n") == content.count(b"\n") == content.count(b"\r")
 
 
-async def test_the_clamd_peer_gives_verdicts_and_remembers_them(clamd: tuple[MockClamd, SocketAddress]) -> None:
+async def test_the_clamd_peer_gives_verdicts_and_remembers_them(clamd: tuple[ClamdPeer, SocketAddress]) -> None:
     peer, address = clamd
 
     assert (await scan_stream(address, b"harmless")).scan is AttachmentScan.CLEAN
     assert (await scan_stream(address, INFECTED)).scan is AttachmentScan.INFECTED
-    assert peer.scanned == {hashlib.sha256(one).digest() for one in (b"harmless", INFECTED)}
+    assert peer.digests == {hashlib.sha256(one).digest() for one in (b"harmless", INFECTED)}
 
 
 @pytest.mark.parametrize("mode", [ScannerMode.GARBAGE, ScannerMode.CLOSING, ScannerMode.AWAY])
-async def test_a_failing_clamd_peer_gives_no_verdict(clamd: tuple[MockClamd, SocketAddress], mode: ScannerMode) -> None:
+async def test_a_failing_clamd_peer_gives_no_verdict(clamd: tuple[ClamdPeer, SocketAddress], mode: ScannerMode) -> None:
     peer, address = clamd
     await peer.change(mode)
 
@@ -59,7 +59,7 @@ async def test_a_failing_clamd_peer_gives_no_verdict(clamd: tuple[MockClamd, Soc
     assert not peer.scanned
 
 
-async def test_a_hanging_clamd_peer_does_not_answer(clamd: tuple[MockClamd, SocketAddress]) -> None:
+async def test_a_hanging_clamd_peer_does_not_answer(clamd: tuple[ClamdPeer, SocketAddress]) -> None:
     peer, address = clamd
     await peer.change(ScannerMode.HANGING)
 
@@ -72,14 +72,14 @@ async def test_the_rspamd_peer_scores_until_it_fails() -> None:
     port = reserve_port()
     client = RspamdClient(f"http://127.0.0.1:{port}", TIMEOUT_S)
     try:
-        async with MockRspamd(port) as peer:
+        async with RspamdPeer(port) as peer:
             assert (await client.check(b"mail", ENVELOPE, "1")).score == SCORE
             for mode in ScannerMode:
                 if mode is not ScannerMode.WORKING:
                     await peer.change(mode)
                     with pytest.raises(ScannerUnavailable):
                         await client.check(b"mail", ENVELOPE, "1")
-        assert peer.scanned == {hashlib.sha256(b"mail").digest()}
+        assert peer.scanned == [b"mail"]
     finally:
         await client.close()
 

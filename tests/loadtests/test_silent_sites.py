@@ -7,10 +7,11 @@ from contextlib import closing, suppress
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
-from loadtests.drill import catalogue, command
-from loadtests.drill.open_connections import OpenConnections
-from loadtests.drill.paced_client import PacedAnswer
+from loadtests.commands.drill import drill
+from loadtests.drill import catalogue
+from loadtests.drill.clients import Send
 from loadtests.drill.silent_cases import SilentCase, SilentServerKind, Stage, address, records, remote_pattern
 from loadtests.drill.silent_checks import (
     DeliveryTimes,
@@ -21,7 +22,7 @@ from loadtests.drill.silent_checks import (
     report_of_case,
     series,
 )
-from loadtests.drill.silent_servers import SilentServers
+from loadtests.drill.silent_servers import OpenConnections, SilentServers
 from loadtests.drill.silent_sites import DEFAULT_CASES, cases
 from loadtests.ports import reserve_port
 
@@ -64,9 +65,11 @@ def test_an_option_makes_it_one_case() -> None:
     assert cases(order(600, stage="dot")) == [SilentCase(kind=SilentServerKind.SILENT, stage=Stage.DOT, sites=600)]
 
 
-def test_an_option_of_another_drill_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.run("bystander", command.DrillRequest(options={"kind": "dead"})) == 2
-    assert "no option --kind; it can be given to: silent-sites." in capsys.readouterr().err
+def test_an_option_of_another_drill_is_refused() -> None:
+    found = CliRunner().invoke(drill, ["bystander", "--kind", "dead"])
+
+    assert found.exit_code == 2
+    assert "no option --kind; it can be given to: silent-sites." in found.output
 
 
 def test_every_domain_has_its_own_mx_name_and_by_default_its_own_address() -> None:
@@ -161,10 +164,10 @@ async def test_half_of_the_mixed_servers_are_dead_and_connections_are_counted(po
 
 
 def test_mail_that_has_not_arrived_counts_with_the_time_it_has_waited() -> None:
-    sent = [PacedAnswer(f"t{number}", 100.0, 202, f"msg_{number}", "") for number in range(99)]
-    sent += [PacedAnswer("late", 100.0, 202, "msg_late", ""), PacedAnswer("refused", 100.0, 503, None, "busy")]
+    sent = [Send("t", number, "a@b.test", answered_at=100.0, message_id=f"msg_{number}") for number in range(100)]
+    sent.append(Send("t", 100, "a@b.test", answered_at=100.0, status=503, refusal="busy"))
 
-    found = series(sent, {f"t{number}": 100.01 for number in range(99)}, until=160.0)
+    found = series(sent, {f"t-{number}": 100.01 for number in range(99)}, until=160.0)
 
     assert (found.sent, found.accepted, found.arrived) == (101, 100, 99)
     assert (found.p50_ms, found.p99_ms, found.worst_ms) == (10.0, 60_000.0, 60_000.0)

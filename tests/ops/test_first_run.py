@@ -14,10 +14,10 @@ import pytest
 from engine.base.operators import FIRST_OWNER
 from engine.people.people import store as people
 from loadtests.drill import first_start
-from loadtests.drill.api_caller import ApiCaller
+from loadtests.drill.account_state import client_of, send
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.fresh_service import first_access
-from loadtests.drill.service import Service, ServicePart, clear, make_folder
+from loadtests.kit.accounts import first_access
+from loadtests.kit.service import Service, ServicePart, clear, make_folder
 from ops.host import first_run
 from tests.harness import sampling
 from tests.harness.accounts import make_account
@@ -93,6 +93,6 @@ def test_a_first_start_goes_on_although_its_postgres_is_killed_meanwhile() -> No
 
 async def sent(service: Service) -> int:
     """Send with the key of `first-run.json`; return the status."""
-    async with ApiCaller(service, first_access(service)) as caller:
-        status, _ = await caller.send("ann@example.com")
-        return status
+    access = first_access(service)
+    async with client_of(service, access) as api:
+        return (await send(api, access, "ann@example.com")).status

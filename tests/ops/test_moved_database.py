@@ -18,7 +18,7 @@ from msgspec import structs
 from engine.base import ids
 from engine.base.plans import Plan
 from engine.base.settings import Settings
-from loadtests.drill.service import Service, clear, make_folder
+from loadtests.kit.service import Service, clear, make_folder
 from ops import admin
 from ops.host import first_run, up
 from ops.host.console_access import console_lines

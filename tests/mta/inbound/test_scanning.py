@@ -16,13 +16,13 @@ from engine.base.settings import Settings
 from engine.mail.received import summarise
 from engine.receiving.inbound_messages.rules import check_raw
 from engine.receiving.types import AttachmentScan, InboundRecipient, ReceivedEnvelope, RecipientPurpose, ScanVerdict
+from loadtests.kit.scanners import EICAR, ClamdPeer, RspamdPeer, ScannerMode
 from mta.inbound.scanning.breaker import FAILURES, PAUSE_S, CircuitBreaker, ScannerUnavailable
 from mta.inbound.scanning.clamd import scan_stream
 from mta.inbound.scanning.scan import MessageScanner, ScannerRequired, marked
 from mta.inbound.scanning.spam_rules import spam_score
 from tests.harness.accounts import TestAccount
 from tests.harness.inbound import deliver, mail, receiving
-from tests.harness.scanners import EICAR, clamd, rspamd
 
 CLEAN = ScanVerdict(AttachmentScan.CLEAN)
 FAILED = ScanVerdict(AttachmentScan.FAILED)
@@ -54,7 +54,7 @@ def scanner(settings: Settings, **changes: Any) -> MessageScanner:
 
 async def test_the_raw_message_and_every_decoded_attachment_are_scanned(settings: Settings, tmp_path: Path) -> None:
     raw = with_attachments(b"good", EICAR, b"")
-    async with clamd(tmp_path / "clamd.sock") as peer:
+    async with ClamdPeer(path=tmp_path / "clamd.sock") as peer:
         found = await scanner(settings, clamd=peer.address).viruses(raw, 3)
 
     assert peer.scanned == [raw, b"good", EICAR, b""]
@@ -69,23 +69,23 @@ def test_a_virus_in_the_raw_message_alone_marks_all_attachments() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 64 * 1024, 64 * 1024 + 1, 1024 * 1024])
 async def test_a_stream_is_scanned_whatever_its_size(size: int) -> None:
-    async with clamd() as peer:
+    async with ClamdPeer() as peer:
         assert await scan_stream(peer.address, b"x" * size) == CLEAN
     assert [len(octets) for octets in peer.scanned] == [size]
 
 
 async def test_a_stream_beyond_the_limit_of_clamd_is_failed_even_for_a_required_scanner(settings: Settings) -> None:
-    async with clamd() as peer:
+    async with ClamdPeer() as peer:
         peer.max_bytes = 1_000
         found = await scanner(settings, clamd=peer.address, clamd_required=True).viruses(b"x" * 5_000_000, 0)
     assert found.raw == FAILED
 
 
-@pytest.mark.parametrize("behaviour", ["hang", "garbage", "close"])
+@pytest.mark.parametrize("mode", [ScannerMode.HANGING, ScannerMode.GARBAGE, ScannerMode.CLOSING])
 @pytest.mark.parametrize("required", [True, False])
-async def test_a_virus_scanner_without_an_answer(behaviour: str, required: bool, settings: Settings) -> None:
-    async with clamd() as peer:
-        peer.behaviour = behaviour
+async def test_a_virus_scanner_without_an_answer(mode: ScannerMode, required: bool, settings: Settings) -> None:
+    async with ClamdPeer() as peer:
+        peer.mode = mode
         ours = scanner(settings, clamd=peer.address, clamd_required=required, clamd_timeout_s=0.3)
         if required:
             with pytest.raises(ScannerRequired):
@@ -96,8 +96,8 @@ async def test_a_virus_scanner_without_an_answer(behaviour: str, required: bool,
 
 
 async def test_a_hung_optional_scanner_costs_its_time_limit_only_a_few_times(settings: Settings) -> None:
-    async with clamd() as peer:
-        peer.behaviour = "hang"
+    async with ClamdPeer() as peer:
+        peer.mode = ScannerMode.HANGING
         ours = scanner(settings, clamd=peer.address, clamd_timeout_s=0.1)
         for _ in range(FAILURES + 20):
             assert (await ours.viruses(b"x", 0)).raw == FAILED
@@ -121,16 +121,16 @@ def test_a_scanner_that_is_left_alone_is_tried_again_by_one_message_at_a_time() 
 
 
 async def test_rspamd_is_given_the_envelope_and_its_score_counts(settings: Settings) -> None:
-    async with rspamd() as peer:
-        peer.answer = {"score": 7.25, "required_score": 15, "action": "greylist", "symbols": {"R_SPF_FAIL": {}}}
+    async with RspamdPeer() as peer:
+        peer.reply = {"score": 7.25, "required_score": 15, "action": "greylist", "symbols": {"R_SPF_FAIL": {}}}
         ours = scanner(settings, rspamd_url=peer.url)
         assert await ours.spam_score(b"From: <ann@sender.test>\r\n\r\n", ENVELOPE) == 7.25
         await ours.close()
-    [(head, body)] = peer.asked
-    assert head[0] == "POST /checkv2 HTTP/1.1"
-    assert {"IP: 192.0.2.1", "Helo: mail.sender.test", "From: ann@sender.test"} <= set(head)
-    assert [line for line in head if line.startswith("Rcpt")] == ["Rcpt: a@ours.test", "Rcpt: b@ours.test"]
-    assert body == b"From: <ann@sender.test>\r\n\r\n"
+    [request] = peer.asked
+    assert request.lines[0] == "POST /checkv2 HTTP/1.1"
+    assert {"IP: 192.0.2.1", "Helo: mail.sender.test", "From: ann@sender.test"} <= set(request.lines)
+    assert [line for line in request.lines if line.startswith("Rcpt")] == ["Rcpt: a@ours.test", "Rcpt: b@ours.test"]
+    assert request.body == b"From: <ann@sender.test>\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,11 @@ async def test_rspamd_is_given_the_envelope_and_its_score_counts(settings: Setti
 )
 @pytest.mark.parametrize("required", [True, False])
 async def test_rspamd_without_a_score(answer: bytes | None, required: bool, settings: Settings) -> None:
-    async with rspamd() as peer:
-        peer.answer = answer
+    async with RspamdPeer() as peer:
+        if answer is None:
+            peer.mode = ScannerMode.HANGING
+        else:
+            peer.reply = answer
         ours = scanner(settings, rspamd_url=peer.url, rspamd_required=required, rspamd_timeout_s=0.3)
         if required:
             with pytest.raises(ScannerRequired):
@@ -152,7 +155,7 @@ async def test_rspamd_without_a_score(answer: bytes | None, required: bool, sett
 
 
 async def test_rspamd_that_answers_an_error_has_no_score(settings: Settings) -> None:
-    async with rspamd() as peer:
+    async with RspamdPeer() as peer:
         peer.status = 500
         ours = scanner(settings, rspamd_url=peer.url)
         assert await ours.spam_score(b"x", ENVELOPE) is None
@@ -162,27 +165,27 @@ async def test_rspamd_that_answers_an_error_has_no_score(settings: Settings) -> 
 async def test_mail_waits_at_its_sender_while_a_required_scanner_is_away(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory, account: TestAccount
 ) -> None:
-    async with clamd() as peer:
+    async with ClamdPeer() as peer:
         changes = {"clamd": peer.address, "clamd_required": True, "clamd_timeout_s": 0.3}
         async with receiving(settings, tmp_path_factory.mktemp("mx"), **changes) as mx:
             address = await mx.claim(account)
             client = await mx.greeted()
-            peer.behaviour = "hang"
+            peer.mode = ScannerMode.HANGING
             assert (await deliver(client, mail(address), address)).startswith("451 4.3.0 ")
             assert await mx.stored(account) == []
-            peer.behaviour = "scan"
+            peer.mode = ScannerMode.WORKING
             assert await deliver(client, mail(address), address) == "250 2.0.0 Stored"
 
 
 async def test_mailboxes_are_refused_at_rcpt_while_a_required_scanner_is_known_to_be_away(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory, account: TestAccount
 ) -> None:
-    async with clamd() as peer:
+    async with ClamdPeer() as peer:
         changes = {"clamd": peer.address, "clamd_required": True, "clamd_timeout_s": 0.1}
         async with receiving(settings, tmp_path_factory.mktemp("mx"), **changes) as mx:
             address, report = await mx.claim(account), f"b+nosuchtoken@bounces.{mx.settings.mail_host}"
             client = await mx.greeted()
-            peer.behaviour = "hang"
+            peer.mode = ScannerMode.HANGING
             for _ in range(FAILURES):
                 await deliver(client, mail(address), address)
             await client.say("MAIL FROM:<>")
@@ -193,7 +196,7 @@ async def test_mailboxes_are_refused_at_rcpt_while_a_required_scanner_is_known_t
 async def test_a_virus_outside_attachments_is_a_warning_of_the_message(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory, account: TestAccount
 ) -> None:
-    async with clamd() as peer, receiving(settings, tmp_path_factory.mktemp("mx"), clamd=peer.address) as mx:
+    async with ClamdPeer() as peer, receiving(settings, tmp_path_factory.mktemp("mx"), clamd=peer.address) as mx:
         address = await mx.claim(account)
         await deliver(await mx.greeted(), mail(address, body=EICAR.decode() + "\r\n"), address)
         [row] = await mx.stored(account)
@@ -204,8 +207,8 @@ async def test_a_virus_outside_attachments_is_a_warning_of_the_message(
 async def test_what_the_scanners_say_is_stored(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
-    async with clamd() as viruses, rspamd() as spam:
-        spam.answer = {"score": 8.5}
+    async with ClamdPeer() as viruses, RspamdPeer() as spam:
+        spam.reply = {"score": 8.5}
         changes = {"clamd": viruses.address, "rspamd_url": spam.url}
         async with receiving(settings, tmp_path_factory.mktemp("mx"), **changes) as mx:
             address = await mx.claim(account)
@@ -247,7 +250,7 @@ def test_the_built_in_score_marks_forged_senders_and_spares_forwarded_mail(
 
 
 async def test_scanners_work_at_the_same_time(settings: Settings) -> None:
-    async with asyncio.timeout(60), clamd() as peer:
+    async with asyncio.timeout(60), ClamdPeer() as peer:
         ours = scanner(settings, clamd=peer.address)
         found = await asyncio.gather(*[ours.viruses(b"x" * 100_000, 0) for _ in range(50)])
     assert {one.raw for one in found} == {CLEAN}

@@ -19,13 +19,14 @@ from engine.base.settings import Settings
 from engine.people.api_keys.key_auth import Keys
 from engine.store.rate_limits import RateLimiter
 from engine.store.redis import connect
+from loadtests.kit.smtp_client import trusting_context as trusting
 from mta.smtp.server import aiosmtpd_session, proxy_protocol, smtp_server
 from mta.submission.auth import BURST_S, FAILURES_PER_S, LoginRefused, SubmissionAuth
 from mta.submission.process import close_services
 from ops.local import certificate
 from tests.harness.accounts import PEPPER, TestAccount, add_key, make_account, revoke_key, set_status
 from tests.harness.patience import PATIENCE_S, until
-from tests.harness.submission import Client, TestRelay, message, relaying, trusting
+from tests.harness.submission import Client, TestRelay, message, relaying
 
 
 async def until_sessions(relay: TestRelay, count: int, timeout_s: float = PATIENCE_S) -> None:

@@ -1,7 +1,4 @@
-"""Run a separate service for a drill: `ops up` as a child process in its own folder, and the pids behind it.
-
-Linux only: processes are found through /proc.
-"""
+"""Run a separate service: `ops up` as a child process in its own folder and on free ports. Linux only."""
 
 import contextlib
 import json
@@ -15,13 +12,16 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
+
+import asyncpg
 
 from engine.base.settings import PREFIX, Settings, load
+from loadtests.kit.processes import child_pids, command_line, kill, living, works_in
 from loadtests.ports import reserve_ports
 from ops.host import launch
 from ops.host.attach import attach
@@ -31,13 +31,21 @@ from ops.host.process_specs import ROOT
 from ops.host.server_paths import SHARED
 from ops.host.state import tail
 
-START_TIMEOUT_S = 90.0
-STOP_GRACE_S = 60.0
-_PORTS = ("API_PORT", "METRICS_PORT", "SINK_PORT", "DNS_PORT", "SUBMISSION_PORT", "SUBMISSION_TLS_PORT", "MX_PORT")
-_TRIES = 3  # another program of this machine may have taken a reserved port meanwhile
-_READY_TEXT = "Waybill is ready"
-_POLL_S = 0.05
-_PREFIX = "waybill-drill-"
+START_TIMEOUT_S: Final = 90.0
+STOP_GRACE_S: Final = 60.0
+PORTS: Final = (
+    "API_PORT",
+    "METRICS_PORT",
+    "SINK_PORT",
+    "DNS_PORT",
+    "SUBMISSION_PORT",
+    "SUBMISSION_TLS_PORT",
+    "MX_PORT",
+)
+_TRIES: Final = 3  # another program of this machine may have taken a reserved port meanwhile
+_READY_TEXT: Final = b"Waybill is ready"
+_POLL_S: Final = 0.05
+_QUERY_S: Final = 60.0
 
 
 class ServicePart(StrEnum):
@@ -68,7 +76,6 @@ class Service:
     def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
         self.state = folder / "state"
         self.output = folder / "up.log"
-        self._folder = folder
         self._more = dict(more or {})
         self._ports: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -87,8 +94,9 @@ class Service:
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start it and wait for its ready line; raises ServiceNotReady. Call from the main thread."""
         for last in (False,) * (_TRIES - 1) + (True,):
-            self._ports = self._ports or _free_ports()
-            if self._begin(time.monotonic() + timeout_s):
+            at = self.output.stat().st_size if self.output.exists() else 0
+            self.begin()
+            if self._is_ready(at, time.monotonic() + timeout_s):
                 return
             output = self.output_text()
             self.kill()
@@ -98,8 +106,13 @@ class Service:
 
     def begin(self) -> None:
         """Start it without waiting for anything; `kill` or `wait` ends it."""
-        self._ports = self._ports or _free_ports()
-        self._spawn()
+        self._ports = self._ports or dict(zip(PORTS, map(str, reserve_ports(len(PORTS))), strict=True))
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                launch.command([sys.executable, "-m", "ops", "up"], death_signal=signal.SIGTERM),
+                env=self.environ, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
 
     def running(self) -> bool:
         """Return True until `ops up` has ended."""
@@ -124,34 +137,23 @@ class Service:
         if self._process is None:
             return
         began = time.monotonic()
-        if self._process.poll() is None:
-            _kill(self._process.pid)
+        if self.running():
+            kill(self._process.pid)
         self._process.wait()
         while (left := self.everything()) and (waited := time.monotonic() - began) < STOP_GRACE_S:
             for pid in left:
-                _kill(pid, quit_first=waited < END_GRACE_S)
+                kill(pid, quit_first=waited < END_GRACE_S)
             time.sleep(_POLL_S)
 
-    def _begin(self, deadline: float) -> bool:
-        at = self.output.stat().st_size if self.output.exists() else 0
-        self._spawn()
+    def _is_ready(self, at: int, deadline: float) -> bool:
+        """Wait for the ready line behind the first `at` octets of output; False at the deadline or the end."""
         while time.monotonic() < deadline and self.running():
-            with self.output.open("rb") as output:
-                output.seek(at)
-                if _READY_TEXT.encode() in output.read():
-                    return True
+            if _READY_TEXT in self.output.read_bytes()[at:]:
+                return True
             time.sleep(_POLL_S)
         return False
 
-    def _spawn(self) -> None:
-        with self.output.open("ab") as output:
-            self._process = subprocess.Popen(
-                launch.command([sys.executable, "-m", "ops", "up"], death_signal=signal.SIGTERM),
-                env=self.environ, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )  # fmt: skip
-
-    # -- where and who -------------------------------------------------------------------------
+    # -- where ---------------------------------------------------------------------------------
 
     @property
     def environ(self) -> dict[str, str]:
@@ -170,6 +172,16 @@ class Service:
         return attach(load(self.environ))
 
     @property
+    def database_url(self) -> str:
+        """Return the URL of its database; only while it runs."""
+        return str(self.settings.database_url)
+
+    @property
+    def redis_url(self) -> str:
+        """Return the URL of its Valkey; only while it runs."""
+        return str(self.settings.redis_url)
+
+    @property
     def base_url(self) -> str:
         """Return the base URL of its API."""
         return f"http://127.0.0.1:{self._ports['API_PORT']}"
@@ -183,6 +195,11 @@ class Service:
     def submission_tls_port(self) -> int:
         """Return the port of its relay with TLS from the first octet."""
         return int(self._ports["SUBMISSION_TLS_PORT"])
+
+    @property
+    def mx_port(self) -> int:
+        """Return the port of its server for incoming mail."""
+        return int(self._ports["MX_PORT"])
 
     @property
     def dns_port(self) -> int:
@@ -215,6 +232,27 @@ class Service:
             with error:
                 return dict(json.load(error))
 
+    # -- database ------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def session(self) -> AsyncIterator[asyncpg.Connection]:
+        """Open a session with its database."""
+        connection = await asyncpg.connect(self.database_url, timeout=10, command_timeout=_QUERY_S)
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+
+    async def rows(self, statement: str, *values: object) -> list[Any]:
+        """Return the rows of one statement, in a session of its own."""
+        async with self.session() as connection:
+            return list(await connection.fetch(statement, *values))
+
+    async def value(self, statement: str, *values: object) -> Any:
+        """Return the first value of one statement; None without a row."""
+        found = await self.rows(statement, *values)
+        return found[0][0] if found else None
+
     # -- processes -----------------------------------------------------------------------------
 
     @property
@@ -225,34 +263,26 @@ class Service:
 
     def pids(self, part: ServicePart) -> list[int]:
         """Return the running children of `ops up` of this kind."""
-        return [pid for pid in child_pids(self.pid) if re.search(part, _words(pid))]
+        return [pid for pid in child_pids(self.pid) if re.search(part, command_line(pid))]
+
+    def with_children(self, part: ServicePart) -> list[int]:
+        """Return the running processes of this kind and their children."""
+        return [pid for main in self.pids(part) for pid in (main, *child_pids(main))]
 
     def api_workers(self) -> list[int]:
         """Return the pids of the API workers."""
-        return [
-            pid
-            for main in self.pids(ServicePart.API)
-            for pid in child_pids(main)
-            if re.search(ServicePart.API, _words(pid))
-        ]
+        children = [pid for main in self.pids(ServicePart.API) for pid in child_pids(main)]
+        return [pid for pid in children if re.search(ServicePart.API, command_line(pid))]
 
     def backends(self) -> list[int]:
         """Return the pids of the service's sessions in its embedded PostgreSQL."""
-        found = [pid for main in self.pids(ServicePart.POSTGRES) for pid in child_pids(main)]
-        return [pid for pid in found if re.match(r"postgres: \S+ \S+ \[local\]", _words(pid))]
+        found = self.with_children(ServicePart.POSTGRES)
+        return [pid for pid in found if re.match(r"postgres: \S+ \S+ \[local\]", command_line(pid))]
 
     def everything(self) -> list[int]:
         """Return all processes with this state folder in their environment, command line or working directory."""
         mark = os.fsencode(self.state)
-        found = []
-        for pid in _living():
-            with contextlib.suppress(OSError):
-                folder = Path("/proc", str(pid))
-                texts = (folder.joinpath(name).read_bytes() for name in ("environ", "cmdline"))
-                where = os.fsencode((folder / "cwd").readlink())
-                if pid != os.getpid() and (any(_names(text, mark) for text in texts) or where.startswith(mark + b"/")):
-                    found.append(pid)
-        return found
+        return [pid for pid in living() if pid != os.getpid() and works_in(pid, mark)]
 
 
 @contextlib.contextmanager
@@ -266,9 +296,9 @@ def temporary(more: Mapping[str, str] | None = None) -> Iterator[Service]:
         clear(folder)
 
 
-def make_folder() -> Path:
-    """Create a temporary folder for a service."""
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+def make_folder(prefix: str = "waybill-drill-") -> Path:
+    """Create a temporary folder for servers."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
     folder.chmod(0o711)  # a root's servers run as another user, who passes through
     return folder
 
@@ -279,46 +309,3 @@ def clear(folder: Path) -> None:
     if elsewhere.is_symlink() and elsewhere.resolve().parent == SHARED:
         shutil.rmtree(elsewhere.resolve(), ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_ports() -> dict[str, str]:
-    return dict(zip(_PORTS, map(str, reserve_ports(len(_PORTS))), strict=True))
-
-
-def _names(text: bytes, mark: bytes) -> bool:
-    """Return True when `text` contains `mark` as a whole path or the beginning of one."""
-    at = text.find(mark)
-    return at >= 0 and text[at + len(mark) : at + len(mark) + 1] in (b"", b"/", b"\0")
-
-
-def _living() -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and _stat(int(entry.name))[:1] not in ([], ["Z"]):
-            yield int(entry.name)
-
-
-def child_pids(parent: int) -> list[int]:
-    """Return the running children of a process."""
-    return [pid for pid in _living() if _stat(pid)[1:2] == [str(parent)]]
-
-
-def _stat(pid: int) -> list[str]:
-    """Return state, parent and further fields of a process (proc(5)); [] when it has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _words(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def _kill(pid: int, *, quit_first: bool = False) -> None:
-    """Send SIGKILL; with `quit_first`, SIGQUIT if it is a process of PostgreSQL."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        quits = quit_first and Path("/proc", str(pid), "comm").read_text().strip() == "postgres"
-        os.kill(pid, signal.SIGQUIT if quits else signal.SIGKILL)
