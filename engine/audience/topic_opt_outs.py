@@ -29,7 +29,7 @@ _SOURCE: Final = "api"  # in events, beside those of links
 
 
 class RefusedAddress(Struct, frozen=True):
-    """Hold an address that was refused: its index, and the error that a single request would get."""
+    """An address that was refused: its index, and the error that a single request would get."""
 
     index: int
     error: dict[str, Any]

@@ -14,7 +14,7 @@ from engine.store.row_sets import Column, RowSet
 
 
 class BatchCount(Struct, frozen=True):
-    """Hold what a batch adds to one account's head, and the values of the head that its decisions depend on.
+    """The sums that a batch adds to an account's head, and the values of the head that its decisions depend on.
 
     `max_today` and `max_this_month`: the limits in messages, None where there is none.
     """

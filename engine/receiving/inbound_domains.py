@@ -43,7 +43,7 @@ class ManagedAddresses(Struct, frozen=True):
 
 
 class ManagedDomain(Struct, frozen=True):
-    """Hold the managed receiving domain of an account."""
+    """The managed receiving domain of an account."""
 
     name: str
     addresses: int
@@ -51,7 +51,7 @@ class ManagedDomain(Struct, frozen=True):
 
 
 class InboundDomainState(Struct, frozen=True):
-    """Hold one domain with the records that matter for receiving, as the last check found them."""
+    """A domain with the records that matter for receiving, as the last check found them."""
 
     domain: DomainRow
     mx: CheckedRecord

@@ -46,14 +46,14 @@ _SQL = Queries.beside(__file__, "recipients.sql")
 
 
 class ReceivingDomain(Struct, frozen=True):
-    """Hold the domain that receives mail under a name."""
+    """The domain that receives mail under a name."""
 
     id: UUID
     account_id: UUID
 
 
 class ReceivingAccount(Struct, frozen=True):
-    """Hold what decides whether an account receives mail; `received`: messages of this month."""
+    """The facts that decide whether an account receives mail; `received`: messages of this month."""
 
     plan: str
     status: str
@@ -61,7 +61,7 @@ class ReceivingAccount(Struct, frozen=True):
 
 
 class PlatformAccount(Struct, frozen=True):
-    """Hold the id of the platform account."""
+    """The id of the platform account."""
 
     account_id: UUID
 

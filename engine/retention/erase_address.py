@@ -68,7 +68,7 @@ _CLEAR = _SQL.command("clear_suppressions")
 
 
 class AddressErasure(Struct, frozen=True):
-    """Hold an erasure in progress, its search terms, and when its call ends (monotonic clock)."""
+    """An erasure in progress, its search terms, and when its call ends (monotonic clock)."""
 
     row: ErasureRow
     terms: AddressTerms

@@ -13,7 +13,7 @@ _SQL = Queries.beside(__file__)
 
 
 class DeletionRow(Struct, frozen=True):
-    """Hold a scheduled deletion; from `began_at` on, the erasure can't be canceled."""
+    """A scheduled deletion; from `began_at` on, the erasure can't be canceled."""
 
     account_id: UUID
     requested_at: datetime
@@ -22,7 +22,7 @@ class DeletionRow(Struct, frozen=True):
 
 
 class Tombstone(Struct, frozen=True):
-    """Hold what remains of an erased account: the end of its log (`seq` is also the number of its events)."""
+    """The rest of an erased account: the end of its log (`seq` is also the number of its events)."""
 
     account_id: UUID
     opened_at: datetime

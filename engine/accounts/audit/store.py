@@ -45,7 +45,7 @@ _REACHED = _SQL.rows("reached", ReachedRow)
 
 
 class AuditRows(Struct, frozen=True):
-    """Hold events, newest first, the hashes before them, and the number to continue before (None: no more)."""
+    """Events, newest first, the hashes before them, and the number to continue before (None: no more)."""
 
     rows: list[ListRow]
     previous: dict[int, bytes]
@@ -105,7 +105,7 @@ async def verify(source: Source, account: UUID) -> ChainVerdict:
 
 
 class ErasedEntries:
-    """Hold the numbers of the events that erasures name, for one verification; read when first needed."""
+    """The numbers of the events that erasures name, for one verification; read when first needed."""
 
     def __init__(self, source: Source, account: UUID) -> None:
         self._source = source
@@ -121,7 +121,7 @@ class ErasedEntries:
 
 
 class Export:
-    """Hold a running export: its position, the number of events and the first break found."""
+    """A running export: its position, the number of events and the first break found."""
 
     def __init__(self, source: Source, account: UUID, ends: LogHead, times: Range) -> None:
         self._source = source

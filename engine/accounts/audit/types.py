@@ -9,7 +9,7 @@ LAST_ID = UUID(int=(1 << 128) - 1)
 
 
 class LogHead(Struct, frozen=True):
-    """Hold both ends of a log. `stray` is the number of an event outside of them."""
+    """Both ends of a log. `stray` is the number of an event outside of them."""
 
     seq: int
     hash: bytes
@@ -19,7 +19,7 @@ class LogHead(Struct, frozen=True):
 
 
 class CheckedPage(Struct, frozen=True):
-    """Hold the result of checking a page of events."""
+    """The result of checking a page of events."""
 
     events: int
     last_seq: int | None
@@ -34,7 +34,7 @@ class CheckedPage(Struct, frozen=True):
 
 
 class ListRow(Struct, frozen=True):
-    """Hold one listed event; `occurred_at` is the exact text that was hashed."""
+    """A listed event; `occurred_at` is the exact text that was hashed."""
 
     seq: int
     id: UUID
@@ -45,7 +45,7 @@ class ListRow(Struct, frozen=True):
 
 
 class ExportRow(Struct, frozen=True):
-    """Hold one exported event, with the number and hash before it."""
+    """An exported event, with the number and hash before it."""
 
     seq: int
     id: UUID
@@ -61,13 +61,13 @@ class ExportRow(Struct, frozen=True):
 
 
 class NamedRow(Struct, frozen=True):
-    """Hold the ranges of erased events that one event names, as JSON; null if it names none."""
+    """The ranges of erased events that one event names, as JSON; null if it names none."""
 
     entries: str | None
 
 
 class HashRow(Struct, frozen=True):
-    """Hold the hash of one event."""
+    """The hash of one event."""
 
     seq: int
     hash: bytes
@@ -81,7 +81,7 @@ class ReachedRow(Struct, frozen=True):
 
 
 class Position(Struct):
-    """Hold the progress of a verification: the last event and its hash."""
+    """The progress of a verification: the last event and its hash."""
 
     seq: int
     id: UUID
@@ -96,7 +96,7 @@ class ChainBreak(Struct, frozen=True):
 
 
 class ChainVerdict(Struct, frozen=True):
-    """Hold the result of a verification of the events up to `head`, the end of the log at `as_of`."""
+    """The result of a verification of the events up to `head`, the end of the log at `as_of`."""
 
     broken: ChainBreak | None
     events: int
@@ -106,7 +106,7 @@ class ChainVerdict(Struct, frozen=True):
 
 
 class Range(Struct, frozen=True):
-    """Hold a time range; None leaves an end open, `until` is exclusive."""
+    """A time range; None leaves an end open, `until` is exclusive."""
 
     since: datetime | None = None
     until: datetime | None = None

@@ -23,7 +23,7 @@ _EXAMPLE_SELLER: Final = "Waybill (local mode)"
 
 
 class Seller(Struct, frozen=True):
-    """Hold the seller's name and address on invoices; stored with each of them."""
+    """The seller's name and address on invoices; stored with each of them."""
 
     name: str
     address: str | None = None

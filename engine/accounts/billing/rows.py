@@ -13,7 +13,7 @@ from engine.base.plans import Plan
 
 
 class SubscriptionRow(Struct, frozen=True):
-    """Hold the subscription of an account as stored."""
+    """The subscription of an account as stored."""
 
     account_id: UUID
     plan: str
@@ -96,7 +96,7 @@ class SubscriptionRow(Struct, frozen=True):
 
 
 class CheckoutRow(Struct, frozen=True):
-    """Hold a checkout as stored; `buyer` is JSON text."""
+    """A checkout as stored; `buyer` is JSON text."""
 
     id: UUID
     account_id: UUID
@@ -128,7 +128,7 @@ class CheckoutRow(Struct, frozen=True):
 
 
 class RenewalChargeRow(Struct, frozen=True):
-    """Hold the request to charge one period; `buyer` is JSON text."""
+    """The request to charge one period; `buyer` is JSON text."""
 
     account_id: UUID
     period_start: datetime
@@ -159,7 +159,7 @@ class RenewalChargeRow(Struct, frozen=True):
 
 
 class BillingProfileRow(Struct, frozen=True):
-    """Hold the buyer's name and address on invoices; also stored as JSON with checkouts and invoices."""
+    """The buyer's name and address on invoices; also stored as JSON with checkouts and invoices."""
 
     legal_name: str
     country: str
@@ -169,7 +169,7 @@ class BillingProfileRow(Struct, frozen=True):
 
 
 class InvoiceRow(Struct, frozen=True):
-    """Hold an issued invoice or credit note without its PDF; `lines`, `seller` and `buyer` are JSON text."""
+    """An issued invoice or credit note without its PDF; `lines`, `seller` and `buyer` are JSON text."""
 
     id: UUID
     account_id: UUID
@@ -195,7 +195,7 @@ class InvoiceRow(Struct, frozen=True):
 
 
 class BillingAccountRow(Struct, frozen=True):
-    """Hold the facts of an account that billing decides by."""
+    """The facts of an account that billing decides by."""
 
     plan: str
     status: str

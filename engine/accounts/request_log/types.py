@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class RequestRow(Struct, frozen=True):
-    """Hold one answered request."""
+    """An answered request."""
 
     id: UUID
     key_id: UUID | None
@@ -20,7 +20,7 @@ class RequestRow(Struct, frozen=True):
 
 
 class RequestFilters(Struct, frozen=True, kw_only=True):
-    """Hold the filters of a list of requests; None means no filter. Ids are in [low, high), statuses are inclusive."""
+    """The filters of a list of requests; None means no filter. Ids are in [low, high), statuses are inclusive."""
 
     low: UUID
     high: UUID

@@ -13,7 +13,7 @@ _SQL = Queries.beside(__file__)
 
 
 class SubAccountRow(Struct, frozen=True):
-    """Hold a sub-account with its status and its send counts as of its last send."""
+    """A sub-account with its status and its send counts as of its last send."""
 
     id: UUID
     name: str

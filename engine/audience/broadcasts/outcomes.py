@@ -39,7 +39,7 @@ _log = structlog.get_logger("broadcasts")
 
 
 class LogWatch(Struct, frozen=True):
-    """Hold the counted part of an account's log, and its end."""
+    """The counted part of an account's log, and its end."""
 
     account_id: UUID
     after: int

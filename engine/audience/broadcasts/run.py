@@ -57,14 +57,14 @@ _log = structlog.get_logger("broadcasts")
 
 
 class TurnEnd(Struct, frozen=True):
-    """Hold the wait of a broadcast for its next turn, and its reason if there is one."""
+    """The wait of a broadcast for its next turn, and its reason if there is one."""
 
     wait: timedelta = timedelta(0)
     waits_for: WaitReason | None = None
 
 
 class HeldBroadcast(Struct, frozen=True):
-    """Hold the compiled content of a broadcast, and the pace of its batches in this process."""
+    """The compiled content of a broadcast, and the pace of its batches in this process."""
 
     content: CompiledBroadcast
     pace: BatchPace

@@ -9,7 +9,7 @@ Locale = Literal["en", "de", "es", "fr", "it", "nl", "pl", "pt"]
 
 
 class ConfirmationMail(Struct, frozen=True):
-    """Hold the subject and bodies of one mail."""
+    """The subject and bodies of one mail."""
 
     subject: str
     text: str

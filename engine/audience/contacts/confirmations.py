@@ -24,7 +24,7 @@ BY_CONTACT: Final = "contact"  # the actor of a confirmation
 
 
 class ConfirmationRow(Struct, frozen=True):
-    """Hold the state of a link: who asks whom, and whether it was used."""
+    """The state of a link: who asks whom, and whether it was used."""
 
     account_id: UUID
     contact_id: UUID

@@ -26,7 +26,7 @@ from engine.store.database_errors import DatabaseUnavailable
 
 
 class ConfirmationRequest(Struct, frozen=True, kw_only=True):
-    """Hold how to ask a contact: the From of the mail, its stream and its language."""
+    """How to ask a contact: the From of the mail, its stream and its language."""
 
     sender: str
     stream: str | None = None

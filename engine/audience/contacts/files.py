@@ -37,7 +37,7 @@ class FileFormat(StrEnum):
 
 
 class FieldColumn(Struct, frozen=True):
-    """Hold a column of an export: a field and the type of its values, `string` where they differ in type."""
+    """A column of an export: a field and the type of its values, `string` where they differ in type."""
 
     name: str
     type: str

@@ -15,7 +15,7 @@ _KEYS: Final = ("email", "name", "fields")
 
 
 class ChangedContact(Struct, frozen=True):
-    """Hold a stored contact with its values after an import."""
+    """A stored contact with its values after an import."""
 
     stored: StoredContactRow
     row: ImportRow
@@ -25,7 +25,7 @@ class ChangedContact(Struct, frozen=True):
 
 
 class ImportPlan(Struct, frozen=True):
-    """Hold what an import does: contacts to create and to change, those that stay as they are, and the rest."""
+    """The result of an import: contacts to create and to change, those that stay as they are, and the rest."""
 
     created: list[ImportRow]
     changed: list[ChangedContact]

@@ -28,7 +28,7 @@ Searched = tuple[str, str]
 
 
 class PreparedImport(Struct, frozen=True):
-    """Hold the rows of an import with what is to be searched, by address; and the invalid rows."""
+    """The rows of an import with what is to be searched, by address; and the invalid rows."""
 
     rows: list[ImportRow]
     searched: dict[str, Searched]

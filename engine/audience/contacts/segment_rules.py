@@ -46,7 +46,7 @@ _PROPERTY_OPERATORS: Final[Mapping[str, frozenset[str]]] = {
 
 
 class Condition(Struct, frozen=True):
-    """Hold a comparison of a contact field (`is_field`) or property with a value."""
+    """A comparison of a contact field (`is_field`) or property with a value."""
 
     name: str
     operator: str
@@ -55,7 +55,7 @@ class Condition(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """Hold conditions that must hold together (`all`), of which one must hold (`any`), or none (`not`)."""
+    """Conditions that must hold together (`all`), of which one must hold (`any`), or none (`not`)."""
 
     kind: str
     parts: tuple["Condition | Group", ...]
@@ -65,7 +65,7 @@ SegmentFilter = Condition | Group
 
 
 class CompiledFilter(Struct, frozen=True):
-    """Hold an SQL condition on contact `c`, and its arguments in order."""
+    """An SQL condition on contact `c`, and its arguments in order."""
 
     sql: str
     arguments: list[object]

@@ -41,7 +41,7 @@ _SUPPRESSED = _SQL.command("count_suppressed")
 
 
 class Audience(Struct, frozen=True):
-    """Hold a query of the columns `contact_id` and `address`, without an order, and its arguments."""
+    """A query of the columns `contact_id` and `address`, without an order, and its arguments."""
 
     sql: str
     arguments: list[object]

@@ -21,7 +21,7 @@ class Consent(StrEnum):
 
 
 class ContactRow(Struct, frozen=True):
-    """Hold a contact with its lists, the reason of its suppression, None if it is not suppressed, and the lists whose
+    """A contact with its lists, the reason of its suppression, None if it is not suppressed, and the lists whose
     broadcasts the person opted out of.
     """
 
@@ -42,7 +42,7 @@ class ContactRow(Struct, frozen=True):
 
 
 class StoredContactRow(Struct, frozen=True):
-    """Hold what an import or a change compares with what it brings."""
+    """The fields of a stored contact that an import or a change compares with its own."""
 
     id: UUID
     address: str
@@ -52,7 +52,7 @@ class StoredContactRow(Struct, frozen=True):
 
 
 class NewContact(Struct, frozen=True, kw_only=True):
-    """Hold a checked contact to be created."""
+    """A checked contact to be created."""
 
     email: str
     address: str
@@ -61,7 +61,7 @@ class NewContact(Struct, frozen=True, kw_only=True):
 
 
 class ContactFilters(Struct, frozen=True, kw_only=True):
-    """Hold the filters of a list of contacts; None means no filter."""
+    """The filters of a list of contacts; None means no filter."""
 
     before: UUID | None = None
     list_id: UUID | None = None
@@ -69,14 +69,14 @@ class ContactFilters(Struct, frozen=True, kw_only=True):
 
 
 class ContactRows(Struct, frozen=True):
-    """Hold a page of contacts, newest first; `has_more` is True if older ones match."""
+    """A page of contacts, newest first; `has_more` is True if older ones match."""
 
     rows: list[ContactRow]
     has_more: bool
 
 
 class ImportRow(Struct, frozen=True):
-    """Hold a checked row of an import, or several of one address: an absent name or field leaves the stored one
+    """A checked row of an import, or several of one address: an absent name or field leaves the stored one
     unchanged, None removes a field.
     """
 
@@ -88,7 +88,7 @@ class ImportRow(Struct, frozen=True):
 
 
 class InvalidRow(Struct, frozen=True):
-    """Hold a refused row of an import: its index, and the error that a single request would get."""
+    """A refused row of an import: its index, and the error that a single request would get."""
 
     index: int
     error: dict[str, Any]
@@ -106,7 +106,7 @@ class ImportResult(Struct, frozen=True, kw_only=True):
 
 
 class ContactTotals(Struct, frozen=True):
-    """Hold the kept counts of an account, and its plan."""
+    """The kept counts of an account, and its plan."""
 
     contacts: int
     lists: int
@@ -115,7 +115,7 @@ class ContactTotals(Struct, frozen=True):
 
 
 class ContactListRow(Struct, frozen=True):
-    """Hold a contact list with its number of members."""
+    """A contact list with its number of members."""
 
     id: UUID
     name: str
@@ -126,7 +126,7 @@ class ContactListRow(Struct, frozen=True):
 
 
 class SegmentRow(Struct, frozen=True):
-    """Hold a segment; `filter` is JSON text."""
+    """A segment; `filter` is JSON text."""
 
     id: UUID
     name: str

@@ -30,7 +30,7 @@ class CheckReason(StrEnum):
 
 
 class MailRoute(StrEnum):
-    """Hold the DNS findings about mail to a domain."""
+    """The DNS findings about mail to a domain."""
 
     SERVER = "server"
     NULL_MX = "null_mx"

@@ -18,7 +18,7 @@ class VerificationStatus(StrEnum):
 
 
 class VerificationRow(Struct, frozen=True):
-    """Hold one verification; `status` is already `expired` once its time has passed by the database's clock."""
+    """A verification; `status` is already `expired` once its time has passed by the database's clock."""
 
     id: UUID
     status: str
@@ -53,7 +53,7 @@ class NewVerification(Struct, frozen=True, kw_only=True):
 
 
 class ResendRow(Struct, frozen=True):
-    """Hold what the mail of another code needs."""
+    """The values for the mail of another code."""
 
     destination: bytes
     status: str
@@ -70,7 +70,7 @@ class ResendRow(Struct, frozen=True):
 
 
 class ClaimedAttempt(Struct, frozen=True):
-    """Hold a verification of which one attempt was just taken."""
+    """A verification of which one attempt was just taken."""
 
     code: bytes
     attempts_left: int
@@ -78,7 +78,7 @@ class ClaimedAttempt(Struct, frozen=True):
 
 
 class StartFacts(Struct, frozen=True):
-    """Hold what a start or resend is decided by, as of the lock of the account's head.
+    """The facts that decide about a start or resend, as of the lock of the account's head.
 
     `sent`: times of codes to the destination within an hour, oldest first. `used`: verifications of the payer's month.
     """
@@ -91,7 +91,7 @@ class StartFacts(Struct, frozen=True):
 
 
 class SettingsRow(Struct, frozen=True):
-    """Hold the branding of an account without the logo's bytes."""
+    """The branding of an account without the logo's bytes."""
 
     brand_name: str | None = None
     code_length: int | None = None
@@ -103,7 +103,7 @@ class SettingsRow(Struct, frozen=True):
 
 
 class PreludeRow(Struct, frozen=True):
-    """Hold what composing a first code needs: the time, the branding, and the verification of a repeated key."""
+    """The values for composing a first code: the time, the branding, and the verification of a repeated key."""
 
     now: datetime
     replay: UUID | None
@@ -115,14 +115,14 @@ class PreludeRow(Struct, frozen=True):
 
 
 class LogoRow(Struct, frozen=True):
-    """Hold a logo as it is served."""
+    """A logo as it is served."""
 
     content: bytes
     content_type: str
 
 
 class FinishedRow(Struct, frozen=True):
-    """Hold a finished verification whose event is to be written."""
+    """A finished verification whose event is to be written."""
 
     id: UUID
     account_id: UUID
@@ -131,7 +131,7 @@ class FinishedRow(Struct, frozen=True):
 
 
 class LinkedRow(Struct, frozen=True):
-    """Hold what a confirmation link is checked against."""
+    """The stored values that a confirmation link must match."""
 
     account_id: UUID
     status: str

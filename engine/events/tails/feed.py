@@ -73,7 +73,7 @@ class EventView:
 
 
 class Feed:
-    """Hold the window of one account's log in one view while any such tail of it is open."""
+    """The window of one account's log in one view while any such tail of it is open."""
 
     def __init__(self, pool: asyncpg.Pool, account: UUID, view: LogView, gate: asyncio.Semaphore) -> None:
         self.account = account

@@ -96,7 +96,7 @@ class Tail:
 
 
 class Tails:
-    """Hold all tails of this process. `still_allowed` returns those readers that may still read."""
+    """All tails of this process. `still_allowed` returns those readers that may still read."""
 
     def __init__(
         self,

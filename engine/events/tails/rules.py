@@ -39,7 +39,7 @@ _AFTER: Final[Mapping[str, Status]] = {
 
 
 class Payload(Struct, rename="camel"):
-    """Hold a stored payload with its detail not decoded."""
+    """A stored payload with its detail not decoded."""
 
     message_id: str | None
     detail: Raw
@@ -129,7 +129,7 @@ def _statuses(counts: Mapping[UUID, int], steps: Iterable[StepRow]) -> dict[int,
 
 
 class _StatusFold:
-    """Hold the status of one message while its events are read in order."""
+    """The status of one message while its events are read in order."""
 
     def __init__(self, recipients: int) -> None:
         self._recipients = recipients

@@ -30,7 +30,7 @@ _LOG = _SQL.rows("log_page", PullRow)
 
 
 class TailSlot(Struct, frozen=True):
-    """Hold one of an account's slots for tails, and its holder."""
+    """An of an account's slots for tails, and its holder."""
 
     account: UUID
     slot: int
@@ -38,7 +38,7 @@ class TailSlot(Struct, frozen=True):
 
 
 class LogPage(Struct, frozen=True):
-    """Hold consecutive events with their seqs; None stands for an event of the account."""
+    """Consecutive events with their seqs; None stands for an event of the account."""
 
     places: list[int]
     events: list[Event | None]
@@ -46,7 +46,7 @@ class LogPage(Struct, frozen=True):
 
 
 class PullPage(Struct, frozen=True):
-    """Hold pulled events, oldest first, and the seq to continue after.
+    """Pulled events, oldest first, and the seq to continue after.
 
     `purged_through` is the last seq that retention has deleted.
     """

@@ -31,20 +31,20 @@ class TailReader(Struct, frozen=True):
 
 
 class SlotRow(Struct, frozen=True):
-    """Hold an attempt to claim a slot: the slot tried (None: all are taken), and the slot claimed."""
+    """An attempt to claim a slot: the slot tried (None: all are taken), and the slot claimed."""
 
     tried: int | None
     slot: int | None
 
 
 class HolderRow(Struct, frozen=True):
-    """Hold the holder of a renewed slot."""
+    """The holder of a renewed slot."""
 
     holder: UUID
 
 
 class EndsRow(Struct, frozen=True):
-    """Hold the last seq of an account's log, and the last seq that retention has deleted."""
+    """The last seq of an account's log, and the last seq that retention has deleted."""
 
     account_id: UUID
     seq: int
@@ -52,7 +52,7 @@ class EndsRow(Struct, frozen=True):
 
 
 class TailRow(Struct, frozen=True):
-    """Hold one event with fields of its message, which may have been deleted."""
+    """An event with fields of its message, which may have been deleted."""
 
     id: UUID
     seq: int
@@ -70,7 +70,7 @@ class TailRow(Struct, frozen=True):
 
 
 class StepRow(Struct, frozen=True):
-    """Hold one event of a message, to derive its status."""
+    """An event of a message, to derive its status."""
 
     message_id: UUID
     seq: int
@@ -79,7 +79,7 @@ class StepRow(Struct, frozen=True):
 
 
 class PullRow(Struct, frozen=True):
-    """Hold one pulled event."""
+    """A pulled event."""
 
     id: UUID
     seq: int
@@ -90,7 +90,7 @@ class PullRow(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """Hold one event of a message as tails show it; `status` is the message's status after the event."""
+    """An event of a message as tails show it; `status` is the message's status after the event."""
 
     seq: int
     id: UUID
@@ -108,7 +108,7 @@ class Event(Struct, frozen=True):
 
 
 class ShownEvent(Struct, frozen=True):
-    """Hold one encoded event with the fields that filters use.
+    """An encoded event with the fields that filters use.
 
     An empty chunk is an event of the account, which tails of messages skip.
     """
@@ -130,7 +130,7 @@ class Filters(Protocol):
 
 
 class TailFilters(Struct, frozen=True, kw_only=True):
-    """Hold the filters of a tail, all of which must match; `domains` and `streams` match with any of theirs."""
+    """The filters of a tail, all of which must match; `domains` and `streams` match with any of theirs."""
 
     status: Status | None = None
     domains: list[str] | None = None
@@ -149,7 +149,7 @@ class TailFilters(Struct, frozen=True, kw_only=True):
 
 
 class EventFilters(Struct, frozen=True):
-    """Hold the event types that a tail of the whole log shows, and beginnings of types; without both it shows all."""
+    """The event types that a tail of the whole log shows, and beginnings of types; without both it shows all."""
 
     types: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ DeliveryState = Literal["pending", "delivered", "failed"]
 
 
 class DeliveryFilter(Struct, frozen=True):
-    """Hold which deliveries are wanted: event ids from `low` to below `high`, with a state and a type, None: any."""
+    """Which deliveries are wanted: event ids from `low` to below `high`, with a state and a type, None: any."""
 
     low: UUID = FIRST_ID
     high: UUID = LAST_ID
@@ -42,21 +42,21 @@ class DeliveryFilter(Struct, frozen=True):
 
 
 class DeliveryRows(Struct, frozen=True):
-    """Hold a page of deliveries, and the event id below which the next page begins; None: no more."""
+    """A page of deliveries, and the event id below which the next page begins; None: no more."""
 
     rows: list[DeliveryRow]
     next_below: UUID | None
 
 
 class Replayed(Struct, frozen=True):
-    """Hold how many deliveries were queued, and the event id below which others of the window may wait; None: none."""
+    """How many deliveries were queued, and the event id below which others of the window may wait; None: none."""
 
     queued: int
     next_below: UUID | None
 
 
 class DeliveryRecord(Struct, frozen=True):
-    """Hold one delivery with the exchanges of its attempts, and its event; None if the event was purged."""
+    """A delivery with the exchanges of its attempts, and its event; None if the event was purged."""
 
     row: DeliveryRow
     exchanges: list[ExchangeRow]

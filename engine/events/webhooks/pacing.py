@@ -26,7 +26,7 @@ BURST, REFILL_PER_S = 200, 1.0
 
 
 class EndpointPace:
-    """Hold what one process knows of one endpoint until it is unused for an hour.
+    """The state of an endpoint in this process, kept until it is unused for an hour.
 
     Times are monotonic seconds.
     """
@@ -102,7 +102,7 @@ class EndpointPace:
 
 
 class _RemainingShares:
-    """Hold the unused shares of suspects and unknown endpoints during one round of claims."""
+    """The unused shares of suspects and unknown endpoints during one round of claims."""
 
     def __init__(self, max_in_hand: int, suspects: int, unproven: int) -> None:
         self._max_in_hand = max_in_hand

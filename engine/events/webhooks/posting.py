@@ -51,7 +51,7 @@ _log = structlog.get_logger("webhooks")
 
 
 class PostVerdict(Struct, frozen=True):
-    """Hold the meaning of an answer, or of a failure to get one."""
+    """The meaning of an answer, or of a failure to get one."""
 
     delivered: bool
     status: int | None
@@ -61,7 +61,7 @@ class PostVerdict(Struct, frozen=True):
 
 
 class SentPost(Struct, frozen=True):
-    """Hold what differs between the requests of one delivery: the URL and the signatures. None: nothing was sent."""
+    """The parts that differ between the requests of a delivery: the URL and the signatures. None: nothing was sent."""
 
     url: str | None = None
     signature: str | None = None

@@ -33,14 +33,14 @@ _PURPOSE = "webhook secrets"
 
 
 class NewEndpoint(Struct, frozen=True):
-    """Hold an endpoint just created; `secret` is never shown again."""
+    """An endpoint just created; `secret` is never shown again."""
 
     row: EndpointRow
     secret: str
 
 
 class NewSecret(Struct, frozen=True):
-    """Hold a new secret; the previous one signs a second header until `previous_until`."""
+    """A new secret; the previous one signs a second header until `previous_until`."""
 
     secret: str
     previous_until: datetime

@@ -10,7 +10,7 @@ Fields = tuple[Any, ...]  # one row inside a row, in the order of its Struct's f
 
 
 class EndpointRow(Struct, frozen=True):
-    """Hold one endpoint without its secret."""
+    """An endpoint without its secret."""
 
     id: UUID
     url: str
@@ -24,20 +24,20 @@ class EndpointRow(Struct, frozen=True):
 
 
 class HeadersRow(Struct, frozen=True):
-    """Hold the names of an endpoint's own headers, and the sealed JSON object with their values; None without any."""
+    """The names of an endpoint's own headers, and the sealed JSON object with their values; None without any."""
 
     header_names: list[str]
     sealed_headers: bytes | None
 
 
 class SecretRow(Struct, frozen=True):
-    """Hold the sealed secret of an endpoint."""
+    """The sealed secret of an endpoint."""
 
     sealed_secret: bytes
 
 
 class DeliveryRow(Struct, frozen=True):
-    """Hold the delivery of one event to one endpoint; `due_at` is None if nothing is pending.
+    """The delivery of one event to one endpoint; `due_at` is None if nothing is pending.
 
     Type and time are None if the event was purged.
     """
@@ -51,7 +51,7 @@ class DeliveryRow(Struct, frozen=True):
 
 
 class CandidateRow(Struct, frozen=True):
-    """Hold a delivery of an endpoint with what filters compare. `type` is None if the event was purged."""
+    """A delivery of an endpoint with what filters compare. `type` is None if the event was purged."""
 
     event_id: UUID
     seq: int
@@ -60,7 +60,7 @@ class CandidateRow(Struct, frozen=True):
 
 
 class ExchangeRow(Struct, frozen=True):
-    """Hold the request and the answer of one attempt; None where it was made before these were stored."""
+    """The request and the answer of one attempt; None where it was made before these were stored."""
 
     attempt: int
     url: str | None
@@ -72,7 +72,7 @@ class ExchangeRow(Struct, frozen=True):
 
 
 class StoredEventRow(Struct, frozen=True):
-    """Hold the event of a delivery, from which its body is made."""
+    """The event of a delivery, from which its body is made."""
 
     seq: int
     occurred_at: datetime
@@ -80,7 +80,7 @@ class StoredEventRow(Struct, frozen=True):
 
 
 class AttemptRow(Struct, frozen=True):
-    """Hold one attempt, or with `milliseconds` None the end of a delivery without an attempt."""
+    """An attempt, or with `milliseconds` None the end of a delivery without an attempt."""
 
     attempt: int
     started_at: datetime
@@ -91,7 +91,7 @@ class AttemptRow(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """Hold a claimed post: queue row, event and endpoint. Event or endpoint may have been removed."""
+    """A claimed post: queue row, event and endpoint. Event or endpoint may have been removed."""
 
     webhook_id: UUID
     event_id: UUID
@@ -113,14 +113,14 @@ class Claimed(Struct, frozen=True):
 
 
 class DueRow(Struct, frozen=True):
-    """Hold an endpoint with due posts, and the earliest due time."""
+    """An endpoint with due posts, and the earliest due time."""
 
     webhook_id: UUID
     due_at: datetime
 
 
 class Recorded(Struct, frozen=True):
-    """Hold the record of a claimed post.
+    """The record of a claimed post.
 
     `wait_s` None ends the delivery; `milliseconds` None means that no attempt was made.
     """

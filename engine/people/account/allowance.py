@@ -24,7 +24,7 @@ _SETTLED_ON = _SQL.rows("settled_on", _DayCounts)
 
 
 class Allowance(Struct, frozen=True, kw_only=True):
-    """Hold counts of accepted messages by UTC day and calendar month, with their limits."""
+    """Counts of accepted messages by UTC day and calendar month, with their limits."""
 
     daily_limit: int
     sent_today: int

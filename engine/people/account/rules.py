@@ -6,7 +6,7 @@ from engine.base.plans import CAPS, MAX_SEGMENTS, Caps, Plan, layouts_of
 
 
 class PlanCap(Struct, frozen=True):
-    """Hold a plan's limit for one kind of resource; None is unlimited."""
+    """A plan's limit for one kind of resource; None is unlimited."""
 
     resource: str
     limit: int | None

@@ -32,7 +32,7 @@ _log = structlog.get_logger("auth")
 
 
 class Caller(Struct, frozen=True):
-    """Hold an authenticated API key."""
+    """An authenticated API key."""
 
     account_id: UUID
     key_id: str
@@ -44,7 +44,7 @@ class Caller(Struct, frozen=True):
 
 
 class KnownKey(Struct, frozen=True):
-    """Hold a cached key with the parsed values of its row."""
+    """A cached key with the parsed values of its row."""
 
     row: ApiKeyRow
     scopes: frozenset[str]

@@ -29,7 +29,7 @@ Network = IPv4Network | IPv6Network
 
 
 class FreshApiKey(Struct, frozen=True):
-    """Hold a new or presented key, the only form with the secret in clear."""
+    """A new or presented key, the only form with the secret in clear."""
 
     key_id: str
     secret: str
@@ -41,7 +41,7 @@ class FreshApiKey(Struct, frozen=True):
 
 
 class KeyRestrictions(Struct, frozen=True):
-    """Hold the restrictions of a key in addition to its scopes; None means no restriction."""
+    """The restrictions of a key in addition to its scopes; None means no restriction."""
 
     domains: frozenset[str] | None = None  # allowed sending domains, in lower-case A-labels
     streams: frozenset[str] | None = None  # allowed streams

@@ -11,7 +11,7 @@ _SQL = Queries.beside(__file__)
 
 
 class ApiKeyRow(Struct, frozen=True):
-    """Hold a key with its account, for authentication."""
+    """A key with its account, for authentication."""
 
     id: UUID
     key_id: str
@@ -30,7 +30,7 @@ class ApiKeyRow(Struct, frozen=True):
 
 
 class KeyListRow(Struct):
-    """Hold a key of the list."""
+    """A key of the list."""
 
     id: UUID
     key_id: str

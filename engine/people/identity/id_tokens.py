@@ -44,7 +44,7 @@ class BadToken(Exception):  # noqa: N818 - named for what it is about
 
 
 class TokenHeader(Struct, frozen=True):
-    """Hold the fields of a JWS header that are checked (RFC 7515 4.1)."""
+    """The fields of a JWS header that are checked (RFC 7515 4.1)."""
 
     alg: str
     kid: str | None = None
@@ -54,7 +54,7 @@ class TokenHeader(Struct, frozen=True):
 
 
 class Signer(Struct, frozen=True):
-    """Hold one published key and the algorithms that it may be used with."""
+    """A published key and the algorithms that it may be used with."""
 
     kid: str | None
     algorithms: frozenset[str]

@@ -48,7 +48,7 @@ class ProviderDeclined(Exception):  # noqa: N818 - named for what it is about
 
 
 class Description(Struct, frozen=True):
-    """Hold the provider's metadata (OpenID Connect Discovery 3) as far as it is used."""
+    """The provider's metadata (OpenID Connect Discovery 3) as far as it is used."""
 
     issuer: str
     authorization_endpoint: str
@@ -77,7 +77,7 @@ class _UserInfo(Struct):
 
 
 class IdentityProvider:
-    """Hold the metadata, keys and connections of one provider in one process. Use it in one event loop."""
+    """The metadata, keys and connections of one provider in one process. Use it in one event loop."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ LIFETIME: dict[SignInStep, timedelta] = {
 
 
 class Config(Struct, frozen=True):
-    """Hold the provider's issuer and our client credentials."""
+    """The provider's issuer and our client credentials."""
 
     issuer: str
     client_id: str
@@ -34,14 +34,14 @@ class Config(Struct, frozen=True):
 
 
 class Tokens(Struct, frozen=True):
-    """Hold the provider's tokens for a code."""
+    """The provider's tokens for a code."""
 
     id_token: str
     access_token: str | None = None
 
 
 class Proven(Struct, frozen=True):
-    """Hold the claims that the provider vouches for."""
+    """The claims that the provider vouches for."""
 
     issuer: str
     subject: str
@@ -51,7 +51,7 @@ class Proven(Struct, frozen=True):
 
 
 class PendingSignIn(Struct, frozen=True):
-    """Hold a sign-in step as stored."""
+    """A sign-in step as stored."""
 
     id: UUID
     browser: bytes | None = None
@@ -65,7 +65,7 @@ class PendingSignIn(Struct, frozen=True):
 
 
 class IdentityRow(Struct, frozen=True):
-    """Hold a person's identity at an issuer."""
+    """A person's identity at an issuer."""
 
     id: UUID
     user_id: UUID

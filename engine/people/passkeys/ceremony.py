@@ -41,7 +41,7 @@ class Rejected(ValueError):  # noqa: N818 - named for what happened to the answe
 
 
 class Attestation(Struct, frozen=True):
-    """Hold the result of `navigator.credentials.create()` as JSON, byte strings in base64url."""
+    """The result of `navigator.credentials.create()` as JSON, byte strings in base64url."""
 
     id: str
     raw_id: str
@@ -50,7 +50,7 @@ class Attestation(Struct, frozen=True):
 
 
 class Assertion(Struct, frozen=True):
-    """Hold the result of `navigator.credentials.get()` as JSON, byte strings in base64url."""
+    """The result of `navigator.credentials.get()` as JSON, byte strings in base64url."""
 
     id: str
     raw_id: str
@@ -61,7 +61,7 @@ class Assertion(Struct, frozen=True):
 
 
 class VerifiedPasskey(Struct, frozen=True):
-    """Hold the public key and state of a verified registration."""
+    """The public key and state of a verified registration."""
 
     credential_id: bytes
     public_key: bytes
@@ -71,7 +71,7 @@ class VerifiedPasskey(Struct, frozen=True):
 
 
 class Signed(Struct, frozen=True):
-    """Hold a verified signature; the caller must check its counter."""
+    """A verified signature; the caller must check its counter."""
 
     sign_count: int
     backup_eligible: bool

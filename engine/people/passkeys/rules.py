@@ -26,7 +26,7 @@ TRANSPORTS = frozenset({"ble", "cable", "hybrid", "internal", "nfc", "smart-card
 
 
 class RelyingParty(Struct, frozen=True):
-    """Hold the RP id and the origin to which passkeys are bound."""
+    """The RP id and the origin to which passkeys are bound."""
 
     id: str
     origin: str

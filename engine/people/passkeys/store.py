@@ -12,7 +12,7 @@ _SQL = Queries.beside(__file__)
 
 
 class PasskeyRow(Struct, frozen=True):
-    """Hold a passkey for the list of its person."""
+    """A passkey for the list of its person."""
 
     id: UUID
     credential_id: bytes
@@ -25,7 +25,7 @@ class PasskeyRow(Struct, frozen=True):
 
 
 class FoundRow(Struct, frozen=True):
-    """Hold a passkey for signing in."""
+    """A passkey for signing in."""
 
     id: UUID
     user_id: UUID

@@ -19,7 +19,7 @@ LIFETIME = timedelta(minutes=20)
 
 
 class AltchaChallenge(Struct, frozen=True):
-    """Hold a challenge for the ALTCHA widget (version 1 of its protocol)."""
+    """A challenge for the ALTCHA widget (version 1 of its protocol)."""
 
     algorithm: str
     challenge: str

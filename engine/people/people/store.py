@@ -12,7 +12,7 @@ INSERT_OWNER = _SQL.command("insert_owner")
 
 
 class PersonRow(Struct, frozen=True):
-    """Hold a person for sign-in and changes of their record."""
+    """A person for sign-in and changes of their record."""
 
     id: UUID
     email: str
@@ -26,7 +26,7 @@ class PersonRow(Struct, frozen=True):
 
 
 class Membership(Struct, frozen=True):
-    """Hold an account of a person and their role in it."""
+    """An account of a person and their role in it."""
 
     account_id: UUID
     name: str
@@ -36,7 +36,7 @@ class Membership(Struct, frozen=True):
 
 
 class ProfileRow(Struct, frozen=True):
-    """Hold the profile of a person."""
+    """The profile of a person."""
 
     id: UUID
     email: str
@@ -49,7 +49,7 @@ class ProfileRow(Struct, frozen=True):
 
 
 class NamedOperator(Struct, frozen=True):
-    """Hold the person of an operator's address, and what they need to be an operator."""
+    """The person of an operator's address, and what they need to be an operator."""
 
     email: str
     email_verified: bool
@@ -57,7 +57,7 @@ class NamedOperator(Struct, frozen=True):
 
 
 class AccountOwnerRow(Struct, frozen=True):
-    """Hold an owner of an account, who receives its notices."""
+    """An owner of an account, who receives its notices."""
 
     id: UUID
     email: str

@@ -11,7 +11,7 @@ _SQL = Queries.beside(__file__)
 
 
 class FactorRow(Struct, frozen=True):
-    """Hold a person's second factor; `totp_enabled_at` is None until enrolment is complete."""
+    """A person's second factor; `totp_enabled_at` is None until enrolment is complete."""
 
     email: str
     totp_sealed: bytes | None
@@ -20,7 +20,7 @@ class FactorRow(Struct, frozen=True):
 
 
 class FactorStateRow(Struct, frozen=True):
-    """Hold the state of a second factor for its person."""
+    """The state of a second factor for its person."""
 
     totp_enabled_at: datetime | None
     recovery_codes: int

@@ -21,7 +21,7 @@ _FORM = re.compile(rf"[0-9A-Za-z]{{{LENGTH}}}", re.ASCII)
 
 
 class Device(Struct, frozen=True):
-    """Hold address and user agent of a request."""
+    """Address and user agent of a request."""
 
     address: str
     agent: str

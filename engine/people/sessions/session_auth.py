@@ -24,7 +24,7 @@ _log = structlog.get_logger("sessions")
 
 
 class Person(Struct, frozen=True):
-    """Hold an authenticated session: person, account, role, request rate and CSRF token."""
+    """An authenticated session: person, account, role, request rate and CSRF token."""
 
     session_id: UUID
     user_id: UUID

@@ -11,7 +11,7 @@ _SQL = Queries.beside(__file__)
 
 
 class SessionRow(Struct, frozen=True):
-    """Hold a live session with its person and account."""
+    """A live session with its person and account."""
 
     id: UUID
     user_id: UUID
@@ -39,7 +39,7 @@ class SessionRow(Struct, frozen=True):
 
 
 class SessionListRow(Struct, frozen=True):
-    """Hold a session for the list of its person."""
+    """A session for the list of its person."""
 
     id: UUID
     account_id: UUID

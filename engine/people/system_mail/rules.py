@@ -39,7 +39,7 @@ _BUTTON = (
 
 
 class SystemMailContent(Struct, frozen=True):
-    """Hold subject, text and HTML of one mail."""
+    """Subject, text and HTML of one mail."""
 
     subject: str
     text: str

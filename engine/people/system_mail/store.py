@@ -17,7 +17,7 @@ _INSERT_MANY = _SQL.command("insert_system_mails")
 
 
 class DueMail(Struct, frozen=True):
-    """Hold a mail claimed for sending; `detail` is JSON text, `attempts` includes this one."""
+    """A mail claimed for sending; `detail` is JSON text, `attempts` includes this one."""
 
     id: UUID
     kind: str

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class TeamMemberRow(Struct, frozen=True):
-    """Hold a member of an account."""
+    """A member of an account."""
 
     user_id: UUID
     email: str
@@ -19,7 +19,7 @@ class TeamMemberRow(Struct, frozen=True):
 
 
 class InviteRow(Struct, frozen=True):
-    """Hold a pending invitation for lists."""
+    """A pending invitation for lists."""
 
     id: UUID
     email: str
@@ -30,7 +30,7 @@ class InviteRow(Struct, frozen=True):
 
 
 class OpenInvite(Struct, frozen=True):
-    """Hold an invitation found by its token."""
+    """An invitation found by its token."""
 
     id: UUID
     account_id: UUID

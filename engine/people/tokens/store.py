@@ -15,7 +15,7 @@ _SQL = Queries.beside(__file__)
 
 
 class ConsumedToken(Struct, frozen=True):
-    """Hold a token just consumed: its person and what it confirms."""
+    """A token just consumed: its person and what it confirms."""
 
     user_id: UUID
     detail: str | None

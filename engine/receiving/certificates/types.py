@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class DueCertificate(Struct, frozen=True):
-    """Hold a host that needs a certificate now; `failures`: failed tries in a row."""
+    """A host that needs a certificate now; `failures`: failed tries in a row."""
 
     host: str
     domain_id: UUID
@@ -15,7 +15,7 @@ class DueCertificate(Struct, frozen=True):
 
 
 class StoredCertificate(Struct, frozen=True):
-    """Hold a certificate with its sealed key; `chain` is PEM, leaf first."""
+    """A certificate with its sealed key; `chain` is PEM, leaf first."""
 
     host: str
     sealed_key: bytes
@@ -24,14 +24,14 @@ class StoredCertificate(Struct, frozen=True):
 
 
 class StoredAcmeAccount(Struct, frozen=True):
-    """Hold the account key of one authority, and the account's URL once it is registered."""
+    """The account key of one authority, and the account's URL once it is registered."""
 
     sealed_key: bytes
     url: str | None
 
 
 class IssuedCertificate(Struct, frozen=True):
-    """Hold a certificate just issued: its private key (PKCS #8 PEM) and its chain (PEM, leaf first)."""
+    """A certificate just issued: its private key (PKCS #8 PEM) and its chain (PEM, leaf first)."""
 
     key_pem: bytes
     chain: str

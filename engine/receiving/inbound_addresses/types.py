@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class InboundAddressRow(Struct, frozen=True):
-    """Hold one claimed address; `canonical` is the form that recipients are compared with.
+    """A claimed address; `canonical` is the form that recipients are compared with.
 
     `in_plan`: the plan counts the address and its mail.
     """
@@ -28,14 +28,14 @@ class InboundAddressRow(Struct, frozen=True):
 
 
 class ClaimableDomain(Struct, frozen=True):
-    """Hold a domain of an account, for a claim."""
+    """A domain of an account, for a claim."""
 
     id: UUID
     status: str
 
 
 class ReceivingLabel(Struct, frozen=True):
-    """Hold the label of an account's managed receiving domain; `is_open`: its first mail has come."""
+    """The label of an account's managed receiving domain; `is_open`: its first mail has come."""
 
     account_id: UUID
     label: str

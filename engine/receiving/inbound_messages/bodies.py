@@ -14,7 +14,7 @@ from engine.mail.reply_text import reply_text
 
 
 class ReceivedBodies(Struct, frozen=True):
-    """Hold the readable bodies of a message.
+    """The readable bodies of a message.
 
     `html` is sanitised; where it is None, `html_omitted` names the limit that the HTML of the message exceeds.
     `auto_submitted` and `bulk` follow from the header: mail with the null sender in its envelope is automatic, too.

@@ -23,7 +23,7 @@ Change = Callable[[Conn, list[UUID]], Awaitable[set[UUID]]]
 
 
 class ChangedMessages(Struct, frozen=True):
-    """Hold what a change found: the messages as they are now, those that changed, and ids that are unknown."""
+    """The result of a change: the messages as they are now, those that changed, and ids that are unknown."""
 
     rows: list[ReceivedRow]
     changed: set[UUID]

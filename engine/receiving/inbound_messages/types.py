@@ -16,7 +16,7 @@ class Routed(StrEnum):
 
 
 class ReceivedRow(Struct):
-    """Hold one received message as the list shows it; `sender`, `to`, … are JSON text."""
+    """A received message as the list shows it; `sender`, `to`, … are JSON text."""
 
     id: UUID
     address: str
@@ -47,7 +47,7 @@ class ReceivedRow(Struct):
 
 
 class ReceivedSingleRow(ReceivedRow):
-    """Hold one received message with the fields that only the single fetch shows."""
+    """A received message with the fields that only the single fetch shows."""
 
     raw_id: UUID
     address_id: UUID
@@ -65,7 +65,7 @@ class ReceivedSingleRow(ReceivedRow):
 
 
 class ThreadReceivedRow(Struct, frozen=True):
-    """Hold one received message of a conversation."""
+    """A received message of a conversation."""
 
     id: UUID
     address: str
@@ -78,7 +78,7 @@ class ThreadReceivedRow(Struct, frozen=True):
 
 
 class ThreadSentRow(Struct, frozen=True):
-    """Hold one sent message of a conversation; `answers` is the received message that it answers."""
+    """A sent message of a conversation; `answers` is the received message that it answers."""
 
     id: UUID
     sender: str
@@ -90,13 +90,13 @@ class ThreadSentRow(Struct, frozen=True):
 
 
 class ReceivedBytesRow(Struct, frozen=True):
-    """Hold the bytes of a received message as they came."""
+    """The bytes of a received message as they came."""
 
     bytes: bytes
 
 
 class ReceivedPage(Struct, frozen=True):
-    """Hold a page of received messages, newest first; `has_more` is True if older ones match."""
+    """A page of received messages, newest first; `has_more` is True if older ones match."""
 
     rows: list[ReceivedRow]
     has_more: bool
@@ -116,7 +116,7 @@ class ReceivedFile(Struct, frozen=True):
 
 
 class ReceivedFilters(Struct, frozen=True, kw_only=True):
-    """Hold the filters of a list of received messages; None means no filter. The ids bound the time: [low, high).
+    """The filters of a list of received messages; None means no filter. The ids bound the time: [low, high).
 
     `domains`: those that a key is limited to.
     """

@@ -29,7 +29,7 @@ class IncludedBody(StrEnum):
 
 
 class RouteRule(Struct, frozen=True):
-    """Hold what a route says. `forward_allowed`: `forward_to` still belongs to the account or its team."""
+    """The settings of a route. `forward_allowed`: `forward_to` still belongs to the account or its team."""
 
     action: str
     webhook_id: UUID | None
@@ -40,7 +40,7 @@ class RouteRule(Struct, frozen=True):
 
 
 class RouteEndpoint(Struct, frozen=True):
-    """Hold an active webhook endpoint. `subscribed`: it wants `inbound.received`, of its `domains` or, without any, of
+    """An active webhook endpoint. `subscribed`: it wants `inbound.received`, of its `domains` or, without any, of
     all.
     """
 
@@ -65,7 +65,7 @@ class RouteDecision(Struct, frozen=True, kw_only=True):
 
 
 class AddressRules(Struct, frozen=True):
-    """Hold a claimed address as a received message finds it, with the rules (one each at most) that decide."""
+    """A claimed address as a received message finds it, with the rules (one each at most) that decide."""
 
     address_id: UUID
     account_id: UUID
@@ -78,7 +78,7 @@ class AddressRules(Struct, frozen=True):
 
 
 class AddressRoute(Struct, frozen=True):
-    """Hold the decision for one claimed address; `receives` is False for a disabled one or a closing account."""
+    """The decision for one claimed address; `receives` is False for a disabled one or a closing account."""
 
     account_id: UUID
     receives: bool
@@ -86,7 +86,7 @@ class AddressRoute(Struct, frozen=True):
 
 
 class InboundRouteRow(Struct, frozen=True):
-    """Hold one route with its target: the claimed address or the name of the domain."""
+    """A route with its target: the claimed address or the name of the domain."""
 
     id: UUID
     address: str | None
@@ -113,7 +113,7 @@ class InboundRouteRow(Struct, frozen=True):
 
 
 class RouteTarget(Struct, frozen=True):
-    """Hold what a new route is for: a claimed address, or a domain with its status."""
+    """The target of a new route: a claimed address, or a domain with its status."""
 
     address_id: UUID | None
     domain_id: UUID | None
@@ -121,13 +121,13 @@ class RouteTarget(Struct, frozen=True):
 
 
 class RouteId(Struct, frozen=True):
-    """Hold the id of a route."""
+    """The id of a route."""
 
     id: UUID
 
 
 class NextForward(Struct, frozen=True):
-    """Hold the route that forwards the mail of an address of the account, and where to."""
+    """The route that forwards the mail of an address of the account, and where to."""
 
     id: UUID
     forward_to: str

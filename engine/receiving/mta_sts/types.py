@@ -17,7 +17,7 @@ DEFAULT_MAX_AGE_S = 604_800
 
 
 class HostedPolicyRow(Struct, frozen=True):
-    """Hold one policy with the name of its domain; `findings` is the JSON text of the last check.
+    """A policy with the name of its domain; `findings` is the JSON text of the last check.
 
     `sessions`, `failures` and `last_report_at` come from the TLS reports (RFC 8460) of the last 30 days.
     """
@@ -37,14 +37,14 @@ class HostedPolicyRow(Struct, frozen=True):
 
 
 class ServedPolicy(Struct, frozen=True):
-    """Hold what the policy host of a domain serves."""
+    """The answer of the policy host of a domain."""
 
     mode: str
     max_age_s: int
 
 
 class StsFindings(Struct, frozen=True):
-    """Hold the results of one check; `mx_ours` is None if DNS gave no answer.
+    """The results of one check; `mx_ours` is None if DNS gave no answer.
 
     `problem` says why a part of the check got no answer; that part is then from an earlier check. `wildcard`: the alias
     answers for any name below the domain, so it was not published for the policy.

@@ -20,7 +20,7 @@ _AFTER: Final = r"($|[^[:alnum:].-]|\.($|[^[:alnum:]]))"  # a dot may end the se
 
 
 class AddressTerms(Struct, frozen=True):
-    """Hold the search terms for one address: exact forms, LIKE patterns that narrow, regular expressions that decide.
+    """The search terms for one address: exact forms, LIKE patterns that narrow, regular expressions that decide.
 
     All are in lower case and compared with text in lower case.
     """

@@ -28,7 +28,7 @@ class ErasedKind(StrEnum):
 
 
 class ErasureRow(Struct, frozen=True):
-    """Hold an erasure; `address` is null once it is completed."""
+    """An erasure; `address` is null once it is completed."""
 
     id: UUID
     account_id: UUID

@@ -15,7 +15,7 @@ class BounceType(StrEnum):
 
 
 class BounceFilters(Struct, frozen=True, kw_only=True):
-    """Hold the filters of a list; None means no filter."""
+    """The filters of a list; None means no filter."""
 
     type: str | None = None
     category: str | None = None
@@ -28,7 +28,7 @@ class BounceFilters(Struct, frozen=True, kw_only=True):
 
 
 class BounceRow(Struct, frozen=True):
-    """Hold an event about a recipient. `payload` is its JSON; the message's fields are None once it is deleted."""
+    """An event about a recipient. `payload` is its JSON; the message's fields are None once it is deleted."""
 
     id: UUID
     seq: int
@@ -41,21 +41,21 @@ class BounceRow(Struct, frozen=True):
 
 
 class BounceRows(Struct, frozen=True):
-    """Hold a page, newest first; `before` is the number of the event to go on before, None at the end."""
+    """A page, newest first; `before` is the number of the event to go on before, None at the end."""
 
     rows: list[BounceRow]
     before: int | None
 
 
 class ReadRange(Struct, frozen=True):
-    """Hold how many events a page may read, and the lowest number among them; None without any."""
+    """How many events a page may read, and the lowest number among them; None without any."""
 
     events: int
     lowest: int | None
 
 
 class ClassCount(Struct, frozen=True):
-    """Hold the failed deliveries of one class and scope, with the last reply."""
+    """The failed deliveries of one class and scope, with the last reply."""
 
     category: str
     scope: str | None
@@ -66,7 +66,7 @@ class ClassCount(Struct, frozen=True):
 
 
 class ClassCounts(Struct, frozen=True):
-    """Hold the counts by class, most first, and whether older events of the period were left out."""
+    """The counts by class, most first, and whether older events of the period were left out."""
 
     rows: list[ClassCount]
     counted: int

@@ -52,7 +52,7 @@ class CloudflareDeclined(Exception):  # noqa: N818 - named for what it is about
 
 
 class Zone(Struct, frozen=True):
-    """Hold a zone that the token may read."""
+    """A zone that the token may read."""
 
     id: str
     name: str
@@ -80,7 +80,7 @@ _RECORDS: Final = msgspec.json.Decoder(list[ZoneRecord])
 
 
 class Cloudflare:
-    """Hold an HTTP session with the API for one token. Use as an async context manager."""
+    """An HTTP session with the API for one token. Use as an async context manager."""
 
     def __init__(self, base_url: str, token: str) -> None:
         self._base = base_url.rstrip("/") + BASE

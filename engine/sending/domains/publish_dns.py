@@ -33,7 +33,7 @@ NO_TIME: Final = "Cloudflare answered too slowly. Records written so far stay. P
 
 
 class Written(Struct, frozen=True):
-    """Hold the result for one record; `reason` explains it unless the record is simply published."""
+    """The result for one record; `reason` explains it unless the record is simply published."""
 
     wanted: WantedRecord
     outcome: Outcome
@@ -41,7 +41,7 @@ class Written(Struct, frozen=True):
 
 
 class DnsPublication(Struct, frozen=True):
-    """Hold the results for a domain's records and the name of their zone."""
+    """The results for a domain's records and the name of their zone."""
 
     zone: str
     records: list[Written]

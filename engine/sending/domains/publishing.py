@@ -20,7 +20,7 @@ _TXT_PIECE: Final = 255  # bytes of one string (RFC 1035 3.3.14)
 
 
 class ZoneRecord(Struct, frozen=True):
-    """Hold one record of a zone; `content` is in the provider's form, TXT possibly in quoted strings."""
+    """A record of a zone; `content` is in the provider's form, TXT possibly in quoted strings."""
 
     id: str
     type: str
@@ -39,7 +39,7 @@ class ZoneRecord(Struct, frozen=True):
 
 
 class RecordStep(Struct, frozen=True):
-    """Hold the action for one record: nothing, create, update record `id`, or a conflict for its owner."""
+    """The action for one record: nothing, create, update record `id`, or a conflict for its owner."""
 
     action: Literal["create", "update", "unchanged", "conflict"]
     id: str | None = None

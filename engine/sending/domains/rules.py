@@ -31,7 +31,7 @@ Rival = Literal["none", "gone", "published", "unsure"]
 
 
 class DomainState(Struct, frozen=True):
-    """Hold the state of a domain before a check."""
+    """The state of a domain before a check."""
 
     status: DomainStatus
     misses: int
@@ -39,7 +39,7 @@ class DomainState(Struct, frozen=True):
 
 
 class DomainVerdict(Struct, frozen=True):
-    """Hold the result of a check: the new state, keys whose status changes, the pairs of a completed rotation."""
+    """The result of a check: the new state, keys whose status changes, the pairs of a completed rotation."""
 
     status: DomainStatus
     misses: int

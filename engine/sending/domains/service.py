@@ -38,7 +38,7 @@ KEYS_DEADLINE_S: Final = 29.0  # of a request that makes keys, and then looks up
 
 
 class AddedDomain(Struct, frozen=True):
-    """Hold a domain just added."""
+    """A domain just added."""
 
     id: UUID
     public_id: str

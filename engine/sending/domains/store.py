@@ -58,7 +58,7 @@ FORGET_TOKEN = _SQL.command("forget_token")
 
 
 class FreshKey(Struct, frozen=True):
-    """Hold a new key before it is stored."""
+    """A new key before it is stored."""
 
     selector: str
     algorithm: dkim.Algorithm

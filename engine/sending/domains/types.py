@@ -20,7 +20,7 @@ Place = tuple[RecordType, str]  # record type and name to look up
 
 
 class DomainRow(Struct):
-    """Hold one sending domain; `findings` is the JSON text of the last check."""
+    """A sending domain; `findings` is the JSON text of the last check."""
 
     id: UUID
     account_id: UUID
@@ -44,7 +44,7 @@ class DomainRow(Struct):
 
 
 class DomainName(Struct, frozen=True):
-    """Hold name and status of a domain and the host of its return paths, for acceptance.
+    """Name and status of a domain and the host of its return paths, for acceptance.
 
     `return_path_host` is None where its mail has the service's return paths.
     """
@@ -55,14 +55,14 @@ class DomainName(Struct, frozen=True):
 
 
 class SendingIdentity(Struct, frozen=True):
-    """Hold the keys that sign for a domain, and the host of its return paths; None: the service's bounce domain."""
+    """The keys that sign for a domain, and the host of its return paths; None: the service's bounce domain."""
 
     keys: Sequence[SigningKey]
     return_path_host: str | None
 
 
 class SigningRow(Struct, frozen=True):
-    """Hold an active signing key of a domain."""
+    """An active signing key of a domain."""
 
     domain_id: UUID
     name: str
@@ -72,7 +72,7 @@ class SigningRow(Struct, frozen=True):
 
 
 class DomainKeyRow(Struct, frozen=True):
-    """Hold the public part of a key, with the TXT record to publish under its selector."""
+    """The public part of a key, with the TXT record to publish under its selector."""
 
     domain_id: UUID
     selector: str
@@ -93,7 +93,7 @@ class DomainKeyRow(Struct, frozen=True):
 
 
 class WantedRecord(Struct, frozen=True):
-    """Hold one record of a domain's set-up; `note` is a sentence for its owner."""
+    """A record of a domain's set-up; `note` is a sentence for its owner."""
 
     type: RecordType
     host: str
@@ -111,7 +111,7 @@ class WantedRecord(Struct, frozen=True):
 
 
 class RecordFinding(Struct, frozen=True, omit_defaults=True):
-    """Hold the result of a lookup; if `problem` is set, DNS gave no answer and the rest is older.
+    """The result of a lookup; if `problem` is set, DNS gave no answer and the rest is older.
 
     `ok_as` is the fingerprint of the value that the record had when it was last correct, None if it never was; `misses`
     counts the checks in a row since then that found it missing or wrong. `appended` is the name, with the zone appended
@@ -127,14 +127,14 @@ class RecordFinding(Struct, frozen=True, omit_defaults=True):
 
 
 class CheckedRecord(Struct, frozen=True):
-    """Hold a record with its finding."""
+    """A record with its finding."""
 
     wanted: WantedRecord
     finding: RecordFinding
 
 
 class MailHostIdentity(Struct, frozen=True):
-    """Hold the service's mail host, to which records of all domains refer, and the key of report addresses."""
+    """The service's mail host, to which records of all domains refer, and the key of report addresses."""
 
     mail_host: str
     report_key: DerivedKey

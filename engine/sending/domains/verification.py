@@ -70,7 +70,7 @@ class Verified(Struct, frozen=True):
 
 
 class _Contest(Struct, frozen=True):
-    """Hold the domain of the same name that another account has verified, and the state of its key in DNS."""
+    """The domain of the same name that another account has verified, and the state of its key in DNS."""
 
     rival: Rival = "none"
     holder: DomainRow | None = None

@@ -22,7 +22,7 @@ _FILES = msgspec.json.Decoder(list[StoredAttachment])
 
 
 class SentMessage(Struct, frozen=True):
-    """Hold a stored message without its content; recipients are (kind, address, name) in their order."""
+    """A stored message without its content; recipients are (kind, address, name) in their order."""
 
     id: UUID
     status: str

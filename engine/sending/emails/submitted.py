@@ -52,7 +52,7 @@ SUBMISSION, UTF8_SUBMISSION = "ESMTPSA", "UTF8SMTPSA"  # RFC 3848, RFC 6531 4.3:
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
-    """Hold a submitted message with its options, after every check that needs no lookup.
+    """A submitted message with its options, after every check that needs no lookup.
 
     `recipients` are those of the envelope. `scheduled_at` and `deliver_by` are unparsed.
     """

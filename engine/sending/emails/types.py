@@ -142,7 +142,7 @@ class SendRequest(
 
 
 class Content(Struct, frozen=True):
-    """Hold the subject and bodies of a message, from the request or rendered from a template."""
+    """The subject and bodies of a message, from the request or rendered from a template."""
 
     subject: str
     text: str | None
@@ -152,14 +152,14 @@ class Content(Struct, frozen=True):
 
 
 class Timing(Struct, frozen=True):
-    """Hold the time of sending (None: immediately) and the time to give up (None: as the retry schedule says)."""
+    """The time of sending (None: immediately) and the time to give up (None: as the retry schedule says)."""
 
     scheduled_at: datetime | None = None
     deliver_by: datetime | None = None
 
 
 class PreparedRecipient(Struct, frozen=True):
-    """Hold one recipient of a message; `n` counts from 0 in the order to, cc, bcc."""
+    """A recipient of a message; `n` counts from 0 in the order to, cc, bcc."""
 
     n: int
     kind: str
@@ -208,7 +208,7 @@ class MessageFacts(Struct, frozen=True, kw_only=True):
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """Hold a message that passed all checks without counts and lookups, ready to be stored."""
+    """A message that passed all checks without counts and lookups, ready to be stored."""
 
     account_id: UUID
     id: UUID

@@ -8,14 +8,14 @@ from engine.store.sink_folder import SinkEntry, SinkPosition
 
 
 class SinkMail(Struct, frozen=True):
-    """Hold one mail that the sink received, and the message that it delivers."""
+    """A mail that the sink received, and the message that it delivers."""
 
     entry: SinkEntry
     message_id: UUID
 
 
 class SinkFilters(Struct, frozen=True, kw_only=True):
-    """Hold the filters of the list, all of which must match; `recipient` is in lower case."""
+    """The filters of the list, all of which must match; `recipient` is in lower case."""
 
     before: SinkPosition | None = None
     message_id: UUID | None = None
@@ -27,7 +27,7 @@ class SinkFilters(Struct, frozen=True, kw_only=True):
 
 
 class SinkMailPage(Struct, frozen=True):
-    """Hold a page, newest first; `cursor` is the id of the last mail looked at, None at the end."""
+    """A page, newest first; `cursor` is the id of the last mail looked at, None at the end."""
 
     mails: list[SinkMail]
     cursor: str | None

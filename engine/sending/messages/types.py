@@ -31,7 +31,7 @@ _NAMES: Final = {  # of the filters that an index serves whole
 
 
 class MessageRow(Struct):
-    """Hold one message with its recipients, from one snapshot."""
+    """A message with its recipients, from one snapshot."""
 
     id: UUID
     status: str
@@ -53,13 +53,13 @@ class MessageRow(Struct):
 
 
 class MessageWithWaybill(MessageRow):
-    """Hold a message with its recipients and waybill."""
+    """A message with its recipients and waybill."""
 
     waybill: list[Fields]  # of EventRow, by seq
 
 
 class RecipientRow(Struct, frozen=True):
-    """Hold the status of one recipient; `kind` is to, cc or bcc."""
+    """The status of one recipient; `kind` is to, cc or bcc."""
 
     kind: str
     address: str
@@ -71,7 +71,7 @@ class RecipientRow(Struct, frozen=True):
 
 
 class WaybillRow(Struct, frozen=True):
-    """Hold one event of a waybill; `payload` is the stored JSON text."""
+    """An event of a waybill; `payload` is the stored JSON text."""
 
     id: UUID
     seq: int
@@ -81,14 +81,14 @@ class WaybillRow(Struct, frozen=True):
 
 
 class MessageOwner(Struct, frozen=True):
-    """Hold the domain and the stream that a message belongs to."""
+    """The domain and the stream that a message belongs to."""
 
     from_domain: str
     stream: str
 
 
 class FilesRow(Struct, frozen=True):
-    """Hold the attachments (JSON) and size of one message."""
+    """The attachments (JSON) and size of one message."""
 
     attachments: str | None
     size_bytes: int
@@ -109,7 +109,7 @@ class StoredFile(Struct, frozen=True):
 
 
 class MessageFilters(Struct, frozen=True, kw_only=True):
-    """Hold the filters of a message list; None means no filter. The ids bound the time: [low, high)."""
+    """The filters of a message list; None means no filter. The ids bound the time: [low, high)."""
 
     low: UUID
     high: UUID
@@ -167,7 +167,7 @@ class MessageFilters(Struct, frozen=True, kw_only=True):
 
 
 class MessageRows(Struct, frozen=True):
-    """Hold a page of messages, newest first; `has_more` is True if older ones match."""
+    """A page of messages, newest first; `has_more` is True if older ones match."""
 
     rows: list[MessageRow]
     has_more: bool

@@ -31,7 +31,7 @@ BUDGET_S = 20.0
 
 
 class StaleAccount(Struct):
-    """Hold an account whose counts are behind its log."""
+    """An account whose counts are behind its log."""
 
     account_id: UUID
     after: int

@@ -14,14 +14,14 @@ class Bucket(StrEnum):
 
 
 class Day(Struct, frozen=True):
-    """Hold a calendar day of a zone and its start, or that of an hour in it (aware, UTC)."""
+    """A calendar day of a zone and its start, or that of an hour in it (aware, UTC)."""
 
     date: date
     starts_at: datetime
 
 
 class Days(Struct, frozen=True):
-    """Hold consecutive calendar days or hours, oldest first, and the end of the last one."""
+    """Consecutive calendar days or hours, oldest first, and the end of the last one."""
 
     days: list[Day]
     ends_at: datetime
@@ -60,7 +60,7 @@ class Counts(Struct, kw_only=True):
 
 
 class DayCounts(Struct):
-    """Hold counts of the messages created on one day; `place` is the number of the day, from 1."""
+    """Counts of the messages created on one day; `place` is the number of the day, from 1."""
 
     place: int
     accepted: int
@@ -76,7 +76,7 @@ class DayCounts(Struct):
 
 
 class UsedOn(Struct):
-    """Hold the usage of one UTC day: messages accepted and recipients settled on it."""
+    """The usage of one UTC day: messages accepted and recipients settled on it."""
 
     day: date
     accepted: int

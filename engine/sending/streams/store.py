@@ -13,7 +13,7 @@ TRANSACTIONAL = "transactional"  # created with every account, never deleted
 
 
 class StreamRow(Struct):
-    """Hold one stream; its slug is its public id."""
+    """A stream; its slug is its public id."""
 
     slug: str
     name: str
@@ -21,14 +21,14 @@ class StreamRow(Struct):
 
 
 class StreamSlug(Struct, frozen=True):
-    """Hold the slug of a stream that exists or was deleted."""
+    """The slug of a stream that exists or was deleted."""
 
     slug: str
     deleted_at: datetime | None
 
 
 class StreamRows(Struct, frozen=True):
-    """Hold a page of streams, newest first; `has_more` is True if older ones exist."""
+    """A page of streams, newest first; `has_more` is True if older ones exist."""
 
     rows: list[StreamRow]
     has_more: bool

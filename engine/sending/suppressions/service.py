@@ -32,7 +32,7 @@ class SuppressionChange(StrEnum):
 
 
 class Suppressed(Struct, frozen=True):
-    """Hold the suppression of an address after a request, and what changed."""
+    """The suppression of an address after a request, and what changed."""
 
     row: SuppressionRow
     change: SuppressionChange

@@ -19,7 +19,7 @@ class Reason(StrEnum):
 
 
 class Hit(Struct, frozen=True):
-    """Hold a suppressed address found in a batch."""
+    """A suppressed address found in a batch."""
 
     account_id: UUID
     address: str
@@ -27,7 +27,7 @@ class Hit(Struct, frozen=True):
 
 
 class SuppressionRow(Struct, frozen=True):
-    """Hold one suppressed canonical address, with the message that caused it if there is one."""
+    """A suppressed canonical address, with the message that caused it if there is one."""
 
     address: str
     reason: str
@@ -37,7 +37,7 @@ class SuppressionRow(Struct, frozen=True):
 
 
 class SuppressionFilters(Struct, frozen=True, kw_only=True):
-    """Hold the filters of a list; None means no filter."""
+    """The filters of a list; None means no filter."""
 
     before: ListPlace
     reason: str | None = None
@@ -45,7 +45,7 @@ class SuppressionFilters(Struct, frozen=True, kw_only=True):
 
 
 class SuppressionRows(Struct, frozen=True):
-    """Hold a page of suppressions, newest first; `has_more` is True if older ones match."""
+    """A page of suppressions, newest first; `has_more` is True if older ones match."""
 
     rows: list[SuppressionRow]
     has_more: bool

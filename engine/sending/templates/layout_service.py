@@ -32,7 +32,7 @@ _CHANGES_WAIT_S = 10.0
 
 
 class LayoutEdit(Struct, frozen=True, kw_only=True):
-    """Hold the changes of a PATCH; an unset field stays unchanged."""
+    """The changes of a PATCH; an unset field stays unchanged."""
 
     name: str | UnsetType | None = UNSET
     html: str | UnsetType = UNSET
@@ -41,7 +41,7 @@ class LayoutEdit(Struct, frozen=True, kw_only=True):
 
 
 class OpenedLayout(Struct, frozen=True):
-    """Hold a layout with the checked content of its latest version, and the ids of the templates that use it."""
+    """A layout with the checked content of its latest version, and the ids of the templates that use it."""
 
     slug: str
     name: str | None

@@ -42,7 +42,7 @@ Value = TypeVar("Value")
 
 
 class TemplateEdit(Struct, frozen=True, kw_only=True):
-    """Hold the changes of a PATCH; an unset field stays unchanged."""
+    """The changes of a PATCH; an unset field stays unchanged."""
 
     name: str | UnsetType | None = UNSET
     subject: str | UnsetType | None = UNSET
@@ -53,7 +53,7 @@ class TemplateEdit(Struct, frozen=True, kw_only=True):
 
 
 class OpenedTemplate(Struct, frozen=True):
-    """Hold a template with the checked content of its latest version, and the version of its layout."""
+    """A template with the checked content of its latest version, and the version of its layout."""
 
     slug: str
     name: str | None

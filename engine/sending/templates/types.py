@@ -20,7 +20,7 @@ MAX_LAYOUT_USES = 200  # templates that use one layout; a change of the layout p
 
 
 class Variable(Struct, frozen=True):
-    """Hold a declared variable. `default` is used if a send gives no value; a required one without it is an error."""
+    """A declared variable. `default` is used if a send gives no value; a required one without it is an error."""
 
     name: str
     required: bool = False
@@ -29,7 +29,7 @@ class Variable(Struct, frozen=True):
 
 
 class TemplateContent(Struct, frozen=True):
-    """Hold the content of one version, exactly as given; `layout` is the id of the layout that it uses."""
+    """The content of one version, exactly as given; `layout` is the id of the layout that it uses."""
 
     subject: str | None
     html: str | None
@@ -39,7 +39,7 @@ class TemplateContent(Struct, frozen=True):
 
 
 class LayoutContent(Struct, frozen=True):
-    """Hold the content of one version of a layout, exactly as given; unsaved content has no slug or version."""
+    """The content of one version of a layout, exactly as given; unsaved content has no slug or version."""
 
     html: str
     text: str | None
@@ -49,7 +49,7 @@ class LayoutContent(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):
-    """Hold a warning about a template that works but probably not as intended."""
+    """A warning about a template that works but probably not as intended."""
 
     code: str
     message: str
@@ -57,7 +57,7 @@ class Notice(Struct, frozen=True, omit_defaults=True):
 
 
 class CheckedContent(Struct, frozen=True):
-    """Hold content with its layout, its compiled form, which includes the layout, and its warnings."""
+    """Content with its layout, its compiled form, which includes the layout, and its warnings."""
 
     content: TemplateContent
     layout: LayoutContent | None
@@ -66,14 +66,14 @@ class CheckedContent(Struct, frozen=True):
 
 
 class CheckedLayout(Struct, frozen=True):
-    """Hold the content of a layout with its warnings."""
+    """The content of a layout with its warnings."""
 
     content: LayoutContent
     warnings: tuple[Notice, ...]
 
 
 class Version(Struct, frozen=True):
-    """Hold one published version, ready to render; `template` includes the layout."""
+    """A published version, ready to render; `template` includes the layout."""
 
     slug: str
     version: int
@@ -83,7 +83,7 @@ class Version(Struct, frozen=True):
 
 
 class Rendered(Struct, frozen=True):
-    """Hold a rendered template; `subject` is "" if the template has none."""
+    """A rendered template; `subject` is "" if the template has none."""
 
     subject: str
     text: str | None
@@ -91,7 +91,7 @@ class Rendered(Struct, frozen=True):
 
 
 class TemplateListRow(Struct, frozen=True):
-    """Hold a template of the list; `version` is the latest."""
+    """A template of the list; `version` is the latest."""
 
     slug: str
     name: str | None
@@ -103,7 +103,7 @@ class TemplateListRow(Struct, frozen=True):
 
 
 class TemplateWithContent(Struct, frozen=True):
-    """Hold a template with the content of its latest version."""
+    """A template with the content of its latest version."""
 
     slug: str
     name: str | None
@@ -122,7 +122,7 @@ class TemplateWithContent(Struct, frozen=True):
 
 
 class VersionRow(Struct, frozen=True):
-    """Hold one version as published, with the version of its layout."""
+    """A version as published, with the version of its layout."""
 
     slug: str
     version: int
@@ -139,7 +139,7 @@ class VersionRow(Struct, frozen=True):
 
 
 class VersionListRow(Struct, frozen=True):
-    """Hold one version of the list; of its layout only the name and version."""
+    """A version of the list; of its layout only the name and version."""
 
     slug: str
     version: int
@@ -153,7 +153,7 @@ class VersionListRow(Struct, frozen=True):
 
 
 class TemplateSlug(Struct, frozen=True):
-    """Hold the latest version of a slug that is or was used; `deleted_at` is set if it is deleted."""
+    """The latest version of a slug that is or was used; `deleted_at` is set if it is deleted."""
 
     slug: str
     name: str | None
@@ -162,21 +162,21 @@ class TemplateSlug(Struct, frozen=True):
 
 
 class TemplateRows(Struct, frozen=True):
-    """Hold a page of templates, newest first; `has_more` is True if older ones exist."""
+    """A page of templates, newest first; `has_more` is True if older ones exist."""
 
     rows: list[TemplateListRow]
     has_more: bool
 
 
 class VersionPage(Struct, frozen=True):
-    """Hold a page of versions, newest first; `has_more` is True if older ones exist."""
+    """A page of versions, newest first; `has_more` is True if older ones exist."""
 
     rows: list[VersionListRow]
     has_more: bool
 
 
 class LayoutRow(Struct, frozen=True):
-    """Hold a layout with the content of its latest version."""
+    """A layout with the content of its latest version."""
 
     slug: str
     name: str | None
@@ -189,7 +189,7 @@ class LayoutRow(Struct, frozen=True):
 
 
 class LayoutListRow(Struct, frozen=True):
-    """Hold a layout of the list; `version` is the latest, `templates` the number of templates that use it."""
+    """A layout of the list; `version` is the latest, `templates` the number of templates that use it."""
 
     slug: str
     name: str | None
@@ -200,7 +200,7 @@ class LayoutListRow(Struct, frozen=True):
 
 
 class LayoutRows(Struct, frozen=True):
-    """Hold a page of layouts, newest first; `has_more` is True if older ones exist."""
+    """A page of layouts, newest first; `has_more` is True if older ones exist."""
 
     rows: list[LayoutListRow]
     has_more: bool

@@ -30,7 +30,7 @@ class OptOutSource(StrEnum):
 
 
 class LinkUse(Struct, frozen=True):
-    """Hold one use of a link."""
+    """A use of a link."""
 
     link: UUID
     choice: LinkChoice
@@ -38,7 +38,7 @@ class LinkUse(Struct, frozen=True):
 
 
 class LinkState(Struct, frozen=True):
-    """Hold a stored link with what a person may read about it; `address` is canonical.
+    """A stored link with what a person may read about it; `address` is canonical.
 
     `reason` is that of the suppression of the address, if any; `topic` the name of the link's list, None without one.
     `lifts_all` and `lifts_topic`: this very link made the suppression, or the opt-out of the topic.
@@ -58,7 +58,7 @@ class LinkState(Struct, frozen=True):
 
 
 class LinkChange(Struct, frozen=True):
-    """Hold what one use of a link changed: the suppression, the opt-out of the topic, or both.
+    """The changes by one use of a link: the suppression, the opt-out of the topic, or both.
 
     `is_turn`: before it, or after it where it takes back, no opt-out of this link was in force.
     """
@@ -70,7 +70,7 @@ class LinkChange(Struct, frozen=True):
 
 
 class TopicOptOut(Struct, frozen=True):
-    """Hold one opt-out of a topic: a person whom broadcasts to the list leave out. `address` is canonical.
+    """An opt-out of a topic: a person whom broadcasts to the list leave out. `address` is canonical.
 
     `link_id`: the link that the person used; None if the account recorded the opt-out.
     """
