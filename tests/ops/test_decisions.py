@@ -15,7 +15,10 @@ LINKED = re.compile(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)")
 def sources() -> list[Path]:
     """Return the files of the repository that may cite a decision."""
     found = [
-        path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".sql", ".toml"}
+        path
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".sql", ".toml"} and path.parent.name != "migrations"  # these never change
     ]
     return [*found, *papers()]
 

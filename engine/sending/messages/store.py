@@ -23,7 +23,7 @@ from engine.sending.messages.types import (
 from engine.store.concurrency_limiter import FILTERS, SEARCHES, WAIT_S
 from engine.store.queries import Queries, Source
 
-ENTRIES: Final = 500  # that a statement reads of an index, as a constant: see decision 0063
+ENTRIES: Final = 500  # that a statement reads of an index, as a constant: see decision 0086
 LIST_TIMEOUT_S = 5.0  # a filter without an index may scan every message of an account
 _SKEW = timedelta(days=1)  # max. clock difference between the accepting and the settling host
 
