@@ -1,7 +1,8 @@
 """An SMTP connection to a remote server: socket, clock and time-outs around the pure `session`.
 
 No other module opens sockets to mail servers. All behaviour of a server becomes a value in a Transaction, or
-ConnectFailed during the opening; any other exception is a bug.
+ConnectFailed during the opening; any other exception is a bug. The transport's callbacks, the timer and the sending
+task share one state, so they stay in one file.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """The client side of an SMTP session as a state machine without I/O: bytes in, bytes to write out.
 
 `connection` owns the socket and the clock and feeds this machine. Each step returns the bytes to write; the results
-are in the `PendingTransaction` of an envelope and in `ended`. The server's behaviour never raises.
+are in the `PendingTransaction` of an envelope and in `ended`. The server's behaviour never raises. All states are in
+this one file, so that a transition can be followed without leaving it.
 Source: RFC 5321, with RFC 1870 (SIZE), 2920 (PIPELINING), 3207 (STARTTLS), 6152 (8BITMIME), 6531 (SMTPUTF8).
 """
 
