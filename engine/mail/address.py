@@ -14,6 +14,8 @@ import idna
 from email_validator import EmailNotValidError, ValidatedEmail, validate_email
 from msgspec import Struct
 
+from engine.mail.encoded_words import words
+
 MAX_TEXT: Final = 320  # characters, display name and brackets included
 MAX_ADDRESS: Final = 254  # octets: RFC 5321 4.5.3.1.3 gives a path 256 with its angle brackets
 MAX_LOCAL: Final = 64  # octets: RFC 5321 4.5.3.1.1
@@ -110,7 +112,12 @@ def path_mailbox(text: str) -> Mailbox:
 
 
 def check_sender(mailbox: Mailbox) -> None:
-    """Raise BadAddress for a From mailbox whose display name contains an address of another domain."""
+    """Raise BadAddress for a From mailbox whose display name contains an address of another domain, or an encoded word.
+
+    A word within the name would be encoded once more; some programs decode twice and show what it holds.
+    """
+    if next(words(mailbox.name), None) is not None:
+        raise BadAddress("The display name contains an encoded word (=?…?=); write its characters as they are.")
     shown = impersonated(mailbox)
     if shown is not None:
         raise BadAddress(

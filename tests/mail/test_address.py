@@ -5,7 +5,16 @@ from email_validator import EmailNotValidError, validate_email
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mail.address import BadAddress, Mailbox, canonical, domain_name, impersonated, parse_mailbox, path_mailbox
+from engine.mail.address import (
+    BadAddress,
+    Mailbox,
+    canonical,
+    check_sender,
+    domain_name,
+    impersonated,
+    parse_mailbox,
+    path_mailbox,
+)
 from mta.smtp.client.envelope import Envelope, EnvelopeNeeds
 from tests.mail.drafts import THOROUGH
 
@@ -209,3 +218,13 @@ def test_a_path_may_have_a_quoted_local_part_that_can_be_written_again(text: str
 def test_a_malformed_path_is_refused(text: str) -> None:
     with pytest.raises(BadAddress):
         path_mailbox(text)
+
+
+@pytest.mark.parametrize("name", ["=?utf-8?q?bank=40bank.test?=", "Ann =?utf-8?b?QW5u?= Lee"])
+def test_a_sender_has_no_encoded_word_in_its_name(name: str) -> None:
+    with pytest.raises(BadAddress, match="encoded word"):
+        check_sender(Mailbox(name, "ann@shop.test"))
+
+
+def test_a_question_in_a_name_is_no_encoded_word() -> None:
+    check_sender(Mailbox("What =? is this?=", "ann@shop.test"))
