@@ -109,7 +109,7 @@ async def _open_services(settings: Settings, rate: Rate) -> ApiServices:
 
 
 def _duties(services: ApiServices, rate: Rate) -> tuple[Coroutine[Any, Any, None], ...]:
-    """Return what the process does beside requests, until it ends."""
+    """Return the coroutines that run in the background until the process ends."""
     presence = ProcessRegistration(services.pool, kind="api", name="api", figures=lambda: ProcessLoad(rate=rate.of()))
     return (
         Stamps(services.pool, [services.keys.cache, *services.acceptor.caches]).run(),

@@ -68,7 +68,8 @@ def _check_body(seen: Mapping[bytes, bytes], max_body_bytes: int) -> None:
     if declared > max_body_bytes:
         raise Refusal(
             ErrorType.PAYLOAD_TOO_LARGE,
-            f"The request declares a body of {declared} bytes; at most {max_body_bytes} are accepted.",
+            f"The request declares a body of {declared:,} bytes; at most {max_body_bytes:,} are accepted. Send less in"
+            " one request.",
             limit=max_body_bytes,
         )
     if b"websocket" in seen.get(b"upgrade", b"").lower():

@@ -174,7 +174,7 @@ class HeaderField(Struct, frozen=True):
 
 
 class ErrorForm(Struct, frozen=True):
-    """How an operation writes its refusals if it stands in for another service."""
+    """The format of the refusals of an operation that stands in for another service."""
 
     body: Any  # Struct type of the bodies, for the OpenAPI document
     # Return status and body from the refusal, the `error` of this API, and whether the request has a key.
@@ -188,7 +188,7 @@ OwnerCheck = Callable[[Call, KeyRestrictions], Awaitable[None]]
 
 
 class Area(Struct, frozen=True):
-    """What the operations of an area share: their tag and access, and defaults of their own fields."""
+    """The tag, the access and the default field values of an area's operations."""
 
     tag: str
     access: Access = Access.KEY
@@ -248,7 +248,7 @@ class Operation(Struct, frozen=True):
     open_to_suspended: bool = False  # allowed to persons of a suspended account, as it only revokes access
 
     def __post_init__(self) -> None:
-        """Fill what the area and the handler say.
+        """Set the fields left out to the values of the area and the types of the handler.
 
         Raises TypeError unless exactly the operations for API keys declare their use by limited keys, and exactly the
         lists the kind of their cursor.

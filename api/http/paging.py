@@ -51,7 +51,7 @@ class Page(Struct, frozen=True):
 
     @property
     def below(self) -> UUID:
-        """Return `before`, or on the first page an id above all others."""
+        """Return the id that all rows of the page are below: `before`, or on the first page LAST_ID."""
         return self.before or LAST_ID
 
     def of(self, rows: Sequence[Row], show: Callable[[Row], Item]) -> tuple[list[Item], str | None]:
@@ -60,7 +60,7 @@ class Page(Struct, frozen=True):
         return data, data[-1].id if len(rows) > self.limit else None
 
     def among(self, rows: Sequence[OwnRow], show: Callable[[OwnRow], Item]) -> tuple[list[Item], str | None]:
-        """Return the same from all rows of a short list, in any order."""
+        """Return the page's objects and the next cursor, as `of`, from all rows of a list in any order."""
         below = sorted((row for row in rows if row.id < self.below), key=lambda row: row.id, reverse=True)
         return self.of(below, show)
 

@@ -1,4 +1,4 @@
-"""Make the files of the Python package `waybill_client`: hand-written modules, their twins, and generated ones."""
+"""Make the files of the Python package `waybill_client`: hand-written, made synchronous from these, and generated."""
 
 from pathlib import Path
 from typing import Final

@@ -96,7 +96,7 @@ class Mailer:
         self._said = ""
 
     def job(self) -> Job:
-        """Return the job that sends what is due."""
+        """Return the worker's job that sends due system mail."""
         return Job("system mail", every_s=0.3, run=lambda *_: self.send_due())
 
     async def send_due(self) -> int:

@@ -183,7 +183,7 @@ class WakeListener:
                 await self._listen(woken)
             except RedisUnavailable as error:
                 _log.warning("wake channel lost", error=repr(error))
-                await asyncio.sleep(1)
+                await asyncio.sleep(1)  # meanwhile the due times find the mail
 
     async def _listen(self, woken: "WokenShards") -> None:
         """Listen until another server is primary; raise RedisUnavailable if the channel's server does not answer a

@@ -1,1 +1,1 @@
-"""Handle mail content: addresses, composing, reading, signing, replies. Pure: bytes in, bytes out, no I/O."""
+"""Handle mail content: addresses, composing, reading, templates, reports, replies. Pure: no I/O."""

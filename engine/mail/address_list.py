@@ -97,7 +97,7 @@ def author(text: str) -> Mailbox:
 
 
 def undoubted(one: ListedMailbox) -> Mailbox:
-    """Return the mailbox of an entry that all mail programs read alike, its name decoded. Raises BadAddress."""
+    """Return the mailbox of an entry, its name decoded. Raises BadAddress unless all mail programs read it alike."""
     if len(one.written) > MAX_ENTRY:
         raise BadAddress(f"The address and its name are longer than {MAX_ENTRY} characters.")
     if one.doubt:

@@ -1,7 +1,7 @@
 """Convert 8-bit content of submitted messages to quoted-printable or base64 before signing.
 
 A server without 8BITMIME (RFC 6152) must not receive 8-bit content, and converting after signing would break the
-signature, so RFC 6376 5.3 advises to convert first. `areas/emails/submitted.py` calls it once per message.
+signature, so RFC 6376 5.3 advises to convert first. `engine/sending/emails/submitted.py` calls it once per message.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Received messages as rows: the row sets of the statement that stores a batch, and the event of each message. Pure.
 
-To store another field of a received message: give `IncomingMail` the field, the table a column, and MESSAGE a line.
+To store another field of a received message, see "Add a stored field of received mail" in ops/runbooks/changing.md.
 """
 
 import math

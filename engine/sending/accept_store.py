@@ -206,8 +206,8 @@ class Storer:
         *,
         taken: int,
     ) -> BatchResult:
-        """Decide messages that are decided together; check tied rows before, and write them after, so that the next
-        message's check finds them.
+        """Decide one group of a batch; check its tied rows before, and write them after, so that the next group's
+        check finds them.
 
         `taken`: messages of the batch that were accepted before these.
         """

@@ -111,7 +111,7 @@ class Preparer:
         began = time.monotonic()
         for request in requests:
             if time.monotonic() - began > MAX_BUSY_S:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # let other requests run
                 began = time.monotonic()
             if isinstance(request, Refusal):
                 checked.append(RefusedRequest(origin.account_id, request))

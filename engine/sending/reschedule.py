@@ -46,7 +46,11 @@ async def reschedule(
     async with pool.acquire() as connection, connection.transaction():
         taken = await lock_schedule(connection, account, message)
         if taken["deliver_by"] is not None and taken["deliver_by"] <= wanted:
-            raise invalid("scheduledAt", "`scheduledAt` must be before the message's `deliverBy`.")
+            raise invalid(
+                "scheduledAt",
+                f"`scheduledAt` must be before the message's `deliverBy`, {clock.iso(taken['deliver_by'])}. Choose an"
+                " earlier time.",
+            )
         locked = await heads.lock_counted(connection, [account])
         await quota_usage.advance_all(connection, locked, at.date())
         head = locked[account]

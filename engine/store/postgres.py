@@ -155,7 +155,7 @@ class SessionPool(asyncpg.Pool):
 
 
 class _Loan:
-    """A use of a session of the pool."""
+    """A session borrowed from the pool, for one `async with` block."""
 
     __slots__ = ("_lent", "_pool", "_timeout")
 

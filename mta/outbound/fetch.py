@@ -96,7 +96,7 @@ class FetchStage:
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
 
     def gained(self, shards: Collection[int]) -> None:
-        """Look at gained shards: for what was announced to them lately, and for what is due."""
+        """Read recent hints and due rows of shards that this process has just gained."""
         self._reader.start(shards)
         self._woken.some(shards)
         self._active.refill.set()

@@ -69,7 +69,7 @@ class RowIntake:
             self._tasks.start(self._routing.route(domain, group))
 
     def _added(self, rows: Iterable[Row]) -> list[ActiveDelivery]:
-        """Add the rows that may be taken to the active queue."""
+        """Add to the active queue the rows that this process may take; return their deliveries."""
         now = time.monotonic()
         fresh: list[ActiveDelivery] = []
         for row in rows:

@@ -186,7 +186,7 @@ class OutboundPipeline:
         await self._completer.settle_left()
 
     async def gained(self, shards: Collection[int]) -> None:
-        """Look at these shards: for what was announced lately, and for what is due."""
+        """Read recent hints and due rows of shards that this process has just gained."""
         self._fetcher.gained(shards)
 
     async def release(self, shards: Collection[int]) -> None:

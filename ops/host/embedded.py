@@ -80,7 +80,7 @@ class Server(ABC):
 
     @property
     def beside(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """Return what to run while the server is ready, until it is cancelled; None for nothing."""
+        """Return the coroutine function to run while the server is ready, until it is cancelled; None for none."""
         return None
 
     def command(self) -> list[str]:
@@ -104,7 +104,7 @@ class Server(ABC):
             if self.alive() or waited > RESTART_WINDOW_S:
                 self.kill()
                 raise CannotServe(f"{self.name} did not start. The end of {self.log}:\n{tail(self.log)}")
-            time.sleep(0.2)
+            time.sleep(0.2)  # until the killed predecessor has freed its shared memory
 
     def alive(self) -> bool:
         """Return True while the process that `start` created is running."""

@@ -49,7 +49,7 @@ class PostgresServer(Server):
 
     @property
     def beside(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """Return what writes changed files back, so that commits do not wait for many of them at once."""
+        """Return the task that writes changed files to disk early, so that commits do not wait for many at once."""
         return functools.partial(write_back.keep_writing, self.data / "base") if self._durable else None
 
     def prepare(self) -> None:

@@ -38,7 +38,9 @@ def test_the_suite_is_complete() -> None:
 
 
 @pytest.mark.parametrize(("scenario", "test"), CASES)
-async def test_suite(server: Responder, scenario: dict[str, Any], test: dict[str, Any]) -> None:
+async def test_spf_gives_the_results_of_the_suite_of_rfc_7208(
+    server: Responder, scenario: dict[str, Any], test: dict[str, Any]
+) -> None:
     serve(server, scenario["zonedata"])
 
     found = await evaluated(server, test)

@@ -61,7 +61,7 @@ def is_away(hints: Hints) -> bool:
 # -- the usual way ----------------------------------------------------------------------------
 
 
-async def test_what_is_announced_is_read_once(client: RedisClient, shard: int) -> None:
+async def test_a_hint_is_read_once(client: RedisClient, shard: int) -> None:
     hints, reader = Hints(client), HintReader(client)
     messages = await announce(hints, shard, 3)
 
@@ -147,7 +147,7 @@ async def test_a_shard_that_comes_back_to_an_owner_is_read_from_the_last_seconds
     assert await read(reader, shard) == messages[2:]
 
 
-async def test_of_a_long_stream_a_new_owner_reads_a_part(
+async def test_a_new_owner_reads_only_the_end_of_a_long_stream(
     client: RedisClient, shard: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.delivery.hints.RECENT_ENTRIES", 3)
@@ -195,7 +195,7 @@ async def test_readers_with_a_consumer_group_and_without_do_not_disturb_each_oth
     assert len((await client.one(*by_group))[0][1]) == 1
 
 
-async def test_nothing_to_do_asks_nothing() -> None:
+async def test_reading_no_shards_sends_no_command() -> None:
     assert await read(HintReader(connect("redis://127.0.0.1:1"))) == []
 
 

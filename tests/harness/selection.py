@@ -28,7 +28,7 @@ _QUICK = frozenset(
 _SLOW = frozenset(
     {"contracts/test_event_names.py", "contracts/test_wide_statements.py",
      "contracts/test_operations.py", "contracts/test_queries.py", "contracts/test_structure.py",
-     "contracts/test_driver_errors.py", "contracts/test_services.py", "engine/authentication/test_spf_suite.py"}
+     "contracts/test_driver_errors.py", "contracts/test_services.py", "authentication/test_spf_suite.py"}
 )  # fmt: skip
 # What begins a whole run, each by one worker: modules that share a service, and those that take longest.
 _FIRST = (

@@ -30,7 +30,6 @@ def attached(parameters: bytes) -> bytes:
     return parted(b"b", TEXT, b"Content-Type: a/b\r\nContent-Disposition: attachment; " + parameters + b"\r\n\r\nMZ")
 
 
-IN_BASE64 = b"Content-Transfer-Encoding: base64\r\n\r\n"
 PROGRAM = attached(b"filename=x.exe")
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from pathlib import Path
 
 import asyncpg
@@ -145,6 +146,15 @@ async def test_a_migration_that_was_changed_is_refused(new_database: NewDatabase
     (folder / "9001_probe.sql").write_text("SELECT 1;\n")
     with pytest.raises(MigrationError, match="was changed after it had been applied"):
         await migrate.migrate(url, folder)
+
+
+def test_no_migration_changes_once_it_is_written() -> None:
+    """Installations compare digests: a changed comment, too, would keep them from starting. `sha256sum` adds a line."""
+    lines = (ROOT / "tests" / "data" / "migrations.sha256").read_text("utf-8").splitlines()
+    listed = {name: digest for digest, name in map(str.split, lines)}
+    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in migrate.FOLDER.glob("*.sql")}
+
+    assert found == listed
 
 
 async def test_earlier_texts_of_a_migration_are_accepted(new_database: NewDatabase) -> None:

@@ -85,7 +85,7 @@ async def post_exchange(call: Call, body: Exchange) -> Session:
 
 
 async def list_identities(call: Call, page: Page) -> IdentityList:
-    """Return a page of the person's identities."""
+    """Return a page of the identities at the sign-in provider that are linked to the person."""
     issuer = identity.provider_of(call.services).config.issuer
     held = await identity_links.list_identities(call.services.pool, call.person.user_id)
 

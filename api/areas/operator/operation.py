@@ -1,4 +1,4 @@
-"""What all operations of the operator's part share: their access and tag, the actor, and refusals of wrong input."""
+"""The access, tag and actor of all operations for operators, and their refusals of wrong input."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

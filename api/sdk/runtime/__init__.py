@@ -1,1 +1,1 @@
-"""The hand-written modules of the Python client; `api.sdk.package` packs them with the generated ones."""
+"""The hand-written modules of the Python client; `api.sdk.python_package` packs them with the generated ones."""

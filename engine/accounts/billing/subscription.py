@@ -64,7 +64,11 @@ def paid_checkout(held: PlanSubscription | None, wanted: PlanPrice, credit: int,
 
 
 def paid_renewal(held: PlanSubscription, period_start: datetime, paid_at: datetime, at: datetime) -> Transition | None:
-    """Record the payment of the next period; None if `period_start` is not its start, as for a payment known before."""
+    """Record the payment of the next period.
+
+    None if the subscription is neither active nor past due, if the next period is paid already, or if `period_start` is
+    not its start.
+    """
     if held.status not in (SubscriptionStatus.ACTIVE, SubscriptionStatus.PAST_DUE):
         return None
     if period_start != held.current.end or held.next_paid:

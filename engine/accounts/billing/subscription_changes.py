@@ -25,8 +25,6 @@ from engine.ledger import billing_history, heads
 from engine.store import caches
 from engine.store.queries import Conn
 
-NO_SUBSCRIPTION = "none"
-
 
 class LockedBilling(Struct, frozen=True):
     """An account in a transaction that holds its head, with its subscription as stored."""

@@ -41,16 +41,6 @@ class HistoryType(StrEnum):
     NOTICE_RECORDED = "notice.recorded"
 
 
-class CheckoutStatus(StrEnum):
-    """The state of a checkout. An abandoned, replaced or expired one that is paid all the same becomes `paid`."""
-
-    OPEN = "open"
-    PAID = "paid"
-    FAILED = "failed"
-    ABANDONED = "abandoned"
-    REPLACED = "replaced"
-
-
 class PlanSubscription(Struct, frozen=True, kw_only=True):
     """The subscription of an account; amounts in minor units, without tax.
 

@@ -169,7 +169,7 @@ class BroadcastSender:
         began = time.monotonic()
         for one in batch:
             if time.monotonic() - began > MAX_BUSY_S:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # let other requests run
                 began = time.monotonic()
             try:
                 work = partial(self._message, row, content, one, compose)

@@ -84,7 +84,7 @@ class BroadcastRunner:
         self._warned = False
 
     def job(self) -> Job:
-        """Return the job that runs what is due."""
+        """Return the worker's job that sends due broadcasts."""
         return Job("broadcasts", every_s=0.3, run=lambda *_: self.run_due())
 
     async def run_due(self) -> None:

@@ -30,7 +30,7 @@ _LOG = _SQL.rows("log_page", PullRow)
 
 
 class TailSlot(Struct, frozen=True):
-    """An of an account's slots for tails, and its holder."""
+    """A slot for a live tail of an account, and the reader that holds it."""
 
     account: UUID
     slot: int

@@ -26,10 +26,6 @@ ORDER BY id DESC LIMIT $3;
 -- Read endpoint $2 of account $1.
 SELECT :endpoint_columns FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
 
--- name: read_secret
--- Read the sealed secret of endpoint $2 of account $1.
-SELECT sealed_secret FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
-
 -- name: change_webhook
 -- Change endpoint $2 of account $1: URL $3, event types $4, status $5, description $6, domains $7, streams $8, names $9 and
 -- sealed values $10 of headers; null keeps a value, for the sealed values null names.

@@ -15,7 +15,6 @@ from engine.events.webhooks.types import (
     ExchangeRow,
     HeadersRow,
     Recorded,
-    SecretRow,
     StoredEventRow,
 )
 from engine.store.queries import Conn, Queries, Source, columns
@@ -45,7 +44,6 @@ _SQL = Queries.beside(__file__)
 INSERT = _SQL.command("insert_webhook")
 LIST = _SQL.rows("list_webhooks", EndpointRow)
 READ = _SQL.rows("read_webhook", EndpointRow)
-SECRET = _SQL.rows("read_secret", SecretRow)
 LOCK_HEADERS = _SQL.rows("lock_headers", HeadersRow)
 CHANGE = _SQL.rows("change_webhook", EndpointRow)
 ROTATE = _SQL.command("rotate_secret")

@@ -30,12 +30,6 @@ class HeadersRow(Struct, frozen=True):
     sealed_headers: bytes | None
 
 
-class SecretRow(Struct, frozen=True):
-    """The sealed secret of an endpoint."""
-
-    sealed_secret: bytes
-
-
 class DeliveryRow(Struct, frozen=True):
     """The delivery of one event to one endpoint; `due_at` is None if nothing is pending.
 

@@ -62,7 +62,7 @@ class KnownKey(Struct, frozen=True):
 
 
 class Keys:
-    """Cache the keys and their last uses in one process."""
+    """Authenticates API keys from a cache of this process; gathers their last uses until they are written."""
 
     def __init__(self, pool: asyncpg.Pool, pepper: Pepper) -> None:
         self._pool = pool

@@ -45,7 +45,7 @@ class DmarcSource(Struct, frozen=True):
 
 
 class FailedStreams(Struct, frozen=True):
-    """The streams of the From domains of a source's failed messages, on the days of the failures."""
+    """The streams whose mail had the From domains of an address's unaligned messages, on the days of these messages."""
 
     source_ip: str
     streams: list[str]

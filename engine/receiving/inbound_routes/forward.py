@@ -84,7 +84,7 @@ class Forwarder:
         self._keys: Cache[tuple[UUID, str], SigningKey | None] = Cache("domains", self._load_key, by_account=True)
 
     def job(self) -> Job:
-        """Return the job that forwards what is due; it goes on at once while many messages are."""
+        """Return the worker's job that forwards due messages. A run ends when a batch was not full."""
 
         async def run(*_: object) -> None:
             while await self.forward_due() >= BATCH:

@@ -24,7 +24,7 @@ class _Reasons(logging.Handler):
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the reason."""
+        """Store the text of the log record."""
         self.texts.append(record.getMessage())
 
 

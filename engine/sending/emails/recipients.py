@@ -14,9 +14,9 @@ _ENTRIES = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[^,"])+')
 
 
 def sender_of(request: SendRequest) -> Mailbox:
-    """Return the From mailbox of the request; its domain must be verified.
+    """Return the From mailbox of the request; raise the 400 for `from` if it can't be one.
 
-    Raises the 400 for `from`.
+    The caller checks that its domain is verified.
     """
     forbid_line_breaks("from", request.from_)
     try:

@@ -224,7 +224,9 @@ def refusal(version: Version, message: str, missing: Sequence[str] = ()) -> Refu
 
 def unknown(slug: str, version: int | None) -> Refusal:
     """Return the `template_error` for a template or version that does not exist."""
-    subject = f"template {slug!r}" if version is None else f"version {version} of a template {slug!r}"
+    subject = (
+        f"template {slug!r}" if version is None else f"version {version} of the template {slug!r}, or no such template"
+    )
     return Refusal(
         ErrorType.TEMPLATE_ERROR,
         f"This account has no {subject}. Check `template` and `templateVersion`.",

@@ -30,7 +30,7 @@ class OptOutSource(StrEnum):
 
 
 class LinkUse(Struct, frozen=True):
-    """A use of a link."""
+    """A person's choice on an unsubscribe link, and where it was made."""
 
     link: UUID
     choice: LinkChoice

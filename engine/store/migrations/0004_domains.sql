@@ -5,7 +5,7 @@ ALTER TABLE domains
     ADD COLUMN vouched boolean NOT NULL DEFAULT false,               -- the operator's word stands in for DNS
     ADD COLUMN misses smallint NOT NULL DEFAULT 0,                   -- checks in a row that missed a required record
     ADD COLUMN check_at timestamptz DEFAULT now() + interval '1 minute',  -- null: not checked in the background
-    ADD COLUMN findings jsonb;                                       -- what the last check found, see engine.sending.domains.records
+    ADD COLUMN findings jsonb;                                       -- what the last check found, see engine.areas.domains.records
 
 UPDATE domains SET check_at = now() + random() * interval '6 hours';
 

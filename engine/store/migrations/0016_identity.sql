@@ -15,7 +15,7 @@ CREATE TABLE identities (
 -- that nothing here can be presented by whoever reads this table.
 CREATE TABLE identity_steps (
     id           uuid PRIMARY KEY,
-    kind         text NOT NULL,                      -- engine.people.identity.types.Step
+    kind         text NOT NULL,                      -- engine.areas.identity.types.Step
     browser      bytea,                              -- SHA-256 of the secret in the browser's cookie; null: bound otherwise
     user_id      uuid REFERENCES users ON DELETE CASCADE,
     issuer       text,                               -- with subject: to be linked to the person when the step is done

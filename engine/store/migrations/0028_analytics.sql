@@ -20,7 +20,7 @@ CREATE TABLE delivery_groups (
 ) WITH (fillfactor = 80);
 CREATE INDEX delivery_groups_by_tag ON delivery_groups (account_id, day) WHERE domain = '';
 
--- Times from `accepted` to `delivered` of a group's deliveries, as a histogram (engine.receiving.analytics.histogram). No
+-- Times from `accepted` to `delivered` of a group's deliveries, as a histogram (engine.areas.analytics.histogram). No
 -- foreign key: checking one would double the cost of counting; groups are deleted together with their times.
 CREATE TABLE delivery_times (
     group_id bigint NOT NULL,

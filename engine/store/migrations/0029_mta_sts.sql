@@ -10,7 +10,7 @@ CREATE TABLE hosted_sts_policies (
     updated_at timestamptz NOT NULL,
     checked_at timestamptz,
     check_at   timestamptz NOT NULL,
-    findings   jsonb                                 -- of the last check, see engine.receiving.mta_sts.types
+    findings   jsonb                                 -- of the last check, see engine.areas.mta_sts.types
 );
 CREATE INDEX hosted_sts_policies_by_account ON hosted_sts_policies (account_id, id);
 CREATE INDEX hosted_sts_policies_due ON hosted_sts_policies (check_at);

@@ -22,14 +22,14 @@ CREATE TABLE contacts (
     consent_at timestamptz NOT NULL,                 -- when the present consent was recorded first
     consent_by text NOT NULL,                        -- who recorded it: usr_…, key_…, operator, contact
     confirmed  boolean NOT NULL DEFAULT true,        -- false: a confirmation was asked for by mail and is awaited
-    search     text NOT NULL,                        -- address and name as searched (engine.audience.contacts.search)
+    search     text NOT NULL,                        -- address and name as searched (engine.areas.contacts.search)
     trigrams   integer[] NOT NULL,                   -- hashes of the account with each three characters of `search`
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
     UNIQUE (account_id, address)
 ) WITH (fillfactor = 90);
 CREATE INDEX contacts_by_account ON contacts (account_id, id);
--- The worker merges the pending entries of this index (engine.audience.contacts.jobs), so that imports seldom do.
+-- The worker merges the pending entries of this index (engine.areas.contacts.jobs), so that imports seldom do.
 CREATE INDEX contacts_by_trigram ON contacts USING gin (trigrams) WITH (gin_pending_list_limit = 16384);
 
 CREATE TABLE contact_lists (
@@ -58,7 +58,7 @@ CREATE INDEX contact_list_members_by_contact ON contact_list_members (contact_id
 -- adds broadcasts replaces it.
 CREATE FUNCTION list_is_awaited(uuid, uuid) RETURNS boolean LANGUAGE sql STABLE AS 'SELECT false';
 
--- Segments: stored filters of contacts (engine.audience.contacts.segment_rules).
+-- Segments: stored filters of contacts (engine.areas.contacts.segment_rules).
 CREATE TABLE contact_segments (
     id          uuid PRIMARY KEY,
     account_id  uuid NOT NULL,

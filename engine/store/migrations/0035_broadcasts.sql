@@ -21,7 +21,7 @@ CREATE TABLE broadcasts (
         'draft', 'in_review', 'scheduled', 'sending', 'paused', 'stopped', 'sent', 'canceled')),
     paused_because   text,
     stopped_because  text,
-    waits_for        text,                           -- why one in status `sending` waits: see engine.audience.broadcasts.types
+    waits_for        text,                           -- why one in status `sending` waits: see engine.areas.broadcasts.types
     review_note      text,
     notified_at      timestamptz,                    -- when the operator was told that it waits for review
     scheduled_at     timestamptz,

@@ -3,7 +3,7 @@
 -- Times from `accepted` to `delivered` in the row of their group instead of one row for each bucket: reading and adding
 -- to them took most of the time of delivery analytics.
 --
--- `times` is packed as engine.receiving.analytics.histogram describes: bucket (2 octets) and samples (4 octets), repeated.
+-- `times` is packed as engine.areas.analytics.histogram describes: bucket (2 octets) and samples (4 octets), repeated.
 ALTER TABLE delivery_groups ADD COLUMN times bytea NOT NULL DEFAULT '';
 UPDATE delivery_groups g SET times = packed.times FROM (
     SELECT group_id, string_agg(int2send(bucket) || int4send(samples), '' ORDER BY bucket)

@@ -1,7 +1,7 @@
 -- Billing: subscriptions, checkouts, events of payment providers, invoices, and the history of all of it.
 
 -- The subscription of an account that pays; accounts without a row have the Free plan or one that the operator set.
--- Amounts are in minor units of `currency`, without tax. See engine/accounts/billing/types.py.
+-- Amounts are in minor units of `currency`, without tax. See engine/areas/billing/types.py.
 CREATE TABLE subscriptions (
     account_id           uuid PRIMARY KEY REFERENCES accounts,
     plan                 text NOT NULL,

@@ -58,7 +58,7 @@ SELECT account_id, date '1970-01-01' + quarter / 96, sum(settled), sum(bounced),
 FROM outcome_quarters GROUP BY 1, 2;
 
 -- Of the records of a domain that were correct once: how many are not any more, by two checks in a row, and for how many
--- the last check had no answer. See engine/sending/domains/drift.py.
+-- the last check had no answer. See engine/areas/domains/drift.py.
 ALTER TABLE domains
     ADD COLUMN records_drifted smallint NOT NULL DEFAULT 0,
     ADD COLUMN records_unanswered smallint NOT NULL DEFAULT 0;

@@ -28,7 +28,6 @@ UNFIT_S = 60.0  # for which an address that this host has lost is not tried
 OVERLAP_S = 30.0  # of two reads of what others wrote: clocks differ, and commits come late
 REMEMBER = timedelta(days=2)  # a refusal after so long counts as the first
 MAX_SAID = 200  # characters of an answer that are kept
-ANYWHERE = "*"
 _MAX_RESTS = 50_000
 _ABOUT_US = frozenset({Category.REPUTATION, Category.POLICY})
 _NOT_ABOUT_US = frozenset({Scope.RECIPIENT, Scope.MESSAGE})  # a server that judges these accepts the address

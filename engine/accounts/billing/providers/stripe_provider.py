@@ -112,9 +112,9 @@ class StripeProvider:
         body: bytes,
         at: datetime,
     ) -> ProviderEvent:
-        """Verify the signature by Stripe's own library, then map the event.
+        """Return the event of a post; raise BadSignature unless Stripe signed it.
 
-        The library refuses old signatures alone; those of the future are refused here.
+        Stripe's library checks the signature and that it is not too old; this method also refuses one of the future.
         """
         header = headers.get(HEADER, "")
         for secret in self._secrets:
