@@ -7,6 +7,7 @@ import asyncio
 import random
 import re
 import time
+from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -96,7 +97,7 @@ class BackgroundLoad(Protocol):
         """Send until the event is set; return when every message is answered or given up."""
 
 
-class RepeatingClient(Generic[Item]):
+class RepeatingClient(ABC, Generic[Item]):
     """Sends items over `concurrency` connections at `rate` items per second (0: unlimited).
 
     Each item is tried again and again until it is answered, or given up after `patience_s`.
@@ -115,13 +116,13 @@ class RepeatingClient(Generic[Item]):
         self._patience_s = patience_s
         self._rng = rng or random.Random()
 
+    @abstractmethod
     def items(self, until: asyncio.Event | None) -> Iterator[Item]:
         """Yield the items to send, further ones until the event is set."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def attempt(self, place: int, item: Item) -> bool:
         """Try an item on connection number `place`; return True if it was answered."""
-        raise NotImplementedError
 
     async def leave(self, place: int) -> None:
         """Close connection number `place`."""

@@ -110,7 +110,7 @@ def fill_for_a_while(ballast: Sequence[Path]) -> str:
     """Fill the file systems of these files for `FULL_S`; return a description."""
     for file in ballast:
         fill_disk(file)
-    time.sleep(FULL_S)
+    time.sleep(FULL_S)  # the length of the fault
     for file in ballast:
         file.unlink()
     return "the disk was full"

@@ -43,7 +43,7 @@ class AccountLogSummary(Struct):
 
 
 class Reconciliation(Struct, kw_only=True):
-    """What became of the messages of one drill."""
+    """Counts of the messages of one drill by what happened to them."""
 
     retried: int  # sends that took more than one try
     accepted: int

@@ -126,7 +126,7 @@ def end(names: Sequence[str], number: signal.Signals, grace_s: float) -> list[st
     while left := [name for name in names if pids(name)]:
         if time.monotonic() > ends:
             return left
-        time.sleep(0.05)
+        time.sleep(0.05)  # processes of other network namespaces are no children
     return []
 
 

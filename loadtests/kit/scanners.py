@@ -5,6 +5,7 @@ They remember the content for which they gave a verdict, so that a drill or test
 
 import asyncio
 import hashlib
+from abc import abstractmethod
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -63,9 +64,9 @@ class ScannerPeer(ScriptedServer):
             self.scanned += [] if content is None else [content]
             writer.write(answer)
 
+    @abstractmethod
     async def examine(self, reader: asyncio.StreamReader) -> tuple[bytes | None, bytes]:
         """Read one request; return its content (None: without a verdict) and the answer to it."""
-        raise NotImplementedError
 
 
 class ClamdPeer(ScannerPeer):

@@ -6,6 +6,7 @@ import hmac
 import json
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ MAX_HEADER: Final = 64 * 1024
 HOST: Final = "127.0.0.1"
 
 
-class ScriptedServer:
+class ScriptedServer(ABC):
     """A TCP server; a subclass plays its part of a connection in `converse`, after which the connection is closed.
 
     An asynchronous context manager; it may be stopped and started again on its port. `path` makes it listen on a Unix
@@ -64,9 +65,9 @@ class ScriptedServer:
         if server is not None:
             await server.wait_closed()
 
+    @abstractmethod
     async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Play the server's part of one connection; errors of the connection end it."""
-        raise NotImplementedError
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -176,7 +176,7 @@ class Server(ABC):
                 return False
             if self.ready(self._process.pid):
                 return True
-            time.sleep(0.01)
+            time.sleep(0.01)  # the server announces its readiness to nobody
         return False
 
 

@@ -70,7 +70,7 @@ class PostgresServer(Server):
         """
         deadline = time.monotonic() + STOP_GRACE_S
         while _working_in(self.data) and time.monotonic() < deadline:
-            time.sleep(0.05)
+            time.sleep(0.05)  # they are no children of this process, so it cannot wait for them
         left = _working_in(self.data)
         if left:
             raise CannotServe(
@@ -85,7 +85,7 @@ class PostgresServer(Server):
         super().kill()
         deadline = time.monotonic() + STOP_GRACE_S
         while _working_in(self.data) and time.monotonic() < deadline:
-            time.sleep(0.01)
+            time.sleep(0.01)  # as above
 
     def argv(self) -> list[str]:
         """Return the command line; settings are passed as flags, which override the configuration file."""

@@ -56,7 +56,7 @@ class StateLock:
                 pid = _pid(file)
                 file.close()
                 raise AlreadyRunning(self._state, pid)
-            time.sleep(0.01)
+            time.sleep(0.01)  # a lock with a time limit does not exist
         try:
             file.truncate(0)
             file.write(f"{os.getpid()}\n")

@@ -68,6 +68,6 @@ class ValkeyServer(Server):
         """Wait until a predecessor has exited: two writers would corrupt the append-only file. Raises CannotServe."""
         deadline = time.monotonic() + RESTART_WINDOW_S
         while self.ready(0) and time.monotonic() < deadline:
-            time.sleep(0.05)
+            time.sleep(0.05)  # a predecessor is no child of this process
         if self.ready(0):
             raise CannotServe(f"Another Valkey answers at {self.socket}; stop it first.")

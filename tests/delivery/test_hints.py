@@ -279,7 +279,7 @@ async def test_a_stream_that_begins_again_with_a_clock_that_is_behind_is_read_af
 
 
 async def test_a_stream_without_the_entry_read_last_is_read_on(client: RedisClient, shard: int) -> None:
-    """As on a replica that was promoted before it had that entry, or in a stream that was trimmed meanwhile."""
+    """A replica that is promoted early lacks the entry; so does a stream that was trimmed meanwhile."""
     hints, reader = Hints(client), HintReader(client)
     await announce(hints, shard)
     await reader.read([shard])

@@ -43,7 +43,7 @@ class Enrolled(Struct, frozen=True):
 
 
 class Parts(Struct):
-    """What the functions work with."""
+    """The services that the functions under test take."""
 
     pool: asyncpg.Pool
     passwords: Passwords

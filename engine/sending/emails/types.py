@@ -185,7 +185,7 @@ class BroadcastCopy(NamedTuple):
 
 
 class MessageFacts(Struct, frozen=True, kw_only=True):
-    """What composing a message needs beside its request: ids, the time, limits and keys, and rows to store with it."""
+    """Values for composing a message beside its request: ids, the time, limits and keys, and rows to store with it."""
 
     account_id: UUID
     message_id: UUID
