@@ -11,9 +11,10 @@ import uvloop
 
 from loadtests.bench.generator import OrderHandler, carry_out, serve
 from loadtests.bench.load import LoadOrder, LoadResult, LoadTarget
-from loadtests.bench.message import HTML, SUBJECT, TEXT, TO
+from loadtests.kit.message import HTML, SUBJECT, TEXT
 
 _CONNECT_S: Final = 10.0
+_TO: Final = "@@to@@"
 _STATUS_AT: Final = len("HTTP/1.1 ")
 
 
@@ -114,10 +115,10 @@ def _head(target: LoadTarget) -> bytes:
 def _parts(target: LoadTarget, domain: str) -> tuple[bytes, bytes]:
     """Return a message body in two parts: before and after the recipient's number."""
     body = {
-        "from": f"Waybill Bench <{target.sender}>", "to": [f"m{TO}@{domain}"], "subject": SUBJECT, "text": TEXT,
+        "from": f"Waybill Bench <{target.sender}>", "to": [f"m{_TO}@{domain}"], "subject": SUBJECT, "text": TEXT,
         "html": HTML,
     }  # fmt: skip
-    before, _, after = json.dumps(body).partition(TO)
+    before, _, after = json.dumps(body).partition(_TO)
     return before.encode(), after.encode()
 
 

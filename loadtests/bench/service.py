@@ -71,6 +71,11 @@ class BenchService:
         self._names = set(supervisor.pids())
 
     @property
+    def base_url(self) -> str:
+        """Return the base URL of its API."""
+        return self.settings.public_url
+
+    @property
     def sink_folder(self) -> Path:
         """Return the folder of the sink's index."""
         return self.settings.state / "sink"

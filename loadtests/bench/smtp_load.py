@@ -21,9 +21,10 @@ from engine.mail.address import Mailbox
 from engine.mail.compose import Draft, compose
 from loadtests.bench.generator import OrderHandler, carry_out, serve
 from loadtests.bench.load import LoadOrder, LoadResult
-from loadtests.bench.message import HTML, SUBJECT, TEXT, around_recipient
+from loadtests.kit.message import HTML, SUBJECT, TEXT
 
 SELECTOR: Final = "bench"
+_TO: Final = "@@to@@"
 _CONNECT_S: Final = 30.0
 
 
@@ -170,7 +171,7 @@ class SmtpLoader:
             der = Path(target.mails.key).read_bytes()
             self._keys = [dkim.load(domain, SELECTOR, der) for domain in target.mails.domains]
         else:
-            self._before, self._after = around_recipient(target.sender)
+            self._before, self._after = _around_recipient(target.sender)
         plain = structs.replace(target, tls="none")
         self._idle = [SmtpLoadSession(plain, self._mail) for _ in range(target.idle)]
         self._sessions = [SmtpLoadSession(target, self._mail) for _ in range(target.connections)]
@@ -212,6 +213,16 @@ async def prepare(target: SmtpTarget) -> OrderHandler:
     if target.opened:
         await loader.open()
     return loader.send
+
+
+def _around_recipient(sender: str) -> tuple[bytes, bytes]:
+    """Return the message, dot-stuffed (RFC 5321 4.5.2) and without the final dot: before and after the recipient."""
+    draft = Draft(
+        message_id="bench@client.test", date=datetime.now(UTC), sender=Mailbox("Waybill Bench", sender),
+        to=(Mailbox("", _TO),), subject=SUBJECT, text=TEXT, html=HTML,
+    )  # fmt: skip
+    before, _, after = compose(draft).mime.replace(b"\r\n.", b"\r\n..").partition(_TO.encode())
+    return before, after
 
 
 def _context() -> ssl.SSLContext:

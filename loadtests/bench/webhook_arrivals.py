@@ -22,7 +22,8 @@ PATIENCE_S = 120.0
 class WebhookArrivals:
     """The posts that a receiver process got; `quick_url` answers at once, `never_url` never."""
 
-    def __init__(self, ports: dict[str, int]) -> None:
+    def __init__(self, pid: int, ports: dict[str, int]) -> None:
+        self.pid = pid
         self._base = f"http://127.0.0.1:{ports['quick']}"
         self.quick_url = f"{self._base}/hook"
         self.never_url = f"http://127.0.0.1:{ports['never']}/hook"
@@ -65,7 +66,7 @@ def receiving() -> Iterator[WebhookArrivals]:
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        yield WebhookArrivals(json.loads(process.stdout.readline()))
+        yield WebhookArrivals(process.pid, json.loads(process.stdout.readline()))
     finally:
         process.kill()
         process.wait()

@@ -1,59 +1,49 @@
-"""Run a load test: start the service, run Locust, wait for delivery, check the result and write the report."""
+"""Run a load test: start the service, run Locust, wait for delivery, check the result and write the figures."""
 
 import asyncio
-import importlib.metadata
+import ipaddress
 import os
-import platform
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from engine.base import settings
-from engine.base.settings import PREFIX, BadSetting, Settings
+from engine.base.plans import Plan
+from engine.base.settings import PREFIX
 from engine.store.database_errors import DatabaseUnavailable
-from loadtests.bench import measure
-from loadtests.bench.check import CheckResult
-from loadtests.bench.report import Progress
-from loadtests.bench.service import BenchService, filesystem, own_service
+from loadtests.bench import measure, report
+from loadtests.bench.check import CheckResult, as_rows
+from loadtests.bench.report import Progress, Row, Say
+from loadtests.bench.run import BenchRun
+from loadtests.bench.run_control import FAILURES, INTERRUPTED, BenchFailed, interruptible
+from loadtests.bench.service import CAP, BenchService, filesystem
 from loadtests.bench.yardstick import Yardstick
-from loadtests.report import figures, load_record, page, plots, samples
-from loadtests.report.load_record import LoadRecord
-from loadtests.report.samples import Sampler
-from loadtests.runner import checks, setup
-from loadtests.runner.bounds import LoadFailed, check_target
+from loadtests.kit.accounts import open_accounts
+from loadtests.runner import checks, load_record, setup
 from loadtests.runner.catalogue import SCENARIOS, Scenario
-from loadtests.users.load_plan import VARIABLE, LoadPlan, LoadSender
+from loadtests.runner.load_record import LoadRecord
+from loadtests.runner.samples import Sampler
+from loadtests.scenarios.load_plan import VARIABLE, LoadPlan, LoadSender
 from ops import admin
 from ops.host import launch
-from ops.host.process_specs import ROOT, PortTaken
-from ops.host.server_paths import CannotServe
-from ops.host.state import UnusableState
-from ops.host.supervise import StartFailed
+from ops.host.process_specs import ROOT
 from ops.local.sink_store import entries
 
 DRAIN_S: Final = 300.0  # how long the queue may take after the last send
-INTERRUPTED: Final = 130
+PAGE: Final = "report.html"
 _LOCUST_EXTRA_S: Final = 90.0  # for Locust to start, spawn users and stop
 _STOP_S: Final = 15.0  # for requests that are open at the end
 _SPAWN_PER_S: Final = 200
 _POLL_S: Final = 0.5
 _QUIET_S: Final = 1.0
-_PACKAGES = ("granian", "falcon", "uvloop", "asyncpg", "cryptography", "locust", "matplotlib")
-
-Say = Callable[[str], None]
-
-
-_FAILURES: Final = (
-    BadSetting, CannotServe, LoadFailed, PortTaken, StartFailed, UnusableState, admin.ApiCallError, DatabaseUnavailable,
-)  # fmt: skip
 
 
 class LoadOptions(Struct, frozen=True, kw_only=True):
@@ -67,6 +57,14 @@ class LoadOptions(Struct, frozen=True, kw_only=True):
     folder: Path
     url: str | None = None
     key: str | None = None
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Return the fields of the load plan that are options."""
+        return {
+            "users": self.users, "rate": self.rate, "seconds": self.seconds, "max_messages": self.max_messages,
+            "folder": str(self.folder),
+        }  # fmt: skip
 
 
 def run(
@@ -86,8 +84,7 @@ def run(
     `rate` is in requests per second, `max_messages` in messages. With `url` and `key` the load goes to a running
     service.
     """
-    scenario = SCENARIOS[name]
-    progress = Progress()
+    scenario, progress = SCENARIOS[name], Progress()
     try:
         check_target(scenario, url, key)
         options = LoadOptions(
@@ -95,18 +92,38 @@ def run(
             rate=rate or scenario.rate, max_messages=max_messages or scenario.max_messages,
             folder=_folder(name, out), url=url, key=key,
         )  # fmt: skip
-        found = asyncio.run(_interruptible(options, progress.say))
-    except _FAILURES as error:
+        work = _measure(options, progress.say) if url is None else _measure_running_service(options, progress.say)
+        found = asyncio.run(interruptible(work))
+    except FAILURES as error:
         progress.fail(str(error) or type(error).__name__)
         return 1
     except (asyncio.CancelledError, KeyboardInterrupt):
         progress.fail("Interrupted: no report was written.")
         return INTERRUPTED
+    text = msgspec.json.format(msgspec.json.encode(found))
+    (options.folder / "figures.json").write_bytes(text)
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print(text.decode())
     else:
-        figures.show(found)
+        report.show(rows_of(found))
     return 0 if found["checked"] else 1
+
+
+def check_target(scenario: Scenario, url: str | None, key: str | None) -> None:
+    """Raise BenchFailed when the scenario cannot run against this target; only loopback targets are allowed."""
+    if not measure.PROC.joinpath("self/stat").exists():
+        raise BenchFailed("`ops loadtest` reads /proc, so it needs Linux.")
+    if url is None:
+        return
+    if key is None:
+        raise BenchFailed("--url needs an API key of that service: add --key.")
+    if scenario.needs_own_service:
+        raise BenchFailed(f"{scenario.name} creates its own accounts and servers: run it without --url.")
+    host = urlsplit(url).hostname or ""
+    with suppress(ValueError):
+        host = "localhost" if ipaddress.ip_address(host).is_loopback else host
+    if host != "localhost":
+        raise BenchFailed("Load goes to loopback only: --url must name 127.0.0.1, ::1 or localhost.")
 
 
 def _folder(name: str, out: Path | None) -> Path:
@@ -118,45 +135,34 @@ def _folder(name: str, out: Path | None) -> Path:
     return folder.resolve()
 
 
-async def _interruptible(options: LoadOptions, say: Say) -> dict[str, Any]:
-    """Run the load test and cancel it at the first signal, so that everything it started is stopped."""
-    task = asyncio.ensure_future(_measure(options, say))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    return await task
-
-
 async def _measure(options: LoadOptions, say: Say) -> dict[str, Any]:
-    given = settings.load(os.environ).settings
-    if options.url is not None:
-        return await _measure_running_service(options, say)
-    scenario = options.scenario
-    say("Starting a separate service")
-    async with own_service(
-        setup.settings_for(scenario, given, options.users), say, delivering=True, tls=False
-    ) as service:
-        if scenario.accounts > 1:
-            say(f"Making {scenario.accounts:,} accounts")
-        accounts = await setup.make_accounts(service, scenario.accounts)
-        plan = await setup.make_plan(
-            scenario, service, accounts, users=options.users, rate=options.rate, seconds=options.seconds,
-            max_messages=options.max_messages, folder=str(options.folder),
-        )  # fmt: skip
-        async with setup.receiving(scenario, service, accounts) as receivers:
+    scenario, given = options.scenario, settings.load(os.environ).settings
+    changed = {
+        "relay_sessions_each": max(given.relay_sessions_each, options.users + 10),
+        "tails_per_worker": max(given.tails_per_worker, scenario.readers + 100),
+    }
+    async with BenchRun(given, say).service(changed) as service:
+        say(f"Making {scenario.accounts:,} accounts")
+        accounts = await open_accounts(service.settings, "shop", scenario.accounts, plan=Plan.ENTERPRISE, daily_cap=CAP)
+        plan = await setup.make_plan(scenario, service, accounts, **options.limits)
+        with setup.hooked(scenario) as hooks:
             roots = measure.roots_by_role(service.pids())
-            if receivers is not None:
-                roots["receivers"] = [receivers.pid]
-            sampler = Sampler(service.pool, roots, scenario.slow_domains)
-            signatures = await _under_load(options, plan, sampler, say, lambda: _drained(service, sampler, receivers))
-            if receivers is not None:
-                await asyncio.sleep(_QUIET_S)
+            if hooks is not None:
+                roots["receivers"] = [hooks.arrivals.pid]
+                await setup.register(scenario, service, accounts, hooks)
+            sampler, signature_ms = await _under_load(options, plan, service, roots, hooks, say)
+            await asyncio.sleep(_QUIET_S)
             say("Checking that every message is accounted for")
-            done = await asyncio.to_thread(lambda: load_record.read(options.folder, entries(service.sink_folder)))
-            if receivers is not None:
-                done.posted = [at for _, at in await asyncio.to_thread(receivers.arrivals)]
-            findings = await checks.check_load(scenario, service, accounts, done, receivers)
-        about = await _about(options, service.settings, service)
-    return await asyncio.to_thread(_report, options, done, sampler, findings, signatures, about, say)
+            record = await asyncio.to_thread(lambda: load_record.read(options.folder, entries(service.sink_folder)))
+            findings = await checks.check_load(scenario, service, accounts, record, hooks)
+        used = sampler.figures(record.accepted)
+        state = service.settings.state
+        used |= {
+            "signature_ms": signature_ms, "machine": measure.machine(state, filesystem(state)),
+            "cost_in_signatures": round(used["server_cpu_ms_per_message"] / signature_ms, 2),
+        }  # fmt: skip
+    sampler.write(options.folder)
+    return _figures(options, record, findings, used)
 
 
 async def _measure_running_service(options: LoadOptions, say: Say) -> dict[str, Any]:
@@ -167,70 +173,54 @@ async def _measure_running_service(options: LoadOptions, say: Say) -> dict[str, 
     domains = await asyncio.to_thread(admin.call_api, url, "GET", "/v1/domains", key)
     name = next((one["name"] for one in domains["data"] if one["status"] == "verified"), None)
     if name is None:
-        raise LoadFailed("The account of --key has no verified domain to send from; verify one first.")
-    plan = LoadPlan(
-        url=url, senders=[LoadSender(key, f"loadtest@{name}")], folder=str(options.folder), users=options.users,
-        rate=options.rate, seconds=options.seconds, max_messages=options.max_messages,
-    )  # fmt: skip
-    sampler = Sampler(None, {}, ())
-
-    async def nothing() -> None:
-        """Do nothing: the queue of a running service is not observed."""
-
-    signatures = await _under_load(options, plan, sampler, say, nothing)
-    done = await asyncio.to_thread(load_record.read, options.folder, [])
-    lost = sum(one.status.startswith("lost") for one in done.requests)
-    proof = await asyncio.to_thread(admin.call_api, url, "GET", "/v1/audit/verify", key)
-    findings = [
-        CheckResult("every request was answered", lost == 0, f"{lost} of {len(done.requests)} were not"),
-        checks.check_chains([proof]),
-    ]
-    about = await _about(options, None, None)
-    return await asyncio.to_thread(_report, options, done, sampler, findings, signatures, about, say)
+        raise BenchFailed("The account of --key has no verified domain to send from; verify one first.")
+    plan = LoadPlan(url=url, senders=[LoadSender(key, f"loadtest@{name}")], **options.limits)
+    async with _locust(options, plan) as process:
+        await _ended(process, options, plan, say)
+    record = await asyncio.to_thread(load_record.read, options.folder, [])
+    lost = record.answers["lost"]
+    answered = CheckResult("every request was answered", lost == 0, f"{lost} of {record.answers.total()} were not")
+    return _figures(options, record, [answered, await checks.check_logs(url, [key])], {})
 
 
 async def _under_load(
-    options: LoadOptions, plan: LoadPlan, sampler: Sampler, say: Say, drained: Callable[[], Any]
-) -> list[float]:
-    """Run Locust and the sampler, then wait for delivery; return ms of CPU per signature before and after."""
+    options: LoadOptions,
+    plan: LoadPlan,
+    service: BenchService,
+    roots: Mapping[str, list[int]],
+    hooks: setup.Hooks | None,
+    say: Say,
+) -> tuple[Sampler, float]:
+    """Run Locust and the sampler, then wait for delivery; return the samples and ms of CPU per RSA-2048 signature."""
     yardstick = Yardstick()
     before = await asyncio.to_thread(yardstick.measure)
-    watching = asyncio.create_task(sampler.run())
-    try:
-        async with _locust(options, plan) as process:
-            sampler.roots["locust"] = [process.pid]
-            rate = f"{options.rate:g} requests a second" if options.rate else "as fast as answers come"
-            say(f"{options.scenario.about}: {options.users} users, {rate}, {options.seconds:g} s")
-            async with asyncio.timeout(options.seconds + plan.cool_s + _LOCUST_EXTRA_S):
-                code = await process.wait()
-        if code:
-            raise LoadFailed(f"Locust ended with {code}:\n{_end_of_log(options.folder)}")
-        say("Waiting until what was accepted is delivered")
-        await drained()
-        await sampler.sample()
-    except TimeoutError as error:
-        raise LoadFailed(f"Locust did not end in time:\n{_end_of_log(options.folder)}") from error
-    finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError, DatabaseUnavailable, TimeoutError):
-            await watching
+    async with _locust(options, plan) as process:
+        sampler = Sampler(service.pool, {**roots, "locust": [process.pid]}, options.scenario.slow_domains)
+        watching = asyncio.create_task(sampler.run())
+        try:
+            await _ended(process, options, plan, say)
+            say("Waiting until what was accepted is delivered")
+            await _drained(service, sampler, hooks)
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError, DatabaseUnavailable, TimeoutError):
+                await watching
     after = await asyncio.to_thread(yardstick.measure)
-    return [before.cpu_ms, after.cpu_ms]
+    return sampler, round((before.cpu_ms + after.cpu_ms) / 2, 4)
 
 
 @asynccontextmanager
 async def _locust(options: LoadOptions, plan: LoadPlan) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run Locust headless, without WAYBILL_ and LOCUST_ variables; the plan file, which holds keys, is deleted
     after."""
-    file = options.folder / "plan.json"
+    file, total = options.folder / "plan.json", options.users + options.scenario.bystanders
     file.write_bytes(msgspec.json.encode(plan))
     file.chmod(0o600)  # keys
-    total = options.users + options.scenario.bystanders
     words = [
-        sys.executable, "-m", "locust", "--locustfile", f"loadtests/scenarios/{options.scenario.file}", "--headless",
+        sys.executable, "-m", "locust", "--locustfile", "loadtests/scenarios/locustfile.py", "--headless",
         "--users", str(total), "--spawn-rate", str(min(_SPAWN_PER_S, total)), "--stop-timeout", f"{_STOP_S:g}",
-        "--run-time", f"{options.seconds + plan.cool_s + _LOCUST_EXTRA_S / 2:.0f}s",
-        "--csv", str(options.folder / "locust"), "--only-summary", "--exit-code-on-error", "0",
+        "--csv", str(options.folder / "locust"), "--csv-full-history", "--html",
+        str(options.folder / PAGE), "--only-summary", "--exit-code-on-error", "0", *options.scenario.classes,
     ]  # fmt: skip
     environ = {name: text for name, text in os.environ.items() if not name.startswith((PREFIX, "LOCUST_"))}
     with (options.folder / "locust.log").open("wb") as log:
@@ -247,82 +237,68 @@ async def _locust(options: LoadOptions, plan: LoadPlan) -> AsyncIterator[asyncio
         file.unlink(missing_ok=True)
 
 
-async def _drained(service: BenchService, sampler: Sampler, receivers: setup.Receivers | None) -> None:
+async def _ended(process: asyncio.subprocess.Process, options: LoadOptions, plan: LoadPlan, say: Say) -> None:
+    """Wait for the end of Locust; raises BenchFailed with its log when it fails or takes too long."""
+    rate = f"{options.rate:g} requests a second" if options.rate else "as fast as answers come"
+    say(f"{options.scenario.about}: {options.users} users, {rate}, {options.seconds:g} s")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(options.seconds + plan.cool_s + _LOCUST_EXTRA_S):
+            if await process.wait() == 0:
+                return
+    text = (options.folder / "locust.log").read_text("utf-8", "replace")[-2_000:]
+    raise BenchFailed(f"Locust failed or did not end in time:\n{text}")
+
+
+async def _drained(service: BenchService, sampler: Sampler, hooks: setup.Hooks | None) -> None:
     """Wait until no delivery to a healthy domain is pending, at most `DRAIN_S`; the check reports the rest."""
     deadline = time.monotonic() + DRAIN_S
     while time.monotonic() < deadline:
-        moment = await sampler.sample()
-        waiting = moment.healthy
-        if receivers is not None:
-            waiting += await checks.posts_pending(service, receivers)
+        waiting = (await sampler.sample()).healthy
+        if hooks is not None:
+            waiting += await checks.posts_pending(service, hooks)
         if not waiting:
             return
         await asyncio.sleep(_POLL_S)
 
 
-async def _about(options: LoadOptions, used: Settings | None, service: BenchService | None) -> dict[str, Any]:
-    """Return the scenario, settings, versions and machine that the figures belong to."""
-    versions = {"waybill": _version("waybill"), "python": platform.python_version()}
-    versions |= {name: _version(name) for name in _PACKAGES}
-    folder = options.folder
-    if service is not None:
-        versions["postgres"] = str(await service.pool.fetchval("SHOW server_version")).split(" ")[0]
-        folder = service.settings.state
-    return {
-        "scenario": options.scenario.name,
-        "about": options.scenario.about,
-        "users": options.users,
-        "rate": options.rate,
-        "most_messages": options.max_messages,
-        "accounts": options.scenario.accounts,
-        "tails": options.scenario.readers,
-        "service": "separate" if service is not None else options.url,
-        "settings": {} if used is None else _changed(used),
-        "versions": versions,
-        "machine": measure.machine(folder, filesystem(folder)),
-    }
-
-
-def _changed(used: Settings) -> dict[str, str]:
-    """Return the settings that differ from their defaults, and the process counts."""
-    default = msgspec.structs.asdict(Settings())
-    counts = {"api_workers", "mta_workers", "relay_workers", "shards"}
-    values = {
-        name: value for name, value in msgspec.structs.asdict(used).items()
-        if value != default[name] or name in counts
-    }  # fmt: skip
-    return samples.settings_of(values)
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "this checkout"
-
-
-def _report(
-    options: LoadOptions,
-    done: LoadRecord,
-    sampler: Sampler,
-    findings: list[CheckResult],
-    signatures: list[float],
-    about: dict[str, Any],
-    say: Say,
+def _figures(
+    options: LoadOptions, record: LoadRecord, findings: list[CheckResult], used: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write tables, plots, HTML page and JSON to the report folder; return the JSON value."""
-    say("Writing the report")
-    found = figures.summarize(done, sampler, findings, signatures, about)
-    found["report"] = str(options.folder)
-    load_record.write_percentiles(done, options.folder)
-    samples.write_tables(sampler.moments, options.folder, done.began)
-    drawn = plots.draw(done, sampler.moments, options.folder)
-    page.write(found, drawn, options.folder)
-    (options.folder / "figures.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)))
-    return found
+    """Return the figures of one load test; `used` are those of a separate service."""
+    return {
+        "scenario": options.scenario.name, "about": options.scenario.about, "users": options.users,
+        "rate": options.rate, "service": options.url or "separate", "checked": all(one.ok for one in findings),
+        "checks": [one.as_json() for one in findings], "seconds": round(record.seconds, 1),
+        "accepted": record.accepted, "accepted_per_s": round(record.accepted / record.seconds, 1),
+        "arrived": record.arrived, "drained_s": round(record.drained_s, 1), "requests": record.requests,
+        "deliver_ms": record.deliver_ms, **used, "report": str(options.folder),
+    }  # fmt: skip
 
 
-def _end_of_log(folder: Path) -> str:
-    with suppress(OSError):
-        return (folder / "locust.log").read_text("utf-8", "replace")[-2_000:]
-    return ""
+def rows_of(found: dict[str, Any]) -> list[Row]:
+    """Return the figures as people read them."""
+    lines = [
+        f"{found['accepted']:,} accepted in {found['seconds']:g} s, {found['accepted_per_s']:,.0f} a second",
+        f"{found['arrived']:,} arrived, the last {found['drained_s']:g} s after the last answer",
+    ]
+    if "queue_peak" in found:
+        lines += [
+            f"queue at most {found['queue_peak']:,}, its oldest {found['oldest_peak_s']:g} s",
+            f"server CPU {found['server_cpu_ms_per_message']:.3f} ms a message",
+            f"CPU of Locust {found['cpu_ms_by_role']['locust']:.3f} ms a message",
+            f"cost in RSA signatures {found['cost_in_signatures']:.2f} of {found['signature_ms']:.3f} ms",
+            f"others used {found['cores_used_by_others']:.2f} cores meanwhile",
+        ]
+    rows: list[Row] = [*as_rows(CheckResult(**one) for one in found["checks"]), (), *((line,) for line in lines)]
+    times = [
+        (name + (f", failed {one['failed']}" if one["failed"] else ""), f"{one['requests']:,}",
+         *(f"{ms:,.0f}" for ms in one["ms"].values()))
+        for name, one in found["requests"].items()
+    ]  # fmt: skip
+    ways = [
+        (f"answer to arrival: {group}", *(f"{value:,.1f}" for value in ms.values()))
+        for group, ms in found["deliver_ms"].items()
+        if ms is not None
+    ]
+    rows += [(), ("milliseconds", "count", "p50", "p95", "p99", "largest"), *times]
+    return [*rows, ("milliseconds", "p50", "p95", "p99"), *ways, (), (f"{found['report']}/{PAGE}",)]

@@ -1,1 +1,4 @@
-"""Locust files, one for each scenario of `loadtests.runner.catalogue`."""
+"""The Locust users of `ops loadtest`.
+
+Locust runs them in a process of its own, with gevent: this package does not import the service.
+"""

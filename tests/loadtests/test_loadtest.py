@@ -1,10 +1,9 @@
-"""`ops loadtest`: scenarios, report and limits.
+"""`ops loadtest`: scenarios, record and limits.
 
 No test looks at a speed, and none needs Locust but the last, which is skipped where it is not installed.
 """
 
 import ast
-import base64
 import csv
 import importlib.util
 import json
@@ -12,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,19 +19,21 @@ from click.testing import CliRunner
 
 from engine.base.settings import PREFIX
 from engine.store.sink_folder import SinkEntry
-from loadtests.bench.check import CheckResult
+from loadtests.bench.measure import RoleUsage, UsageSample
+from loadtests.bench.run_control import BenchFailed
 from loadtests.commands.loadtest import loadtest
 from loadtests.peers import comparison
 from loadtests.peers.peer import CONFIGURATIONS, PeerPlace
-from loadtests.report import figures, load_record, page, samples
-from loadtests.report.samples import LoadSample
-from loadtests.runner import bounds
+from loadtests.runner import load_record
 from loadtests.runner.catalogue import SCENARIOS
+from loadtests.runner.run import check_target
+from loadtests.runner.samples import LoadSample, Sampler
+from loadtests.scenarios.load_plan import SENT, SENT_FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO_FILES = ROOT / "loadtests" / "scenarios"
 BEGAN = 1_790_000_000.0
-CAN_LOAD = importlib.util.find_spec("locust") is not None and importlib.util.find_spec("matplotlib") is not None
+CAN_LOAD = importlib.util.find_spec("locust") is not None
 
 
 def entry(recipient: str, at: str) -> SinkEntry:
@@ -48,59 +50,38 @@ def entry(recipient: str, at: str) -> SinkEntry:
     )
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Path:
-    """Write the record of a load of two seconds: three sends, one of them refused, and a read."""
-    rows: dict[str, list[tuple[object, ...]]] = {
-        "span.csv": [("at", "what"), (BEGAN, "began"), (BEGAN + 2, "ended")],
-        "requests.csv": [
-            ("at", "name", "group", "ms", "status", "offered", "accepted"),
-            (BEGAN + 0.5, "send", "all", "10.00", "202", 1, 1),
-            (BEGAN + 1.5, "send", "all", "30.00", "202", 1, 1),
-            (BEGAN + 1.6, "send", "all", "5.00", "429", 1, 0),
-            (BEGAN + 1.7, "GET me", "read", "2.00", "200", 0, 0),
-        ],
-        "accepted.csv": [
-            ("at", "recipient", "group"), (BEGAN + 0.5, "m+0@a.test", "all"), (BEGAN + 1.5, "m+1@a.test", "all"),
-        ],
-    }  # fmt: skip
-    for name, lines in rows.items():
-        with (tmp_path / name).open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows(lines)
-    return tmp_path
+ARRIVED = [entry("m+0@a.test", "2026-09-21T14:13:20.600Z"), entry("m+1@a.test", "2026-09-21T14:13:22.000Z")]
 
 
-@pytest.fixture
-def arrived() -> list[SinkEntry]:
-    return [entry("m+0@a.test", "2026-09-21T14:13:20.600Z"), entry("m+1@a.test", "2026-09-21T14:13:22.000Z")]
-
-
-def moments() -> list[LoadSample]:
-    return [
+def sampler(*cpu_ms: float) -> Sampler:
+    """Return a sampler of a process that used so much CPU at each second; 0 once it has ended."""
+    made = Sampler(None, {"api": [1]}, ())  # type: ignore[arg-type]
+    made.moments = [
         LoadSample(
-            BEGAN + second, 4 - second, 1, 4 - second, 0.5, 0, {"api": 100.0 * second, "locust": cpu}, {"api": 50.0}
+            4 - second, 1, 4 - second, 0.5, 0, UsageSample({"api": RoleUsage(used)}, 0, 0, second), {"api": 50.0}
         )
-        for second, cpu in enumerate((0.0, 400.0, 0.0))
+        for second, used in enumerate(cpu_ms)
     ]
+    return made
 
 
-def test_scenarios_and_files_match() -> None:
-    assert {one.file for one in SCENARIOS.values()} == {
-        file.name for file in SCENARIO_FILES.glob("*.py") if file.name != "__init__.py"
-    }
+def test_every_scenario_has_its_users() -> None:
+    tree = ast.parse((SCENARIO_FILES / "locustfile.py").read_text("utf-8"))
+    users = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+
+    assert {user for one in SCENARIOS.values() for user in one.classes} == users
     assert all(name == one.name for name, one in SCENARIOS.items())
 
 
-@pytest.mark.parametrize("name", [one.file for one in SCENARIOS.values()])
-def test_scenarios_do_not_import_the_service(name: str) -> None:
-    for file in (SCENARIO_FILES / name, *(ROOT / "loadtests" / "users").glob("*.py")):
+def test_scenarios_do_not_import_the_service() -> None:
+    for file in (*SCENARIO_FILES.glob("*.py"), ROOT / "loadtests" / "kit" / "message.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not {one.split(".")[0] for one in names} & {"engine", "api", "mta", "shards", "ops"}, file
 
 
-def test_scenarios_are_listed_without_locust_and_matplotlib() -> None:
+def test_scenarios_are_listed_without_locust() -> None:
     found = json.loads(CliRunner().invoke(loadtest, ["list", "--json"]).output)
 
     assert [one["name"] for one in found["loads"]] == list(SCENARIOS)
@@ -111,71 +92,47 @@ def test_every_load_is_bounded_in_time_and_messages() -> None:
     assert all(0 < one.seconds <= 3_600 and 0 < one.max_messages <= 1_000_000 for one in SCENARIOS.values())
 
 
-def test_the_record_has_rates_times_and_refusals(ledger: Path, arrived: list[SinkEntry]) -> None:
-    done = load_record.read(ledger, arrived)
+def test_the_record_counts_answers_arrivals_and_times(tmp_path: Path) -> None:
+    sent: Sequence[tuple[object, ...]] = (
+        SENT_FIELDS, (BEGAN + 0.5, "m+0@a.test", "all", "accepted"), (BEGAN + 1.5, "m+1@a.test", "all", "accepted"),
+        (BEGAN + 1.6, "m+2@a.test", "all", "refused"),
+    )  # fmt: skip
+    with (tmp_path / SENT).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(sent)
 
-    assert (done.seconds, len(done.recipients), done.copies, done.unexpected) == (2.0, 2, 0, 0)
-    assert load_record.by_name(done)["send"] == {
-        "requests": 3, "failed": {"429": 1}, "per_s": 1.5, "ms": {"p50": 10.0, "p95": 30.0, "p99": 30.0, "max": 30.0},
-    }  # fmt: skip
-    [group] = load_record.groups(done).values()
-    assert group["accepted"] == 2
-    assert group["deliver_ms"] == {"p50": 100.0, "p95": 500.0, "p99": 500.0, "max": 500.0}
+    done = load_record.read(tmp_path, [*ARRIVED, ARRIVED[0], entry("other@a.test", "2026-09-21T14:13:21.000Z")])
 
-
-def test_extra_copies_and_unexpected_arrivals_are_counted(ledger: Path, arrived: list[SinkEntry]) -> None:
-    done = load_record.read(ledger, [*arrived, arrived[0], entry("other@a.test", "2026-09-21T14:13:21.000Z")])
-
-    assert (done.copies, done.unexpected) == (1, 1)
+    assert dict(done.answers) == {"accepted": 2, "refused": 1}
+    assert (done.arrived, done.copies, round(done.seconds, 3), round(done.drained_s, 3)) == (3, 1, 1.1, 0.4)
+    assert done.deliver_ms == {"all": {"p50": 100.0, "p95": 500.0, "p99": 500.0}}
 
 
-def test_reading_a_load_that_never_began_raises_value_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="never began"):
+def test_a_record_without_messages_raises_value_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing was sent"):
         load_record.read(tmp_path, [])
 
 
-def test_rates_are_per_second_and_weighted() -> None:
-    assert load_record.rates([0.1, 0.2, 1.9, 7.0], 3, [1.0, 100.0, 1.0, 1.0]) == [(0.5, 101.0), (1.5, 1.0), (2.5, 0.0)]
-
-
 def test_cpu_of_a_process_that_ended_counts() -> None:
-    assert samples.spent(moments(), BEGAN, BEGAN + 2) == {"api": 200.0, "locust": 400.0}
+    assert sampler(0.0, 400.0, 0.0).figures(100)["cpu_ms_by_role"] == {"api": 4.0}
 
 
-def test_tables_of_queue_and_processes_count_seconds_from_the_first_send(tmp_path: Path) -> None:
-    samples.write_tables(moments(), tmp_path, BEGAN)
+def test_the_table_of_samples_has_queue_cpu_and_memory(tmp_path: Path) -> None:
+    sampler(0.0, 100.0).write(tmp_path)
 
-    assert (tmp_path / "queue.csv").read_text("utf-8").splitlines()[1] == "0.0,4,1,0.50,0"
-    assert (tmp_path / "processes.csv").read_text("utf-8").splitlines()[1] == "1.0,api,10.0,50.0"
-
-
-def test_the_page_is_self_contained_and_escapes_its_values() -> None:
-    picture = b"\x89PNG\r\n"
-    found = {
-        "scenario": "single", "about": "<b>sends</b>", "users": 2, "rate": None, "seconds": 2.0, "accepted": 2,
-        "accepted_per_s": 1.0, "checks": [{"ok": False, "what": "a & b", "found": "x"}], "requests": {}, "groups": {},
-        "tail_ms": None, "tail_events": 0, "cores_by_role": {}, "webhook_posts": 0, "service": "its own", "accounts": 1,
-        "settings": {}, "versions": {}, "machine": {},
-    }  # fmt: skip
-
-    text = page.html(found, {"Throughput": picture})
-
-    assert "&lt;b&gt;sends" in text
-    assert "a &amp; b" in text
-    assert "<b>sends" not in text
-    assert base64.b64encode(picture).decode() in text
-    assert not re.search(r"(?:src|href)=['\"]?https?:", text)
+    head, row = (tmp_path / "samples.csv").read_text("utf-8").splitlines()
+    assert head == "second,deliveries,never_tried,oldest_s,webhook_posts,api_cpu_percent,api_memory_mb"
+    assert row == "1.0,3,1,0.50,0,10.0,50.0"
 
 
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8080", "https://mail.example.com", "http://localhost.example.com"])
 def test_a_load_accepts_only_loopback_targets(url: str) -> None:
-    with pytest.raises(bounds.LoadFailed, match="loopback"):
-        bounds.check_target(SCENARIOS["single"], url, "key")
+    with pytest.raises(BenchFailed, match="loopback"):
+        check_target(SCENARIOS["single"], url, "key")
 
 
 def test_a_load_with_its_own_accounts_refuses_a_running_service() -> None:
-    with pytest.raises(bounds.LoadFailed, match="own accounts"):
-        bounds.check_target(SCENARIOS["tails"], "http://127.0.0.1:8080", "key")
+    with pytest.raises(BenchFailed, match="own accounts"):
+        check_target(SCENARIOS["tails"], "http://127.0.0.1:8080", "key")
 
 
 def test_an_unknown_load_is_refused_with_the_list_of_loads() -> None:
@@ -246,14 +203,5 @@ def test_a_short_load_passes_its_checks_and_writes_a_report(tmp_path: Path) -> N
     found = json.loads(done.stdout)
     assert found["accepted"] == found["arrived"] > 0
     names = {file.name for file in (tmp_path / "report").iterdir()}
-    assert {"report.html", "requests.csv", "queue.csv", "processes.csv", "throughput.png", "cpu.png"} <= names
-    assert "world.json" not in names  # it held keys
-
-
-def test_a_check_that_fails_makes_the_load_fail() -> None:
-    done = load_record.LoadRecord(BEGAN, BEGAN + 1, [], [], [], 0, 0)
-    found = figures.summarize(
-        done, samples.Sampler(None, {}, ()), [CheckResult("whole", False, "broken")], [0.2, 0.2], {}
-    )
-
-    assert found["checked"] is False
+    assert {"report.html", "figures.json", "samples.csv", "statistics.csv", "locust_stats_history.csv"} <= names
+    assert "plan.json" not in names  # it held keys

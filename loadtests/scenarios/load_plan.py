@@ -1,4 +1,4 @@
-"""The load plan: `ops loadtest` writes it as JSON, and the scenarios in the Locust process read it."""
+"""The load plan, which `ops loadtest` writes for the Locust process, and the record that it gets back."""
 
 import os
 from pathlib import Path
@@ -8,6 +8,10 @@ import msgspec
 from msgspec import Struct
 
 VARIABLE: Final = "LOADTEST_PLAN"
+SENT: Final = "sent.csv"
+SENT_FIELDS: Final = ("at", "recipient", "group", "answer")  # accepted, refused, or lost without an answer
+STATISTICS: Final = "statistics.csv"  # of Locust, as its `--csv` writes them
+TAIL_EVENT: Final = "event at a live tail"  # the name under which Locust counts them
 
 
 class LoadSender(Struct, frozen=True):
@@ -22,7 +26,7 @@ class LoadPlan(Struct, frozen=True, kw_only=True):
 
     url: str
     senders: list[LoadSender]
-    folder: str  # where the ledger goes
+    folder: str  # for the record
     users: int
     rate: float | None
     seconds: float
