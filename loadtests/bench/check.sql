@@ -10,10 +10,6 @@ SELECT status AS name, count(*) AS rows FROM messages WHERE account_id = $1 GROU
 -- Rows left in the queue.
 SELECT count(*) AS rows FROM queue;
 
--- name: read_head
--- The end of the log of account $1, and what it sent.
-SELECT seq, hash, sent_this_month FROM account_heads WHERE account_id = $1;
-
--- name: read_log_after
--- The log of account $1 after seq $2, at most $3 events.
-SELECT seq, occurred_at, payload, hash FROM events WHERE account_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
+-- name: count_sent
+-- How many messages account $1 sent this month.
+SELECT sent_this_month FROM account_heads WHERE account_id = $1;

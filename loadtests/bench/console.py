@@ -179,12 +179,7 @@ async def _list(browser: "Browser", service: BenchService, secret: str, rows: in
         frames = [float(ms) / 1000 for ms in await page.evaluate("benchScroll(200)")]
         nodes = int(await page.evaluate("document.querySelectorAll('main *').length"))
         heap = await _heap_mb(await page.context.new_cdp_session(page))
-    return {
-        "list_rows": loaded,
-        "list_nodes": nodes,
-        "scroll_ms": figures.percentiles(frames),
-        "list_heap_mb": heap,
-    }
+    return {"list_rows": loaded, "list_nodes": nodes, "scroll_ms": figures.percentiles(frames), "list_heap_mb": heap}
 
 
 async def _heap_mb(session: "CDPSession") -> float:

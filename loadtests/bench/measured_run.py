@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from loadtests.bench import check, figures, flame_graphs, measure, report
 from loadtests.bench import stored as stored_messages
-from loadtests.bench.check import CheckResult, SinkArrivals
+from loadtests.bench.check import SinkArrivals
 from loadtests.bench.load import LoadOrder, LoadProcess, LoadResult, times_of
 from loadtests.bench.measure import UsageSample
 from loadtests.bench.rounds import PATIENCE_S, SLOWEST_PER_S
@@ -21,6 +21,7 @@ from loadtests.bench.run import BenchRun
 from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import BenchService, filesystem
 from loadtests.bench.yardstick import Signatures, Yardstick
+from loadtests.kit.check import Check
 from ops.host.process_specs import ROOT
 
 DOMAINS: Final = {"a": 10, "b": 1, "c": 1_000}  # by scenario
@@ -104,7 +105,7 @@ class MeasuredRun:
         findings = await check.check(self._service, arrived, self._accepted)
         findings.insert(0, self._all_accepted())
         result["checked"] = all(finding.ok for finding in findings)
-        result["checks"] = [finding.as_json() for finding in findings]
+        result["checks"] = to_builtins(findings)
         if not result["checked"]:
             result["logs"] = copy_logs(self._service)
             return result
@@ -159,10 +160,7 @@ class MeasuredRun:
         return measured | {"queueing": queueing | {"accepted_per_s": figures.rate(load, count)}}
 
     async def _measured(
-        self,
-        work: Callable[[], Awaitable[tuple[int, LoadResult, float, float]]],
-        count: int,
-        first: Signatures,
+        self, work: Callable[[], Awaitable[tuple[int, LoadResult, float, float]]], count: int, first: Signatures
     ) -> dict[str, Any]:
         """Run `work` with samples, counters, flame graphs and the second signature benchmark around it."""
         counters = await self._counters()
@@ -235,14 +233,14 @@ class MeasuredRun:
             used = now
             await asyncio.sleep(_QUIET_S / 2)
 
-    def _all_accepted(self) -> CheckResult:
+    def _all_accepted(self) -> Check:
         asked, refused = 0, ""
         for _, load in self._loads:
             asked += load.accepted + sum(load.refused.values())
             if load.refused and not refused:
                 refused = f"; {load.refused}, first: {load.example}"
         accepted = len(self._accepted)
-        return CheckResult("every message sent was accepted", accepted == asked, f"{accepted} of {asked}{refused}")
+        return Check("every message sent was accepted", accepted == asked, f"{accepted} of {asked}{refused}")
 
     def _latencies(self, sent: tuple[int, LoadResult], arrived: SinkArrivals) -> dict[str, Any]:
         """Return percentiles of acceptance, and from the 202 to the sink's 250, which may come first (negative)."""

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import figures
-from loadtests.bench.check import CheckResult, as_rows
 from loadtests.bench.load import HTTP_GENERATOR, GeneratorFailed, LoadProcess, LoadTarget
 from loadtests.bench.measure import SERVER_ROLES
 from loadtests.bench.measured_run import MeasuredRun, SendOptions, copy_logs
@@ -14,6 +13,7 @@ from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import SENDER
 from loadtests.bench.yardstick import Yardstick
+from loadtests.kit.check import Check
 
 KEY_FIGURES: Final = (
     "accepted_per_s", "delivered_per_s", "server_cpu_ms_per_message", "signature_ms", "cost_in_signatures",
@@ -57,7 +57,7 @@ class SendBench(SendOptions, frozen=True, kw_only=True):
 
 
 def _failure(result: Mapping[str, Any]) -> list[Row]:
-    checks = as_rows(CheckResult(**one) for one in result["checks"])
+    checks = [(Check(**one).shown,) for one in result["checks"]]
     return [("The run failed its check; it says nothing about speed.",), *checks, (result["logs"].strip(),)]
 
 

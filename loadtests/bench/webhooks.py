@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from engine.base import clock, ids
 from engine.base.events import EventType
@@ -21,12 +21,12 @@ from engine.ledger import log
 from engine.ledger.events import append_events
 from engine.store.queries import Queries
 from loadtests.bench import figures, flame_graphs, measure
-from loadtests.bench.check import CheckResult, as_rows
 from loadtests.bench.report import Row
 from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import CAP, BenchService
 from loadtests.bench.webhook_arrivals import PATIENCE_S, WebhookArrivals, receiving
+from loadtests.kit.check import Check
 from ops import admin
 
 ACCOUNTS: Final = 10  # with one living endpoint each
@@ -68,12 +68,12 @@ class WebhookBench(Struct, frozen=True, kw_only=True):
                 memory, _ = measure.memory_mb(posts.roots)
         found = {
             "deliveries": self.messages, "hanging": self.hanging, "alone": alone, "beside_hanging": beside,
-            "worker_mb": round(memory["worker"], 1), "checks": [one.as_json() for one in checks],
+            "worker_mb": round(memory["worker"], 1), "checks": to_builtins(checks),
             "checked": all(one.ok for one in checks),
         }  # fmt: skip
         titles = {"alone": alone, f"beside {self.hanging} hanging endpoints": beside}
         rows: list[Row] = [row for title, one in titles.items() for row in (*_rows(title, one), ())]
-        return BenchResult(found, [*rows, (f"worker: {found['worker_mb']} MiB",), *as_rows(checks)])
+        return BenchResult(found, [*rows, (f"worker: {found['worker_mb']} MiB",), *((one.shown,) for one in checks)])
 
 
 class EventPosts:
@@ -110,23 +110,23 @@ class EventPosts:
         await self._write(dead, EVENTS_EACH)
         await asyncio.sleep(self._bench.learning_s)
 
-    async def checks(self) -> list[CheckResult]:
+    async def checks(self) -> list[Check]:
         """Compare events, arrivals and recorded attempts."""
         came = Counter(name for name, _ in await self._arrivals.lines())
         twice = sum(1 for count in came.values() if count > 1)
         [made] = await _ATTEMPTS.records(self._pool, self._accounts)
         left, deaths, sent = await self._pending(), self._service.deaths(), self._sent
         return [
-            CheckResult(
+            Check(
                 "every event arrived once", len(came) == sent and not twice,
                 f"{sent} sent, {len(came)} arrived, {twice} twice",
             ),
-            CheckResult(
+            Check(
                 "every attempt is recorded", made["made"] == made["first"] == sent,
                 f"{made['made']} recorded, {made['first']} of them first ones",
             ),
-            CheckResult("no post is pending", left == 0, f"{left}"),
-            CheckResult("no process died", not deaths, f"{deaths or 'none'}"),
+            Check("no post is pending", left == 0, f"{left}"),
+            Check("no process died", not deaths, f"{deaths or 'none'}"),
         ]  # fmt: skip
 
     async def _paced(self) -> dict[str, float] | None:

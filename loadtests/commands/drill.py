@@ -84,7 +84,7 @@ def _check_options(wanted: list[Drill], given: Mapping[str, object]) -> None:
 def _list(*, as_json: bool) -> None:
     found: list[dict[str, Any]] = [
         {
-            "name": one.name, "says": one.about, "rows": list(one.rows), "needs": [need.name for need in one.requires],
+            "name": one.name, "says": one.about, "needs": [need.name for need in one.requires],
             "missing": one.missing(), "messages": one.order(None, None, random.Random(0), None).messages,
             "rounds": one.rounds, "inAll": one.in_all,
         }
@@ -96,8 +96,8 @@ def _list(*, as_json: bool) -> None:
     rows = []
     for one in found:
         away = f" Cannot run here: {one['missing']}." if one["missing"] else ""
-        rows.append((one["name"], ", ".join(map(str, one["rows"])), ", ".join(one["needs"]), one["says"] + away))
-    report.table(("drill", "rows", "needs", "what it does"), rows)
+        rows.append((one["name"], ", ".join(one["needs"]), one["says"] + away))
+    report.table(("drill", "needs", "what it does"), rows)
 
 
 def _say(text: str) -> None:

@@ -38,13 +38,10 @@ def loadtest(*, name: str, seconds: float | None, minutes: float | None, **optio
         _list(as_json=options["as_json"])
         return
     if name in {"peers", "peers-receiving"}:
-        if name == "peers":
-            from loadtests.peers.comparison import run as run_peers  # noqa: PLC0415
-        else:
-            from loadtests.peers.receiving import run as run_peers  # noqa: PLC0415
+        from loadtests.peers import comparison  # noqa: PLC0415
 
         chosen = {"messages": options["max_messages"], "as_json": options["as_json"]}
-        raise click.exceptions.Exit(run_peers(**peers, **chosen))
+        raise click.exceptions.Exit(comparison.run(name, **peers, **chosen))
     from loadtests.runner.catalogue import SCENARIOS  # noqa: PLC0415
 
     if name not in SCENARIOS:

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from engine.store.sink_folder import SinkEntry
 from loadtests.drill import arrivals
-from loadtests.drill.reconciliation import read_account_log, read_statuses
-from loadtests.drill.report import Check
+from loadtests.drill.reconciliation import read_statuses
 from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.check import Check, read_account_log
 from loadtests.kit.http_client import ApiAnswer, ApiClient
 from loadtests.kit.service import Service
 

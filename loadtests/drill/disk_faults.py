@@ -44,11 +44,11 @@ TRACED_S: Final = 6.0
 _COPIES: Final = 50  # messages on the wire whose commit is lost with PostgreSQL
 
 
-# -- row 12 ------------------------------------------------------------------------------------------------------------
+# -- a full disk -------------------------------------------------------------------------------------------------------
 
 
 def disk_full(order: DrillOrder) -> DrillReport:
-    """Fill the disks of PostgreSQL (with its WAL) and of the logs, then free them (fault 12)."""
+    """Fill the disks of PostgreSQL (with its WAL) and of the logs, then free them."""
     return run_on_small_disk(lambda service, ballast: _disk_full(service, order, ballast))
 
 
@@ -142,11 +142,11 @@ def _done(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True, timeout=120)
 
 
-# -- row 13 ------------------------------------------------------------------------------------------------------------
+# -- a failing disk ----------------------------------------------------------------------------------------------------
 
 
 def write_error(order: DrillOrder) -> DrillReport:
-    """Fail PostgreSQL's fdatasync with EIO (fault 13); it must stop at once and recover."""
+    """Fail PostgreSQL's fdatasync with EIO; it must stop at once and recover."""
 
     async def play(service: Service) -> DrillReport:
         client = planned_client(service, order, "write-error", rate=RATE)

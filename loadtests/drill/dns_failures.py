@@ -106,7 +106,7 @@ PRIVATE: Final = {
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Run the temporary and permanent failures, then the private addresses (fault 26)."""
+    """Run the temporary and permanent failures, then the private addresses."""
     return combined(NAME, [_failing(order), _private(order)])
 
 

@@ -82,7 +82,7 @@ class HintCorrupter:
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Send mail while the hint streams are corrupted (fault 15)."""
+    """Send mail while the hint streams are corrupted."""
 
     async def play(service: Service) -> DrillReport:
         client = planned_client(service, order, NAME)

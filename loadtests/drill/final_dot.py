@@ -41,7 +41,7 @@ _DOMAINS: Final = tuple(f"d{number}.test" for number in range(DOMAINS))
 
 
 def before_dot(order: DrillOrder) -> DrillReport:
-    """Kill the mta processes while the server still reads the content (fault 3)."""
+    """Kill the mta processes while the server still reads the content."""
 
     async def play(service: Service, network: DrillNetwork) -> DrillReport:
         proxy = network.add_proxy(*_DOMAINS)
@@ -65,7 +65,7 @@ def before_dot(order: DrillOrder) -> DrillReport:
 
 
 def held_reply(order: DrillOrder) -> DrillReport:
-    """Kill the mta processes between the server's 250 and its commit (fault 4)."""
+    """Kill the mta processes between the server's 250 and its commit."""
 
     async def play(service: Service, network: DrillNetwork) -> DrillReport:
         proxy = network.add_proxy(*_DOMAINS)
@@ -92,7 +92,7 @@ def held_reply(order: DrillOrder) -> DrillReport:
 
 
 def postgres_after_reply(order: DrillOrder) -> DrillReport:
-    """Kill PostgreSQL while an mta process waits for the server's 250 (fault 10)."""
+    """Kill PostgreSQL while an mta process waits for the server's 250."""
 
     async def play(service: Service, network: DrillNetwork) -> DrillReport:
         proxy = network.add_proxy(*_DOMAINS)
@@ -112,7 +112,7 @@ def postgres_after_reply(order: DrillOrder) -> DrillReport:
 
 
 def unknown_outcome(order: DrillOrder) -> DrillReport:
-    """Break the connection after the final dot, or delay the 250 (fault 22)."""
+    """Break the connection after the final dot, or delay the 250."""
 
     async def play(service: Service, network: DrillNetwork) -> DrillReport:
         proxy = network.add_proxy(*_DOMAINS)

@@ -31,7 +31,7 @@ _POLL_S: Final = 0.05  # journals, connections and processes of others tell no c
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Stop PostgreSQL or let it hang, and kill all mta processes twice meanwhile (faults 4, 9 and 10)."""
+    """Stop PostgreSQL or let it hang, and kill all mta processes twice meanwhile."""
     folder = make_folder("waybill-away-")
     server = PostgresServer(folder)
     outages = _Outages(server)

@@ -24,7 +24,7 @@ def run(order: DrillOrder) -> DrillReport:
 
 
 def kill_relay(order: DrillOrder) -> DrillReport:
-    """Kill the SMTP submission process (faults 1 and 2)."""
+    """Kill the SMTP submission process."""
 
     async def play(service: Service) -> DrillReport:
         sends = plan(order.messages, "kill-relay")

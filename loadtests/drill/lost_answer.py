@@ -28,7 +28,7 @@ KEYS: Final = 10  # a batch
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Run the drill (fault 2); each round kills a worker and posts one key fifty times at once."""
+    """Run the drill; each round kills a worker and posts one key fifty times at once."""
 
     async def play(service: Service) -> DrillReport:
         access = first_access(service)

@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from loadtests.drill.faults import InjectedFault
 from loadtests.drill.mx_client import DrillMail, MxClient
-from loadtests.drill.reconciliation import longest_gap, read_account_log
+from loadtests.drill.reconciliation import longest_gap
 from loadtests.drill.report import Check, DrillReport
+from loadtests.kit.check import read_account_log
 
 _PAGE: Final = 5_000
 _STORED: Final = """

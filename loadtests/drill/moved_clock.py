@@ -57,7 +57,7 @@ _SIGNED_AT: Final = re.compile(rb"(?<=[;\s])t=(\d{9,11})(?=[;\s])")
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Send mail while the hosts' clock jumps (fault 14)."""
+    """Send mail while the hosts' clock jumps."""
     with MovedClock() as moved:
 
         async def play(service: Service) -> DrillReport:

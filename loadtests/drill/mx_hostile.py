@@ -129,10 +129,7 @@ class HostileClients:
         return [one if isinstance(one, str) else type(one).__name__ for one in found]
 
     async def _at_best(
-        self,
-        name: str,
-        baseline: dict[str, float],
-        attack: Callable[[HostilePhase, asyncio.Event], Awaitable[object]],
+        self, name: str, baseline: dict[str, float], attack: Callable[[HostilePhase, asyncio.Event], Awaitable[object]]
     ) -> None:
         """Measure a phase, again while it breaks the rule; keep its best times and everything that went wrong."""
         phase = HostilePhase(name=name, baseline_ms=baseline["p99_ms"])

@@ -19,13 +19,7 @@ from loadtests.drill.account_state import AccountState, client_of, must_send
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import COMES_BACK_S, InjectedFault
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import (
-    ON_THE_WIRE,
-    planned_client,
-    report_after_faults,
-    run_on_service,
-    while_sending,
-)
+from loadtests.drill.running import ON_THE_WIRE, planned_client, report_after_faults, run_on_service, while_sending
 from loadtests.kit.accounts import ApiAccess, first_access, new_access
 from loadtests.kit.processes import command_line, signal_all
 from loadtests.kit.service import Service, ServicePart
@@ -44,7 +38,7 @@ _NAME: Final = re.compile(r"--name (mta-\d+)")
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Send poison messages among normal mail (fault 16)."""
+    """Send poison messages among normal mail."""
 
     async def play(service: Service) -> DrillReport:
         culprit = await new_access(service.settings, "culprit")

@@ -35,7 +35,7 @@ _FENCED: Final = {"MTA_WORKERS": "2", "LEASE_S": "3", "SHARD_RULES": "manual"}
 
 
 def pause_mta(order: DrillOrder) -> DrillReport:
-    """Stop mta processes for twice their lease (fault 5)."""
+    """Stop mta processes for twice their lease."""
 
     async def play(service: Service) -> DrillReport:
         return await _stopped(service, order, "pause-mta", ProcessStops(), None)
@@ -44,7 +44,7 @@ def pause_mta(order: DrillOrder) -> DrillReport:
 
 
 def fence(order: DrillOrder) -> DrillReport:
-    """Stop mta processes while mail is on the wire: with a short lease and slow mail servers (fault 5)."""
+    """Stop mta processes while mail is on the wire: with a short lease and slow mail servers."""
 
     async def play(service: Service, network: DrillNetwork) -> DrillReport:
         store = service.state.parent / "mail"

@@ -36,7 +36,7 @@ _SETTLED: Final = {"delivered", "failed", "rejected", "bounced"}
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Run all races (fault 39)."""
+    """Run all races."""
 
     async def play(service: Service) -> DrillReport:
         races = (_cap, _cancel, _revoke, _delete, _suppress)

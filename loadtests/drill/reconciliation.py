@@ -1,6 +1,5 @@
 """Compare the client's record of a drill with the database, the account log and the sink's store."""
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -10,36 +9,13 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import ids
-from engine.base.events import SETTLED, EventType, Status
-from engine.ledger import log
+from engine.base.events import SETTLED, Status
 from engine.store.sink_folder import SinkEntry
 from loadtests.drill import arrivals
 from loadtests.drill.clients import Send
 from loadtests.drill.faults import InjectedFault
-from loadtests.drill.report import Check, DrillReport
-
-_PAGE = 5_000
-
-
-class AccountLogSummary(Struct):
-    """The result of reading an account log and recomputing its hashes."""
-
-    events: int
-    intact: bool  # hashes follow from one another, places without gap, the head is the last event
-    accepted: int  # `accepted` events
-    accepted_today: int  # of them on the UTC day that the account head counts
-    accepted_twice: int  # messages with more than one
-    sent_today: int
-
-    def checks(self, accepted: int) -> list[Check]:
-        """Check that the log is intact, and that its events and the daily counter match `accepted` messages."""
-        whole = self.intact and not self.accepted_twice
-        counted = accepted == self.accepted and self.accepted_today == self.sent_today
-        counts = f"{accepted} accepted, {self.accepted} events, {self.sent_today} counted today"
-        return [
-            Check("the account log is intact", whole, f"{self.events} events"),
-            Check("events and the daily counter match the accepted messages", counted, counts),
-        ]
+from loadtests.drill.report import DrillReport
+from loadtests.kit.check import AccountLogSummary, Check, read_account_log
 
 
 class Reconciliation(Struct, kw_only=True):
@@ -163,41 +139,6 @@ async def read_statuses(connection: asyncpg.Connection, account: UUID) -> dict[s
     """Return the status of each message of an account by id."""
     rows = await connection.fetch("SELECT id, status FROM messages WHERE account_id = $1", account)
     return {ids.format_id(ids.Kind.MESSAGE, row["id"]): row["status"] for row in rows}
-
-
-async def read_account_log(connection: asyncpg.Connection, account: UUID) -> AccountLogSummary:
-    """Recompute the hash chain of an account's log from its first event."""
-    last, events, intact, day = bytes(32), 0, True, ""
-    accepted: dict[UUID, int] = defaultdict(int)
-    days: dict[str, int] = defaultdict(int)
-    more = True
-    while more:
-        rows = await connection.fetch(
-            "SELECT seq, type, message_id, occurred_at, payload, hash FROM events"
-            " WHERE account_id = $1 AND seq > $2 ORDER BY seq LIMIT $3",
-            account, events, _PAGE,
-        )  # fmt: skip
-        more = len(rows) == _PAGE
-        for row in rows:
-            last = log.chained(last, events + 1, row["occurred_at"], row["payload"])
-            intact = intact and row["seq"] == events + 1 and row["hash"] == last
-            events = row["seq"]
-            if row["type"] == EventType.ACCEPTED:
-                accepted[row["message_id"]] += 1
-                day = max(day, str(row["occurred_at"])[:10])  # as the head counts: a day that is over stays over
-                days[day] += 1
-    head = await connection.fetchrow(
-        "SELECT seq, hash, day, sent_today FROM account_heads WHERE account_id = $1", account
-    )
-    intact = intact and head is not None and head["seq"] == events and head["hash"] == last
-    return AccountLogSummary(
-        events=events,
-        intact=intact,
-        accepted=sum(accepted.values()),
-        accepted_today=0 if head is None else days[str(head["day"])],
-        accepted_twice=sum(count > 1 for count in accepted.values()),
-        sent_today=0 if head is None else head["sent_today"],
-    )
 
 
 def longest_gap(times: Sequence[float], injected: Sequence[InjectedFault]) -> float:

@@ -8,6 +8,10 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from loadtests.kit.check import Check
+
+__all__ = ["Check", "DrillReport", "as_builtins", "combined", "show", "table"]
+
 _WIDTH: Final = 180  # a log or a pipe has no width of its own
 _COLUMNS: Final = {
     "drill": "drill", "sent": "sent", "accepted": "accepted", "delivered": "delivered", "bounced": "refused by MX",
@@ -15,14 +19,6 @@ _COLUMNS: Final = {
     "took_s": "took s",
 }  # fmt: skip
 _MAX_DONE: Final = 12  # the first of possibly hundreds of kills
-
-
-class Check(Struct, frozen=True):
-    """A rule, whether it held, and what was found."""
-
-    what: str
-    ok: bool
-    found: str
 
 
 class DrillReport(Struct, kw_only=True):
@@ -107,6 +103,6 @@ def _tell(console: Console, report: DrillReport) -> None:
     for name, figure in report.figures.items():
         console.print(f"{name}: {figure}", markup=False, soft_wrap=True)
     for check in report.checks:
-        console.print(f"{'ok    ' if check.ok else 'BROKEN'} {check.what}: {check.found}", markup=False, soft_wrap=True)
+        console.print(check.shown, markup=False, soft_wrap=True)
     for line in report.examples:
         console.print(f"  {line}", markup=False, soft_wrap=True)

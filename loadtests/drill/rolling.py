@@ -32,7 +32,7 @@ _TAIL_S: Final = 60.0
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Restart all processes in rounds under load (fault 18)."""
+    """Restart all processes in rounds under load."""
     return run_on_service(lambda service: _play(service, order), SETTINGS)
 
 

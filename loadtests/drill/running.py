@@ -141,13 +141,7 @@ async def injected_faults(
 
 
 async def under_load(
-    service: Service,
-    client: BackgroundLoad,
-    fault: Fault,
-    *,
-    rounds: int,
-    rng: random.Random,
-    every_s: float = EVERY_S,
+    service: Service, client: BackgroundLoad, fault: Fault, *, rounds: int, rng: random.Random, every_s: float = EVERY_S
 ) -> list[InjectedFault]:
     """Inject faults at random moments while the client sends, until the last fault; return the faults."""
     work = injected_faults(

@@ -48,7 +48,7 @@ _LOOK_S: Final = 0.3
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Run the rounds (fault 17), each on a new service; every second one uses SIGKILL."""
+    """Run the rounds, each on a new service; every second one uses SIGKILL."""
     return combined(NAME, [_round(order, number) for number in range(order.rounds)])
 
 
@@ -132,10 +132,7 @@ async def _played(service: Service, network: DrillNetwork, mtas: ExtraMtas, mess
         counting.cancel()
         with suppress(asyncio.CancelledError):
             await counting
-    report.figures |= {
-        "numbers of processes": COUNTS,
-        "rows brought to other shards": sum(moved.values()),
-    }
+    report.figures |= {"numbers of processes": COUNTS, "rows brought to other shards": sum(moved.values())}
     return report
 
 

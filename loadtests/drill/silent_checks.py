@@ -129,11 +129,7 @@ def _of_sender(sender: HealthySender) -> list[Check]:
             during.arrived == during.sent,
             f"{during.arrived} of {during.sent}",
         ),
-        Check(
-            f"{sender.name}: p99 stays below {limit:g} ms ({why})",
-            during.p99_ms < limit,
-            f"{during.p99_ms:g} ms",
-        ),
+        Check(f"{sender.name}: p99 stays below {limit:g} ms ({why})", during.p99_ms < limit, f"{during.p99_ms:g} ms"),
     ]
 
 

@@ -23,7 +23,6 @@ from loadtests.drill.arrivals import until_arrived
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import Send, send_batch, send_paced
 from loadtests.drill.drill_network import DrillNetwork
-from loadtests.drill.reconciliation import read_account_log
 from loadtests.drill.report import DrillReport, combined
 from loadtests.drill.running import run_with_network
 from loadtests.drill.silent_cases import ZONE, SilentCase, SilentServerKind, Stage, domain, records, remote_pattern
@@ -37,6 +36,7 @@ from loadtests.drill.silent_checks import (
 )
 from loadtests.drill.silent_servers import OpenConnections, SilentServers
 from loadtests.kit.accounts import ApiAccess, first_access, open_accounts
+from loadtests.kit.check import read_account_log
 from loadtests.kit.http_client import ApiClient
 from loadtests.kit.service import Service, ServicePart
 from ops.local.dns import DnsBehaviour

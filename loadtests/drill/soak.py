@@ -50,7 +50,7 @@ class ResourceSample(Struct, frozen=True):
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Send mail for --minutes with faults in turn (fault 42)."""
+    """Send mail for --minutes with faults in turn."""
     seconds = (order.minutes or MINUTES) * 60
 
     async def play(service: Service) -> DrillReport:

@@ -19,13 +19,7 @@ from msgspec import Struct
 from engine.sending.accept import COMMIT_TIMEOUT_S
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import (
-    injected_faults,
-    planned_client,
-    report_after_faults,
-    run_on_service,
-    while_sending,
-)
+from loadtests.drill.running import injected_faults, planned_client, report_after_faults, run_on_service, while_sending
 from loadtests.kit.accounts import ApiAccess, first_access, new_access
 from loadtests.kit.http_client import ApiAnswer, ApiClient
 from loadtests.kit.processes import open_files, signal_all, threads
@@ -60,7 +54,7 @@ class StallCase(Struct, frozen=True):
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Run the stall that is named after one of `STALLS` under load (faults 8 and 11)."""
+    """Run the stall that is named after one of `STALLS` under load."""
     case = STALLS[order.name]
 
     async def play(service: Service) -> DrillReport:

@@ -39,7 +39,7 @@ _CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE applica
 
 
 def redis_cluster(order: DrillOrder) -> DrillReport:
-    """Restart a primary, move slots, and replace a dead primary by its replica, in turn (fault 7)."""
+    """Restart a primary, move slots, and replace a dead primary by its replica, in turn."""
     with valkey_servers(4, clustered=True) as servers:
         form_cluster(servers[:3], servers[3:])
         faults = _ClusterFaults(servers)
@@ -48,7 +48,7 @@ def redis_cluster(order: DrillOrder) -> DrillReport:
 
 
 def redis_failover(order: DrillOrder) -> DrillReport:
-    """Promote a replica that lags behind when its primary dies (fault 7)."""
+    """Promote a replica that lags behind when its primary dies."""
     with valkey_servers(2) as servers:
         fault = _StalePromotion(*servers)
         url = "redis://" + ",".join(one.address for one in servers)
@@ -56,7 +56,7 @@ def redis_failover(order: DrillOrder) -> DrillReport:
 
 
 def postgres_failover(order: DrillOrder) -> DrillReport:
-    """Kill the primary, promote the synchronous replica, and restart the old primary for a while (fault 9)."""
+    """Kill the primary, promote the synchronous replica, and restart the old primary for a while."""
     with postgres_pair() as servers:
         fault = _Promotion(servers)
 

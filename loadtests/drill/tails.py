@@ -90,7 +90,7 @@ class TailFollower:
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Write `order.messages` events while a worker is killed every second, `order.rounds` times (fault 1)."""
+    """Write `order.messages` events while a worker is killed every second, `order.rounds` times."""
     return run_on_service(
         lambda service: drill(
             service, events=order.messages, kills=order.rounds, follow={"plain": plain}, readers=READERS

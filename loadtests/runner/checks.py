@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.store.queries import Queries
-from loadtests.bench.check import CheckResult
 from loadtests.bench.service import BenchService
 from loadtests.kit.accounts import ApiAccess
+from loadtests.kit.check import Check
 from loadtests.runner.catalogue import Scenario
 from loadtests.runner.load_record import LoadRecord
 from loadtests.runner.setup import Hooks
@@ -23,7 +23,7 @@ _ENDED: Final = ("bounced", "failed", "rejected")
 
 async def check_load(
     scenario: Scenario, service: BenchService, accounts: list[ApiAccess], record: LoadRecord, hooks: Hooks | None
-) -> list[CheckResult]:
+) -> list[Check]:
     """Compare the load record with the database and the sink."""
     rows = await _OUTCOMES.records(service.pool, list(scenario.slow_domains))
     [stored] = await _ACCEPTED.records(service.pool)
@@ -32,9 +32,9 @@ async def check_load(
     findings = [
         _answers(record, stored["messages"], stored["accepted"]),
         _recipients(record, outcomes, {row["status"]: row["healthy"] for row in rows}),
-        CheckResult("every delivered copy arrived once", record.copies == 0, f"{record.copies} extra copies"),
+        Check("every delivered copy arrived once", record.copies == 0, f"{record.copies} extra copies"),
         await check_logs(service.base_url, [one.key for one in accounts]),
-        CheckResult("no process died", not died, died or "none"),
+        Check("no process died", not died, died or "none"),
     ]
     if scenario.readers:
         findings.append(await _tails(scenario, service, accounts, record.tail_events))
@@ -43,7 +43,7 @@ async def check_load(
     return findings
 
 
-async def check_logs(base_url: str, keys: list[str]) -> CheckResult:
+async def check_logs(base_url: str, keys: list[str]) -> Check:
     """Verify the account logs over the API."""
 
     def asked() -> list[dict[str, Any]]:
@@ -51,7 +51,7 @@ async def check_logs(base_url: str, keys: list[str]) -> CheckResult:
 
     verdicts = await asyncio.to_thread(asked)
     events, intact = sum(one["events"] for one in verdicts), all(one["intact"] for one in verdicts)
-    return CheckResult("every account log is intact", intact, f"{events} events of {len(verdicts)} accounts")
+    return Check("every account log is intact", intact, f"{events} events of {len(verdicts)} accounts")
 
 
 async def posts_pending(service: BenchService, hooks: Hooks) -> int:
@@ -60,22 +60,22 @@ async def posts_pending(service: BenchService, hooks: Hooks) -> int:
     return int(row["pending"])
 
 
-def _answers(record: LoadRecord, messages: int, events: int) -> CheckResult:
+def _answers(record: LoadRecord, messages: int, events: int) -> Check:
     """Check that every accepted message is stored; one without an answer may be stored too."""
     counts = record.answers
-    return CheckResult(
+    return Check(
         "every accepted message is stored, and nothing else",
         record.accepted <= messages == events <= record.accepted + counts["lost"],
         f"{dict(counts)}, {messages} stored, {events} accepted events",
     )
 
 
-def _recipients(record: LoadRecord, outcomes: Mapping[str, int], healthy: Mapping[str, int]) -> CheckResult:
+def _recipients(record: LoadRecord, outcomes: Mapping[str, int], healthy: Mapping[str, int]) -> Check:
     """Check that mail for healthy domains has ended and that each pending recipient elsewhere is counted."""
     delivered, ended = outcomes.get("delivered", 0), sum(outcomes.get(one, 0) for one in _ENDED)
     waiting = sum(outcomes.values()) - delivered - ended
     waiting_healthy = sum(healthy.values()) - healthy.get("delivered", 0) - sum(healthy.get(one, 0) for one in _ENDED)
-    return CheckResult(
+    return Check(
         "accepted = delivered + refused by their servers + waiting for slow servers",
         delivered <= record.arrived <= delivered + waiting and waiting_healthy == 0 and ended == 0,
         f"{sum(outcomes.values())} recipients: {delivered} delivered, {record.arrived} at the sink, {ended} bounced or"
@@ -83,18 +83,18 @@ def _recipients(record: LoadRecord, outcomes: Mapping[str, int], healthy: Mappin
     )
 
 
-async def _tails(scenario: Scenario, service: BenchService, accounts: list[ApiAccess], seen: int) -> CheckResult:
+async def _tails(scenario: Scenario, service: BenchService, accounts: list[ApiAccess], seen: int) -> Check:
     [row] = await _TAIL_EVENTS.records(service.pool, [one.account_id for one in accounts])
     expected = row["rows"] * (scenario.readers // len(accounts))
     found = f"{seen} of {expected} on {scenario.readers} tails"
-    return CheckResult("every live tail got every event", seen == expected, found)
+    return Check("every live tail got every event", seen == expected, found)
 
 
-async def _posts(service: BenchService, hooks: Hooks) -> CheckResult:
+async def _posts(service: BenchService, hooks: Hooks) -> Check:
     [row] = await _POSTS.records(service.pool, hooks.hanging)
     arrived = await hooks.arrivals.count()
     twice = arrived - row["delivered"]
-    return CheckResult(
+    return Check(
         "every event was posted to every endpoint that answers",
         row["pending"] == 0 and twice == 0,
         f"{arrived} arrived, {row['delivered']} recorded, {row['pending']} pending, {twice} unrecorded",

@@ -20,13 +20,13 @@ from engine.base.plans import Plan
 from engine.base.settings import PREFIX
 from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import measure, report
-from loadtests.bench.check import CheckResult, as_rows
 from loadtests.bench.report import Progress, Row, Say
 from loadtests.bench.run import BenchRun
 from loadtests.bench.run_control import FAILURES, INTERRUPTED, BenchFailed, interruptible
 from loadtests.bench.service import CAP, BenchService, filesystem
 from loadtests.bench.yardstick import Yardstick
 from loadtests.kit.accounts import open_accounts
+from loadtests.kit.check import Check
 from loadtests.runner import checks, load_record, setup
 from loadtests.runner.catalogue import SCENARIOS, Scenario
 from loadtests.runner.load_record import LoadRecord
@@ -179,7 +179,7 @@ async def _measure_running_service(options: LoadOptions, say: Say) -> dict[str, 
         await _ended(process, options, plan, say)
     record = await asyncio.to_thread(load_record.read, options.folder, [])
     lost = record.answers["lost"]
-    answered = CheckResult("every request was answered", lost == 0, f"{lost} of {record.answers.total()} were not")
+    answered = Check("every request was answered", lost == 0, f"{lost} of {record.answers.total()} were not")
     return _figures(options, record, [answered, await checks.check_logs(url, [key])], {})
 
 
@@ -261,14 +261,12 @@ async def _drained(service: BenchService, sampler: Sampler, hooks: setup.Hooks |
         await asyncio.sleep(_POLL_S)
 
 
-def _figures(
-    options: LoadOptions, record: LoadRecord, findings: list[CheckResult], used: dict[str, Any]
-) -> dict[str, Any]:
+def _figures(options: LoadOptions, record: LoadRecord, findings: list[Check], used: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of one load test; `used` are those of a separate service."""
     return {
         "scenario": options.scenario.name, "about": options.scenario.about, "users": options.users,
         "rate": options.rate, "service": options.url or "separate", "checked": all(one.ok for one in findings),
-        "checks": [one.as_json() for one in findings], "seconds": round(record.seconds, 1),
+        "checks": msgspec.to_builtins(findings), "seconds": round(record.seconds, 1),
         "accepted": record.accepted, "accepted_per_s": round(record.accepted / record.seconds, 1),
         "arrived": record.arrived, "drained_s": round(record.drained_s, 1), "requests": record.requests,
         "deliver_ms": record.deliver_ms, **used, "report": str(options.folder),
@@ -289,7 +287,7 @@ def rows_of(found: dict[str, Any]) -> list[Row]:
             f"cost in RSA signatures {found['cost_in_signatures']:.2f} of {found['signature_ms']:.3f} ms",
             f"others used {found['cores_used_by_others']:.2f} cores meanwhile",
         ]
-    rows: list[Row] = [*as_rows(CheckResult(**one) for one in found["checks"]), (), *((line,) for line in lines)]
+    rows: list[Row] = [*((Check(**one).shown,) for one in found["checks"]), (), *((line,) for line in lines)]
     times = [
         (name + (f", failed {one['failed']}" if one["failed"] else ""), f"{one['requests']:,}",
          *(f"{ms:,.0f}" for ms in one["ms"].values()))

@@ -10,10 +10,11 @@ import pytest
 from loadtests.drill.catalogue import CATALOGUE, Drill, DrillOrder
 from loadtests.drill.faults import InjectedFault
 from loadtests.drill.process_stops import ArrivedCopy, DuplicateCause, ProcessStop, cause_of_copies
-from loadtests.drill.reconciliation import AccountLogSummary, Reconciliation, checks_of, longest_gap
-from loadtests.drill.report import Check, DrillReport, combined
+from loadtests.drill.reconciliation import Reconciliation, checks_of, longest_gap
+from loadtests.drill.report import DrillReport, combined
 from loadtests.drill.smtp_proxy import SmtpProxy
 from loadtests.drill.soak import slope
+from loadtests.kit.check import AccountLogSummary, Check
 from ops.local.sink import Sink
 from tests.harness.patience import PATIENCE_S
 
@@ -31,7 +32,7 @@ def test_every_drill_takes_an_order_and_returns_a_report(drill: Drill) -> None:
 
 def test_drill_names_are_unique_and_every_drill_has_a_description() -> None:
     assert len({drill.name for drill in CATALOGUE}) == len(CATALOGUE)
-    assert all(drill.about.endswith(".") and drill.rows for drill in CATALOGUE)
+    assert all(drill.about.endswith(".") for drill in CATALOGUE)
 
 
 @pytest.mark.parametrize(

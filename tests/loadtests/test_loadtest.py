@@ -175,7 +175,7 @@ def test_a_missing_peer_is_reported_and_skipped(
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("NODE_PATH", raising=False)
 
-    status = comparison.run(runs=1, only=("haraka",), as_json=True)
+    status = comparison.run("peers", runs=1, only=("haraka",), as_json=True)
 
     assert status == 1
     assert "nodejs" in json.loads(capsys.readouterr().out)["missing"]["haraka"]
