@@ -15,7 +15,7 @@ from engine.base.events import AccountEvent
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import InjectedFault, inject, kill_worker
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import run_on_service, until_empty
+from loadtests.drill.running import on_service, until_empty
 from loadtests.kit.service import Service
 from ops.local.sink_store import entries
 
@@ -49,28 +49,25 @@ _LEFT: Final = (
 )
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service()
+async def run(service: Service, order: DrillOrder) -> DrillReport:
     """Let all rules cross and come back once a round, with a kill each time."""
-
-    async def play(service: Service) -> DrillReport:
-        accounts = list(ids.uuid7s(order.messages))
-        injected: list[InjectedFault] = []
-        await service.rows(_STORE, accounts, _DOMAIN)
-        changed, slowest = 0, 0.0
-        for _ in range(order.rounds):
-            for sent in (700, 0):
-                took = await _change(service, accounts, sent, order, injected)
-                changed += took is not None
-                slowest = max(slowest, took or CHANGED_S)
-        await _until_mailed(service, accounts, order.rounds)
-        await until_empty(service.database_url)
-        report = await _report(service, accounts, order, injected)
-        report.recovery_s = round(slowest, 1)
-        wanted = 2 * order.rounds
-        report.checks.insert(0, Check("all rules changed each time", changed == wanted, f"{changed} of {wanted} times"))
-        return report
-
-    return run_on_service(play)
+    accounts = list(ids.uuid7s(order.messages))
+    injected: list[InjectedFault] = []
+    await service.rows(_STORE, accounts, _DOMAIN)
+    changed, slowest = 0, 0.0
+    for _ in range(order.rounds):
+        for sent in (700, 0):
+            took = await _change(service, accounts, sent, order, injected)
+            changed += took is not None
+            slowest = max(slowest, took or CHANGED_S)
+    await _until_mailed(service, accounts, order.rounds)
+    await until_empty(service.database_url)
+    report = await _report(service, accounts, order, injected)
+    report.recovery_s = round(slowest, 1)
+    wanted = 2 * order.rounds
+    report.checks.insert(0, Check("all rules changed each time", changed == wanted, f"{changed} of {wanted} times"))
+    return report
 
 
 async def _change(

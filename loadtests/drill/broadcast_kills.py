@@ -14,7 +14,7 @@ from loadtests.drill.account_state import AccountState, client_of
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import Fault, InjectedFault, inject
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import EVERY_S, ON_THE_WIRE, copies_check, run_on_service, until_empty
+from loadtests.drill.running import EVERY_S, ON_THE_WIRE, copies_check, on_service, until_empty
 from loadtests.kit.accounts import ApiAccess, new_access
 from loadtests.kit.http_client import ApiClient
 from loadtests.kit.service import Service
@@ -26,20 +26,17 @@ _FAULTS: Final[Sequence[Fault]] = (
 )  # fmt: skip
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service()
+async def run(service: Service, order: DrillOrder) -> DrillReport:
     """Kill worker, api, mta, PostgreSQL and Valkey during one broadcast."""
-
-    async def play(service: Service) -> DrillReport:
-        access = await new_access(service.settings, "broadcasts")
-        await _store_contacts(service, access, order.messages)
-        async with client_of(service, access) as api:
-            broadcast = await _start(api, access, order)
-            injected = await _strike(service, api, broadcast, order)
-            ended = await _until_sent(api, broadcast)
-        await until_empty(service.database_url)
-        return await _report(service, access, broadcast, ended, injected, order)
-
-    return run_on_service(play)
+    access = await new_access(service.settings, "broadcasts")
+    await _store_contacts(service, access, order.messages)
+    async with client_of(service, access) as api:
+        broadcast = await _start(api, access, order)
+        injected = await _strike(service, api, broadcast, order)
+        ended = await _until_sent(api, broadcast)
+    await until_empty(service.database_url)
+    return await _report(service, access, broadcast, ended, injected, order)
 
 
 async def _strike(service: Service, api: ApiClient, broadcast: str, order: DrillOrder) -> list[InjectedFault]:

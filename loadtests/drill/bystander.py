@@ -14,7 +14,7 @@ from loadtests.drill.arrivals import until_arrived
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import Send, percentile, send_paced
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import at_best, run_on_service
+from loadtests.drill.running import at_best, on_service
 from loadtests.kit.accounts import ApiAccess, first_access
 from loadtests.kit.http_client import ApiClient
 from loadtests.kit.service import Service
@@ -51,13 +51,10 @@ class BystanderPhase(Struct, kw_only=True):
     tries: int = 1
 
 
-def run(_order: DrillOrder) -> DrillReport:
+@on_service(SETTINGS)
+async def run(service: Service, _order: DrillOrder) -> DrillReport:
     """Run the drill at its standard rate and duration."""
-
-    async def play(service: Service) -> DrillReport:
-        return _report(await drill(service, rate=RATE, seconds=SECONDS))
-
-    return run_on_service(play, SETTINGS)
+    return _report(await drill(service, rate=RATE, seconds=SECONDS))
 
 
 async def drill(

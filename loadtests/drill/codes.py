@@ -17,7 +17,7 @@ from typing import Final
 from loadtests.drill.account_state import client_of
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import run_on_service, until_empty
+from loadtests.drill.running import on_service, until_empty
 from loadtests.kit.accounts import first_access
 from loadtests.kit.http_client import ApiClient
 from loadtests.kit.servers import WebhookEndpoint
@@ -39,30 +39,27 @@ _TABLES: Final = (
 )
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service()
+async def run(service: Service, order: DrillOrder) -> DrillReport:
     """Start verifications, settle them, and look for their secrets."""
-
-    async def play(service: Service) -> DrillReport:
-        access = first_access(service)
-        async with client_of(service, access) as api, WebhookEndpoint() as hook:
-            await api.call("POST", "/v1/webhooks", {"url": hook.url})
-            addresses = [f"zebra{number:05d}.privat@people{number % 10}.test" for number in range(order.messages)]
-            started = await _start(api, access.sender, addresses)
-            await until_empty(service.database_url)
-            mails = await _mails(service, addresses)
-            secrets = Secrets(addresses, mails)
-            await _until_posted(hook, len(mails))
-            checks = await _look_everywhere(service, api, hook, secrets)
-            known = sum(len(secrets.findall(mail)) >= 3 for mail in mails)
-            checks.append(Check("the search finds them in the mailboxes", known == len(mails), f"{known}"))
-        delivered = len(mails)
-        checks.insert(0, Check("every code arrived", delivered == started == order.messages, f"{delivered}"))
-        return DrillReport(
-            drill=NAME, sent=order.messages, accepted=started, delivered=delivered, lost=started - delivered,
-            checks=checks,
-        )  # fmt: skip
-
-    return run_on_service(play)
+    access = first_access(service)
+    async with client_of(service, access) as api, WebhookEndpoint() as hook:
+        await api.call("POST", "/v1/webhooks", {"url": hook.url})
+        addresses = [f"zebra{number:05d}.privat@people{number % 10}.test" for number in range(order.messages)]
+        started = await _start(api, access.sender, addresses)
+        await until_empty(service.database_url)
+        mails = await _mails(service, addresses)
+        secrets = Secrets(addresses, mails)
+        await _until_posted(hook, len(mails))
+        checks = await _look_everywhere(service, api, hook, secrets)
+        known = sum(len(secrets.findall(mail)) >= 3 for mail in mails)
+        checks.append(Check("the search finds them in the mailboxes", known == len(mails), f"{known}"))
+    delivered = len(mails)
+    checks.insert(0, Check("every code arrived", delivered == started == order.messages, f"{delivered}"))
+    return DrillReport(
+        drill=NAME, sent=order.messages, accepted=started, delivered=delivered, lost=started - delivered,
+        checks=checks,
+    )  # fmt: skip
 
 
 async def _start(api: ApiClient, sender: str, addresses: list[str]) -> int:

@@ -22,11 +22,11 @@ from loadtests.drill.running import (
     SETTINGS,
     injected_faults,
     kept_if_failed,
+    on_service,
     planned_client,
     reconcile_when_idle,
     report_after_faults,
     run_on,
-    run_on_service,
     while_sending,
 )
 from loadtests.kit.accounts import first_access, new_access
@@ -145,25 +145,22 @@ def _done(*words: str) -> None:
 # -- a failing disk ----------------------------------------------------------------------------------------------------
 
 
-def write_error(order: DrillOrder) -> DrillReport:
+@on_service()
+async def write_error(service: Service, order: DrillOrder) -> DrillReport:
     """Fail PostgreSQL's fdatasync with EIO; it must stop at once and recover."""
-
-    async def play(service: Service) -> DrillReport:
-        client = planned_client(service, order, "write-error", rate=RATE)
-        faults = injected_faults(
-            lambda: asyncio.to_thread(_fail_syncs, service), rounds=order.rounds, rng=order.rng,
-            every_s=BETWEEN_S, rest_s=BETWEEN_S,
-        )  # fmt: skip
-        injected = await while_sending([client], faults)
-        report = await report_after_faults(
-            service, first_access(service), client, injected, name="write-error", max_copies=_COPIES
-        )
-        log = service.state / "log" / "postgres.log"
-        panics = log.read_text("utf-8", "replace").count("PANIC:")
-        report.checks.append(Check("PostgreSQL stops with PANIC", panics > 0, f"{panics} in {log.name}"))
-        return report
-
-    return run_on_service(play)
+    client = planned_client(service, order, "write-error", rate=RATE)
+    faults = injected_faults(
+        lambda: asyncio.to_thread(_fail_syncs, service), rounds=order.rounds, rng=order.rng,
+        every_s=BETWEEN_S, rest_s=BETWEEN_S,
+    )  # fmt: skip
+    injected = await while_sending([client], faults)
+    report = await report_after_faults(
+        service, first_access(service), client, injected, name="write-error", max_copies=_COPIES
+    )
+    log = service.state / "log" / "postgres.log"
+    panics = log.read_text("utf-8", "replace").count("PANIC:")
+    report.checks.append(Check("PostgreSQL stops with PANIC", panics > 0, f"{panics} in {log.name}"))
+    return report
 
 
 def _fail_syncs(service: Service) -> str:

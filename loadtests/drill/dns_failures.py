@@ -16,7 +16,7 @@ from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import Send, SendClient
 from loadtests.drill.drill_network import DrillNetwork
 from loadtests.drill.report import Check, DrillReport, combined
-from loadtests.drill.running import report_after_faults, run_with_network
+from loadtests.drill.running import on_network, report_after_faults
 from loadtests.kit.accounts import ApiAccess, first_access
 from loadtests.kit.servers import ScriptedServer
 from loadtests.kit.service import Service, ServicePart
@@ -110,26 +110,24 @@ def run(order: DrillOrder) -> DrillReport:
     return combined(NAME, [_failing(order), _private(order)])
 
 
-def _failing(order: DrillOrder) -> DrillReport:
-    async def play(service: Service, network: DrillNetwork) -> DrillReport:
-        for case in CASES:
-            _point(network.names, case.domain, [_LOCAL])
-            case.script(network.names, case.domain, f"mx.{case.domain}")
-        access = first_access(service)
-        sends = [
-            Send(NAME, place * EACH + number, f"reader+{number}@{case.domain}")
-            for place, case in enumerate(CASES)
-            for number in range(EACH)
-        ]
-        client = SendClient(service.base_url, access, sends, rng=order.rng)
-        await client.run()
-        seen = await _seen(service, access, sends)
-        for domain in HEALS:
-            _heal(network.names, domain)
-        report = await report_after_faults(service, access, client, [], name="failing")
-        return _with_cases(report, sends, seen)
-
-    return run_with_network(play)
+@on_network()
+async def _failing(service: Service, network: DrillNetwork, order: DrillOrder) -> DrillReport:
+    for case in CASES:
+        _point(network.names, case.domain, [_LOCAL])
+        case.script(network.names, case.domain, f"mx.{case.domain}")
+    access = first_access(service)
+    sends = [
+        Send(NAME, place * EACH + number, f"reader+{number}@{case.domain}")
+        for place, case in enumerate(CASES)
+        for number in range(EACH)
+    ]
+    client = SendClient(service.base_url, access, sends, rng=order.rng)
+    await client.run()
+    seen = await _seen(service, access, sends)
+    for domain in HEALS:
+        _heal(network.names, domain)
+    report = await report_after_faults(service, access, client, [], name="failing")
+    return _with_cases(report, sends, seen)
 
 
 def _with_cases(report: DrillReport, sends: list[Send], seen: Mapping[str, str]) -> DrillReport:
@@ -173,34 +171,29 @@ class _Canary(ScriptedServer):
         """Say nothing."""
 
 
-def _private(order: DrillOrder) -> DrillReport:
+@on_network()
+async def _private(service: Service, network: DrillNetwork, order: DrillOrder) -> DrillReport:
     """Send to domains that point to private addresses, with the service in live mode."""
-
-    async def play(service: Service, network: DrillNetwork) -> DrillReport:
-        access = first_access(service)
-        for domain, addresses in PRIVATE.items():
-            _point(network.names, domain, addresses)
-        network.names.set("literal.test", "MX", ["10 127.0.0.1."])
-        await asyncio.to_thread(service.stop)
-        port = reserve_port()
-        service.set("DELIVERY", "live")
-        service.set("SMTP_PORT", str(port))
-        service.start()  # must run in the main thread; the network has its own
-        sends = [
-            Send("private", number, f"reader@{domain}") for number, domain in enumerate([*PRIVATE, "literal.test"])
-        ]
-        async with _Canary(port) as canary:
-            client = SendClient(service.base_url, access, sends, rng=order.rng)
-            await client.run()
-            report = await report_after_faults(service, access, client, [], name="private", parts=_LIVE_PARTS)
-        bounced = report.bounced == len(sends)
-        report.checks += [
-            Check("mail for a private address is refused at once", bounced, f"{report.bounced} of {len(sends)}"),
-            Check("no private address is connected to", canary.connections == 0, f"{canary.connections} connections"),
-        ]
-        return report
-
-    return run_with_network(play)
+    access = first_access(service)
+    for domain, addresses in PRIVATE.items():
+        _point(network.names, domain, addresses)
+    network.names.set("literal.test", "MX", ["10 127.0.0.1."])
+    await asyncio.to_thread(service.stop)
+    port = reserve_port()
+    service.set("DELIVERY", "live")
+    service.set("SMTP_PORT", str(port))
+    service.start()  # must run in the main thread; the network has its own
+    sends = [Send("private", number, f"reader@{domain}") for number, domain in enumerate([*PRIVATE, "literal.test"])]
+    async with _Canary(port) as canary:
+        client = SendClient(service.base_url, access, sends, rng=order.rng)
+        await client.run()
+        report = await report_after_faults(service, access, client, [], name="private", parts=_LIVE_PARTS)
+    bounced = report.bounced == len(sends)
+    report.checks += [
+        Check("mail for a private address is refused at once", bounced, f"{report.bounced} of {len(sends)}"),
+        Check("no private address is connected to", canary.connections == 0, f"{canary.connections} connections"),
+    ]
+    return report
 
 
 def _point(names: Responder, domain: str, addresses: list[str]) -> None:

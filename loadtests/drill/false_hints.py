@@ -18,7 +18,7 @@ from engine.delivery.hints import WAKE_CHANNEL
 from engine.delivery.partition import hint_stream
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import planned_client, report_after_faults, run_on_service, while_sending
+from loadtests.drill.running import on_service, planned_client, report_after_faults, while_sending
 from loadtests.kit.accounts import first_access
 from loadtests.kit.service import Service
 
@@ -81,20 +81,17 @@ class HintCorrupter:
         ])  # fmt: skip
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service()
+async def run(service: Service, order: DrillOrder) -> DrillReport:
     """Send mail while the hint streams are corrupted."""
-
-    async def play(service: Service) -> DrillReport:
-        client = planned_client(service, order, NAME)
-        connection = redis.from_url(service.redis_url, socket_timeout=5)
-        intruder = HintCorrupter(connection, service.settings.shards, order.rng)
-        try:
-            await while_sending([intruder], client.run())
-        finally:
-            await connection.aclose()
-        report = await report_after_faults(service, first_access(service), client, [], name=NAME)
-        all_kinds = len(intruder.done) == 3
-        report.checks.append(Check("every kind of false hint was written", all_kinds, f"{dict(intruder.done)}"))
-        return report
-
-    return run_on_service(play)
+    client = planned_client(service, order, NAME)
+    connection = redis.from_url(service.redis_url, socket_timeout=5)
+    intruder = HintCorrupter(connection, service.settings.shards, order.rng)
+    try:
+        await while_sending([intruder], client.run())
+    finally:
+        await connection.aclose()
+    report = await report_after_faults(service, first_access(service), client, [], name=NAME)
+    all_kinds = len(intruder.done) == 3
+    report.checks.append(Check("every kind of false hint was written", all_kinds, f"{dict(intruder.done)}"))
+    return report

@@ -20,7 +20,7 @@ from loadtests.drill.clients import DOMAINS, Send, SendClient, plan, planned
 from loadtests.drill.drill_network import DrillNetwork
 from loadtests.drill.faults import COMES_BACK_S, Fault, inject, kill_postgres, until_some
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import copies_check, faulted, report_after_faults, run_with_network
+from loadtests.drill.running import copies_check, faulted, on_network, report_after_faults
 from loadtests.kit.accounts import first_access
 from loadtests.kit.processes import signal_all
 from loadtests.kit.service import Service, ServicePart
@@ -40,106 +40,94 @@ _POLL_S: Final = 0.002
 _DOMAINS: Final = tuple(f"d{number}.test" for number in range(DOMAINS))
 
 
-def before_dot(order: DrillOrder) -> DrillReport:
+@on_network()
+async def before_dot(service: Service, network: DrillNetwork, order: DrillOrder) -> DrillReport:
     """Kill the mta processes while the server still reads the content."""
-
-    async def play(service: Service, network: DrillNetwork) -> DrillReport:
-        proxy = network.add_proxy(*_DOMAINS)
-        access = first_access(service)
-        sends = plan(EACH_ROUND * order.rounds, "before-dot")
-        injected = []
-        for number in range(order.rounds):
-            proxy.stall(STALL_AT)
-            part = sends[number * EACH_ROUND : (number + 1) * EACH_ROUND]
-            await SendClient(service.base_url, access, part, attachment=os.urandom(LARGE_BYTES)).run()
-            await asyncio.to_thread(_wait_until, lambda: proxy.stalled > 0)
-            injected.append(await asyncio.to_thread(inject, _kill_all, service, order.rng))
-            proxy.flow()
-        client = SendClient(service.base_url, access, sends)
-        report = await report_after_faults(service, access, client, injected, name="before-dot")
-        whole = report.delivered + report.bounced == len(sends)
-        report.checks.append(Check("each message was interrupted once and arrived complete", whole, f"of {len(sends)}"))
-        return report
-
-    return run_with_network(play)
+    proxy = network.add_proxy(*_DOMAINS)
+    access = first_access(service)
+    sends = plan(EACH_ROUND * order.rounds, "before-dot")
+    injected = []
+    for number in range(order.rounds):
+        proxy.stall(STALL_AT)
+        part = sends[number * EACH_ROUND : (number + 1) * EACH_ROUND]
+        await SendClient(service.base_url, access, part, attachment=os.urandom(LARGE_BYTES)).run()
+        await asyncio.to_thread(_wait_until, lambda: proxy.stalled > 0)
+        injected.append(await asyncio.to_thread(inject, _kill_all, service, order.rng))
+        proxy.flow()
+    client = SendClient(service.base_url, access, sends)
+    report = await report_after_faults(service, access, client, injected, name="before-dot")
+    whole = report.delivered + report.bounced == len(sends)
+    report.checks.append(Check("each message was interrupted once and arrived complete", whole, f"of {len(sends)}"))
+    return report
 
 
-def held_reply(order: DrillOrder) -> DrillReport:
+@on_network()
+async def held_reply(service: Service, network: DrillNetwork, order: DrillOrder) -> DrillReport:
     """Kill the mta processes between the server's 250 and its commit."""
+    proxy = network.add_proxy(*_DOMAINS)
+    in_window = 0
 
-    async def play(service: Service, network: DrillNetwork) -> DrillReport:
-        proxy = network.add_proxy(*_DOMAINS)
-        in_window = 0
+    async def hold() -> bool:
+        await asyncio.sleep(HELD_S)
+        return True
 
-        async def hold() -> bool:
-            await asyncio.sleep(HELD_S)
-            return True
+    proxy.on_kept = hold
 
-        proxy.on_kept = hold
+    def kill(service: Service, rng: random.Random) -> str:
+        nonlocal in_window
+        _wait_until(lambda: proxy.holding > 0)
+        label = _kill_all(service, rng)
+        in_window += proxy.holding + proxy.passed_since(time.monotonic() - COMMIT_S)
+        return label
 
-        def kill(service: Service, rng: random.Random) -> str:
-            nonlocal in_window
-            _wait_until(lambda: proxy.holding > 0)
-            label = _kill_all(service, rng)
-            in_window += proxy.holding + proxy.passed_since(time.monotonic() - COMMIT_S)
-            return label
-
-        report = await _faulted(service, order, kill, "held-reply", max_copies=None)
-        report.checks.append(copies_check(report, in_window))
-        return report
-
-    return run_with_network(play)
+    report = await _faulted(service, order, kill, "held-reply", max_copies=None)
+    report.checks.append(copies_check(report, in_window))
+    return report
 
 
-def postgres_after_reply(order: DrillOrder) -> DrillReport:
+@on_network()
+async def postgres_after_reply(service: Service, network: DrillNetwork, order: DrillOrder) -> DrillReport:
     """Kill PostgreSQL while an mta process waits for the server's 250."""
+    proxy = network.add_proxy(*_DOMAINS)
+    held = _ReplyHold()
+    proxy.on_kept = held.hold
 
-    async def play(service: Service, network: DrillNetwork) -> DrillReport:
-        proxy = network.add_proxy(*_DOMAINS)
-        held = _ReplyHold()
-        proxy.on_kept = held.hold
+    def kill(service: Service, rng: random.Random) -> str:
+        held.catch()
+        try:
+            return kill_postgres(service, rng)
+        finally:
+            held.release()
 
-        def kill(service: Service, rng: random.Random) -> str:
-            held.catch()
-            try:
-                return kill_postgres(service, rng)
-            finally:
-                held.release()
-
-        return await _faulted(service, order, kill, "postgres-after-reply")
-
-    return run_with_network(play)
+    return await _faulted(service, order, kill, "postgres-after-reply")
 
 
-def unknown_outcome(order: DrillOrder) -> DrillReport:
+@on_network({"FINAL_DOT_TIMEOUT_S": f"{FINAL_DOT_S:g}"})
+async def unknown_outcome(service: Service, network: DrillNetwork, order: DrillOrder) -> DrillReport:
     """Break the connection after the final dot, or delay the 250."""
+    proxy = network.add_proxy(*_DOMAINS)
+    fates: Counter[str] = Counter()
 
-    async def play(service: Service, network: DrillNetwork) -> DrillReport:
-        proxy = network.add_proxy(*_DOMAINS)
-        fates: Counter[str] = Counter()
+    async def decide() -> bool:
+        fate = _drawn(order.rng)
+        fates[fate] += 1
+        await asyncio.sleep({"late": LATE_S, "too late": TOO_LATE_S}.get(fate, 0.0))
+        return fate != "cut"
 
-        async def decide() -> bool:
-            fate = _drawn(order.rng)
-            fates[fate] += 1
-            await asyncio.sleep({"late": LATE_S, "too late": TOO_LATE_S}.get(fate, 0.0))
-            return fate != "cut"
+    proxy.on_kept = decide
+    access = first_access(service)
+    client = SendClient(service.base_url, access, _with_dropped(order.messages), rate=RATE, rng=order.rng)
+    await client.run()
 
-        proxy.on_kept = decide
-        access = first_access(service)
-        client = SendClient(service.base_url, access, _with_dropped(order.messages), rate=RATE, rng=order.rng)
-        await client.run()
-
-        report = await report_after_faults(service, access, client, [], name="unknown-outcome", max_copies=None)
-        unknown = fates["cut"] + fates["too late"]
-        report.checks += [
-            Check("a reply that came within the time-out was believed", report.copies <= unknown,
-                  f"{fates['late']} came {LATE_S:g} s late; {report.copies} copies of {unknown} unknown outcomes"),
-            Check("every outcome was drawn", len(fates) == len(_FATES) + 1, f"{dict(fates)}"),
-        ]  # fmt: skip
-        report.figures["what became of the replies"] = dict(fates)
-        return report
-
-    return run_with_network(play, {"FINAL_DOT_TIMEOUT_S": f"{FINAL_DOT_S:g}"})
+    report = await report_after_faults(service, access, client, [], name="unknown-outcome", max_copies=None)
+    unknown = fates["cut"] + fates["too late"]
+    report.checks += [
+        Check("a reply that came within the time-out was believed", report.copies <= unknown,
+              f"{fates['late']} came {LATE_S:g} s late; {report.copies} copies of {unknown} unknown outcomes"),
+        Check("every outcome was drawn", len(fates) == len(_FATES) + 1, f"{dict(fates)}"),
+    ]  # fmt: skip
+    report.figures["what became of the replies"] = dict(fates)
+    return report
 
 
 class _ReplyHold(Struct):

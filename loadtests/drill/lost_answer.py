@@ -15,7 +15,7 @@ from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import Send, SendClient, body_of, plan, planned
 from loadtests.drill.faults import FAULTS, InjectedFault, inject
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import RATE, report_after_faults, run_on_service, under_load
+from loadtests.drill.running import RATE, on_service, report_after_faults, under_load
 from loadtests.kit.accounts import ApiAccess, first_access
 from loadtests.kit.http_client import ApiClient
 from loadtests.kit.service import Service
@@ -27,26 +27,23 @@ BATCHES: Final = 10
 KEYS: Final = 10  # a batch
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service()
+async def run(service: Service, order: DrillOrder) -> DrillReport:
     """Run the drill; each round kills a worker and posts one key fifty times at once."""
-
-    async def play(service: Service) -> DrillReport:
-        access = first_access(service)
-        client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, cut=CUT, rng=order.rng)
-        injected = await under_load(service, client, FAULTS["kill-api"], rounds=order.rounds, rng=order.rng)
-        checks = []
-        async with ApiClient(service.base_url, access.key) as api:
-            for number in range(order.rounds):
-                checks.append(await _parallel(service, api, access, client.sends))
-                if number % 2:
-                    checks.append(await _parallel(service, api, access, client.sends, injected, order.rng))
-                checks.append(await _batches(api, access, client.sends))
-        report = await report_after_faults(service, access, client, injected, name=NAME)
-        done = Check("parallel posts of one key make one message", True, f"{len(checks)} times")  # noqa: FBT003 - a field
-        report.checks += [check for check in checks if not check.ok] or [done]
-        return report
-
-    return run_on_service(play)
+    access = first_access(service)
+    client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, cut=CUT, rng=order.rng)
+    injected = await under_load(service, client, FAULTS["kill-api"], rounds=order.rounds, rng=order.rng)
+    checks = []
+    async with ApiClient(service.base_url, access.key) as api:
+        for number in range(order.rounds):
+            checks.append(await _parallel(service, api, access, client.sends))
+            if number % 2:
+                checks.append(await _parallel(service, api, access, client.sends, injected, order.rng))
+            checks.append(await _batches(api, access, client.sends))
+    report = await report_after_faults(service, access, client, injected, name=NAME)
+    done = Check("parallel posts of one key make one message", True, f"{len(checks)} times")  # noqa: FBT003 - a field
+    report.checks += [check for check in checks if not check.ok] or [done]
+    return report
 
 
 async def _parallel(

@@ -20,7 +20,7 @@ from loadtests.drill.mailbox_reconciliation import compare, report_of
 from loadtests.drill.mx_client import NO_REPLY, MxAttempt, MxClient
 from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.rolling import all_replaced, restart_in_rounds
-from loadtests.drill.running import run_on_service, under_load, until_empty, while_sending
+from loadtests.drill.running import on_service, under_load, until_empty, while_sending
 from loadtests.kit.accounts import new_access
 from loadtests.kit.processes import signal_all
 from loadtests.kit.service import Service, ServicePart
@@ -37,25 +37,19 @@ ADDRESSES_EACH: Final = 3
 _RESTART_S: Final = 1.0
 
 
-def kill_mx(order: DrillOrder) -> DrillReport:
+@on_service(FEW | SEVERAL)
+async def kill_mx(service: Service, order: DrillOrder) -> DrillReport:
     """Kill mx processes again and again while mail comes in."""
-
-    async def play(service: Service) -> DrillReport:
-        report, _ = await _faulted(service, order, "kill-mx", FAULTS["kill-mx"], every_s=EVERY_S, cut=CUT)
-        return report
-
-    return run_on_service(play, FEW | SEVERAL)
+    report, _ = await _faulted(service, order, "kill-mx", FAULTS["kill-mx"], every_s=EVERY_S, cut=CUT)
+    return report
 
 
-def postgres_away(order: DrillOrder) -> DrillReport:
+@on_service(FEW)
+async def postgres_away(service: Service, order: DrillOrder) -> DrillReport:
     """Kill PostgreSQL and let it hang while mail comes in."""
-
-    async def play(service: Service) -> DrillReport:
-        report, client = await _faulted(service, order, "mx-postgres-away", postgres_fault, every_s=AWAY_EVERY_S)
-        report.checks.append(refused_only(client.attempts, {"451 4.3.0"}))
-        return report
-
-    return run_on_service(play, FEW)
+    report, client = await _faulted(service, order, "mx-postgres-away", postgres_fault, every_s=AWAY_EVERY_S)
+    report.checks.append(refused_only(client.attempts, {"451 4.3.0"}))
+    return report
 
 
 def disk_full(order: DrillOrder) -> DrillReport:
@@ -73,25 +67,22 @@ def disk_full(order: DrillOrder) -> DrillReport:
     return disk_faults.run_on_small_disk(play, FEW)
 
 
-def restart(order: DrillOrder) -> DrillReport:
+@on_service(FEW | {"MX_WORKERS": "2"})
+async def restart(service: Service, order: DrillOrder) -> DrillReport:
     """Replace the mx processes one after the other while mail comes in."""
-
-    async def play(service: Service) -> DrillReport:
-        accounts, recipients = await receivers(service)
-        clients = [
-            MxClient(service.mx_port, recipients, name, rate=RATE / 2, rng=order.rng, lasting=lasting)
-            for name, lasting in (("mx-lasting", True), ("mx-reconnecting", False))
-        ]
-        replaced: list[str] = []
-        began = time.monotonic()
-        restarts = restart_in_rounds(service, order.rounds, ["mx"], replaced, _RESTART_S)
-        injected = await while_sending(clients, restarts)
-        report = await mailbox_report("mx-restart", service, accounts, clients, injected, time.monotonic() - began)
-        report.checks += _uninterrupted([one for client in clients for one in client.attempts])
-        report.checks.append(all_replaced("every mx process was replaced in every round", replaced, order.rounds))
-        return report
-
-    return run_on_service(play, FEW | {"MX_WORKERS": "2"})
+    accounts, recipients = await receivers(service)
+    clients = [
+        MxClient(service.mx_port, recipients, name, rate=RATE / 2, rng=order.rng, lasting=lasting)
+        for name, lasting in (("mx-lasting", True), ("mx-reconnecting", False))
+    ]
+    replaced: list[str] = []
+    began = time.monotonic()
+    restarts = restart_in_rounds(service, order.rounds, ["mx"], replaced, _RESTART_S)
+    injected = await while_sending(clients, restarts)
+    report = await mailbox_report("mx-restart", service, accounts, clients, injected, time.monotonic() - began)
+    report.checks += _uninterrupted([one for client in clients for one in client.attempts])
+    report.checks.append(all_replaced("every mx process was replaced in every round", replaced, order.rounds))
+    return report
 
 
 async def _faulted(

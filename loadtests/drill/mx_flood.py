@@ -18,7 +18,7 @@ from loadtests.drill.mx_attacks import AttackTarget, ReportFlood
 from loadtests.drill.mx_drills import FEW, receivers
 from loadtests.drill.mx_hostile import HostileClients
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import at_best, run_on_service
+from loadtests.drill.running import at_best, on_service
 from loadtests.kit.service import Service
 
 NAME: Final = "mx-report-flood"
@@ -32,12 +32,9 @@ MAX_GROWTH_MB: Final = NETWORKS * 16 * 1.05 * 1.25
 ANSWERS: Final = {"250 2.0.0", "452 4.7.0", "452 4.3.1"}
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service(FEW)
+async def run(service: Service, order: DrillOrder) -> DrillReport:
     """Run the flood."""
-    return run_on_service(lambda service: _play(service, order), FEW)
-
-
-async def _play(service: Service, order: DrillOrder) -> DrillReport:
     seconds = 60.0 * (order.minutes or DEFAULT_MINUTES)
     settings = service.settings
     accounts, recipients = await receivers(service, ("bystander", "attacked"))

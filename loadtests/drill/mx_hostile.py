@@ -25,7 +25,7 @@ from loadtests.drill.clients import percentile
 from loadtests.drill.mx_attacks import Attack, AttackTarget
 from loadtests.drill.mx_drills import FEW, receivers
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import at_best, run_on_service
+from loadtests.drill.running import at_best, on_service
 from loadtests.kit.service import Service, ServicePart
 
 NAME: Final = "mx-hostile"
@@ -172,12 +172,9 @@ class HostileClients:
         return {"p50_ms": percentile(_ms(waits), 0.5), "p99_ms": percentile(_ms(waits), 0.99)}
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service(SETTINGS)
+async def run(service: Service, _order: DrillOrder) -> DrillReport:
     """Run all attacks."""
-    return run_on_service(lambda service: _play(service, order), SETTINGS)
-
-
-async def _play(service: Service, _order: DrillOrder) -> DrillReport:
     accounts, recipients = await receivers(service, ("bystander", "attacked"))
     target = AttackTarget(service.settings.mx_port, recipients[1])
     began = time.monotonic()

@@ -19,7 +19,7 @@ from loadtests.drill.account_state import AccountState, client_of, must_send
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import COMES_BACK_S, InjectedFault
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import ON_THE_WIRE, planned_client, report_after_faults, run_on_service, while_sending
+from loadtests.drill.running import ON_THE_WIRE, on_service, planned_client, report_after_faults, while_sending
 from loadtests.kit.accounts import ApiAccess, first_access, new_access
 from loadtests.kit.processes import command_line, signal_all
 from loadtests.kit.service import Service, ServicePart
@@ -37,36 +37,33 @@ _LARGE_MARKS: Final = slice(2 * _MARK, 17 * _MARK)  # behind the file's name and
 _NAME: Final = re.compile(r"--name (mta-\d+)")
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service()
+async def run(service: Service, order: DrillOrder) -> DrillReport:
     """Send poison messages among normal mail."""
+    culprit = await new_access(service.settings, "culprit")
+    client, state = planned_client(service, order, NAME, rate=RATE), AccountState(service, culprit)
 
-    async def play(service: Service) -> DrillReport:
-        culprit = await new_access(service.settings, "culprit")
-        client, state = planned_client(service, order, NAME, rate=RATE), AccountState(service, culprit)
-
-        async def poisoned() -> tuple[list[InjectedFault], list[Check]]:
-            deadly, injected = await _deadly(service, culprit, state)
-            return injected, [
-                await _failed(state, "the message that kills its process", [deadly]),
-                await _unsignable(service),
-            ]
-
-        injected, checks = await while_sending([client], poisoned())
-        deaths = len(injected)
-        # All deaths count, but a process that takes the shard over before the dead one restarts does not know of them.
-        most = MAX_DEATHS - 1 + service.settings.mta_workers
-        suppressed = await state.read("SELECT count(*) FROM suppressions WHERE account_id = $1")
-        report = await report_after_faults(
-            service, first_access(service), client, injected, name=NAME, max_copies=deaths * ON_THE_WIRE
-        )
-        report.checks += [
-            *checks,
-            Check("a message kills only a few processes", MAX_DEATHS <= deaths <= most, f"{deaths}"),
-            Check("no address is suppressed for it", suppressed == 0, f"{suppressed}"),
+    async def poisoned() -> tuple[list[InjectedFault], list[Check]]:
+        deadly, injected = await _deadly(service, culprit, state)
+        return injected, [
+            await _failed(state, "the message that kills its process", [deadly]),
+            await _unsignable(service),
         ]
-        return report
 
-    return run_on_service(play)
+    injected, checks = await while_sending([client], poisoned())
+    deaths = len(injected)
+    # All deaths count, but a process that takes the shard over before the dead one restarts does not know of them.
+    most = MAX_DEATHS - 1 + service.settings.mta_workers
+    suppressed = await state.read("SELECT count(*) FROM suppressions WHERE account_id = $1")
+    report = await report_after_faults(
+        service, first_access(service), client, injected, name=NAME, max_copies=deaths * ON_THE_WIRE
+    )
+    report.checks += [
+        *checks,
+        Check("a message kills only a few processes", MAX_DEATHS <= deaths <= most, f"{deaths}"),
+        Check("no address is suppressed for it", suppressed == 0, f"{suppressed}"),
+    ]
+    return report
 
 
 async def _deadly(service: Service, access: ApiAccess, state: AccountState) -> tuple[str, list[InjectedFault]]:

@@ -21,7 +21,7 @@ from loadtests.drill.clients import DOMAINS, Send
 from loadtests.drill.drill_network import DrillNetwork
 from loadtests.drill.faults import stop_mta
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import ON_THE_WIRE, faulted, planned_client, run_on_service, run_with_network
+from loadtests.drill.running import ON_THE_WIRE, faulted, on_network, on_service, planned_client
 from loadtests.drill.site_sinks import SinkSites
 from loadtests.kit.processes import connections_of
 from loadtests.kit.service import Service
@@ -34,25 +34,19 @@ _DOT_S: Final = 0.1
 _FENCED: Final = {"MTA_WORKERS": "2", "LEASE_S": "3", "SHARD_RULES": "manual"}
 
 
-def pause_mta(order: DrillOrder) -> DrillReport:
+@on_service()
+async def pause_mta(service: Service, order: DrillOrder) -> DrillReport:
     """Stop mta processes for twice their lease."""
-
-    async def play(service: Service) -> DrillReport:
-        return await _stopped(service, order, "pause-mta", ProcessStops(), None)
-
-    return run_on_service(play)
+    return await _stopped(service, order, "pause-mta", ProcessStops(), None)
 
 
-def fence(order: DrillOrder) -> DrillReport:
+@on_network(_FENCED)
+async def fence(service: Service, network: DrillNetwork, order: DrillOrder) -> DrillReport:
     """Stop mta processes while mail is on the wire: with a short lease and slow mail servers."""
-
-    async def play(service: Service, network: DrillNetwork) -> DrillReport:
-        store = service.state.parent / "mail"
-        domains = [f"d{number}.test" for number in range(DOMAINS)]
-        async with SinkSites(domains, store, network.point, port=service.sink_port, delay_s=_DOT_S):
-            return await _stopped(service, order, "fence", ProcessStops(_DOT_S), store)
-
-    return run_with_network(play, _FENCED)
+    store = service.state.parent / "mail"
+    domains = [f"d{number}.test" for number in range(DOMAINS)]
+    async with SinkSites(domains, store, network.point, port=service.sink_port, delay_s=_DOT_S):
+        return await _stopped(service, order, "fence", ProcessStops(_DOT_S), store)
 
 
 async def _stopped(

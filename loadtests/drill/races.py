@@ -20,7 +20,7 @@ from loadtests.drill.account_state import AccountState, client_of, send
 from loadtests.drill.arrivals import arrived_at
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.report import Check, DrillReport, combined
-from loadtests.drill.running import run_on_service, until_empty
+from loadtests.drill.running import on_service, until_empty
 from loadtests.kit.accounts import ApiAccess, new_access
 from loadtests.kit.http_client import ApiClient
 from loadtests.kit.service import Service
@@ -35,14 +35,11 @@ _SETTINGS: Final = {"RETRY_LADDER_S": "1,1,1,1"}
 _SETTLED: Final = {"delivered", "failed", "rejected", "bounced"}
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service(_SETTINGS)
+async def run(service: Service, order: DrillOrder) -> DrillReport:
     """Run all races."""
-
-    async def play(service: Service) -> DrillReport:
-        races = (_cap, _cancel, _revoke, _delete, _suppress)
-        return combined("races", [await race(service, order.rounds, order.rng) for race in races])
-
-    return run_on_service(play, _SETTINGS)
+    races = (_cap, _cancel, _revoke, _delete, _suppress)
+    return combined("races", [await race(service, order.rounds, order.rng) for race in races])
 
 
 async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillReport:

@@ -15,7 +15,7 @@ from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import Send, SendClient, mail_of, planned
 from loadtests.drill.faults import InjectedFault
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import reconcile_when_idle, run_on_service, while_sending
+from loadtests.drill.running import on_service, reconcile_when_idle, while_sending
 from loadtests.kit.accounts import ApiAccess, first_access
 from loadtests.kit.service import Service
 from loadtests.kit.smtp_client import RefusedCommand, SmtpSession
@@ -29,11 +29,6 @@ _PIECES: Final = 8  # of a message's content, so that DATA lasts
 _PIECE_S: Final = 0.1
 _AGAIN_S: Final = 0.05
 _TAIL_S: Final = 60.0
-
-
-def run(order: DrillOrder) -> DrillReport:
-    """Restart all processes in rounds under load."""
-    return run_on_service(lambda service: _play(service, order), SETTINGS)
 
 
 class SlowSender:
@@ -113,7 +108,9 @@ class CountingTail:
             raise
 
 
-async def _play(service: Service, order: DrillOrder) -> DrillReport:
+@on_service(SETTINGS)
+async def run(service: Service, order: DrillOrder) -> DrillReport:
+    """Restart all processes in rounds under load."""
     access = first_access(service)
     start = await service.value("SELECT seq FROM account_heads WHERE account_id = $1", access.account_id)
     follower = CountingTail(service.base_url, access.key, start)

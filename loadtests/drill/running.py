@@ -34,6 +34,7 @@ _ASK_S: Final = 0.25
 
 RunOnService = Callable[[Service], Awaitable[DrillReport]]
 RunWithNetwork = Callable[[Service, DrillNetwork], Awaitable[DrillReport]]
+DrillFunction = Callable[[DrillOrder], DrillReport]
 Found = TypeVar("Found")
 
 
@@ -62,6 +63,34 @@ def run_with_network(play: RunWithNetwork, more: Mapping[str, str] | None = None
         with DrillNetwork(service) as network:
             service.set("DNS_SERVERS", f"127.0.0.1:{network.dns_port}")
             return keep(_play(service, lambda one: play(one, network)))
+
+
+def on_service(
+    more: Mapping[str, str] | None = None,
+) -> Callable[[Callable[[Service, DrillOrder], Awaitable[DrillReport]]], DrillFunction]:
+    """Make a drill of a coroutine function that plays on a new service (`run_on_service`)."""
+
+    def drill_of(play: Callable[[Service, DrillOrder], Awaitable[DrillReport]]) -> DrillFunction:
+        def run(order: DrillOrder) -> DrillReport:
+            return run_on_service(lambda service: play(service, order), more)
+
+        return run
+
+    return drill_of
+
+
+def on_network(
+    more: Mapping[str, str] | None = None,
+) -> Callable[[Callable[[Service, DrillNetwork, DrillOrder], Awaitable[DrillReport]]], DrillFunction]:
+    """Make a drill of a coroutine function that plays with a network of the drill (`run_with_network`)."""
+
+    def drill_of(play: Callable[[Service, DrillNetwork, DrillOrder], Awaitable[DrillReport]]) -> DrillFunction:
+        def run(order: DrillOrder) -> DrillReport:
+            return run_with_network(lambda service, network: play(service, network, order), more)
+
+        return run
+
+    return drill_of
 
 
 def run_on(service: Service, play: RunOnService) -> DrillReport:

@@ -19,7 +19,7 @@ from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import SendClient, plan
 from loadtests.drill.faults import FAULTS, InjectedFault, NoProcessToKill, inject
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import ON_THE_WIRE, report_after_faults, run_on_service, until_empty, while_sending
+from loadtests.drill.running import ON_THE_WIRE, on_service, report_after_faults, until_empty, while_sending
 from loadtests.kit.accounts import new_access
 from loadtests.kit.processes import open_files, rss_mb
 from loadtests.kit.service import Service, ServicePart
@@ -49,27 +49,24 @@ class ResourceSample(Struct, frozen=True):
     sessions: int
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service()
+async def run(service: Service, order: DrillOrder) -> DrillReport:
     """Send mail for --minutes with faults in turn."""
     seconds = (order.minutes or MINUTES) * 60
-
-    async def play(service: Service) -> DrillReport:
-        rate = await _half_of_peak(service, seconds)
-        access = await new_access(service.settings, NAME)
-        client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=rate, rng=order.rng)
-        resources = _Resources(service)
-        resources.samples.append(await resources.sample())
-        injected = await while_sending([client, resources], _faults(service, seconds, order.rng))
-        await until_empty(service.database_url)
-        await asyncio.sleep(REST_S)
-        samples = [*resources.samples, await resources.sample()]
-        copies = ON_THE_WIRE * len(injected)
-        report = await report_after_faults(service, access, client, injected, name=NAME, max_copies=copies)
-        report.checks += _nothing_grows(samples)
-        report.figures |= {"minutes": round(seconds / 60, 1), "messages a second": round(rate, 1)} | _slopes(samples)
-        return report
-
-    return run_on_service(play)
+    rate = await _half_of_peak(service, seconds)
+    access = await new_access(service.settings, NAME)
+    client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=rate, rng=order.rng)
+    resources = _Resources(service)
+    resources.samples.append(await resources.sample())
+    injected = await while_sending([client, resources], _faults(service, seconds, order.rng))
+    await until_empty(service.database_url)
+    await asyncio.sleep(REST_S)
+    samples = [*resources.samples, await resources.sample()]
+    copies = ON_THE_WIRE * len(injected)
+    report = await report_after_faults(service, access, client, injected, name=NAME, max_copies=copies)
+    report.checks += _nothing_grows(samples)
+    report.figures |= {"minutes": round(seconds / 60, 1), "messages a second": round(rate, 1)} | _slopes(samples)
+    return report
 
 
 async def _half_of_peak(service: Service, seconds: float) -> float:

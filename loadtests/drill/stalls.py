@@ -19,7 +19,7 @@ from msgspec import Struct
 from engine.sending.accept import COMMIT_TIMEOUT_S
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import injected_faults, planned_client, report_after_faults, run_on_service, while_sending
+from loadtests.drill.running import injected_faults, on_service, planned_client, report_after_faults, while_sending
 from loadtests.kit.accounts import ApiAccess, first_access, new_access
 from loadtests.kit.http_client import ApiAnswer, ApiClient
 from loadtests.kit.processes import open_files, signal_all, threads
@@ -53,32 +53,29 @@ class StallCase(Struct, frozen=True):
     strict: bool = True
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service()
+async def run(service: Service, order: DrillOrder) -> DrillReport:
     """Run the stall that is named after one of `STALLS` under load."""
     case = STALLS[order.name]
+    access = first_access(service)
+    client = planned_client(service, order, order.name, rate=RATE)
+    probes = ApiProbes(service, await new_access(service.settings, "bystander"))
+    before = held(service)
+    most = [before]
 
-    async def play(service: Service) -> DrillReport:
-        access = first_access(service)
-        client = planned_client(service, order, order.name, rate=RATE)
-        probes = ApiProbes(service, await new_access(service.settings, "bystander"))
-        before = held(service)
-        most = [before]
+    async def stall() -> str:
+        async with case.stall(service, access) as label:
+            await asyncio.sleep(case.length_s)
+            most.append(held(service))
+        return label
 
-        async def stall() -> str:
-            async with case.stall(service, access) as label:
-                await asyncio.sleep(case.length_s)
-                most.append(held(service))
-            return label
-
-        faults = injected_faults(stall, rounds=order.rounds, rng=order.rng, every_s=BETWEEN_S, rest_s=BETWEEN_S)
-        injected = await while_sending([client, probes], faults)
-        report = await report_after_faults(service, access, client, injected, name=order.name)
-        report.checks += [*_answers(client.tried), *_probed(probes, strict=case.strict)]
-        report.checks.append(_no_pile(before, max(most, key=lambda one: one.files)))
-        report.figures["answers"] = dict(Counter(one.status for one in client.tried))
-        return report
-
-    return run_on_service(play)
+    faults = injected_faults(stall, rounds=order.rounds, rng=order.rng, every_s=BETWEEN_S, rest_s=BETWEEN_S)
+    injected = await while_sending([client, probes], faults)
+    report = await report_after_faults(service, access, client, injected, name=order.name)
+    report.checks += [*_answers(client.tried), *_probed(probes, strict=case.strict)]
+    report.checks.append(_no_pile(before, max(most, key=lambda one: one.files)))
+    report.figures["answers"] = dict(Counter(one.status for one in client.tried))
+    return report
 
 
 class ApiProbes:

@@ -25,7 +25,7 @@ from engine.ledger import log
 from engine.ledger.events import append_events
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import run_on_service
+from loadtests.drill.running import on_service
 from loadtests.kit.accounts import first_access
 from loadtests.kit.processes import signal_all
 from loadtests.kit.service import Service
@@ -89,14 +89,10 @@ class TailFollower:
             self._stopped.wait(rng.uniform(*_PAUSE_S))
 
 
-def run(order: DrillOrder) -> DrillReport:
+@on_service(SETTINGS)
+async def run(service: Service, order: DrillOrder) -> DrillReport:
     """Write `order.messages` events while a worker is killed every second, `order.rounds` times."""
-    return run_on_service(
-        lambda service: drill(
-            service, events=order.messages, kills=order.rounds, follow={"plain": plain}, readers=READERS
-        ),
-        SETTINGS,
-    )
+    return await drill(service, events=order.messages, kills=order.rounds, follow={"plain": plain}, readers=READERS)
 
 
 async def drill(
