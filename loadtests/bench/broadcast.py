@@ -8,7 +8,6 @@ import asyncio
 import math
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
@@ -17,11 +16,13 @@ from msgspec import Struct
 from engine.audience.broadcasts import store
 from engine.base import ids
 from engine.store.queries import Queries
-from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget, times_of
+from loadtests.bench import measure
+from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, times_of
 from loadtests.bench.report import Row, in_words
 from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import BenchFailed
-from loadtests.bench.service import SENDER, BenchAccess, BenchService, make_access
+from loadtests.bench.service import SENDER, BenchService, make_access
+from loadtests.kit.accounts import ApiAccess
 from ops import admin
 
 DOMAINS: Final = 1_000
@@ -50,7 +51,7 @@ class Sender(Struct):
     """An account that sends single messages, and its accepted ones in this phase."""
 
     name: str
-    access: BenchAccess
+    access: ApiAccess
     load: LoadProcess
     sent: int = 0
     accepted: list[tuple[float, float]] = []  # wall-clock time of the answer, latency; in seconds
@@ -71,19 +72,22 @@ class BroadcastBench(Struct, frozen=True, kw_only=True):
             other = await make_access(service.settings, service.pool, OTHER, local=False)
             log = service.settings.state / "load.log"
             async with (
-                LoadProcess(HTTP_GENERATOR, _target(service, service.access, SENDER), log) as own_load,
-                LoadProcess(HTTP_GENERATOR, _target(service, other, f"shop@{OTHER}"), log) as other_load,
+                LoadProcess(HTTP_GENERATOR, service.target(connections=8, domains=100), log) as own_load,
+                LoadProcess(
+                    HTTP_GENERATOR, service.target(connections=8, domains=100, access=other), log
+                ) as other_load,
             ):
                 senders = [Sender("same", service.access, own_load), Sender("other", other, other_load)]
                 await _send_for(senders, 5.0)
                 run.say("Sending single messages alone")
                 alone = await _phase(service, senders, asyncio.sleep(ALONE_S))
                 run.say("Sending the broadcast")
-                memory, began = _worker_kib(service), time.time()
+                worker = measure.roots_by_role(service.pids())["worker"]
+                memory, began = measure.resident_mb(worker[0]), time.time()
                 broadcast = BroadcastRun(service, await asyncio.to_thread(_start, service, list_id))
                 await broadcast.pause_and_resume()
                 during = await _phase(service, senders, broadcast.until_accepted())
-            peak = _worker_kib(service, "VmHWM")
+            peak = measure.peaks_mb({"worker": worker})["worker"]
             copies = await _delivered(service, broadcast.id, contacts)
             deaths = service.deaths()
         factors = {
@@ -97,7 +101,7 @@ class BroadcastBench(Struct, frozen=True, kw_only=True):
             "accepted_per_s": round(contacts / broadcast.took_s, 1),
             "accepted_after_pause_s": round(broadcast.after_pause_s, 3),
             "alone": alone, "during": during, "factors": factors, "slowest": slowest_calls(senders, began),
-            "worker_mib": {"before": memory // 1024, "peak": peak // 1024}, "copies": dict(copies), "deaths": deaths,
+            "worker_mib": {"before": int(memory), "peak": int(peak)}, "copies": dict(copies), "deaths": deaths,
             "checked": exact and not deaths and within and broadcast.after_pause_s <= MARK_PAUSE_S
             and all(one is not None and one < MARK_FACTOR for one in factors.values()),
         }  # fmt: skip
@@ -224,13 +228,6 @@ async def _store(service: BenchService, contacts: int) -> UUID:
     return list_id
 
 
-def _target(service: BenchService, access: BenchAccess, sender: str) -> LoadTarget:
-    return LoadTarget(
-        host=service.settings.api_host, port=service.settings.api_port, key=access.key, sender=sender, domains=100,
-        connections=8, folder=str(service.settings.state),
-    )  # fmt: skip
-
-
 def _start(service: BenchService, list_id: UUID) -> UUID:
     """Create the broadcast and send it, over the API."""
     body = {"name": "Bench", "list": ids.format_id(ids.Kind.LIST, list_id), "from": SENDER, "subject": "Hello {{name}}",
@@ -256,12 +253,6 @@ async def _delivered(service: BenchService, broadcast: UUID, contacts: int) -> A
         if row["delivered"] == contacts or time.monotonic() > ends:
             return row
         await asyncio.sleep(2.0)
-
-
-def _worker_kib(service: BenchService, field: str = "VmRSS") -> int:
-    pid = next(pid for name, pid in service.pids().items() if name.startswith("worker"))
-    lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
-    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
 
 
 def _rows(found: Mapping[str, Any]) -> list[Row]:

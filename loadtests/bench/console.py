@@ -19,11 +19,11 @@ from engine.people.open_session import open_session
 from engine.people.sessions.rules import COOKIE, Device
 from engine.store.queries import Queries
 from loadtests.bench import figures, stored
-from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget
+from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess
 from loadtests.bench.report import in_words
 from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import BenchFailed
-from loadtests.bench.service import SENDER, BenchService
+from loadtests.bench.service import BenchService
 from ops.host import chromium
 
 if TYPE_CHECKING:
@@ -126,13 +126,9 @@ async def _page(browser: "Browser", service: BenchService, secret: str) -> Async
 
 async def _context(browser: "Browser", service: BenchService, secret: str) -> "BrowserContext":
     context = await browser.new_context(viewport=SIZE)  # type: ignore[arg-type]
-    await context.add_cookies([{"name": COOKIE, "value": secret, "url": _base(service)}])
+    await context.add_cookies([{"name": COOKIE, "value": secret, "url": service.base_url}])
     await context.add_init_script(_SCRIPT)
     return context
-
-
-def _base(service: BenchService) -> str:
-    return f"http://{service.settings.api_host}:{service.settings.api_port}"
 
 
 async def _loads(browser: "Browser", service: BenchService, secret: str) -> dict[str, Any]:
@@ -163,14 +159,14 @@ async def _loads(browser: "Browser", service: BenchService, secret: str) -> dict
 
 async def _usable(page: "Page", service: BenchService) -> float:
     """Open the home page and return the milliseconds until its heading stood there."""
-    await page.goto(f"{_base(service)}/console/")
+    await page.goto(f"{service.base_url}/console/")
     return float(await page.evaluate("benchUsable"))
 
 
 async def _list(browser: "Browser", service: BenchService, secret: str, rows: int) -> dict[str, Any]:
     """Load all rows of the list of messages by scrolling to its end, then scroll to random places."""
     async with _page(browser, service, secret) as page:
-        await page.goto(f"{_base(service)}/console/messages")
+        await page.goto(f"{service.base_url}/console/messages")
         await page.wait_for_selector("[aria-rowcount]")
         ends = asyncio.get_running_loop().time() + MAX_LIST_S
         loaded = 0
@@ -190,17 +186,13 @@ async def _heap_mb(session: "CDPSession") -> float:
 
 async def _tail(browser: "Browser", service: BenchService, secret: str) -> dict[str, Any]:
     """Keep the list open at its top while messages are sent."""
-    target = LoadTarget(
-        host=service.settings.api_host, port=service.settings.api_port, key=service.access.key, sender=SENDER,
-        domains=10, connections=8, folder=str(service.settings.state),
-    )  # fmt: skip
     began = clock.now()
-    count = round(MESSAGES_PER_S * TAIL_S)
+    count, log = round(MESSAGES_PER_S * TAIL_S), service.settings.state / "tail.log"
     async with (
         _page(browser, service, secret) as page,
-        LoadProcess(HTTP_GENERATOR, target, service.settings.state / "tail.log") as sends,
+        LoadProcess(HTTP_GENERATOR, service.target(connections=8, domains=10), log) as sends,
     ):
-        await page.goto(f"{_base(service)}/console/messages")
+        await page.goto(f"{service.base_url}/console/messages")
         await page.wait_for_selector("[aria-rowcount]")
         session = await page.context.new_cdp_session(page)
         await page.evaluate("benchRecords.longTasks.length = 0")

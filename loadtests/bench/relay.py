@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from loadtests.bench import measure
-from loadtests.bench.load import HTTP_GENERATOR, SMTP_GENERATOR, LoadProcess, LoadTarget
+from loadtests.bench.load import HTTP_GENERATOR, SMTP_GENERATOR, LoadProcess
 from loadtests.bench.rounds import WARM_UP, Rounds, rows_of
 from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.service import SENDER, BenchService
@@ -33,7 +33,7 @@ class RelayBench(Struct, frozen=True, kw_only=True):
         sessions = {"relay_sessions_each": self.connections + 10, "relay_session_s": 7_200.0}
         async with run.service(sessions, delivering=False) as service:
             logs, pids = service.settings.state / "log", service.pids()
-            http, smtp = self._targets(service)
+            http, smtp = service.target(connections=self.connections, domains=DOMAINS), self._submission(service)
             async with (
                 LoadProcess(HTTP_GENERATOR, http, logs / "generator.log") as api,
                 LoadProcess(SMTP_GENERATOR, smtp, logs / "smtp-generator.log") as relay,
@@ -51,18 +51,12 @@ class RelayBench(Struct, frozen=True, kw_only=True):
         }  # fmt: skip
         return BenchResult(result, _rows(result))
 
-    def _targets(self, service: BenchService) -> tuple[LoadTarget, SmtpTarget]:
-        host, folder = service.settings.api_host, str(service.settings.state)
-        http = LoadTarget(
-            host=host, port=service.settings.api_port, key=service.access.key, sender=SENDER, domains=DOMAINS,
-            connections=self.connections, folder=folder,
+    def _submission(self, service: BenchService) -> SmtpTarget:
+        return SmtpTarget(
+            host=service.settings.api_host, port=service.settings.submission_tls_port, key=service.access.key,
+            sender=SENDER, domains=DOMAINS, connections=self.connections, folder=str(service.settings.state),
+            tls="implicit", pipelined=not self.lock_step, each=self.each,
         )  # fmt: skip
-        smtp = SmtpTarget(
-            host=host, port=service.settings.submission_tls_port, key=service.access.key, sender=SENDER,
-            domains=DOMAINS, connections=self.connections, folder=folder, tls="implicit",
-            pipelined=not self.lock_step, each=self.each,
-        )  # fmt: skip
-        return http, smtp
 
 
 def _rows(result: dict[str, Any]) -> list[tuple[str, ...]]:

@@ -5,13 +5,12 @@ from typing import Any, Final
 
 from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import figures
-from loadtests.bench.load import HTTP_GENERATOR, GeneratorFailed, LoadProcess, LoadTarget
+from loadtests.bench.load import HTTP_GENERATOR, GeneratorFailed, LoadProcess
 from loadtests.bench.measure import SERVER_ROLES
 from loadtests.bench.measured_run import MeasuredRun, SendOptions, copy_logs
 from loadtests.bench.report import Row
 from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import BenchFailed
-from loadtests.bench.service import SENDER
 from loadtests.bench.yardstick import Yardstick
 from loadtests.kit.check import Check
 
@@ -43,13 +42,11 @@ class SendBench(SendOptions, frozen=True, kw_only=True):
         """Measure once on a fresh service."""
         delivering = self.queued_first is None
         async with run.service(delivering=delivering, tls=self.tls, rsa=self.rsa) as service:
-            config = service.settings
-            target = LoadTarget(
-                host=config.api_host, port=config.api_port, key=service.access.key, sender=SENDER,
-                domains=self.recipient_domains, connections=self.connections, folder=str(config.state),
-                batch=self.per_request,
-            )  # fmt: skip
-            async with LoadProcess(HTTP_GENERATOR, target, config.state / "log" / "generator.log") as generator:
+            target = service.target(
+                connections=self.connections, domains=self.recipient_domains, batch=self.per_request
+            )
+            log = service.settings.state / "log" / "generator.log"
+            async with LoadProcess(HTTP_GENERATOR, target, log) as generator:
                 try:
                     return await MeasuredRun(self, service, generator, yardstick, run).run()
                 except (BenchFailed, GeneratorFailed, DatabaseUnavailable) as error:

@@ -17,16 +17,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
 import asyncpg
 import msgspec
 
-from engine.base import ids
 from engine.base.plans import Plan
 from engine.base.settings import HostPort, Settings
 from engine.store.migrate import migrate
 from engine.store.queries import Queries
+from loadtests.bench.load import LoadTarget
+from loadtests.kit.accounts import ApiAccess
 from loadtests.ports import reserve_ports
 from ops import admin
 from ops.host import process_specs
@@ -53,17 +53,10 @@ _LOCK_QUEUE = _SQL.command("lock_queue")
 _DISABLE_ED25519 = _SQL.command("disable_ed25519")
 
 
-class BenchAccess(msgspec.Struct, frozen=True):
-    """The account that sends."""
-
-    account_id: UUID
-    key: str
-
-
 class BenchService:
     """A running service; `pool` is for queries of the bench."""
 
-    def __init__(self, settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, access: BenchAccess) -> None:
+    def __init__(self, settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, access: ApiAccess) -> None:
         self.settings = settings
         self.pool = pool
         self.access = access
@@ -79,6 +72,14 @@ class BenchService:
     def sink_folder(self) -> Path:
         """Return the folder of the sink's index."""
         return self.settings.state / "sink"
+
+    def target(self, *, connections: int, domains: int, batch: int = 1, access: ApiAccess | None = None) -> LoadTarget:
+        """Return the target of a load process that sends from an account, by default the first one."""
+        sender = access or self.access
+        return LoadTarget(
+            host=self.settings.api_host, port=self.settings.api_port, key=sender.key, sender=sender.sender,
+            domains=domains, connections=connections, folder=str(self.settings.state), batch=batch,
+        )  # fmt: skip
 
     def pids(self) -> dict[str, int]:
         """Return the main processes by name."""
@@ -179,7 +180,7 @@ async def _start_all(
     tls: bool,
     rsa: bool,
     zone: Mapping[str, Sequence[str]] | None,
-) -> BenchAccess:
+) -> ApiAccess:
     process_specs.empty_metrics(settings.state)
     for spec in process_specs.helpers(settings):
         supervisor.start(_measuring(spec, tls=tls) if spec.name == "sink" else _with_zone(spec, settings.state, zone))
@@ -224,7 +225,7 @@ def _with_zone(responder: ProcessSpec, state: Path, zone: Mapping[str, Sequence[
     return dataclasses.replace(responder, argv=(*responder.argv, "--zone", str(file)))
 
 
-async def make_access(settings: Settings, pool: asyncpg.Pool, domain: str, *, local: bool = True) -> BenchAccess:
+async def make_access(settings: Settings, pool: asyncpg.Pool, domain: str, *, local: bool = True) -> ApiAccess:
     """Create an account with an API key and a verified domain; `local`: the local DNS responder must confirm it."""
     account = await admin.create_account(
         pool, name=domain, email=f"owner@{domain}", plan=Plan.ENTERPRISE, daily_cap=CAP, monthly_cap=CAP
@@ -236,7 +237,7 @@ async def make_access(settings: Settings, pool: asyncpg.Pool, domain: str, *, lo
         checked = await admin.check_domain(pool, settings, account=public_id, name=domain)
         if checked is None or checked["status"] != "verified":
             raise StartFailed(f"The local DNS responder did not confirm {domain}: {checked}")
-    return BenchAccess(ids.parse_id(ids.Kind.ACCOUNT, public_id), key["apiKey"])
+    return ApiAccess(public_id, key["apiKey"], f"shop@{domain}")
 
 
 def _settings(given: Settings, state: Path, database_url: str, redis_url: str) -> Settings:

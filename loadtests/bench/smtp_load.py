@@ -5,9 +5,7 @@ input, and answers each order with a LoadResult on standard output.
 """
 
 import asyncio
-import ssl
 import time
-from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +20,7 @@ from engine.mail.compose import Draft, compose
 from loadtests.bench.generator import OrderHandler, carry_out, serve
 from loadtests.bench.load import LoadOrder, LoadResult
 from loadtests.kit.message import HTML, SUBJECT, TEXT
+from loadtests.kit.smtp_client import SmtpSession
 
 SELECTOR: Final = "bench"
 _TO: Final = "@@to@@"
@@ -68,96 +67,57 @@ class SmtpLoadSession:
     def __init__(self, target: SmtpTarget, mail: Callable[[int], LoadMail]) -> None:
         self._target = target
         self._mail = mail
-        self._context = _context() if target.tls != "none" else None
-        self._is_pipelined = self._takes_size = False
         self._sent = 0
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._session: SmtpSession | None = None
 
     async def open(self) -> None:
         """Connect, greet and log in, unless the session is open and takes another message."""
-        if self._writer is not None and not (self._target.each and self._sent == self._target.each):
-            return
-        if self._writer is not None:
-            await self._ask(b"QUIT")
+        target = self._target
+        if self._session is not None:
+            if not target.each or self._sent < target.each:
+                return
+            await self._session.say(b"QUIT\r\n")
             self.abort()
         async with asyncio.timeout(_CONNECT_S):
-            implicit = self._context if self._target.tls == "implicit" else None
-            self._reader, self._writer = await asyncio.open_connection(
-                self._target.host, self._target.port, ssl=implicit
-            )
-            await self._greet()
-        self._sent = 0
+            session = await SmtpSession.connect(target.port, tls=target.tls == "implicit", host=target.host)
+            await session.greet("client.test", starttls=target.tls == "starttls", key=target.key or None)
+        session.reply_s = None  # an order has a time-out of its own
+        self._session, self._sent = session, 0
 
     async def send(self, number: int, _count: int) -> bytes | None:
         """Send one message; return None if it was accepted, else the first refusal."""
-        mail = self._mail(number)
+        assert self._session is not None
+        session, mail = self._session, self._mail(number)
         self._sent += 1
-        size = b" SIZE=%d" % len(mail.content) if self._takes_size else b""
-        envelope = (b"MAIL FROM:<%b>%b" % (mail.sender, size), b"RCPT TO:<%b>" % mail.recipient, b"DATA")
-        for reply in await self._replies(envelope):
-            if reply[:1] not in b"23":
-                return reply
-        assert self._writer is not None
-        self._writer.write(mail.content)
-        reply = (await self._reply())[-1]
-        return None if reply.startswith(b"250") else reply
+        size = b" SIZE=%d" % len(mail.content) if b"SIZE" in session.keywords else b""
+        commands = [b"MAIL FROM:<%b>%b\r\n" % (mail.sender, size), b"RCPT TO:<%b>\r\n" % mail.recipient, b"DATA\r\n"]
+        if self._target.pipelined and b"PIPELINING" in session.keywords:
+            session.writer.write(b"".join(commands))
+            commands = [b""] * len(commands)
+        refusal: str | None = None
+        for command in commands:
+            reply = _present(await session.say(command))
+            if reply[0] not in "23":
+                refusal = refusal or reply
+                if command:
+                    break
+        if refusal is None:
+            reply = _present(await session.say(mail.content))
+            refusal = None if reply.startswith("250") else reply
+        return None if refusal is None else refusal.encode()
 
     def abort(self) -> None:
         """Close the connection."""
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = None
+        if self._session is not None:
+            self._session.writer.close()
+        self._session = None
 
-    async def _greet(self) -> None:
-        self._expect(await self._reply(), b"220")
-        keywords = self._expect(await self._ask(b"EHLO client.test"), b"250")
-        if self._target.tls == "starttls":
-            assert self._writer is not None
-            assert self._context is not None
-            self._expect(await self._ask(b"STARTTLS"), b"220")
-            await self._writer.start_tls(self._context)
-            keywords = self._expect(await self._ask(b"EHLO client.test"), b"250")
-        offered = {line[4:].split(maxsplit=1)[0].upper() for line in keywords}
-        self._is_pipelined = self._target.pipelined and b"PIPELINING" in offered
-        self._takes_size = b"SIZE" in offered
-        if self._target.key:
-            plain = b64encode(b"\0apikey\0" + self._target.key.encode())
-            self._expect(await self._ask(b"AUTH PLAIN " + plain), b"235")
 
-    async def _replies(self, commands: tuple[bytes, ...]) -> list[bytes]:
-        """Return the last line of each reply; without PIPELINING, up to the first refusal."""
-        if self._is_pipelined:
-            assert self._writer is not None
-            self._writer.write(b"\r\n".join((*commands, b"")))
-            return [(await self._reply())[-1] for _ in commands]
-        replies: list[bytes] = []
-        for command in commands:
-            replies.append((await self._ask(command))[-1])
-            if replies[-1][:1] not in b"23":
-                break
-        return replies
-
-    async def _ask(self, command: bytes) -> list[bytes]:
-        assert self._writer is not None
-        self._writer.write(command + b"\r\n")
-        return await self._reply()
-
-    async def _reply(self) -> list[bytes]:
-        """Return the lines of one reply."""
-        assert self._reader is not None
-        lines: list[bytes] = []
-        while line := await self._reader.readline():
-            lines.append(line)
-            if line[3:4] != b"-":
-                return lines
+def _present(reply: str) -> str:
+    """Return a reply; raises ConnectionResetError if the connection has ended."""
+    if not reply:
         raise ConnectionResetError("the mail server closed the connection")
-
-    @staticmethod
-    def _expect(reply: list[bytes], code: bytes) -> list[bytes]:
-        if not reply[-1].startswith(code):
-            raise RuntimeError(f"the server answered {reply[-1]!r}")
-        return reply
+    return reply
 
 
 class SmtpLoader:
@@ -223,13 +183,6 @@ def _around_recipient(sender: str) -> tuple[bytes, bytes]:
     )  # fmt: skip
     before, _, after = compose(draft).mime.replace(b"\r\n.", b"\r\n..").partition(_TO.encode())
     return before, after
-
-
-def _context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 if __name__ == "__main__":

@@ -21,13 +21,12 @@ from engine.base.plans import Plan
 from engine.events.tails.store import MAX_TAILS
 from engine.ledger import log
 from engine.ledger.events import append_events
-from engine.people.api_keys.service import create_api_key
-from engine.people.open_account import open_account
 from engine.store.queries import Queries
 from loadtests.bench import figures, measure
 from loadtests.bench.report import in_words
 from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.service import CAP, BenchService
+from loadtests.kit.accounts import ApiAccess, open_accounts
 
 SETTLE_S: Final = 3.0
 PER_S: Final = 100
@@ -48,10 +47,9 @@ class TailReadings(Struct):
 
 
 class TailedAccount(Struct, frozen=True):
-    """An account whose log is tailed."""
+    """An account whose log is tailed, and the message whose events its tails show."""
 
-    id: UUID
-    key: str
+    access: ApiAccess
     message: UUID
 
 
@@ -100,17 +98,9 @@ def _tails_of(account: int, tails: int) -> int:
 
 
 async def _make_accounts(service: BenchService, count: int) -> list[TailedAccount]:
-    """Return new accounts, each with a key and a message whose events its tails show."""
-    made = []
-    pepper = service.settings.pepper
-    for number in range(count):
-        account = await open_account(
-            service.pool, name=f"Tailed {number}", email=f"tailed{number}@bench.test", password_hash="",
-            plan=Plan.ENTERPRISE, daily_cap=CAP, monthly_cap=CAP, verified_at=clock.now(),
-        )  # fmt: skip
-        key = await create_api_key(service.pool, account.id, name="tails", scopes=["messages:read"], pepper=pepper)
-        made.append(TailedAccount(account.id, key.token, ids.uuid7()))
-    columns = [account.message for account in made], [account.id for account in made]
+    opened = await open_accounts(service.settings, "tailed", count, plan=Plan.ENTERPRISE, daily_cap=CAP)
+    made = [TailedAccount(access, ids.uuid7()) for access in opened]
+    columns = [account.message for account in made], [account.access.account_id for account in made]
     await _MESSAGES.execute(service.pool, *columns)
     await _RECIPIENTS.execute(service.pool, *columns)
     return made
@@ -123,7 +113,7 @@ async def _open_tails(
     """Open all tails and close them at the end."""
     ready = asyncio.Semaphore(0)
     tasks = [
-        asyncio.create_task(_read(service, account.key, reading, ready))
+        asyncio.create_task(_read(service, account.access.key, reading, ready))
         for number, account in enumerate(accounts)
         for _ in range(_tails_of(number, tails))
     ]
@@ -170,6 +160,8 @@ async def _write(pool: asyncpg.Pool, accounts: Sequence[TailedAccount], seconds:
             account = accounts[number % len(accounts)]
             detail = log.detail_text({"at": time.time(), "recipient": "ann@people.test", "diagnostic": "x" * 200})
             public = ids.format_id(ids.Kind.MESSAGE, account.message)
-            entry = log.Entry(account.id, EventType.DEFERRED, detail, clock.now(), account.message, public)
+            entry = log.Entry(
+                account.access.account_id, EventType.DEFERRED, detail, clock.now(), account.message, public
+            )
             async with connection.transaction():
                 await append_events(connection, [entry])

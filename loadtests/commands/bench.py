@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from loadtests.bench import catalogue
+from loadtests.bench import catalogue, command
 from ops.commands.base import as_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -57,8 +57,6 @@ def _flag(name: str, text: str) -> Callable[[Command], Command]:
 @as_json
 def bench(*, name: str | None, selected: str | None, as_json: bool, **options: Any) -> None:
     """Start a separate service and measure rates, CPU and latencies; `list` shows the benches."""
-    from loadtests.bench import command  # noqa: PLC0415
-
     given = {option: value for option, value in options.items() if value is not None}
     for chosen, option in _SELECTING.items():
         if chosen in given:

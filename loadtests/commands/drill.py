@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from loadtests.bench import report as output
 from loadtests.drill import catalogue, report
 from loadtests.drill.catalogue import Drill
 from loadtests.drill.report import DrillReport
@@ -93,11 +94,11 @@ def _list(*, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    rows = []
+    rows = [("drill", "needs", "what it does")]
     for one in found:
         away = f" Cannot run here: {one['missing']}." if one["missing"] else ""
         rows.append((one["name"], ", ".join(one["needs"]), one["says"] + away))
-    report.table(("drill", "needs", "what it does"), rows)
+    output.show(rows)
 
 
 def _say(text: str) -> None:

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import click
 
+from loadtests.hosts import network, run
 from ops.commands.base import as_json, print_json, reported, table
 
 _folder = click.option(
-    "--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder for the state of all hosts."
-)
+    "--folder", type=click.Path(path_type=Path, file_okay=False), default=run.FOLDER,
+    help="Folder for the state of all hosts.",
+)  # fmt: skip
 
 
 @click.group()
@@ -21,14 +23,12 @@ def hosts() -> None:
 @_folder
 @as_json
 @reported
-def up(folder: Path | None, *, as_json: bool) -> None:
+def up(folder: Path, *, as_json: bool) -> None:
     """Start the hosts: two with api and relay, three with mta, one worker, one with the stores, one with DNS and
     sink."""
-    from loadtests.hosts import run  # noqa: PLC0415
-
-    run.up(folder or run.FOLDER, partial(click.echo, err=as_json))
+    run.up(folder, partial(click.echo, err=as_json))
     if as_json:
-        click.echo(run.as_json(run.status(folder or run.FOLDER)))
+        click.echo(run.as_json(run.status(folder)))
         return
     click.echo("The hosts are up. Run commands with `ip netns exec waybill-client …`; `ops hosts down` removes them.")
 
@@ -37,11 +37,9 @@ def up(folder: Path | None, *, as_json: bool) -> None:
 @_folder
 @as_json
 @reported
-def down(folder: Path | None, *, as_json: bool) -> None:
+def down(folder: Path, *, as_json: bool) -> None:
     """Stop all processes on the hosts and remove the hosts."""
-    from loadtests.hosts import run  # noqa: PLC0415
-
-    run.down(folder or run.FOLDER, partial(click.echo, err=as_json))
+    run.down(folder, partial(click.echo, err=as_json))
     if as_json:
         print_json({"down": True})
 
@@ -51,8 +49,6 @@ def down(folder: Path | None, *, as_json: bool) -> None:
 @reported
 def cut(name: str) -> None:
     """Disconnect a host from the network."""
-    from loadtests.hosts import network, run  # noqa: PLC0415
-
     network.cut(run.host_that_is_up(name).name)
 
 
@@ -61,8 +57,6 @@ def cut(name: str) -> None:
 @reported
 def heal(name: str) -> None:
     """Reconnect a host to the network."""
-    from loadtests.hosts import network, run  # noqa: PLC0415
-
     network.heal(run.host_that_is_up(name).name)
 
 
@@ -70,11 +64,9 @@ def heal(name: str) -> None:
 @_folder
 @as_json
 @reported
-def status(folder: Path | None, *, as_json: bool) -> None:
+def status(folder: Path, *, as_json: bool) -> None:
     """List the hosts that are up, their processes, and those that are disconnected."""
-    from loadtests.hosts import run  # noqa: PLC0415
-
-    rows = run.status(folder or run.FOLDER)
+    rows = run.status(folder)
     if as_json:
         click.echo(run.as_json(rows))
     else:

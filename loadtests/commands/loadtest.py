@@ -1,10 +1,15 @@
 """The command `ops loadtest`."""
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 import click
 
+from loadtests.peers import comparison
+from loadtests.peers.comparison import COMPARISONS
+from loadtests.runner.catalogue import SCENARIOS
+from loadtests.runner.run import run
 from ops.commands.base import as_json, fail, show
 
 _MAX_SECONDS = 4 * 3600.0
@@ -35,30 +40,18 @@ def loadtest(*, name: str, seconds: float | None, minutes: float | None, **optio
     """
     peers = {"runs": options.pop("runs"), "only": options.pop("only")}
     if name == "list":
-        _list(as_json=options["as_json"])
+        loads = [
+            {"name": one.name, "users": one.users, "rate": one.rate, "seconds": one.seconds, "about": one.about}
+            for one in SCENARIOS.values()
+        ]
+        show({"loads": loads}, as_json=options["as_json"])
         return
-    if name in {"peers", "peers-receiving"}:
-        from loadtests.peers import comparison  # noqa: PLC0415
-
+    if name in COMPARISONS:
         chosen = {"messages": options["max_messages"], "as_json": options["as_json"]}
         raise click.exceptions.Exit(comparison.run(name, **peers, **chosen))
-    from loadtests.runner.catalogue import SCENARIOS  # noqa: PLC0415
-
     if name not in SCENARIOS:
-        fail(f"There is no load named {name}; there are: {', '.join([*SCENARIOS, 'peers', 'peers-receiving'])}.")
-    try:
-        from loadtests.runner.run import run  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        fail(f"{error.name} is not installed. Run `python3 -m ops loadtest …`, which installs it.")
+        fail(f"There is no load named {name}; there are: {', '.join([*SCENARIOS, *COMPARISONS])}.")
+    if importlib.util.find_spec("locust") is None:
+        fail("locust is not installed. Run `python3 -m ops loadtest …`, which installs it.")
     duration = minutes * 60 if minutes is not None else seconds
     raise click.exceptions.Exit(run(name, seconds=duration, **options))
-
-
-def _list(*, as_json: bool) -> None:
-    from loadtests.runner.catalogue import SCENARIOS  # noqa: PLC0415
-
-    loads = [
-        {"name": one.name, "users": one.users, "rate": one.rate, "seconds": one.seconds, "about": one.about}
-        for one in SCENARIOS.values()
-    ]
-    show({"loads": loads}, as_json=as_json)

@@ -1,18 +1,17 @@
 """The report of a drill: message counts, recovery time and each rule that was checked."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from rich.console import Console
-from rich.table import Table
 
+from loadtests.bench import report as output
+from loadtests.bench.report import Row
 from loadtests.kit.check import Check
 
-__all__ = ["Check", "DrillReport", "as_builtins", "combined", "show", "table"]
+__all__ = ["Check", "DrillReport", "as_builtins", "combined", "show"]
 
-_WIDTH: Final = 180  # a log or a pipe has no width of its own
 _COLUMNS: Final = {
     "drill": "drill", "sent": "sent", "accepted": "accepted", "delivered": "delivered", "bounced": "refused by MX",
     "lost": "lost", "duplicated": "duplicated", "copies": "extra copies", "recovery_s": "worst recovery s",
@@ -71,38 +70,20 @@ def as_builtins(report: DrillReport) -> dict[str, Any]:
 
 def show(reports: Sequence[DrillReport]) -> None:
     """Print a table with a row for each report; for a single report also its faults and checks."""
-    rows = []
+    rows: list[Row] = [(*_COLUMNS.values(), "result")]
     for report in reports:
         values = [getattr(report, name) for name in _COLUMNS]
         cells = [f"{one:.2f}" if isinstance(one, float) else str(one) for one in values]
         rows.append((*cells, "passed" if report.passed else "FAILED"))
-    numbers = range(1, len(_COLUMNS))
-    console = table((*_COLUMNS.values(), ""), rows, right=numbers)
     if len(reports) == 1:
-        _tell(console, reports[0])
+        rows += ((line,) for line in _lines(reports[0]))
+    output.show(rows)
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Container[int] = ()) -> Console:
-    """Print a table and return its console; `right` are the columns to align to the right."""
-    console = Console(highlight=False, emoji=False)
-    console.width = max(console.width, _WIDTH)
-    found = Table(box=None, pad_edge=False)
-    for place, title in enumerate(titles):
-        found.add_column(title, justify="right" if place in right else "left", no_wrap=place + 1 < len(titles))
-    for row in rows:
-        found.add_row(*row)
-    console.print(found)
-    return console
-
-
-def _tell(console: Console, report: DrillReport) -> None:
+def _lines(report: DrillReport) -> Iterator[str]:
     if report.done:
         more = len(report.done) - _MAX_DONE
-        lines = [*report.done[:_MAX_DONE], *([f"and {more} more"] if more > 0 else [])]
-        console.print(f"done: {', '.join(lines)}", markup=False, soft_wrap=True)
-    for name, figure in report.figures.items():
-        console.print(f"{name}: {figure}", markup=False, soft_wrap=True)
-    for check in report.checks:
-        console.print(check.shown, markup=False, soft_wrap=True)
-    for line in report.examples:
-        console.print(f"  {line}", markup=False, soft_wrap=True)
+        yield f"done: {', '.join([*report.done[:_MAX_DONE], *([f'and {more} more'] if more > 0 else [])])}"
+    yield from (f"{name}: {figure}" for name, figure in report.figures.items())
+    yield from (check.shown for check in report.checks)
+    yield from (f"  {line}" for line in report.examples)

@@ -3,11 +3,11 @@
 from collections import defaultdict
 from uuid import UUID
 
-import asyncpg
 from msgspec import Struct
 
 from engine.base.events import EventType
 from engine.ledger import log
+from engine.store.queries import Conn
 
 _PAGE = 5_000
 
@@ -46,7 +46,7 @@ class AccountLogSummary(Struct):
         ]
 
 
-async def read_account_log(connection: asyncpg.Connection, account: UUID) -> AccountLogSummary:
+async def read_account_log(connection: Conn, account: UUID) -> AccountLogSummary:
     """Recompute the hash chain of an account's log from its first event."""
     last, events, intact, day = bytes(32), 0, True, ""
     accepted: dict[UUID, int] = defaultdict(int)

@@ -20,13 +20,17 @@ class RefusedCommand(Exception):  # noqa: N818 - named for what happened
 class SmtpSession:
     """A connection to an SMTP server. A context manager, which aborts it at the end.
 
-    `stage` names the last step begun: connect, hello, envelope or content.
+    `stage` names the last step begun: connect, hello, envelope or content. `keywords` are the extensions that the
+    server offered last, in upper case. A reply is waited for `reply_s` seconds, without end if that is None.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
         self.stage = "connect"
+        self.keywords: set[bytes] = set()
+        self.reply_s: float | None = REPLY_S
+        self._lines: list[bytes] = []  # of the last reply
 
     @classmethod
     async def connect(cls, port: int, *, tls: bool = False, source: str | None = None, host: str = "127.0.0.1") -> Self:
@@ -50,11 +54,11 @@ class SmtpSession:
         """Read the greeting and send EHLO, over STARTTLS if wanted; log in with an API key. Raises RefusedCommand."""
         await self.expect(b"", "220")
         self.stage = "hello"
-        await self.expect(b"EHLO " + name.encode(), "250")
+        await self._hello(name)
         if starttls:
             await self.expect(b"STARTTLS", "220")
             await self.writer.start_tls(trusting_context())
-            await self.expect(b"EHLO " + name.encode(), "250")
+            await self._hello(name)
         if key is not None:
             await self.expect(b"AUTH PLAIN " + b64encode(b"\0apikey\0" + key.encode()), "235")
 
@@ -84,13 +88,19 @@ class SmtpSession:
         self.writer.write(octets)
         return await self.reply()
 
-    async def reply(self, timeout_s: float = REPLY_S) -> str:
+    async def reply(self, timeout_s: float | None = None) -> str:
         """Return the last line of the next reply, "" when the connection has ended; raises TimeoutError, OSError."""
-        async with asyncio.timeout(timeout_s):
+        self._lines = []
+        async with asyncio.timeout(timeout_s or self.reply_s):
             while line := await self.reader.readline():
+                self._lines.append(line)
                 if line[3:4] != b"-":
                     return line.decode("utf-8", "replace").rstrip()
         return ""
+
+    async def _hello(self, name: str) -> None:
+        await self.expect(b"EHLO " + name.encode(), "250")
+        self.keywords = {words[0].upper() for line in self._lines if (words := line[4:].split(maxsplit=1))}
 
 
 def trusting_context() -> ssl.SSLContext:

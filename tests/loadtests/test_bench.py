@@ -24,7 +24,7 @@ from engine.store.sink_folder import INDEX
 from loadtests.bench import catalogue, check, command, figures, measure, report
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget, times_of
 from loadtests.bench.measure import RoleUsage, UsageSample
-from loadtests.bench.service import SENDER, BenchService, own_service
+from loadtests.bench.service import BenchService, own_service
 from loadtests.commands.bench import bench
 from tests.harness.patience import PATIENCE_S
 
@@ -116,7 +116,9 @@ async def test_the_check_finds_lost_duplicated_and_changed_messages(tmp_path: Pa
     async with own_service(Settings(mta_workers=1), print, delivering=False, tls=True, rsa=True) as service:
         signing = await service.pool.fetch("SELECT algorithm FROM domain_keys WHERE status = 'active'")
         assert [key["algorithm"] for key in signing] == ["rsa-sha256"]
-        async with LoadProcess(HTTP_GENERATOR, target(service, domains=3), tmp_path / "generator.log") as generator:
+        async with LoadProcess(
+            HTTP_GENERATOR, service.target(connections=4, domains=3), tmp_path / "generator.log"
+        ) as generator:
             load = await generator.send(LoadOrder(first=0, count=30, timeout_s=PATIENCE_S))
         assert (load.accepted, load.refused) == (30, {})
         assert await service.anything_queued()
@@ -150,18 +152,6 @@ async def test_the_check_finds_lost_duplicated_and_changed_messages(tmp_path: Pa
 async def complaints(service: BenchService) -> dict[str, str]:
     findings = await check.check(service, check.arrivals(service), set(range(30)))
     return {finding.what: finding.found for finding in findings if not finding.ok}
-
-
-def target(service: BenchService, *, domains: int) -> LoadTarget:
-    return LoadTarget(
-        host=service.settings.api_host,
-        port=service.settings.api_port,
-        key=service.access.key,
-        sender=SENDER,
-        domains=domains,
-        connections=4,
-        folder=str(service.settings.state),
-    )
 
 
 @asynccontextmanager
