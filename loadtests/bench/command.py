@@ -1,6 +1,5 @@
 """`ops bench`: run a bench from the catalogue, print its result and set the exit status."""
 
-import asyncio
 import json
 import os
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ import click
 from engine.base import settings
 from loadtests.bench import catalogue, flame_graphs, measure, report
 from loadtests.bench.run import BenchResult, BenchRun
-from loadtests.bench.run_control import FAILURES, INTERRUPTED, BenchFailed, interruptible, machine_lock
+from loadtests.bench.run_control import BenchFailed, measured
 from ops.host.process_specs import ROOT
 
 _WRONG_OPTION: Final = 2
@@ -20,8 +19,8 @@ _WRONG_OPTION: Final = 2
 def run(name: str, options: Mapping[str, Any], *, as_json: bool) -> int:
     """Measure and print, or print the `list`.
 
-    The result goes to standard output, progress to standard error. Return 0 when measured, 1 when it failed or a check
-    failed, 2 for an option of other benches, 130 after a signal.
+    The result goes to standard output, progress to standard error. Return 0 when measured, 1 when a check failed, 2 for
+    an option of other benches.
     """
     progress = report.Progress()
     if name == catalogue.LIST:
@@ -34,15 +33,7 @@ def run(name: str, options: Mapping[str, Any], *, as_json: bool) -> int:
             word = option.replace("_", "-")
             progress.fail(f"The bench {name} has no option --{word}; it can be given to: {takers}.")
             return _WRONG_OPTION
-    try:
-        with machine_lock(progress.say):
-            result = asyncio.run(interruptible(_measured(bench.with_options(dict(options)), progress.say)))
-    except FAILURES as error:
-        progress.fail(str(error) or type(error).__name__)
-        return 1
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        progress.fail("Interrupted: nothing was measured.")
-        return INTERRUPTED
+    result = measured(_measured(bench.with_options(dict(options)), progress.say), progress)
     if as_json:
         click.echo(json.dumps(result.figures, indent=2, ensure_ascii=False))
     else:

@@ -22,7 +22,7 @@ from loadtests.bench import figures, measure
 from loadtests.bench.load import SMTP_GENERATOR, LoadProcess, times_of
 from loadtests.bench.rounds import Rounds, rows_of
 from loadtests.bench.run import BenchResult, BenchRun
-from loadtests.bench.service import DOMAIN, BenchService
+from loadtests.bench.service import DOMAIN, BenchService, ServiceKind
 from loadtests.bench.smtp_load import SELECTOR, SignedMails, SmtpTarget
 from loadtests.bench.webhook_arrivals import WebhookArrivals, receiving
 from ops.host.process_specs import LOOPBACK
@@ -55,7 +55,7 @@ class InboundBench(Struct, frozen=True, kw_only=True):
         }  # fmt: skip
         key = await asyncio.to_thread(dkim.generate_rsa)
         async with (
-            run.service(changed, zone=zone_of(dkim.public_txt(key))) as service,
+            run.service(changed, ServiceKind(zone=zone_of(dkim.public_txt(key)))) as service,
             self._arrivals(service) as arrivals,
         ):
             target = await self._target(service, key)

@@ -12,7 +12,7 @@ from loadtests.bench import measure
 from loadtests.bench.load import HTTP_GENERATOR, SMTP_GENERATOR, LoadProcess
 from loadtests.bench.rounds import WARM_UP, Rounds, rows_of
 from loadtests.bench.run import BenchResult, BenchRun
-from loadtests.bench.service import SENDER, BenchService
+from loadtests.bench.service import SENDER, BenchService, ServiceKind
 from loadtests.bench.smtp_load import SmtpTarget
 
 DOMAINS: Final = 10
@@ -31,7 +31,7 @@ class RelayBench(Struct, frozen=True, kw_only=True):
     async def measure(self, run: BenchRun) -> BenchResult:
         """Send rounds over both ways and compare them."""
         sessions = {"relay_sessions_each": self.connections + 10, "relay_session_s": 7_200.0}
-        async with run.service(sessions, delivering=False) as service:
+        async with run.service(sessions, ServiceKind(delivering=False)) as service:
             logs, pids = service.settings.state / "log", service.pids()
             http, smtp = service.target(connections=self.connections, domains=DOMAINS), self._submission(service)
             async with (

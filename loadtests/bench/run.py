@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from engine.base.settings import Settings
 from loadtests.bench.report import Row, Say
-from loadtests.bench.service import BenchService, own_service
+from loadtests.bench.service import BenchService, ServiceKind, own_service
 
 
 class BenchResult(Struct, frozen=True):
@@ -30,15 +30,8 @@ class BenchRun(Struct, frozen=True):
     folder: Path | None = None
 
     def service(
-        self,
-        changed: Mapping[str, Any] | None = None,
-        *,
-        delivering: bool = True,
-        tls: bool = False,
-        rsa: bool = False,
-        zone: Mapping[str, Sequence[str]] | None = None,
+        self, changed: Mapping[str, Any] | None = None, kind: ServiceKind | None = None
     ) -> AbstractAsyncContextManager[BenchService]:
         """Start a separate service with the `changed` settings; see `own_service` for the rest."""
         self.say("Starting a separate service")
-        given = structs.replace(self.given, **(changed or {}))
-        return own_service(given, self.say, delivering=delivering, tls=tls, rsa=rsa, zone=zone)
+        return own_service(structs.replace(self.given, **(changed or {})), self.say, kind or ServiceKind())

@@ -16,6 +16,7 @@ from engine.base.settings import BadSetting
 from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import flame_graphs
 from loadtests.bench.load import GeneratorFailed
+from loadtests.bench.report import Progress
 from ops.admin import ApiCallError
 from ops.host.process_specs import PortTaken
 from ops.host.server_paths import CannotServe
@@ -35,6 +36,23 @@ FAILURES: Final = (
     ApiCallError, BadSetting, BenchFailed, CannotServe, GeneratorFailed, PortTaken, Refusal, StartFailed, UnusableState,
     DatabaseUnavailable, flame_graphs.NoProfiler,
 )  # fmt: skip
+
+
+def measured(work: Awaitable[Result], progress: Progress, *failures: type[Exception]) -> Result:
+    """Run a measurement while this process holds the machine; return its result.
+
+    Ends the process with a sentence and status 1 when it fails, also by one of `failures`, and with 130 after a signal.
+    """
+    expected: tuple[type[Exception], ...] = (*FAILURES, *failures)
+    try:
+        with machine_lock(progress.say):
+            return asyncio.run(interruptible(work))
+    except expected as error:
+        progress.fail(str(error) or type(error).__name__)
+        raise SystemExit(1) from None
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        progress.fail("Interrupted: nothing was measured.")
+        raise SystemExit(INTERRUPTED) from None
 
 
 async def interruptible(work: Awaitable[Result]) -> Result:

@@ -11,6 +11,7 @@ from loadtests.bench.measured_run import MeasuredRun, SendOptions, copy_logs
 from loadtests.bench.report import Row
 from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import BenchFailed
+from loadtests.bench.service import ServiceKind
 from loadtests.bench.yardstick import Yardstick
 from loadtests.kit.check import Check
 
@@ -40,8 +41,8 @@ class SendBench(SendOptions, frozen=True, kw_only=True):
 
     async def measure_once(self, run: BenchRun, yardstick: Yardstick) -> dict[str, Any]:
         """Measure once on a fresh service."""
-        delivering = self.queued_first is None
-        async with run.service(delivering=delivering, tls=self.tls, rsa=self.rsa) as service:
+        kind = ServiceKind(delivering=self.queued_first is None, tls=self.tls, rsa=self.rsa)
+        async with run.service(kind=kind) as service:
             target = service.target(
                 connections=self.connections, domains=self.recipient_domains, batch=self.per_request
             )

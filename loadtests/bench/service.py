@@ -97,7 +97,7 @@ class BenchService:
         return bool(rows[0]["any_queued"])
 
     async def start_delivery(self) -> None:
-        """Start the mta processes that `own_service(delivering=False)` left out; returns when they are ready."""
+        """Start the mta processes of a service that was not `delivering`; returns when they are ready."""
         names = [spec.name for spec in _mtas(self.settings)]
         for spec in _mtas(self.settings):
             self._supervisor.start(spec)
@@ -130,22 +130,21 @@ class BenchService:
                     await transaction.rollback()
 
 
+class ServiceKind(msgspec.Struct, frozen=True, kw_only=True):
+    """The ways in which a bench's service differs from that of an operator."""
+
+    delivering: bool = True  # without, the mta processes wait for `start_delivery`
+    tls: bool = False  # the sink offers STARTTLS
+    rsa: bool = False  # mail is signed once, as for a domain without a published Ed25519 key
+    zone: Mapping[str, Sequence[str]] | None = None  # TXT records for the local DNS responder, by name
+
+
 @asynccontextmanager
-async def own_service(
-    given: Settings,
-    say: Callable[[str], None],
-    *,
-    delivering: bool,
-    tls: bool,
-    rsa: bool = False,
-    zone: Mapping[str, Sequence[str]] | None = None,
-) -> AsyncIterator[BenchService]:
+async def own_service(given: Settings, say: Callable[[str], None], kind: ServiceKind) -> AsyncIterator[BenchService]:
     """Run a service; enter from the main thread.
 
     `given` are the operator's settings: process counts, limits and timeouts are kept, paths, URLs and ports are
-    replaced. Without `delivering` the mta processes wait for `start_delivery`; with `tls` the sink offers STARTTLS;
-    with `rsa` mail is signed once, as for a domain without a published Ed25519 key. `zone` holds TXT records for the
-    local DNS responder, by name. Raises what `ops up` raises.
+    replaced. Raises what `ops up` raises.
     """
     with _folder() as state:
         postgres, valkey = PostgresServer(state), ValkeyServer(state)
@@ -159,9 +158,7 @@ async def own_service(
                     settings = _settings(given, state, postgres.url, valkey.url)
                     await migrate(postgres.url)
                     async with admin.opened(settings) as pool:
-                        access = await _start_all(
-                            settings, supervisor, pool, delivering=delivering, tls=tls, rsa=rsa, zone=zone
-                        )
+                        access = await _start_all(settings, supervisor, pool, kind)
                         yield BenchService(settings, supervisor, pool, access)
                 finally:
                     await _stop_all(supervisor)
@@ -171,26 +168,18 @@ async def own_service(
             shutil.rmtree(postgres.paths.base, ignore_errors=True)
 
 
-async def _start_all(
-    settings: Settings,
-    supervisor: Supervisor,
-    pool: asyncpg.Pool,
-    *,
-    delivering: bool,
-    tls: bool,
-    rsa: bool,
-    zone: Mapping[str, Sequence[str]] | None,
-) -> ApiAccess:
+async def _start_all(settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, kind: ServiceKind) -> ApiAccess:
     process_specs.empty_metrics(settings.state)
     for spec in process_specs.helpers(settings):
-        supervisor.start(_measuring(spec, tls=tls) if spec.name == "sink" else _with_zone(spec, settings.state, zone))
+        is_sink = spec.name == "sink"
+        supervisor.start(_measuring(spec, kind) if is_sink else _with_zone(spec, settings.state, kind.zone))
     await supervisor.wait_ready(*process_specs.HELPERS, timeout_s=READY_S)
     access = await make_access(settings, pool, DOMAIN)
-    if rsa:
+    if kind.rsa:
         await _DISABLE_ED25519.execute(pool)
     mtas = {spec.name for spec in _mtas(settings)}
     for spec in process_specs.processes(settings):
-        if delivering or spec.name not in mtas:
+        if kind.delivering or spec.name not in mtas:
             supervisor.start(spec)
     await supervisor.wait_ready(timeout_s=READY_S)
     return access
@@ -210,9 +199,9 @@ def _mtas(settings: Settings) -> list[ProcessSpec]:
     return [spec for spec in process_specs.processes(settings) if spec.name.startswith("mta-")]
 
 
-def _measuring(sink: ProcessSpec, *, tls: bool) -> ProcessSpec:
+def _measuring(sink: ProcessSpec, kind: ServiceKind) -> ProcessSpec:
     """Let the sink keep one line per message: creating a file costs more than receiving the message."""
-    more = ("--store-mode", "index", *(() if tls else ("--no-tls",)))
+    more = ("--store-mode", "index", *(() if kind.tls else ("--no-tls",)))
     return dataclasses.replace(sink, argv=(*sink.argv, *more))
 
 

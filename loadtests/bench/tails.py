@@ -25,7 +25,7 @@ from engine.store.queries import Queries
 from loadtests.bench import figures, measure
 from loadtests.bench.report import in_words
 from loadtests.bench.run import BenchResult, BenchRun
-from loadtests.bench.service import CAP, BenchService
+from loadtests.bench.service import CAP, BenchService, ServiceKind
 from loadtests.kit.accounts import ApiAccess, open_accounts
 
 SETTLE_S: Final = 3.0
@@ -63,7 +63,7 @@ class TailBench(Struct, frozen=True, kw_only=True):
     async def measure(self, run: BenchRun) -> BenchResult:
         """Open all tails, measure them idle and with events, and count what each of them received."""
         tails, count = self.tails, -(-self.tails // MAX_TAILS)
-        async with run.service(delivering=False) as service:
+        async with run.service(kind=ServiceKind(delivering=False)) as service:
             run.say(f"Making {count:,} accounts")
             accounts = await _make_accounts(service, count)
             pids = measure.roots_by_role(service.pids())

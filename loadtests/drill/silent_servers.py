@@ -12,11 +12,11 @@ import socket
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Final, Self, cast
+from typing import Final, Self
 
 from loadtests.drill.silent_cases import SilentCase, SilentServerKind, Stage, address
+from loadtests.kit.servers import MAX_HEADER, ScriptedServer
 
-_BACKLOG: Final = 128
 _SPARE_FILES: Final = 8_192  # for the connections that silent servers accept, and all else
 _PROBE_S: Final = 0.3
 _FILL_S: Final = 2.0
@@ -45,39 +45,28 @@ class SilentServers:
     def __init__(self, case: SilentCase, port: int) -> None:
         self._case = case
         self._port = port
-        self._conversations: set[asyncio.Transport] = set()
         self._opened = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         if not self._case.has_servers:
             return self
         _allow_files(self._case.used_addresses + _SPARE_FILES)
-        try:
+        async with AsyncExitStack() as opened:
             for place in range(self._case.used_addresses):
-                await self._start(place)
+                try:
+                    if self._case.is_dead(place):
+                        opened.callback(_dead_listener(address(place), self._port).close)
+                    else:
+                        await opened.enter_async_context(_SilentServer(self._case, place, self._port))
+                except OSError as error:
+                    words = f"The address {address(place)}:{self._port} can't be listened on: {error}."
+                    raise CannotListen(words) from None
             self._check_dead()
-        except BaseException:
-            await self._close()
-            raise
+            self._opened = opened.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._close()
-
-    async def _close(self) -> None:
         await self._opened.aclose()
-        for transport in list(self._conversations):
-            transport.abort()
-
-    async def _start(self, place: int) -> None:
-        if self._case.is_dead(place):
-            self._opened.callback(_dead_listener(address(place), self._port).close)
-            return
-        listener = _bound(address(place), self._port)
-        server = await asyncio.get_running_loop().create_server(
-            lambda: _Conversation(self._case, self._conversations), sock=listener, backlog=_BACKLOG
-        )
-        self._opened.callback(server.close)
 
     def _check_dead(self) -> None:
         """Raise CannotListen if the kernel completes a connection to a dead server."""
@@ -91,85 +80,45 @@ class SilentServers:
         raise CannotListen("This kernel accepts connections beyond a full queue, so dead servers can't be shown here.")
 
 
-class _Conversation(asyncio.Protocol):
-    """A connection to a silent server."""
+class _SilentServer(ScriptedServer):
+    """A server that answers up to a stage of the session, and keeps the connection."""
 
-    def __init__(self, case: SilentCase, conversations: set[asyncio.Transport]) -> None:
+    def __init__(self, case: SilentCase, place: int, port: int) -> None:
+        super().__init__(port, address(place))
         self._case = case
-        self._conversations = conversations
-        self._rest = b""
-        self._in_content = False
-        self._silent = False
-        self._dripping: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not one by class
-        self._conversations.add(self._transport)
-        self._answer(Stage.GREETING)
-
-    def data_received(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\r\n")
-        for line in lines:
-            if not self._silent:
-                self._read(line)
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        self._conversations.discard(self._transport)
-        if self._dripping is not None:
-            self._dripping.cancel()
-
-    def _read(self, line: bytes) -> None:
-        if self._in_content:
-            if line == b".":
-                self._in_content = False
-                self._answer(Stage.DOT)
-            return
-        stage = _VERBS.get(line[:4].upper())
-        if stage is not None:
-            self._answer(stage)
-        elif line[:4].upper() == b"QUIT":
-            self._transport.write(b"221 2.0.0 bye\r\n")
-            self._transport.close()
-        else:
-            self._transport.write(b"250 2.0.0 ok\r\n")
-
-    def _answer(self, stage: Stage) -> None:
-        """Reply to a stage, or stop answering at it."""
-        wanted = self._case.stage
-        if stage is wanted:
-            self._fall_silent(stage)
-            return
-        tls = stage is Stage.EHLO and wanted in (Stage.STARTTLS, Stage.TLS)
-        self._transport.write(_OFFERING_TLS if tls else _REPLIES[stage])
-        self._in_content = stage is Stage.DATA
-        if stage is Stage.STARTTLS:
-            self._silent = True
-
-    def _fall_silent(self, stage: Stage) -> None:
-        self._silent = True
-        if self._case.kind is SilentServerKind.DRIP:
-            self._drip(_REPLIES[stage][:3] + b"-wait\r\n")
-
-    def _drip(self, line: bytes) -> None:
-        self._transport.write(line)
-        self._dripping = asyncio.get_running_loop().call_later(_DRIP_S, self._drip, line)
-
-
-def _bound(ip: str, port: int) -> socket.socket:
-    opened = socket.socket()
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.settimeout(0.0)
-        opened.bind((ip, port))
-    except OSError as error:
-        opened.close()
-        raise CannotListen(f"The address {ip}:{port} can't be listened on: {error}.") from None
-    return opened
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer until the stage is reached; then say nothing, or drip a reply without end."""
+        wanted, stage = self._case.stage, Stage.GREETING
+        while stage is not wanted:
+            tls = stage is Stage.EHLO and wanted in (Stage.STARTTLS, Stage.TLS)
+            writer.write(_OFFERING_TLS if tls else _REPLIES[stage])
+            if stage is Stage.STARTTLS:
+                break
+            if stage is Stage.DATA:
+                while await reader.readuntil(b"\r\n") != b".\r\n":
+                    pass
+                stage = Stage.DOT
+                continue
+            while (verb := (await reader.readuntil(b"\r\n"))[:4].upper()) not in _VERBS:
+                if verb == b"QUIT":
+                    writer.write(b"221 2.0.0 bye\r\n")
+                    return
+                writer.write(b"250 2.0.0 ok\r\n")
+            stage = _VERBS[verb]
+        while self._case.kind is SilentServerKind.DRIP and stage is wanted:
+            writer.write(_REPLIES[stage][:3] + b"-wait\r\n")
+            await writer.drain()
+            await asyncio.sleep(_DRIP_S)
+        while await reader.read(MAX_HEADER):
+            pass
 
 
 def _dead_listener(ip: str, port: int) -> socket.socket:
     """Listen and fill the accept queue: its one entry stays although its client closes at once."""
-    listener = _bound(ip, port)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((ip, port))
     listener.listen(0)
     socket.create_connection((ip, port), timeout=_FILL_S).close()
     return listener

@@ -6,7 +6,6 @@ settled row; the peer's side runs from the first message to the last arrival, ov
 TLS or login. Receiving: `loadtests.peers.receiving`.
 """
 
-import asyncio
 import json
 import os
 import statistics
@@ -20,7 +19,7 @@ from engine.base import settings
 from loadtests.bench import figures, report
 from loadtests.bench.report import Progress, Row
 from loadtests.bench.run import BenchRun
-from loadtests.bench.run_control import FAILURES, INTERRUPTED, BenchFailed, interruptible, machine_lock
+from loadtests.bench.run_control import BenchFailed, measured
 from loadtests.bench.send import SendBench
 from loadtests.bench.yardstick import Yardstick
 from loadtests.peers.haraka import HARAKA, RECEIVING_HARAKA
@@ -31,7 +30,7 @@ from loadtests.peers.postfix import POSTFIX_UNSIGNED, POSTFIX_WITH_OPENDKIM, POS
 from loadtests.peers.receiving import measure_own_receiving, measure_receiver
 
 _FIGURES: Final = ("delivered_per_s", "server_cpu_ms_per_message", "signature_ms", "cost_in_signatures")
-_FAILED: Final = (*FAILURES, PeerNotReady, TimeoutError, subprocess.SubprocessError)
+_FAILED: Final = (PeerNotReady, TimeoutError, subprocess.SubprocessError)
 
 
 async def _measure_own_sending(messages: int, run: BenchRun, yardstick: Yardstick) -> dict[str, Any]:
@@ -62,7 +61,7 @@ COMPARISONS: Final = {
 def run(name: str, *, runs: int, only: tuple[str, ...] = (), messages: int | None = None, as_json: bool = False) -> int:
     """Compare with every chosen peer that is installed and print the result.
 
-    Return the exit status: 0 when at least one peer was compared, 1 otherwise, 130 after a signal.
+    Return the exit status: 0 when at least one peer was compared, 1 otherwise.
     """
     progress, comparison = Progress(), COMPARISONS[name]
     names = [peer.name for peer in comparison.peers]
@@ -75,16 +74,8 @@ def run(name: str, *, runs: int, only: tuple[str, ...] = (), messages: int | Non
     for one, words in missing.items():
         progress.say(f"{one} is skipped. It needs {words}.")
     present = [peer for peer in chosen if peer.name not in missing]
-    try:
-        with machine_lock(progress.say):
-            work = _compared(comparison, present, runs, messages or comparison.messages, progress)
-            found = asyncio.run(interruptible(work))
-    except _FAILED as error:
-        progress.fail(str(error) or type(error).__name__)
-        return 1
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        progress.fail("Interrupted: nothing was compared.")
-        return INTERRUPTED
+    work = _compared(comparison, present, runs, messages or comparison.messages, progress)
+    found = measured(work, progress, *_FAILED)
     found["missing"] = missing
     if as_json:
         print(json.dumps(found, indent=2))

@@ -22,7 +22,7 @@ from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import measure, report
 from loadtests.bench.report import Progress, Row, Say
 from loadtests.bench.run import BenchRun
-from loadtests.bench.run_control import FAILURES, INTERRUPTED, BenchFailed, interruptible
+from loadtests.bench.run_control import BenchFailed, measured
 from loadtests.bench.service import CAP, BenchService, filesystem
 from loadtests.bench.yardstick import Yardstick
 from loadtests.kit.accounts import open_accounts
@@ -79,7 +79,7 @@ def run(
     key: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Run a load test and write its report; return 0 when every check holds, 1 if not, 130 after a signal.
+    """Run a load test and write its report; return 0 when every check holds, 1 if not.
 
     `rate` is in requests per second, `max_messages` in messages. With `url` and `key` the load goes to a running
     service.
@@ -87,19 +87,15 @@ def run(
     scenario, progress = SCENARIOS[name], Progress()
     try:
         check_target(scenario, url, key)
-        options = LoadOptions(
-            scenario=scenario, seconds=seconds or scenario.seconds, users=users or scenario.users,
-            rate=rate or scenario.rate, max_messages=max_messages or scenario.max_messages,
-            folder=_folder(name, out), url=url, key=key,
-        )  # fmt: skip
-        work = _measure(options, progress.say) if url is None else _measure_running_service(options, progress.say)
-        found = asyncio.run(interruptible(work))
-    except FAILURES as error:
-        progress.fail(str(error) or type(error).__name__)
+    except BenchFailed as error:
+        progress.fail(str(error))
         return 1
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        progress.fail("Interrupted: no report was written.")
-        return INTERRUPTED
+    options = LoadOptions(
+        scenario=scenario, seconds=seconds or scenario.seconds, users=users or scenario.users,
+        rate=rate or scenario.rate, max_messages=max_messages or scenario.max_messages,
+        folder=_folder(name, out), url=url, key=key,
+    )  # fmt: skip
+    found = measured((_measure if url is None else _measure_running)(options, progress.say), progress)
     text = msgspec.json.format(msgspec.json.encode(found))
     (options.folder / "figures.json").write_bytes(text)
     if as_json:
@@ -165,7 +161,7 @@ async def _measure(options: LoadOptions, say: Say) -> dict[str, Any]:
     return _figures(options, record, findings, used)
 
 
-async def _measure_running_service(options: LoadOptions, say: Say) -> dict[str, Any]:
+async def _measure_running(options: LoadOptions, say: Say) -> dict[str, Any]:
     """Run the load against a service that already runs; only its API is observed."""
     assert options.url is not None
     assert options.key is not None

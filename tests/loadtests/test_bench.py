@@ -24,7 +24,7 @@ from engine.store.sink_folder import INDEX
 from loadtests.bench import catalogue, check, command, figures, measure, report
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget, times_of
 from loadtests.bench.measure import RoleUsage, UsageSample
-from loadtests.bench.service import BenchService, own_service
+from loadtests.bench.service import BenchService, ServiceKind, own_service
 from loadtests.commands.bench import bench
 from tests.harness.patience import PATIENCE_S
 
@@ -113,7 +113,9 @@ def test_an_interrupted_bench_leaves_nothing_behind(temporary: Path) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.journey
 async def test_the_check_finds_lost_duplicated_and_changed_messages(tmp_path: Path) -> None:
-    async with own_service(Settings(mta_workers=1), print, delivering=False, tls=True, rsa=True) as service:
+    async with own_service(
+        Settings(mta_workers=1), print, ServiceKind(delivering=False, tls=True, rsa=True)
+    ) as service:
         signing = await service.pool.fetch("SELECT algorithm FROM domain_keys WHERE status = 'active'")
         assert [key["algorithm"] for key in signing] == ["rsa-sha256"]
         async with LoadProcess(
