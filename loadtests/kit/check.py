@@ -34,6 +34,12 @@ class AccountLogSummary(Struct):
     accepted_today: int  # of them on the UTC day that the account head counts
     accepted_twice: int  # messages with more than one
     sent_today: int
+    broken_at: int = 0  # the place of the first event whose hash does not follow; 0: none
+
+    @property
+    def shown(self) -> str:
+        """Return the number of events, and where the log is broken."""
+        return f"{self.events} events" + (f", broken at {self.broken_at}" if self.broken_at else "")
 
     def checks(self, accepted: int) -> list[Check]:
         """Check that the log is intact, and that its events and the daily counter match `accepted` messages."""
@@ -41,14 +47,20 @@ class AccountLogSummary(Struct):
         counted = accepted == self.accepted and self.accepted_today == self.sent_today
         counts = f"{accepted} accepted, {self.accepted} events, {self.sent_today} counted today"
         return [
-            Check("the account log is intact", whole, f"{self.events} events"),
+            Check("the account log is intact", whole, self.shown),
             Check("events and the daily counter match the accepted messages", counted, counts),
         ]
 
 
 async def read_account_log(connection: Conn, account: UUID) -> AccountLogSummary:
-    """Recompute the hash chain of an account's log from its first event."""
-    last, events, intact, day = bytes(32), 0, True, ""
+    """Recompute the hash chain of an account's log from its first event; `connection` must be in no transaction."""
+    # One snapshot: events are appended between two statements while mail is still under way.
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        return await _read(connection, account)
+
+
+async def _read(connection: Conn, account: UUID) -> AccountLogSummary:
+    last, events, broken_at, day = bytes(32), 0, 0, ""
     accepted: dict[UUID, int] = defaultdict(int)
     days: dict[str, int] = defaultdict(int)
     more = True
@@ -61,7 +73,8 @@ async def read_account_log(connection: Conn, account: UUID) -> AccountLogSummary
         more = len(rows) == _PAGE
         for row in rows:
             last = log.chained(last, events + 1, row["occurred_at"], row["payload"])
-            intact = intact and row["seq"] == events + 1 and row["hash"] == last
+            if not broken_at and (row["seq"] != events + 1 or row["hash"] != last):
+                broken_at = events + 1
             events = row["seq"]
             if row["type"] == EventType.ACCEPTED:
                 accepted[row["message_id"]] += 1
@@ -70,12 +83,12 @@ async def read_account_log(connection: Conn, account: UUID) -> AccountLogSummary
     head = await connection.fetchrow(
         "SELECT seq, hash, day, sent_today FROM account_heads WHERE account_id = $1", account
     )
-    intact = intact and head is not None and head["seq"] == events and head["hash"] == last
     return AccountLogSummary(
         events=events,
-        intact=intact,
+        intact=not broken_at and head is not None and head["seq"] == events and head["hash"] == last,
         accepted=sum(accepted.values()),
         accepted_today=0 if head is None else days[str(head["day"])],
         accepted_twice=sum(count > 1 for count in accepted.values()),
         sent_today=0 if head is None else head["sent_today"],
+        broken_at=broken_at,
     )
