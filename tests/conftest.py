@@ -14,13 +14,17 @@ import pytest
 import uvloop
 
 from engine.base.settings import Settings
+from engine.sending.settle import Settler
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.host.temporary_servers import Temporary, temporary_servers
+from ops.local.dns import Responder
 from tests.harness import canaries, fork_server, limits, memory, prepared, sampling, selection, workers
-from tests.harness.accounts import PEPPER
+from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.api import Api, serving
+from tests.harness.people import TestPerson, make_person
 from tests.harness.prepared import TEMPLATE
+from tests.harness.sending import Process, member, process, settler_of
 
 # Examples take as long as the machine needs: a deadline, or a check for slow data, would fail on a busy one. They are
 # the same in every run, so that a run tells of the change and not of its luck; `--hypothesis-seed N` looks for others.
@@ -267,3 +271,54 @@ async def own_pool(own_database: str) -> AsyncIterator[asyncpg.Pool]:
     pool = await open_pool(own_database, name="own pool", largest=2)
     yield pool
     await pool.close()
+
+
+@pytest.fixture
+async def account(pool: asyncpg.Pool) -> TestAccount:
+    """Return an account of the test's own."""
+    return await make_account(pool)
+
+
+@pytest.fixture
+async def owner(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
+    """Return the owner of the account."""
+    return await make_person(pool, account.id, "owner")
+
+
+@pytest.fixture
+async def admin(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
+    """Return an administrator of the account."""
+    return await make_person(pool, account.id, "admin")
+
+
+@pytest.fixture
+async def stranger(pool: asyncpg.Pool) -> TestAccount:
+    """Return an account that has nothing to do with `account`."""
+    return await make_account(pool)
+
+
+@pytest.fixture
+async def zone() -> AsyncIterator[Responder]:
+    """Run an empty DNS server on loopback."""
+    async with Responder() as responder:
+        yield responder
+
+
+@pytest.fixture
+async def door(settings: Settings) -> AsyncIterator[Process]:
+    """One accepting process on the shared database."""
+    async with process(settings) as one:
+        yield one
+
+
+@pytest.fixture
+async def doors(settings: Settings) -> AsyncIterator[tuple[Process, Process]]:
+    """Two processes on the shared database."""
+    async with process(settings) as one, process(settings) as two:
+        yield one, two
+
+
+@pytest.fixture
+async def settler(pool: asyncpg.Pool) -> Settler:
+    """Return a settler of a live member."""
+    return settler_of(pool, await member(pool))

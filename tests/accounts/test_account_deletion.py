@@ -11,19 +11,9 @@ from msgspec import structs
 
 from engine.base import clock
 from engine.base.settings import Settings
-from tests.harness.accounts import TestAccount, make_account, set_status
+from tests.harness.accounts import TestAccount, set_status
 from tests.harness.api import Answer, Api, serving
 from tests.harness.people import PASSWORD, TestPerson, make_person
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
-async def owner(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
-    return await make_person(pool, account.id, "owner")
 
 
 async def ask(api: Api, person: TestPerson, **fields: object) -> Answer:

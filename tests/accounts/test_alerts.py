@@ -8,14 +8,9 @@ import orjson
 import pytest
 
 from engine.accounts.alerts.types import TERMS, AlertKind
-from tests.harness.accounts import TestAccount, add_key, make_account
+from tests.harness.accounts import TestAccount, add_key
 from tests.harness.api import Api
 from tests.harness.people import make_person
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def make(api: Api, account: TestAccount, **fields: object) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.ledger import log
 from engine.store.database_errors import BadData
 from tests.harness import logbook
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Api
 from tests.harness.sampling import examples
 
@@ -28,11 +28,6 @@ COPY = (
     " FROM events WHERE {{a}} AND seq = {of}"
 )
 COLUMNS = ("id", "account_id", "seq", "type", "message_id", "occurred_at", "payload", "hash")
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def test_an_intact_log_is_intact(account: TestAccount, api: Api, pool: asyncpg.Pool) -> None:

@@ -20,15 +20,11 @@ from ops.commands import person as people
 from ops.commands import queue as ops_queue
 from shards.overview import overview
 from tests.harness.accounts import make_account
-from tests.harness.api import Answer
+from tests.harness.api import refused
 from tests.harness.operators import ADDRESS, OperatorWorld
 from tests.harness.people import make_person
 
 WHY = "they asked"
-
-
-def refused(answer: Answer) -> tuple[int, str]:
-    return answer.status, answer.error["type"]
 
 
 # who is an operator ------------------------------------------------------------------------------

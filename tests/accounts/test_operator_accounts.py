@@ -12,14 +12,9 @@ from ops.commands import account as ops_accounts
 from ops.commands import broadcasts as ops_broadcasts
 from ops.commands import site as ops_sites
 from tests.harness.accounts import make_account
-from tests.harness.api import Answer
+from tests.harness.api import Answer, refused
 from tests.harness.broadcasts import BroadcastWorld, broadcasting, make_list, with_stream
 from tests.harness.operators import OperatorWorld
-
-
-def refused(answer: Answer) -> tuple[int, str]:
-    return answer.status, answer.error["type"]
-
 
 # sites -------------------------------------------------------------------------------------------
 

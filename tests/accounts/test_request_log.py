@@ -19,11 +19,6 @@ from tests.harness.patience import PATIENCE_S
 from tests.harness.people import make_person
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def logged(api: Api, account: TestAccount, request: str, params: Params | None = None) -> list[dict[str, Any]]:
     """Return the log once the request with this `X-Request-Id` is in it, without the requests that read it."""
     async with asyncio.timeout(PATIENCE_S):

@@ -16,16 +16,6 @@ from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
-async def owner(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
-    return await make_person(pool, account.id, "owner")
-
-
 async def opened(api: Api, person: TestPerson, **fields: object) -> dict[str, Any]:
     answer = await api.post("/v1/sub-accounts", None, {"name": "Shop"} | fields, person=person)
     assert answer.status == 201, answer

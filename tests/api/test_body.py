@@ -40,11 +40,6 @@ def tight(tight_url: str, http: aiohttp.ClientSession) -> Api:
 
 
 @pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
 async def open_wires() -> AsyncIterator[AsyncExitStack]:
     async with AsyncExitStack() as stack:
         yield stack

@@ -1,28 +1,17 @@
 """Cross-origin requests: preflights, and which answers a page of another origin may read."""
 
-import asyncpg
 import pytest
 
 from api.routes import all_operations
 from engine.base.errors import Refusal
 from engine.people.api_keys.rules import checked_origins
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Answer, Api
-from tests.harness.people import TestPerson, make_person
+from tests.harness.people import TestPerson
 from tests.harness.sse import following
 
 PAGE = "https://app.example.com"
 OTHER = "https://evil.example.com"
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
-async def admin(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
-    return await make_person(pool, account.id, "admin")
 
 
 async def made(api: Api, admin: TestPerson, **fields: object) -> Answer:

@@ -23,11 +23,6 @@ from tests.harness.payments import report
 WITHIN_S = 1.0 + PATIENCE_S  # a second is promised; the machine may be busy
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def with_header(api: Api, value: str) -> Answer:
     return await api.get("/v1/me", headers={"Authorization": value})
 

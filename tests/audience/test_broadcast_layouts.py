@@ -5,11 +5,11 @@ import pytest
 from engine.sending.templates import layout_service, service
 from engine.sending.templates.layout_service import LayoutEdit
 from engine.sending.templates.types import LayoutContent, TemplateContent
-from tests.audience.test_broadcast_run import account, here, mail_of
+from tests.audience.test_broadcast_run import account, mail_of
 from tests.harness.accounts import TestAccount
 from tests.harness.broadcasts import BroadcastWorld, make_list
 
-__all__ = ["account", "here"]  # the fixtures
+__all__ = ["account"]  # the fixture
 
 PAGE = "<html lang='de'><body><main>{{{content}}}</main></body></html>"
 LINK = "<a href='{{unsubscribe_url}}'>Leave</a>"

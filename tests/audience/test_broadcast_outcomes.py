@@ -1,6 +1,5 @@
 """Outcomes of broadcasts, counted from the account log when they come, and the rule that stops a bad broadcast."""
 
-from collections.abc import AsyncIterator
 from uuid import UUID
 
 import pytest
@@ -10,18 +9,11 @@ from engine.audience.broadcasts import rules, service
 from engine.audience.broadcasts.types import BroadcastCounts, StopReason
 from engine.base import clock, ids
 from engine.base.events import AccountEvent, EventType
-from engine.base.settings import Settings
 from engine.ledger import log
 from engine.ledger.events import append_events
 from tests.harness.accounts import TestAccount, make_account
-from tests.harness.broadcasts import ACTOR, BroadcastWorld, broadcasting, make_list, with_stream
+from tests.harness.broadcasts import ACTOR, BroadcastWorld, make_list, with_stream
 from tests.harness.people import make_person
-
-
-@pytest.fixture
-async def here(settings: Settings) -> AsyncIterator[BroadcastWorld]:
-    async with broadcasting(settings) as made:
-        yield made
 
 
 @pytest.fixture

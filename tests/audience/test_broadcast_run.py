@@ -1,7 +1,7 @@
 """Running broadcasts on real servers: each contact once, pauses, limits and obstacles in the middle, and the end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from email import message_from_bytes, policy
@@ -45,12 +45,6 @@ from tests.harness.broadcasts import (
 from tests.harness.patience import PATIENCE_S
 from tests.harness.sending import suppress as suppress_address
 from tests.harness.unsubscribing import KEY
-
-
-@pytest.fixture
-async def here(settings: Settings) -> AsyncIterator[BroadcastWorld]:
-    async with broadcasting(settings) as made:
-        yield made
 
 
 @pytest.fixture

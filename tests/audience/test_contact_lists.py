@@ -13,11 +13,6 @@ from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def read(api: Api, account: TestAccount, list_id: str) -> dict[str, Any]:
     return dict((await api.get(f"/v1/lists/{list_id}", account.token)).json)
 

@@ -13,11 +13,6 @@ from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def create(api: Api, account: TestAccount, email: str, **fields: object) -> dict[str, Any]:
     answer = await api.post("/v1/contacts", account.token, {"email": email, "consent": "customer"} | fields)
     assert answer.status == 201, answer

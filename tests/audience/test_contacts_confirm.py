@@ -5,17 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import asyncpg
-import pytest
 
 from engine.base import ids
 from tests.audience.test_contacts import create, events, found, make_list
-from tests.harness.accounts import TestAccount, add_key, make_account, set_status
+from tests.harness.accounts import TestAccount, add_key, set_status
 from tests.harness.api import Answer, Api
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def ask(api: Api, account: TestAccount, email: str, **fields: object) -> dict[str, Any]:

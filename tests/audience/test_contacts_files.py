@@ -15,11 +15,6 @@ from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def upload(api: Api, account: TestAccount, form: str, content: str, **more: str) -> Answer:
     body = {"format": form, "content": content, "consent": "customer"} | more
     return await api.post("/v1/contacts/import/file", account.token, body)

@@ -19,11 +19,6 @@ from tests.harness.api import Api
 Row = dict[str, Any]
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def run_import(api: Api, account: TestAccount, *rows: Row, consent: str = "customer", **more: str) -> Row:
     body = {"contacts": list(rows), "consent": consent} | more
     answer = await api.post("/v1/contacts/import", account.token, body)

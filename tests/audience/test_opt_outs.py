@@ -15,11 +15,6 @@ from tests.harness.unsubscribing import audience_events, store_link
 
 
 @pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
 async def news(api: Api, account: TestAccount) -> str:
     return await make_list(api, account, "News")
 

@@ -21,11 +21,6 @@ from tests.harness.api import Api
 Filter = dict[str, Any]
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def matching(pool: asyncpg.Pool, account: TestAccount, filter_: Filter) -> list[str]:
     audience = store.audience_of_segment(account.id, segment_rules.parse(filter_), first=2)
     rows = await pool.fetch(f"SELECT a.address FROM ({audience.sql}) a WHERE $1 ORDER BY 1", True, *audience.arguments)

@@ -11,12 +11,6 @@ from tests.harness.patience import PATIENCE_S
 
 
 @pytest.fixture
-async def zone() -> AsyncIterator[Responder]:
-    async with Responder() as responder:
-        yield responder
-
-
-@pytest.fixture
 async def resolver(zone: Responder) -> AsyncIterator[Resolver]:
     resolver = Resolver((HostPort(*zone.address),), query_timeout_s=1.5, budget_s=PATIENCE_S)
     yield resolver

@@ -45,11 +45,6 @@ async def resolver(dns: Responder) -> AsyncIterator[Resolver]:
     await made.close()
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def check(pool: asyncpg.Pool, resolver: Resolver, account: TestAccount, *texts: str) -> CheckedBatch:
     return await service.check(pool, resolver, account.id, texts, clock.now())
 

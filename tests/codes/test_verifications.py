@@ -25,11 +25,6 @@ from tests.harness.api import Answer, Api
 from tests.harness.codes import check, code_of, mail_of, other_than, start, text_of, try_start
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def get(api: Api, account: TestAccount, verification: str) -> dict[str, Any]:
     answer = await api.get(f"/v1/verifications/{verification}", account.token)
     assert answer.status == 200, answer

@@ -21,7 +21,7 @@ from engine.base.settings import Settings
 from engine.people.api_keys.key_auth import unauthorized
 from engine.people.people import store as people
 from tests.harness.accounts import TestAccount, make_account
-from tests.harness.api import Api, serving
+from tests.harness.api import Api, name_of, serving
 from tests.harness.people import TestPerson, make_person
 from tests.harness.wire import Wire, chunked, wire
 
@@ -31,10 +31,6 @@ MAX_REQUEST_BYTES = 128 * 1024  # here, so that a body above each bound is small
 NOBODY = TestPerson(UUID(int=0), UUID(int=0), UUID(int=0), "nobody@people.test", "x" * 43, "x")
 JSON = "Content-Type: application/json"
 LARGE = "Content-Length: 100000"  # more than most bounds, and never sent
-
-
-def name_of(operation: Operation) -> str:
-    return f"{operation.method} {operation.path}"
 
 
 @pytest.fixture(scope="module")

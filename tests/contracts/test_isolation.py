@@ -26,7 +26,7 @@ from engine.base.settings import Settings
 from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase
 from tests.harness.accounts import TestAccount, add_key, make_account
-from tests.harness.api import Answer, Api, serving
+from tests.harness.api import Answer, Api, name_of, serving
 from tests.harness.everything import Estate, furnish, uuid_in, with_domain
 from tests.harness.patience import PATIENCE_S
 from tests.harness.people import TestPerson, signed_in
@@ -168,10 +168,6 @@ async def below(api: Api, pool: asyncpg.Pool, settings: Settings, parent: Estate
     account = ids.parse_id(ids.Kind.ACCOUNT, made.json["id"])
     found = TestAccount(account, await add_key(pool, account), f"{name}.test")
     return await furnish(api, pool, await with_domain(pool, found), settings, parent)
-
-
-def name_of(operation: Operation) -> str:
-    return f"{operation.method} {operation.path}"
 
 
 def needles(relation: Relation, but: Iterable[str] = ()) -> list[str]:

@@ -17,9 +17,9 @@ from api.routes import all_operations
 from engine.base.settings import Settings
 from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase
-from tests.contracts.test_isolation import BODIES, STREAMED, name_of, things_of
+from tests.contracts.test_isolation import BODIES, STREAMED, things_of
 from tests.harness.accounts import TestAccount, add_domain, add_key, add_stream, make_account
-from tests.harness.api import Api, serving
+from tests.harness.api import Api, name_of, serving
 from tests.harness.everything import Estate, furnish
 
 OTHER_DOMAIN, OTHER_STREAM = "limited.test", "limited"

@@ -18,15 +18,11 @@ from api.routes import all_operations
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.scopes import SCOPES
 from engine.base.settings import MEBIBYTE, Settings
-from tests.harness.api import Api
+from tests.harness.api import Api, name_of
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = all_operations()
 _PARAMETER = re.compile(r"\\\{\w+\\\}")
-
-
-def name_of(operation: Operation) -> str:
-    return f"{operation.method} {operation.path}"
 
 
 @pytest.fixture(scope="module")

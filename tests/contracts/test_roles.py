@@ -19,7 +19,7 @@ from api.routes import all_operations
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.roles import Role
 from tests.harness.accounts import add_key, make_account, set_status
-from tests.harness.api import Answer, Api
+from tests.harness.api import Answer, Api, name_of
 from tests.harness.people import TestPerson, make_person
 from tests.harness.sampling import sampled
 
@@ -127,10 +127,6 @@ def expected(operation: Operation, kind: Kind) -> tuple[int, str, str | None]:
     if kind is Kind.SUSPENDED and operation.stops_suspended:
         return 403, "account_suspended", None
     return PAST
-
-
-def name_of(operation: Operation) -> str:
-    return f"{operation.method} {operation.path}"
 
 
 def asked(operation: Operation) -> str:

@@ -11,7 +11,6 @@ from email.mime.image import MIMEImage
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import django  # type: ignore[import-untyped]
 import django.core.mail as django_mail  # type: ignore[import-untyped]
 import flask
@@ -20,7 +19,7 @@ from django.conf import settings as django_settings  # type: ignore[import-untyp
 from django.test.utils import override_settings  # type: ignore[import-untyped]
 
 from engine.events.webhooks.rules import signature
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Api
 from tests.harness.guides import guides
 from tests.harness.receiver import Receiver
@@ -75,11 +74,6 @@ def inline_logo() -> Message:
     part = MIMEPart()
     part.set_content(b"GIF89a", "image", "gif", disposition="inline", filename="logo.gif", cid="<logo>")
     return part
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def messages(api: Api, account: TestAccount) -> list[Any]:

@@ -1,9 +1,6 @@
 """Each of the contract's thirteen event types is written, with the properties that the documentation promises."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
-
-import pytest
 
 from api.areas.webhooks.event_schemas import DETAILS
 from engine.base import clock, ids
@@ -23,7 +20,6 @@ from tests.harness.sending import (
     Process,
     attempt_at,
     member,
-    process,
     rows_of,
     settler_of,
 )  # fmt: skip
@@ -35,12 +31,6 @@ CONTRACT = {
     "accepted", "queued", "attempted", "delivered", "deferred", "bounced", "complained", "failed", "rejected",
     "suppressed", "scheduled", "schedule_canceled", "schedule_failed",
 }  # fmt: skip
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    async with process(settings) as one:
-        yield one
 
 
 async def test_each_of_the_thirteen_types_is_written(door: Process, settings: Settings) -> None:

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from tests.harness import logbook
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Api
 from tests.harness.people import make_person
 from tests.harness.sse import Event, Reader, following
@@ -18,11 +18,6 @@ def tailing(api: Api, account: TestAccount, query: str = "", **given: object) ->
 
 async def shown(tail: Reader, count: int) -> list[Event]:
     return await tail.messages(count, name="event")
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def test_an_event_of_the_account_is_shown_as_the_pull_shows_it(

@@ -15,11 +15,6 @@ from tests.harness.people import TestPerson, make_person, signed_in
 from tests.harness.sse import Reader, following
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 @asynccontextmanager
 async def watching(api: Api, person: TestPerson, query: str = "") -> AsyncIterator[Reader]:
     async with following(api, None, query, headers={"Cookie": f"svc_session={person.secret}"}) as tail:

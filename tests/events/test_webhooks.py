@@ -34,16 +34,6 @@ async def made(api: Api, account: TestAccount, url: str = URL, **fields: object)
 
 
 @pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
-async def stranger(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
 def here(settings: Settings, pool: asyncpg.Pool) -> World:
     return World(settings, pool)
 

@@ -1,30 +1,15 @@
 """Effects on posts when their endpoint or event is changed, deleted, tested or replayed."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 
 from engine.base import clock, ids
-from engine.base.settings import Settings
 from engine.events.webhooks import service as webhooks_service
-from tests.conftest import NewDatabase
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.patience import until
-from tests.harness.receiver import Hostile, Receiver, World, hang, verify, world
-
-
-@pytest.fixture(scope="module")
-async def here(settings: Settings, lasting_database: NewDatabase) -> AsyncIterator[World]:
-    async with world(settings, await lasting_database()) as one:
-        yield one
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with Receiver() as one:
-        yield one
+from tests.harness.receiver import Hostile, Receiver, World, hang, verify
 
 
 async def test_a_deleted_endpoint_gets_what_is_queued_and_nothing_new(here: World, receiver: Receiver) -> None:

@@ -10,7 +10,7 @@ from engine.base import ids
 from engine.base.settings import Settings
 from engine.events.webhooks.deliveries import DeliveryFilter, chosen
 from engine.events.webhooks.types import CandidateRow
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Answer, Api
 from tests.harness.receiver import World
 
@@ -26,16 +26,6 @@ async def made(api: Api, account: TestAccount, url: str = URL, **fields: object)
     answer = await api.post("/v1/webhooks", account.token, {"url": url} | fields)
     assert answer.status == 201, answer.body
     return dict(answer.json)
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
-async def stranger(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 @pytest.fixture

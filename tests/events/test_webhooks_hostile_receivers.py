@@ -5,25 +5,16 @@ import gzip
 import resource
 import socket
 import struct
-from collections.abc import AsyncIterator
 
 import pytest
 
-from engine.base.settings import Settings
 from engine.store.http_client import HttpFailure, HttpReply
 from ops.local.dns import DnsBehaviour, Responder
-from tests.conftest import NewDatabase
 from tests.harness.patience import PATIENCE_S
-from tests.harness.receiver import Hostile, Receiver, World, client_of, failed, post, request_of, saying, world
+from tests.harness.receiver import Hostile, Receiver, World, client_of, failed, post, request_of, saying
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 OK = HEAD + b"Content-Length: 2\r\n\r\nok"
-
-
-@pytest.fixture
-async def zone() -> AsyncIterator[Responder]:
-    async with Responder() as responder:
-        yield responder
 
 
 async def met(hostile: Hostile, *, timeout_s: float = PATIENCE_S) -> HttpReply | HttpFailure:
@@ -277,12 +268,6 @@ async def test_connections_are_given_up_in_time_though_never_idle() -> None:
 
 
 # -- as a delivery --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-async def here(settings: Settings, lasting_database: NewDatabase) -> AsyncIterator[World]:
-    async with world(settings, await lasting_database()) as one:
-        yield one
 
 
 @pytest.mark.parametrize(

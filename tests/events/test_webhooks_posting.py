@@ -2,7 +2,6 @@
 
 import asyncio
 import statistics
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -19,18 +18,6 @@ from tests.harness.patience import until
 from tests.harness.receiver import Hostile, Receiver, World, hang, verify, world
 
 LADDER_S = (10, 60, 300, 1800, 7200, 21600, 43200)
-
-
-@pytest.fixture(scope="module")
-async def here(settings: Settings, lasting_database: NewDatabase) -> AsyncIterator[World]:
-    async with world(settings, await lasting_database()) as one:
-        yield one
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with Receiver() as one:
-        yield one
 
 
 async def test_nothing_is_posted_while_the_operator_holds_everything(

@@ -1,35 +1,18 @@
 """Posts of received messages: only along their route, with the bodies that the route includes."""
 
-from collections.abc import AsyncIterator
-
 import orjson
-import pytest
 
 from engine.base import ids
-from engine.base.settings import Settings
 from engine.receiving.inbound_messages import service
 from engine.receiving.inbound_messages.bodies import bodies_of
 from engine.receiving.inbound_routes.post_bodies import MAX_BYTES, with_included
 from engine.receiving.inbound_routes.types import IncludedBody
 from engine.receiving.receive import Receiver as MailReceiver
-from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.received_mail import claim, mail, messages_of, receive, route
-from tests.harness.receiver import Receiver, World, world
+from tests.harness.receiver import Receiver, World
 
 TEXT = "Thanks!\r\n\r\nOn Mon, Bob wrote:\r\n> How are you?\r\n"
-
-
-@pytest.fixture(scope="module")
-async def here(settings: Settings, lasting_database: NewDatabase) -> AsyncIterator[World]:
-    async with world(settings, await lasting_database()) as one:
-        yield one
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with Receiver() as one:
-        yield one
 
 
 async def test_a_post_includes_what_the_route_says_and_goes_where_it_says(here: World, receiver: Receiver) -> None:

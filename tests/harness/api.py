@@ -15,6 +15,7 @@ import aiohttp
 import orjson
 from msgspec import Struct, structs
 
+from api.http.operation import Operation
 from engine.base.settings import PREFIX, Settings, to_environ
 from loadtests.ports import reserve_port
 from ops.processes.api import MAX_HEAD_BYTES
@@ -218,3 +219,18 @@ def _pairs(headers: Params | None) -> list[tuple[str, str]]:
     if headers is None:
         return []
     return list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+
+
+def refused(answer: Answer) -> tuple[int, str]:
+    """Return the status and the type of a refusal."""
+    return answer.status, answer.error["type"]
+
+
+def refuses(answer: Answer, field: str) -> bool:
+    """Return True if the answer refuses this field."""
+    return answer.status == 400 and answer.error["type"] == "invalid_request" and answer.error["field"] == field
+
+
+def name_of(operation: Operation) -> str:
+    """Return the method and the path of an operation."""
+    return f"{operation.method} {operation.path}"

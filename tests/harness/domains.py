@@ -8,6 +8,7 @@ import asyncpg
 import msgspec
 import orjson
 
+from engine.base import ids
 from engine.base.settings import HostPort, Settings
 from engine.sending.domains import records, store
 from engine.sending.domains.service import add_domain, identity
@@ -95,3 +96,8 @@ def finding(checks: Iterable[CheckedRecord], kind: str, host: str) -> tuple[str,
     """(status, found, problem) of the record at a place."""
     found = next(one.finding for one in checks if one.wanted.place == (kind, host))
     return found.status, found.found, found.problem
+
+
+def new_name() -> str:
+    """Return a domain name that no test has."""
+    return f"{ids.encode(ids.uuid7())}.test"

@@ -1,7 +1,7 @@
 """Quotas of accounts and the platform, counted exactly under concurrent sends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,20 +16,6 @@ from tests.harness.accounts import TestAccount, make_account
 from tests.harness.sending import Process, accepted, head_of, process, refused, stored, suppress
 
 NewDatabase = Callable[[], Awaitable[str]]
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    """One accepting process on the shared database."""
-    async with process(settings) as one:
-        yield one
-
-
-@pytest.fixture
-async def doors(settings: Settings) -> AsyncIterator[tuple[Process, Process]]:
-    """Two processes on the shared database."""
-    async with process(settings) as one, process(settings) as two:
-        yield one, two
 
 
 async def stands_at(

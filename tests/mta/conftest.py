@@ -1,13 +1,15 @@
 """The fixture `here`: everything that a delivery needs, see `tests.harness.outbound`."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from engine.base.settings import Settings
 from mta.outbound.sites import remote_hosts, site
 from tests.conftest import NewDatabase
+from tests.harness.domains import Place
 from tests.harness.outbound import World, world
+from tests.harness.transport import Certified, authority, forget_sessions
 
 
 @pytest.fixture
@@ -17,3 +19,23 @@ async def here(settings: Settings, new_database: NewDatabase, monkeypatch: pytes
     monkeypatch.setattr(remote_hosts, "REST_S", 0.2)
     async with world(settings, await new_database()) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _no_session() -> Iterator[None]:
+    """Forget TLS sessions before and after each test."""
+    forget_sessions()
+    yield
+    forget_sessions()
+
+
+@pytest.fixture(scope="module")
+def root() -> Certified:
+    """Return a certificate authority."""
+    return authority()
+
+
+@pytest.fixture
+def place(here: World) -> Place:
+    """Return the domains of the world."""
+    return Place(here.pool, here.settings, here.dns)

@@ -3,23 +3,12 @@
 from datetime import timedelta
 
 import asyncpg
-import pytest
 
 from engine.base import clock, ids
 from tests.harness.accounts import TestAccount, make_account
-from tests.harness.api import Answer, Api
+from tests.harness.api import Answer, Api, refused
 from tests.harness.people import TestPerson, make_person
-from tests.people.test_api_keys_create import events, made, make, refused
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
-async def admin(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
-    return await make_person(pool, account.id, "admin")
+from tests.people.test_api_keys_create import events, made, make
 
 
 async def rotate(api: Api, person: TestPerson, key: str, **body: object) -> Answer:

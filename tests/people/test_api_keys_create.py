@@ -13,19 +13,9 @@ from engine.base.scopes import SCOPES
 from engine.base.secrets import digest
 from engine.people.api_keys import rules
 from tests.harness.accounts import PEPPER, TestAccount, add_key, add_stream, make_account
-from tests.harness.api import Answer, Api
+from tests.harness.api import Answer, Api, refused
 from tests.harness.patience import PATIENCE_S
 from tests.harness.people import TestPerson, make_person
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
-async def admin(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
-    return await make_person(pool, account.id, "admin")
 
 
 async def make(api: Api, person: TestPerson, **fields: object) -> Answer:
@@ -49,10 +39,6 @@ async def events(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[str, di
         "SELECT type, payload FROM events WHERE account_id = $1 AND type LIKE 'api_key.%' ORDER BY seq", account.id
     )
     return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
-
-
-def refused(answer: Answer) -> tuple[int, str]:
-    return answer.status, answer.error["type"]
 
 
 # making ------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.people.api_keys.rules import KeyRestrictions, checked_networks
 from tests.harness.accounts import TestAccount, add_domain, add_stream, make_account
-from tests.harness.api import Answer, Api
-from tests.harness.people import TestPerson, make_person
+from tests.harness.api import Api, refused
+from tests.harness.people import TestPerson
 from tests.harness.submission import TestRelay, message, relaying
 
 
@@ -24,11 +24,6 @@ async def account(pool: asyncpg.Pool) -> TestAccount:
     await add_stream(pool, made.id, "news")
     await add_domain(pool, made.id, f"two.{made.domain}")
     return made
-
-
-@pytest.fixture
-async def admin(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
-    return await make_person(pool, account.id, "admin")
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +38,6 @@ async def key(api: Api, person: TestPerson, **limits: object) -> str:
     assert answer.status == 201, answer
     token: str = answer.json["token"]
     return token
-
-
-def refused(answer: Answer) -> tuple[int, str]:
-    return answer.status, answer.error["type"]
 
 
 # domains and streams -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ops import admin
 from ops.commands import person as people
 from ops.host import console_access
 from tests.harness.accounts import make_account
-from tests.harness.api import Answer, Api
+from tests.harness.api import Answer, Api, refused
 from tests.harness.canaries import note
 from tests.harness.people import PASSWORD, TestPerson, make_person, signed_in
 
@@ -37,10 +37,6 @@ async def token_for(pool: asyncpg.Pool, settings: Settings, person: TestPerson) 
 
 async def follow(api: Api, token: str, code: str | None = None) -> Answer:
     return await api.post("/v1/auth/link", json={"token": token} | ({} if code is None else {"code": code}))
-
-
-def refused(answer: Answer) -> tuple[int, str]:
-    return answer.status, answer.error["type"]
 
 
 async def test_a_link_signs_in_as_a_password_does(

@@ -6,7 +6,7 @@ import asyncpg
 import orjson
 import pytest
 
-from tests.harness.accounts import TestAccount, make_account, set_status
+from tests.harness.accounts import TestAccount, set_status
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person
 
@@ -19,11 +19,6 @@ ALL = {
     "signature": "Best\r\n\tAnn",
     "signatureAddresses": ["ann@people.test", "help@people.test"],
 }
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 @pytest.fixture

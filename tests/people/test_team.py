@@ -10,19 +10,9 @@ import pytest
 from engine.base import ids
 from engine.base.plans import CAPS, Plan
 from tests.harness.accounts import TestAccount, add_key, make_account
-from tests.harness.api import Answer, Api
+from tests.harness.api import Answer, Api, refused
 from tests.harness.canaries import note_phrase
 from tests.harness.people import PASSWORD, TestPerson, make_person, signed_in
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
-async def owner(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
-    return await make_person(pool, account.id, "owner")
 
 
 async def team_of(api: Api, person: TestPerson) -> dict[str, Any]:
@@ -56,10 +46,6 @@ async def mails(pool: asyncpg.Pool, kind: str, address: str) -> list[dict[str, A
         "SELECT detail FROM system_mail WHERE kind = $1 AND address = $2 ORDER BY created_at, id", kind, address
     )
     return [orjson.loads(row["detail"]) for row in rows]
-
-
-def refused(answer: Answer) -> tuple[int, str]:
-    return answer.status, answer.error["type"]
 
 
 # who is on it ------------------------------------------------------------------------------------

@@ -14,20 +14,10 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.people.tokens.rules import token_of
 from tests.harness.accounts import PEPPER, TestAccount, make_account, set_status
-from tests.harness.api import Answer, Api, serving
+from tests.harness.api import Answer, Api, refused, serving
 from tests.harness.people import PASSWORD, TestPerson, make_person
 
 NEW = "a rather long password of mine"
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
-async def owner(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
-    return await make_person(pool, account.id, "owner")
 
 
 def address_of(account: TestAccount, name: str = "new") -> str:
@@ -66,10 +56,6 @@ async def events(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[str, di
         account.id,
     )
     return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
-
-
-def refused(answer: Answer) -> tuple[int, str]:
-    return answer.status, answer.error["type"]
 
 
 # sending -----------------------------------------------------------------------------------------

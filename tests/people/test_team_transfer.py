@@ -15,16 +15,6 @@ from tests.harness.people import PASSWORD, TestPerson, make_person
 
 
 @pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
-async def owner(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
-    return await make_person(pool, account.id, "owner")
-
-
-@pytest.fixture
 async def ann(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
     return await make_person(pool, account.id, "member")
 

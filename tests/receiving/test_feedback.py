@@ -1,6 +1,5 @@
 """Complaints that arrive as mail: whom they are about, and which of them count."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID
 
@@ -16,21 +15,9 @@ from engine.receiving.reports.types import Reporter, ReportPurpose
 from engine.sending.settle import Settler
 from tests.harness.accounts import PEPPER, TestAccount
 from tests.harness.report_mails import add, arf, mail, message_id_field, stored
-from tests.harness.sending import DELIVERED, Process, attempt_at, member, process, rows_of, settler_of
+from tests.harness.sending import DELIVERED, Process, attempt_at, rows_of
 from tests.harness.stored_messages import day_counts, events, sent, status, statuses, suppressed
 from tests.receiving.test_late_bounce import ANN, come, delivered, token
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    async with process(settings) as one:
-        yield one
-
-
-@pytest.fixture
-async def settler(pool: asyncpg.Pool) -> Settler:
-    return settler_of(pool, await member(pool))
-
 
 LISTED = Reporter("feedback@arf.mail.yahoo.com", "arf.mail.yahoo.com")  # in the default of the setting
 

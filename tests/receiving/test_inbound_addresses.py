@@ -16,11 +16,6 @@ from tests.harness.api import Answer, Api
 from tests.harness.people import make_person
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def claim(api: Api, account: TestAccount, address: str, **fields: object) -> dict[str, Any]:
     answer = await api.post("/v1/inbound/addresses", account.token, {"address": address} | fields)
     assert answer.status == 201, answer

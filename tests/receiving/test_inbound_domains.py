@@ -19,11 +19,6 @@ from tests.harness.api import Api
 from tests.harness.domains import Place
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def claimed(pool: asyncpg.Pool, account: TestAccount, address: str) -> InboundAddressRow:
     return await service.claim(pool, account.id, address, label=None, mail_host="mail.waybill.test")
 

@@ -17,11 +17,6 @@ from tests.harness.people import make_person
 Made = dict[str, Any]
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def claimed(api: Api, account: TestAccount, local: str = "support") -> Made:
     answer = await api.post("/v1/inbound/addresses", account.token, {"address": f"{local}@{account.domain}"})
     assert answer.status == 201, answer

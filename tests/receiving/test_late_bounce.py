@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID
 
@@ -28,27 +27,13 @@ from tests.harness.sending import (
     DELIVERED,
     Process,
     attempt_at,
-    member,
     message_id,
-    process,
     rows_of,
-    settler_of,
 )
 from tests.harness.settling import settle
 from tests.harness.stored_messages import day_counts, events, recipients, sent, status, statuses, suppressed
 
 ANN = "ann@people.test"
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    async with process(settings) as one:
-        yield one
-
-
-@pytest.fixture
-async def settler(pool: asyncpg.Pool) -> Settler:
-    return settler_of(pool, await member(pool))
 
 
 async def delivered(door: Process, settler: Settler, pool: asyncpg.Pool, *to: str) -> tuple[TestAccount, UUID]:

@@ -18,7 +18,7 @@ from engine.receiving.mta_sts.service import EACH
 from engine.sending.domains.service import add_domain
 from loadtests.ports import reserve_port
 from ops.local.dns import Responder
-from tests.harness.accounts import TestAccount, add_key, make_account
+from tests.harness.accounts import TestAccount, add_key
 from tests.harness.api import Answer, Api, serving
 from tests.harness.patience import PATIENCE_S
 from tests.harness.tcp import listening
@@ -53,11 +53,6 @@ def own_url(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def own(own_url: str, http: aiohttp.ClientSession) -> Api:
     return Api(own_url, http)
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 @pytest.fixture

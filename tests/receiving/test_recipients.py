@@ -47,11 +47,6 @@ def lookup(pool: asyncpg.Pool, settings: Settings) -> RecipientLookup:
     return RecipientLookup(pool, settings)
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def reached(lookup: RecipientLookup, address: str) -> InboundRecipient:
     found = await lookup.find(address)
     assert isinstance(found, InboundRecipient), (address, found)

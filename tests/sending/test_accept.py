@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -33,20 +33,6 @@ from tests.harness.sending import (
 )  # fmt: skip
 
 NewDatabase = Callable[[], Awaitable[str]]
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    """One accepting process on the shared database."""
-    async with process(settings) as one:
-        yield one
-
-
-@pytest.fixture
-async def doors(settings: Settings) -> AsyncIterator[tuple[Process, Process]]:
-    """Two processes on the shared database."""
-    async with process(settings) as one, process(settings) as two:
-        yield one, two
 
 
 # -- the group commit -------------------------------------------------------------------------

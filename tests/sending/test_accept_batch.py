@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -34,20 +33,6 @@ from tests.harness.sending import (
 )
 
 ROUNDS = 100
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    """One accepting process on the shared database."""
-    async with process(settings) as one:
-        yield one
-
-
-@pytest.fixture
-async def doors(settings: Settings) -> AsyncIterator[tuple[Process, Process]]:
-    """Two processes on the shared database."""
-    async with process(settings) as one, process(settings) as two:
-        yield one, two
 
 
 async def batch(door: Process, account: TestAccount, *items: dict[str, object]) -> list[Decision]:

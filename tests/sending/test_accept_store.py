@@ -1,7 +1,7 @@
 """Storing on what a process remembers: one call if each message is still accepted, else a decision under the locks."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
@@ -9,7 +9,6 @@ import pytest
 
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import Plan
-from engine.base.settings import Settings
 from engine.ledger import heads, quota
 from engine.sending.admission import Pending
 from engine.sending.batch_decisions import BatchResult
@@ -17,14 +16,7 @@ from engine.sending.emails.types import Accepted
 from engine.sending.fast_path import FastPathBackoff
 from tests.harness import history
 from tests.harness.accounts import make_account
-from tests.harness.sending import Process, accepted, head_of, message_id, process, stored, suppress
-
-
-@pytest.fixture
-async def doors(settings: Settings) -> AsyncIterator[tuple[Process, Process]]:
-    """Two processes on the shared database."""
-    async with process(settings) as one, process(settings) as two:
-        yield one, two
+from tests.harness.sending import Process, accepted, head_of, message_id, stored, suppress
 
 
 @pytest.fixture

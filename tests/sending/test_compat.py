@@ -28,11 +28,6 @@ from tests.harness.sending import stored, suppress
 Value = TypeVar("Value")
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 @pytest.fixture(autouse=True)
 def resend_points_here(api: Api, account: TestAccount) -> Iterator[None]:
     """Change the two settings that somebody who switches would change."""

@@ -1,7 +1,6 @@
 """Complaints: recorded once; real ones suppress, simulated ones have no effect on the account."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID
 
@@ -25,27 +24,13 @@ from tests.harness.sending import (
     DELIVERED,
     Process,
     attempt_at,
-    member,
     message_id,
-    process,
     rows_of,
-    settler_of,
     suppress,
 )  # fmt: skip
 from tests.harness.stored_messages import day_counts, events, sent, status, statuses, suppressed
 
 LATER = clock.now() + timedelta(minutes=5)
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    async with process(settings) as one:
-        yield one
-
-
-@pytest.fixture
-async def settler(pool: asyncpg.Pool) -> Settler:
-    return settler_of(pool, await member(pool))
 
 
 async def delivered(door: Process, settler: Settler, pool: asyncpg.Pool, *to: str) -> tuple[TestAccount, UUID]:

@@ -17,6 +17,7 @@ from ops.local.dns import DnsBehaviour, Responder
 from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.cloudflare import TOKEN, CloudflareServer
+from tests.harness.domains import new_name
 from tests.harness.patience import PATIENCE_S
 
 JSON = {"Content-Type": "application/json"}
@@ -65,17 +66,8 @@ def own(own_url: str, http: aiohttp.ClientSession) -> Api:
     return Api(own_url, http)
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-def name() -> str:
-    return f"{ids.encode(ids.uuid7())}.test"
-
-
 async def added(own: Api, account: TestAccount, domain: str | None = None) -> dict[str, Any]:
-    answer = await own.post("/v1/domains", account.token, {"name": domain or name()})
+    answer = await own.post("/v1/domains", account.token, {"name": domain or new_name()})
     assert answer.status == 201, answer.body
     return dict(answer.json)
 
@@ -95,7 +87,7 @@ def refused(answer: Answer) -> tuple[int, str, object]:
 
 
 async def test_an_added_domain_is_pending_and_shows_what_to_publish(own: Api, account: TestAccount) -> None:
-    domain = await added(own, account, f"Shop.{name()}.")
+    domain = await added(own, account, f"Shop.{new_name()}.")
     read = await own.get(f"/v1/domains/{domain['id']}", account.token)
     setup = await own.get(f"/v1/domains/{domain['id']}/setup", account.token)
 
@@ -123,7 +115,7 @@ async def test_an_added_domain_is_pending_and_shows_what_to_publish(own: Api, ac
 async def test_the_same_name_in_any_form_is_a_conflict_that_names_the_first(
     own: Api, account: TestAccount, form: str
 ) -> None:
-    suffix = f".{name()}"
+    suffix = f".{new_name()}"
     first = await added(own, account, f"bücher{suffix}")
     second = await own.post("/v1/domains", account.token, {"name": form.format(suffix)})
 
@@ -159,10 +151,10 @@ async def test_a_name_with_a_lone_surrogate_is_a_400(own: Api, account: TestAcco
 
 async def test_a_free_plan_holds_one_domain_and_a_removed_one_makes_room(own: Api, pool: asyncpg.Pool) -> None:
     account = await make_account(pool, plan="free")
-    full = await own.post("/v1/domains", account.token, {"name": name()})
+    full = await own.post("/v1/domains", account.token, {"name": new_name()})
     (first,) = (await own.get("/v1/domains", account.token)).json["data"]
     await own.request("DELETE", f"/v1/domains/{first['id']}", token=account.token)
-    again = await own.post("/v1/domains", account.token, {"name": name()})
+    again = await own.post("/v1/domains", account.token, {"name": new_name()})
 
     assert refused(full)[:2] == (403, "plan_limit_reached")
     evidence = {field: full.error[field] for field in ("resource", "limit", "used")}
@@ -174,20 +166,20 @@ async def test_of_many_who_add_at_once_exactly_as_many_as_the_plan_holds_get_in(
     account = await make_account(pool, plan="free")
     (first,) = (await own.get("/v1/domains", account.token)).json["data"]
     await own.request("DELETE", f"/v1/domains/{first['id']}", token=account.token)
-    answers = await asyncio.gather(*[own.post("/v1/domains", account.token, {"name": name()}) for _ in range(8)])
+    answers = await asyncio.gather(*[own.post("/v1/domains", account.token, {"name": new_name()}) for _ in range(8)])
 
     assert sorted(answer.status for answer in answers) == [201] + [403] * 7
 
 
 async def test_of_many_who_add_one_name_at_once_one_gets_it(own: Api, account: TestAccount) -> None:
-    domain = name()
+    domain = new_name()
     answers = await asyncio.gather(*[own.post("/v1/domains", account.token, {"name": domain}) for _ in range(8)])
 
     assert sorted(answer.status for answer in answers) == [201] + [409] * 7
 
 
 async def test_parallel_additions_wait_for_one_another(own: Api, account: TestAccount) -> None:
-    answers = await asyncio.gather(*[own.post("/v1/domains", account.token, {"name": name()}) for _ in range(40)])
+    answers = await asyncio.gather(*[own.post("/v1/domains", account.token, {"name": new_name()}) for _ in range(40)])
 
     assert [answer.status for answer in answers] == [201] * 40
 
@@ -252,7 +244,7 @@ async def test_each_operation_asks_for_its_scope(own: Api, pool: asyncpg.Pool) -
     domain = (await own.get("/v1/domains", reader.token)).json["data"][0]["id"]
 
     denied = [
-        (await own.post("/v1/domains", reader.token, {"name": name()}), "domains:write"),
+        (await own.post("/v1/domains", reader.token, {"name": new_name()}), "domains:write"),
         (await own.post(f"/v1/domains/{domain}/verify", reader.token, body=b""), "domains:write"),
         (await own.post(f"/v1/domains/{domain}/rotate", reader.token, body=b""), "domains:write"),
         (await own.post(f"/v1/domains/{domain}/cloudflare", reader.token, {}), "domains:write"),
@@ -338,7 +330,7 @@ async def test_keys_change_hands_over_the_api(own: Api, account: TestAccount, zo
 
 
 async def test_the_return_path_label_is_chosen_when_adding_and_changed_later(own: Api, account: TestAccount) -> None:
-    answer = await own.post("/v1/domains", account.token, {"name": name(), "returnPathLabel": "Rp"})
+    answer = await own.post("/v1/domains", account.token, {"name": new_name(), "returnPathLabel": "Rp"})
     made = answer.json
     assert made["returnPath"] == {"label": "rp", "host": f"rp.{made['name']}", "status": "pending"}
 

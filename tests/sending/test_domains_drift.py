@@ -16,7 +16,7 @@ from engine.store.postgres import open_pool
 from ops.local.dns import DnsBehaviour, Responder
 from tests.conftest import NewDatabase
 from tests.harness.accounts import TestAccount
-from tests.harness.domains import Place
+from tests.harness.domains import Place, new_name
 
 
 @pytest.fixture
@@ -26,10 +26,6 @@ async def place(settings: Settings, new_database: NewDatabase) -> AsyncIterator[
     async with Responder() as zone:
         yield Place(pool, settings, zone)
     await pool.close()
-
-
-def name() -> str:
-    return f"{ids.encode(ids.uuid7())}.test"
 
 
 async def now_due(place: Place, *domains: DomainRow) -> None:
@@ -56,7 +52,7 @@ async def round_of(place: Place, *domains: DomainRow) -> int:
 
 async def test_a_new_domain_is_found_published_without_anybody_asking(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     assert 50 < (await wait_s(place, domain) or 0) <= 60
     await place.publish(domain)
 
@@ -69,7 +65,7 @@ async def test_a_new_domain_is_found_published_without_anybody_asking(place: Pla
 
 async def test_drift_is_told_at_the_second_round_and_mended_at_the_next(place: Place) -> None:
     account = await place.account()
-    domain = await place.verified(account, name())
+    domain = await place.verified(account, new_name())
     await place.withdraw(domain, "wb1")
     await round_of(place, domain)
     once = (await place.row(account, domain.id)).status
@@ -87,7 +83,7 @@ async def test_drift_is_told_at_the_second_round_and_mended_at_the_next(place: P
 
 async def test_dns_that_fails_for_days_costs_no_domain_its_standing(place: Place) -> None:
     account = await place.account()
-    domain = await place.verified(account, name())
+    domain = await place.verified(account, new_name())
     place.zone.behave_under(domain.name, DnsBehaviour(rcode="SERVFAIL"))
     for _ in range(5):
         await round_of(place, domain)
@@ -98,7 +94,7 @@ async def test_dns_that_fails_for_days_costs_no_domain_its_standing(place: Place
 
 async def test_an_old_domain_that_was_never_published_is_left_in_peace(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     await place.pool.execute("UPDATE domains SET created_at = now() - interval '8 days' WHERE id = $1", domain.id)
     await round_of(place, domain)
 
@@ -109,7 +105,7 @@ async def test_an_old_domain_that_was_never_published_is_left_in_peace(place: Pl
 @pytest.mark.exhaustive
 async def test_several_workers_share_the_due_domains_and_check_each_once(place: Place) -> None:
     account = await place.account()
-    domains = [await _insert(place, account, f"n{number}.{name()}") for number in range(120)]
+    domains = [await _insert(place, account, f"n{number}.{new_name()}") for number in range(120)]
     await place.pool.execute("UPDATE domains SET check_at = now() + interval '1 hour'")
     await place.pool.execute(
         "UPDATE domains SET check_at = now() - interval '1 second' WHERE id = ANY($1::uuid[])", domains
@@ -124,7 +120,7 @@ async def test_several_workers_share_the_due_domains_and_check_each_once(place: 
 
 async def test_what_a_dead_worker_had_claimed_comes_round_again(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     await now_due(place, domain)
     work = asyncio.create_task(jobs.check_due(place.pool, place.settings))
     place.zone.behave_under(domain.name, DnsBehaviour(drop=True))
@@ -139,7 +135,7 @@ async def test_what_a_dead_worker_had_claimed_comes_round_again(place: Place) ->
 
 async def test_a_domain_that_breaks_its_check_holds_up_no_other(place: Place) -> None:
     account = await place.account()
-    broken, sound = await place.add(account, name()), await place.add(account, name())
+    broken, sound = await place.add(account, new_name()), await place.add(account, new_name())
     await place.pool.execute("UPDATE domain_keys SET public_txt = '' WHERE domain_id = $1", broken.id)
     place.zone.set(f"wb1._domainkey.{broken.name}", "TXT", ["v=DKIM1; p=AAAA"])
     await place.publish(sound)
@@ -150,7 +146,7 @@ async def test_a_domain_that_breaks_its_check_holds_up_no_other(place: Place) ->
 
 async def test_a_waiting_key_is_found_in_the_background_and_takes_over(place: Place) -> None:
     account = await place.account()
-    domain = await place.verified(account, name())
+    domain = await place.verified(account, new_name())
     await place.withdraw(domain, "wb2")
     await place.pool.execute(
         "UPDATE domain_keys SET status = 'pending' WHERE domain_id = $1 AND selector = 'wb2'", domain.id
@@ -168,7 +164,7 @@ async def test_a_waiting_key_is_found_in_the_background_and_takes_over(place: Pl
 
 async def test_a_retired_key_makes_place_for_a_fresh_one_that_stands_by(place: Place) -> None:
     account = await place.account()
-    domain = await place.verified(account, name())
+    domain = await place.verified(account, new_name())
     before = await place.keys(domain)
     await place.pool.execute(
         "UPDATE domain_keys SET status = 'retiring', retire_at = now() + interval '1 minute' "
@@ -190,7 +186,7 @@ async def test_a_retired_key_makes_place_for_a_fresh_one_that_stands_by(place: P
 
 async def test_a_removed_domain_keeps_its_keys_until_no_mail_can_need_them(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     await place.pool.execute(
         "INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, due_at)"
         " VALUES ($1, 'people.test', 0, $2, $3, '[]', 1, now())",
@@ -209,7 +205,7 @@ async def test_a_removed_domain_keeps_its_keys_until_no_mail_can_need_them(place
 
 async def test_the_next_check_of_a_claimed_domain_is_written_over_the_claim(place: Place) -> None:
     account = await place.account()
-    domain = await place.verified(account, name())
+    domain = await place.verified(account, new_name())
     await round_of(place, domain)
 
     assert (await place.row(account, domain.id)).checked_at is not None

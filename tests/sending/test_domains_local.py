@@ -7,14 +7,13 @@ import asyncpg
 import msgspec
 import pytest
 
-from engine.base import ids
 from engine.base.settings import HostPort, Settings
 from engine.receiving.remove_domain import remove_domain
 from engine.sending.domains.service import identity
 from ops import admin
 from ops.local.dns import Lookup, Responder, local_world
 from ops.local.published_records import Published
-from tests.harness.domains import Place
+from tests.harness.domains import Place, new_name
 
 
 @pytest.fixture
@@ -25,13 +24,9 @@ async def place(pool: asyncpg.Pool, settings: Settings) -> AsyncIterator[Place]:
     await published.close()
 
 
-def name() -> str:
-    return f"{ids.encode(ids.uuid7())}.test"
-
-
 async def test_locally_every_record_of_a_setup_is_found(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     checked = await place.verify(account, domain)
 
     assert checked.domain.status == "verified"
@@ -41,7 +36,7 @@ async def test_locally_every_record_of_a_setup_is_found(place: Place) -> None:
 
 async def test_locally_one_account_at_a_time_holds_a_name(place: Place) -> None:
     first, second = await place.account(), await place.account()
-    held = await place.add(first, name())
+    held = await place.add(first, new_name())
     await place.verify(first, held)
     wanted = await place.add(second, held.name)
 
@@ -51,7 +46,7 @@ async def test_locally_one_account_at_a_time_holds_a_name(place: Place) -> None:
 
 async def test_locally_a_removed_domains_keys_are_answered_while_mail_may_need_them(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     key = (await place.keys(domain))["wb1"].public_txt
     await remove_domain(place.pool, account.id, domain.id)
     published = Published(place.settings.database_url, identity(place.settings))
@@ -63,7 +58,7 @@ async def test_locally_a_removed_domains_keys_are_answered_while_mail_may_need_t
 
 async def test_the_operators_commands_work_with_any_form_of_the_name(place: Place) -> None:
     account = await place.account()
-    plain = name()
+    plain = new_name()
     made = await admin.add_domain(
         place.pool, place.settings, account=account.public_id, name=f"BÜCHER.{plain}.", verified=False
     )
@@ -94,7 +89,7 @@ async def test_the_local_responder_serves_the_settings_mail_host(place: Place) -
     async with Responder(fallback=published) as zone:
         other = Place(place.pool, msgspec.structs.replace(settings, dns_servers=(HostPort(*zone.address),)), zone)
         account = await other.account()
-        checked = await other.verify(account, await other.add(account, name()))
+        checked = await other.verify(account, await other.add(account, new_name()))
     await published.close()
 
     assert {one.finding.status for one in checked.records} == {"ok"}
@@ -102,7 +97,7 @@ async def test_the_local_responder_serves_the_settings_mail_host(place: Place) -
 
 async def test_locally_the_return_path_host_is_an_alias_of_the_bounce_domain(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     checked = (await place.verify(account, domain)).domain
     published = Published(place.settings.database_url, identity(place.settings))
 

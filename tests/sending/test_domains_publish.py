@@ -20,7 +20,7 @@ from engine.sending.domains.types import DomainKeyRow, DomainRow, MailHostIdenti
 from ops.local.dns import Responder
 from tests.harness.accounts import TestAccount
 from tests.harness.cloudflare import READ_ONLY, TOKEN, CloudflareServer, Mood
-from tests.harness.domains import Place
+from tests.harness.domains import Place, new_name
 from tests.harness.patience import PATIENCE_S
 
 OPTIONAL = 8  # records beside the keys, of which the two of the bounce domain lie outside of a customer's zone
@@ -36,10 +36,6 @@ async def server() -> AsyncIterator[CloudflareServer]:
 async def place(pool: asyncpg.Pool, settings: Settings, server: CloudflareServer) -> AsyncIterator[Place]:
     async with Responder() as zone:
         yield Place(pool, msgspec.structs.replace(settings, cloudflare_url=server.url), zone)
-
-
-def name() -> str:
-    return f"{ids.encode(ids.uuid7())}.test"
 
 
 async def published(
@@ -62,7 +58,7 @@ async def test_all_records_of_the_zone_are_published_and_a_second_time_changes_n
     place: Place, server: CloudflareServer
 ) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     zone = server.zone(domain.name)
     first = await published(place, account, domain)
     written = server.calls()["POST"]
@@ -86,7 +82,7 @@ async def test_all_records_of_the_zone_are_published_and_a_second_time_changes_n
 
 async def test_what_was_published_makes_the_domain_verified(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     zone = server.zone(domain.name)
     await published(place, account, domain)
     for record in server.records[zone]:
@@ -104,7 +100,7 @@ async def test_what_was_published_makes_the_domain_verified(place: Place, server
 
 async def test_the_zone_is_found_above_the_name(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    above = name()
+    above = new_name()
     domain = await place.add(account, f"mail.shop.{above}")
     zone = server.zone(above)
     done = await publish_dns(place.pool, place.settings, account.id, domain.id, TOKEN)
@@ -117,7 +113,7 @@ async def test_the_zone_is_found_above_the_name(place: Place, server: Cloudflare
 
 async def test_the_nearest_zone_takes_the_records(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    above = name()
+    above = new_name()
     far, near = server.zone(above), server.zone(f"shop.{above}")
     await published(place, account, await place.add(account, f"mail.shop.{above}"))
 
@@ -128,7 +124,7 @@ async def test_the_nearest_zone_takes_the_records(place: Place, server: Cloudfla
 async def test_an_operator_who_sends_from_the_mail_hosts_own_zone_has_the_bounce_domain_published(
     place: Place, server: CloudflareServer
 ) -> None:
-    above = name()
+    above = new_name()
     place.settings = msgspec.structs.replace(place.settings, mail_host=f"mail.{above}")
     account = await place.account()
     domain = await place.add(account, above)
@@ -142,7 +138,7 @@ async def test_an_operator_who_sends_from_the_mail_hosts_own_zone_has_the_bounce
 
 async def test_a_key_of_ours_that_is_out_of_date_is_brought_up_to_date(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     zone = server.zone(domain.name)
     old = server.put(zone, "TXT", f"wb1._domainkey.{domain.name}", '"v=DKIM1; k=rsa; p=OLD"')
     done = await published(place, account, domain)
@@ -154,7 +150,7 @@ async def test_a_key_of_ours_that_is_out_of_date_is_brought_up_to_date(place: Pl
 
 async def test_what_others_put_there_is_left_alone_and_reported(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     zone = server.zone(domain.name)
     server.put(zone, "TXT", f"_dmarc.{domain.name}", "v=DMARC1; p=reject; rua=mailto:me@example.org")
     server.put(zone, "MX", domain.name, "mx.elsewhere.test", priority=5)
@@ -181,7 +177,7 @@ async def test_what_others_put_there_is_left_alone_and_reported(place: Place, se
 
 async def test_a_policy_above_is_not_weakened_by_one_of_ours(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    above = name()
+    above = new_name()
     zone = server.zone(above)
     server.put(zone, "TXT", f"_dmarc.{above}", "v=DMARC1; p=reject")
     done = await published(place, account, await place.add(account, f"news.{above}"))
@@ -193,7 +189,7 @@ async def test_a_policy_above_is_not_weakened_by_one_of_ours(place: Place, serve
 
 async def test_pages_of_records_are_read_to_the_end(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     zone = server.zone(domain.name)
     server.page_size = 2
     for number in range(5):
@@ -206,7 +202,7 @@ async def test_pages_of_records_are_read_to_the_end(place: Place, server: Cloudf
 
 async def test_two_who_publish_at_once_leave_one_of_each(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     zone = server.zone(domain.name)
     both = await asyncio.gather(published(place, account, domain), published(place, account, domain))
 
@@ -216,7 +212,7 @@ async def test_two_who_publish_at_once_leave_one_of_each(place: Place, server: C
 
 async def test_a_rotation_needs_no_second_token(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     zone = server.zone(domain.name)
     await published(place, account, domain)
     await place.pool.execute(
@@ -237,7 +233,7 @@ async def test_a_rotation_needs_no_second_token(place: Place, server: Cloudflare
 
 async def test_a_token_is_kept_sealed_and_forgotten_on_demand(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     server.zone(domain.name)
     none_yet = await refusal(place, account, domain, None)
     await published(place, account, domain)
@@ -261,7 +257,7 @@ async def test_a_token_is_kept_sealed_and_forgotten_on_demand(place: Place, serv
 
 async def test_one_accounts_token_is_not_anothers(place: Place, server: CloudflareServer) -> None:
     first, second = await place.account(), await place.account()
-    domain = await place.add(first, name())
+    domain = await place.add(first, new_name())
     server.zone(domain.name)
     await published(place, first, domain)
     other = await place.add(second, domain.name)
@@ -283,7 +279,7 @@ async def test_a_token_that_is_refused_is_a_400_with_the_reason_and_is_not_kept(
     place: Place, server: CloudflareServer, token: str, reason: str
 ) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     server.zone(domain.name)
     refused = await refusal(place, account, domain, token)
 
@@ -295,7 +291,7 @@ async def test_a_token_that_is_refused_is_a_400_with_the_reason_and_is_not_kept(
 
 async def test_a_token_that_sees_another_zone_is_told_what_it_lacks(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     server.zone("elsewhere.test")
     refused = await refusal(place, account, domain)
 
@@ -309,7 +305,7 @@ async def test_the_token_goes_into_no_log_and_no_answer(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     server.zone(domain.name)
     echo = b'{"success":false,"errors":[{"code":1,"message":"what is ' + TOKEN.encode() + b'?"}],"result":null}'
     server.mood = Mood(status=400, body=echo)
@@ -348,7 +344,7 @@ async def test_an_outage_of_theirs_is_a_503_and_nothing_is_kept(
     place: Place, server: CloudflareServer, mood: Mood, retry_after_s: int
 ) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     server.zone(domain.name)
     server.mood = mood
     refused = await refusal(place, account, domain)
@@ -359,7 +355,7 @@ async def test_an_outage_of_theirs_is_a_503_and_nothing_is_kept(
 
 async def test_a_redirect_is_not_followed_with_the_token(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     async with CloudflareServer() as elsewhere:
         server.mood = Mood(status=302, headers={"Location": elsewhere.url})
         refused = await refusal(place, account, domain)
@@ -373,7 +369,7 @@ async def test_a_server_that_does_not_answer_holds_nobody_for_long(
 ) -> None:
     monkeypatch.setattr(cloudflare, "CALL_S", 0.5)
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     server.mood = Mood(delay_s=600)
     started = time.monotonic()
 
@@ -385,14 +381,14 @@ async def test_nobody_at_the_address_is_a_503(place: Place) -> None:
     place.settings = msgspec.structs.replace(place.settings, cloudflare_url="http://127.0.0.1:9")
     account = await place.account()
 
-    assert (await refusal(place, account, await place.add(account, name()))).kind is ErrorType.UNAVAILABLE
+    assert (await refusal(place, account, await place.add(account, new_name()))).kind is ErrorType.UNAVAILABLE
 
 
 async def test_what_was_written_before_an_outage_is_reported_with_what_was_not(
     place: Place, server: CloudflareServer
 ) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     server.zone(domain.name)
     server.mood = Mood(status=500, after=3, methods=("POST",))
     done = await published(place, account, domain)
@@ -407,7 +403,7 @@ async def test_what_was_written_before_an_outage_is_reported_with_what_was_not(
 
 async def test_a_record_that_they_decline_fails_alone(place: Place, server: CloudflareServer) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     server.zone(domain.name)
     declined = b'{"success":false,"errors":[{"code":9999,"message":"Quota of records reached."}],"result":null}'
     server.mood = Mood(status=400, body=declined, after=5, methods=("POST",))

@@ -16,7 +16,7 @@ from engine.sending.domains import lookups, mistakes, records, store, verificati
 from engine.sending.domains.service import add_domain
 from engine.sending.domains.types import DomainRow
 from ops.local.dns import DnsBehaviour, Responder
-from tests.harness.domains import Place, finding, publish
+from tests.harness.domains import Place, finding, new_name, publish
 from tests.harness.patience import PATIENCE_S
 from tests.harness.people import make_person
 
@@ -27,16 +27,12 @@ async def place(pool: asyncpg.Pool, settings: Settings) -> AsyncIterator[Place]:
         yield Place(pool, settings, zone)
 
 
-def name() -> str:
-    return f"{ids.encode(ids.uuid7())}.test"
-
-
 # -- standing ------------------------------------------------------------------------------------------------
 
 
 async def test_a_domain_is_verified_by_its_rsa_key_alone(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     before = await place.verify(account, domain)
     await place.publish(domain, "wb1")
     after = await place.verify(account, domain)
@@ -53,7 +49,7 @@ async def test_a_domain_is_verified_by_its_rsa_key_alone(place: Place) -> None:
 
 async def test_every_record_says_what_was_found(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     await place.publish(domain)
     place.zone.set(domain.name, "MX", ["10 mx.elsewhere.test."])
     place.zone.set(f"_smtp._tls.{domain.name}", "TXT", [])
@@ -75,7 +71,7 @@ async def test_every_record_says_what_was_found(place: Place) -> None:
 
 async def test_a_sample_that_another_verifier_rejects_is_told(place: Place) -> None:
     account = await place.account()
-    domain = await place.verified(account, name())
+    domain = await place.verified(account, new_name())
     right = await verification.verify_now(place.pool, place.settings, account.id, domain.id)
     text = (await place.keys(domain))["wb1"].public_txt
     place.zone.set(f"wb1._domainkey.{domain.name}", "TXT", [text + "; t"])  # a tag without a value is no tag list
@@ -96,7 +92,7 @@ async def test_a_sample_that_another_verifier_rejects_is_told(place: Place) -> N
 
 async def test_a_record_at_a_name_with_the_zone_appended_again_is_named(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     for one in await place.wanted(domain):
         if not one.by_operator:
             value = one.value if one.type == "TXT" else f"{one.value}."
@@ -116,7 +112,7 @@ async def test_a_record_at_a_name_with_the_zone_appended_again_is_named(place: P
 async def test_a_verified_domain_fails_at_the_second_miss_in_a_row_and_comes_back(place: Place) -> None:
     account = await place.account()
     people = [await make_person(place.pool, account.id, role) for role in ("owner", "admin", "member")]
-    domain = await place.verified(account, name())
+    domain = await place.verified(account, new_name())
     await place.withdraw(domain, "wb1")
     first = await place.verify(account, domain)
     second = await place.verify(account, domain)
@@ -154,7 +150,7 @@ async def test_a_verified_domain_fails_at_the_second_miss_in_a_row_and_comes_bac
 
 async def test_a_changed_key_is_a_miss_too_and_the_event_shows_what_stands_there(place: Place) -> None:
     account = await place.account()
-    domain = await place.verified(account, name())
+    domain = await place.verified(account, new_name())
     place.zone.set(f"wb1._domainkey.{domain.name}", "TXT", ["v=DKIM1; p=AAAA"])
     await place.verify(account, domain)
     await place.verify(account, domain)
@@ -166,7 +162,7 @@ async def test_a_changed_key_is_a_miss_too_and_the_event_shows_what_stands_there
 @pytest.mark.parametrize("behaviour", [DnsBehaviour(rcode="SERVFAIL"), DnsBehaviour(rcode="REFUSED")])
 async def test_dns_that_does_not_answer_decides_nothing_and_says_so(place: Place, behaviour: DnsBehaviour) -> None:
     account = await place.account()
-    domain = await place.verified(account, name())
+    domain = await place.verified(account, new_name())
     host = f"wb1._domainkey.{domain.name}"
     place.zone.behave(host, behaviour)
     found = [await place.verify(account, domain) for _ in range(3)]
@@ -179,7 +175,7 @@ async def test_dns_that_does_not_answer_decides_nothing_and_says_so(place: Place
 
 async def test_an_optional_record_without_answer_keeps_nothing_from_being_decided(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     await place.publish(domain, "wb1")
     place.zone.behave(f"_dmarc.{domain.name}", DnsBehaviour(rcode="SERVFAIL"))
     found = await place.verify(account, domain)
@@ -191,7 +187,7 @@ async def test_an_optional_record_without_answer_keeps_nothing_from_being_decide
 @pytest.mark.exhaustive
 async def test_a_name_server_that_never_answers_holds_a_check_for_a_bounded_time(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     place.zone.behave_under(domain.name, DnsBehaviour(drop=True))
     started = time.monotonic()
     found = await place.verify(account, domain)
@@ -202,7 +198,7 @@ async def test_a_name_server_that_never_answers_holds_a_check_for_a_bounded_time
 
 async def test_what_strangers_write_into_dns_is_kept_within_bounds(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     host = f"_dmarc.{domain.name}"
     odd = ['"v=DMARC1\\000\\001; p=none \\255\\254"', "v=DMARC1; " + "x" * 20_000, *[f"n{n}" for n in range(40)]]
     place.zone.set(host, "TXT", odd)
@@ -215,7 +211,7 @@ async def test_what_strangers_write_into_dns_is_kept_within_bounds(place: Place)
 
 async def test_a_key_behind_an_alias_counts(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     await place.publish(domain, "wb1")
     key = (await place.keys(domain))["wb1"].public_txt
     del place.zone._zone[f"wb1._domainkey.{domain.name}"]
@@ -228,7 +224,7 @@ async def test_a_key_behind_an_alias_counts(place: Place) -> None:
 @pytest.mark.exhaustive
 async def test_one_name_is_asked_about_only_so_often(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     started = time.monotonic()
     found = await asyncio.gather(*[place.verify(account, domain) for _ in range(16)], return_exceptions=True)
     refused = [one for one in found if isinstance(one, Refusal)]
@@ -242,7 +238,7 @@ async def test_one_name_is_asked_about_only_so_often(place: Place) -> None:
 
 async def test_a_stranger_who_adds_the_name_does_not_keep_its_owner_waiting(place: Place) -> None:
     owner, stranger = await place.account(), await place.account()
-    domain = await place.add(owner, name())
+    domain = await place.add(owner, new_name())
     squatted = await place.add(stranger, domain.name)
     checks = [asyncio.ensure_future(place.verify(stranger, squatted)) for _ in range(16)]
     while not any(one.done() for one in checks):  # the first check has begun, and its turns are taken
@@ -259,7 +255,7 @@ async def test_a_stranger_who_adds_the_name_does_not_keep_its_owner_waiting(plac
 
 async def test_ed25519_signs_from_the_check_that_finds_it_to_the_one_that_misses_it(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     states = []
     for step in (("wb1",), ("wb1e",), ()):
         if step:
@@ -279,7 +275,7 @@ async def test_a_name_passes_to_the_account_whose_key_dns_shows(place: Place) ->
     first, second = await place.account(), await place.account()
     owner = await make_person(place.pool, first.id)
     await make_person(place.pool, second.id)
-    held = await place.verified(first, name())
+    held = await place.verified(first, new_name())
     wanted = await place.add(second, held.name)
     too_early = await place.verify(second, wanted)
     await place.publish(wanted, "wb1")  # under the same selector: it takes the place of the first one's
@@ -310,7 +306,7 @@ async def under_wb3(place: Place, domain: DomainRow) -> None:
 
 async def test_while_dns_vouches_for_both_the_name_stays(place: Place) -> None:
     first, second = await place.account(), await place.account()
-    held = await place.verified(first, name())
+    held = await place.verified(first, new_name())
     wanted = await place.add(second, held.name)
     await under_wb3(place, wanted)
     await place.publish(wanted, "wb3")
@@ -326,7 +322,7 @@ async def test_while_dns_vouches_for_both_the_name_stays(place: Place) -> None:
 
 async def test_while_dns_does_not_tell_of_the_holder_the_name_stays(place: Place) -> None:
     first, second = await place.account(), await place.account()
-    held = await place.verified(first, name())
+    held = await place.verified(first, new_name())
     wanted = await place.add(second, held.name)
     await under_wb3(place, wanted)
     await place.publish(wanted, "wb3")
@@ -340,7 +336,7 @@ async def test_while_dns_does_not_tell_of_the_holder_the_name_stays(place: Place
 async def test_two_accounts_that_check_at_once_do_not_both_get_the_name(place: Place) -> None:
     for _ in range(10):
         first, second = await place.account(), await place.account()
-        one = await place.add(first, name())
+        one = await place.add(first, new_name())
         two = await place.add(second, one.name)
         await under_wb3(place, two)
         publish(place.zone, [each for each in await place.wanted(one) if each.selector == "wb1"])
@@ -356,7 +352,7 @@ async def test_two_accounts_that_check_at_once_do_not_both_get_the_name(place: P
 
 async def test_the_operators_word_does_not_give_a_name_to_two(place: Place) -> None:
     first, second = await place.account(), await place.account()
-    held = await place.verified(first, name())
+    held = await place.verified(first, new_name())
     with pytest.raises(Refusal) as caught:
         await add_domain(place.pool, place.settings, second.id, held.name, vouched=True)
 
@@ -368,7 +364,7 @@ async def test_the_operators_word_does_not_give_a_name_to_two(place: Place) -> N
 @pytest.mark.exhaustive
 async def test_a_vouched_domain_keeps_its_name_and_its_standing_whatever_dns_says(place: Place) -> None:
     first, second = await place.account(), await place.account()
-    made = await add_domain(place.pool, place.settings, first.id, name(), vouched=True)
+    made = await add_domain(place.pool, place.settings, first.id, new_name(), vouched=True)
     held = await place.row(first, made.id)
     for _ in range(3):
         await place.verify(first, held)
@@ -385,7 +381,7 @@ async def test_a_vouched_domain_keeps_its_name_and_its_standing_whatever_dns_say
 
 async def test_a_domain_that_is_removed_during_its_check_is_gone(place: Place) -> None:
     account = await place.account()
-    domain = await place.add(account, name())
+    domain = await place.add(account, new_name())
     await place.publish(domain)
     place.zone.behave(f"wb1._domainkey.{domain.name}", DnsBehaviour(delay_s=0.3))
     check = asyncio.create_task(place.verify(account, domain))

@@ -15,14 +15,10 @@ from engine.base.settings import Settings
 from engine.sending.suppressions import store as suppressions
 from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api, serving
+from tests.harness.emails import sent_today
 from tests.harness.schedules import within
 
 PDF = {"filename": "a.pdf", "contentType": "application/pdf", "content": "aGk="}
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def send(api: Api, account: TestAccount, *messages: object) -> Answer:
@@ -36,10 +32,6 @@ def errors(answer: Answer) -> list[tuple[str, object] | None]:
         (one["error"]["type"], one["error"].get("field")) if one["status"] == "refused" else None
         for one in answer.json["data"]
     ]
-
-
-async def sent_today(api: Api, account: TestAccount) -> int:
-    return int((await api.get("/v1/me", account.token)).json["sending"]["sentToday"])
 
 
 # -- what is answered -------------------------------------------------------------------------

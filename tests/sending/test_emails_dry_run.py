@@ -4,16 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 import asyncpg
-import pytest
 
 from engine.base import clock
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Answer, Api
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def dry(api: Api, account: TestAccount, **fields: object) -> Answer:

@@ -20,26 +20,14 @@ from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase
 from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api, serving
+from tests.harness.emails import send, sent_today
 from tests.harness.patience import PATIENCE_S
 
 SMALL_BYTES = 64 * 1024
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-async def send(api: Api, account: TestAccount, **fields: object) -> Answer:
-    return await api.post("/v1/emails", account.token, account.email(**fields))
-
-
 async def at_once(api: Api, account: TestAccount, count: int, **fields: object) -> list[Answer]:
     return await asyncio.gather(*(send(api, account, **fields) for _ in range(count)))
-
-
-async def sent_today(api: Api, account: TestAccount) -> int:
-    return int((await api.get("/v1/me", account.token)).json["sending"]["sentToday"])
 
 
 async def test_at_one_below_the_daily_cap_200_parallel_sends_give_exactly_one_more(

@@ -11,18 +11,10 @@ from engine.base import ids
 from engine.sending.suppressions import store as suppressions
 from tests.harness.accounts import TestAccount, add_stream, make_account
 from tests.harness.api import Answer, Api
+from tests.harness.emails import send
 
 ADDRESS = "ann@people.test"
 PDF = {"filename": "a.pdf", "contentType": "application/pdf", "content": "aGk="}
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-async def send(api: Api, account: TestAccount, **fields: object) -> Answer:
-    return await api.post("/v1/emails", account.token, account.email(**fields))
 
 
 async def refused(

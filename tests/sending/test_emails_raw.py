@@ -6,17 +6,12 @@ from email.policy import SMTP
 import asyncpg
 import pytest
 
-from tests.harness.accounts import TestAccount, add_key, add_stream, make_account
+from tests.harness.accounts import TestAccount, add_key, add_stream
 from tests.harness.api import Answer, Api
 from tests.harness.sending import stored, suppress
 from tests.harness.submission import composed, message
 
 MIME = {"Content-Type": "message/rfc822"}
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def post(api: Api, account: TestAccount, octets: bytes, query: str = "", kind: str = "message/rfc822") -> Answer:

@@ -14,26 +14,14 @@ from engine.base.plans import CAPS, Plan
 from engine.sending.suppressions import store as suppressions
 from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api
+from tests.harness.emails import send, sent_today
 from tests.harness.schedules import within
 
 PDF = {"filename": "a.pdf", "contentType": "application/pdf", "content": "aGk="}
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-async def send(api: Api, account: TestAccount, **fields: object) -> Answer:
-    return await api.post("/v1/emails", account.token, account.email(**fields))
-
-
 async def message(api: Api, account: TestAccount, answer: Answer) -> Any:
     return (await api.get(f"/v1/messages/{answer.json['id']}", account.token)).json
-
-
-async def sent_today(api: Api, account: TestAccount) -> int:
-    return int((await api.get("/v1/me", account.token)).json["sending"]["sentToday"])
 
 
 # -- scheduling -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
+from tests.harness.emails import sent_today
 
 WELCOME = {
     "id": "welcome",
@@ -34,10 +35,6 @@ async def send(api: Api, account: TestAccount, **fields: object) -> Answer:
 async def message(api: Api, account: TestAccount, answer: Answer) -> Any:
     assert answer.status == 202, answer
     return (await api.get(f"/v1/messages/{answer.json['id']}", account.token)).json
-
-
-async def sent_today(api: Api, account: TestAccount) -> int:
-    return int((await api.get("/v1/me", account.token)).json["sending"]["sentToday"])
 
 
 async def test_a_message_says_what_its_template_says(api: Api, account: TestAccount) -> None:

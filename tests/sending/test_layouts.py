@@ -11,11 +11,9 @@ from engine.sending.templates import types
 from engine.store.database_errors import DatabaseError
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.actors import key_of
-from tests.harness.api import Answer, Api
+from tests.harness.api import Answer, Api, refuses
 from tests.harness.people import make_person
-from tests.sending.test_templates import account, change, events_of, publish, refused
-
-__all__ = ["account"]  # the fixture
+from tests.sending.test_templates import change, events_of, publish
 
 JSON = {"Content-Type": "application/json"}
 BRAND = {"id": "brand", "html": "<main>{{{content}}}</main><p>{{company}}</p>", "text": "{{{content}}}\n-- {{company}}"}
@@ -93,7 +91,7 @@ async def test_a_layout_is_made_read_listed_and_deleted(api: Api, account: TestA
 async def test_a_wrong_layout_is_refused_with_its_field(
     api: Api, account: TestAccount, fields: dict[str, object], field: str
 ) -> None:
-    assert refused(await api.post("/v1/layouts", account.token, BRAND | fields), field)
+    assert refuses(await api.post("/v1/layouts", account.token, BRAND | fields), field)
 
 
 async def test_the_id_of_a_layout_is_taken_once_and_counts_on_after_a_deletion(api: Api, account: TestAccount) -> None:
@@ -243,17 +241,17 @@ async def test_a_change_from_an_older_version_or_of_nothing_publishes_nothing(ap
     assert (await patch(api, account, html=BRAND["html"], name="Brand")).json["version"] == 1
     late = await patch(api, account, html="{{{content}}}", ifVersion=7)
     assert (late.status, late.error["type"], late.error["version"]) == (409, "conflict", 1)
-    assert refused(await patch(api, account, html="nothing"), "html")
+    assert refuses(await patch(api, account, html="nothing"), "html")
     assert (await api.get("/v1/templates/hi", account.token)).json["version"] == 1
     assert (await patch(api, account, "unknown", name="x")).status == 404
 
 
 async def test_a_template_names_a_layout_of_its_own_account(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
     await make_layout(api, await make_account(pool))
-    assert refused(await api.post("/v1/templates", account.token, FIELDS), "layout")
+    assert refuses(await api.post("/v1/templates", account.token, FIELDS), "layout")
     await publish(api, account, id="hi")
-    assert refused(await change(api, account, "hi", layout="brand"), "layout")
-    assert refused(await api.post("/v1/templates/preview", account.token, {"html": "", "layout": "brand"}), "layout")
+    assert refuses(await change(api, account, "hi", layout="brand"), "layout")
+    assert refuses(await api.post("/v1/templates/preview", account.token, {"html": "", "layout": "brand"}), "layout")
 
 
 async def test_a_layout_has_a_bounded_number_of_templates(api: Api, pool: asyncpg.Pool) -> None:
@@ -269,7 +267,7 @@ async def test_a_layout_has_a_bounded_number_of_templates(api: Api, pool: asyncp
             account.id,
             types.MAX_LAYOUT_USES,
         )
-    assert refused(await api.post("/v1/templates", account.token, FIELDS), "layout")
+    assert refuses(await api.post("/v1/templates", account.token, FIELDS), "layout")
     assert (await change(api, account, "t-1", text="again")).status == 200
     assert len((await patch(api, account, html="{{{content}}}")).json["templates"]) == types.MAX_LAYOUT_USES
 
@@ -316,8 +314,8 @@ async def test_a_layout_is_previewed_around_a_sample_or_a_template(api: Api, acc
     around = (await api.post("/v1/layouts/preview", account.token, unsaved | {"template": "hi"})).json
     assert (around["html"], around["subject"]) == ("<div><b>x</b>Shop</div>", "Hi x")
     assert [one["variable"] for one in around["warnings"]] == ["company"]
-    assert refused(await api.post("/v1/layouts/preview", account.token, unsaved | {"template": "no"}), "template")
-    assert refused(await api.post("/v1/layouts/preview", account.token, {"html": "none"}), "html")
+    assert refuses(await api.post("/v1/layouts/preview", account.token, unsaved | {"template": "no"}), "template")
+    assert refuses(await api.post("/v1/layouts/preview", account.token, {"html": "none"}), "html")
 
 
 async def test_each_change_is_in_the_account_log(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:

@@ -74,11 +74,6 @@ async def sink(local: Settings) -> AsyncIterator[SinkStore]:
     made.store.close()
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def send(api: Api, account: TestAccount) -> str:
     answer = await api.post("/v1/emails", account.token, account.email())
     assert answer.status == 202, answer.body

@@ -15,18 +15,12 @@ from engine.sending.messages import rules, store
 from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase
 from tests.harness.accounts import TestAccount, add_domain, add_stream, make_account
-from tests.harness.api import Answer, Api, Params
+from tests.harness.api import Api, Params, refuses
+from tests.harness.emails import sent_id
 from tests.harness.patience import PATIENCE_S
 from tests.harness.settling import settle
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-
-
-async def send(api: Api, account: TestAccount, **fields: object) -> str:
-    """Accept one message; its id."""
-    answer = await api.post("/v1/emails", account.token, account.email(**fields))
-    assert answer.status == 202, answer
-    return str(answer.json["id"])
 
 
 async def send_once_known(api: Api, account: TestAccount, **fields: object) -> str:
@@ -57,17 +51,8 @@ async def walked(api: Api, account: TestAccount, **params: str) -> list[str]:
         cursor = {"before": page["nextCursor"]}
 
 
-def refused(answer: Answer, field: str) -> bool:
-    return answer.status == 400 and answer.error["type"] == "invalid_request" and answer.error["field"] == field
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def test_a_row_tells_everything_about_its_message(api: Api, account: TestAccount) -> None:
-    message = await send(
+    message = await sent_id(
         api,
         account,
         to=["ann@people.test", '"Bob, the 2nd" <bob@PEOPLE.test>'],
@@ -121,7 +106,7 @@ async def test_a_row_tells_everything_about_its_message(api: Api, account: TestA
 
 async def test_created_at_is_the_moment_of_acceptance(api: Api, account: TestAccount) -> None:
     before = clock.now()
-    await send(api, account)
+    await sent_id(api, account)
     (row,) = (await api.get("/v1/messages", account.token)).json["data"]
 
     assert before <= clock.parse_iso(row["createdAt"]) <= clock.now()
@@ -135,7 +120,7 @@ async def test_an_empty_list_is_the_last_page(api: Api, account: TestAccount) ->
 
 
 async def test_messages_come_newest_first_25_a_page(api: Api, account: TestAccount) -> None:
-    sent = [await send(api, account) for _ in range(26)]
+    sent = [await sent_id(api, account) for _ in range(26)]
     page = (await api.get("/v1/messages", account.token)).json
 
     assert [row["id"] for row in page["data"]] == sorted(sent, reverse=True)[:25]
@@ -145,7 +130,7 @@ async def test_messages_come_newest_first_25_a_page(api: Api, account: TestAccou
 
 async def test_the_last_page_has_no_cursor_even_when_it_is_full(api: Api, account: TestAccount) -> None:
     for _ in range(4):
-        await send(api, account)
+        await sent_id(api, account)
     first = (await api.get("/v1/messages?limit=2", account.token)).json
     last = (await api.get(f"/v1/messages?limit=2&before={first['nextCursor']}", account.token)).json
 
@@ -154,12 +139,12 @@ async def test_the_last_page_has_no_cursor_even_when_it_is_full(api: Api, accoun
 
 
 async def test_pages_neither_skip_nor_repeat_while_messages_arrive(api: Api, account: TestAccount) -> None:
-    old = {await send(api, account) for _ in range(20)}
+    old = {await sent_id(api, account) for _ in range(20)}
     stop = asyncio.Event()
 
     async def keep_sending() -> None:
         while not stop.is_set():
-            await send(api, account)
+            await sent_id(api, account)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(keep_sending())
@@ -173,7 +158,7 @@ async def test_pages_neither_skip_nor_repeat_while_messages_arrive(api: Api, acc
 
 @pytest.mark.parametrize("limit", ["0", "101", "-1", "x", "", "2.5"])
 async def test_a_limit_outside_1_to_100_is_refused(api: Api, account: TestAccount, limit: str) -> None:
-    assert refused(await api.get("/v1/messages", account.token, params={"limit": limit}), "limit")
+    assert refuses(await api.get("/v1/messages", account.token, params={"limit": limit}), "limit")
 
 
 @pytest.mark.parametrize(
@@ -189,15 +174,15 @@ async def test_a_limit_outside_1_to_100_is_refused(api: Api, account: TestAccoun
     ],
 )
 async def test_a_cursor_of_the_wrong_kind_is_refused(api: Api, account: TestAccount, cursor: str) -> None:
-    assert refused(await api.get("/v1/messages", account.token, params={"before": cursor}), "before")
+    assert refuses(await api.get("/v1/messages", account.token, params={"before": cursor}), "before")
 
 
 async def test_a_cursor_stays_good_when_it_names_no_message_of_the_account(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
     stranger = await make_account(pool)
-    mine = await send(api, account)
-    theirs = await send(api, stranger)
+    mine = await sent_id(api, account)
+    theirs = await sent_id(api, stranger)
 
     assert await listed(api, account, {"before": theirs}) == [mine]
 
@@ -212,16 +197,16 @@ async def test_a_filter_of_null_is_refused_and_does_not_open_the_list(
 
 
 async def test_unknown_and_repeated_parameters_are_refused_by_name(api: Api, account: TestAccount) -> None:
-    assert refused(await api.get("/v1/messages?offset=5", account.token), "offset")
-    assert refused(await api.get("/v1/messages?limit=5&limit=6", account.token), "limit")
-    assert refused(await api.get("/v1/messages?from_=2026-01-01T00:00:00Z", account.token), "from_")
+    assert refuses(await api.get("/v1/messages?offset=5", account.token), "offset")
+    assert refuses(await api.get("/v1/messages?limit=5&limit=6", account.token), "limit")
+    assert refuses(await api.get("/v1/messages?from_=2026-01-01T00:00:00Z", account.token), "from_")
 
 
 async def test_a_list_holds_only_the_accounts_own_messages(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     stranger = await make_account(pool)
     fields = {"to": "shared@people.test", "subject": "same", "tags": ["same"], "metadata": {"same": "same"}}
-    mine = await send(api, account, **fields)
-    theirs = await send(api, stranger, **fields)
+    mine = await sent_id(api, account, **fields)
+    theirs = await sent_id(api, stranger, **fields)
 
     for params in ({}, {"to": "shared@people.test"}, {"search": "same"}, {"tag": "same"}, {"metadata": "same:same"}):
         assert await listed(api, account, params) == [mine]
@@ -232,10 +217,10 @@ async def test_a_list_holds_only_the_accounts_own_messages(api: Api, account: Te
 async def test_status_filters_and_shows_what_became_of_each_recipient(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
-    waiting = await send(api, account)
-    delivered = await send(api, account)
-    bounced = await send(api, account, to=["ok@people.test", "gone@people.test"])
-    deferred = await send(api, account)
+    waiting = await sent_id(api, account)
+    delivered = await sent_id(api, account)
+    bounced = await sent_id(api, account, to=["ok@people.test", "gone@people.test"])
+    deferred = await sent_id(api, account)
     await settle(pool, delivered)
     await settle(pool, bounced, ("gone@people.test", 550, "5.1.1 no such user"))
     await settle(pool, deferred, ("ann@people.test", 451, "4.3.0 later"), again_after=timedelta(minutes=1))
@@ -263,14 +248,14 @@ async def test_each_of_the_nine_statuses_is_a_filter(api: Api, account: TestAcco
 
 async def test_any_other_status_is_refused(api: Api, account: TestAccount) -> None:
     for status in ("open", "", "Queued", "duplicate"):
-        assert refused(await api.get("/v1/messages", account.token, params={"status": status}), "status")
+        assert refuses(await api.get("/v1/messages", account.token, params={"status": status}), "status")
 
 
 async def test_to_matches_any_recipient_in_any_case(api: Api, account: TestAccount) -> None:
-    first = await send(api, account, to="Ann Lee <Ann.Lee@People.test>")
-    second = await send(api, account, cc=["ann.lee@people.test"])
-    third = await send(api, account, bcc=["ANN.LEE@people.test"])
-    await send(api, account, to="joann.lee@people.test")
+    first = await sent_id(api, account, to="Ann Lee <Ann.Lee@People.test>")
+    second = await sent_id(api, account, cc=["ann.lee@people.test"])
+    third = await sent_id(api, account, bcc=["ANN.LEE@people.test"])
+    await sent_id(api, account, to="joann.lee@people.test")
 
     for written in ("ann.lee@people.test", "ANN.LEE@PEOPLE.TEST", "Ann.Lee@people.test"):
         assert await listed(api, account, {"to": written}) == [third, second, first]
@@ -278,7 +263,7 @@ async def test_to_matches_any_recipient_in_any_case(api: Api, account: TestAccou
 
 
 async def test_to_finds_an_internationalised_domain_in_both_spellings(api: Api, account: TestAccount) -> None:
-    message = await send(api, account, to="info@bücher.test")
+    message = await sent_id(api, account, to="info@bücher.test")
 
     assert await listed(api, account, {"to": "info@bücher.test"}) == [message]
     assert await listed(api, account, {"to": "info@xn--bcher-kva.test"}) == [message]
@@ -288,15 +273,15 @@ async def test_to_finds_an_internationalised_domain_in_both_spellings(api: Api, 
     "text", ["ann", "a@", "Ann <ann@people.test>", "<ann@people.test>", "a@b.test,c@d.test", "%@%", ""]
 )
 async def test_to_takes_one_bare_address(api: Api, account: TestAccount, text: str) -> None:
-    assert refused(await api.get("/v1/messages", account.token, params={"to": text}), "to")
+    assert refuses(await api.get("/v1/messages", account.token, params={"to": text}), "to")
 
 
 async def test_search_looks_at_subject_sender_and_recipients(api: Api, account: TestAccount) -> None:
-    subject = await send(api, account, subject="Your Invoice 2026")
-    sender = await send(api, account, **{"from": f"Invoice desk <billing@{account.domain}>"})
-    recipient = await send(api, account, bcc=["invoices@people.test"])
-    named = await send(api, account, to="Ms Invoice <m@people.test>")
-    await send(api, account, text="the word invoice in the text only")
+    subject = await sent_id(api, account, subject="Your Invoice 2026")
+    sender = await sent_id(api, account, **{"from": f"Invoice desk <billing@{account.domain}>"})
+    recipient = await sent_id(api, account, bcc=["invoices@people.test"])
+    named = await sent_id(api, account, to="Ms Invoice <m@people.test>")
+    await sent_id(api, account, text="the word invoice in the text only")
 
     assert await listed(api, account, {"search": "invoice"}) == [named, recipient, sender, subject]
     assert await listed(api, account, {"search": "INVOICE 2026"}) == [subject]
@@ -306,14 +291,14 @@ async def test_search_looks_at_subject_sender_and_recipients(api: Api, account: 
 @pytest.mark.parametrize("text", ["100%", "a_b", "back\\slash", "%", "_", "\\", "'; DROP TABLE messages; --", "(x|y)*"])
 async def test_search_takes_wildcards_literally(api: Api, account: TestAccount, text: str) -> None:
     for other in ("100 of all", "axb", "backslash", "plain"):
-        await send(api, account, subject=other, to="ann@people.test")
-    message = await send(api, account, subject=f"is {text} here", to="ann@people.test")
+        await sent_id(api, account, subject=other, to="ann@people.test")
+    message = await sent_id(api, account, subject=f"is {text} here", to="ann@people.test")
 
     assert await listed(api, account, {"search": text}) == [message]
 
 
 async def test_search_folds_the_case_of_letters_beyond_ascii(api: Api, account: TestAccount) -> None:
-    message = await send(api, account, subject="ÄRGER mit der Öde")
+    message = await sent_id(api, account, subject="ÄRGER mit der Öde")
 
     for text in ("ÄRGER", "ärger", "Ö", "Öde", "A\u0308RGER"):
         assert await listed(api, account, {"search": text}) == [message]
@@ -322,69 +307,69 @@ async def test_search_folds_the_case_of_letters_beyond_ascii(api: Api, account: 
 async def test_search_has_1_to_200_characters(api: Api, account: TestAccount) -> None:
     assert await listed(api, account, {"search": "x" * 200}) == []
     for text in ("", "x" * 201):
-        assert refused(await api.get("/v1/messages", account.token, params={"search": text}), "search")
+        assert refuses(await api.get("/v1/messages", account.token, params={"search": text}), "search")
 
 
 async def test_domain_is_the_sending_domain(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     other = f"other-{account.domain}"
     await add_domain(pool, account.id, other)
-    first = await send(api, account)
+    first = await sent_id(api, account)
     second = await send_once_known(api, account, **{"from": f"x@{other}"})
 
     assert await listed(api, account, {"domain": account.domain}) == [first]
     assert await listed(api, account, {"domain": other.upper()}) == [second]
-    assert refused(await api.get("/v1/messages?domain=a%20b", account.token), "domain")
+    assert refuses(await api.get("/v1/messages?domain=a%20b", account.token), "domain")
 
 
 async def test_stream_filters(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     await add_stream(pool, account.id, "receipts")
-    first = await send(api, account)
+    first = await sent_id(api, account)
     second = await send_once_known(api, account, stream="receipts")
 
     assert await listed(api, account, {"stream": "transactional"}) == [first]
     assert await listed(api, account, {"stream": "receipts"}) == [second]
     for text in ("Receipts", "a--b", "-a", "", "x" * 65):
-        assert refused(await api.get("/v1/messages", account.token, params={"stream": text}), "stream")
+        assert refuses(await api.get("/v1/messages", account.token, params={"stream": text}), "stream")
 
 
 async def test_repeated_tags_must_all_be_on_the_message(api: Api, account: TestAccount) -> None:
-    await send(api, account)
-    red = await send(api, account, tags=["red"])
-    both = await send(api, account, tags=["blue", 'odd "tag", [x]', "red"])
+    await sent_id(api, account)
+    red = await sent_id(api, account, tags=["red"])
+    both = await sent_id(api, account, tags=["blue", 'odd "tag", [x]', "red"])
 
     assert await listed(api, account, [("tag", "red")]) == [both, red]
     assert await listed(api, account, [("tag", "red"), ("tag", "blue")]) == [both]
     assert await listed(api, account, [("tag", 'odd "tag", [x]')]) == [both]
     assert await listed(api, account, [("tag", "re")]) == []
-    assert refused(await api.get("/v1/messages?tag=", account.token), "tag[0]")
-    assert refused(await api.get("/v1/messages?" + "&".join(["tag=x"] * 11), account.token), "tag")
+    assert refuses(await api.get("/v1/messages?tag=", account.token), "tag[0]")
+    assert refuses(await api.get("/v1/messages?" + "&".join(["tag=x"] * 11), account.token), "tag")
 
 
 async def test_metadata_matches_one_entry_exactly(api: Api, account: TestAccount) -> None:
-    first = await send(api, account, metadata={"order": "17", "url": "https://shop.test/?a=1:2"})
-    await send(api, account, metadata={"order": "170"})
-    empty = await send(api, account, metadata={"note": ""})
+    first = await sent_id(api, account, metadata={"order": "17", "url": "https://shop.test/?a=1:2"})
+    await sent_id(api, account, metadata={"order": "170"})
+    empty = await sent_id(api, account, metadata={"note": ""})
 
     assert await listed(api, account, {"metadata": "order:17"}) == [first]
     assert await listed(api, account, {"metadata": "url:https://shop.test/?a=1:2"}) == [first]
     assert await listed(api, account, {"metadata": "note:"}) == [empty]
     assert await listed(api, account, {"metadata": "17:order"}) == []
-    named = await send(api, account, metadata={"shop:order": "a:1"})
+    named = await sent_id(api, account, metadata={"shop:order": "a:1"})
     assert await listed(api, account, {"metadata": "shop:order:a:1"}) == [named]
 
 
 async def test_metadata_has_the_form_name_value_within_its_bounds(api: Api, account: TestAccount) -> None:
-    longest = await send(api, account, metadata={"n" * 64: "v" * 512})
+    longest = await sent_id(api, account, metadata={"n" * 64: "v" * 512})
 
     assert await listed(api, account, {"metadata": "n" * 64 + ":" + "v" * 512}) == [longest]
     for text in ("order", ":17", "", "n" * 65 + ":v", "n:" + "v" * 513, "n" * 64 + ":" + "v" * 513):
-        assert refused(await api.get("/v1/messages", account.token, params={"metadata": text}), "metadata")
+        assert refuses(await api.get("/v1/messages", account.token, params={"metadata": text}), "metadata")
 
 
 async def test_from_is_inclusive_and_until_is_exclusive(api: Api, account: TestAccount) -> None:
-    first = await send(api, account)
+    first = await sent_id(api, account)
     await asyncio.sleep(0.01)
-    second = await send(api, account)
+    second = await sent_id(api, account)
     at = rules.made_at(ids.parse_id(ids.Kind.MESSAGE, second))
     just_before = clock.iso(at - timedelta(milliseconds=1))
 
@@ -406,15 +391,15 @@ async def test_from_is_inclusive_and_until_is_exclusive(api: Api, account: TestA
 ])  # fmt: skip
 async def test_times_are_utc_with_z(api: Api, account: TestAccount, text: str) -> None:
     for name in ("from", "until"):
-        assert refused(await api.get("/v1/messages", account.token, params={name: text}), name)
+        assert refuses(await api.get("/v1/messages", account.token, params={name: text}), name)
 
 
 async def test_filters_combine(api: Api, account: TestAccount) -> None:
     same = {"to": "zoe@people.test", "subject": "Ticket 5", "tags": ["t"], "metadata": {"k": "v"}}
-    wanted = await send(api, account, **same)
-    elsewhere = await send(api, account, **same | {"to": "x@people.test"})
+    wanted = await sent_id(api, account, **same)
+    elsewhere = await sent_id(api, account, **same | {"to": "x@people.test"})
     for change in ({"subject": "Other"}, {"tags": ["u"]}, {"metadata": {"k": "w"}}):
-        await send(api, account, **same | change)
+        await sent_id(api, account, **same | change)
     now = datetime.now(UTC)
     params = {
         "limit": "5",
@@ -446,7 +431,7 @@ async def test_nul_in_a_filter_is_refused(api: Api, account: TestAccount, name: 
 
 async def test_reading_needs_its_scope(api: Api, pool: asyncpg.Pool) -> None:
     account = await make_account(pool, scopes=["emails:send"])
-    message = await send(api, account)
+    message = await sent_id(api, account)
 
     for path in ("/v1/messages", f"/v1/messages/{message}", f"/v1/messages/{message}/attachments/att_x"):
         answer = await api.get(path, account.token)

@@ -11,12 +11,8 @@ import pytest
 from engine.sending.messages import exports
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api, Params
-from tests.sending.test_messages import listed, send
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
+from tests.harness.emails import sent_id
+from tests.sending.test_messages import listed
 
 
 async def lines(api: Api, account: TestAccount, params: Params | None = None) -> list[dict[str, Any]]:
@@ -32,7 +28,7 @@ async def test_an_export_holds_the_rows_of_the_list_newest_first(
 ) -> None:
     monkeypatch.setattr(exports, "PAGE_ROWS", 2)
     for number in range(5):
-        await send(api, account, subject=f"No. {number}", to=f"ann@{'one' if number % 2 else 'two'}.test")
+        await sent_id(api, account, subject=f"No. {number}", to=f"ann@{'one' if number % 2 else 'two'}.test")
 
     rows = (await api.get("/v1/messages", account.token)).json["data"]
     assert await lines(api, account) == rows
@@ -42,7 +38,7 @@ async def test_an_export_holds_the_rows_of_the_list_newest_first(
 
 
 async def test_cells_of_a_csv_are_defused_and_its_columns_are_named(api: Api, account: TestAccount) -> None:
-    message = await send(
+    message = await sent_id(
         api, account, subject='=HYPERLINK("x")', to=["+ann@one.test", "bob@one.test"], tags=["a"], metadata={"b": "c"}
     )
     answer = await api.get("/v1/messages/export?format=csv", account.token)

@@ -10,13 +10,9 @@ from engine.sending.messages.rules import filters
 from engine.sending.messages.types import MessageIndex
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
+from tests.harness.emails import sent_id
 from tests.harness.settling import settle
-from tests.sending.test_messages import listed, send, send_once_known, walked
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
+from tests.sending.test_messages import listed, send_once_known, walked
 
 
 async def set_source(pool: asyncpg.Pool, message: str, source: str) -> None:
@@ -43,9 +39,9 @@ async def make_broadcast(pool: asyncpg.Pool, account: TestAccount, *messages: st
 async def test_recipient_domain_finds_messages_with_any_recipient_there_each_once(
     api: Api, account: TestAccount
 ) -> None:
-    both = await send(api, account, to=["ann@one.test", "bob@ONE.test"], bcc=["carl@two.test"])
-    await send(api, account, to="ann@sub.one.test")
-    other = await send(api, account, to="Ann <ann@one.test>")
+    both = await sent_id(api, account, to=["ann@one.test", "bob@ONE.test"], bcc=["carl@two.test"])
+    await sent_id(api, account, to="ann@sub.one.test")
+    other = await sent_id(api, account, to="Ann <ann@one.test>")
 
     assert await listed(api, account, {"recipientDomain": "One.test"}) == [other, both]
     assert await walked(api, account, recipientDomain="one.test", limit="1") == [other, both]
@@ -54,7 +50,7 @@ async def test_recipient_domain_finds_messages_with_any_recipient_there_each_onc
 
 
 async def test_source_finds_what_was_sent_that_way(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
-    over_http, over_smtp = await send(api, account), await send(api, account)
+    over_http, over_smtp = await sent_id(api, account), await sent_id(api, account)
     await set_source(pool, over_smtp, "smtp")
 
     assert await listed(api, account, {"source": "api"}) == [over_http]
@@ -73,7 +69,7 @@ async def test_template_finds_messages_of_all_its_versions(api: Api, account: Te
     assert (await api.patch("/v1/templates/order", account.token, {"text": "Hello again"})).status == 200
     second = await send_once_known(api, account, **email)
     await send_once_known(api, account, **email | {"template": "receipt"})
-    await send(api, account)
+    await sent_id(api, account)
 
     assert await listed(api, account, {"template": "order"}) == [second, first]
     assert await walked(api, account, template="order", limit="1") == [second, first]
@@ -82,8 +78,8 @@ async def test_template_finds_messages_of_all_its_versions(api: Api, account: Te
 async def test_broadcast_finds_its_copies_and_an_unknown_one_is_404(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
-    copies = [await send(api, account) for _ in range(2)]
-    await send(api, account)
+    copies = [await sent_id(api, account) for _ in range(2)]
+    await sent_id(api, account)
     broadcast = await make_broadcast(pool, account, *copies)
     stranger = await make_account(pool)
 
@@ -97,8 +93,8 @@ async def test_broadcast_finds_its_copies_and_an_unknown_one_is_404(
 async def test_scope_finds_messages_with_a_bounce_of_that_scope_each_once(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
-    message = await send(api, account, to=["ann@one.test", "bob@one.test"])
-    await send(api, account)
+    message = await sent_id(api, account, to=["ann@one.test", "bob@one.test"])
+    await sent_id(api, account)
     unknown = (550, "5.1.1 no such user")
     await settle(pool, message, ("ann@one.test", *unknown), ("bob@one.test", *unknown))
 
@@ -111,7 +107,7 @@ async def test_scope_finds_messages_with_a_bounce_of_that_scope_each_once(
 async def test_all_filters_hold_together_whichever_index_serves_the_list(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
-    wanted, other = [await send(api, account, to="ann@one.test", tags=["x"]) for _ in range(2)]
+    wanted, other = [await sent_id(api, account, to="ann@one.test", tags=["x"]) for _ in range(2)]
     await set_source(pool, wanted, "broadcast")
     broadcast = await make_broadcast(pool, account, wanted, other)
     params: dict[str, str] = {"recipientDomain": "one.test", "broadcast": broadcast, "source": "broadcast", "tag": "x"}

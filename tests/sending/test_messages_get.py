@@ -16,6 +16,7 @@ from engine.sending.emails.types import SendRequest
 from engine.sending.preparation import Origin
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
+from tests.harness.emails import sent_id
 from tests.harness.sending import accept, process
 from tests.harness.settling import settle
 
@@ -27,12 +28,6 @@ PNG = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
 def file(filename: str, content: bytes, content_type: str = "application/octet-stream", **more: str) -> dict[str, str]:
     encoded = base64.b64encode(content).decode()
     return {"filename": filename, "contentType": content_type, "content": encoded, **more}
-
-
-async def send(api: Api, account: TestAccount, **fields: object) -> str:
-    answer = await api.post("/v1/emails", account.token, account.email(**fields))
-    assert answer.status == 202, answer
-    return str(answer.json["id"])
 
 
 async def read(api: Api, account: TestAccount, message: str) -> dict[str, Any]:
@@ -50,15 +45,10 @@ async def download(api: Api, account: TestAccount, message: str, place: int = 0)
     return answer
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def test_a_message_that_was_sent_again_names_the_one_that_it_repeats(
     api: Api, account: TestAccount, settings: Settings
 ) -> None:
-    first = await send(api, account)
+    first = await sent_id(api, account)
     request = msgspec.convert(account.email(), SendRequest)
     origin = Origin(account.id, "api", resent_from=ids.parse_id(ids.Kind.MESSAGE, first))
     async with process(settings) as one:
@@ -71,7 +61,7 @@ async def test_a_message_that_was_sent_again_names_the_one_that_it_repeats(
 
 
 async def test_a_message_is_its_list_row_with_bodies_and_waybill(api: Api, account: TestAccount) -> None:
-    message = await send(api, account, text="Grüße,\nAnn\n", html="<p>Grüße</p>")
+    message = await sent_id(api, account, text="Grüße,\nAnn\n", html="<p>Grüße</p>")
     found = await read(api, account, message)
     (row,) = (await api.get("/v1/messages", account.token)).json["data"]
 
@@ -83,8 +73,8 @@ async def test_a_message_is_its_list_row_with_bodies_and_waybill(api: Api, accou
 
 
 async def test_a_body_that_was_not_sent_is_null(api: Api, account: TestAccount) -> None:
-    plain = await read(api, account, await send(api, account, text="only text"))
-    marked = await read(api, account, await send(api, account, text=None, html="<p>only html</p>"))
+    plain = await read(api, account, await sent_id(api, account, text="only text"))
+    marked = await read(api, account, await sent_id(api, account, text=None, html="<p>only html</p>"))
 
     assert (plain["text"].strip(), plain["html"]) == ("only text", None)
     assert (marked["text"], marked["html"].strip()) == (None, "<p>only html</p>")
@@ -93,8 +83,8 @@ async def test_a_body_that_was_not_sent_is_null(api: Api, account: TestAccount) 
 async def test_the_waybill_tells_the_way_in_the_order_of_seq(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
-    other = await send(api, account)
-    message = await send(api, account, to="ann@people.test")
+    other = await sent_id(api, account)
+    message = await sent_id(api, account, to="ann@people.test")
     later = ("ann@people.test", 451, "4.7.1 greylisted")
     await settle(pool, message, later, again_after=timedelta(minutes=1))
     await settle(pool, other)
@@ -114,7 +104,7 @@ async def test_the_waybill_tells_the_way_in_the_order_of_seq(
 
 
 async def test_the_accepted_event_lists_attachments_only_where_there_are_some(api: Api, account: TestAccount) -> None:
-    message = await send(api, account, attachments=[file("a.txt", b"hi", "text/plain")])
+    message = await sent_id(api, account, attachments=[file("a.txt", b"hi", "text/plain")])
     (accepted,) = (await read(api, account, message))["waybill"]
 
     (attachment,) = accepted["detail"]["attachments"]
@@ -123,7 +113,7 @@ async def test_the_accepted_event_lists_attachments_only_where_there_are_some(ap
 
 async def test_a_large_message_reads_back_whole(api: Api, account: TestAccount) -> None:
     text = "".join(f"line {number} – ünïcode and a long tail of words\n" for number in range(60_000))
-    found = await read(api, account, await send(api, account, text=text, html="<p>x</p>" * 1000))
+    found = await read(api, account, await sent_id(api, account, text=text, html="<p>x</p>" * 1000))
 
     assert found["sizeBytes"] > 2_000_000
     assert found["text"] == text
@@ -142,9 +132,9 @@ async def test_an_unknown_or_foreign_kind_of_id_is_not_found(api: Api, account: 
 
 async def test_another_accounts_message_is_not_found(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     stranger = await make_account(pool)
-    message = await send(api, account, attachments=[file("a.bin", b"secret")])
+    message = await sent_id(api, account, attachments=[file("a.bin", b"secret")])
     attachment = (await read(api, account, message))["attachments"][0]["id"]
-    other = await send(api, stranger, attachments=[file("b.bin", b"open")])
+    other = await sent_id(api, stranger, attachments=[file("b.bin", b"open")])
     unknown = await api.get(f"/v1/messages/msg_{UNKNOWN}", stranger.token)
 
     for status in ("queued", "settled"):
@@ -157,14 +147,14 @@ async def test_another_accounts_message_is_not_found(api: Api, account: TestAcco
 
 
 async def test_a_single_fetch_takes_no_parameters(api: Api, account: TestAccount) -> None:
-    message = await send(api, account)
+    message = await sent_id(api, account)
     answer = await api.get(f"/v1/messages/{message}?expand=all", account.token)
 
     assert (answer.status, answer.error["field"]) == (400, "expand")
 
 
 async def test_an_attachment_is_always_a_download(api: Api, account: TestAccount) -> None:
-    message = await send(api, account, attachments=[file("logo.png", PNG, "image/png")])
+    message = await sent_id(api, account, attachments=[file("logo.png", PNG, "image/png")])
     answer = await download(api, account, message)
 
     assert answer.body == PNG
@@ -179,7 +169,9 @@ async def test_an_attachment_is_always_a_download(api: Api, account: TestAccount
     "content", [b"", b"\r\n.\r\n", b"\n\n", bytes(range(256)) * 3, b"--=_boundary--\r\n", b"x" * 300_000]
 )
 async def test_an_attachment_comes_back_octet_for_octet(api: Api, account: TestAccount, content: bytes) -> None:
-    message = await send(api, account, attachments=[file("first.txt", b"first", "text/plain"), file("a.bin", content)])
+    message = await sent_id(
+        api, account, attachments=[file("first.txt", b"first", "text/plain"), file("a.bin", content)]
+    )
 
     assert (await download(api, account, message, 1)).body == content
     assert (await download(api, account, message, 0)).body == b"first"
@@ -195,7 +187,7 @@ async def test_each_attachment_id_gives_its_own_file_wherever_the_composed_messa
         file("same.pdf", b"pdf", "application/pdf"),
         file("photo.jpg", b"jpeg", "image/jpeg", disposition="inline", cid="photo@x"),
     ]
-    message = await send(api, account, html='<img src="cid:logo">', attachments=files)
+    message = await sent_id(api, account, html='<img src="cid:logo">', attachments=files)
     shown = (await read(api, account, message))["attachments"]
 
     assert [one["filename"] for one in shown] == [one["filename"] for one in files]
@@ -213,7 +205,7 @@ async def test_what_a_browser_could_run_goes_out_as_plain_octets(
     api: Api, account: TestAccount, content_type: str
 ) -> None:
     page = b"<html><script>alert(1)</script></html>"
-    message = await send(api, account, attachments=[file("page.dat", page, content_type)])
+    message = await sent_id(api, account, attachments=[file("page.dat", page, content_type)])
     answer = await download(api, account, message)
 
     assert answer.headers["content-type"] == "application/octet-stream"
@@ -242,7 +234,7 @@ async def test_what_a_browser_could_run_goes_out_as_plain_octets(
     ],
 )
 async def test_any_file_name_survives_the_header(api: Api, account: TestAccount, filename: str, saved: str) -> None:
-    message = await send(api, account, attachments=[file(filename, b"content", "text/plain")])
+    message = await sent_id(api, account, attachments=[file(filename, b"content", "text/plain")])
     answer = await download(api, account, message)
 
     assert (await read(api, account, message))["attachments"][0]["filename"] == filename
@@ -250,8 +242,8 @@ async def test_any_file_name_survives_the_header(api: Api, account: TestAccount,
 
 
 async def test_an_unknown_attachment_is_not_found(api: Api, account: TestAccount) -> None:
-    message = await send(api, account, attachments=[file("a.bin", b"x")])
-    other = await send(api, account, attachments=[file("b.bin", b"y")])
+    message = await sent_id(api, account, attachments=[file("a.bin", b"x")])
+    other = await sent_id(api, account, attachments=[file("b.bin", b"y")])
     foreign = (await read(api, account, other))["attachments"][0]["id"]
 
     for name in (f"att_{UNKNOWN}", foreign, f"msg_{UNKNOWN}", "0", "att_", "..%2f..", "%00"):
@@ -262,7 +254,7 @@ async def test_an_unknown_attachment_is_not_found(api: Api, account: TestAccount
 async def test_events_of_a_host_whose_clock_lags_are_on_the_waybill(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
-    message = await send(api, account)
+    message = await sent_id(api, account)
     number = ids.parse_id(ids.Kind.MESSAGE, message)
     early = next(ids.uuid7s(1, ids.milliseconds_of(number) - 3_600_000))
     await pool.execute("UPDATE events SET id = $2 WHERE message_id = $1", number, early)

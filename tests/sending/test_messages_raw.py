@@ -6,19 +6,13 @@ import email.policy
 from datetime import timedelta
 
 import asyncpg
-import pytest
 
 from engine.base import ids
 from engine.delivery import queue
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
+from tests.harness.emails import sent_id
 from tests.harness.settling import settle
-
-
-async def send(api: Api, account: TestAccount, **fields: object) -> str:
-    answer = await api.post("/v1/emails", account.token, account.email(**fields))
-    assert answer.status == 202, answer
-    return str(answer.json["id"])
 
 
 async def raw(api: Api, account: TestAccount, message: str) -> Answer:
@@ -27,17 +21,12 @@ async def raw(api: Api, account: TestAccount, message: str) -> Answer:
     return answer
 
 
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def test_the_file_is_what_was_composed_octet_for_octet(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
     content = base64.b64encode(bytes(range(256))).decode()
     file = {"filename": "a.bin", "contentType": "application/pdf", "content": content}
-    message = await send(api, account, subject="Grüße", text="Hello,\nAnn", html="<p>Hello</p>", attachments=[file])
+    message = await sent_id(api, account, subject="Grüße", text="Hello,\nAnn", html="<p>Hello</p>", attachments=[file])
     answer = await raw(api, account, message)
     stored = await pool.fetchval(
         "SELECT mime FROM message_bodies WHERE message_id = $1", ids.parse_id(ids.Kind.MESSAGE, message)
@@ -52,7 +41,7 @@ async def test_the_file_is_what_was_composed_octet_for_octet(
 
 
 async def test_it_is_a_download_that_no_browser_shows(api: Api, account: TestAccount) -> None:
-    message = await send(api, account)
+    message = await sent_id(api, account)
     headers = (await raw(api, account, message)).headers
 
     assert headers["content-type"] == "message/rfc822"
@@ -63,7 +52,7 @@ async def test_it_is_a_download_that_no_browser_shows(api: Api, account: TestAcc
 
 
 async def test_blind_recipients_are_not_in_it(api: Api, account: TestAccount) -> None:
-    message = await send(api, account, bcc=["secret@people.test"])
+    message = await sent_id(api, account, bcc=["secret@people.test"])
 
     assert b"secret@people.test" not in (await raw(api, account, message)).body
 
@@ -71,7 +60,7 @@ async def test_blind_recipients_are_not_in_it(api: Api, account: TestAccount) ->
 async def test_it_stays_the_same_while_the_message_waits_and_after_it_settled(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
-    message = await send(api, account)
+    message = await sent_id(api, account)
     fresh = (await raw(api, account, message)).body
     later = ("ann@people.test", 451, "4.2.0 later")
     await settle(pool, message, later, again_after=timedelta(minutes=5))
@@ -84,7 +73,7 @@ async def test_it_stays_the_same_while_the_message_waits_and_after_it_settled(
 
 
 async def test_it_is_what_delivery_signs_and_sends(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
-    message = await send(api, account)
+    message = await sent_id(api, account)
     (row,) = await queue.load(pool, [(ids.parse_id(ids.Kind.MESSAGE, message), "people.test")])
 
     assert (await raw(api, account, message)).body == row.mime
@@ -93,7 +82,7 @@ async def test_it_is_what_delivery_signs_and_sends(api: Api, account: TestAccoun
 async def test_a_large_message_comes_whole(api: Api, account: TestAccount) -> None:
     content = base64.b64encode(b"\xff" * 6_000_000).decode()
     file = {"filename": "a.bin", "contentType": "application/octet-stream", "content": content}
-    answer = await raw(api, account, await send(api, account, attachments=[file]))
+    answer = await raw(api, account, await sent_id(api, account, attachments=[file]))
 
     assert len(answer.body) > 8_000_000
     assert int(answer.headers["content-length"]) == len(answer.body)
@@ -101,7 +90,7 @@ async def test_a_large_message_comes_whole(api: Api, account: TestAccount) -> No
 
 async def test_only_the_accounts_own_message_is_found(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     other = await make_account(pool)
-    message = await send(api, other)
+    message = await sent_id(api, other)
 
     for name in (message, "msg_01m7xmsqwgebmv6bc4n8ss49bj", "evt_01m7xmsqwgebmv6bc4n8ss49bj", "x", "%00", "msg_"):
         answer = await api.get(f"/v1/messages/{name}/raw", account.token)
@@ -109,7 +98,7 @@ async def test_only_the_accounts_own_message_is_found(api: Api, account: TestAcc
 
 
 async def test_a_message_whose_body_is_gone_has_no_file(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
-    message = await send(api, account)
+    message = await sent_id(api, account)
     await pool.execute("DELETE FROM message_bodies WHERE message_id = $1", ids.parse_id(ids.Kind.MESSAGE, message))
     answer = await api.get(f"/v1/messages/{message}/raw", account.token)
 
@@ -118,7 +107,7 @@ async def test_a_message_whose_body_is_gone_has_no_file(api: Api, account: TestA
 
 async def test_the_file_needs_its_scope_and_takes_no_parameters(api: Api, pool: asyncpg.Pool) -> None:
     account = await make_account(pool, scopes=["emails:send", "account:read"])
-    message = await send(api, account)
+    message = await sent_id(api, account)
     answer = await api.get(f"/v1/messages/{message}/raw", account.token)
     assert (answer.status, answer.error["type"], answer.error["scope"]) == (403, "forbidden", "messages:read")
 

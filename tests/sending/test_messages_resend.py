@@ -13,17 +13,12 @@ from engine.mail.resent import renewed
 from engine.sending.emails.resent import UNFINISHED
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
+from tests.harness.emails import sent_id
 from tests.harness.settling import settle
-from tests.sending.test_messages import send
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def delivered(api: Api, pool: asyncpg.Pool, account: TestAccount, **fields: object) -> str:
-    message = await send(api, account, **fields)
+    message = await sent_id(api, account, **fields)
     await settle(pool, message)
     return message
 
@@ -84,7 +79,7 @@ async def test_a_repeated_key_answers_with_the_first_new_message(
 
 @pytest.mark.parametrize("status", sorted(UNFINISHED))
 async def test_a_message_on_its_way_is_409(api: Api, pool: asyncpg.Pool, account: TestAccount, status: str) -> None:
-    message = await send(api, account)
+    message = await sent_id(api, account)
     await pool.execute("UPDATE messages SET status = $2 WHERE id = $1", ids.parse_id(ids.Kind.MESSAGE, message), status)
 
     answer = await again(api, account, message)
@@ -122,7 +117,7 @@ async def test_a_resend_is_checked_as_any_send(api: Api, pool: asyncpg.Pool, acc
 async def test_many_are_sent_again_each_with_an_outcome_of_its_own(
     api: Api, pool: asyncpg.Pool, account: TestAccount
 ) -> None:
-    good, busy = await delivered(api, pool, account), await send(api, account)
+    good, busy = await delivered(api, pool, account), await sent_id(api, account)
     unknown = ids.format_id(ids.Kind.MESSAGE, ids.uuid7())
     body = {"ids": [good, busy, unknown, "x"], "idempotencyKey": "click-1"}
     answer = await api.post("/v1/messages/resend", account.token, body)

@@ -1,7 +1,6 @@
 """Settling: what each outcome writes, for one recipient, for several, for many accounts at once."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,17 +28,6 @@ from tests.harness.stored_messages import day_counts, events, recipients, sent, 
 
 LATER = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 SOON = timedelta(seconds=30)
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    async with process(settings) as one:
-        yield one
-
-
-@pytest.fixture
-async def settler(pool: asyncpg.Pool) -> Settler:
-    return settler_of(pool, await member(pool))
 
 
 # -- one recipient, one outcome ---------------------------------------------------------------

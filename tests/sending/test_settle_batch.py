@@ -1,7 +1,6 @@
 """Outcomes that share a transaction: one chain for each account, and a row that is gone holds up none of the others."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import asyncpg
@@ -9,7 +8,6 @@ import pytest
 from msgspec import structs
 
 from engine.base import clock
-from engine.base.settings import Settings
 from engine.delivery.queue import Row
 from engine.ledger.log import chained
 from engine.sending.settle import Fenced, Settler
@@ -23,23 +21,11 @@ from tests.harness.sending import (
     head_of,
     member,
     message_id,
-    process,
     rows_of,
     said,
     settler_of,
 )
 from tests.harness.stored_messages import status, statuses, types
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    async with process(settings) as one:
-        yield one
-
-
-@pytest.fixture
-async def settler(pool: asyncpg.Pool) -> Settler:
-    return settler_of(pool, await member(pool))
 
 
 async def row_for(door: Process, account: TestAccount, address: str) -> Row:

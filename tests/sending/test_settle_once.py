@@ -1,7 +1,6 @@
 """Settling happens once, by the holder of the lease only, through all PostgreSQL failures."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import asyncpg
@@ -32,17 +31,6 @@ from tests.harness.sending import (
 from tests.harness.stored_messages import day_counts, recipients, sent, status, types
 
 LATER = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    async with process(settings) as one:
-        yield one
-
-
-@pytest.fixture
-async def settler(pool: asyncpg.Pool) -> Settler:
-    return settler_of(pool, await member(pool))
 
 
 # -- once, and only by the owner --------------------------------------------------------------

@@ -13,7 +13,8 @@ from engine.base import clock
 from engine.base.slugs import is_slug, slug_of
 from tests.harness.accounts import TestAccount, add_stream, make_account
 from tests.harness.actors import key_of
-from tests.harness.api import Answer, Api
+from tests.harness.api import Answer, Api, refuses
+from tests.harness.emails import send
 from tests.mail.drafts import THOROUGH
 
 
@@ -30,19 +31,6 @@ async def close(api: Api, account: TestAccount, slug: str) -> Answer:
 
 async def listed(api: Api, account: TestAccount) -> list[str]:
     return [row["id"] for row in (await api.get("/v1/streams", account.token)).json["data"]]
-
-
-async def send(api: Api, account: TestAccount, **fields: object) -> Answer:
-    return await api.post("/v1/emails", account.token, account.email(**fields))
-
-
-def refused(answer: Answer, field: str) -> bool:
-    return answer.status == 400 and answer.error["type"] == "invalid_request" and answer.error["field"] == field
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def test_every_account_has_the_transactional_stream(api: Api, account: TestAccount) -> None:
@@ -100,7 +88,7 @@ async def test_a_stream_is_known_by_its_slug(
     ],
 )
 async def test_a_bad_field_is_named(api: Api, account: TestAccount, fields: dict[str, object], field: str) -> None:
-    assert refused(await api.post("/v1/streams", account.token, fields), field)
+    assert refuses(await api.post("/v1/streams", account.token, fields), field)
     assert await listed(api, account) == ["transactional"]
 
 
@@ -164,7 +152,7 @@ async def test_deleted_stream_refuses_new_mail(api: Api, account: TestAccount) -
     answer = await close(api, account, "news")
 
     assert (answer.status, answer.body) == (204, b"")
-    assert refused(await send(api, account, stream="news"), "stream")
+    assert refuses(await send(api, account, stream="news"), "stream")
     assert await listed(api, account) == ["transactional"]
 
 
@@ -218,8 +206,8 @@ async def test_streams_of_others_do_not_exist(api: Api, pool: asyncpg.Pool, acco
 
     assert await listed(api, stranger) == ["transactional"]
     assert (await close(api, stranger, "news")).status == 404
-    assert refused(await api.get("/v1/streams?before=news", stranger.token), "before")
-    assert refused(await send(api, stranger, stream="news"), "stream")
+    assert refuses(await api.get("/v1/streams?before=news", stranger.token), "before")
+    assert refuses(await send(api, stranger, stream="news"), "stream")
 
 
 async def test_pages_follow_each_other_without_gap_or_repeat(api: Api, pool: asyncpg.Pool) -> None:
@@ -259,7 +247,7 @@ async def test_a_hundred_streams_are_one_page(api: Api, pool: asyncpg.Pool) -> N
     ],
 )
 async def test_a_bad_list_parameter_is_named(api: Api, account: TestAccount, query: str, field: str) -> None:
-    assert refused(await api.get(f"/v1/streams?{query}", account.token), field)
+    assert refuses(await api.get(f"/v1/streams?{query}", account.token), field)
 
 
 async def test_each_change_is_in_the_account_log(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:

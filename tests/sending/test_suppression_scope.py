@@ -20,23 +20,9 @@ from tests.harness.sending import (
     BOUNCED,
     Process,
     attempt_at,
-    member,
-    process,
     rows_of,
-    settler_of,
 )
 from tests.harness.stored_messages import sent
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    async with process(settings) as one:
-        yield one
-
-
-@pytest.fixture
-async def settler(pool: asyncpg.Pool) -> Settler:
-    return settler_of(pool, await member(pool))
 
 
 async def stands(pool: asyncpg.Pool, account: TestAccount, address: str, reason: str) -> None:

@@ -12,7 +12,7 @@ from engine.base import clock, ids
 from engine.sending.suppressions import rules, store
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.actors import key_of
-from tests.harness.api import Answer, Api, Params
+from tests.harness.api import Answer, Api, Params, refuses
 
 
 async def add(api: Api, account: TestAccount, address: str, **fields: object) -> Answer:
@@ -47,15 +47,6 @@ async def seen(
 async def events_of(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[str, dict[str, Any]]]:
     rows = await pool.fetch("SELECT type, payload FROM events WHERE account_id = $1 ORDER BY seq", account.id)
     return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
-
-
-def refused(answer: Answer, field: str) -> bool:
-    return answer.status == 400 and answer.error["type"] == "invalid_request" and answer.error["field"] == field
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 # adding ----------------------------------------------------------------------------------------
@@ -117,7 +108,7 @@ async def test_the_stronger_reason_stands(
 
 @pytest.mark.parametrize("reason", ["bounce", "complaint", "spam", "", 5])
 async def test_only_what_people_decide_is_added_by_hand(api: Api, account: TestAccount, reason: object) -> None:
-    assert refused(await add(api, account, "ann@people.test", reason=reason), "reason")
+    assert refuses(await add(api, account, "ann@people.test", reason=reason), "reason")
     assert await listed(api, account) == []
 
 
@@ -145,7 +136,7 @@ async def test_what_is_no_address_is_refused(api: Api, account: TestAccount, add
     ],
 )
 async def test_a_bad_field_is_named(api: Api, account: TestAccount, fields: dict[str, object], field: str) -> None:
-    assert refused(await api.post("/v1/suppressions", account.token, fields), field)
+    assert refuses(await api.post("/v1/suppressions", account.token, fields), field)
 
 
 async def test_adding_is_an_event_of_the_account(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
@@ -365,7 +356,7 @@ async def test_filters_narrow_the_list(
     ],
 )
 async def test_a_bad_list_parameter_is_named(api: Api, account: TestAccount, query: str, field: str) -> None:
-    assert refused(await api.get(f"/v1/suppressions?{query}", account.token), field)
+    assert refuses(await api.get(f"/v1/suppressions?{query}", account.token), field)
 
 
 async def test_a_search_through_very_many_is_bounded_in_time(pool: asyncpg.Pool, account: TestAccount) -> None:
@@ -438,7 +429,7 @@ async def test_a_thousand_rows_are_one_import_and_no_more(api: Api, pool: asyncp
     too_many = await api.post("/v1/suppressions/import", account.token, {"suppressions": rows})
     answer = await api.post("/v1/suppressions/import", account.token, {"suppressions": rows[:1000]})
 
-    assert refused(too_many, "suppressions")
+    assert refuses(too_many, "suppressions")
     assert answer.json == {"added": 1000, "changed": 0, "unchanged": 0, "refused": []}
     assert await pool.fetchval("SELECT count(*) FROM events WHERE account_id = $1", account.id) == 1000
     again = await api.post("/v1/suppressions/import", account.token, {"suppressions": rows[:1000]})
@@ -458,7 +449,7 @@ async def test_a_thousand_rows_are_one_import_and_no_more(api: Api, pool: asyncp
 async def test_a_malformed_import_is_refused_whole(
     api: Api, account: TestAccount, body: dict[str, object], field: str
 ) -> None:
-    assert refused(await api.post("/v1/suppressions/import", account.token, body), field)
+    assert refuses(await api.post("/v1/suppressions/import", account.token, body), field)
     assert await listed(api, account) == []
 
 
@@ -484,7 +475,7 @@ async def test_an_export_of_nothing_is_empty(api: Api, account: TestAccount) -> 
     answer = await api.get("/v1/suppressions/export", account.token)
 
     assert (answer.status, answer.body) == (200, b"")
-    assert refused(await api.get("/v1/suppressions/export?limit=5", account.token), "limit")
+    assert refuses(await api.get("/v1/suppressions/export?limit=5", account.token), "limit")
 
 
 # who may ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from engine.base import clock
 from engine.store.database_errors import DatabaseError
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.actors import key_of
-from tests.harness.api import Answer, Api
+from tests.harness.api import Answer, Api, refuses
 
 JSON = {"Content-Type": "application/json"}
 HELLO = {"subject": "Hi {{name}}", "text": "Hello {{name}}!", "variables": [{"name": "name", "required": True}]}
@@ -38,15 +38,6 @@ async def events_of(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[str,
     """Types and details of the account's log, in order."""
     rows = await pool.fetch("SELECT type, payload FROM events WHERE account_id = $1 ORDER BY seq", account.id)
     return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
-
-
-def refused(answer: Answer, field: str) -> bool:
-    return answer.status == 400 and answer.error["type"] == "invalid_request" and answer.error["field"] == field
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 # making ----------------------------------------------------------------------------------------
@@ -168,20 +159,20 @@ async def test_an_id_in_use_is_a_conflict_that_names_it(api: Api, account: TestA
 async def test_a_bad_field_is_named(api: Api, account: TestAccount, fields: dict[str, object], field: str) -> None:
     answer = await api.post("/v1/templates", account.token, HELLO | fields)
 
-    assert refused(answer, field), answer
+    assert refuses(answer, field), answer
     assert (await api.get("/v1/templates", account.token)).json["data"] == []
 
 
 async def test_a_lone_surrogate_is_refused(api: Api, account: TestAccount) -> None:
     answer = await api.post("/v1/templates", account.token, body=b'{"text": "a \\ud800 b"}')
 
-    assert refused(answer, "body")
+    assert refuses(answer, "body")
 
 
 async def test_a_fault_in_the_source_is_named_with_line_and_column(api: Api, account: TestAccount) -> None:
     answer = await api.post("/v1/templates", account.token, {"text": "fine", "html": "<p>\n  {{#open}}</p>"})
 
-    assert refused(answer, "html")
+    assert refuses(answer, "html")
     assert (answer.error["line"], answer.error["column"]) == (2, 3)
     assert "{{/open}}" in answer.error["message"]
 
@@ -384,10 +375,10 @@ async def test_a_field_left_out_stays_and_null_clears_it(api: Api, account: Test
 async def test_a_change_is_checked_as_a_new_template_is(api: Api, account: TestAccount) -> None:
     first = await publish(api, account, id="welcome")
 
-    assert refused(await change(api, account, "welcome", html="{{"), "html")
-    assert refused(await change(api, account, "welcome", name="\0"), "name")
-    assert refused(await change(api, account, "welcome", id="other"), "id")
-    assert refused(await change(api, account, "welcome", variables=[{"name": "a"}, {"name": "a"}]), "variables[1].name")
+    assert refuses(await change(api, account, "welcome", html="{{"), "html")
+    assert refuses(await change(api, account, "welcome", name="\0"), "name")
+    assert refuses(await change(api, account, "welcome", id="other"), "id")
+    assert refuses(await change(api, account, "welcome", variables=[{"name": "a"}, {"name": "a"}]), "variables[1].name")
     assert (await api.get("/v1/templates/welcome", account.token)).json == first
 
 

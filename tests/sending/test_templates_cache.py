@@ -16,7 +16,7 @@ from engine.sending.templates.store import TemplateCache
 from engine.sending.templates.types import LayoutContent, TemplateContent, Variable
 from engine.store import caches
 from engine.store.caches import Stamps
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Answer, Api
 
 
@@ -35,11 +35,6 @@ async def text_of(
 ) -> tuple[int, str | None] | None:
     found = await shelf.get(account, slug, version)
     return None if found is None else (found.version, rules.render(found, {}).text)
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def test_the_latest_version_is_the_one_without_a_number(pool: asyncpg.Pool, account: TestAccount) -> None:

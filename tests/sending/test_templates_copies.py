@@ -6,9 +6,7 @@ import pytest
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
 from tests.harness.people import make_person
-from tests.sending.test_templates import account, change, publish
-
-__all__ = ["account"]  # the fixture
+from tests.sending.test_templates import change, publish
 
 
 async def test_search_finds_text_in_id_name_and_subject_in_any_case(api: Api, account: TestAccount) -> None:

@@ -4,11 +4,8 @@ import asyncpg
 import pytest
 
 from tests.harness.accounts import TestAccount, make_account
-from tests.harness.api import Answer, Api
-from tests.sending.test_templates import HELLO, JSON, account, change, delete, events_of, publish, refused
-
-__all__ = ["account"]  # the fixture
-
+from tests.harness.api import Answer, Api, refuses
+from tests.sending.test_templates import HELLO, JSON, change, delete, events_of, publish
 
 # lists -----------------------------------------------------------------------------------------
 
@@ -55,7 +52,7 @@ async def test_pages_follow_each_other_without_gap_or_repeat(api: Api, account: 
     ],
 )
 async def test_a_bad_list_parameter_is_named(api: Api, account: TestAccount, query: str, field: str) -> None:
-    assert refused(await api.get(f"/v1/templates?{query}", account.token), field)
+    assert refuses(await api.get(f"/v1/templates?{query}", account.token), field)
 
 
 async def test_versions_come_in_pages(api: Api, account: TestAccount) -> None:
@@ -94,7 +91,7 @@ async def test_a_bad_version_cursor_is_refused(api: Api, account: TestAccount, q
     await publish(api, account, id="welcome")
     answer = await api.get(f"/v1/templates/welcome/versions?{query}", account.token)
 
-    assert refused(answer, query.partition("=")[0])
+    assert refuses(answer, query.partition("=")[0])
 
 
 async def test_a_version_cursor_beyond_any_version_starts_at_the_newest(api: Api, account: TestAccount) -> None:
@@ -147,7 +144,7 @@ async def test_any_version_can_be_previewed(api: Api, account: TestAccount) -> N
         answer = await api.post("/v1/templates/welcome/preview", account.token, body=body)
         assert (answer.status, answer.error["type"]) == (422, "template_error")
         assert (answer.error["missing"], answer.error["template"]) == ([], "welcome")
-    assert refused(await preview({"version": 0}), "version")
+    assert refuses(await preview({"version": 0}), "version")
 
 
 async def test_every_missing_required_variable_is_named(api: Api, account: TestAccount) -> None:
@@ -171,7 +168,7 @@ async def test_a_value_never_adds_a_header(api: Api, account: TestAccount, break
     body = {"variables": {"name": f"Ann{break_}"}}
     answer = await api.post("/v1/templates/welcome/preview", account.token, body)
 
-    assert refused(answer, "variables.name")
+    assert refuses(answer, "variables.name")
     assert "subject" in answer.error["message"]
 
 
@@ -205,7 +202,7 @@ async def test_a_result_beyond_what_a_send_may_carry_is_refused(api: Api, accoun
 async def test_a_bad_value_is_named(api: Api, account: TestAccount, variables: object, field: str) -> None:
     await publish(api, account, id="welcome")
 
-    assert refused(await api.post("/v1/templates/welcome/preview", account.token, {"variables": variables}), field)
+    assert refuses(await api.post("/v1/templates/welcome/preview", account.token, {"variables": variables}), field)
 
 
 async def test_unsaved_content_is_previewed_and_stored_nowhere(
@@ -234,14 +231,14 @@ async def test_unsaved_content_is_held_to_the_same_rules(api: Api, account: Test
     missing = await preview()
     assert (missing.status, missing.error["missing"]) == (422, ["name"])
     assert (missing.error["template"], missing.error["version"]) == (None, None)
-    assert refused(await preview(html="{{#a}}"), "html")
-    assert refused(await preview(subject="a\nb"), "subject")
-    assert refused(await preview(values={"name": "\0"}), "values.name")
-    assert refused(await preview(values={"name": "a\nb"}), "values.name")
+    assert refuses(await preview(html="{{#a}}"), "html")
+    assert refuses(await preview(subject="a\nb"), "subject")
+    assert refuses(await preview(values={"name": "\0"}), "values.name")
+    assert refuses(await preview(values={"name": "a\nb"}), "values.name")
     unfinished = await preview(text=None, values={"name": "Ann"})
     assert (unfinished.json["subject"], unfinished.json["text"]) == ("Hi Ann", None)
     assert [one["code"] for one in unfinished.json["warnings"]] == ["no_content"]
-    assert refused(await preview(name="x"), "name")
+    assert refuses(await preview(name="x"), "name")
     odd = await preview(values={"name": "x"}, text="{{other}}")
     assert [one["code"] for one in odd.json["warnings"]] == ["undeclared_variable"]
 
@@ -270,7 +267,7 @@ async def test_templates_of_others_do_not_exist(api: Api, pool: asyncpg.Pool, ac
     ):
         assert (answer.status, answer.error["type"]) == (404, "not_found")
     assert (await api.get("/v1/templates", stranger.token)).json["data"] == []
-    assert refused(await api.get("/v1/templates?before=welcome", stranger.token), "before")
+    assert refuses(await api.get("/v1/templates?before=welcome", stranger.token), "before")
     assert (await publish(api, stranger, id="welcome"))["version"] == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from api.pages.languages import LANGUAGES
 from engine.base import ids
 from engine.mail import unsubscribe_token
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Answer, Api
 from tests.harness.unsubscribing import (
     KEY,
@@ -22,11 +22,6 @@ from tests.harness.unsubscribing import (
 
 ANN = "ann@people.test"
 OUT, BACK = "You are unsubscribed", "You are subscribed again"
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
 
 
 async def one_click(api: Api, token: str) -> Answer:

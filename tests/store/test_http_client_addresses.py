@@ -27,12 +27,6 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 OK = HEAD + b"Content-Length: 2\r\n\r\nok"
 
 
-@pytest.fixture
-async def zone() -> AsyncIterator[Responder]:
-    async with Responder() as responder:
-        yield responder
-
-
 def second_of_loopback(address: str) -> bool:
     """127.0.0.2 stands for a public host here; everything else of loopback is ours."""
     return address == "127.0.0.2" or is_public(address)

@@ -54,12 +54,6 @@ async def asking(*servers: HostPort, **options: Any) -> AsyncIterator[Resolver]:
         await resolver.close()
 
 
-@pytest.fixture
-async def zone() -> AsyncIterator[Responder]:
-    async with Responder() as responder:
-        yield responder
-
-
 def at(zone: Responder) -> HostPort:
     return HostPort(*zone.address)
 

@@ -27,11 +27,6 @@ async def account(pool: asyncpg.Pool) -> TestAccount:
     return await make_account(pool, plan="free")
 
 
-@pytest.fixture
-async def admin(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
-    return await make_person(pool, account.id, "admin")
-
-
 @pytest.fixture(scope="module")
 def billing(settings: Settings) -> Billing:
     return configured(settings)

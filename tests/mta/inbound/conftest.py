@@ -2,11 +2,9 @@
 
 from collections.abc import AsyncIterator
 
-import asyncpg
 import pytest
 
 from engine.base.settings import Settings
-from tests.harness.accounts import TestAccount, make_account
 from tests.harness.inbound import TestMx, receiving
 
 
@@ -15,9 +13,3 @@ async def mx(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> As
     """Run a server for incoming mail for the tests of a module."""
     async with receiving(settings, tmp_path_factory.mktemp("mx")) as running:
         yield running
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    """Make an account."""
-    return await make_account(pool)

@@ -1,15 +1,12 @@
 """Bounces and complaints over real sessions: which of them act, and which anybody could have written."""
 
-from collections.abc import AsyncIterator
 from uuid import UUID
 
-import asyncpg
 import pytest
 from msgspec import structs
 
 from engine.authentication import dkim_signing as dkim
 from engine.base import ids
-from engine.base.settings import Settings
 from engine.mail import feedback_headers, return_path
 from engine.receiving.reports import read_reports, store
 from engine.receiving.reports.types import ReportPurpose
@@ -17,24 +14,13 @@ from engine.sending.settle import Settler
 from tests.harness.accounts import PEPPER, TestAccount
 from tests.harness.inbound import TestMx, deliver
 from tests.harness.report_mails import arf, dsn, failed, message_id_field
-from tests.harness.sending import Process, member, process, settler_of
+from tests.harness.sending import Process
 from tests.harness.stored_messages import day_counts, events, status, statuses, suppressed
 from tests.receiving.test_late_bounce import ANN, delivered
 
 BOB, CLEO = "bob@far.test", "cleo@far.test"
 DER = dkim.generate_rsa()
 LISTED = ("fbl.provider.test", "staff@mailbox.test")
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    async with process(settings) as one:
-        yield one
-
-
-@pytest.fixture
-async def settler(pool: asyncpg.Pool) -> Settler:
-    return settler_of(pool, await member(pool))
 
 
 def signed(mx: TestMx, raw: bytes, domain: str) -> bytes:

@@ -4,17 +4,11 @@ from email import message_from_bytes
 from email.policy import SMTP
 
 import dkim
-import pytest
 
 from engine.base import ids
 from tests.harness.broadcasts import broadcasting, make_list, with_stream
 from tests.harness.domains import Place
 from tests.harness.outbound import World
-
-
-@pytest.fixture
-def place(here: World) -> Place:
-    return Place(here.pool, here.settings, here.dns)
 
 
 async def test_copies_of_a_list_carry_its_list_id_under_the_signature(here: World, place: Place) -> None:

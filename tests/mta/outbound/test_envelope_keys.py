@@ -11,26 +11,16 @@ import dns.query
 import pytest
 from dns.rdtypes.ANY.TXT import TXT
 
-from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.receiving.remove_domain import remove_domain
 from engine.sending.domains import jobs as domain_jobs
 from engine.sending.domains import store
 from engine.sending.domains.key_rotation import rotate_keys
 from engine.sending.domains.types import DomainRow
-from tests.harness.domains import Place
+from tests.harness.domains import Place, new_name
 from tests.harness.outbound import World
 
 SELECTOR = re.compile(rb"[; \t]s=(\w+);")
-
-
-@pytest.fixture
-def place(here: World) -> Place:
-    return Place(here.pool, here.settings, here.dns)
-
-
-def name() -> str:
-    return f"{ids.encode(ids.uuid7())}.test"
 
 
 async def sent(here: World, domain: DomainRow, to: str) -> UUID:
@@ -62,7 +52,7 @@ def _all_verify(content: bytes, count: int, server: tuple[str, int]) -> bool:
 
 
 async def test_a_rotation_from_end_to_end(here: World, place: Place) -> None:
-    domain = await place.verified(here.account, name())
+    domain = await place.verified(here.account, new_name())
     await place.withdraw(domain, "wb2", "wb2e")
     await here.mta()
     await sent(here, domain, "before@peer.test")
@@ -96,7 +86,7 @@ async def test_a_rotation_from_end_to_end(here: World, place: Place) -> None:
 
 
 async def test_keys_published_ahead_take_over_at_once_and_the_pairs_take_turns(here: World, place: Place) -> None:
-    domain = await place.verified(here.account, name())
+    domain = await place.verified(here.account, new_name())
     first = await rotate_keys(place.pool, place.settings, here.account.id, domain.id)
     with pytest.raises(Refusal) as too_soon:
         await rotate_keys(place.pool, place.settings, here.account.id, domain.id)
@@ -119,7 +109,7 @@ async def test_keys_published_ahead_take_over_at_once_and_the_pairs_take_turns(h
 
 
 async def test_a_domain_that_was_never_verified_has_no_keys_to_change(place: Place, here: World) -> None:
-    domain = await place.add(here.account, name())
+    domain = await place.add(here.account, new_name())
     with pytest.raises(Refusal) as caught:
         await rotate_keys(place.pool, place.settings, here.account.id, domain.id)
 
@@ -127,7 +117,7 @@ async def test_a_domain_that_was_never_verified_has_no_keys_to_change(place: Pla
 
 
 async def test_a_domain_without_spare_keys_gets_them_when_it_asks(here: World, place: Place) -> None:
-    domain = await place.verified(here.account, name())
+    domain = await place.verified(here.account, new_name())
     await place.pool.execute("DELETE FROM domain_keys WHERE domain_id = $1 AND selector LIKE 'wb2%'", domain.id)
     await place.withdraw(domain, "wb2", "wb2e")
     asked = await rotate_keys(place.pool, place.settings, here.account.id, domain.id)
@@ -138,7 +128,7 @@ async def test_a_domain_without_spare_keys_gets_them_when_it_asks(here: World, p
 
 
 async def test_what_was_accepted_still_goes_signed_when_its_domain_is_removed(here: World, place: Place) -> None:
-    domain = await place.verified(here.account, name())
+    domain = await place.verified(here.account, new_name())
     queued = await sent(here, domain, "queued@peer.test")
     await remove_domain(place.pool, here.account.id, domain.id)
     with pytest.raises(Refusal) as refused:
@@ -151,7 +141,7 @@ async def test_what_was_accepted_still_goes_signed_when_its_domain_is_removed(he
 
 
 async def test_a_name_that_was_added_again_leaves_the_old_mail_its_keys(here: World, place: Place) -> None:
-    old = await place.verified(here.account, name())
+    old = await place.verified(here.account, new_name())
     await sent(here, old, "old@peer.test")
     await remove_domain(place.pool, here.account.id, old.id)
     new = await place.add(here.account, old.name)
@@ -170,7 +160,7 @@ async def test_a_name_that_was_added_again_leaves_the_old_mail_its_keys(here: Wo
 
 
 async def test_another_accounts_keys_never_sign(here: World, place: Place) -> None:
-    domain = await place.verified(here.account, name())
+    domain = await place.verified(here.account, new_name())
     other = await place.account()
     async with place.pool.acquire() as connection:
         assert await store.signing_keys(connection, other.id, domain.name, pepper=here.settings.pepper) == []

@@ -1,6 +1,6 @@
 """`minTls`: the least transport security a message asks for, from the request to the connection."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
@@ -18,23 +18,11 @@ from tests.harness.api import Api
 from tests.harness.outbound import World, world
 from tests.harness.schedules import comes_due, release, scheduled, within
 from tests.harness.sending import message_id, process, request_of, rows_of
-from tests.harness.transport import Certified, authority, forget_sessions, self_signed
+from tests.harness.transport import Certified, self_signed
 from tests.sending.test_accept_batch import hand_in
 
 LATER_S = (600.0,)
 DOMAIN, MX, SERVER = "secure.test", "mx.secure.test", "127.0.0.3"
-
-
-@pytest.fixture(autouse=True)
-def _no_session() -> Iterator[None]:
-    forget_sessions()
-    yield
-    forget_sessions()
-
-
-@pytest.fixture(scope="module")
-def root() -> Certified:
-    return authority()
 
 
 @pytest.fixture

@@ -175,11 +175,6 @@ def test_enforce_refuses_strangers_testing_notes_them_and_none_demands_nothing(
 # -- fetching --------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def root() -> Certified:
-    return authority()
-
-
 @pytest.fixture
 async def zone() -> AsyncIterator[Responder]:
     async with Responder() as responder:

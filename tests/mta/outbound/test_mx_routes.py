@@ -21,12 +21,6 @@ from tests.harness.patience import PATIENCE_S
 PUBLIC = ("192.88.100.1", "8.8.8.8", "9.9.9.9")
 
 
-@pytest.fixture
-async def zone() -> AsyncIterator[Responder]:
-    async with Responder() as responder:
-        yield responder
-
-
 @asynccontextmanager
 async def routing(zone: Responder, query_timeout_s: float = PATIENCE_S, **options: Any) -> AsyncIterator[Router]:
     resolver = Resolver([HostPort(*zone.address)], query_timeout_s=query_timeout_s, budget_s=PATIENCE_S)

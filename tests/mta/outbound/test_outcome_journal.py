@@ -21,17 +21,11 @@ from mta.outbound.journal_file import SUFFIX, JournalFile, left_files
 from mta.outbound.outcome_journal import OutcomeJournal
 from tests.harness.outbound import World
 from tests.harness.patience import PATIENCE_S
-from tests.harness.sending import DEFERRED, DELIVERED, Process, attempt_at, member, process, rows_of, settler_of
+from tests.harness.sending import DEFERRED, DELIVERED, Process, attempt_at, member, rows_of, settler_of
 from tests.harness.stored_messages import sent, status
 from tests.mta.processes import process as mta_process
 
 KEY = DerivedKey(range(32))
-
-
-@pytest.fixture
-async def door(settings: Settings) -> AsyncIterator[Process]:
-    async with process(settings) as one:
-        yield one
 
 
 @pytest.fixture

@@ -7,24 +7,14 @@ from typing import Any
 import dkim
 import pytest
 
-from engine.base import ids
 from engine.base.errors import Refusal
 from engine.mail import return_path
 from engine.mail.feedback_headers import cfbl_key, cfbl_origin
 from engine.sending.domains.service import change_domain
 from engine.sending.domains.types import DomainRow
-from tests.harness.domains import RETURN_PATH, Place
+from tests.harness.domains import RETURN_PATH, Place, new_name
 from tests.harness.outbound import World
 from tests.harness.stored_messages import PlacedAddress
-
-
-@pytest.fixture
-def place(here: World) -> Place:
-    return Place(here.pool, here.settings, here.dns)
-
-
-def name() -> str:
-    return f"{ids.encode(ids.uuid7())}.test"
 
 
 async def path_of(here: World, domain: DomainRow, to: str) -> str:
@@ -50,7 +40,7 @@ def cfbl_of(here: World, to: str) -> list[str]:
 async def test_a_verified_record_moves_return_paths_to_the_domain_and_a_lost_one_moves_them_back(
     here: World, place: Place
 ) -> None:
-    domain = await place.add(here.account, name())
+    domain = await place.add(here.account, new_name())
     await place.publish(domain, "wb1")
     assert (await place.verify(here.account, domain)).domain.return_path == "pending"
     await here.mta()
@@ -85,7 +75,7 @@ def publish_spf(here: World, place: Place) -> None:
 async def test_without_the_spf_record_of_its_return_path_a_domain_does_not_show_it_as_verified(
     here: World, place: Place
 ) -> None:
-    domain, bounces = await place.add(here.account, name()), f"bounces.{here.settings.mail_host}"
+    domain, bounces = await place.add(here.account, new_name()), f"bounces.{here.settings.mail_host}"
     await place.publish(domain, "wb1")
     place.zone.set(f"bounce.{domain.name}", "CNAME", [f"{bounces}."])
     assert (await place.verify(here.account, domain)).domain.return_path == "pending"
@@ -120,7 +110,7 @@ async def test_recipients_of_one_domain_share_a_return_path_that_speaks_for_them
 
 
 async def test_a_new_label_is_used_once_its_own_record_is_found(here: World, place: Place) -> None:
-    domain = await place.verified(here.account, name())
+    domain = await place.verified(here.account, new_name())
     assert domain.return_path == "verified"
 
     await change_domain(here.pool, here.account.id, domain.id, return_path_label="Mail-Bounces")
@@ -136,7 +126,7 @@ async def test_a_new_label_is_used_once_its_own_record_is_found(here: World, pla
 async def test_mail_asks_for_complaints_at_its_own_return_path_host_under_a_signature(
     here: World, place: Place
 ) -> None:
-    domain = await place.add(here.account, name())
+    domain = await place.add(here.account, new_name())
     await place.publish(domain, "wb1")
     await place.verify(here.account, domain)
     await here.mta()
@@ -168,6 +158,6 @@ async def test_mail_asks_for_complaints_at_its_own_return_path_host_under_a_sign
 
 @pytest.mark.parametrize("label", ["", "a.b", "-a", "a_b", "mta-sts", "x" * 64, "bücher"])
 async def test_a_label_that_is_no_host_name_is_refused(here: World, place: Place, label: str) -> None:
-    domain = await place.add(here.account, name())
+    domain = await place.add(here.account, new_name())
     with pytest.raises(Refusal, match="returnPathLabel"):
         await change_domain(here.pool, here.account.id, domain.id, return_path_label=label)

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,23 +23,11 @@ from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 from ops.local.dns import DnsBehaviour
 from tests.harness.outbound import CountingSink, World
 from tests.harness.patience import PATIENCE_S
-from tests.harness.transport import Certified, PolicyHost, authority, forget_sessions, policy_host, self_signed
+from tests.harness.transport import Certified, PolicyHost, policy_host, self_signed
 
 LATER_S = (600.0,)  # a retry that no test waits for
 DOMAIN, MX, SERVER = "secure.test", "mx.secure.test", "127.0.0.3"
 BARE = ("PIPELINING",)
-
-
-@pytest.fixture(autouse=True)
-def _no_session() -> Iterator[None]:
-    forget_sessions()
-    yield
-    forget_sessions()
-
-
-@pytest.fixture(scope="module")
-def root() -> Certified:
-    return authority()
 
 
 @pytest.fixture

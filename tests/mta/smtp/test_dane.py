@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,18 +28,11 @@ from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 from ops.local.dns import DnsBehaviour
 from ops.local.sink import Sink
 from tests.harness.patience import PATIENCE_S
-from tests.harness.transport import Certified, SignedDns, authority, forget_sessions, self_signed
+from tests.harness.transport import Certified, SignedDns, authority, self_signed
 
 MX, DOMAIN = "mx.peer.test", "peer.test"
 NOW = datetime.now(UTC)
 DIGEST = b"x" * 32
-
-
-@pytest.fixture(autouse=True)
-def _no_session() -> Iterator[None]:
-    forget_sessions()
-    yield
-    forget_sessions()
 
 
 def sha256(data: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,18 +22,6 @@ from tests.harness.transport import Certified, authority, forget_sessions, self_
 QUICK = SmtpTimeouts(connect_s=2.0, tls_s=2.0, reply_s=2.0, quit_s=0.2)
 MX = "mx.peer.test"
 NOW = datetime.now(UTC)
-
-
-@pytest.fixture(autouse=True)
-def _no_session() -> Iterator[None]:
-    forget_sessions()
-    yield
-    forget_sessions()
-
-
-@pytest.fixture(scope="module")
-def root() -> Certified:
-    return authority()
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,11 @@
 
 from collections.abc import AsyncIterator
 
-import asyncpg
 import pytest
 
 from engine.base.settings import Settings
-from tests.harness.accounts import TestAccount, make_account
-from tests.harness.submission import TestRelay, relaying
+from tests.harness.accounts import TestAccount
+from tests.harness.submission import Client, TestRelay, relaying
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +17,8 @@ async def relay(settings: Settings, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    """Make an account."""
-    return await make_account(pool)
+async def client(relay: TestRelay, account: TestAccount) -> AsyncIterator[Client]:
+    """Open a session that is signed in as the account."""
+    opened = await relay.logged_in(account)
+    yield opened
+    await opened.close()

@@ -41,13 +41,6 @@ async def relay(settings: Settings, tmp_path_factory: pytest.TempPathFactory) ->
         yield running
 
 
-@pytest.fixture
-async def client(relay: TestRelay, account: TestAccount) -> AsyncIterator[Client]:
-    opened = await relay.logged_in(account)
-    yield opened
-    await opened.close()
-
-
 # -- what is kept ------------------------------------------------------------------------------------
 
 

@@ -25,13 +25,6 @@ async def relay(settings: Settings, tmp_path_factory: pytest.TempPathFactory) ->
         yield running
 
 
-@pytest.fixture
-async def client(relay: TestRelay, account: TestAccount) -> AsyncIterator[Client]:
-    opened = await relay.logged_in(account)
-    yield opened
-    await opened.close()
-
-
 async def test_options_stand_in_the_header_and_are_taken_out(
     client: Client, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
