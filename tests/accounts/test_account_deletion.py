@@ -146,23 +146,6 @@ async def test_guessing_is_slowed_down(
     assert [answer.status for answer in answers] == [401, 401, 401, 429, 429]
 
 
-@pytest.mark.parametrize("role", ["member", "admin"])
-async def test_only_an_owner_asks_or_takes_back(api: Api, pool: asyncpg.Pool, account: TestAccount, role: str) -> None:
-    person = await make_person(pool, account.id, role)
-
-    for answer in (await ask(api, person), await cancel(api, person)):
-        assert (answer.status, answer.error["type"]) == (403, "forbidden")
-    assert (await status(api, person))["status"] == "none"
-
-
-async def test_keys_and_strangers_have_no_say(api: Api, account: TestAccount) -> None:
-    for method in ("POST", "GET", "DELETE"):
-        with_key = await api.request(method, "/v1/account/deletion", token=account.token)
-        nobody = await api.request(method, "/v1/account/deletion")
-        assert (with_key.status, with_key.error["type"]) == (403, "forbidden")
-        assert (nobody.status, nobody.error["type"]) == (401, "unauthorized")
-
-
 async def test_a_suspended_account_may_leave(
     api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
 ) -> None:

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from engine.accounts.alerts.types import TERMS, AlertKind
-from tests.harness.accounts import TestAccount, add_key
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Api
 from tests.harness.people import make_person
 
@@ -113,13 +113,6 @@ async def test_a_change_is_checked_as_a_new_rule_is(api: Api, account: TestAccou
     answer = await api.patch(f"/v1/alerts/rules/{made['id']}", account.token, {"threshold": 0.0051})
     assert (answer.status, answer.error["type"], answer.error["limit"]) == (422, "threshold_refused", 0.005)
     assert (await api.patch(f"/v1/alerts/rules/{made['id']}", account.token, {"threshold": 0.005})).status == 200
-
-
-async def test_reading_and_writing_have_scopes_of_their_own(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
-    reader = await add_key(pool, account.id, scopes=["alerts:read"])
-    assert (await api.get("/v1/alerts/rules", reader)).status == 200
-    assert (await api.get("/v1/alerts/events", reader)).json == {"data": [], "nextCursor": None}
-    assert (await api.post("/v1/alerts/rules", reader, body=b"")).error["scope"] == "alerts:write"
 
 
 async def test_a_test_mails_owners_and_admins_once_and_leaves_the_state(

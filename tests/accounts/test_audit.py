@@ -144,14 +144,6 @@ async def test_a_parameter_that_is_no_good_is_refused_by_name(
     assert (answer.status, answer.error["type"], answer.error["field"]) == (400, "invalid_request", field)
 
 
-async def test_reading_the_log_needs_the_scope_to_read_messages(api: Api, pool: asyncpg.Pool) -> None:
-    account = await make_account(pool, scopes=["account:read"])
-
-    for path in ("events", "export", "verify"):
-        assert (await api.get(f"/v1/audit/{path}", account.token)).status == 403
-    assert (await api.get("/v1/account/verify", account.token)).status == 200
-
-
 async def test_an_export_explains_itself_and_ends_with_its_verdict(api: Api, pool: asyncpg.Pool) -> None:
     account = await make_account(pool)
     await logbook.many(pool, account.id, 450)

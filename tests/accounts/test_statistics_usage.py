@@ -129,10 +129,3 @@ async def test_a_bad_parameter_is_refused_by_name(api: Api, pool: asyncpg.Pool, 
     answer = await api.get("/v1/usage", account.token, params={field: value})
 
     assert (answer.status, answer.error["type"], answer.error["field"]) == (400, "invalid_request", field)
-
-
-async def test_usage_needs_its_scope(api: Api, pool: asyncpg.Pool) -> None:
-    account = await make_account(pool, scopes=["messages:read"])
-    answer = await api.get("/v1/usage", account.token)
-
-    assert (answer.status, answer.error["type"], answer.error["scope"]) == (403, "forbidden", "account:read")

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from engine.base import clock, ids
-from tests.harness.accounts import TestAccount, add_key, make_account
+from tests.harness.accounts import TestAccount, make_account
 from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api
 
@@ -189,11 +189,11 @@ async def test_pages_hold_each_contact_once_newest_first(api: Api, account: Test
 @pytest.mark.parametrize(
     ("query", "status", "field"),
     [
-        ("limit=0", 400, "limit"), ("limit=101", 400, "limit"), ("before=lst_x", 400, "before"),
-        ("list=con_x", 400, "list"), ("search=", 400, "search"), ("search=a%00b", 400, "search"),
-        ("colour=1", 400, "colour"),
+        ("list=con_x", 400, "list"),
+        ("search=", 400, "search"),
+        ("search=a%00b", 400, "search"),
     ],
-)  # fmt: skip
+)
 async def test_an_unusable_query_names_its_parameter(
     api: Api, account: TestAccount, query: str, status: int, field: str
 ) -> None:
@@ -227,14 +227,3 @@ async def test_the_plan_limits_contacts_exactly_under_parallel_requests(api: Api
     assert limits["contacts"] == {"resource": "contacts", "limit": 500, "used": 500}
     known = await api.post("/v1/contacts", account.token, {"email": "a1@x.test", "consent": "customer"})
     assert known.status == 409
-
-
-async def test_contacts_need_their_scopes(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
-    made = await create(api, account, "ann@x.test")
-    reader = await add_key(pool, account.id, scopes=["contacts:read"])
-
-    assert (await api.get(f"/v1/contacts/{made['id']}", reader)).status == 200
-    for path in ("/v1/contacts", "/v1/lists", "/v1/segments"):
-        assert (await api.get(path, reader)).status == 200
-        refused = await api.post(path, reader, {})
-        assert (refused.status, refused.error["scope"]) == (403, "contacts:write")

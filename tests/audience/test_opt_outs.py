@@ -9,8 +9,8 @@ import pytest
 
 from engine.base import ids
 from tests.audience.test_contacts import create, make_list
-from tests.harness.accounts import TestAccount, make_account
-from tests.harness.api import Answer, Api
+from tests.harness.accounts import TestAccount
+from tests.harness.api import Api
 from tests.harness.unsubscribing import audience_events, store_link
 
 
@@ -111,22 +111,6 @@ async def test_files_are_imported_and_exported(api: Api, account: TestAccount, n
     assert as_csv[0] == "address,source,createdAt"
     assert as_csv[1].startswith("'=cmd@people.test,api,")
     assert len(as_csv) == 1_502
-
-
-async def test_an_unknown_list_is_a_404_everywhere(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
-    theirs = await make_list(api, await make_account(pool), "News")
-    file = {"format": "csv", "content": "address\nann@people.test"}
-    for topic in (theirs, ids.format_id(ids.Kind.LIST, ids.uuid7())):
-        path = f"/v1/lists/{topic}/opt-outs"
-        answers: list[Answer] = [
-            await api.get(path, account.token),
-            await api.get(f"{path}/export", account.token),
-            await api.post(path, account.token, {"addresses": ["nobody"]}),
-            await api.post(path, account.token, {"addresses": ["ann@people.test"]}),
-            await api.post(f"{path}/import/file", account.token, file),
-            await api.delete(f"{path}/ann%40people.test", account.token),
-        ]
-        assert [one.status for one in answers] == [404] * 6
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Every list that is newest first stays so while eight clients add to it: who knows its newest row misses none."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -9,12 +10,14 @@ import asyncpg
 import pytest
 from msgspec import Struct
 
+from api.http.operation import Operation
 from api.routes import all_operations
+from engine.base import ids
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.sending.domains.service import add_domain
 from tests.harness.accounts import TestAccount, make_account
-from tests.harness.api import Answer, Api
+from tests.harness.api import Answer, Api, name_of
 from tests.harness.broadcasts import with_stream
 from tests.harness.people import TestPerson, make_person
 from tests.harness.sampling import sampled
@@ -165,6 +168,34 @@ def test_every_list_with_pages_is_tried() -> None:
     assert set(paged()) == set(LISTS) | others
 
 
+READ = [one for one in all_operations() if one.method == "GET" and one.path in {*paged()} - OF_ALL_ACCOUNTS]
+
+
+@pytest.mark.parametrize("operation", READ, ids=name_of)
+async def test_a_page_that_can_not_be_is_refused(client: Client, operation: Operation) -> None:
+    foreign = f"before={ids.format_id(ids.Kind.CHECKOUT, ids.uuid7())}"
+    queries = [
+        "limit=0",
+        "limit=-1",
+        "limit=10000",
+        "limit=x",
+        "limit=9223372036854775808",
+        "limit=2&limit=3",
+        "before=",
+        "before=x",
+        "nobodys=1",
+        foreign,
+    ]
+    path = re.sub(r"\{\w+\}", "x", operation.path)
+    answers = {query: await client.api.get(f"{path}?{query}", person=client.owner) for query in queries}
+    # An operation may look for the id of its path before it reads the cursor.
+    usual = {400, 404} if "{" in operation.path else {400}
+
+    assert {query: one.body for query, one in answers.items() if one.status not in usual} == {}
+    fields = {query: one.error["field"] for query, one in answers.items() if one.status == 400}
+    assert fields == {query: query.partition("=")[0] for query in fields}
+
+
 def test_lists_by_their_own_time_say_what_to_follow_instead() -> None:
     for one in all_operations():
         if one.method == "GET" and one.path in BY_THEIR_OWN_TIME:
@@ -191,6 +222,7 @@ async def walked(client: Client, path: str, listed: Listed) -> list[dict[str, An
     cursor = ""
     while True:
         page = await client.get(f"{path}?limit=2{cursor}")
+        assert page[listed.rows], "a full last page has no cursor"
         found += page[listed.rows]
         if page["nextCursor"] is None:
             return found

@@ -5,7 +5,7 @@ body is read and the handler runs: so the matrix changes nothing, and getting pa
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from api.http.operation import Access, Area, LimitedKeys, Operation
 from api.routes import all_operations
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.roles import Role
+from engine.base.scopes import SCOPES
 from tests.harness.accounts import add_key, make_account, set_status
 from tests.harness.api import Answer, Api, name_of
 from tests.harness.people import TestPerson, make_person
@@ -195,6 +196,91 @@ async def test_what_a_key_may_read_any_person_on_the_account_may(
     answer = await api.request("GET", operation.path, headers=callers.headers[Kind.MEMBER])
 
     assert answer.status == 200, answer.body
+
+
+# The area of the scopes, by the start of the path (the longest that fits): reading needs `:read`, all else `:write`.
+AREAS = {
+    "/v1/account/cloudflare": "domains", "/v1/account/verify": "account", "/v1/address-checks": "verifications",
+    "/v1/alerts": "alerts", "/v1/analytics": "analytics", "/v1/api-keys": "account", "/v1/audit": "messages",
+    "/v1/billing": "account", "/v1/bounces": "messages", "/v1/broadcasts": "broadcasts", "/v1/contacts": "contacts",
+    "/v1/domains": "domains", "/v1/emails": "messages", "/v1/events": "messages", "/v1/inbound": "inbound",
+    "/v1/layouts": "templates", "/v1/lists": "contacts", "/v1/local/sink": "messages", "/v1/me": "account",
+    "/v1/messages": "messages", "/v1/requests": "account", "/v1/segments": "contacts", "/v1/stats": "messages",
+    "/v1/streams": "streams", "/v1/suppressions": "suppressions", "/v1/team": "team", "/v1/templates": "templates",
+    "/v1/usage": "account", "/v1/verifications": "verifications", "/v1/webhooks": "webhooks",
+}  # fmt: skip
+SENDS = re.compile(r"/v1/(compat/.+|emails.*|messages/.*resend|templates/\{id\}/test|inbound/messages/\{id\}/reply)")
+READS = re.compile(r"/v1/(address-checks|segments/count|.+/preview)")
+OLDER = re.compile(r"/v1/inbound/(addresses|domains|routes|mta-sts)")  # scopes of domains do as well
+
+
+def scopes_of(operation: Operation) -> set[str]:
+    """Return the scopes of which a key needs one."""
+    path = operation.path
+    reads = operation.method == "GET" or READS.fullmatch(path) is not None
+    if SENDS.fullmatch(path) and not reads:
+        return {"emails:send"}
+    area = AREAS[max((one for one in AREAS if path.startswith(one)), key=len)]
+    verb = "read" if reads else "write"
+    areas = {area} | ({"domains"} if OLDER.match(path) else set())
+    if path.startswith("/v1/inbound/messages"):
+        areas |= {"messages"} if reads else {"domains"} if operation.method == "DELETE" else set()
+    return {f"{one}:{verb}" for one in areas}
+
+
+def test_an_operation_asks_for_the_scopes_of_its_area() -> None:
+    with_keys = [one for one in OPERATIONS if one.access is Access.KEY]
+
+    assert {name_of(one): set(one.scopes) for one in with_keys} == {name_of(one): scopes_of(one) for one in with_keys}
+
+
+OWNERS = {"POST account/deletion", "DELETE account/deletion", "DELETE sub-accounts/{id}", "POST team/transfer"}
+ADMINS = {
+    "PATCH account", "POST api-keys", "PATCH api-keys/{id}", "DELETE api-keys/{id}", "POST api-keys/{id}/rotate",
+    "POST billing/cancel", "POST billing/checkout", "POST billing/checkout/abandon", "POST billing/pause",
+    "PATCH billing/profile", "POST billing/resume", "GET erasures", "POST erasures", "GET erasures/{id}",
+    "GET sub-accounts", "POST sub-accounts", "GET sub-accounts/{id}", "PATCH sub-accounts/{id}",
+    "POST sub-accounts/{id}/join", "POST team/invites", "DELETE team/invites/{id}", "POST team/invites/{id}/resend",
+    "PATCH team/members/{id}", "DELETE team/members/{id}",
+}  # fmt: skip
+WHILE_SUSPENDED = {
+    "DELETE api-keys/{id}",
+    "POST billing/cancel",
+    "DELETE team/invites/{id}",
+    "DELETE team/members/{id}",
+}
+WHILE_SUSPENDED |= {one for one in OWNERS | ADMINS if "erasures" in one or one.startswith("GET ") or "deletion" in one}
+
+
+def test_an_operation_for_people_asks_for_its_role() -> None:
+    people = {f"{one.method} {one.path[4:]}": one for one in OPERATIONS if one.access is Access.SESSION}
+
+    assert {name for name, one in people.items() if one.role is Role.OWNER} == OWNERS
+    assert {name for name, one in people.items() if one.role is Role.ADMIN} == ADMINS
+    assert {name for name, one in people.items() if one.stops_suspended} == (OWNERS | ADMINS) - WHILE_SUSPENDED
+    assert {name for name, one in people.items() if one.for_operator} == {
+        name for name in people if " operator/" in name
+    }
+
+
+async def test_one_scope_of_an_operation_is_enough_and_all_others_are_not(
+    api: Api, pool: asyncpg.Pool, callers: Callers
+) -> None:
+    keys: dict[frozenset[str], str] = {}
+
+    async def asked_with(operation: Operation, scopes: Collection[str]) -> Answer:
+        granted = frozenset(scopes)
+        if granted not in keys:
+            keys[granted] = await add_key(pool, callers.account, scopes=granted)
+        body = b"{}" if operation.request is not None else None
+        return await api.request(operation.method, asked(operation), token=keys[granted], body=body)
+
+    for operation in [one for one in OPERATIONS if one.access is Access.KEY]:
+        for scope in operation.scopes:
+            assert _said(operation, await asked_with(operation, [scope])) == PAST, name_of(operation)
+        refused = await asked_with(operation, SCOPES - set(operation.scopes))
+        assert _said(operation, refused) == (403, "forbidden", None), name_of(operation)
+        assert operation.errors is not None or refused.error["scope"] in operation.scopes
 
 
 async def test_a_good_key_beside_a_bad_cookie_speaks_for_the_request(api: Api, callers: Callers) -> None:

@@ -160,14 +160,6 @@ async def test_a_last_event_id_that_is_no_place_is_refused(text: str, api: Api, 
     assert (answer.status, answer.error["field"]) == (400, "Last-Event-ID")
 
 
-async def test_a_tail_needs_the_scope_to_read_messages(api: Api, pool: asyncpg.Pool) -> None:
-    account = await make_account(pool, scopes=["emails:send"])
-
-    answer = await api.get("/v1/messages/tail", account.token)
-
-    assert (answer.status, answer.error["type"], answer.error["scope"]) == (403, "forbidden", "messages:read")
-
-
 async def test_new_events_are_shown_at_once_and_to_every_tail(api: Api, pool: asyncpg.Pool) -> None:
     account = await make_account(pool)
     async with following(api, account.token) as one, following(api, account.token) as other:

@@ -119,9 +119,3 @@ async def test_any_text_of_a_type_is_a_type_that_never_comes(api: Api, pool: asy
     for text in ("a%00b", "%F0%9F%92%8C", "'%3B--"):
         answer = await api.get(f"/v1/events?type={text}", account.token)
         assert (answer.status, answer.json["data"]) == (200, [])
-
-
-async def test_pulling_needs_the_scope_to_read_messages(api: Api, pool: asyncpg.Pool) -> None:
-    account = await make_account(pool, scopes=["account:read"])
-
-    assert (await api.get("/v1/events", account.token)).status == 403

@@ -9,13 +9,11 @@ import orjson
 import pytest
 
 from engine.base import clock, ids
-from engine.base.settings import Settings
 from engine.ledger import log
-from tests.harness.accounts import TestAccount, add_key, make_account, set_status
+from tests.harness.accounts import TestAccount, make_account, set_status
 from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S
-from tests.harness.receiver import World
 
 URL = "https://hooks.example.com/in?key=1"
 
@@ -31,11 +29,6 @@ async def made(api: Api, account: TestAccount, url: str = URL, **fields: object)
     answer = await api.post("/v1/webhooks", account.token, {"url": url} | fields)
     assert answer.status == 201, answer.body
     return dict(answer.json)
-
-
-@pytest.fixture
-def here(settings: Settings, pool: asyncpg.Pool) -> World:
-    return World(settings, pool)
 
 
 # -- making ---------------------------------------------------------------------------------------
@@ -166,108 +159,6 @@ async def test_parallel_creations_stop_exactly_at_the_cap(api: Api, pool: asyncp
 
 
 # -- listing --------------------------------------------------------------------------------------
-
-
-async def test_endpoints_are_listed_newest_first_in_pages(api: Api, account: TestAccount) -> None:
-    new = [(await made(api, account))["id"] for _ in range(5)]
-    seen: list[str] = []
-    cursor = ""
-    sizes = []
-    while True:
-        page = (await api.get(f"/v1/webhooks?limit=2{cursor}", account.token)).json
-        assert set(page) == {"data", "nextCursor"}
-        seen += [row["id"] for row in page["data"]]
-        sizes.append(len(page["data"]))
-        if page["nextCursor"] is None:
-            break
-        cursor = f"&before={page['nextCursor']}"
-
-    assert seen == new[::-1]
-    assert sizes == [2, 2, 1]
-
-
-async def test_a_full_last_page_has_no_cursor(api: Api, account: TestAccount) -> None:
-    await made(api, account)
-    await made(api, account)
-
-    assert (await api.get("/v1/webhooks?limit=2", account.token)).json["nextCursor"] is None
-
-
-@pytest.mark.parametrize(
-    "query", ["limit=0", "limit=101", "limit=x", "before=evt_01h455vb4pex5vsknk084sn02q", "before=x", "after=1"]
-)
-async def test_a_page_that_can_not_be_is_refused(api: Api, account: TestAccount, query: str) -> None:
-    answer = await api.get(f"/v1/webhooks?{query}", account.token)
-
-    assert (answer.status, answer.error["type"]) == (400, "invalid_request")
-
-
-async def test_nobody_sees_or_touches_anothers_endpoints(
-    api: Api, account: TestAccount, stranger: TestAccount, here: World
-) -> None:
-    new = await made(api, account)
-    path = f"/v1/webhooks/{new['id']}"
-
-    assert (await api.get("/v1/webhooks", stranger.token)).json["data"] == []
-    answers = [
-        await api.get(path, stranger.token),
-        await api.request("PATCH", path, token=stranger.token, body=b'{"status": "disabled"}', headers=JSON),
-        await api.post(f"{path}/rotate", stranger.token, {}),
-        await api.post(f"{path}/test", stranger.token, {}),
-        await api.get(f"{path}/deliveries", stranger.token),
-        await api.request("DELETE", path, token=stranger.token),
-    ]
-    assert {(answer.status, answer.error["type"]) for answer in answers} == {(404, "not_found")}
-    assert (await api.get(path, account.token)).json["status"] == "active"
-    event = await here.event(account)
-    replayed = await api.post(
-        f"/v1/webhooks/deliveries/{ids.format_id(ids.Kind.EVENT, event)}/replay", stranger.token, {}
-    )
-    assert replayed.status == 404
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["whk_01h455vb4pex5vsknk084sn02q", "msg_01h455vb4pex5vsknk084sn02q", "whk_", "x", "deliveries", "%00", "whk_é"],
-)
-async def test_an_unknown_id_is_not_found(api: Api, account: TestAccount, name: str) -> None:
-    answers = [
-        await api.get(f"/v1/webhooks/{name}/deliveries", account.token),
-        await api.request("DELETE", f"/v1/webhooks/{name}", token=account.token),
-        await api.post(f"/v1/webhooks/{name}/rotate", account.token, {}),
-        await api.post(f"/v1/webhooks/{name}/test", account.token, {}),
-        await api.post(f"/v1/webhooks/deliveries/{name}/replay", account.token, {}),
-    ]
-
-    assert {(answer.status, answer.error["type"]) for answer in answers} == {(404, "not_found")}
-
-
-@pytest.mark.parametrize("granted", ["webhooks:read", "webhooks:write", "emails:send"])
-async def test_each_endpoint_asks_for_its_scope(
-    api: Api, account: TestAccount, pool: asyncpg.Pool, granted: str
-) -> None:
-    new = await made(api, account)
-    token = await add_key(pool, account.id, scopes=[granted])
-    path = f"/v1/webhooks/{new['id']}"
-    event = ids.format_id(ids.Kind.EVENT, ids.uuid7())
-    reading = [
-        await api.get("/v1/webhooks", token), await api.get(path, token), await api.get(f"{path}/deliveries", token)
-    ]  # fmt: skip
-    writing = [
-        await api.post("/v1/webhooks", token, {"url": URL}),
-        await api.request("PATCH", path, token=token, body=b"{}", headers=JSON),
-        await api.post(f"{path}/rotate", token, {}),
-        await api.post(f"{path}/test", token, {}),
-        await api.post(f"/v1/webhooks/deliveries/{event}/replay", token, {}),
-        await api.request("DELETE", path, token=token),
-    ]
-
-    for answers, scope in ((reading, "webhooks:read"), (writing, "webhooks:write")):
-        for answer in answers:
-            if scope == granted:
-                assert answer.status in {200, 201, 202, 204, 404}
-            else:
-                assert (answer.status, answer.error["type"], answer.error["scope"]) == (403, "forbidden", scope)
 
 
 # -- changing -------------------------------------------------------------------------------------

@@ -206,16 +206,6 @@ async def test_looking_changes_nothing(api: Api, pool: asyncpg.Pool) -> None:
     assert await pool.fetchrow("SELECT * FROM account_heads WHERE account_id = $1", account.id) == before
 
 
-async def test_me_needs_its_scope_and_takes_no_parameters(api: Api, pool: asyncpg.Pool) -> None:
-    account = await make_account(pool, scopes=["emails:send"])
-    answer = await api.get("/v1/me", account.token)
-    assert (answer.status, answer.error["type"], answer.error["scope"]) == (403, "forbidden", "account:read")
-
-    reader = await make_account(pool, scopes=["account:read"])
-    assert (await api.get("/v1/me?verbose=1", reader.token)).status == 400
-    assert (await api.get("/v1/me", reader.token)).json["id"] == reader.public_id
-
-
 async def test_a_sub_account_is_counted_above_and_has_none_below(api: Api, pool: asyncpg.Pool) -> None:
     parent, child = await make_account(pool), await make_account(pool)
     await pool.execute("UPDATE accounts SET retention_days = 400 WHERE id = $1", parent.id)

@@ -5,9 +5,9 @@ from datetime import timedelta
 import asyncpg
 
 from engine.base import clock, ids
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Answer, Api, refused
-from tests.harness.people import TestPerson, make_person
+from tests.harness.people import TestPerson
 from tests.people.test_api_keys_create import events, made, make
 
 
@@ -97,15 +97,3 @@ async def test_a_rotation_is_possible_at_the_plans_number_of_keys(
 
     assert (await rotate(api, admin, key)).status == 201
     assert refused(await make(api, admin)) == (403, "plan_limit_reached")
-
-
-async def test_only_admins_change_keys_of_their_own_account(
-    api: Api, pool: asyncpg.Pool, account: TestAccount, admin: TestPerson
-) -> None:
-    key = await made(api, admin)
-    member = await make_person(pool, account.id, "member")
-    stranger = await make_person(pool, (await make_account(pool)).id, "owner")
-    for person, expected in ((member, (403, "forbidden")), (stranger, (404, "not_found"))):
-        assert refused(await rotate(api, person, key["id"])) == expected
-        answer = await api.patch(f"/v1/api-keys/{key['id']}", person=person, json={"name": "x"})
-        assert refused(answer) == expected

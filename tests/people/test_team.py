@@ -9,7 +9,7 @@ import pytest
 
 from engine.base import ids
 from engine.base.plans import CAPS, Plan
-from tests.harness.accounts import TestAccount, add_key, make_account
+from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api, refused
 from tests.harness.canaries import note_phrase
 from tests.harness.people import PASSWORD, TestPerson, make_person, signed_in
@@ -90,33 +90,6 @@ async def test_members_have_pages_that_a_departure_does_not_break(
     assert third["nextCursor"] is None
     for wrong in ("x", owner.public_id, f"{10**16}~{account.public_id}", f"{10**17 - 1}~{owner.public_id}x"):
         assert (await api.get("/v1/team", person=owner, params={"before": wrong})).error["field"] == "before"
-
-
-async def test_a_key_with_its_scope_sees_the_team_and_one_without_does_not(
-    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
-) -> None:
-    reader = await add_key(pool, account.id, scopes=["team:read"])
-    other = await add_key(pool, account.id, scopes=["account:read"])
-
-    assert [one["id"] for one in (await api.get("/v1/team", reader)).json["members"]] == [owner.public_id]
-    assert refused(await api.get("/v1/team", other)) == (403, "forbidden")
-
-
-async def test_a_team_is_its_own_accounts_alone(api: Api, pool: asyncpg.Pool, owner: TestPerson) -> None:
-    stranger = await make_person(pool, (await make_account(pool)).id)
-
-    assert refused(await change(api, stranger, owner, "member")) == (404, "not_found")
-    assert refused(await remove(api, stranger, owner)) == (404, "not_found")
-    assert list(await roles(api, stranger)) == [stranger.public_id]
-    assert await roles(api, owner) == {owner.public_id: "owner"}
-
-
-@pytest.mark.parametrize("wrong", ["usr_x", "key_01m7xmsqwgebmv6bc4n8ss49bj", "x", "%00"])
-async def test_an_id_of_nobody_is_not_found(api: Api, owner: TestPerson, wrong: str) -> None:
-    changed = await api.patch(f"/v1/team/members/{wrong}", json={"role": "admin"}, person=owner)
-    removed = await api.delete(f"/v1/team/members/{wrong}", person=owner)
-
-    assert (refused(changed), refused(removed)) == ((404, "not_found"), (404, "not_found"))
 
 
 # roles -------------------------------------------------------------------------------------------

@@ -199,21 +199,6 @@ async def test_a_revoked_invitation_is_dead_and_its_seat_free(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", ["x", "usr_01m7xmsqwgebmv6bc4n8ss49bj", "ivt_01m7xmsqwgebmv6bc4n8ss49bj"])
-async def test_an_invitation_that_is_none_is_not_found(api: Api, owner: TestPerson, wrong: str) -> None:
-    assert refused(await api.delete(f"/v1/team/invites/{wrong}", person=owner)) == (404, "not_found")
-
-
-async def test_another_accounts_invitation_is_not_found(
-    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
-) -> None:
-    made = (await invite(api, owner, address_of(account))).json
-    stranger = await make_person(pool, (await make_account(pool)).id)
-
-    assert (await api.delete(f"/v1/team/invites/{made['id']}", person=stranger)).status == 404
-    assert len((await team_of(api, owner))["invites"]) == 1
-
-
 @pytest.mark.parametrize("how", ["removed", "left", "demoted"])
 async def test_invitations_end_with_their_inviter(
     api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson, how: str

@@ -55,15 +55,6 @@ async def test_the_list_shows_every_domain_with_the_mx_record_to_publish(
     assert set(dkim[0]) == {"type", "host", "value", "required", "status", "found"}
 
 
-async def test_an_unknown_domain_is_404(api: Api, account: TestAccount) -> None:
-    for name in ("x", "iad_00000000000000000000000000", "dom_00000000000000000000000000"):
-        for answer in (
-            await api.get(f"/v1/inbound/domains/{name}", account.token),
-            await api.post(f"/v1/inbound/domains/{name}/verify", account.token),
-        ):
-            assert (answer.status, answer.error["type"]) == (404, "not_found")
-
-
 # -- checking ---------------------------------------------------------------------------------------
 
 
@@ -91,6 +82,15 @@ async def test_a_check_reports_mx_and_applies_dkim(place: Place, account: TestAc
     ]  # fmt: skip
     assert [one.finding.status for one in after.dkim if one.wanted.required] == ["ok"]
     assert sorted(after.mx.finding.found) == ["10 mail.waybill.test", "5 other.test"]
+
+
+async def test_an_unknown_domain_is_404(api: Api, account: TestAccount) -> None:
+    for name in ("x", "iad_00000000000000000000000000", "dom_00000000000000000000000000"):
+        for answer in (
+            await api.get(f"/v1/inbound/domains/{name}", account.token),
+            await api.post(f"/v1/inbound/domains/{name}/verify", account.token),
+        ):
+            assert (answer.status, answer.error["type"]) == (404, "not_found")
 
 
 async def test_receiving_needs_an_enabled_address_and_the_name(place: Place, account: TestAccount) -> None:

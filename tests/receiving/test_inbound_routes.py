@@ -298,14 +298,3 @@ async def test_changes_keep_what_is_omitted_and_are_recorded(
         ("inbound_route.updated", named | {"webhook_id": None, "include": ["text"]}),
         ("inbound_route.deleted", named),
     ]
-
-
-@pytest.mark.parametrize("id", ["x", "iad_00000000000000000000000000", "irt_00000000000000000000000000"])
-async def test_an_unknown_id_is_404(api: Api, account: TestAccount, id: str) -> None:  # noqa: A002
-    answers = [
-        await api.get(f"/v1/inbound/routes/{id}", account.token),
-        await patch(api, account, id, enabled=True),
-        await api.delete(f"/v1/inbound/routes/{id}", account.token),
-    ]
-
-    assert [(answer.status, answer.error["type"]) for answer in answers] == [(404, "not_found")] * 3

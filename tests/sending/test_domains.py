@@ -11,7 +11,6 @@ import msgspec
 import orjson
 import pytest
 
-from engine.base import ids
 from engine.base.settings import HostPort, Settings
 from ops.local.dns import DnsBehaviour, Responder
 from tests.harness.accounts import TestAccount, add_key, make_account
@@ -185,77 +184,6 @@ async def test_parallel_additions_wait_for_one_another(own: Api, account: TestAc
 
 
 # -- reading -----------------------------------------------------------------------------------------------------
-
-
-async def test_domains_are_listed_newest_first_page_by_page(own: Api, account: TestAccount) -> None:
-    made = [(await added(own, account))["name"] for _ in range(4)]
-    first = (await own.get("/v1/domains?limit=2", account.token)).json
-    second = (await own.get(f"/v1/domains?limit=2&before={first['nextCursor']}", account.token)).json
-    third = (await own.get(f"/v1/domains?limit=2&before={second['nextCursor']}", account.token)).json
-    whole = (await own.get("/v1/domains", account.token)).json
-
-    pages = [[domain["name"] for domain in page["data"]] for page in (first, second, third)]
-    assert pages == [made[:1:-1], made[1::-1], [account.domain]]
-    assert first["nextCursor"] == first["data"][-1]["id"]
-    assert third["nextCursor"] is None
-    assert set(first) == {"data", "nextCursor"}
-    assert [domain["name"] for domain in whole["data"]] == [*made[::-1], account.domain]
-    assert whole["nextCursor"] is None
-    assert set(whole["data"][0]) == FIELDS
-
-
-async def test_a_full_page_at_the_end_has_no_cursor(own: Api, account: TestAccount) -> None:
-    await added(own, account)
-    page = (await own.get("/v1/domains?limit=2", account.token)).json
-
-    assert (len(page["data"]), page["nextCursor"]) == (2, None)
-
-
-@pytest.mark.parametrize(
-    "query", ["limit=0", "limit=101", "limit=x", "limit=9223372036854775808", "before=msg_00000000000000000000000000",
-              "before=x", "before=", "cursor=1", "limit=1&limit=2", "before=dom_%00"],
-)  # fmt: skip
-async def test_an_odd_query_is_a_400(own: Api, account: TestAccount, query: str) -> None:
-    answer = await own.get(f"/v1/domains?{query}", account.token)
-
-    assert refused(answer)[:2] == (400, "invalid_request")
-    assert answer.error["field"] == query.partition("=")[0]
-
-
-async def test_what_is_not_the_accounts_is_not_there(own: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
-    other = await make_account(pool)
-    domain = (await added(own, account))["id"]
-    for unknown in (domain, f"dom_{ids.encode(ids.uuid7())}", domain.replace("dom_", "msg_"), "x", "dom_"):
-        answers = [
-            await own.get(f"/v1/domains/{unknown}", other.token),
-            await own.get(f"/v1/domains/{unknown}/setup", other.token),
-            await own.post(f"/v1/domains/{unknown}/verify", other.token, body=b""),
-            await own.post(f"/v1/domains/{unknown}/rotate", other.token, body=b""),
-            await own.post(f"/v1/domains/{unknown}/cloudflare", other.token, {"token": TOKEN}),
-            await own.request("DELETE", f"/v1/domains/{unknown}", token=other.token),
-        ]
-        assert {refused(answer)[:2] for answer in answers} == {(404, "not_found")}
-    assert (await own.get(f"/v1/domains/{domain}", account.token)).status == 200
-
-
-async def test_each_operation_asks_for_its_scope(own: Api, pool: asyncpg.Pool) -> None:
-    reader = await make_account(pool, scopes=["domains:read"])
-    writer = await make_account(pool, scopes=["domains:write"])
-    domain = (await own.get("/v1/domains", reader.token)).json["data"][0]["id"]
-
-    denied = [
-        (await own.post("/v1/domains", reader.token, {"name": new_name()}), "domains:write"),
-        (await own.post(f"/v1/domains/{domain}/verify", reader.token, body=b""), "domains:write"),
-        (await own.post(f"/v1/domains/{domain}/rotate", reader.token, body=b""), "domains:write"),
-        (await own.post(f"/v1/domains/{domain}/cloudflare", reader.token, {}), "domains:write"),
-        (await own.request("DELETE", f"/v1/domains/{domain}", token=reader.token), "domains:write"),
-        (await own.request("DELETE", "/v1/account/cloudflare", token=reader.token), "domains:write"),
-        (await own.get("/v1/domains", writer.token), "domains:read"),
-        (await own.get(f"/v1/domains/{domain}", writer.token), "domains:read"),
-        (await own.get(f"/v1/domains/{domain}/setup", writer.token), "domains:read"),
-    ]
-    for answer, scope in denied:
-        assert (answer.status, answer.error["type"], answer.error["scope"]) == (403, "forbidden", scope)
 
 
 # -- verifying ---------------------------------------------------------------------------------------------------

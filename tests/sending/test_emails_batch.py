@@ -13,7 +13,7 @@ from msgspec import structs
 from engine.base import ids
 from engine.base.settings import Settings
 from engine.sending.suppressions import store as suppressions
-from tests.harness.accounts import TestAccount, add_key, make_account
+from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.emails import sent_today
 from tests.harness.schedules import within
@@ -141,14 +141,6 @@ async def test_only_a_batch_that_is_none_is_refused_as_a_whole(
     answer = await api.post("/v1/emails/batch", account.token, body=body)
 
     assert (answer.status, answer.error["type"], answer.error["field"]) == (400, "invalid_request", field)
-
-
-async def test_a_batch_needs_the_scope_to_send(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
-    reader = await add_key(pool, account.id, scopes=["messages:read"])
-
-    for token, status in ((reader, 403), (None, 401), ("svc_live_x", 401)):
-        answer = await api.post("/v1/emails/batch", token, {"messages": [account.email()]})
-        assert answer.status == status
 
 
 async def test_a_batch_of_refusals_only_is_still_200(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:

@@ -276,25 +276,6 @@ async def test_what_does_not_wait_cannot_be_canceled(api: Api, account: TestAcco
         assert (answer.status, answer.error["type"], answer.error["status"]) == (409, "invalid_state", status)
 
 
-async def test_unknown_and_foreign_messages_are_not_found(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
-    stranger = await make_account(pool)
-    theirs = (await send(api, stranger, scheduledAt=within(hours=3))).json["id"]
-    unknown = ids.format_id(ids.Kind.MESSAGE, ids.uuid7())
-
-    for id_ in (theirs, unknown, "msg_x", "evt_" + unknown[4:], "%00", "x" * 500, unknown.upper()):
-        answer = await api.request("DELETE", f"/v1/emails/{id_}/schedule", token=account.token)
-        assert (answer.status, answer.error["type"]) == (404, "not_found"), id_
-    assert (await api.get(f"/v1/messages/{theirs}", stranger.token)).json["status"] == "scheduled"
-
-
-async def test_canceling_needs_the_scope_to_send(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
-    made = await send(api, account, scheduledAt=within(hours=3))
-    reader = await add_key(pool, account.id, scopes=["messages:read"])
-    answer = await api.request("DELETE", f"/v1/emails/{made.json['id']}/schedule", token=reader)
-
-    assert (answer.status, answer.error["scope"]) == (403, "emails:send")
-
-
 async def test_a_canceled_message_is_posted_to_webhooks(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     webhook = ids.uuid7()
     await pool.execute(

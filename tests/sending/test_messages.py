@@ -156,27 +156,6 @@ async def test_pages_neither_skip_nor_repeat_while_messages_arrive(api: Api, acc
     assert seen == sorted(seen, reverse=True)
 
 
-@pytest.mark.parametrize("limit", ["0", "101", "-1", "x", "", "2.5"])
-async def test_a_limit_outside_1_to_100_is_refused(api: Api, account: TestAccount, limit: str) -> None:
-    assert refuses(await api.get("/v1/messages", account.token, params={"limit": limit}), "limit")
-
-
-@pytest.mark.parametrize(
-    "cursor",
-    [
-        "",
-        "1",
-        "nonsense",
-        "evt_01m7xmsqwgebmv6bc4n8ss49bj",
-        "msg_",
-        "msg_01m7xmsqwgebmv6bc4n8ss49b!",
-        "msg_" + "z" * 26,
-    ],
-)
-async def test_a_cursor_of_the_wrong_kind_is_refused(api: Api, account: TestAccount, cursor: str) -> None:
-    assert refuses(await api.get("/v1/messages", account.token, params={"before": cursor}), "before")
-
-
 async def test_a_cursor_stays_good_when_it_names_no_message_of_the_account(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
@@ -194,12 +173,6 @@ async def test_a_filter_of_null_is_refused_and_does_not_open_the_list(
     answer = await api.get(f"/v1/messages?{name}=null", account.token)
 
     assert (answer.status, answer.json.get("error", {}).get("field")) == (400, name)
-
-
-async def test_unknown_and_repeated_parameters_are_refused_by_name(api: Api, account: TestAccount) -> None:
-    assert refuses(await api.get("/v1/messages?offset=5", account.token), "offset")
-    assert refuses(await api.get("/v1/messages?limit=5&limit=6", account.token), "limit")
-    assert refuses(await api.get("/v1/messages?from_=2026-01-01T00:00:00Z", account.token), "from_")
 
 
 async def test_a_list_holds_only_the_accounts_own_messages(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
@@ -246,9 +219,21 @@ async def test_each_of_the_nine_statuses_is_a_filter(api: Api, account: TestAcco
     assert await listed(api, account, {"status": status}) == []
 
 
-async def test_any_other_status_is_refused(api: Api, account: TestAccount) -> None:
-    for status in ("open", "", "Queued", "duplicate"):
-        assert refuses(await api.get("/v1/messages", account.token, params={"status": status}), "status")
+TIMES = [
+    "2026-11-20", "2026-11-20T08:00:00+00:00", "2026-11-20T08:00:00", "2026-02-30T08:00:00Z", "2026-11-20T25:00:00Z",
+    "yesterday", "", "2026-11-20t08:00:00z", "1763625600",
+]  # fmt: skip
+WRONG = {
+    "status": ["open", "", "Queued", "duplicate"], "search": ["", "x" * 201], "from": TIMES, "until": TIMES,
+    "stream": ["Receipts", "a--b", "-a", "", "x" * 65], "domain": ["a b"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_a_wrong_filter_is_refused_by_name(api: Api, account: TestAccount, name: str) -> None:
+    for text in WRONG[name]:
+        assert refuses(await api.get("/v1/messages", account.token, params={name: text}), name), text
+    assert await listed(api, account, {"search": "x" * 200}) == []
 
 
 async def test_to_matches_any_recipient_in_any_case(api: Api, account: TestAccount) -> None:
@@ -304,12 +289,6 @@ async def test_search_folds_the_case_of_letters_beyond_ascii(api: Api, account: 
         assert await listed(api, account, {"search": text}) == [message]
 
 
-async def test_search_has_1_to_200_characters(api: Api, account: TestAccount) -> None:
-    assert await listed(api, account, {"search": "x" * 200}) == []
-    for text in ("", "x" * 201):
-        assert refuses(await api.get("/v1/messages", account.token, params={"search": text}), "search")
-
-
 async def test_domain_is_the_sending_domain(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     other = f"other-{account.domain}"
     await add_domain(pool, account.id, other)
@@ -318,7 +297,6 @@ async def test_domain_is_the_sending_domain(api: Api, account: TestAccount, pool
 
     assert await listed(api, account, {"domain": account.domain}) == [first]
     assert await listed(api, account, {"domain": other.upper()}) == [second]
-    assert refuses(await api.get("/v1/messages?domain=a%20b", account.token), "domain")
 
 
 async def test_stream_filters(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
@@ -328,8 +306,6 @@ async def test_stream_filters(api: Api, account: TestAccount, pool: asyncpg.Pool
 
     assert await listed(api, account, {"stream": "transactional"}) == [first]
     assert await listed(api, account, {"stream": "receipts"}) == [second]
-    for text in ("Receipts", "a--b", "-a", "", "x" * 65):
-        assert refuses(await api.get("/v1/messages", account.token, params={"stream": text}), "stream")
 
 
 async def test_repeated_tags_must_all_be_on_the_message(api: Api, account: TestAccount) -> None:
@@ -385,15 +361,6 @@ async def test_from_is_inclusive_and_until_is_exclusive(api: Api, account: TestA
     assert await walked(api, account, until="9999-12-31T23:59:59.999999999Z", limit="1") == [second, first]
 
 
-@pytest.mark.parametrize("text", [
-    "2026-11-20", "2026-11-20T08:00:00+00:00", "2026-11-20T08:00:00", "2026-02-30T08:00:00Z", "2026-11-20T25:00:00Z",
-    "yesterday", "", "2026-11-20t08:00:00z", "1763625600",
-])  # fmt: skip
-async def test_times_are_utc_with_z(api: Api, account: TestAccount, text: str) -> None:
-    for name in ("from", "until"):
-        assert refuses(await api.get("/v1/messages", account.token, params={name: text}), name)
-
-
 async def test_filters_combine(api: Api, account: TestAccount) -> None:
     same = {"to": "zoe@people.test", "subject": "Ticket 5", "tags": ["t"], "metadata": {"k": "v"}}
     wanted = await sent_id(api, account, **same)
@@ -427,15 +394,6 @@ async def test_nul_in_a_filter_is_refused(api: Api, account: TestAccount, name: 
 
     assert answer.status == 400
     assert answer.error["field"].partition("[")[0] == name
-
-
-async def test_reading_needs_its_scope(api: Api, pool: asyncpg.Pool) -> None:
-    account = await make_account(pool, scopes=["emails:send"])
-    message = await sent_id(api, account)
-
-    for path in ("/v1/messages", f"/v1/messages/{message}", f"/v1/messages/{message}/attachments/att_x"):
-        answer = await api.get(path, account.token)
-        assert (answer.status, answer.error["type"], answer.error["scope"]) == (403, "forbidden", "messages:read")
 
 
 async def test_a_list_that_takes_too_long_is_cut_off_and_says_what_to_narrow(

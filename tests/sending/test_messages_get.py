@@ -14,7 +14,7 @@ from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.sending.emails.types import SendRequest
 from engine.sending.preparation import Origin
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Answer, Api
 from tests.harness.emails import sent_id
 from tests.harness.sending import accept, process
@@ -118,39 +118,6 @@ async def test_a_large_message_reads_back_whole(api: Api, account: TestAccount) 
     assert found["sizeBytes"] > 2_000_000
     assert found["text"] == text
     assert found["html"] == "<p>x</p>" * 1000
-
-
-@pytest.mark.parametrize("name", [
-    f"msg_{UNKNOWN}", f"evt_{UNKNOWN}", UNKNOWN, "msg_", "msg_short", "msg_" + "z" * 26, "%00", "msg_%E2%82%AC",
-    f"msg_{UNKNOWN.upper()}", "00000000-0000-0000-0000-000000000000",
-])  # fmt: skip
-async def test_an_unknown_or_foreign_kind_of_id_is_not_found(api: Api, account: TestAccount, name: str) -> None:
-    for path in (f"/v1/messages/{name}", f"/v1/messages/{name}/attachments/att_{UNKNOWN}"):
-        answer = await api.get(path, account.token)
-        assert (answer.status, answer.error["type"]) == (404, "not_found"), path
-
-
-async def test_another_accounts_message_is_not_found(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
-    stranger = await make_account(pool)
-    message = await sent_id(api, account, attachments=[file("a.bin", b"secret")])
-    attachment = (await read(api, account, message))["attachments"][0]["id"]
-    other = await sent_id(api, stranger, attachments=[file("b.bin", b"open")])
-    unknown = await api.get(f"/v1/messages/msg_{UNKNOWN}", stranger.token)
-
-    for status in ("queued", "settled"):
-        foreign = await api.get(f"/v1/messages/{message}", stranger.token)
-        assert (foreign.status, foreign.body) == (404, unknown.body), status
-        for path in (f"{message}/attachments/{attachment}", f"{other}/attachments/{attachment}"):
-            answer = await api.get(f"/v1/messages/{path}", stranger.token)
-            assert (answer.status, answer.error["type"]) == (404, "not_found"), status
-        await settle(pool, message)
-
-
-async def test_a_single_fetch_takes_no_parameters(api: Api, account: TestAccount) -> None:
-    message = await sent_id(api, account)
-    answer = await api.get(f"/v1/messages/{message}?expand=all", account.token)
-
-    assert (answer.status, answer.error["field"]) == (400, "expand")
 
 
 async def test_an_attachment_is_always_a_download(api: Api, account: TestAccount) -> None:

@@ -103,13 +103,3 @@ async def test_a_message_whose_body_is_gone_has_no_file(api: Api, account: TestA
     answer = await api.get(f"/v1/messages/{message}/raw", account.token)
 
     assert (answer.status, answer.error["type"]) == (404, "not_found")
-
-
-async def test_the_file_needs_its_scope_and_takes_no_parameters(api: Api, pool: asyncpg.Pool) -> None:
-    account = await make_account(pool, scopes=["emails:send", "account:read"])
-    message = await sent_id(api, account)
-    answer = await api.get(f"/v1/messages/{message}/raw", account.token)
-    assert (answer.status, answer.error["type"], answer.error["scope"]) == (403, "forbidden", "messages:read")
-
-    reader = await make_account(pool)
-    assert (await api.get(f"/v1/messages/{message}/raw?format=eml", reader.token)).status == 400

@@ -195,13 +195,6 @@ async def test_a_bad_parameter_is_refused_by_name(api: Api, pool: asyncpg.Pool, 
     assert (answer.status, answer.error["type"], answer.error["field"]) == (400, "invalid_request", field)
 
 
-async def test_statistics_need_their_scope(api: Api, pool: asyncpg.Pool) -> None:
-    account = await make_account(pool, scopes=["account:read", "analytics:read"])
-    answer = await api.get("/v1/stats/messages", account.token)
-
-    assert (answer.status, answer.error["type"], answer.error["scope"]) == (403, "forbidden", "messages:read")
-
-
 @pytest.mark.parametrize("tz", ["UTC", "Etc/GMT+5", "America/Argentina/Buenos_Aires", "Asia/Kathmandu", "GB-Eire"])
 async def test_zones_are_known_by_every_character_they_may_have(api: Api, pool: asyncpg.Pool, tz: str) -> None:
     account = await make_account(pool)

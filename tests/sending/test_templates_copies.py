@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount
 from tests.harness.api import Api
 from tests.harness.people import make_person
 from tests.sending.test_templates import change, publish
@@ -92,11 +92,3 @@ async def test_a_test_is_refused_as_a_send_is(
     body = {"from": account.sender, "to": [ann.email], "variables": {"name": "Ann"}} | changes
     answer = await api.post("/v1/templates/receipt/test", account.token, body)
     assert (answer.status, answer.error["type"]) == (status, kind), answer
-
-
-async def test_a_test_needs_the_scope_to_send(api: Api, pool: asyncpg.Pool) -> None:
-    account = await make_account(pool, scopes=["templates:read", "templates:write"])
-    await publish(api, account, id="receipt")
-    body = {"from": account.sender, "to": ["ann@people.test"]}
-    answer = await api.post("/v1/templates/receipt/test", account.token, body)
-    assert (answer.status, answer.error["scope"]) == (403, "emails:send")
