@@ -40,40 +40,32 @@ async def test_sources_whose_names_confirm_each_other_are_well(live: World) -> N
     assert {question.rdtype for question in live[1].questions} >= {"A", "PTR"}
 
 
-async def test_a_missing_reverse_name_is_found_and_what_to_publish_is_said(live: World) -> None:
-    live[1].set(pointer(A), "PTR", [])
-    found = (await examined(live[0]))[f"source {A}"]
-
-    assert not found.ok
-    assert f"PTR of {A} missing" in found.found
-    assert found.mend == f"Ask the provider of {A} to publish {pointer(A)} PTR mta-a.host.test."
+MISMATCH = f"PTR of {A} mismatch (pool-2.isp.test, which"
+POINTER, GREETING, OTHER = pointer(A), "mta-a.host.test", "pool-2.isp.test"
+ASK = f"Ask the provider of {A} to publish {pointer(A)} PTR mta-a.host.test."
 
 
 @pytest.mark.parametrize(
-    ("addresses", "confirmed"),
-    [([], "which does not resolve back"), (["192.0.2.9"], "which does not resolve back"), ([A], "which resolves back")],
+    ("records", "found", "mend"),
+    [
+        ([(POINTER, "PTR", [])], f"PTR of {A} missing", ASK),
+        ([(POINTER, "PTR", [f"{OTHER}."]), (OTHER, "A", [])], f"{MISMATCH} does not resolve back)", ""),
+        ([(POINTER, "PTR", [f"{OTHER}."]), (OTHER, "A", ["192.0.2.9"])], f"{MISMATCH} does not resolve back)", ""),
+        ([(POINTER, "PTR", [f"{OTHER}."]), (OTHER, "A", [A])], f"{MISMATCH} resolves back)", ""),
+        ([(GREETING, "A", [])], f"A of {GREETING} missing", f"Publish {GREETING} A {A}."),
+        ([(GREETING, "A", ["192.0.2.9"])], f"A of {GREETING} mismatch (192.0.2.9)", f"Publish {GREETING} A {A}."),
+    ],
 )
-async def test_another_reverse_name_than_the_greeting_is_a_mismatch(
-    live: World, addresses: list[str], confirmed: str
+async def test_names_that_do_not_stand_for_the_address_are_found_with_what_to_publish(
+    live: World, records: list[tuple[str, str, list[str]]], found: str, mend: str
 ) -> None:
-    live[1].set(pointer(A), "PTR", ["pool-2.isp.test."])
-    live[1].set("pool-2.isp.test", "A", addresses)
-    found = (await examined(live[0]))[f"source {A}"]
+    for record in records:
+        live[1].set(*record)
+    source = (await examined(live[0]))[f"source {A}"]
 
-    assert not found.ok
-    assert f"PTR of {A} mismatch (pool-2.isp.test, {confirmed})" in found.found
-
-
-@pytest.mark.parametrize(("addresses", "state"), [([], "missing"), (["192.0.2.9"], "mismatch (192.0.2.9)")])
-async def test_a_greeting_that_does_not_stand_for_its_address_is_found(
-    live: World, addresses: list[str], state: str
-) -> None:
-    live[1].set("mta-a.host.test", "A", addresses)
-    found = (await examined(live[0]))[f"source {A}"]
-
-    assert not found.ok
-    assert f"A of mta-a.host.test {state}" in found.found
-    assert (found.mend or "").startswith(f"Publish mta-a.host.test A {A}.")
+    assert not source.ok
+    assert found in source.found
+    assert (source.mend or "").startswith(mend)
 
 
 async def test_a_source_without_a_name_is_judged_by_the_mail_host(live: World) -> None:

@@ -71,17 +71,26 @@ async def test_pauses_between_restarts_double(tmp_path: Path) -> None:
     assert [seconds >= pause for seconds, pause in zip(between, (0.2, 0.4, 0.8), strict=True)] == [True] * 3, between
 
 
+@pytest.mark.parametrize(
+    ("program", "missing", "told"),
+    [
+        ("raise SystemExit('the moon is full')", None, r"broken keeps ending at its start[\s\S]*the moon is full"),
+        ("", ["/nonexistent/server"], "can't start /nonexistent/server"),
+    ],
+    ids=["ends", "does not exist"],
+)
 async def test_a_process_that_never_gets_ready_fails_the_start_with_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, missing: list[str] | None, told: str
 ) -> None:
     monkeypatch.setattr("ops.host.supervise.START_PATIENCE_S", 0.1)
 
     async def never(_pid: int) -> bool:
         return False
 
+    argv = {"argv": tuple(launch.command(missing))} if missing else {}
     async with Supervisor(lambda _: None) as supervisor:
-        supervisor.start(spec("broken", "raise SystemExit('the moon is full')", tmp_path, ready=never))
-        with pytest.raises(StartFailed, match=r"broken keeps ending at its start[\s\S]*the moon is full"):
+        supervisor.start(spec("broken", program, tmp_path, ready=never, **argv))
+        with pytest.raises(StartFailed, match=told):
             await supervisor.wait_ready(timeout_s=PATIENCE_S)
 
 
@@ -93,21 +102,6 @@ async def test_a_process_that_stays_unready_fails_after_the_timeout(tmp_path: Pa
         supervisor.start(spec("mute", FOREVER, tmp_path, ready=refused))
         with pytest.raises(StartFailed, match="mute is not ready after 0 s"):
             await supervisor.wait_ready("mute", timeout_s=0.3)
-
-
-async def test_a_program_that_does_not_exist_is_named_in_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ops.host.supervise.START_PATIENCE_S", 0.1)
-
-    async def never(_pid: int) -> bool:
-        return False
-
-    missing = tuple(launch.command(["/nonexistent/server"]))
-    async with Supervisor(lambda _: None) as supervisor:
-        supervisor.start(spec("absent", "", tmp_path, argv=missing, ready=never))
-        with pytest.raises(StartFailed, match="can't start /nonexistent/server"):
-            await supervisor.wait_ready(timeout_s=PATIENCE_S)
 
 
 async def test_a_process_may_finish_its_work_within_the_grace(tmp_path: Path) -> None:

@@ -187,22 +187,12 @@ async def test_a_claim_that_does_not_hold_refuses_the_token(
         await proven(client, provider.id_token(Person.new(), NONCE))
 
 
-async def test_a_token_that_nobody_signed_is_refused(provider: TestProvider, use: Use) -> None:
-    provider.sign = provider.unsigned
-
-    with pytest.raises(BadToken, match="algorithm"):
-        await proven(use(), provider.id_token(Person.new(), NONCE))
-
-
-async def test_the_public_key_is_no_shared_secret(provider: TestProvider, use: Use) -> None:
-    provider.sign = provider.hmac_under_public_key
-
-    with pytest.raises(BadToken, match="algorithm"):
-        await proven(use(), provider.id_token(Person.new(), NONCE))
-
-
-async def test_an_algorithm_that_the_provider_does_not_name_is_refused(provider: TestProvider, use: Use) -> None:
-    provider.metadata = {"id_token_signing_alg_values_supported": ["ES256"]}
+@pytest.mark.parametrize("forgery", ["nobody signed it", "the public key as shared secret", "an algorithm not named"])
+async def test_a_token_of_another_algorithm_is_refused(provider: TestProvider, use: Use, forgery: str) -> None:
+    if forgery == "an algorithm not named":
+        provider.metadata = {"id_token_signing_alg_values_supported": ["ES256"]}
+    else:
+        provider.sign = provider.unsigned if forgery == "nobody signed it" else provider.hmac_under_public_key
 
     with pytest.raises(BadToken, match="algorithm"):
         await proven(use(), provider.id_token(Person.new(), NONCE))
@@ -354,18 +344,26 @@ def test_a_published_private_key_is_used_as_a_public_one() -> None:
 # -- the provider's servers -----------------------------------------------------------------------------
 
 
-async def test_a_giant_answer_is_cut_off(provider: TestProvider, use: Use) -> None:
-    provider.key_set = b'{"keys": [' + b" " * 3_000_000 + b"]}"
+@pytest.mark.parametrize(
+    ("answer", "options", "reason"),
+    [
+        ({"key_set": b'{"keys": [' + b" " * 3_000_000 + b"]}"}, {}, "longer than"),
+        ({"delay_s": 2.0}, {"timeout_s": 0.3}, r"within 0\.3 s"),
+        ({}, {"issuer": "elsewhere"}, "404"),  # a redirect, which is not followed
+        ({}, {"may_dial": is_public}, "reached"),
+    ],
+    ids=["giant", "slow", "redirect", "private"],
+)
+async def test_a_provider_without_a_usable_answer_is_unavailable(
+    provider: TestProvider, use: Use, answer: dict[str, Any], options: dict[str, Any], reason: str
+) -> None:
+    for name, value in answer.items():
+        setattr(provider, name, value)
+    if "issuer" in options:
+        options = {"issuer": f"{provider.issuer}/{options['issuer']}"}
 
-    with pytest.raises(ProviderUnavailable, match="longer than"):
-        await use().describe()
-
-
-async def test_a_slow_provider_is_given_up(provider: TestProvider, use: Use) -> None:
-    provider.delay_s = 2.0
-
-    with pytest.raises(ProviderUnavailable, match=r"within 0\.3 s"):
-        await use(timeout_s=0.3).describe()
+    with pytest.raises(ProviderUnavailable, match=reason):
+        await use(**options).describe()
 
 
 async def test_whoever_comes_right_after_a_failure_hears_of_it_at_once(
@@ -423,16 +421,6 @@ def test_endpoints_without_tls_are_for_issuers_without_it() -> None:
     assert _usable("http://127.0.0.1/keys", plain=True)
     assert not _usable("http://127.0.0.1/keys", plain=False)
     assert _usable("https://id.test/keys", plain=False)
-
-
-async def test_a_redirect_is_not_followed(provider: TestProvider, use: Use) -> None:
-    with pytest.raises(ProviderUnavailable, match="404"):
-        await use(issuer=f"{provider.issuer}/elsewhere").describe()
-
-
-async def test_a_private_issuer_is_not_dialled(use: Use) -> None:
-    with pytest.raises(ProviderUnavailable, match="reached"):
-        await use(may_dial=is_public).describe()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from engine.sending.messages import rules as message_rules
 from tests.authentication import signing
 from tests.conftest import NewDatabase
 from tests.harness import received_mail, report_mails
-from tests.harness.accounts import set_status
 from tests.harness.inbound import TestMx, deliver, mail, receiving
 from tests.harness.outbound import World, world
 from tests.harness.received_mail import ClaimedAddress, claim, messages_of, receive, route, scanned
@@ -290,27 +289,27 @@ async def test_the_worker_forwards_what_is_due(here: World, forwarder: Forwarder
     assert (await only(here))["forwarded_as"] is not None
 
 
-async def test_an_address_that_left_the_account_gets_no_more_mail(here: World, forwarder: Forwarder) -> None:
+SUPPRESS = """
+    INSERT INTO suppressions (account_id, address, reason) SELECT account_id, forward_to, 'bounce' FROM inbound_forwards
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("UPDATE inbound_forwards SET forward_to = 'ann@stranger.test'", "address_not_allowed"),
+        (SUPPRESS, "suppressed"),
+        ("UPDATE accounts SET status = 'suspended'", "account_suspended"),
+        (f"UPDATE inbound_forwards SET attempts = {forward_rules.MAX_ATTEMPTS}", "failed"),
+    ],
+)
+async def test_mail_that_can_not_be_forwarded_stays_in_the_mailbox(
+    here: World, forwarder: Forwarder, change: str, reason: str
+) -> None:
     address, _ = await forwarded_to(here)
     await received(here, address)
-    await here.pool.execute("UPDATE inbound_forwards SET forward_to = 'ann@stranger.test'")
-    assert await kept(here, forwarder) == "address_not_allowed"
-
-
-async def test_a_suppressed_address_keeps_the_mail_in_the_mailbox(here: World, forwarder: Forwarder) -> None:
-    address, target = await forwarded_to(here)
-    await received(here, address)
-    await here.pool.execute(
-        "INSERT INTO suppressions (account_id, address, reason) VALUES ($1, $2, 'bounce')", here.account.id, target
-    )
-    assert await kept(here, forwarder) == "suppressed"
-
-
-async def test_a_suspended_account_keeps_the_mail_in_the_mailbox(here: World, forwarder: Forwarder) -> None:
-    address, _ = await forwarded_to(here)
-    await received(here, address)
-    await set_status(here.pool, here.account.id, "suspended")
-    assert await kept(here, forwarder) == "account_suspended"
+    await here.pool.execute(change)
+    assert await kept(here, forwarder) == reason
 
 
 async def test_a_bounce_brings_the_message_into_the_mailbox(here: World, forwarder: Forwarder) -> None:
@@ -363,13 +362,6 @@ async def test_the_sent_record_names_the_attachments(here: World, forwarder: For
     mime = await here.pool.fetchval("SELECT mime FROM message_bodies WHERE message_id = $1", row["forwarded_as"])
     [stored] = message_rules.files_of(orjson.dumps([shown]).decode())
     assert message_rules.content_of(mime, [stored], stored) == b"order,sum\r\n"
-
-
-async def test_a_message_that_can_not_be_accepted_ends_in_the_mailbox(here: World, forwarder: Forwarder) -> None:
-    address, _ = await forwarded_to(here)
-    await received(here, address)
-    await here.pool.execute("UPDATE inbound_forwards SET attempts = $1", forward_rules.MAX_ATTEMPTS)
-    assert await kept(here, forwarder) == "failed"
 
 
 async def test_mail_to_a_managed_domain_is_forwarded_without_a_platform_account(

@@ -103,11 +103,6 @@ def test_mail_carries_the_cfbl_fields_of_its_domain() -> None:
     assert cfbl.encode() in prepare(request(), cfbl=cfbl).mime
 
 
-@pytest.mark.parametrize("name", ["CFBL-Address", "CFBL-Feedback-ID", "Feedback-ID"])
-def test_a_client_cannot_set_where_complaints_go_or_for_whom_they_count(name: str) -> None:
-    assert field_of(headers={name: "me@evil.test; report=arf"}) == f"headers.{name}"
-
-
 @pytest.mark.parametrize("name", sorted(client_fields.OWNED))
 @pytest.mark.parametrize("written", [str.lower, str.upper, str.title])
 def test_a_header_of_ours_cannot_be_set_in_any_case(name: str, written: Any) -> None:
@@ -115,15 +110,14 @@ def test_a_header_of_ours_cannot_be_set_in_any_case(name: str, written: Any) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["Content-Type", "content-transfer-encoding", "CONTENT-ID", "ARC-Seal", "arc-anything", "Resent-From"]
-)
-def test_a_family_of_ours_cannot_be_set(name: str) -> None:
-    assert field_of(headers={name: "x"}) == f"headers.{name}"
-
-
-@pytest.mark.parametrize("name", ["", " ", "X A", "X:", "X-Ä", "X\r\nBcc", "X\0", "\tX", "X\x7f", "X "])
-def test_what_is_no_header_name_is_refused(name: str) -> None:
-    assert field_of(headers={name: "x"}) == f"headers.{name}"
+    "name",
+    [
+        "CFBL-Address", "CFBL-Feedback-ID", "Feedback-ID", "Content-Type", "content-transfer-encoding", "CONTENT-ID",
+        "ARC-Seal", "arc-anything", "Resent-From", "", " ", "X A", "X:", "X-Ä", "X\r\nBcc", "X\0", "\tX", "X\x7f", "X ",
+    ],
+)  # fmt: skip
+def test_a_header_of_a_family_of_ours_or_with_no_name_is_refused(name: str) -> None:
+    assert field_of(headers={name: "me@evil.test; report=arf"}) == f"headers.{name}"
 
 
 def test_the_length_of_a_header_is_bounded_and_its_entry_named() -> None:
@@ -420,7 +414,7 @@ def test_an_attachment_is_kept_with_its_size_and_digest() -> None:
     assert one.id.startswith("att_")
 
 
-@pytest.mark.parametrize("name", ["a.exe", "A.EXE", "a.js ", "a.pdf.exe", "a.exe.", "a.vbs.txt", "a.lnk"])
+@pytest.mark.parametrize("name", ["a.exe", "A.EXE", "a.js ", "a.pdf.exe", "a.exe.", "a.vbs.txt", "a.lnk", "ｘ.ｅｘｅ"])
 def test_a_blocked_type_is_named(name: str) -> None:
     refusal = refusal_of(attachments=[file(), file(filename=name)])
 

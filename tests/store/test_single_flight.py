@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from msgspec import Struct
 
 from engine.store.single_flight import SingleFlightCache
@@ -48,9 +49,13 @@ async def test_an_answer_in_use_is_made_anew_before_it_expires_and_nobody_waits(
     assert await maker.at(150) == 2
 
 
-async def test_an_answer_that_nobody_asks_for_expires() -> None:
-    maker = Maker()
-    assert [await maker.at(now) for now in (0, 101)] == [1, 2]
+@pytest.mark.parametrize(("stale_s", "fails", "later"), [(0.0, False, 101), (30, False, 131), (30, True, 101)])
+async def test_what_has_expired_is_not_served_beyond_the_stale_time(
+    stale_s: float, later: float, *, fails: bool
+) -> None:
+    maker = Maker(stale_s)
+    maker.fails = fails
+    assert [await maker.at(now) for now in (0, later)] == [1, 2]
 
 
 async def test_a_failure_never_takes_the_place_of_what_is_good() -> None:
@@ -66,17 +71,6 @@ async def test_an_expired_answer_serves_a_while_longer_during_its_refresh() -> N
     maker = Maker(stale_s=30)
     assert [await maker.at(now) for now in (0, 129, 130)] == [1, 1, 2]
     assert maker.made == 2
-
-
-async def test_an_expired_answer_is_not_served_beyond_the_stale_time() -> None:
-    maker = Maker(stale_s=30)
-    assert [await maker.at(now) for now in (0, 131)] == [1, 2]
-
-
-async def test_an_expired_failure_is_not_served() -> None:
-    maker = Maker(stale_s=30)
-    maker.fails = True
-    assert [await maker.at(now) for now in (0, 101)] == [1, 2]
 
 
 async def test_an_expired_answer_outlives_a_failed_refresh_within_the_stale_time() -> None:
