@@ -5,12 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 import asyncpg
-import orjson
 import pytest
 from msgspec import structs
 
 from engine.base import clock
 from engine.base.settings import Settings
+from tests.harness.account_log import kinds_mailed, logged
 from tests.harness.accounts import TestAccount, set_status
 from tests.harness.api import Answer, Api, serving
 from tests.harness.people import PASSWORD, TestPerson, make_person
@@ -35,25 +35,6 @@ async def signed_in_ago(pool: asyncpg.Pool, person: TestPerson, ago: timedelta) 
     await pool.execute("UPDATE sessions SET created_at = now() - $2::interval WHERE id = $1", person.session_id, ago)
 
 
-async def events(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[str, dict[str, Any]]]:
-    rows = await pool.fetch(
-        "SELECT type, payload FROM events WHERE account_id = $1 AND type LIKE 'account.%' ORDER BY seq", account.id
-    )
-    return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
-
-
-async def mails(pool: asyncpg.Pool, *people: TestPerson) -> list[list[str]]:
-    return [
-        [
-            row["kind"]
-            for row in await pool.fetch(
-                "SELECT kind FROM system_mail WHERE address = $1 ORDER BY created_at, id", one.email
-            )
-        ]
-        for one in people
-    ]
-
-
 async def test_an_owner_asks_and_everything_works_as_before(
     api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
 ) -> None:
@@ -69,8 +50,12 @@ async def test_an_owner_asks_and_everything_works_as_before(
     assert (await api.post("/v1/emails", account.token, account.email())).status == 202
     assert (await api.get("/v1/streams", person=admin)).status == 200
     detail = {"scheduled_for": asked["scheduledFor"], "actor": owner.public_id}
-    assert await events(pool, account) == [("account.deletion_scheduled", detail)]
-    assert await mails(pool, owner, second, admin) == [["deletion_scheduled"], ["deletion_scheduled"], []]
+    assert await logged(pool, account.id, "account.") == [("account.deletion_scheduled", detail)]
+    assert [await kinds_mailed(pool, one.email) for one in (owner, second, admin)] == [
+        ["deletion_scheduled"],
+        ["deletion_scheduled"],
+        [],
+    ]
 
 
 async def test_asking_again_keeps_the_date_and_tells_nobody(
@@ -80,7 +65,7 @@ async def test_asking_again_keeps_the_date_and_tells_nobody(
     answers = await asyncio.gather(*[ask(api, owner) for _ in range(5)])
 
     assert [(answer.status, answer.json) for answer in answers] == [(202, first)] * 5
-    assert await mails(pool, owner) == [["deletion_scheduled"]]
+    assert await kinds_mailed(pool, owner.email) == ["deletion_scheduled"]
 
 
 async def test_thinking_better_of_it_keeps_the_account(
@@ -91,9 +76,9 @@ async def test_thinking_better_of_it_keeps_the_account(
     assert (await status(api, owner))["status"] == "none"
     again = await cancel(api, owner)
     assert (again.status, again.error["type"]) == (404, "not_found")
-    kinds = [kind for kind, _ in await events(pool, account)]
+    kinds = [kind for kind, _ in await logged(pool, account.id, "account.")]
     assert kinds == ["account.deletion_scheduled", "account.deletion_canceled"]
-    assert await mails(pool, owner) == [["deletion_scheduled", "deletion_canceled"]]
+    assert await kinds_mailed(pool, owner.email) == ["deletion_scheduled", "deletion_canceled"]
 
 
 async def test_an_old_session_needs_the_password(api: Api, pool: asyncpg.Pool, owner: TestPerson) -> None:

@@ -17,6 +17,7 @@ from engine.ledger.heads import AccountHead
 from engine.store.database_errors import ConstraintViolation
 from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase
+from tests.harness.account_log import kinds_mailed
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.people import TestPerson, make_person
 
@@ -50,11 +51,6 @@ async def count(pool: asyncpg.Pool, account: UUID, *, today: int = 0, month: int
     )  # fmt: skip
 
 
-async def mails(pool: asyncpg.Pool, person: TestPerson) -> list[str]:
-    rows = await pool.fetch("SELECT kind FROM system_mail WHERE address = $1 ORDER BY id", person.email)
-    return [row["kind"] for row in rows]
-
-
 async def test_each_limit_is_told_once_a_period_as_it_is_reached(
     own_pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
 ) -> None:
@@ -66,11 +62,11 @@ async def test_each_limit_is_told_once_a_period_as_it_is_reached(
         await count(own_pool, account.id, today=today, month=month)
         await limit_mails.send_due(own_pool, NOON)
         expected += [told] if told else []
-        assert await mails(own_pool, owner) == expected
+        assert await kinds_mailed(own_pool, owner.email) == expected
 
     await count(own_pool, account.id, today=40, month=80, day=date(2026, 12, 1))
     await limit_mails.send_due(own_pool, datetime(2026, 12, 1, 12, tzinfo=UTC))
-    assert sorted((await mails(own_pool, owner))[3:]) == ["daily_limit_reached", "monthly_limit_near"]
+    assert sorted((await kinds_mailed(own_pool, owner.email))[3:]) == ["daily_limit_reached", "monthly_limit_near"]
 
 
 async def test_the_mail_names_the_counts_and_the_day_on_which_they_begin_again(
@@ -96,7 +92,9 @@ async def test_owners_and_admins_are_told_by_one_of_many_workers(
 
     await asyncio.gather(*[limit_mails.send_due(own_pool, NOON) for _ in range(6)])
 
-    assert [await mails(own_pool, one) for one in (owner, admin, member)] == [["daily_limit_reached"]] * 2 + [[]]
+    assert [await kinds_mailed(own_pool, one.email) for one in (owner, admin, member)] == [
+        ["daily_limit_reached"]
+    ] * 2 + [[]]
 
 
 async def test_a_raised_limit_is_told_again_and_a_lowered_one_is_not(
@@ -108,7 +106,7 @@ async def test_a_raised_limit_is_told_again_and_a_lowered_one_is_not(
         await count(own_pool, account.id, month=cap)
         await limit_mails.send_due(own_pool, NOON)
 
-    assert await mails(own_pool, owner) == ["monthly_limit_reached"] * 2
+    assert await kinds_mailed(own_pool, owner.email) == ["monthly_limit_reached"] * 2
 
 
 async def test_a_suspended_account_is_told_and_one_whose_counts_are_old_is_not(
@@ -117,11 +115,11 @@ async def test_a_suspended_account_is_told_and_one_whose_counts_are_old_is_not(
     await own_pool.execute("UPDATE accounts SET status = 'suspended' WHERE id = $1", account.id)
     await count(own_pool, account.id, today=40, day=date(2026, 11, 18))
     await limit_mails.send_due(own_pool, NOON)
-    assert await mails(own_pool, owner) == []
+    assert await kinds_mailed(own_pool, owner.email) == []
 
     await count(own_pool, account.id, today=40, day=date(2026, 11, 19))  # reached just before midnight
     await limit_mails.send_due(own_pool, NOON)
-    assert await mails(own_pool, owner) == ["daily_limit_reached"]
+    assert await kinds_mailed(own_pool, owner.email) == ["daily_limit_reached"]
 
 
 async def test_a_parent_is_told_of_its_sub_accounts_limits(
@@ -150,7 +148,7 @@ async def test_a_failure_between_record_and_mail_leaves_neither(
     await own_pool.execute("ALTER TABLE system_mail DROP CONSTRAINT broken")
     await limit_mails.send_due(own_pool, NOON)
 
-    assert await mails(own_pool, owner) == ["daily_limit_reached"]
+    assert await kinds_mailed(own_pool, owner.email) == ["daily_limit_reached"]
 
 
 def test_an_enterprise_agreement_and_a_limit_of_nothing_are_no_reason_for_a_mail() -> None:

@@ -5,12 +5,12 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-import orjson
 import pytest
 
 from engine.accounts import suspend
 from engine.accounts.suspend import Cause
 from engine.base import clock, ids
+from tests.harness.account_log import logged
 from tests.harness.accounts import TestAccount, add_domain, add_key, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person
@@ -39,11 +39,6 @@ async def delete(api: Api, person: TestPerson, child: str) -> Answer:
     return await api.delete(f"/v1/sub-accounts/{child}", person=person)
 
 
-async def events(pool: asyncpg.Pool, account: UUID) -> list[tuple[str, dict[str, Any]]]:
-    rows = await pool.fetch("SELECT type, payload FROM events WHERE account_id = $1 ORDER BY seq", account)
-    return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
-
-
 async def until_refused(api: Api, token: str) -> Answer:
     """The first answer other than 200; the stamp may take half a second."""
     for _ in range(40):
@@ -70,14 +65,14 @@ async def test_a_sub_account_has_what_every_account_has(
     assert [one["id"] for one in streams] == ["transactional"]
     me = (await api.get("/v1/me", token)).json
     assert (me["parentId"], me["plan"], me["sending"]["monthlyLimit"]) == (account.public_id, "growth", 500)
-    assert (await events(pool, child))[0] == (
+    assert (await logged(pool, child))[0] == (
         "account.created",
         {
             "name": "Shop of Ann", "monthly_limit": 500, "plan": "growth", "parent": account.public_id,
             "actor": owner.public_id,
         },
     )  # fmt: skip
-    assert (await events(pool, account.id))[-1] == (
+    assert (await logged(pool, account.id))[-1] == (
         "sub_account.created",
         {"id": row["id"], "name": "Shop of Ann", "monthly_limit": 500, "actor": owner.public_id},
     )
@@ -130,7 +125,7 @@ async def test_a_change_leaves_alone_what_it_does_not_name(api: Api, pool: async
     assert (await change(api, owner, row["id"])).json == row | {"name": "Other"}
     free = await change(api, owner, row["id"], monthlyLimit=None)
     assert free.json == row | {"name": "Other", "monthlyLimit": None}
-    told = [one for one in await events(pool, uuid_of(row)) if one[0] == "account.updated"]
+    told = [one for one in await logged(pool, uuid_of(row)) if one[0] == "account.updated"]
     assert told == [
         ("account.updated", {"name": "Other", "actor": owner.public_id}),
         ("account.updated", {"monthly_limit": None, "actor": owner.public_id}),
@@ -162,9 +157,9 @@ async def test_a_suspended_sub_accounts_keys_end_within_a_second_and_come_back(
     again = await change(api, owner, row["id"], status="active")
     assert (again.json["status"], again.json["suspendedBy"]) == ("active", [])
     assert (await api.get("/v1/streams", token)).status == 200
-    kinds = [kind for kind, _ in await events(pool, uuid_of(row))]
+    kinds = [kind for kind, _ in await logged(pool, uuid_of(row))]
     assert kinds[-2:] == ["account.suspended", "account.resumed"]
-    kinds = [kind for kind, _ in await events(pool, account.id)]
+    kinds = [kind for kind, _ in await logged(pool, account.id)]
     assert kinds[-2:] == ["sub_account.suspended", "sub_account.resumed"]
 
 
@@ -218,7 +213,7 @@ async def test_a_deleted_sub_account_stops_at_once_and_can_be_taken_back(
     assert (await api.get("/v1/streams", token)).status == 200
     mails = await pool.fetch("SELECT kind FROM system_mail WHERE address = $1 ORDER BY created_at, id", owner.email)
     assert [mail["kind"] for mail in mails] == ["deletion_scheduled", "deletion_canceled"]
-    kinds = [kind for kind, _ in await events(pool, account.id)]
+    kinds = [kind for kind, _ in await logged(pool, account.id)]
     assert kinds[-4:] == [
         "sub_account.deletion_scheduled", "sub_account.suspended", "sub_account.deletion_canceled",
         "sub_account.resumed",
@@ -309,8 +304,8 @@ async def test_an_admin_joins_a_sub_account_and_switches_to_it(
     assert (await accounts_of(api, owner))[child["id"]] == "admin"
     switched = await api.post("/v1/auth/switch", None, {"accountId": child["id"]}, person=owner)
     assert switched.json["account"]["id"] == child["id"]
-    assert [kind for kind, _ in await events(pool, uuid_of(child))].count("member.joined") == 1
-    last, detail = (await events(pool, account.id))[-1]
+    assert [kind for kind, _ in await logged(pool, uuid_of(child))].count("member.joined") == 1
+    last, detail = (await logged(pool, account.id))[-1]
     assert (last, detail["id"]) == ("sub_account.member_joined", child["id"])
 
 
@@ -341,4 +336,4 @@ async def test_who_is_no_admin_of_the_account_above_loses_its_sub_accounts(
         assert (await api.post("/v1/team/leave", None, person=admin)).status == 204
 
     assert not await pool.fetchval("SELECT count(*) FROM members WHERE account_id = $1", uuid_of(child))
-    assert (await events(pool, uuid_of(child)))[-1][0] == "member.removed"
+    assert (await logged(pool, uuid_of(child)))[-1][0] == "member.removed"

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-import orjson
 import pytest
 
 from engine.accounts import suspend
@@ -23,6 +22,7 @@ from engine.sending import queue_admin
 from engine.store.postgres import open_pool
 from ops.commands import account as accounts
 from tests.conftest import NewDatabase
+from tests.harness.account_log import logged, mails_to
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api
 from tests.harness.outbound import World, world
@@ -77,19 +77,6 @@ async def status(pool: asyncpg.Pool, account: UUID) -> str:
     return str(await pool.fetchval("SELECT status FROM accounts WHERE id = $1", account))
 
 
-async def last_event(pool: asyncpg.Pool, account: UUID) -> tuple[str, dict[str, Any]]:
-    row = await pool.fetchrow(
-        "SELECT type, payload FROM events WHERE account_id = $1 ORDER BY seq DESC LIMIT 1", account
-    )
-    assert row is not None
-    return row["type"], orjson.loads(row["payload"])["detail"]
-
-
-async def mails(pool: asyncpg.Pool, address: str) -> list[tuple[str, dict[str, Any]]]:
-    rows = await pool.fetch("SELECT kind, detail FROM system_mail WHERE address = $1 ORDER BY created_at, id", address)
-    return [(row["kind"], orjson.loads(row["detail"])) for row in rows]
-
-
 @pytest.mark.parametrize(
     ("counts", "suspended"),
     [
@@ -140,7 +127,7 @@ async def test_complaints_suspend_only_if_several_reporters_make_them(
 
     assert await judged(pool, account.id) is suspended
     if suspended:
-        reason = (await last_event(pool, account.id))[1]["reason"]
+        reason = (await logged(pool, account.id))[-1][1]["reason"]
         assert reason == f"3 complaints about {delivered} recipients within 24 hours"
 
 
@@ -156,7 +143,7 @@ async def test_a_reporter_counts_once_per_recipient_domain_in_a_day_in_the_rate_
 
     await outcomes(pool, account.id, complained=1, reporter=HOTMAIL, domain="live.com")
     assert await judged(pool, account.id)
-    assert (await last_event(pool, account.id))[1]["reason"] == "4 complaints about 800 recipients within 24 hours"
+    assert (await logged(pool, account.id))[-1][1]["reason"] == "4 complaints about 800 recipients within 24 hours"
 
 
 async def test_complaints_of_nobody_known_count_for_nothing(pool: asyncpg.Pool) -> None:
@@ -256,17 +243,17 @@ async def test_the_owners_are_told_why_and_when_it_is_over(pool: asyncpg.Pool) -
     await judged(pool, account.id)
 
     why = "50 of 200 recipients bounced within 24 hours"
-    assert await last_event(pool, account.id) == (
+    assert (await logged(pool, account.id))[-1] == (
         "account.suspended", {"cause": "rates", "reason": why, "actor": "service"},
     )  # fmt: skip
     await accounts.resume(pool, account=account.public_id)
-    assert await last_event(pool, account.id) == ("account.resumed", {"actor": "operator"})
+    assert (await logged(pool, account.id))[-1] == ("account.resumed", {"actor": "operator"})
     name = await pool.fetchval("SELECT name FROM accounts WHERE id = $1", account.id)
     for person in (owner, admin):
-        assert await mails(pool, person.email) == [
+        assert await mails_to(pool, person.email) == [
             ("account_suspended", {"account_name": name, "reason": why}), ("account_resumed", {"account_name": name}),
         ]  # fmt: skip
-    assert await mails(pool, member.email) == []
+    assert await mails_to(pool, member.email) == []
 
 
 async def test_a_resumed_account_is_not_suspended_again_for_the_same_old_mail(pool: asyncpg.Pool) -> None:
@@ -295,7 +282,7 @@ async def test_a_parent_cannot_wipe_its_sub_accounts_slate(pool: asyncpg.Pool) -
 
     assert await judged(pool, child)
     assert await status(pool, parent.id) == "active"
-    kind, detail = await last_event(pool, parent.id)
+    kind, detail = (await logged(pool, parent.id))[-1]
     assert (kind, detail["id"]) == ("sub_account.suspended", ids.format_id(ids.Kind.ACCOUNT, child))
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import asyncpg
 
 from engine.base import ids
-from tests.audience.test_contacts import create, events, found, make_list
+from tests.audience.test_contacts import create, found, make_list
+from tests.harness.account_log import logged
 from tests.harness.accounts import TestAccount, add_key, set_status
 from tests.harness.api import Answer, Api
 
@@ -57,7 +58,7 @@ async def test_a_contact_is_mailed_a_link_and_confirms_by_its_button(
     after = (await api.get(f"/v1/contacts/{made['id']}", account.token)).json
     assert (after["confirmed"], after["consent"], after["consentBy"]) == (True, "signed_up", "contact")
     assert after["consentAt"] > made["consentAt"]
-    kinds = [kind for kind, _ in await events(pool, account)]
+    kinds = [kind for kind, _ in await logged(pool, account.id, "contact.")]
     assert kinds == ["contact.created", "contact.confirmed"]
     again = await api.post(f"/v1/contacts/{made['id']}/confirmation", account.token, {"from": account.sender})
     assert (again.status, again.error["type"]) == (409, "invalid_state")

@@ -12,7 +12,8 @@ from engine.audience.contacts import imports
 from engine.audience.contacts.imports import PreparedImport, prepare
 from engine.audience.contacts.types import Consent
 from engine.base import ids
-from tests.audience.test_contacts import create, events, make_list
+from tests.audience.test_contacts import create, make_list
+from tests.harness.account_log import logged
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
 
@@ -66,7 +67,7 @@ async def test_a_later_import_changes_what_it_gives_and_keeps_the_rest(
     ann = (await contacts(api, account))["ann@x.test"]
     assert (ann["id"], ann["name"], ann["fields"], ann["lists"]) == (made["id"], "Ann", {"a": 2, "b": "x"}, [news])
     assert (await api.get(f"/v1/lists/{news}", account.token)).json["contacts"] == 3
-    imported = [detail for kind, detail in await events(pool, account) if kind == "contact.imported"]
+    imported = [detail for kind, detail in await logged(pool, account.id, "contact.") if kind == "contact.imported"]
     assert [(detail["created"], detail["updated"], detail["list"]) for detail in imported] == [
         (1, 1, None), (0, 3, news),
     ]  # fmt: skip

@@ -18,6 +18,7 @@ from engine.audience.broadcasts.types import Broadcast, BroadcastCounts
 from engine.base import ids
 from engine.base.settings import Settings
 from engine.sending.preparation import Origin
+from tests.harness.account_log import logged
 from tests.harness.accounts import TestAccount
 from tests.harness.sending import Process, process
 
@@ -146,7 +147,5 @@ async def states(pool: asyncpg.Pool, broadcast: UUID) -> dict[str, str]:
 
 async def broadcast_events(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[str, dict[str, Any]]]:
     """Return the events about broadcasts of an account, in order."""
-    rows = await pool.fetch(
-        "SELECT type, payload FROM events WHERE account_id = $1 AND type LIKE 'broadcast.%' ORDER BY seq", account.id
-    )
-    return [(row["type"].removeprefix("broadcast."), orjson.loads(row["payload"])["detail"]) for row in rows]
+    found = await logged(pool, account.id, "broadcast.")
+    return [(kind.removeprefix("broadcast."), detail) for kind, detail in found]

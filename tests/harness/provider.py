@@ -285,11 +285,6 @@ async def events(pool: asyncpg.Pool, user: object) -> list[tuple[str, dict[str, 
     return [(row["type"], orjson.loads(row["payload"])) for row in rows]
 
 
-async def mails(pool: asyncpg.Pool, address: str) -> list[str]:
-    rows = await pool.fetch("SELECT kind FROM system_mail WHERE address = $1 ORDER BY id", address)
-    return [row["kind"] for row in rows]
-
-
 async def sessions_of(pool: asyncpg.Pool, user: object) -> int:
     count: int = await pool.fetchval("SELECT count(*) FROM sessions WHERE user_id = $1", user)
     return count

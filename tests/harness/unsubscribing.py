@@ -4,11 +4,11 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-import orjson
 
 from engine.base import ids
 from engine.mail import unsubscribe_token
 from engine.sending.unsubscribes.store import StoredLink
+from tests.harness.account_log import logged
 from tests.harness.accounts import PEPPER, TestAccount
 
 KEY = unsubscribe_token.key_of(PEPPER)
@@ -55,8 +55,4 @@ async def topic_opt_outs(pool: asyncpg.Pool, account: TestAccount) -> list[tuple
 
 async def audience_events(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[str, dict[str, Any]]]:
     """Return the events about suppressions and contacts of an account, in order."""
-    rows = await pool.fetch(
-        "SELECT type, payload FROM events WHERE account_id = $1 AND type ~ '^(suppression|contact)' ORDER BY seq",
-        account.id,
-    )
-    return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
+    return [one for one in await logged(pool, account.id) if one[0].startswith(("suppression", "contact"))]

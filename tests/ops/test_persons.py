@@ -1,10 +1,10 @@
 """Help of the operator for people without access: codes and sessions end, and the log records it."""
 
 import asyncpg
-import orjson
 import pytest
 
 from ops.commands import person as people
+from tests.harness.account_log import logged
 from tests.harness.accounts import make_account
 from tests.harness.people import TestPerson, make_person
 
@@ -12,13 +12,6 @@ from tests.harness.people import TestPerson, make_person
 async def person_of(pool: asyncpg.Pool) -> TestPerson:
     account = await make_account(pool)
     return await make_person(pool, account.id)
-
-
-async def last_event(pool: asyncpg.Pool, ann: TestPerson) -> tuple[str, dict[str, object]]:
-    (row,) = await pool.fetch(
-        "SELECT type, payload FROM events WHERE account_id = $1 ORDER BY seq DESC LIMIT 1", ann.account_id
-    )
-    return row["type"], orjson.loads(row["payload"])["detail"]
 
 
 async def sessions(pool: asyncpg.Pool, ann: TestPerson) -> int:
@@ -39,7 +32,7 @@ async def test_a_lost_authenticator_is_asked_for_no_more(pool: asyncpg.Pool) -> 
     assert await sessions(pool, ann) == 0
     assert await pool.fetchval("SELECT count(*) FROM recovery_codes WHERE user_id = $1", ann.id) == 0
     assert await pool.fetchval("SELECT kind FROM system_mail WHERE address = $1", ann.email) == "second_factor_disabled"
-    kind, detail = await last_event(pool, ann)
+    kind, detail = (await logged(pool, ann.account_id))[-1]
     assert (kind, detail) == ("member.second_factor_disabled", {"id": ann.public_id, "actor": "operator"})
 
 
@@ -59,7 +52,7 @@ async def test_the_operator_signs_a_person_out_everywhere(pool: asyncpg.Pool) ->
 
     assert shown["sessionsEnded"] == 1
     assert await sessions(pool, ann) == 0
-    assert await last_event(pool, ann) == (
+    assert (await logged(pool, ann.account_id))[-1] == (
         "member.signed_out", {"id": ann.public_id, "sessions": 1, "actor": "operator"},
     )  # fmt: skip
 

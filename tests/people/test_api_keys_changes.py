@@ -5,10 +5,11 @@ from datetime import timedelta
 import asyncpg
 
 from engine.base import clock, ids
+from tests.harness.account_log import logged
 from tests.harness.accounts import TestAccount
 from tests.harness.api import Answer, Api, refused
 from tests.harness.people import TestPerson
-from tests.people.test_api_keys_create import events, made, make
+from tests.people.test_api_keys_create import made, make
 
 
 async def rotate(api: Api, person: TestPerson, key: str, **body: object) -> Answer:
@@ -29,7 +30,7 @@ async def test_a_renamed_key_still_works_and_the_log_tells_both_names(
 
     assert await works(api, key["token"])
     detail = {"id": key["id"], "name": "worker", "before": "server", "actor": admin.public_id}
-    assert (await events(pool, account))[1:] == [("api_key.renamed", detail)]
+    assert (await logged(pool, account.id, "api_key."))[1:] == [("api_key.renamed", detail)]
     for name in ("", "x" * 121, "a\nb"):
         answer = await api.patch(f"/v1/api-keys/{key['id']}", person=admin, json={"name": name})
         assert (answer.status, answer.error["field"]) == (400, "name")
@@ -50,7 +51,7 @@ async def test_a_rotated_key_and_its_successor_work_until_the_overlap_ends(
     assert timedelta(hours=1) < ends <= timedelta(hours=2)
     assert await works(api, old["token"])
     assert await works(api, new["token"])
-    assert [kind for kind, _ in await events(pool, account)] == [
+    assert [kind for kind, _ in await logged(pool, account.id, "api_key.")] == [
         "api_key.created", "api_key.created", "api_key.rotated",
     ]  # fmt: skip
 

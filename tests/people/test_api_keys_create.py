@@ -12,6 +12,7 @@ from engine.base import clock, ids
 from engine.base.scopes import SCOPES
 from engine.base.secrets import digest
 from engine.people.api_keys import rules
+from tests.harness.account_log import logged
 from tests.harness.accounts import PEPPER, TestAccount, add_key, add_stream, make_account
 from tests.harness.api import Answer, Api, refused
 from tests.harness.patience import PATIENCE_S
@@ -32,13 +33,6 @@ async def made(api: Api, person: TestPerson, **fields: object) -> dict[str, Any]
 
 async def revoke(api: Api, person: TestPerson, key: str) -> Answer:
     return await api.delete(f"/v1/api-keys/{key}", person=person)
-
-
-async def events(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[str, dict[str, Any]]]:
-    rows = await pool.fetch(
-        "SELECT type, payload FROM events WHERE account_id = $1 AND type LIKE 'api_key.%' ORDER BY seq", account.id
-    )
-    return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
 
 
 # making ------------------------------------------------------------------------------------------
@@ -170,7 +164,7 @@ async def test_the_log_tells_who_made_what_and_no_secret(
     key = rules.parse(found["token"])
     assert key is not None
 
-    assert await events(pool, account) == [
+    assert await logged(pool, account.id, "api_key.") == [
         ("api_key.created", {
             "id": found["id"], "name": "server", "scopes": ["account:read"], "domains": [account.domain],
             "streams": ["news"], "networks": ["10.0.0.0/8"], "actor": admin.public_id,
@@ -221,7 +215,7 @@ async def test_revoking_twice_changes_nothing(
 
     assert (first.status, second.status) == (204, 204)
     assert (await api.get("/v1/api-keys", person=admin)).json["data"][0]["revokedAt"] == at
-    assert (await events(pool, account))[1:] == [
+    assert (await logged(pool, account.id, "api_key."))[1:] == [
         ("api_key.revoked", {"id": found["id"], "name": "server", "actor": admin.public_id})
     ]
 
@@ -249,8 +243,8 @@ async def test_the_parents_admin_makes_sees_and_revokes_a_sub_accounts_keys(
     assert refused(await api.get(f"/v1/api-keys?subAccountId={child.public_id}", person=member)) == (403, "forbidden")
     assert found["id"] not in {row["id"] for row in (await api.get("/v1/api-keys", person=admin)).json["data"]}
     assert (await revoke(api, admin, found["id"])).status == 204
-    assert [detail["actor"] for _, detail in await events(pool, child)] == [admin.public_id] * 2
-    assert await events(pool, account) == []
+    assert [detail["actor"] for _, detail in await logged(pool, child.id, "api_key.")] == [admin.public_id] * 2
+    assert await logged(pool, account.id, "api_key.") == []
     assert await pool.fetchval("SELECT count(*) FROM system_mail WHERE address = $1", owner.email) == 1
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 
 import asyncpg
 import orjson
@@ -17,6 +16,7 @@ from engine.people import open_session
 from engine.people.sessions import rules, session_auth, store
 from engine.people.sessions.rules import Device
 from tests.harness import canaries
+from tests.harness.account_log import details_logged
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.api import Api
 from tests.harness.people import TestPerson, make_person, signed_in
@@ -25,15 +25,6 @@ from tests.harness.people import TestPerson, make_person, signed_in
 async def person_of(pool: asyncpg.Pool, role: str = "owner") -> TestPerson:
     account = await make_account(pool)
     return await make_person(pool, account.id, role)
-
-
-async def signed_out(pool: asyncpg.Pool, person: TestPerson) -> list[dict[str, Any]]:
-    """What the log of the person's account says of sessions that were ended."""
-    rows = await pool.fetch(
-        "SELECT payload FROM events WHERE account_id = $1 AND type = 'member.signed_out' ORDER BY seq",
-        person.account_id,
-    )
-    return [orjson.loads(row["payload"])["detail"] for row in rows]
 
 
 async def test_nobody_is_signed_in_without_a_cookie(api: Api) -> None:
@@ -129,7 +120,9 @@ async def test_revoking_the_others_ends_them_at_once_and_keeps_this_one(api: Api
     assert answer.status == 204
     assert (await api.get("/v1/me", person=phone)).status == 401
     assert (await api.get("/v1/me", person=ann)).status == 200
-    assert await signed_out(pool, ann) == [{"id": ann.public_id, "sessions": 1, "actor": ann.public_id}]
+    assert await details_logged(pool, ann.account_id, "member.signed_out") == [
+        {"id": ann.public_id, "sessions": 1, "actor": ann.public_id}
+    ]
 
 
 async def test_a_person_ends_one_of_their_sessions_and_nobody_elses(api: Api, pool: asyncpg.Pool) -> None:
@@ -140,7 +133,7 @@ async def test_a_person_ends_one_of_their_sessions_and_nobody_elses(api: Api, po
 
     ended = await api.delete(f"/v1/auth/sessions/{its}", person=ann)
     wrong = [await api.delete(f"/v1/auth/sessions/{one}", person=ann) for one in (its, bobs, bob.public_id, "x")]
-    told = await signed_out(pool, ann)
+    told = await details_logged(pool, ann.account_id, "member.signed_out")
     last = await api.delete(f"/v1/auth/sessions/{own}", person=ann)
 
     assert (ended.status, ended.body, ended.set_cookies) == (204, b"", ())

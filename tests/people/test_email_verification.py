@@ -20,6 +20,7 @@ from engine.people.system_mail.store import enqueue
 from engine.people.system_mail.types import SystemMailKind
 from engine.people.tokens import store as tokens
 from engine.people.tokens.rules import Purpose, token_of
+from tests.harness.account_log import kinds_mailed
 from tests.harness.accounts import PEPPER, add_key, make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.canaries import note, note_phrase
@@ -44,12 +45,6 @@ async def link(
     async with pool.acquire() as connection:
         await tokens.issue(connection, token, purpose, person.id, at=at, detail=detail or person.email)
     return token
-
-
-async def mailed(pool: asyncpg.Pool, address: str) -> list[str]:
-    """Kinds of the mails that wait for an address."""
-    rows = await pool.fetch("SELECT kind FROM system_mail WHERE address = $1 ORDER BY created_at, id", address)
-    return [row["kind"] for row in rows]
 
 
 async def events(pool: asyncpg.Pool, account: UUID) -> list[str]:
@@ -121,7 +116,7 @@ async def test_another_link_is_sent_and_the_earlier_one_is_dead(api: Api, pool: 
     mail = await pool.fetchval("SELECT id FROM system_mail WHERE address = $1", ann.email)
 
     assert (answer.status, answer.json) == (202, {"status": "accepted"})
-    assert await mailed(pool, ann.email) == ["verify_email"]
+    assert await kinds_mailed(pool, ann.email) == ["verify_email"]
     refused(await api.post("/v1/auth/verify-email", json={"token": first}), 400, "invalid_request")
     assert (await api.post("/v1/auth/verify-email", json={"token": token_of(PEPPER, mail)})).status == 204
 
@@ -132,7 +127,7 @@ async def test_a_confirmed_address_needs_no_link(api: Api, pool: asyncpg.Pool) -
 
     refused(answer, 409, "invalid_state")
     assert answer.error["status"] == "verified"
-    assert await mailed(pool, bob.email) == []
+    assert await kinds_mailed(pool, bob.email) == []
 
 
 async def test_a_person_gets_five_links_a_minute(api: Api, ann: TestPerson) -> None:
@@ -156,7 +151,7 @@ async def test_what_a_person_does_for_themselves_takes_no_key_and_no_forgery(
         refused(await api.post(path, key, body), 403, "forbidden")
         refused(await api.post(path, json=body), 401, "unauthorized")
         refused(await api.post(path, json=body, person=forged), 403, "csrf_failed")
-    assert await mailed(pool, ann.email) == []
+    assert await kinds_mailed(pool, ann.email) == []
 
 
 # -- a forgotten password ----------------------------------------------------------------------------
@@ -173,8 +168,8 @@ async def test_a_known_and_an_unknown_address_get_identical_answers(
     assert {k: v for k, v in known.headers.items() if k not in varying} == {
         k: v for k, v in unknown.headers.items() if k not in varying
     }
-    assert await mailed(pool, ann.email) == ["forgot_password"]
-    assert await mailed(pool, f"nobody-{ann.email}") == ["forgot_password"]
+    assert await kinds_mailed(pool, ann.email) == ["forgot_password"]
+    assert await kinds_mailed(pool, f"nobody-{ann.email}") == ["forgot_password"]
 
 
 async def test_the_time_of_the_answer_tells_nothing(api: Api, ann: TestPerson) -> None:
@@ -212,7 +207,7 @@ async def test_a_link_sets_a_password_once_and_ends_every_session(
     assert await may_sign_in(api, ann.email, NEW)
     assert not await may_sign_in(api, ann.email, PASSWORD)
     assert await is_verified(pool, ann)  # whoever has the link reads the mailbox
-    assert await mailed(pool, ann.email) == ["password_changed"]
+    assert await kinds_mailed(pool, ann.email) == ["password_changed"]
     changed = ["api_key.revoked", "member.email_verified", "member.password_reset"]
     assert await events(pool, ann.account_id) == changed
     refused(await api.post("/v1/auth/email/change/confirm", json={"token": change}), 400, "invalid_request")
@@ -349,4 +344,4 @@ async def test_a_mail_is_written_with_its_change_or_not_at_all(pool: asyncpg.Poo
         await transaction.start()
         await enqueue(connection, SystemMailKind.PASSWORD_CHANGED, ann.email, at=clock.now())
         await transaction.rollback()
-    assert await mailed(pool, ann.email) == []
+    assert await kinds_mailed(pool, ann.email) == []

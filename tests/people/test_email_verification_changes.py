@@ -10,11 +10,12 @@ from msgspec import structs
 
 from engine.base.settings import Settings
 from engine.people.tokens.rules import token_of
+from tests.harness.account_log import kinds_mailed
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.api import Api, serving
 from tests.harness.canaries import note
 from tests.harness.people import PASSWORD, TestPerson, make_person, signed_in
-from tests.people.test_email_verification import GUESSABLE, NEW, ann, events, lives, mailed, may_sign_in, refused
+from tests.people.test_email_verification import GUESSABLE, NEW, ann, events, lives, may_sign_in, refused
 
 __all__ = ["ann"]  # the fixture
 
@@ -40,8 +41,8 @@ async def test_the_new_mailbox_confirms_the_change(api: Api, pool: asyncpg.Pool,
     new, other = f"new-{ann.email}", await signed_in(pool, ann.id, ann.account_id, ann.email)
     token = await asked(api, pool, ann, new.upper())
     assert await address_of(pool, ann) == ann.email
-    assert await mailed(pool, new) == ["confirm_email"]
-    assert await mailed(pool, ann.email) == ["email_changing"]
+    assert await kinds_mailed(pool, new) == ["confirm_email"]
+    assert await kinds_mailed(pool, ann.email) == ["email_changing"]
 
     answer = await api.post("/v1/auth/email/change/confirm", json={"token": token})
     again = await api.post("/v1/auth/email/change/confirm", json={"token": token})
@@ -54,7 +55,7 @@ async def test_the_new_mailbox_confirms_the_change(api: Api, pool: asyncpg.Pool,
     assert not await may_sign_in(api, ann.email, PASSWORD)
     assert not await lives(api, ann)
     assert not await lives(api, other)
-    assert await mailed(pool, ann.email) == ["email_changing", "email_changed"]
+    assert await kinds_mailed(pool, ann.email) == ["email_changing", "email_changed"]
     assert await events(pool, ann.account_id) == ["member.email_change_requested", "member.email_changed"]
 
 
@@ -91,8 +92,8 @@ async def test_an_address_in_use_gets_the_same_answer_as_a_free_one(
         answers.append(await api.post("/v1/auth/email/change", json=body, person=ann))
 
     assert [(answer.status, answer.body) for answer in answers] == [(202, b'{"status":"accepted"}')] * 2
-    assert await mailed(pool, bob.email) == ["confirm_email"]  # and when it is sent, a notice without a link
-    assert await mailed(pool, ann.email) == ["email_changing"] * 2
+    assert await kinds_mailed(pool, bob.email) == ["confirm_email"]  # and when it is sent, a notice without a link
+    assert await kinds_mailed(pool, ann.email) == ["email_changing"] * 2
 
 
 async def test_an_address_that_was_taken_meanwhile_is_a_conflict(api: Api, pool: asyncpg.Pool, ann: TestPerson) -> None:
@@ -122,7 +123,7 @@ async def test_a_wrong_password_changes_nothing(api: Api, pool: asyncpg.Pool, an
 
     refused(await api.post("/v1/auth/email/change", json=email, person=ann), 401, "invalid_credentials")
     refused(await api.post("/v1/auth/password/change", json=password, person=ann), 401, "invalid_credentials")
-    assert await mailed(pool, ann.email) == []
+    assert await kinds_mailed(pool, ann.email) == []
     assert await lives(api, ann)
 
 
@@ -171,7 +172,7 @@ async def test_a_changed_password_ends_other_sessions_and_renews_this_one(
     assert (await api.post("/v1/auth/sessions/revoke-others", headers=headers)).status == 204
     assert await may_sign_in(api, ann.email, NEW)
     assert not await may_sign_in(api, ann.email, PASSWORD)
-    assert await mailed(pool, ann.email) == ["email_changing", "password_changed"]
+    assert await kinds_mailed(pool, ann.email) == ["email_changing", "password_changed"]
     assert (await events(pool, ann.account_id))[-1] == "member.password_changed"
     refused(await api.post("/v1/auth/email/change/confirm", json={"token": pending}), 400, "invalid_request")
 

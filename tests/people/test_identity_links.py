@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 
 from engine.base import ids
+from tests.harness.account_log import kinds_mailed
 from tests.harness.api import Api
 from tests.harness.provider import (
     VERIFIER,
@@ -16,7 +17,6 @@ from tests.harness.provider import (
     app_code,
     events,
     linked,
-    mails,
     one_tap,
     person_of,
     sessions_of,
@@ -47,7 +47,7 @@ async def test_whoever_signed_up_first_with_a_strangers_address_gains_nothing(
     verified_at = await pool.fetchval("SELECT email_verified_at FROM users WHERE id = $1", squatter.id)
     assert verified_at is None
     assert await sessions_of(pool, squatter.id) == 1
-    assert await mails(pool, squatter.email) == []
+    assert await kinds_mailed(pool, squatter.email) == []
 
 
 async def test_once_the_address_is_confirmed_the_identity_links(
@@ -131,7 +131,7 @@ async def test_identities_are_listed_and_removed(
 
     assert (strangers.status, strangers.error["type"]) == (404, "not_found")
     assert answer.status == 204
-    assert (await mails(pool, ann.email))[-1] == "identity_unlinked"
+    assert (await kinds_mailed(pool, ann.email))[-1] == "identity_unlinked"
     assert (await events(pool, ann.id))[-1][0] == "member.identity_unlinked"
     fresh = structs.replace(ann, secret=answer.cookie("svc_session") or "", csrf=answer.headers["x-csrf-token"])
     assert (await idp.delete(f"/v1/auth/idp/identities/{one['id']}", person=fresh)).status == 404

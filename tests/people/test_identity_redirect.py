@@ -8,6 +8,7 @@ import pytest
 
 from engine.people.identity import rules
 from engine.people.identity.types import SignInStep
+from tests.harness.account_log import kinds_mailed
 from tests.harness.accounts import PEPPER
 from tests.harness.api import Api
 from tests.harness.provider import (
@@ -15,7 +16,6 @@ from tests.harness.provider import (
     Person,
     TestProvider,
     events,
-    mails,
     person_of,
     told,
 )
@@ -46,7 +46,7 @@ async def test_somebody_new_gets_an_account_of_their_own(
         "member.identity_linked",
         "member.signed_in",
     ]
-    assert (await mails(pool, ann.email or "")) == []
+    assert (await kinds_mailed(pool, ann.email or "")) == []
 
 
 async def test_the_second_sign_in_finds_the_same_person_whatever_the_address_says(
@@ -71,7 +71,7 @@ async def test_a_verified_address_links_to_its_verified_person(
     await browser.sign_in(provider, Person.new(ann.email.upper()))
 
     assert (await browser.me())["user"]["id"] == ann.public_id
-    assert await mails(pool, ann.email) == ["identity_linked"]
+    assert await kinds_mailed(pool, ann.email) == ["identity_linked"]
     kind, detail = (await events(pool, ann.id))[-2]
     assert kind == "member.identity_linked"
     assert detail["detail"]["id"] == detail["detail"]["actor"] == ann.public_id

@@ -16,6 +16,7 @@ from engine.base.settings import Settings
 from engine.people.open_session import end_others
 from engine.people.passkeys import rules
 from engine.people.people import store as people
+from tests.harness.account_log import details_logged, logged, mails_to
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.authenticator import BACKED_UP, ELIGIBLE, PRESENT, VERIFIED, Authenticator, new_key, text
@@ -103,16 +104,6 @@ async def sign_in(api: Api, ann: Owner, **spoiled: Any) -> Answer:
     return await shown(api, tab, ann.device.get(tab.options, **spoiled))
 
 
-async def mails(pool: asyncpg.Pool, person: TestPerson) -> list[tuple[str, dict[str, object]]]:
-    rows = await pool.fetch("SELECT kind, detail FROM system_mail WHERE address = $1 ORDER BY id", person.email)
-    return [(row["kind"], orjson.loads(row["detail"])) for row in rows]
-
-
-async def events(pool: asyncpg.Pool, person: TestPerson) -> list[dict[str, object]]:
-    rows = await pool.fetch("SELECT type, payload FROM events WHERE account_id = $1 ORDER BY seq", person.account_id)
-    return [{"type": row["type"], "payload": row["payload"]} for row in rows]
-
-
 # -- registering ------------------------------------------------------------------------------------
 
 
@@ -187,10 +178,10 @@ async def test_a_passkey_counts_as_two_factors(api: Api, pool: asyncpg.Pool) -> 
 async def test_registering_is_told_by_mail_and_in_the_log(api: Api, pool: asyncpg.Pool) -> None:
     ann = await owner(api, pool)
 
-    assert await mails(pool, ann.person) == [("passkey_added", {"name": "Laptop"})]
-    (told,) = [one for one in await events(pool, ann.person) if one["type"] == "member.passkey_added"]
-    assert ann.passkey in str(told["payload"])
-    assert ann.person.email not in str(told["payload"])
+    assert await mails_to(pool, ann.person.email) == [("passkey_added", {"name": "Laptop"})]
+    (told,) = await details_logged(pool, ann.person.account_id, "member.passkey_added")
+    assert ann.passkey in str(told)
+    assert ann.person.email not in str(told)
 
 
 async def test_passkeys_without_a_name_are_numbered(api: Api, pool: asyncpg.Pool) -> None:
@@ -578,9 +569,9 @@ async def test_a_counter_that_has_not_grown_is_refused_and_marks_the_passkey(
     assert answer.body == ordinary.body == afterwards.body
     (row,) = (await api.get("/v1/auth/passkeys", person=ann.person)).json["data"]
     assert row["suspectedAt"] is not None
-    assert [kind for kind, _ in await mails(pool, ann.person)] == ["passkey_added", "passkey_suspected"]
-    (told,) = [one for one in await events(pool, ann.person) if one["type"] == "member.passkey_suspected"]
-    assert ann.passkey in str(told["payload"])
+    assert [kind for kind, _ in await mails_to(pool, ann.person.email)] == ["passkey_added", "passkey_suspected"]
+    (told,) = await details_logged(pool, ann.person.account_id, "member.passkey_suspected")
+    assert ann.passkey in str(told)
 
 
 async def test_a_counter_without_a_good_signature_marks_nothing(api: Api, pool: asyncpg.Pool) -> None:
@@ -629,8 +620,8 @@ async def test_a_passkey_is_renamed_and_removed_by_its_person_alone(api: Api, po
     assert (removed.status, removed.body) == (204, b"")
     assert (await api.get("/v1/auth/passkeys", person=ann.person)).json["data"] == []
     assert (await sign_in(api, ann)).status == 401
-    assert (await mails(pool, ann.person))[-1] == ("passkey_removed", {"name": "Phone"})
-    kinds = {event["type"] for event in await events(pool, ann.person)}
+    assert (await mails_to(pool, ann.person.email))[-1] == ("passkey_removed", {"name": "Phone"})
+    kinds = {kind for kind, _ in await logged(pool, ann.person.account_id)}
     assert {"member.passkey_renamed", "member.passkey_removed"} <= kinds
 
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import asyncpg
-import orjson
 import pytest
 
+from tests.harness.account_log import details_logged
 from tests.harness.accounts import TestAccount, set_status
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person
@@ -39,13 +39,6 @@ async def shown(api: Api, person: TestPerson) -> dict[str, Any]:
 
 async def rename(api: Api, person: TestPerson, body: object) -> Answer:
     return await api.patch("/v1/account", json=body, person=person)
-
-
-async def events(pool: asyncpg.Pool, account: TestAccount, kind: str) -> list[dict[str, Any]]:
-    rows = await pool.fetch(
-        "SELECT payload FROM events WHERE account_id = $1 AND type = $2 ORDER BY seq", account.id, kind
-    )
-    return [orjson.loads(row["payload"])["detail"] for row in rows]
 
 
 # the profile -------------------------------------------------------------------------------------
@@ -142,7 +135,7 @@ async def test_the_log_tells_which_fields_changed_and_nothing_of_them(
     await change(api, ann, {"name": "Ann", "timezone": "Europe/Berlin"})
 
     fields = ["display_name", "name", "signature", "signature_addresses", "timezone"]
-    assert await events(pool, account, "member.profile_changed") == [
+    assert await details_logged(pool, account.id, "member.profile_changed") == [
         {"id": ann.public_id, "fields": fields, "actor": ann.public_id},
         {"id": ann.public_id, "fields": ["name"], "actor": ann.public_id},
     ]
@@ -169,9 +162,11 @@ async def test_an_admin_renames_the_account(api: Api, pool: asyncpg.Pool, accoun
     assert (answer.status, answer.json["name"], answer.json["id"]) == (200, "Acme Größe", account.public_id)
     assert (await api.get("/v1/me", account.token)).json == answer.json
     assert (await api.get("/v1/auth/me", person=person)).json["account"]["name"] == "Acme Größe"
-    assert await events(pool, account, "account.renamed") == [{"name": "Acme Größe", "actor": person.public_id}]
+    assert await details_logged(pool, account.id, "account.renamed") == [
+        {"name": "Acme Größe", "actor": person.public_id}
+    ]
     assert (await rename(api, person, {"name": "Acme Größe"})).status == 200
-    assert len(await events(pool, account, "account.renamed")) == 1
+    assert len(await details_logged(pool, account.id, "account.renamed")) == 1
 
 
 @pytest.mark.parametrize(

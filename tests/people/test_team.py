@@ -9,6 +9,7 @@ import pytest
 
 from engine.base import ids
 from engine.base.plans import CAPS, Plan
+from tests.harness.account_log import details_logged
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api, refused
 from tests.harness.canaries import note_phrase
@@ -32,13 +33,6 @@ async def change(api: Api, person: TestPerson, other: TestPerson, role: str) -> 
 
 async def remove(api: Api, person: TestPerson, other: TestPerson) -> Answer:
     return await api.delete(f"/v1/team/members/{other.public_id}", person=person)
-
-
-async def events(pool: asyncpg.Pool, account: TestAccount, kind: str) -> list[dict[str, Any]]:
-    rows = await pool.fetch(
-        "SELECT payload FROM events WHERE account_id = $1 AND type = $2 ORDER BY seq", account.id, kind
-    )
-    return [orjson.loads(row["payload"])["detail"] for row in rows]
 
 
 async def mails(pool: asyncpg.Pool, kind: str, address: str) -> list[dict[str, Any]]:
@@ -103,7 +97,7 @@ async def test_an_owner_makes_owners_and_unmakes_them(
         answer = await change(api, owner, ann, role)
         assert (answer.status, answer.json["id"], answer.json["role"]) == (200, ann.public_id, role)
 
-    assert await events(pool, account, "member.role_changed") == [
+    assert await details_logged(pool, account.id, "member.role_changed") == [
         {"id": ann.public_id, "from": before, "to": after, "actor": owner.public_id}
         for before, after in (("member", "owner"), ("owner", "admin"), ("admin", "member"))
     ]
@@ -157,7 +151,7 @@ async def test_the_same_role_again_writes_nothing(
     answer = await change(api, owner, owner, "owner")
 
     assert (answer.status, answer.cookie("svc_session")) == (200, None)
-    assert await events(pool, account, "member.role_changed") == []
+    assert await details_logged(pool, account.id, "member.role_changed") == []
 
 
 @pytest.mark.parametrize("body", [{"role": "king"}, {"role": None}, {}, {"role": "admin", "x": 1}, [], "admin"])
@@ -225,7 +219,7 @@ async def test_a_removed_member_is_signed_out_at_once_and_told(
     assert [(await api.get("/v1/team", person=one)).status for one in (ann, phone)] == [401, 401]
     assert (await api.get("/v1/auth/me", person=ann)).json["signedIn"] is False
     assert await roles(api, owner) == {owner.public_id: "owner"}
-    assert await events(pool, account, "member.removed") == [
+    assert await details_logged(pool, account.id, "member.removed") == [
         {"id": ann.public_id, "role": "admin", "actor": owner.public_id}
     ]
     assert await mails(pool, "member_removed", ann.email) == [{"account_name": f"Account {account.domain}"}]
@@ -261,7 +255,7 @@ async def test_anybody_but_the_last_owner_may_leave(
 
     assert (answer.status, answer.cookie("svc_session")) == (204, "")
     assert (await api.get("/v1/team", person=ann)).status == 401
-    assert (await events(pool, account, "member.removed"))[0]["actor"] == ann.public_id
+    assert (await details_logged(pool, account.id, "member.removed"))[0]["actor"] == ann.public_id
     assert await mails(pool, "member_removed", ann.email) == []
 
 

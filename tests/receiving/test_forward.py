@@ -31,6 +31,7 @@ from engine.sending.messages import rules as message_rules
 from tests.authentication import signing
 from tests.conftest import NewDatabase
 from tests.harness import received_mail, report_mails
+from tests.harness.account_log import details_logged
 from tests.harness.inbound import TestMx, deliver, mail, receiving
 from tests.harness.outbound import World, world
 from tests.harness.received_mail import ClaimedAddress, claim, messages_of, receive, route, scanned
@@ -86,13 +87,6 @@ async def forwarded_to(here: World, local: str = "boss") -> tuple[ClaimedAddress
 async def only(here: World) -> asyncpg.Record:
     [row] = await messages_of(here.pool, here.account.id)
     return row
-
-
-async def events(here: World, kind: str) -> list[dict[str, Any]]:
-    found = await here.pool.fetch(
-        "SELECT payload FROM events WHERE account_id = $1 AND type = $2 ORDER BY seq", here.account.id, kind
-    )
-    return [orjson.loads(row["payload"])["detail"] for row in found]
 
 
 async def waiting(here: World) -> list[asyncpg.Record]:
@@ -159,7 +153,9 @@ async def test_forwarded_mail_keeps_its_signature_and_gets_a_valid_arc_set(
     row = await only(here)
     sent = ids.format_id(ids.Kind.MESSAGE, row["forwarded_as"])
     assert (row["action"], row["fallback"], row["in_mailbox"]) == ("forward", False, False)
-    assert [one["message_id"] for one in await events(here, "inbound_message.forwarded")] == [sent]
+    assert [
+        one["message_id"] for one in await details_logged(here.pool, here.account.id, "inbound_message.forwarded")
+    ] == [sent]
     await here.until_step(row["forwarded_as"], "delivered")
     assert (await here.waybill(row["forwarded_as"]))[0][1]["source"] == "forward"
     await here.pool.execute("UPDATE inbound_forwards SET due_at = now()")
@@ -201,7 +197,7 @@ async def kept(here: World, forwarder: Forwarder) -> str:
     assert await received_mail.counts_of(here.pool, here.account.id) == await received_mail.counted_anew(
         here.pool, here.account.id
     )
-    [failed] = await events(here, "inbound_message.forward_failed")
+    [failed] = await details_logged(here.pool, here.account.id, "inbound_message.forward_failed")
     assert failed["reason"] == row["forward_error"]
     assert await waiting(here) == []
     return str(row["forward_error"])

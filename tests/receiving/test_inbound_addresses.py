@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import asyncpg
-import orjson
 import pytest
 
 from engine.base import clock, ids
 from engine.base.plans import CAPS, Plan
 from engine.sending.domains import store as domains
+from tests.harness.account_log import logged
 from tests.harness.accounts import TestAccount, add_domain, add_key, make_account
 from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api
@@ -24,13 +24,6 @@ async def claim(api: Api, account: TestAccount, address: str, **fields: object) 
 
 async def patch(api: Api, account: TestAccount, id: str, **fields: object) -> Answer:  # noqa: A002
     return await api.patch(f"/v1/inbound/addresses/{id}", account.token, fields)
-
-
-async def events(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[str, dict[str, Any]]]:
-    rows = await pool.fetch(
-        "SELECT type, payload FROM events WHERE account_id = $1 AND type LIKE 'inbound%' ORDER BY seq", account.id
-    )
-    return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
 
 
 async def managed(api: Api, account: TestAccount) -> str:
@@ -140,7 +133,7 @@ async def test_label_and_enabled_are_changed_and_recorded(api: Api, account: Tes
     assert same.json == changed.json
     assert cleared.json == changed.json | {"label": None}
     key, named = await key_of(pool, account), {"id": made["id"], "address": made["address"]}
-    assert await events(pool, account) == [
+    assert await logged(pool, account.id, "inbound") == [
         ("inbound_address.created", named | {"label": "Old", "actor": key}),
         ("inbound_address.updated", named | {"label": "New", "enabled": False, "actor": key}),
         ("inbound_address.updated", named | {"label": None, "actor": key}),
@@ -168,7 +161,7 @@ async def test_deleting_an_address_takes_its_route_along_and_frees_its_place(
     for path in (f"/v1/inbound/addresses/{made['id']}", f"/v1/inbound/routes/{route['id']}"):
         assert (await api.get(path, account.token)).status == 404
     assert (await api.delete(f"/v1/inbound/addresses/{made['id']}", account.token)).status == 404
-    kind, detail = (await events(pool, account))[-1]
+    kind, detail = (await logged(pool, account.id, "inbound"))[-1]
     assert (kind, detail["id"], detail["route_id"]) == ("inbound_address.deleted", made["id"], route["id"])
     await claim(api, account, made["address"])
 

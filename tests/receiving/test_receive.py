@@ -1,7 +1,6 @@
 """Storing received messages: rows, events, posts, counts and copies, under parallel mail."""
 
 import asyncio
-from typing import Any
 
 import asyncpg
 import orjson
@@ -13,6 +12,7 @@ from engine.base.settings import Settings
 from engine.mail.received import summarise
 from engine.receiving.receive import LARGE_BYTES, Receiver
 from engine.receiving.types import InboundRecipient, ReceiveOutcome, RecipientPurpose
+from tests.harness.account_log import details_logged
 from tests.harness.accounts import make_account, set_status
 from tests.harness.received_mail import (
     PASSED,
@@ -36,14 +36,6 @@ STORED, MONTH_USED, GONE = ReceiveOutcome.STORED, ReceiveOutcome.MONTH_USED, Rec
 @pytest.fixture
 def receiver(pool: asyncpg.Pool, settings: Settings) -> Receiver:
     return Receiver(pool, settings)
-
-
-async def events_of(pool: asyncpg.Pool, account: object, kind: str = "inbound.received") -> list[dict[str, Any]]:
-    """The details of the account's events of a type, oldest first."""
-    found = await pool.fetch(
-        "SELECT payload FROM events WHERE account_id = $1 AND type = $2 ORDER BY seq", account, kind
-    )
-    return [orjson.loads(row["payload"])["detail"] for row in found]
 
 
 async def add_webhook(pool: asyncpg.Pool, account: object, status: str = "active") -> object:
@@ -76,7 +68,7 @@ async def test_a_message_is_stored_with_its_bytes_event_and_counts(pool: asyncpg
     assert orjson.loads(row["sender"]) == {"name": "Ann", "address": "ann@people.test"}
     [file] = orjson.loads(row["attachments"])
     assert (file["filename"], file["size_bytes"], file["scan"]) == ("list.csv", 3, "clean")
-    [detail] = await events_of(pool, account.id)
+    [detail] = await details_logged(pool, account.id, "inbound.received")
     assert detail["inbound_message_id"] == ids.format_id(ids.Kind.RECEIVED, row["id"])
     assert (detail["recipient"], detail["tag"], detail["replies_to"]) == (row["recipient"], "42", None)
     assert detail["authentication"]["dmarc"] == {"result": "pass", "domain": "people.test", "detail": ""}
@@ -100,7 +92,7 @@ async def test_the_same_bytes_are_stored_once_within_a_day_and_again_later(
     assert [row["address"] for row in await messages_of(pool, account.id)] == [
         first.address, second.address, first.address,
     ]  # fmt: skip
-    assert len(await events_of(pool, account.id)) == 3
+    assert len(await details_logged(pool, account.id, "inbound.received")) == 3
     assert await pool.fetchval("SELECT used FROM plan_usage WHERE account_id = $1", account.id) == 3
     await pool.execute(
         "UPDATE inbound_recent SET stored_at = now() - interval '25 hours' WHERE account_id = $1", account.id
@@ -143,7 +135,7 @@ async def test_accounts_of_one_transaction_share_the_bytes_and_nothing_else(
 
     [mine], [theirs] = await messages_of(pool, one.id), await messages_of(pool, other.id)
     assert (mine["raw_id"], mine["recipient"]) == (theirs["raw_id"], addresses[0].address)
-    [detail] = await events_of(pool, other.id)
+    [detail] = await details_logged(pool, other.id, "inbound.received")
     assert addresses[0].address not in orjson.dumps(detail).decode()
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from engine.sending.templates import types
 from engine.store.database_errors import DatabaseError
+from tests.harness.account_log import logged
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api, refuses
 from tests.harness.people import make_person
-from tests.sending.test_templates import change, events_of, publish
+from tests.sending.test_templates import change, publish
 
 JSON = {"Content-Type": "application/json"}
 BRAND = {"id": "brand", "html": "<main>{{{content}}}</main><p>{{company}}</p>", "text": "{{{content}}}\n-- {{company}}"}
@@ -326,7 +327,7 @@ async def test_each_change_is_in_the_account_log(api: Api, pool: asyncpg.Pool, a
     await change(api, account, "hi", layout=None)
     await api.request("DELETE", "/v1/layouts/brand", token=account.token)
     told = {"id": "brand", "actor": await key_of(pool, account)}
-    found = [one for one in await events_of(pool, account) if one[0].startswith("layout.")]
+    found = [one for one in await logged(pool, account.id) if one[0].startswith("layout.")]
     assert found == [
         ("layout.created", told | {"name": None, "version": 1}),
         ("layout.published", told | {"version": 2, "templates": ["hi"], "name": "Brand"}),

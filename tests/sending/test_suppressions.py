@@ -1,7 +1,6 @@
 """Suppressions over the API: adding, lifting, listing, importing and exporting."""
 
 import asyncio
-from typing import Any
 from urllib.parse import quote
 
 import asyncpg
@@ -10,6 +9,7 @@ import pytest
 
 from engine.base import clock, ids
 from engine.sending.suppressions import rules, store
+from tests.harness.account_log import logged
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api, Params, refuses
@@ -42,11 +42,6 @@ async def seen(
     message = ids.uuid7()
     await store.ADD.execute(pool, [account.id], [address], [reason], [message], [detail])
     return ids.format_id(ids.Kind.MESSAGE, message)
-
-
-async def events_of(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[str, dict[str, Any]]]:
-    rows = await pool.fetch("SELECT type, payload FROM events WHERE account_id = $1 ORDER BY seq", account.id)
-    return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
 
 
 # adding ----------------------------------------------------------------------------------------
@@ -145,7 +140,7 @@ async def test_adding_is_an_event_of_the_account(api: Api, pool: asyncpg.Pool, a
     await add(api, account, "ann@people.test", reason="manual")
 
     told = {"address": "ann@people.test", "source": "api", "actor": await key_of(pool, account)}
-    assert await events_of(pool, account) == [
+    assert await logged(pool, account.id) == [
         ("suppression.added", told | {"reason": "unsubscribe"}),
         ("suppression.added", told | {"reason": "manual"}),
     ]
@@ -155,7 +150,7 @@ async def test_parallel_requests_add_once(api: Api, pool: asyncpg.Pool, account:
     for turn in range(20):
         answers = await asyncio.gather(*(add(api, account, f"ann{turn}@people.test") for _ in range(4)))
         assert sorted(answer.status for answer in answers) == [200, 200, 200, 201]
-    assert len(await events_of(pool, account)) == 20
+    assert len(await logged(pool, account.id)) == 20
 
 
 # lifting ---------------------------------------------------------------------------------------
@@ -168,7 +163,7 @@ async def test_a_lifted_address_gets_mail_again(api: Api, pool: asyncpg.Pool, ac
     assert (answer.status, answer.body) == (204, b"")
     assert await listed(api, account) == []
     assert (await api.post("/v1/emails", account.token, account.email())).status == 202
-    assert (await events_of(pool, account))[0] == (
+    assert (await logged(pool, account.id))[0] == (
         "suppression.removed",
         {"address": "ann@people.test", "reason": "bounce", "source": "api", "actor": await key_of(pool, account)},
     )
@@ -236,7 +231,7 @@ async def test_an_address_is_lifted_once(api: Api, pool: asyncpg.Pool, account: 
     answers = await asyncio.gather(*(lift(api, account, "ann@people.test") for _ in range(4)))
 
     assert sorted(answer.status for answer in answers) == [204, 404, 404, 404]
-    assert [kind for kind, _ in await events_of(pool, account)] == ["suppression.added", "suppression.removed"]
+    assert [kind for kind, _ in await logged(pool, account.id)] == ["suppression.added", "suppression.removed"]
 
 
 # the list --------------------------------------------------------------------------------------
@@ -375,7 +370,7 @@ async def test_an_import_takes_good_rows_and_names_the_bad_ones(
         "old@people.test": "bounce",
         "left@people.test": "manual",
     }
-    assert sorted((kind, detail["address"]) for kind, detail in (await events_of(pool, account))[1:]) == [
+    assert sorted((kind, detail["address"]) for kind, detail in (await logged(pool, account.id))[1:]) == [
         ("suppression.added", "ann@people.test"),
         ("suppression.added", "bob@people.test"),
         ("suppression.added", "left@people.test"),

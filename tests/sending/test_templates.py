@@ -9,6 +9,7 @@ import pytest
 
 from engine.base import clock
 from engine.store.database_errors import DatabaseError
+from tests.harness.account_log import logged
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api, refuses
@@ -32,12 +33,6 @@ async def change(api: Api, account: TestAccount, slug: str, **fields: object) ->
 
 async def delete(api: Api, account: TestAccount, slug: str) -> Answer:
     return await api.request("DELETE", f"/v1/templates/{slug}", token=account.token)
-
-
-async def events_of(pool: asyncpg.Pool, account: TestAccount) -> list[tuple[str, dict[str, Any]]]:
-    """Types and details of the account's log, in order."""
-    rows = await pool.fetch("SELECT type, payload FROM events WHERE account_id = $1 ORDER BY seq", account.id)
-    return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
 
 
 # making ----------------------------------------------------------------------------------------
@@ -315,7 +310,7 @@ async def test_equal_content_is_no_new_version(
     for body in (sent, read, {"subject": made["subject"]}, {}):
         answer = await change(api, account, "welcome", **body)
         assert (answer.status, answer.json) == (200, made), body
-    assert [kind for kind, _ in await events_of(pool, account)] == ["template.created"]
+    assert [kind for kind, _ in await logged(pool, account.id)] == ["template.created"]
 
 
 async def test_earlier_versions_stay_byte_identical(api: Api, account: TestAccount) -> None:
@@ -351,7 +346,7 @@ async def test_a_change_that_changes_nothing_publishes_nothing(
     answer = await change(api, account, "welcome", **fields)
 
     assert (answer.status, answer.json) == (200, first)
-    assert [kind for kind, _ in await events_of(pool, account)] == ["template.created"]
+    assert [kind for kind, _ in await logged(pool, account.id)] == ["template.created"]
 
 
 async def test_a_new_name_is_no_new_version(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
@@ -443,7 +438,7 @@ async def test_each_change_is_in_the_account_log(api: Api, pool: asyncpg.Pool, a
     await delete(api, account, "welcome")
 
     told = {"id": "welcome", "actor": await key_of(pool, account)}
-    assert await events_of(pool, account) == [
+    assert await logged(pool, account.id) == [
         ("template.created", told | {"name": "Welcome", "version": 1}),
         ("template.published", told | {"version": 2}),
         ("template.renamed", told | {"name": "Hello"}),

@@ -3,9 +3,10 @@
 import asyncpg
 import pytest
 
+from tests.harness.account_log import logged
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api, refuses
-from tests.sending.test_templates import HELLO, JSON, change, delete, events_of, publish
+from tests.sending.test_templates import HELLO, JSON, change, delete, publish
 
 # lists -----------------------------------------------------------------------------------------
 
@@ -191,7 +192,7 @@ async def test_unsaved_content_is_previewed_and_stored_nowhere(
         "warnings": [],
     }
     assert (await api.get("/v1/templates", account.token)).json["data"] == []
-    assert await events_of(pool, account) == []
+    assert await logged(pool, account.id) == []
 
 
 async def test_unsaved_content_is_held_to_the_same_rules(api: Api, account: TestAccount) -> None:
