@@ -326,14 +326,20 @@ READ = [
 
 @pytest.mark.parametrize("operation", READ, ids=name_of)
 async def test_an_accounts_own_ids_are_known(operation: Operation, everybody: Cast) -> None:
-    """Answer 200 to the owner for at least one thing of the kinds that KINDS declares for the path."""
+    """Answer 200 to the owner for at least one thing of the kinds that KINDS declares for the path, and for none under
+    the prefix of another kind.
+    """
     owner, own = everybody.relations[1].caller, everybody.relations[1].own
-    found = []
+    found, renamed = [], []
     for name in KINDS[beginning(operation)]:
-        path = _PARAMETER.sub(things_of(own)[name], operation.path)
-        found.append((await owner.ask(everybody.api, operation, path)).status)
+        thing = things_of(own)[name]
+        other = f"{ids.Kind.CHECKOUT.value}_{thing[-26:]}" if uuid_in(thing) else f"{thing}-other"
+        for value, statuses in ((thing, found), (other, renamed)):
+            path = _PARAMETER.sub(value, operation.path)
+            statuses.append((await owner.ask(everybody.api, operation, path)).status)
 
     assert 200 in found
+    assert set(renamed) == {404}
 
 
 @pytest.mark.parametrize("operation", sampled(LISTS, 4), ids=name_of)
