@@ -1,6 +1,7 @@
 """Shared fixtures: real servers per worker, a migrated database, and the API on a real socket."""
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
@@ -40,6 +41,7 @@ for _name, _examples in (("few", 15), ("all", 100)):
 
 _NUMBERS = itertools.count(1)
 NewDatabase = Callable[[], Awaitable[str]]
+ServeApi = Callable[[Settings], Api]
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -230,6 +232,18 @@ def api_url(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def api(api_url: str, http: aiohttp.ClientSession) -> Api:
     """A client of the running API."""
     return Api(api_url, http)
+
+
+@pytest.fixture(scope="module")
+def serve(http: aiohttp.ClientSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeApi]:
+    """Return a function that runs an API with these settings until the module ends, and returns a client of it."""
+    with contextlib.ExitStack() as started:
+
+        def run(settings: Settings) -> Api:
+            log = tmp_path_factory.mktemp("own-api") / "api.log"
+            return Api(started.enter_context(serving(settings, log)), http)
+
+        yield run
 
 
 @pytest.fixture(scope="session", autouse=True)

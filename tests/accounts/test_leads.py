@@ -1,9 +1,7 @@
 """`POST /v1/leads`: the operator's contact form, with a key of the platform account."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
-import aiohttp
 import asyncpg
 import orjson
 import pytest
@@ -12,10 +10,10 @@ from msgspec import structs
 from engine.base import ids
 from engine.base.settings import Settings
 from engine.store.postgres import open_pool
-from tests.conftest import NewDatabase
+from tests.conftest import NewDatabase, ServeApi
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.actors import key_of
-from tests.harness.api import Answer, Api, serving
+from tests.harness.api import Answer, Api
 from tests.harness.people import make_person
 
 NUMBER = iter(range(1_000_000))
@@ -34,16 +32,9 @@ async def own_pool(own_url: str) -> AsyncIterator[asyncpg.Pool]:
 
 
 @pytest.fixture(scope="module")
-def served(settings: Settings, own_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def here(settings: Settings, own_url: str, serve: ServeApi) -> Api:
     """A service with a platform account of its own."""
-    log: Path = tmp_path_factory.mktemp("leads") / "api.log"
-    with serving(structs.replace(settings, database_url=own_url), log) as url:
-        yield url
-
-
-@pytest.fixture
-def here(served: str, http: aiohttp.ClientSession) -> Api:
-    return Api(served, http)
+    return serve(structs.replace(settings, database_url=own_url))
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,9 @@
 """Request bodies: slow, fragmented and oversized uploads do not affect other clients."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-import aiohttp
 import asyncpg
 import orjson
 import pytest
@@ -15,8 +14,9 @@ from api.http.body import FREE_PIECES
 from api.http.decode import MAX_PARAMETERS
 from engine.base import transfer_rate
 from engine.base.settings import Settings
+from tests.conftest import ServeApi
 from tests.harness.accounts import TestAccount, make_account
-from tests.harness.api import Api, serving
+from tests.harness.api import Api
 from tests.harness.patience import PATIENCE_S
 from tests.harness.wire import Wire, chunked, padded, wire
 
@@ -27,16 +27,9 @@ CHUNKED = "Transfer-Encoding: chunked"
 
 
 @pytest.fixture(scope="module")
-def tight_url(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def tight(settings: Settings, serve: ServeApi) -> Api:
     """An API with little memory for bodies."""
-    own = structs.replace(settings, max_inflight_bytes=16 * MEBIBYTE, max_request_bytes=4 * MEBIBYTE)
-    with serving(own, tmp_path_factory.mktemp("tight") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def tight(tight_url: str, http: aiohttp.ClientSession) -> Api:
-    return Api(tight_url, http)
+    return serve(structs.replace(settings, max_inflight_bytes=16 * MEBIBYTE, max_request_bytes=4 * MEBIBYTE))
 
 
 @pytest.fixture

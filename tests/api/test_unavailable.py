@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 from msgspec import structs
 
@@ -14,8 +13,9 @@ from engine.base.settings import Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.host.temporary_servers import Temporary, temporary_servers
+from tests.conftest import ServeApi
 from tests.harness.accounts import TestAccount, make_account
-from tests.harness.api import Answer, Api, serving
+from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S
 
 ANSWER_S = 15 + 30  # acceptance gives up after 15; the machine may be busy
@@ -38,23 +38,18 @@ async def two_accounts(own_servers: Temporary) -> tuple[TestAccount, TestAccount
 
 
 @pytest.fixture(scope="module")
-def own_url(
-    own_servers: Temporary,
-    two_accounts: tuple[TestAccount, TestAccount],
-    settings: Settings,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[str]:
+def own(
+    own_servers: Temporary, two_accounts: tuple[TestAccount, TestAccount], settings: Settings, serve: ServeApi
+) -> Api:
     """An API on servers that this test may kill, started once the database is migrated."""
-    own = structs.replace(settings, database_url=own_servers.database_url, redis_url=own_servers.redis_url)
-    with serving(own, tmp_path_factory.mktemp("unavailable") / "api.log") as url:
-        yield url
+    return serve(structs.replace(settings, database_url=own_servers.database_url, redis_url=own_servers.redis_url))
 
 
 @pytest.mark.exhaustive
 async def test_searches_that_take_long_leave_sessions_to_everybody_else(
-    own_servers: Temporary, own_url: str, two_accounts: tuple[TestAccount, TestAccount], http: aiohttp.ClientSession
+    own_servers: Temporary, own: Api, two_accounts: tuple[TestAccount, TestAccount]
 ) -> None:
-    api = Api(own_url, http)
+    api = own
     pool = await open_pool(own_servers.database_url, name="tests", largest=2)
     bystander = await make_account(pool)
     async with pool.acquire() as holder, holder.transaction():
@@ -97,12 +92,9 @@ def stat_of(process: Path) -> list[str]:
 
 
 async def test_a_dead_postgres_is_a_503_everywhere_and_nothing_is_accepted(
-    own_servers: Temporary,
-    own_url: str,
-    two_accounts: tuple[TestAccount, TestAccount],
-    http: aiohttp.ClientSession,
+    own_servers: Temporary, own: Api, two_accounts: tuple[TestAccount, TestAccount]
 ) -> None:
-    api = Api(own_url, http)
+    api = own
     known, fresh = two_accounts  # the key of one is in the process's memory, the other's is not
     message = (await api.post("/v1/emails", known.token, known.email())).json["id"]
     backends = children(own_servers)

@@ -1,11 +1,9 @@
 """Every operation bounds its body, and asks for credentials before it reads one."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-import aiohttp
 import asyncpg
 import orjson
 import pytest
@@ -20,8 +18,9 @@ from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
 from engine.people.api_keys.key_auth import unauthorized
 from engine.people.people import store as people
+from tests.conftest import ServeApi
 from tests.harness.accounts import TestAccount, make_account
-from tests.harness.api import Api, name_of, serving
+from tests.harness.api import Api, name_of
 from tests.harness.people import TestPerson, make_person
 from tests.harness.wire import Wire, chunked, wire
 
@@ -34,15 +33,9 @@ LARGE = "Content-Length: 100000"  # more than most bounds, and never sent
 
 
 @pytest.fixture(scope="module")
-def bounded_url(settings: Settings, owner: TestPerson, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    own = structs.replace(settings, max_request_bytes=MAX_REQUEST_BYTES, request_rate=100_000, operators=(owner.email,))
-    with serving(own, tmp_path_factory.mktemp("bounded") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def bounded(bounded_url: str, http: aiohttp.ClientSession) -> Api:
-    return Api(bounded_url, http)
+def bounded(settings: Settings, owner: TestPerson, serve: ServeApi) -> Api:
+    limits = {"max_request_bytes": MAX_REQUEST_BYTES, "request_rate": 100_000}
+    return serve(structs.replace(settings, operators=(owner.email,), **limits))
 
 
 @pytest.fixture(scope="module")

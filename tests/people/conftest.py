@@ -1,12 +1,12 @@
 """Fixtures for sign-in with an identity provider."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
-import aiohttp
 import pytest
 
 from engine.base.settings import Settings
-from tests.harness.api import Api, serving
+from tests.conftest import ServeApi
+from tests.harness.api import Api
 from tests.harness.provider import Browser, TestProvider, providing, with_provider
 
 
@@ -31,16 +31,9 @@ def provider_settings(settings: Settings, running_provider: TestProvider) -> Set
 
 
 @pytest.fixture(scope="module")
-def idp_url(provider_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run an API with these settings and yield its URL."""
-    with serving(provider_settings, tmp_path_factory.mktemp("idp") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def idp(idp_url: str, http: aiohttp.ClientSession) -> Api:
-    """Return a client of the API whose users sign in with the provider."""
-    return Api(idp_url, http)
+def idp(provider_settings: Settings, serve: ServeApi) -> Api:
+    """Return a client of an API whose users sign in with the provider."""
+    return serve(provider_settings)
 
 
 @pytest.fixture

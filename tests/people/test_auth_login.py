@@ -4,11 +4,9 @@ import asyncio
 import base64
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 
-import aiohttp
 import asyncpg
 import orjson
 import pytest
@@ -27,8 +25,9 @@ from engine.people.sessions.rules import Device
 from engine.store.passwords import LANES, MAX_WAITING, MEMORY_KIB, TIME_COST, Passwords
 from engine.store.rate_limits import RateLimiter
 from engine.store.redis import connect
+from tests.conftest import ServeApi
 from tests.harness.accounts import PEPPER, make_account
-from tests.harness.api import Api, serving
+from tests.harness.api import Api
 from tests.harness.patience import PATIENCE_S
 from tests.harness.people import PASSWORD, TestPerson, make_person
 
@@ -153,17 +152,12 @@ async def test_a_sign_in_stands_in_the_account_log(api: Api, pool: asyncpg.Pool)
 
 
 @pytest.fixture(scope="module")
-def strict_url(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def strict(settings: Settings, serve: ServeApi) -> Api:
     """An API that lets nobody try often."""
-    log: Path = tmp_path_factory.mktemp("strict") / "api.log"
-    with serving(structs.replace(settings, sign_in_rate=5), log) as url:
-        yield url
+    return serve(structs.replace(settings, sign_in_rate=5))
 
 
-async def test_after_five_tries_a_minute_the_sixth_waits(
-    strict_url: str, http: aiohttp.ClientSession, pool: asyncpg.Pool
-) -> None:
-    strict = Api(strict_url, http)
+async def test_after_five_tries_a_minute_the_sixth_waits(strict: Api, pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
 
     answers = [await strict.post("/v1/auth/login", json={"email": ann.email, "password": "wrong"}) for _ in range(6)]

@@ -2,11 +2,8 @@
 
 import asyncio
 import base64
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
-import aiohttp
 import asyncpg
 import orjson
 import pytest
@@ -19,8 +16,9 @@ from engine.base.settings import Settings
 from engine.people.people import challenge
 from engine.people.people.rules import check_password
 from engine.people.tokens.rules import digest_of, token_of
+from tests.conftest import ServeApi
 from tests.harness.accounts import PEPPER, make_account
-from tests.harness.api import Answer, Api, serving
+from tests.harness.api import Answer, Api
 from tests.harness.people import make_person
 
 PASSWORD = "lighthouse-mango-tractor-88"
@@ -164,17 +162,9 @@ async def test_a_sign_up_needs_an_address(api: Api) -> None:
 
 
 @pytest.fixture(scope="module")
-def asking_url(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(
-        structs.replace(settings, signup_challenge="required"), tmp_path_factory.mktemp("asking") / "log"
-    ) as url:
-        yield url
-
-
-@pytest.fixture
-def asking(asking_url: str, http: aiohttp.ClientSession) -> Api:
+def asking(settings: Settings, serve: ServeApi) -> Api:
     """An API that asks for a proof of work."""
-    return Api(asking_url, http)
+    return serve(structs.replace(settings, signup_challenge="required"))
 
 
 async def solved(api: Api) -> str:
@@ -236,13 +226,7 @@ async def test_without_the_setting_no_challenge_is_asked_for(api: Api) -> None:
     assert (await api.get("/v1/auth/signup/challenge")).json["required"] is False
 
 
-async def test_closed_sign_up_lets_nobody_in(http: aiohttp.ClientSession, closed_url: str) -> None:
-    answer = await sign_up(Api(closed_url, http), somebody())
+async def test_closed_sign_up_lets_nobody_in(settings: Settings, serve: ServeApi) -> None:
+    answer = await sign_up(serve(structs.replace(settings, signup="closed")), somebody())
 
     assert (answer.status, answer.error["type"]) == (403, "forbidden")
-
-
-@pytest.fixture
-def closed_url(settings: Settings, api_log: Path) -> Iterator[str]:
-    with serving(structs.replace(settings, signup="closed"), api_log) as url:
-        yield url

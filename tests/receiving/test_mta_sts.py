@@ -1,11 +1,10 @@
 """Hosted MTA-STS policies over the API: set, served by host, checked against a real DNS server and a TLS server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import asyncpg
 import msgspec
 import orjson
@@ -18,8 +17,9 @@ from engine.receiving.mta_sts.service import EACH
 from engine.sending.domains.service import add_domain
 from loadtests.ports import reserve_port
 from ops.local.dns import Responder
+from tests.conftest import ServeApi
 from tests.harness.accounts import TestAccount, add_key
-from tests.harness.api import Answer, Api, serving
+from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S
 from tests.harness.tcp import listening
 from tests.harness.transport import authority, self_signed
@@ -45,14 +45,8 @@ def own_settings(settings: Settings, zone: Responder, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="module")
-def own_url(own_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(own_settings, tmp_path_factory.mktemp("mta-sts") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def own(own_url: str, http: aiohttp.ClientSession) -> Api:
-    return Api(own_url, http)
+def own(own_settings: Settings, serve: ServeApi) -> Api:
+    return serve(own_settings)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -19,10 +18,10 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.retention import erase
 from engine.store.postgres import open_pool
-from tests.conftest import NewDatabase
+from tests.conftest import NewDatabase, ServeApi
 from tests.harness import logbook
 from tests.harness.accounts import make_account
-from tests.harness.api import Answer, Api, serving
+from tests.harness.api import Answer, Api
 from tests.harness.everything import furnish
 from tests.harness.outbound import World, world
 from tests.harness.patience import PATIENCE_S
@@ -85,14 +84,8 @@ async def own_pool(database: str) -> AsyncIterator[asyncpg.Pool]:
 
 
 @pytest.fixture(scope="module")
-def own_url(settings: Settings, database: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with serving(structs.replace(settings, database_url=database), tmp_path_factory.mktemp("erase") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def own_api(own_url: str, http: Any) -> Api:
-    return Api(own_url, http)
+def own_api(settings: Settings, database: str, serve: ServeApi) -> Api:
+    return serve(structs.replace(settings, database_url=database))
 
 
 async def tables(pool: asyncpg.Pool) -> list[str]:

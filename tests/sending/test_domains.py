@@ -2,10 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import asyncpg
 import msgspec
 import orjson
@@ -13,8 +12,9 @@ import pytest
 
 from engine.base.settings import HostPort, Settings
 from ops.local.dns import DnsBehaviour, Responder
+from tests.conftest import ServeApi
 from tests.harness.accounts import TestAccount, add_key, make_account
-from tests.harness.api import Answer, Api, serving
+from tests.harness.api import Answer, Api
 from tests.harness.cloudflare import TOKEN, CloudflareServer
 from tests.harness.domains import new_name
 from tests.harness.patience import PATIENCE_S
@@ -50,19 +50,9 @@ async def cloudflare() -> AsyncIterator[CloudflareServer]:
 
 
 @pytest.fixture(scope="module")
-def own_url(
-    settings: Settings, zone: Responder, cloudflare: CloudflareServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    own = msgspec.structs.replace(
-        settings, dns_servers=(HostPort(*zone.address),), cloudflare_url=cloudflare.url, mail_host="mail.waybill.test"
-    )
-    with serving(own, tmp_path_factory.mktemp("domains") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def own(own_url: str, http: aiohttp.ClientSession) -> Api:
-    return Api(own_url, http)
+def own(settings: Settings, zone: Responder, cloudflare: CloudflareServer, serve: ServeApi) -> Api:
+    servers = {"dns_servers": (HostPort(*zone.address),), "cloudflare_url": cloudflare.url}
+    return serve(msgspec.structs.replace(settings, mail_host="mail.waybill.test", **servers))
 
 
 async def added(own: Api, account: TestAccount, domain: str | None = None) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """The host of a domain's DNS: recognised by its name servers, and never in the way."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
-import aiohttp
 import asyncpg
 import pytest
 from msgspec import structs
@@ -12,8 +11,9 @@ from engine.sending.domains import dns_hosts
 from engine.sending.domains.dns_hosts import dns_host, host_of
 from engine.store.resolver import Resolver
 from ops.local.dns import DnsBehaviour, Responder
+from tests.conftest import ServeApi
 from tests.harness.accounts import make_account
-from tests.harness.api import Api, serving
+from tests.harness.api import Api
 
 CLOUDFLARE = ["ada.ns.cloudflare.com.", "BOB.NS.cloudflare.com."]
 
@@ -85,16 +85,14 @@ async def test_dns_that_fails_gives_no_host_and_no_error(
 
 
 @pytest.fixture(scope="module")
-def own_url(settings: Settings, zone: Responder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    own = structs.replace(settings, dns_servers=(HostPort(*zone.address),))
-    with serving(own, tmp_path_factory.mktemp("dns-host") / "api.log") as url:
-        yield url
+def own(settings: Settings, zone: Responder, serve: ServeApi) -> Api:
+    return serve(structs.replace(settings, dns_servers=(HostPort(*zone.address),)))
 
 
 async def test_a_domain_and_its_setup_name_the_host_and_lists_do_not(
-    own_url: str, http: aiohttp.ClientSession, pool: asyncpg.Pool, zone: Responder
+    own: Api, pool: asyncpg.Pool, zone: Responder
 ) -> None:
-    api, account = Api(own_url, http), await make_account(pool)
+    api, account = own, await make_account(pool)
     zone.set(account.domain, "NS", CLOUDFLARE)
     [listed] = (await api.get("/v1/domains", account.token)).json["data"]
     one = await api.get(f"/v1/domains/{listed['id']}", account.token)

@@ -3,11 +3,10 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
 
-import aiohttp
 import asyncpg
 import orjson
 import pytest
@@ -17,9 +16,9 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.sending.suppressions import store as suppressions
 from engine.store.postgres import open_pool
-from tests.conftest import NewDatabase
+from tests.conftest import NewDatabase, ServeApi
 from tests.harness.accounts import TestAccount, add_key, make_account
-from tests.harness.api import Answer, Api, serving
+from tests.harness.api import Answer, Api
 from tests.harness.emails import send, sent_today
 from tests.harness.patience import PATIENCE_S
 
@@ -93,23 +92,10 @@ async def capped_database(lasting_database: NewDatabase) -> str:
 
 
 @pytest.fixture(scope="module")
-def capped_url(settings: Settings, capped_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def capped(settings: Settings, capped_database: str, serve: ServeApi) -> Api:
     """A platform of its own that takes five messages a day and small requests only."""
-    own = structs.replace(
-        settings,
-        database_url=capped_database,
-        platform_daily_ceiling=5,
-        max_request_bytes=2 * SMALL_BYTES,
-        max_message_bytes=SMALL_BYTES,
-        body_deadline_s=2,
-    )
-    with serving(own, tmp_path_factory.mktemp("capped") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def capped(capped_url: str, http: aiohttp.ClientSession) -> Api:
-    return Api(capped_url, http)
+    limits = {"max_request_bytes": 2 * SMALL_BYTES, "max_message_bytes": SMALL_BYTES, "body_deadline_s": 2}
+    return serve(structs.replace(settings, database_url=capped_database, platform_daily_ceiling=5, **limits))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The mail in the local sink: each account sees its own, newest first, and only in local mode."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from engine.base.settings import Settings
 from engine.mail import return_path
 from engine.store.sink_folder import INDEX
 from ops.local.sink_store import MailStore, SinkMessage, StoreMode
+from tests.conftest import ServeApi
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.api import Api, serving
 from tests.harness.people import make_person
@@ -57,14 +58,8 @@ def local(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Setti
 
 
 @pytest.fixture(scope="module")
-def sink_url(local: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(local, tmp_path_factory.mktemp("local-api") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture
-def sinking(sink_url: str, http: aiohttp.ClientSession) -> Api:
-    return Api(sink_url, http)
+def sinking(local: Settings, serve: ServeApi) -> Api:
+    return serve(local)
 
 
 @pytest.fixture(scope="module")
