@@ -330,7 +330,8 @@ async def test_an_accounts_own_ids_are_known(operation: Operation, everybody: Ca
     the prefix of another kind.
     """
     owner, own = everybody.relations[1].caller, everybody.relations[1].own
-    found, renamed = [], []
+    found: list[int] = []
+    renamed: list[int] = []
     for name in KINDS[beginning(operation)]:
         thing = things_of(own)[name]
         other = f"{ids.Kind.CHECKOUT.value}_{thing[-26:]}" if uuid_in(thing) else f"{thing}-other"
