@@ -7,7 +7,6 @@ The files are read, joined, hashed and compressed once, when the process starts.
 them, so that browsers may keep them for ever. The console calls the public API only.
 """
 
-import gzip
 import hashlib
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ import falcon.asgi
 from msgspec import Struct
 
 from api.console.modules import JOINED, joined, without_comments
+from api.http.static_files import FOREVER, MEDIA, REVALIDATED, StaticFile, serve
 from engine.accounts.send_system_mail import END_SIGN_UP_PATH, FORGOT_PATH, PATHS
 
 FILES: Final = Path(__file__).parent / "files"
@@ -34,45 +34,17 @@ FRAME_POLICY: Final = (
 )
 # As above, and pictures of other hosts: only for a mail whose reader asked for them.
 REMOTE_FRAME_POLICY: Final = FRAME_POLICY.replace("img-src data:", "img-src data: https:")
-_MEDIA: Final = {
-    ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
 FILES_PATH: Final = "/console-files"
 FRAME_SCRIPT: Final = "app/frame.js"
 FRAME_PATH: Final = "/console-frame"
 REMOTE_FRAME_PATH: Final = "/console-frame/remote-images"
-_FOREVER: Final = "public, max-age=31536000, immutable"
-_CHANGED: Final = "no-cache"
-_SHARED_HEADERS: Final = {
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Vary": "Accept-Encoding",
-}
-
-
-class ConsoleFile(Struct, frozen=True):
-    """The octets of one file as served, plain and compressed."""
-
-    plain: bytes
-    packed: bytes
-    media: str
-
-    @classmethod
-    def of(cls, content: bytes, suffix: str) -> "ConsoleFile":
-        """Return the file with its compressed form; `mtime` 0 keeps the octets the same in every process."""
-        return cls(content, gzip.compress(content, 9, mtime=0), _MEDIA[suffix])
 
 
 class ConsoleFiles(Struct, frozen=True):
     """All files of the console by their path below `/console-files/<version>/`; `version` is the hash of all."""
 
     version: str
-    by_path: dict[str, ConsoleFile]
+    by_path: dict[str, StaticFile]
     first: tuple[str, ...]  # the modules that the start page loads before it can show anything
 
 
@@ -81,18 +53,18 @@ def files() -> ConsoleFiles:
     """Read the console's files, and join those of the vendored libraries that always load together."""
     vendor = FILES / "vendor"
     sources = {name: (vendor / name).read_text("utf-8") for name in JOINED.values()}
-    found = {"vendor/preact.mjs": ConsoleFile.of(joined(sources).encode(), ".mjs")}
+    found = {"vendor/preact.mjs": StaticFile.of(joined(sources).encode(), ".mjs")}
     plot = (vendor / "uPlot.iife.min.js").read_bytes() + b"\nexport default uPlot;\n"
-    found["vendor/uplot.mjs"] = ConsoleFile.of(plot, ".mjs")
-    found["vendor/uplot.css"] = ConsoleFile.of((vendor / "uPlot.min.css").read_bytes(), ".css")
+    found["vendor/uplot.mjs"] = StaticFile.of(plot, ".mjs")
+    found["vendor/uplot.css"] = StaticFile.of((vendor / "uPlot.min.css").read_bytes(), ".css")
     for path in sorted((FILES / "app").rglob("*")):
-        if path.is_file() and path.suffix in _MEDIA:
+        if path.is_file() and path.suffix in MEDIA:
             name = path.relative_to(FILES).as_posix()
             content = path.read_bytes()
-            found[name] = ConsoleFile.of(without_comments(content) if path.suffix == ".js" else content, path.suffix)
+            found[name] = StaticFile.of(without_comments(content) if path.suffix == ".js" else content, path.suffix)
     digest = hashlib.sha256()
     for name, file in sorted(found.items()):
-        digest.update(f"{name}\0{len(file.plain)}\0".encode() + file.plain)
+        digest.update(f"{name}\0{file.tag}\0".encode())
     core = tuple(name for name in sorted(found) if name.startswith("app/core/"))
     return ConsoleFiles(digest.hexdigest()[:16], found, ("vendor/preact.mjs", *core))
 
@@ -112,7 +84,7 @@ class StartPage:
         base = f"{prefix(public_url)}{FILES_PATH}/{known.version}"
         preloads = "".join(f'<link rel="modulepreload" href="{base}/{name}">\n' for name in known.first)
         page = (FILES / "console.html").read_text("utf-8").replace("{{base}}", base).replace("{{preloads}}", preloads)
-        self._file = ConsoleFile.of(page.encode(), ".html")
+        self._file = StaticFile.of(page.encode(), ".html")
 
     async def on_get(
         self,
@@ -121,9 +93,7 @@ class StartPage:
         path: str = "",  # noqa: ARG002 - Falcon passes it
     ) -> None:
         """Answer with the start page."""
-        _answer(request, response, self._file, _CHANGED)
-        response.set_header("Content-Security-Policy", POLICY)
-        response.set_header("X-Frame-Options", "DENY")
+        serve(request, response, self._file, policy=POLICY)
 
     async def on_head(self, request: falcon.asgi.Request, response: falcon.asgi.Response, path: str = "") -> None:
         """Answer with the headers alone."""
@@ -140,7 +110,7 @@ class Root:
         """Redirect to the console."""
         response.status = falcon.HTTP_302
         response.set_header("Location", self._console)
-        response.set_header("Cache-Control", _CHANGED)
+        response.set_header("Cache-Control", REVALIDATED)
 
     async def on_head(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
         """Redirect to the console."""
@@ -158,8 +128,7 @@ class ModuleFile:
         file = known.by_path.get(path)
         if file is None:
             raise falcon.HTTPNotFound
-        _answer(request, response, file, _FOREVER if version == known.version else _CHANGED)
-        response.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+        serve(request, response, file, cache=FOREVER if version == known.version else REVALIDATED)
         if path == FRAME_SCRIPT:  # the sandbox that loads it has an opaque origin
             response.set_header("Cross-Origin-Resource-Policy", "cross-origin")
 
@@ -171,15 +140,14 @@ class MailFrame:
         parts = urlsplit(public_url)
         base = f"{prefix(public_url)}{FILES_PATH}/{files().version}"
         page = (FILES / "frame.html").read_text("utf-8").replace("{{base}}", base)
-        self._file = ConsoleFile.of(page.encode(), ".html")
+        self._file = StaticFile.of(page.encode(), ".html")
         self._policy = policy
         self._fallback = f"{parts.scheme}://{parts.netloc}"
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
         """Answer with the frame's page; 'self' means nothing in a sandbox, so the policy names the origin."""
-        _answer(request, response, self._file, _CHANGED)
         origin = _origin(request) or self._fallback
-        response.set_header("Content-Security-Policy", self._policy.format(origin=origin))
+        serve(request, response, self._file, policy=self._policy.format(origin=origin))
         response.set_header("X-Frame-Options", "SAMEORIGIN")
 
 
@@ -190,17 +158,6 @@ def _origin(request: falcon.asgi.Request) -> str | None:
         return None
     scheme = request.get_header("X-Forwarded-Proto") or request.scheme
     return f"{'https' if scheme == 'https' else 'http'}://{host}"
-
-
-def _answer(request: falcon.asgi.Request, response: falcon.asgi.Response, file: ConsoleFile, keep: str) -> None:
-    response.content_type = file.media
-    response.set_headers(_SHARED_HEADERS)
-    response.set_header("Cache-Control", keep)
-    if "gzip" in (request.get_header("Accept-Encoding") or ""):
-        response.set_header("Content-Encoding", "gzip")
-        response.data = file.packed
-    else:
-        response.data = file.plain
 
 
 def add_routes(app: "falcon.asgi.App[Any, Any]", public_url: str) -> None:

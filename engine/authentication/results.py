@@ -1,7 +1,6 @@
 """The verdicts on a received message, and the Authentication-Results field that states them (RFC 8601). Pure."""
 
 import re
-from collections.abc import Iterable
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -49,18 +48,6 @@ def results_text(authserv_id: str, verdicts: AuthenticationVerdicts, *, null_sen
         _part("arc", verdicts.arc, "header.d"),
     )
     return ";\r\n ".join((authserv_id, *parts))
-
-
-def results_field(authserv_id: str, verdicts: AuthenticationVerdicts, *, null_sender: bool) -> bytes:
-    """Return a complete Authentication-Results field with CRLF, to be prepended to the message."""
-    return f"Authentication-Results: {results_text(authserv_id, verdicts, null_sender=null_sender)}\r\n".encode()
-
-
-def without_claims(fields: Iterable[bytes], authserv_id: str) -> list[bytes]:
-    """Return the fields of a header (each unfolded or folded) without those Authentication-Results that claim to be
-    ours (RFC 8601 5). Names and ids compare without case.
-    """
-    return [field for field in fields if not claims(field, authserv_id)]
 
 
 def claims(field: bytes, authserv_id: str) -> bool:

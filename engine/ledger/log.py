@@ -19,8 +19,6 @@ from engine.store.database_errors import MissingPartition
 from engine.store.queries import Conn, Queries
 from engine.store.row_sets import Column, RowSet
 
-NO_DETAIL = "{}"
-
 
 class Entry(Struct):
     """An event to be appended. `detail` is JSON text; `message` is the message's public id, if it has one."""

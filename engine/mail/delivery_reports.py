@@ -50,7 +50,6 @@ _RECEIPT: Final = "disposition-notification"  # RFC 8098
 _disposition_line = re.compile(r"^disposition[ \t]*:", re.IGNORECASE | re.MULTILINE).search
 _STATUS_KINDS: Final = frozenset({"message/delivery-status", "message/global-delivery-status"})
 _RECIPIENT_FIELDS: Final = ("x-failed-recipients", "x-failed-recipient")
-_AUTO_REPLY_FIELDS: Final = ("x-autoreply", "x-autorespond", "x-autoresponder", "x-auto-reply-from", "x-vacation")
 _TO_FIELDS: Final = ("to", "cc", "bcc", "x-envelope-to", "envelope-to", "x-original-to", "delivered-to", "resent-to")
 
 

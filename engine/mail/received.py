@@ -3,7 +3,7 @@
 `summarise` reads what the mailbox lists: the MX stores it with the message. `read_received` reads all of it, when
 somebody fetches the message. What exceeds a limit, or no parser can read, is listed as an attachment with its octets,
 and a warning says so. CPU is linear in the size: 0.13 ms for 2 KB, 5 ms for each MiB of attachments (base64, SHA-256),
-at most 4 ms for 8 KiB, and 50 ms for a header made to be slow. Read messages over MAX_IN_LOOP in a thread.
+at most 4 ms for 8 KiB, and 50 ms for a header made to be slow. Read larger messages in a thread.
 """
 
 import re
@@ -39,7 +39,6 @@ from engine.mail.received_header import (
 )
 from engine.mail.received_warnings import MailWarning, ReadWarnings
 
-MAX_IN_LOOP: Final = 8 * 1024  # octets; larger messages are read in a thread
 MAX_BODY: Final = 1024 * 1024  # characters of the text and of the HTML
 MAX_SUBJECT: Final = 998  # characters: one line (RFC 5322 2.1.1)
 SNIPPET: Final = 200  # characters

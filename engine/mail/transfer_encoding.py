@@ -16,7 +16,6 @@ _MAX_PIECES: Final = 100_000  # padded pieces of one part
 _MAX_BROKEN: Final = 1_000  # lines of uuencode that can't be decoded
 
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-_NOT_BASE64: Final = bytes(set(range(256)) - set(_ALPHABET))
 _NOT_PADDED: Final = bytes(set(range(256)) - set(_ALPHABET + b"="))
 _LETTERS: Final = _ALPHABET + b"= \t\r\n"
 # A letter that is not base64, or a blank between two others, as in words.

@@ -33,9 +33,6 @@ from engine.store.database_errors import DatabaseUnavailable, MissingPartition, 
 from engine.store.queries import Conn, Queries, Source, columns
 from engine.store.row_sets import Column, RowSet
 
-Pair = tuple[UUID, str]
-
-
 _UNSUPPRESSED = RowSet(
     "unsuppressed", tuple,
     Column("account_id", "uuid", itemgetter(0), repeats=True), Column("address", "text", itemgetter(1)),

@@ -9,7 +9,6 @@ having been demoted gets no writes. The `target_session_attrs` of the URL is not
 import asyncio
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -34,8 +33,6 @@ _TIMELINE = _SQL.command("timeline")
 _CONNECT_ERRORS = (*DRIVER_ERRORS, DatabaseError)
 
 _log = structlog.get_logger("postgres")
-
-Connect = Callable[..., Any]
 
 
 class NoPrimary(SessionLost):

@@ -8,6 +8,7 @@ import tomllib
 
 from api.console import assets
 from api.console.modules import without_comments
+from api.http.static_files import StaticFile
 from tests.harness.api import Api
 
 PLAIN = {"Accept-Encoding": "identity"}
@@ -42,12 +43,12 @@ def test_the_first_load_is_small() -> None:
     known = assets.files().by_path
     page = len(gzip.compress((assets.FILES / "console.html").read_bytes()))
     scripts = [*assets.files().first, "app/main.js", "app/pages/home.js"]
-    octets = page + len(known["app/console.css"].packed) + sum(len(known[name].packed) for name in scripts)
+    octets = page + len(known["app/console.css"].content) + sum(len(known[name].content) for name in scripts)
     assert len(scripts) <= MAX_FIRST_SCRIPTS
     assert octets <= MAX_FIRST_LOAD_BYTES, octets
 
 
-def imported(name: str, known: dict[str, assets.ConsoleFile], seen: set[str]) -> set[str]:
+def imported(name: str, known: dict[str, StaticFile], seen: set[str]) -> set[str]:
     """Add the module and all that it imports by statements, which load together, to `seen`."""
     if name not in seen:
         seen.add(name)
@@ -61,7 +62,7 @@ def test_a_later_page_is_small_with_all_that_it_imports() -> None:
     first = imported("app/main.js", known, set())
     assert first == {*assets.files().first, "app/main.js"}
     pages = {name: imported(name, known, set()) - first for name in known if name.startswith("app/pages/")}
-    octets = {name: sum(len(known[one].packed) for one in modules) for name, modules in pages.items()}
+    octets = {name: sum(len(known[one].content) for one in modules) for name, modules in pages.items()}
     assert {name: size for name, size in octets.items() if size > MAX_PAGE_BYTES} == {}
 
 

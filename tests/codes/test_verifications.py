@@ -205,7 +205,7 @@ async def test_after_ten_minutes_it_is_expired_and_after_48_hours_gone(
     finished = await finished_events(pool, account)
     assert [one["status"] for one in finished] == ["expired"]
 
-    await age(pool, made["id"], rules.KEPT_FOR)
+    await age(pool, made["id"], timedelta(hours=48))
     assert (await api.get(f"/v1/verifications/{made['id']}", account.token)).status == 404
     await jobs.look_after(pool)
     assert await pool.fetchval("SELECT count(*) FROM verifications WHERE account_id = $1", account.id) == 0

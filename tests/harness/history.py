@@ -87,7 +87,7 @@ async def tell(
     locked = await heads.lock(connection, [account.id])
     entries = [
         log.Entry(
-            account.id, kind, log.NO_DETAIL, at, message,
+            account.id, kind, "{}", at, message,
             None if message is None else ids.format_id(ids.Kind.MESSAGE, message),
         )
         for message, kind, at in told

@@ -6,8 +6,7 @@ from engine.authentication.results import (
     AuthenticationVerdict,
     AuthenticationVerdicts,
     claims,
-    results_field,
-    without_claims,
+    results_text,
 )
 
 VERDICTS = AuthenticationVerdicts(
@@ -20,24 +19,24 @@ VERDICTS = AuthenticationVerdicts(
 
 
 def test_the_field_states_each_verdict_with_its_domain() -> None:
-    assert results_field("mx.us.test", VERDICTS, null_sender=False) == (
-        b"Authentication-Results: mx.us.test;\r\n spf=softfail smtp.mailfrom=shop.test;\r\n"
-        b" dkim=pass header.d=esp.test;\r\n dmarc=none header.from=shop.test;\r\n arc=none\r\n"
+    assert results_text("mx.us.test", VERDICTS, null_sender=False) == (
+        "mx.us.test;\r\n spf=softfail smtp.mailfrom=shop.test;\r\n"
+        " dkim=pass header.d=esp.test;\r\n dmarc=none header.from=shop.test;\r\n arc=none"
     )
 
 
 def test_spf_of_a_null_sender_is_about_its_helo_name() -> None:
-    assert b"spf=softfail smtp.helo=shop.test" in results_field("mx.us.test", VERDICTS, null_sender=True)
+    assert "spf=softfail smtp.helo=shop.test" in results_text("mx.us.test", VERDICTS, null_sender=True)
 
 
 def test_a_domain_can_not_forge_a_result() -> None:
     false = AuthenticationVerdict("fail", "a.test; dmarc=pass\r\nX: y", "")
     forged = AuthenticationVerdicts(false, VERDICTS.arc, VERDICTS.arc, VERDICTS.arc)
 
-    field = results_field("mx.us.test", forged, null_sender=False)
+    text = results_text("mx.us.test", forged, null_sender=False)
 
-    assert field.count(b"\r\n") == 5
-    assert b"; dmarc=pass" not in field
+    assert text.count("\r\n") == 4
+    assert "; dmarc=pass" not in text
 
 
 @pytest.mark.parametrize(
@@ -57,6 +56,5 @@ def test_a_domain_can_not_forge_a_result() -> None:
         (b"Subject: Authentication-Results: mx.us.test", False),
     ],
 )
-def test_fields_that_claim_our_name_are_removed(field: bytes, ours: bool) -> None:
+def test_fields_that_claim_our_name_are_recognised(field: bytes, ours: bool) -> None:
     assert claims(field, "mx.us.test") is ours
-    assert without_claims([b"From: a@b.test", field], "mx.us.test") == [b"From: a@b.test"] + [field] * (not ours)

@@ -1,16 +1,24 @@
 """Texts of system mail: every kind in text and HTML, with values from users escaped."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from engine.people.system_mail import rules
-from engine.people.system_mail.rules import TEMPLATES, content_of, names_of, shown
+from engine.people.system_mail.rules import TEMPLATES, content_of, shown
 from engine.people.system_mail.types import SystemMailKind
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ALWAYS = {"service": "Waybill", "url": "https://a.test", "forgot_link": "https://a.test/forgot-password"}
 LINKS = {"link": "https://a.test/x#token=abc", "end_link": "https://a.test/y#token=def"}
+
+
+def names_of(kind: SystemMailKind) -> set[str]:
+    """The names in the text of a kind."""
+    return set(
+        re.findall(r"\{\{\{?#?(?:if |unless )?\s*([a-z_]+)", (TEMPLATES / f"{kind.value}.txt").read_text("utf-8"))
+    )
 
 
 @pytest.mark.parametrize("kind", SystemMailKind)

@@ -18,7 +18,7 @@ from engine.sending.blocklists.types import ListFamily, Listing
 from engine.store.postgres import open_pool
 from ops.local.dns import DnsBehaviour
 from tests.conftest import NewDatabase
-from tests.harness.accounts import make_account
+from tests.harness.accounts import TestAccount, make_account
 from tests.harness.blocklists import A_LIST, DOMAIN_LIST, IP, OTHER_LIST, BlocklistWorld, blocklist_world
 
 IP6, OTHER_IP = "2a01:4f8::25", "5.6.7.9"
@@ -37,20 +37,25 @@ async def world(database: asyncpg.Pool, settings: Settings) -> AsyncIterator[Blo
         yield made
 
 
+async def listings_of(world: BlocklistWorld, account: TestAccount) -> list[Listing]:
+    """The present listings that concern the account."""
+    return list((await store.listings_of_many(world.pool, [account.id]))[account.id])
+
+
 async def test_a_listed_address_concerns_every_account_until_it_is_delisted(world: BlocklistWorld) -> None:
     account = await make_account(world.pool)
     world.publish(A_LIST, ListFamily.IPV4, IP)
 
     assert await world.check() == [(IP, A_LIST)]
-    [found] = await store.listings_of(world.pool, account.id)
+    [found] = await listings_of(world, account)
     assert found == Listing(IP, "ip", A_LIST, found.listed_since)
 
     assert await world.check() == [(IP, A_LIST)]
-    assert (await store.listings_of(world.pool, account.id))[0].listed_since == found.listed_since
+    assert (await listings_of(world, account))[0].listed_since == found.listed_since
 
     world.zone.set(query_name(IP, ListFamily.IPV4, A_LIST), "A", [])
     assert await world.check() == []
-    assert await store.listings_of(world.pool, account.id) == []
+    assert await listings_of(world, account) == []
 
 
 async def test_a_listed_domain_concerns_the_account_that_holds_it(world: BlocklistWorld) -> None:
@@ -115,7 +120,7 @@ async def test_silent_dns_keeps_the_listings_and_makes_the_state_unknown_in_time
     assert await world.check() == [(IP, A_LIST)]
     later = clock.now() + timedelta(seconds=world.settings.blocklist_check_s * 4)
     assert await store.measured_state(world.pool, account.id, later) == "unknown"
-    assert len(await store.listings_of(world.pool, account.id)) == 1
+    assert len(await listings_of(world, account)) == 1
 
 
 async def test_a_domain_is_measured_without_a_trusted_list_of_addresses(world: BlocklistWorld) -> None:

@@ -6,6 +6,7 @@ import asyncpg
 import falcon
 import falcon.asgi
 
+from api.http.static_files import FOREVER
 from engine.codes.verifications import store
 
 POLICY: Final = "default-src 'none'; sandbox"
@@ -27,6 +28,6 @@ class LogoFile:
         response.set_header("Content-Security-Policy", POLICY)
         response.set_header("X-Content-Type-Options", "nosniff")
         response.set_header("Cross-Origin-Resource-Policy", "cross-origin")
-        response.set_header("Cache-Control", "public, max-age=31536000, immutable")
+        response.set_header("Cache-Control", FOREVER)
 
     on_head = on_get

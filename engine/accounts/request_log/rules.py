@@ -12,7 +12,6 @@ from engine.base.list_filters import LAST_ID, first_id, without_nul
 
 KEPT: Final = timedelta(days=7)
 MAX_PATH: Final = 300  # characters kept
-MAX_REQUEST_ID: Final = 64
 MAX_MICROSECONDS: Final = 2**31 - 1  # 36 minutes, the largest integer of the column
 # Path parameters that name a person or open something; the log shows their name instead.
 PRIVATE_PARAMETERS: Final = frozenset({"address", "email", "token"})

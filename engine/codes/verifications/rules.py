@@ -24,10 +24,7 @@ LIFE: Final = timedelta(minutes=10)
 MAX_ATTEMPTS: Final = 5
 MAX_CODES: Final = 5  # of one verification
 MAX_CODES_AN_HOUR: Final = 10  # to one destination, of all verifications of an account
-MAX_EXHAUSTED: Final = 3  # within EXHAUSTED_COUNT_FOR, without an approved one between
-EXHAUSTED_COUNT_FOR: Final = timedelta(hours=24)
-LOCKED_FOR: Final = timedelta(hours=1)
-KEPT_FOR: Final = timedelta(hours=48)  # after finishing
+MAX_EXHAUSTED: Final = 3  # within 24 hours, without an approved one between
 HOUR: Final = timedelta(hours=1)
 _MAC_CHARACTERS: Final = 26  # 130 bits
 _ID_CHARACTERS: Final = 26

@@ -91,12 +91,6 @@ def shown(name: str, value: object) -> str:
     return _LOOKS_LIKE_A_LINK.sub(lambda found: found[0][:1] + _JOINER + found[0][1:], text)
 
 
-def names_of(kind: SystemMailKind) -> set[str]:
-    """Return the names used by the kind's template."""
-    template = _template(kind)
-    return {name for program in (template.subject, template.text, template.html) for name in program.names}
-
-
 @cache
 def _template(kind: SystemMailKind) -> _Template:
     head, _, body = (TEMPLATES / f"{kind.value}.txt").read_text("utf-8").partition("\n\n")

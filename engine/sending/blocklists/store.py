@@ -66,12 +66,6 @@ class CheckedTarget(Struct, frozen=True):
     measured_until: datetime | None
 
 
-async def listings_of(db: Source, account_id: UUID) -> list[Listing]:
-    """Return the present listings of the service's source addresses and of the account's verified domains."""
-    found = await listings_of_many(db, [account_id])
-    return list(found[account_id])
-
-
 async def measured_state(db: Source, account_id: UUID, at: datetime) -> MeasuredState:
     """Return `unknown` if no recent check of the account's targets had an answer that can be trusted.
 

@@ -28,10 +28,6 @@ class Transaction(Struct, frozen=True, gc=False):
         """Return the conversation for the waybill: session and transaction, under 4 KB of JSON, no content."""
         return conversation(self.opening, self.steps, self.recipients, opened_octets=self.opening_octets)
 
-    def transcript_of(self, recipient: int) -> list[Json]:
-        """Return `transcript` with only the RCPT step of that recipient."""
-        return conversation(self.opening, self.steps, self.recipients, only=recipient)
-
 
 class PendingTransaction:
     """An envelope in progress: an answer per recipient, filled as replies arrive."""

@@ -77,31 +77,28 @@ def conversation(
     steps: Sequence[TranscriptStep],
     recipients: Sequence[str],
     *,
-    only: int | None = None,
     opened_octets: int | None = None,
 ) -> list[Json]:
     """Return the conversation as dicts, at most `MAX_OCTETS` octets of JSON.
 
-    `only` keeps the RCPT step of one recipient alone. `opened_octets` is `json_octets(opened)` if the caller knows
-    it. If there are too many recipients, the first ones are shown and `{"step": "rcpt", "omitted": n}` counts the
-    rest.
+    `opened_octets` is `json_octets(opened)` if the caller knows it. If there are too many recipients, the first ones
+    are shown and `{"step": "rcpt", "omitted": n}` counts the rest.
     """
-    kept = [step for step in steps if only is None or step.recipient is None or step.recipient == only]
     octets_left = MAX_OCTETS - (json_octets(opened) if opened_octets is None else opened_octets) - _OMITTED
     with_address = len(recipients) > 1
-    octets_per_step = octets_left // max(1, len(kept))
+    octets_per_step = octets_left // max(1, len(steps))
     text_octets = min(
         _STEP_TEXT, max(_STEP_TEXT // 4, octets_per_step - _STEP_OVERHEAD - (_ADDRESS if with_address else 0))
     )
-    if not with_address and len(kept) <= _USUAL_STEPS:  # the usual message: all steps fit with texts of any length
-        return [*opened, *[_step_json(step, text_octets) for step in kept]]
+    if not with_address and len(steps) <= _USUAL_STEPS:  # the usual message: all steps fit with texts of any length
+        return [*opened, *[_step_json(step, text_octets) for step in steps]]
     shown: list[Json] = []
     omitted = 0
     # Reserve octets for the steps other than RCPT first; there are at most four.
     octets_left -= sum(
-        _max_step_octets(step, text_octets, with_address=False) for step in kept if step.recipient is None
+        _max_step_octets(step, text_octets, with_address=False) for step in steps if step.recipient is None
     )
-    for step in kept:
+    for step in steps:
         if step.recipient is None:
             shown.append(_step_json(step, text_octets))
             continue
