@@ -1,14 +1,28 @@
 """Answer with a page where a link can't be used: unknown, tried too often from one address, or no database."""
 
+from typing import Final
+
 import falcon
 import falcon.asgi
+from msgspec import Struct
 
-from api.pages.common_texts import TEXTS, CommonTexts
 from api.pages.languages import preferred
 from api.pages.page import PublicPage, show
+from engine.base.localized_texts import localized
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
 from engine.store.rate_limits import RateLimiter
+
+
+class RefusalTexts(Struct, frozen=True):
+    """The pages for an unknown link, too many of them, and an unavailable service: each a title and a sentence."""
+
+    unknown: tuple[str, str]
+    too_many: tuple[str, str]
+    unavailable: tuple[str, str]
+
+
+TEXTS: Final = localized(__file__, "refusal_texts.toml", RefusalTexts)
 
 
 async def show_unknown(
@@ -35,7 +49,7 @@ def show_unavailable(request: falcon.asgi.Request, response: falcon.asgi.Respons
     _show(response, language, texts.unavailable, falcon.HTTP_503)
 
 
-def _texts(request: falcon.asgi.Request) -> tuple[CommonTexts, str]:
+def _texts(request: falcon.asgi.Request) -> tuple[RefusalTexts, str]:
     language = preferred(request.get_header("Accept-Language"))
     return TEXTS[language], language
 

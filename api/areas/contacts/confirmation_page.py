@@ -1,74 +1,55 @@
-"""Serve double opt-in links: `GET` and `HEAD` show a page and change nothing, `POST` confirms the contact.
+"""Serve double opt-in links: a `POST` confirms the contact."""
 
-Scanners follow every link, so only a POST has an effect. It needs neither cookie nor body, and may be repeated.
-"""
-
-from collections.abc import Callable
 from datetime import datetime
 from typing import Final
-from uuid import UUID
 
 import falcon.asgi
+from msgspec import Struct
 
-from api.areas.contacts.confirmation_texts import TEXTS
 from api.http.services import ApiServices
-from api.pages.languages import preferred
-from api.pages.page import PageForm, PublicPage, show
-from api.pages.refusals import show_unavailable, show_unknown
+from api.pages.link_page import LinkPage, OnAnswer
+from api.pages.page import PageForm, PublicPage
 from engine.audience.contacts import confirmations
 from engine.audience.contacts.confirmations import ConfirmationRow
 from engine.base import clock
+from engine.base.localized_texts import localized
 from engine.mail import unsubscribe_token
-from engine.store.database_errors import DatabaseUnavailable
-from engine.store.deadlines import within
 
 PATH: Final = "/c/{token}"
-DEADLINE_S: Final = 10.0
-OPERATION: Final = "confirm_contact"  # in metrics
-
-OnAnswer = Callable[[str, int, str | None], None]
 
 
-class ConfirmationResource:
+class ConfirmationTexts(Struct, frozen=True):
+    """The texts of one language: titles, and the paragraphs below them."""
+
+    ask: str
+    asks: str
+    button: str
+    done: str
+    is_done: str
+    gone: str
+    is_gone: str
+
+
+TEXTS: Final = localized(__file__, "confirmation_texts.toml", ConfirmationTexts)
+
+
+class ConfirmationResource(LinkPage):
     """Answers requests for double opt-in links."""
 
+    operation = "confirm_contact"
+
     def __init__(self, services: ApiServices, on_answer: OnAnswer) -> None:
-        pepper = services.settings.pepper
-        self._key = confirmations.key_of(pepper)
-        self._services = services
-        self._on_answer = on_answer
+        super().__init__(services, on_answer)
+        self._key = confirmations.key_of(services.settings.pepper)
 
-    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response, token: str) -> None:
-        """Show who asks, and the button that confirms."""
-        await self._answer(request, response, token, confirms=False)
-
-    on_head = on_get
-
-    async def on_post(self, request: falcon.asgi.Request, response: falcon.asgi.Response, token: str) -> None:
-        """Confirm the contact and show the state after it."""
-        await self._answer(request, response, token, confirms=True)
-
-    async def _answer(
-        self, request: falcon.asgi.Request, response: falcon.asgi.Response, token: str, *, confirms: bool
-    ) -> None:
+    async def page(self, request: falcon.asgi.Request, token: str, language: str, *, acts: bool) -> PublicPage | None:  # noqa: ARG002
+        """Confirm the contact if the request `acts`, and return the page that shows who asks, or the state after it."""
         link = unsubscribe_token.link_of(self._key, token)
         if link is None:
-            await show_unknown(request, response, self._services.limits, self._services.settings)
-        else:
-            await self._show(request, response, link, confirms=confirms)
-        self._on_answer(OPERATION, int(str(response.status)[:3]), None)
-
-    async def _show(
-        self, request: falcon.asgi.Request, response: falcon.asgi.Response, link: UUID, *, confirms: bool
-    ) -> None:
-        pool = self._services.pool
-        try:
-            with within(DEADLINE_S):
-                row = await (confirmations.confirm(pool, link) if confirms else confirmations.read(pool, link))
-        except (DatabaseUnavailable, OSError):  # TimeoutError is an OSError
-            show_unavailable(request, response)
-            return
-        show(response, page_of(row, preferred(request.get_header("Accept-Language")), clock.now()))
+            return None
+        pool = self.services.pool
+        row = await (confirmations.confirm(pool, link) if acts else confirmations.read(pool, link))
+        return page_of(row, language, clock.now())
 
 
 def page_of(row: ConfirmationRow | None, language: str, at: datetime) -> PublicPage:

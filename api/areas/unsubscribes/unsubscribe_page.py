@@ -1,11 +1,37 @@
 """Build the page that shows the state of an unsubscribe link, with the choices that are left. Pure."""
 
-from api.areas.unsubscribes.texts import TEXTS, UnsubscribeTexts
+from typing import Final
+
+from msgspec import Struct
+
 from api.pages.page import PageForm, PublicPage
+from engine.base.localized_texts import localized
 from engine.sending.unsubscribes import rules
 from engine.sending.unsubscribes.types import LinkChoice, LinkState
 
 CHOICE = "choice"  # the query parameter that tells which button was pressed
+
+
+class UnsubscribeTexts(Struct, frozen=True, kw_only=True):
+    """The texts of one language."""
+
+    ask: str  # titles
+    out: str
+    out_of_topic: str
+    back: str
+    asks: str  # paragraphs
+    is_out: str
+    is_out_of_topic: str
+    is_back: str
+    gone: str
+    all_button: str
+    topic_button: str
+    undo_note: str
+    undo_button: str
+    hint: str
+
+
+TEXTS: Final = localized(__file__, "unsubscribe_texts.toml", UnsubscribeTexts)
 
 
 def page_of(state: LinkState | None, language: str, done: LinkChoice | None = None) -> PublicPage:

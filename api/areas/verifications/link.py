@@ -1,69 +1,43 @@
-"""Serve confirmation links of one-time codes: `GET` and `HEAD` show a page and change nothing, `POST` approves.
+"""Serve confirmation links of one-time codes: a `POST` approves the verification."""
 
-Scanners follow every link, so only the button of the page has an effect.
-"""
-
-from collections.abc import Callable
 from typing import Final
 
-import falcon
 import falcon.asgi
+from msgspec import Struct
 
-from api.areas.verifications.link_texts import TEXTS
-from api.http.services import ApiServices
-from api.pages.languages import preferred
-from api.pages.page import PageForm, PublicPage, show
-from api.pages.refusals import show_unavailable, show_unknown
+from api.pages.link_page import LinkPage
+from api.pages.page import PageForm, PublicPage
+from engine.base.localized_texts import localized
 from engine.codes.verifications import service
 from engine.codes.verifications.types import LinkedRow, VerificationStatus
-from engine.store.database_errors import DatabaseUnavailable
-from engine.store.deadlines import within
-
-DEADLINE_S: Final = 10.0
-OPERATION: Final = "confirm_link"  # in metrics
-
-OnAnswer = Callable[[str, int, str | None], None]
 
 
-class ConfirmationLink:
+class LinkTexts(Struct, frozen=True):
+    """Title and sentence of the page that asks, with its button, of the page after it, and of an ended link."""
+
+    ask: tuple[str, str]
+    button: str
+    done: tuple[str, str]
+    ended: tuple[str, str]
+
+
+TEXTS: Final = localized(__file__, "link_texts.toml", LinkTexts)
+
+
+class ConfirmationLink(LinkPage):
     """`/v/{token}`."""
 
-    def __init__(self, services: ApiServices, on_answer: OnAnswer) -> None:
-        self._services = services
-        self._on_answer = on_answer
+    operation = "confirm_link"
 
-    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response, token: str) -> None:
-        """Show whether the link can be used, and the button."""
-        await self._answer(request, response, token, approve=False)
-
-    on_head = on_get
-
-    async def on_post(self, request: falcon.asgi.Request, response: falcon.asgi.Response, token: str) -> None:
-        """Approve the verification, and show its state; repeating changes nothing."""
-        await self._answer(request, response, token, approve=True)
-
-    async def _answer(
-        self, request: falcon.asgi.Request, response: falcon.asgi.Response, token: str, *, approve: bool
-    ) -> None:
-        services = self._services
-        try:
-            with within(DEADLINE_S):
-                row = await self._state(token, approve=approve)
-        except (DatabaseUnavailable, OSError):  # TimeoutError is an OSError
-            show_unavailable(request, response)
+    async def page(self, request: falcon.asgi.Request, token: str, language: str, *, acts: bool) -> PublicPage | None:  # noqa: ARG002
+        """Approve the verification if the request `acts`, and return the page for its state."""
+        pool, keys = self.services.pool, self.services.codes.keys
+        if acts:
+            row = await service.approve_by_link(pool, keys, token)
         else:
-            if row is None:
-                await show_unknown(request, response, services.limits, services.settings)
-            else:
-                show(response, page_of(row, preferred(request.get_header("Accept-Language"))))
-        self._on_answer(OPERATION, int(str(response.status)[:3]), None)
-
-    async def _state(self, token: str, *, approve: bool) -> LinkedRow | None:
-        pool, keys = self._services.pool, self._services.codes.keys
-        if approve:
-            return await service.approve_by_link(pool, keys, token)
-        known = await service.linked(pool, keys, token)
-        return None if known is None else known[1]
+            known = await service.linked(pool, keys, token)
+            row = None if known is None else known[1]
+        return None if row is None else page_of(row, language)
 
 
 def page_of(row: LinkedRow, language: str) -> PublicPage:

@@ -1,12 +1,11 @@
 """Compose the built-in mail with a one-time code, in the language and with the branding of the account. Pure."""
 
-import tomllib
-from functools import cache
 from html import escape
-from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+
+from engine.base.localized_texts import localized
 
 DEFAULT_LOCALE: Final = "en"
 MAX_LOGO_SHOWN = (200, 60)  # pixels, width and height
@@ -28,16 +27,23 @@ class LogoImage(Struct, frozen=True):
     height: int
 
 
-@cache
-def texts() -> dict[str, dict[str, str]]:
-    """Return the texts by language."""
-    return tomllib.loads((Path(__file__).parent / "mail_texts.toml").read_text("utf-8"))
+class _Texts(Struct, frozen=True):
+    subject: str
+    subject_of: str
+    intro: str
+    link: str
+    button: str
+    expires: str
+    ignore: str
+
+
+TEXTS: Final = localized(__file__, "mail_texts.toml", _Texts)
 
 
 def language(locale: str) -> str:
     """Return the language of a locale such as `de-AT`, English for one that has no texts."""
     wanted = locale.replace("_", "-").partition("-")[0].lower()
-    return wanted if wanted in texts() else DEFAULT_LOCALE
+    return wanted if wanted in TEXTS else DEFAULT_LOCALE
 
 
 def compose(
@@ -45,20 +51,20 @@ def compose(
 ) -> CodeMail:
     """Return the mail with a code, and with a confirmation link where one is given."""
     chosen = language(locale)
-    words = texts()[chosen]
-    subject = words["subject"] if brand is None else words["subject_of"].replace("{brand}", brand)
-    expires = words["expires"].replace("{minutes}", str(minutes))
-    lines = [words["intro"], "", f"    {code}", ""]
+    words = TEXTS[chosen]
+    subject = words.subject if brand is None else words.subject_of.replace("{brand}", brand)
+    expires = words.expires.replace("{minutes}", str(minutes))
+    lines = [words.intro, "", f"    {code}", ""]
     if link is not None:
-        lines += [words["link"], link, ""]
-    lines += [expires, words["ignore"]]
+        lines += [words.link, link, ""]
+    lines += [expires, words.ignore]
     if brand is not None:
         lines += ["", brand]
-    parts = [_head(brand, logo), f"<p>{escape(words['intro'])}</p>", f'<p class="code">{escape(code)}</p>']
+    parts = [_head(brand, logo), f"<p>{escape(words.intro)}</p>", f'<p class="code">{escape(code)}</p>']
     if link is not None:
-        shown = f'<a class="button" href="{escape(link)}">{escape(words["button"])}</a>'
-        parts.append(f"<p>{escape(words['link'])}</p><p>{shown}</p>")
-    parts.append(f'<p class="small">{escape(expires)}<br>{escape(words["ignore"])}</p>')
+        shown = f'<a class="button" href="{escape(link)}">{escape(words.button)}</a>'
+        parts.append(f"<p>{escape(words.link)}</p><p>{shown}</p>")
+    parts.append(f'<p class="small">{escape(expires)}<br>{escape(words.ignore)}</p>')
     return CodeMail(subject, "\n".join(lines) + "\n", _page(chosen, subject, "".join(parts)))
 
 
