@@ -21,40 +21,21 @@ from engine.mail.received import ReceivedSummary
 from engine.mail.received_header import ReceivedAddress
 from engine.mail.searchable_text import searchable_text
 from engine.receiving.inbound_messages.rules import SPAM_THRESHOLD, thread_key
+from engine.receiving.inbound_messages.types import ReceivedContent
 from engine.receiving.types import InboundRecipient, ReceivedEnvelope, ScanResult
-from engine.store.row_sets import Column, RowSet
+from engine.store.row_sets import Column, RowSet, columns_of
 
 MAX_SEARCH_TEXT = 8_192  # characters of the readable text that the search in bodies looks through
 MAX_EVENT_ENTRIES = 50  # of `to` and `attachments` in an event, which is kept in memory, tailed and posted whole
 
 
-class IncomingMail(Struct, frozen=True, kw_only=True):
-    """A received message as stored once for all its recipients; JSON fields hold JSON text."""
+class IncomingMail(ReceivedContent, frozen=True, kw_only=True):
+    """A received message as stored once for all its recipients."""
 
-    raw_id: UUID
     digest: bytes  # SHA-256 over envelope sender and bytes
     raw: bytes
     received_at: datetime
-    envelope_from: str
-    remote_ip: str
-    helo: str
-    tls: str | None
-    sender: str | None
-    sender_address: str | None
-    reply_to: str | None
-    to: str
-    cc: str
-    subject: str
-    snippet: str
-    sent_at: datetime | None
-    header_message_id: str | None
-    in_reply_to: str | None
-    thread_key: int
     candidates: tuple[UUID, ...]  # messages of ours that In-Reply-To and References may name
-    spam_score: float | None
-    authentication: str
-    attachments: str
-    warnings: str
     search_text: str
     detail: dict[str, object]  # of its events, as far as it is the same for all recipients
 
@@ -279,10 +260,6 @@ def _json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-def _of_mail(name: str, type_: str, *, repeats: bool = False) -> Column:
-    return Column(name, type_, attrgetter(f"mail.{name}"), repeats=repeats)
-
-
 BYTES = RowSet(
     "content",
     IncomingMail,
@@ -293,48 +270,33 @@ BYTES = RowSet(
 MESSAGE = RowSet(
     "message",
     StoredMessage,
+    *columns_of(
+        ReceivedContent,
+        "mail",
+        repeated={"envelope_from", "remote_ip", "helo", "cc", "attachments", "warnings"},
+    ),
     Column("id"),
     Column("account_id", repeats=True),
     Column("address_id", "uuid", attrgetter("recipient.address_id"), repeats=True),
-    _of_mail("raw_id", "uuid"),
     Column("address", "text", attrgetter("recipient.address"), repeats=True),
     Column("domain", "text", attrgetter("recipient.domain"), repeats=True),
     Column("recipient", "text", lambda one: storable(one.recipient.given), repeats=True),
     Column("tag", "text", lambda one: None if one.recipient.tag is None else storable(one.recipient.tag)),
-    _of_mail("envelope_from", "text", repeats=True),
-    _of_mail("remote_ip", "inet", repeats=True),
-    _of_mail("helo", "text", repeats=True),
-    _of_mail("tls", "text"),
-    _of_mail("sender", "jsonb"),
-    _of_mail("sender_address", "text"),
-    _of_mail("reply_to", "jsonb"),
-    Column('"to"', "jsonb", attrgetter("mail.to")),
-    _of_mail("cc", "jsonb", repeats=True),
-    _of_mail("subject", "text"),
-    _of_mail("snippet", "text"),
-    _of_mail("sent_at", "timestamptz"),
-    _of_mail("header_message_id", "text"),
-    _of_mail("in_reply_to", "text"),
     Column("replies_to"),
-    _of_mail("thread_key", "bigint"),
     Column("size_bytes", "integer", lambda one: len(one.mail.raw)),
-    _of_mail("spam_score", "real"),
     Column("spam_threshold", "real", lambda _: SPAM_THRESHOLD, repeats=True),
-    _of_mail("authentication", "jsonb"),
     Column("action", repeats=True),
     Column("fallback", repeats=True),
     Column("in_mailbox", repeats=True),
     Column("include", "jsonb", lambda one: _json(one.include), repeats=True),
     Column("forward_to"),
-    _of_mail("attachments", "jsonb", repeats=True),
-    _of_mail("warnings", "jsonb", repeats=True),
     Column("event_id"),
     Column("event_seq", "bigint", attrgetter("seq")),
 )
 RECENT = RowSet(
     "recent",
     StoredMessage,
-    _of_mail("digest", "bytea"),
+    Column("digest", "bytea", attrgetter("mail.digest")),
     Column("address_id", "uuid", attrgetter("recipient.address_id"), repeats=True),
     Column("account_id", repeats=True),
     Column("message_id", "uuid", attrgetter("id")),

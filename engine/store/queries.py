@@ -118,14 +118,15 @@ class SessionFunction(Query):
 class Queries:
     """The statements and fragments of one `.sql` file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, **fragments: str) -> None:
         self.path = path
-        self._texts, self._fragments = _split(path)
+        self._texts, own = _split(path)
+        self._fragments = own | fragments
 
     @classmethod
-    def beside(cls, module_file: str, name: str = "queries.sql") -> "Queries":
-        """Load the file `name` from the folder of a module (`__file__`)."""
-        return cls(Path(module_file).parent / name)
+    def beside(cls, module_file: str, name: str = "queries.sql", **fragments: str) -> "Queries":
+        """Load the file `name` from the folder of a module (`__file__`); it may include the given fragments too."""
+        return cls(Path(module_file).parent / name, **fragments)
 
     def command(self, name: str) -> Query:
         """Return a statement without rows, or one whose rows are read raw."""

@@ -16,6 +16,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.base.sql_types import SqlType
+
 Item = TypeVar("Item")
 
 # PostgreSQL types of unambiguous annotations. Integers have several widths, so their columns name one.
@@ -39,6 +41,21 @@ class Column(Struct, frozen=True):
     type: str | None = None
     value: Callable[[Any], object] | None = None
     repeats: bool = False
+
+
+def columns_of(shape: type[Struct], path: str, *, repeated: Collection[str]) -> list[Column]:
+    """Return a column for each field of `shape`, which the rows hold as their attribute `path`."""
+    return [
+        Column(f'"{name}"', _type_of(shape, name), attrgetter(f"{path}.{name}"), repeats=name in repeated)
+        for name in shape.__struct_fields__
+    ]
+
+
+def selected(row: type[Struct], table: str) -> str:
+    """Return the columns of `table` that fill `row`, for a SELECT; a network address is read as text."""
+    inet = {name for name in row.__struct_fields__ if _declared(_annotation(row, name)) == "inet"}
+    columns = [(name, f'{table}."{name}"') for name in row.__struct_fields__]
+    return ", ".join([f'host({column}) AS "{name}"' if name in inet else column for name, column in columns])
 
 
 class Arrays(Struct, frozen=True):
@@ -151,10 +168,24 @@ def _shortened(column: list[object], repeats: bool) -> list[object]:  # noqa: FB
 
 
 def _type_of(item: type[Any], name: str) -> str:
-    annotation = get_type_hints(item).get(name)
-    if get_origin(annotation) in (Union, UnionType):
-        [annotation] = [kind for kind in get_args(annotation) if kind is not NoneType]
+    annotation = _annotation(item, name)
+    declared = _declared(annotation)
+    if declared is not None:
+        return declared
     try:
         return _TYPES[annotation]
     except KeyError:
         raise TypeError(f"column {name}: give its PostgreSQL type, which does not follow from {annotation!r}") from None
+
+
+def _annotation(item: type[Any], name: str) -> Any:
+    """Return the annotation of a field, without None."""
+    annotation = get_type_hints(item, include_extras=True).get(name)
+    if get_origin(annotation) in (Union, UnionType):
+        [annotation] = [kind for kind in get_args(annotation) if kind is not NoneType]
+    return annotation
+
+
+def _declared(annotation: Any) -> str | None:
+    """Return the PostgreSQL type that an annotation names, if it does (engine.base.sql_types)."""
+    return next((one.name for one in getattr(annotation, "__metadata__", ()) if isinstance(one, SqlType)), None)

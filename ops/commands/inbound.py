@@ -15,7 +15,7 @@ from msgspec import Struct
 from api.areas.inbound_messages.resources import detail_of
 from engine.base import clock, ids
 from engine.receiving.inbound_messages import rules, store
-from engine.receiving.inbound_messages.types import ReceivedSingleRow
+from engine.receiving.inbound_messages.types import ReceivedRow
 from engine.store.queries import Queries
 from ops.commands.base import (
     account_filter,
@@ -214,7 +214,7 @@ async def raw(pool: asyncpg.Pool, message: str) -> bytes:
     return (await _found(pool, message))[1]
 
 
-async def _found(pool: asyncpg.Pool, message: str) -> tuple[ReceivedSingleRow, bytes]:
+async def _found(pool: asyncpg.Pool, message: str) -> tuple[ReceivedRow, bytes]:
     wanted = ids.parse_id(ids.Kind.RECEIVED, message)
     owner = await _OWNER.first(pool, wanted)
     row = None if owner is None else await store.read(pool, owner.account_id, wanted, domains=None)

@@ -1,23 +1,25 @@
-"""Received messages as the API shows them."""
+"""Received messages as the API shows them: each property is a column of the row, or computed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any, Final, get_args, get_type_hints
 
-import msgspec
+from msgspec import json, structs
 
-from api.areas.inbound_messages.schemas import Correspondent, ReceivedAttachmentInfo, ReceivedMessage, ReceivedVerdicts
+from api.areas.inbound_messages.schemas import ReceivedMessage
 from engine.base import clock, ids
+from engine.base.sql_types import Json
 from engine.receiving.inbound_messages import rules
 from engine.receiving.inbound_messages.types import ReceivedRow
 
 WHAT = rules.WHAT
-
-Value = TypeVar("Value")
-_ONE = msgspec.json.Decoder(Correspondent).decode
-_MANY = msgspec.json.Decoder(list[Correspondent]).decode
-_VERDICTS = msgspec.json.Decoder(ReceivedVerdicts).decode
-_FILES = msgspec.json.Decoder(list[ReceivedAttachmentInfo]).decode
+_COMPUTED: Final[Mapping[str, Callable[[ReceivedRow], object]]] = {
+    "id": lambda row: ids.format_id(ids.Kind.RECEIVED, row.id),
+    "received_at": lambda row: clock.iso(rules.received_at(row.id)),
+    "replies_to": lambda row: None if row.replies_to is None else ids.format_id(ids.Kind.MESSAGE, row.replies_to),
+}
+_OTHER_COLUMNS: Final = {"from_": "sender", "date": "sent_at", "read": "is_read", "spam": "is_spam"}
 
 
 def message_of(row: ReceivedRow) -> ReceivedMessage:
@@ -27,39 +29,21 @@ def message_of(row: ReceivedRow) -> ReceivedMessage:
 
 def fields_of(row: ReceivedRow) -> dict[str, Any]:
     """Return the fields that the list and the single message have in common."""
-    return {
-        "id": ids.format_id(ids.Kind.RECEIVED, row.id),
-        "address": row.address,
-        "recipient": row.recipient,
-        "tag": row.tag,
-        "from_": _optional(row.sender, _ONE),
-        "reply_to": _optional(row.reply_to, _ONE),
-        "to": _MANY(row.to),
-        "cc": _MANY(row.cc),
-        "subject": row.subject,
-        "snippet": row.snippet,
-        "date": _iso(row.sent_at),
-        "header_message_id": row.header_message_id,
-        "in_reply_to": row.in_reply_to,
-        "replies_to": None if row.replies_to is None else ids.format_id(ids.Kind.MESSAGE, row.replies_to),
-        "received_at": clock.iso(rules.received_at(row.id)),
-        "size_bytes": row.size_bytes,
-        "read": row.is_read,
-        "read_at": _iso(row.read_at),
-        "spam": row.is_spam,
-        "spam_score": row.spam_score,
-        "spam_threshold": row.spam_threshold,
-        "spam_override": row.spam_override,
-        "authentication": _VERDICTS(row.authentication),
-        "action": row.action,
-        "fallback": row.fallback,
-        "attachments": _FILES(row.attachments),
-    }
+    return {name: read(row) for name, read in _READERS.items()}
 
 
-def _optional(text: str | None, decode: Callable[[str], Value]) -> Value | None:
-    return None if text is None else decode(text)
+def _reader(field: structs.FieldInfo) -> Callable[[ReceivedRow], object]:
+    """Return the function that reads a property from the row: JSON decoded, a time as text."""
+    if field.name in _COMPUTED:
+        return _COMPUTED[field.name]
+    column = _OTHER_COLUMNS.get(field.name, field.name)
+    value = attrgetter(column)
+    hint = get_type_hints(ReceivedRow, include_extras=True)[column]
+    kinds = (hint, *get_args(hint))
+    if Json not in kinds and datetime not in kinds:
+        return value
+    shown = json.Decoder(field.type).decode if Json in kinds else clock.iso
+    return lambda row: None if value(row) is None else shown(value(row))
 
 
-def _iso(at: datetime | None) -> str | None:
-    return None if at is None else clock.iso(at)
+_READERS: Final = {field.name: _reader(field) for field in structs.fields(ReceivedMessage)}

@@ -24,7 +24,7 @@ from engine.base.errors import ErrorType, not_found, unavailable
 from engine.mail.file_names import content_disposition
 from engine.receiving.inbound_messages import rules, store
 from engine.receiving.inbound_messages.bodies import bodies_of
-from engine.receiving.inbound_messages.types import ReceivedFilters, ReceivedSingleRow
+from engine.receiving.inbound_messages.types import ReceivedFilters, ReceivedRow
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 
 MAIL = "message/rfc822"
@@ -117,14 +117,14 @@ def _filters(call: Call, query: ReceivedMessagesQuery, *, before: UUID | None) -
     )
 
 
-async def _row(call: Call) -> ReceivedSingleRow:
+async def _row(call: Call) -> ReceivedRow:
     row = await store.read(call.services.pool, call.account_id, call.id, domains=call.domains)
     if row is None:
         raise not_found(WHAT)
     return row
 
 
-def detail_of(row: ReceivedSingleRow, mime: bytes) -> ReceivedMessageDetail:
+def detail_of(row: ReceivedRow, mime: bytes) -> ReceivedMessageDetail:
     """Return a message with its bodies, read from its bytes; takes 10 ms for each 100 KB of HTML."""
     found = bodies_of(mime)
     return ReceivedMessageDetail(

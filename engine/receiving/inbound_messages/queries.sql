@@ -3,12 +3,6 @@
 SELECT :received_columns FROM page CROSS JOIN LATERAL (SELECT * FROM inbound_messages WHERE id = page.id OFFSET 0) m
 ORDER BY page.id DESC
 
--- fragment: received_columns
--- Columns of `inbound_messages` in the order of ReceivedRow.
-m.id, m.address, m.domain, m.recipient, m.tag, m.sender, m.reply_to, m."to", m.cc, m.subject, m.snippet, m.sent_at,
-m.header_message_id, m.in_reply_to, m.replies_to, m.size_bytes, m.is_read, m.read_at, m.is_spam, m.spam_score,
-m.spam_threshold, m.spam_override, m.authentication, m.action, m.fallback, m.attachments
-
 -- fragment: flags
 -- The conditions that indexes answer: ids from $2 to below $3; in_mailbox $5, is_spam $6, is_read $7 (null: either); one
 -- of the addresses $8 (null: all). The subqueries keep the planner from planning each request anew, which takes 6 ms for
@@ -141,9 +135,7 @@ WHERE account_id = $1 AND ($2::text IS NULL OR lower(address) = lower($2)) AND (
 
 -- name: read_received
 -- Read received message $2 of account $1, if it came to one of the domains $3 (null: all).
-SELECT :received_columns, m.raw_id, m.address_id, m.envelope_from, host(m.remote_ip) AS remote_ip, m.helo, m.tls,
-       m.warnings, m.thread_key, m.include, m.event_id, m.event_seq, m.forwarded_as, m.forward_error
-FROM inbound_messages m
+SELECT :received_columns FROM inbound_messages m
 WHERE m.account_id = $1 AND m.id = $2 AND ($3::text[] IS NULL OR m.domain = ANY ($3));
 
 -- name: read_rows

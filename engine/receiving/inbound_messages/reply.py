@@ -12,7 +12,7 @@ from msgspec import Meta, structs
 from engine.base.errors import invalid, not_found
 from engine.mail.received import summarise
 from engine.receiving.inbound_messages import rules, store
-from engine.receiving.inbound_messages.types import ReceivedSingleRow
+from engine.receiving.inbound_messages.types import ReceivedRow
 from engine.sending.accept import Acceptor
 from engine.sending.emails.limits import MAX_HEADER_VALUE, MAX_SUBJECT
 from engine.sending.emails.types import Accepted, AddressText, SendRequest
@@ -53,7 +53,7 @@ async def answer(
     return await acceptor.accept(await acceptor.preparer.check(filled, structs.replace(origin, answers=row.id)))
 
 
-def filled_in(request: ReplyRequest, row: ReceivedSingleRow, references: Sequence[str]) -> SendRequest:
+def filled_in(request: ReplyRequest, row: ReceivedRow, references: Sequence[str]) -> SendRequest:
     """Return the request with what follows from the message that it answers. Pure."""
     subject = request.subject
     if subject is None and request.template is None:
@@ -100,7 +100,7 @@ def is_message_id(text: str) -> bool:
     return text.isascii() and text.isprintable() and not any(char in text for char in "<> ") and len(text) <= 500
 
 
-def _own_address(row: ReceivedSingleRow) -> str:
+def _own_address(row: ReceivedRow) -> str:
     """Return the address that the message was sent to; of a catch-all address the recipient itself."""
     if not row.address.startswith("*@"):
         return row.address
@@ -108,7 +108,7 @@ def _own_address(row: ReceivedSingleRow) -> str:
     return f"{local.partition('+')[0]}@{domain}"
 
 
-def _recipient(row: ReceivedSingleRow) -> str:
+def _recipient(row: ReceivedRow) -> str:
     for text in (row.reply_to, row.sender):
         found = None if text is None else orjson.loads(text)["address"]
         if found:

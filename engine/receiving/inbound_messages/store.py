@@ -15,19 +15,19 @@ from engine.receiving.inbound_messages.types import (
     ReceivedFilters,
     ReceivedPage,
     ReceivedRow,
-    ReceivedSingleRow,
     Routed,
     ThreadReceivedRow,
     ThreadSentRow,
 )
 from engine.store.concurrency_limiter import SEARCHES
 from engine.store.queries import Conn, Queries, RowQuery, Source
+from engine.store.row_sets import selected
 
 LIST_TIMEOUT_S = 5.0  # a search may read every message of an account
 MAX_MERGED = 20  # addresses whose pages are merged; for more the whole mailbox is read
 _SHARING = timedelta(hours=1)  # messages that share bytes are stored within seconds
 
-_SQL = Queries.beside(__file__)
+_SQL = Queries.beside(__file__, received_columns=selected(ReceivedRow, "m"))
 _LIST = _SQL.rows("list_received", ReceivedRow)
 _LIST_UNREAD = _SQL.rows("list_unread", ReceivedRow)
 _LIST_SPAM = _SQL.rows("list_spam", ReceivedRow)
@@ -42,7 +42,7 @@ _COUNT_TEXTS = _SQL.command("count_texts")
 _COUNT_FROM_SENDER = _SQL.command("count_from_sender")
 _KEPT_COUNT = _SQL.command("kept_count")
 _ADDRESSES_OF = _SQL.command("addresses_of")
-_READ = _SQL.rows("read_received", ReceivedSingleRow)
+_READ = _SQL.rows("read_received", ReceivedRow)
 _READ_ROWS = _SQL.rows("read_rows", ReceivedRow)
 _BYTES = _SQL.rows("read_bytes", ReceivedBytesRow)
 _MARK_READ = _SQL.command("mark_read")
@@ -121,9 +121,7 @@ async def _count_texts(
         return await query.records(source, *arguments, wanted.sender, wanted.replies_to, wanted.search, wanted.body)
 
 
-async def read(
-    source: Source, account: UUID, message: UUID, *, domains: Collection[str] | None
-) -> ReceivedSingleRow | None:
+async def read(source: Source, account: UUID, message: UUID, *, domains: Collection[str] | None) -> ReceivedRow | None:
     """Return a message, or None if the account has no such message at one of the domains."""
     return await _READ.first(source, account, message, _listed(domains))
 

@@ -6,6 +6,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.base.sql_types import BigInt, Inet, Json, Real
+
 
 class Routed(StrEnum):
     """Which received messages a list shows, by what their route did."""
@@ -15,49 +17,53 @@ class Routed(StrEnum):
     ALL = "all"
 
 
-class ReceivedRow(Struct):
-    """A received message as the list shows it; `sender`, `to`, … are JSON text."""
+class ReceivedContent(Struct, frozen=True):
+    """The stored fields that are taken from a received message and its SMTP transaction, named as their columns.
 
-    id: UUID
-    address: str
-    domain: str
-    recipient: str
-    tag: str | None
-    sender: str | None
-    reply_to: str | None
-    to: str
-    cc: str
+    Those who store, list and fetch received mail use this type; the API shows a field by giving it a property.
+    """
+
+    raw_id: UUID
+    envelope_from: str
+    remote_ip: Inet
+    helo: str
+    tls: str | None
+    sender: Json | None
+    sender_address: str | None
+    reply_to: Json | None
+    to: Json
+    cc: Json
     subject: str
     snippet: str
     sent_at: datetime | None
     header_message_id: str | None
     in_reply_to: str | None
+    thread_key: BigInt
+    spam_score: Real | None
+    authentication: Json
+    attachments: Json
+    warnings: Json
+
+
+class ReceivedRow(ReceivedContent, frozen=True):
+    """A received message of an account, as stored."""
+
+    id: UUID
+    address_id: UUID
+    address: str
+    domain: str
+    recipient: str
+    tag: str | None
     replies_to: UUID | None
     size_bytes: int
     is_read: bool
     read_at: datetime | None
     is_spam: bool
-    spam_score: float | None
     spam_threshold: float
     spam_override: bool | None
-    authentication: str
     action: str
     fallback: bool
-    attachments: str
-
-
-class ReceivedSingleRow(ReceivedRow):
-    """A received message with the fields that only the single fetch shows."""
-
-    raw_id: UUID
-    address_id: UUID
-    envelope_from: str
-    remote_ip: str
-    helo: str
-    tls: str | None
-    warnings: str
-    thread_key: int
-    include: str
+    include: Json
     event_id: UUID | None
     event_seq: int | None
     forwarded_as: UUID | None
