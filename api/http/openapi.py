@@ -177,7 +177,7 @@ def _parameters(one: Operation, by_type: dict[int, Any], components: dict[str, A
             "name": name,
             "in": "path",
             "required": True,
-            **path_texts.text_of(one.path, name),
+            **path_texts.text_of(one, name),
             "schema": {"type": "string"},
         }
         for name in _PARAMETER.findall(one.path)

@@ -1,7 +1,7 @@
 """Describe the properties of all schemas for the OpenAPI document, each with a sentence and an example.
 
 A text in the schema itself wins (`msgspec.Meta`). The others stand in `property_texts.toml`, once for each name that
-means the same everywhere, and as `Schema.property` where it does not.
+means the same everywhere, and as `Schema.property`, or `Query.property` for all queries, where it does not.
 """
 
 import tomllib
@@ -95,7 +95,8 @@ def describe(components: dict[str, Schema]) -> None:
 
 def add_text(shape: Schema, name: str, *, schema_name: str, components: dict[str, Schema]) -> None:
     """Add description and example to one property or parameter, where the schema has none."""
-    known = _texts().get(f"{schema_name}.{name}") or _texts().get(name) or {}
+    in_query = _texts().get(f"Query.{name}") if schema_name.endswith("Query") else None
+    known = _texts().get(f"{schema_name}.{name}") or in_query or _texts().get(name) or {}
     if "description" not in shape and known:
         shape["description"] = known["text"].format(noun=_noun(schema_name)) if "{" in known["text"] else known["text"]
     kinds = _kinds(shape, components)

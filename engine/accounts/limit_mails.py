@@ -14,7 +14,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock
-from engine.base.plans import CAPS, DAILY_LADDER
+from engine.base.plans import CAPS, DAILY_ALLOWANCES
 from engine.ledger import quota
 from engine.ledger.heads import AccountHead
 from engine.people.account import store as accounts
@@ -52,7 +52,7 @@ async def send_due(pool: asyncpg.Pool, at: datetime) -> int:
     names, allowances = zip(*plans, strict=True)
     day = at.date() - timedelta(days=1)
     while True:
-        heads = await _AT_LIMITS.fetch(pool, names, allowances, DAILY_LADDER, NEAR, day, after, BATCH)
+        heads = await _AT_LIMITS.fetch(pool, names, allowances, DAILY_ALLOWANCES, NEAR, day, after, BATCH)
         for head in heads:
             for mail in due(head):
                 told += await _tell(pool, head, mail, at)

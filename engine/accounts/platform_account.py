@@ -26,7 +26,7 @@ from engine.store import caches
 from engine.store.queries import Conn, Queries, Source
 
 NAME: Final = "Waybill"
-DAILY_CAP: Final = 100_000  # of the local account: the usual first cap of 50 a day would end a trial early
+DAILY_CAP: Final = 100_000  # of the local account: the usual first cap of 50 per day would end a trial early
 PLAN: Final = Plan.FREE  # for its short retention of people's addresses and links
 _SQL = Queries.beside(__file__, "platform_account.sql")
 

@@ -70,8 +70,8 @@ CAPS: dict[Plan, Caps] = {
     for column, plan in enumerate(Plan)
 }
 
-# Messages a day that a new account may send, step by step.
-DAILY_LADDER: tuple[int, ...] = (50, 200, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000)
+# Messages per day that a new account may send, step by step.
+DAILY_ALLOWANCES: tuple[int, ...] = (50, 200, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000)
 
 MAX_SEGMENTS = 100  # of an account with any plan
 MAX_LAYOUTS = 100  # of an account with any plan

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
-from engine.base.plans import CAPS, DAILY_LADDER, Plan
+from engine.base.plans import CAPS, DAILY_ALLOWANCES, Plan
 from engine.ledger.heads import AccountHead
 
 USED_TO_RISE = 0.8  # share of the cap that must have been used the day before
@@ -19,7 +19,7 @@ COMPLAINTS_TO_FALL, BOUNCES_TO_FALL = 0.003, 0.10
 
 def daily_cap(head: AccountHead) -> int:
     """Return how many messages the account may send on its head's day."""
-    return DAILY_LADDER[head.rung] if head.daily_cap is None else head.daily_cap
+    return DAILY_ALLOWANCES[head.rung] if head.daily_cap is None else head.daily_cap
 
 
 def monthly_cap(head: AccountHead, parent: AccountHead | None = None) -> int:
@@ -49,7 +49,7 @@ def reviewed_rung(rung: int, *, sent: int, bounced: int, complained: int, cap: i
     if complaints > COMPLAINTS_TO_FALL or bounces > BOUNCES_TO_FALL:
         return max(0, rung - 1)
     if sent >= USED_TO_RISE * cap and complaints <= COMPLAINTS_TO_RISE and bounces <= BOUNCES_TO_RISE:
-        return min(len(DAILY_LADDER) - 1, rung + 1)
+        return min(len(DAILY_ALLOWANCES) - 1, rung + 1)
     return rung
 
 

@@ -8,8 +8,8 @@ import msgspec
 
 from engine.base import clock
 from engine.base.settings import Settings
-from engine.delivery.ladder import next_attempt_at
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
+from engine.delivery.retry_schedule import next_attempt_at
 from engine.delivery.wait_reasons import UntriedReason
 from engine.mail.replies import Answer
 from engine.sending.settle import DeliveryAttempt, Result

@@ -61,7 +61,7 @@ def _python() -> DoctorFinding:
     if sys.version_info < OLDEST_PYTHON:
         return bad("python", f"Python {version}", "Install Python 3.11 or newer and start Waybill with it.")
     optimised = interpreter.build()
-    price = "" if optimised else ": an optimised build sends up to 15% more messages a second"
+    price = "" if optimised else ": an optimised build sends up to 15% more messages per second"
     return good("python", f"Python {version} at {sys.base_prefix}, {interpreter.words(optimised)}{price}")
 
 

@@ -9,7 +9,7 @@ from msgspec import structs
 from api.http.operation import Operation
 from api.routes import all_operations
 from engine.base.errors import REGISTRY, ErrorType
-from engine.base.plans import CAPS, DAILY_LADDER, Plan
+from engine.base.plans import CAPS, DAILY_ALLOWANCES, Plan
 
 ENDPOINTS = Path(__file__).resolve().parents[1] / "data" / "endpoints.tsv"
 ROWS = [line.split("\t") for line in ENDPOINTS.read_text("utf-8").splitlines() if not line.startswith("#")]
@@ -111,7 +111,7 @@ def test_the_limits_of_the_plans_are_those_of_the_contract(line: str) -> None:
 
 
 def test_the_daily_limits_of_new_accounts_are_those_of_the_contract() -> None:
-    assert DAILY_LADDER == (50, 200, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000)
+    assert DAILY_ALLOWANCES == (50, 200, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000)
 
 
 def query_fields(operation: Operation) -> dict[str, structs.FieldInfo]:

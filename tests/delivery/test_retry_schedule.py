@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.base.settings import Settings
-from engine.delivery.ladder import Ladder, next_attempt_at
+from engine.delivery.retry_schedule import RetrySchedule, next_attempt_at
 
 START = datetime(2026, 11, 20, 8, 0, tzinfo=UTC)
 SETTINGS = Settings()
@@ -52,11 +52,11 @@ def test_deliver_by_ends_the_retries_earlier() -> None:
 
 
 def test_ladder_without_repetition_ends_after_its_steps() -> None:
-    ladder = Ladder((10, 60, 300))
-    assert ladder.next_at(3, START, START, jitter=0.5) == START + timedelta(seconds=300)
-    assert ladder.next_at(4, START, START, jitter=0.5) is None
-    assert Ladder(()).next_at(1, START, START, jitter=0.5) is None
-    assert Ladder((), repeat_last=True).next_at(1, START, START, jitter=0.5) is None
+    schedule = RetrySchedule((10, 60, 300))
+    assert schedule.next_at(3, START, START, jitter=0.5) == START + timedelta(seconds=300)
+    assert schedule.next_at(4, START, START, jitter=0.5) is None
+    assert RetrySchedule(()).next_at(1, START, START, jitter=0.5) is None
+    assert RetrySchedule((), repeat_last=True).next_at(1, START, START, jitter=0.5) is None
 
 
 @given(

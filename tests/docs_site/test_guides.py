@@ -19,7 +19,7 @@ from engine.audience.contacts import files as contact_files
 from engine.audience.contacts import import_rules
 from engine.base.errors import REGISTRY
 from engine.base.events import AccountEvent, EventType
-from engine.base.plans import CAPS, DAILY_LADDER, MAX_SEGMENTS
+from engine.base.plans import CAPS, DAILY_ALLOWANCES, MAX_SEGMENTS
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
 from engine.codes.address_checks.rules import MAX_ADDRESSES
@@ -164,8 +164,8 @@ def test_the_testing_guide_names_every_recipient_of_the_simulator() -> None:
 # -- numbers ----------------------------------------------------------------------------------------
 
 PLAN_ROWS = {
-    "messages a month": "monthly_emails",
-    "requests a second": "requests_per_second",
+    "messages per month": "monthly_emails",
+    "requests per second": "requests_per_second",
     "sending domains": "sending_domains",
     "records kept (days)": "retention_days",
     "schedule ahead (days)": "schedule_days",
@@ -175,8 +175,8 @@ PLAN_ROWS = {
     "webhook endpoints": "webhooks",
     "API keys": "api_keys",
     "inbound addresses": "inbound_addresses",
-    "received messages a month": "monthly_received",
-    "verification codes a month": "monthly_verifications",
+    "received messages per month": "monthly_received",
+    "verification codes per month": "monthly_verifications",
     "address checks a month": "monthly_address_checks",
     "contacts": "contacts",
     "contact lists": "lists",
@@ -212,7 +212,7 @@ def test_the_table_of_plans_is_that_of_the_code() -> None:
     ("slug", "label", "field"),
     [
         ("inbound", "addresses", "inbound_addresses"),
-        ("inbound", "received messages a month", "monthly_received"),
+        ("inbound", "received messages per month", "monthly_received"),
         ("contacts", "contacts", "contacts"),
         ("contacts", "lists", "lists"),
     ],
@@ -222,9 +222,9 @@ def test_a_row_of_a_plan_table_elsewhere_is_that_of_the_code(slug: str, label: s
 
 
 def test_the_daily_steps_are_those_of_the_code() -> None:
-    steps = " | ".join(f"{cap:,}" for cap in DAILY_LADDER)
-    assert f"| messages a day | {steps} |" in guides()["limits"].text
-    assert f"starts at {DAILY_LADDER[0]} messages a day" in guides()["deliverability"].text
+    steps = " | ".join(f"{cap:,}" for cap in DAILY_ALLOWANCES)
+    assert f"| messages per day | {steps} |" in guides()["limits"].text
+    assert f"starts at {DAILY_ALLOWANCES[0]} messages per day" in guides()["deliverability"].text
 
 
 GIVE_UP = f"{SETTINGS.give_up_s / 3600:g} hours"
@@ -248,8 +248,8 @@ STATED = {
         f"| contacts of an import | {import_rules.MAX_ROWS:,} as JSON, {contact_files.MAX_FILE_ROWS:,} as a file |",
         f"| suppressions of an import | 1,000 as JSON, {suppression_files.MAX_FILE_ROWS:,} as a file |",
         f"| addresses of a check | {MAX_ADDRESSES} |",
-        f"| no or unreadable credential | {SETTINGS.unauthenticated_rate} a second",
-        f"| sign-in, sign-up, password reset | {SETTINGS.sign_in_rate} a minute",
+        f"| no or unreadable credential | {SETTINGS.unauthenticated_rate} per second",
+        f"| sign-in, sign-up, password reset | {SETTINGS.sign_in_rate} per minute",
         f"complaints at most {percent(quota.COMPLAINTS_TO_RISE)}, bounces at most {percent(quota.BOUNCES_TO_RISE)}",
         f"at least {percent(quota.USED_TO_RISE)} of the limit used",
         f"complaints over {percent(quota.COMPLAINTS_TO_FALL)} or bounces over {percent(quota.BOUNCES_TO_FALL)}",
@@ -284,7 +284,7 @@ STATED = {
     "verifications": [
         f"| tries | {verifications.MAX_ATTEMPTS};",
         f"| codes of a verification | {verifications.MAX_CODES} |",
-        f"| codes to one address | {verifications.MAX_CODES_AN_HOUR} an hour |",
+        f"| codes to one address | {verifications.MAX_CODES_AN_HOUR} per hour |",
         f"| life of a code | {verifications.LIFE.seconds // 60} minutes,",
     ],
     "webhooks": ["tried again after 10 s,\n1, 5 and 30 minutes, 2, 6 and 12 hours: 7 retries, 20 hours"],

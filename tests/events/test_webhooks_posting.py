@@ -144,7 +144,7 @@ async def test_the_ladder_is_walked_to_its_end(here: World, receiver: Receiver) 
 
 
 def test_no_retry_is_early_and_none_later_than_a_twentieth() -> None:
-    steps = rules.ladder(tuple(map(float, LADDER_S)))
+    steps = rules.retry_schedule(tuple(map(float, LADDER_S)))
 
     for made, promised in enumerate(LADDER_S, 1):
         for jitter in (0.0, 0.5, 0.999):
@@ -314,7 +314,7 @@ async def test_a_late_record_of_a_stalled_worker_changes_nothing(here: World, re
         await here.until_attempts(endpoint, event, 1)
 
     verdict = PostVerdict(delivered=True, status=200, answer="late", error=None)
-    late = recorded(stalled[0], verdict, clock.now(), 5, rules.ladder((10.0,)), jitter=0.0)
+    late = recorded(stalled[0], verdict, clock.now(), 5, rules.retry_schedule((10.0,)), jitter=0.0)
     assert await store.record(here.pool, [late]) == set()
     assert [attempt.status_code for attempt in await here.attempts(endpoint, event)] == [500]
     assert len(await here.queued(endpoint)) == 1

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.base.errors import ErrorType, Refusal
-from engine.base.plans import DAILY_LADDER
+from engine.base.plans import DAILY_ALLOWANCES
 from engine.base.settings import Settings
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.sending import Process, accepted, head_of, process, refused, stored, suppress
@@ -185,8 +185,8 @@ async def test_the_day_before_is_reviewed_at_the_first_send(
 
 async def test_the_new_rung_is_the_cap_of_the_day(door: Process, pool: asyncpg.Pool) -> None:
     account = await make_account(pool, daily_cap=None)
-    await stands_at(pool, account, rung=1, days_ago=1, sent=DAILY_LADDER[1], bounced=DAILY_LADDER[1] // 2)
+    await stands_at(pool, account, rung=1, days_ago=1, sent=DAILY_ALLOWANCES[1], bounced=DAILY_ALLOWANCES[1] // 2)
 
-    results = list(await asyncio.gather(*[door.try_send(account) for _ in range(DAILY_LADDER[0] + 20)]))
+    results = list(await asyncio.gather(*[door.try_send(account) for _ in range(DAILY_ALLOWANCES[0] + 20)]))
 
-    assert len(accepted(results)) == DAILY_LADDER[0]
+    assert len(accepted(results)) == DAILY_ALLOWANCES[0]

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from engine.base.errors import ErrorType
-from engine.base.plans import CAPS, DAILY_LADDER, Plan
+from engine.base.plans import CAPS, DAILY_ALLOWANCES, Plan
 from engine.ledger import quota
 from engine.ledger.heads import AccountHead
 
 TODAY = date(2026, 11, 20)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-TOP = len(DAILY_LADDER) - 1
+TOP = len(DAILY_ALLOWANCES) - 1
 
 rungs = st.integers(0, TOP)
 counts = st.integers(0, 200_000)
@@ -53,7 +53,7 @@ def test_a_review_moves_one_rung_at_most_and_stays_on_the_ladder(
 
 @given(rungs, st.integers(1, 200_000), counts, counts, st.integers(0, 1_000))
 def test_more_bounces_never_help(rung: int, sent: int, bounced: int, complained: int, more: int) -> None:
-    cap = DAILY_LADDER[rung]
+    cap = DAILY_ALLOWANCES[rung]
     few = quota.reviewed_rung(rung, sent=sent, bounced=bounced, complained=complained, cap=cap)
     many = quota.reviewed_rung(rung, sent=sent, bounced=bounced + more, complained=complained, cap=cap)
     loud = quota.reviewed_rung(rung, sent=sent, bounced=bounced, complained=complained + more, cap=cap)
@@ -188,12 +188,12 @@ def test_an_agreement_stands_above_plan_and_ladder(plan: Plan) -> None:
     assert quota.monthly_cap(head(plan=plan.value, monthly_cap=2_000_000)) == 2_000_000
     below = replace(head(plan=plan.value, monthly_cap=7), parent_id=UUID(int=2))
     assert quota.monthly_cap(below, head(plan=plan.value)) == 7, "a sub-account's limit is its parent's to set"
-    assert quota.daily_cap(head(rung=4)) == DAILY_LADDER[4]
+    assert quota.daily_cap(head(rung=4)) == DAILY_ALLOWANCES[4]
     assert quota.daily_cap(head(rung=4, daily_cap=0)) == 0
 
 
 def test_the_ladder_rises() -> None:
-    assert list(DAILY_LADDER) == sorted(set(DAILY_LADDER))
+    assert list(DAILY_ALLOWANCES) == sorted(set(DAILY_ALLOWANCES))
 
 
 def test_the_platforms_refusal_names_no_account() -> None:

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from engine.base import clock
-from engine.base.plans import CAPS, DAILY_LADDER, Plan
+from engine.base.plans import CAPS, DAILY_ALLOWANCES, Plan
 from engine.people.account import allowance
 from tests.harness.accounts import TestAccount, add_domain, add_key, add_stream, make_account, revoke_key
 from tests.harness.api import Api
@@ -161,7 +161,7 @@ async def test_a_new_day_starts_at_0_and_keeps_the_months_count(pool: asyncpg.Po
     async with pool.acquire() as connection:
         left = await allowance.read(connection, account.id, NOON)
 
-    assert (left.sent_today, left.rung, left.daily_limit) == (0, 3, DAILY_LADDER[3])
+    assert (left.sent_today, left.rung, left.daily_limit) == (0, 3, DAILY_ALLOWANCES[3])
     assert left.sent_this_month == 400
 
 
@@ -193,7 +193,7 @@ async def test_after_midnight_the_rung_is_the_one_the_first_send_will_find(
         left = await allowance.read(connection, account.id, NOON)
         held = await allowance.read(connection, account.id, NOON + timedelta(days=1))
 
-    assert (left.rung, left.daily_limit, left.sent_today) == (rung, DAILY_LADDER[rung], 0)
+    assert (left.rung, left.daily_limit, left.sent_today) == (rung, DAILY_ALLOWANCES[rung], 0)
     assert held.rung == 3  # an idle day in between: nothing to review
 
 

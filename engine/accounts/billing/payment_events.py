@@ -35,7 +35,7 @@ APPLIED: Final = "applied"
 WAITS: Final = "waits for the payment"  # a refund that came before it
 REPEATED: Final = "repeated"
 ACTOR: Final = "service"
-MAX_NOTICES: Final = 10  # unsigned notices a day that are recorded for one checkout or invoice
+MAX_NOTICES: Final = 10  # unsigned notices per day that are recorded for one checkout or invoice
 _NOTHING: Final = UUID(int=0)  # the subject of notices about nothing known
 
 _log = structlog.get_logger("billing")

@@ -6,7 +6,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from engine.base.clock import first_of_month
-from engine.base.plans import DAILY_LADDER
+from engine.base.plans import DAILY_ALLOWANCES
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__)
@@ -40,7 +40,7 @@ class SubAccountRow(Struct, frozen=True):
     @property
     def daily_limit(self) -> int:
         """Return the limit of its own warm-up ladder, as of its last send."""
-        return DAILY_LADDER[self.rung] if self.daily_cap is None else self.daily_cap
+        return DAILY_ALLOWANCES[self.rung] if self.daily_cap is None else self.daily_cap
 
 
 LIST = _SQL.rows("list_sub_accounts", SubAccountRow)

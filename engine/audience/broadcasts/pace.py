@@ -18,7 +18,7 @@ PAUSE_SLOPE: Final = 0.5
 FORGETTING: Final = 1.001  # of the quickest time, with each batch: twice as much after some 700 batches
 MAX_PAUSE_S: Final = 0.1
 # While the process waits for processors for more than this part of its working time (0.07 in the mean where two are
-# almost full), other mail does, too. The rate is in messages a second: 100,000 in a minute (ops/decisions/0061).
+# almost full), other mail does, too. The rate is in messages per second: 100,000 in a minute (ops/decisions/0061).
 SHORT_WAIT: Final = 0.05
 BUSY_RATE: Final = 1_800.0
 

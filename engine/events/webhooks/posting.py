@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 from engine.base import clock, ids, secrets
 from engine.base.secrets import Unsealable
 from engine.base.settings import Settings
-from engine.delivery.ladder import Ladder
+from engine.delivery.retry_schedule import RetrySchedule
 from engine.events.webhooks import post_options, rules, store
 from engine.events.webhooks.pacing import EndpointPace, Shares
 from engine.events.webhooks.service import secret_key
@@ -95,7 +95,7 @@ class Poster:
         self._client = client
         self._timeout_s = settings.webhook_timeout_s
         self._lease_s = settings.webhook_timeout_s + LEASE_EXTRA_S
-        self._ladder = rules.ladder(settings.webhook_ladder_s)
+        self._schedule = rules.retry_schedule(settings.webhook_ladder_s)
         self._key = secret_key(settings.pepper)
         self._headers_key = post_options.headers_key(settings.pepper)
         self._secrets: dict[tuple[UUID, bytes], str] = {}
@@ -266,7 +266,7 @@ class Poster:
         now = clock_s()
         endpoint.answered(delivered=verdict.delivered, took_s=now - began, now=now)
         milliseconds = round((now - began) * 1000)
-        self._enqueue(recorded(post, verdict, started_at, milliseconds, self._ladder, jitter=self._rng(), sent=sent))
+        self._enqueue(recorded(post, verdict, started_at, milliseconds, self._schedule, jitter=self._rng(), sent=sent))
         if self._shares.ended(endpoint, now):
             self._wake.set()
 
@@ -363,7 +363,7 @@ def recorded(
     verdict: PostVerdict,
     started_at: datetime,
     milliseconds: int,
-    ladder: Ladder,
+    schedule: RetrySchedule,
     *,
     jitter: float,
     sent: SentPost | None = None,
@@ -371,7 +371,7 @@ def recorded(
     """Return the record of one attempt. Pure except for its new id."""
     made = post.attempt - post.ladder_from
     request = sent or SentPost()
-    wait_s = None if verdict.delivered else rules.wait_after(verdict.status, made, ladder, jitter=jitter)
+    wait_s = None if verdict.delivered else rules.wait_after(verdict.status, made, schedule, jitter=jitter)
     return Recorded(
         post=post,
         id=ids.uuid7(),

@@ -18,7 +18,7 @@ from engine.base.errors import Refusal, invalid
 from engine.base.events import AccountEvent, EventType
 from engine.base.suggest import hint
 from engine.base.text import checked_line
-from engine.delivery.ladder import Ladder
+from engine.delivery.retry_schedule import RetrySchedule
 
 MAX_URL, MAX_TYPES, MAX_TYPE = 2_000, 20, 100  # characters, names, characters of a name
 MAX_ANSWER_BYTES = 4_096
@@ -213,12 +213,12 @@ def _fixed_headers(event_id: UUID, attempt: int) -> dict[str, str]:
 
 
 @lru_cache(maxsize=8)
-def ladder(steps_s: tuple[float, ...]) -> Ladder:
+def retry_schedule(steps_s: tuple[float, ...]) -> RetrySchedule:
     """Return the retry schedule of one post."""
-    return Ladder(steps_s, jitter=SPREAD)
+    return RetrySchedule(steps_s, jitter=SPREAD)
 
 
-def wait_after(status: int | None, made: int, steps: Ladder, *, jitter: float) -> float | None:
+def wait_after(status: int | None, made: int, steps: RetrySchedule, *, jitter: float) -> float | None:
     """Return the seconds until the next attempt after a failure, or None if there is none.
 
     `status` is None if no answer came; `made` counts the attempts of this schedule, including the failed one; `jitter`

@@ -140,7 +140,7 @@ def wait_s(tries: Tries | None, at: datetime) -> float:
 def after_failure(tries: Tries | None, at: datetime) -> Tries:
     """Return the count after one more wrong code; from the fifth on, each doubles the wait, up to an hour.
 
-    An attacker with the password can try about 25 codes a day; three of a million are valid at any time.
+    An attacker with the password can try about 25 codes per day; three of a million are valid at any time.
     """
     failed = 1 if tries is None or at - tries.failed_at > FORGOTTEN_AFTER else min(tries.failed + 1, 1_000_000)
     if failed < FREE_TRIES:

@@ -19,7 +19,7 @@ from engine.mail.template import Program, TemplatePart, compile_part, escape, re
 from engine.people.system_mail.types import SystemMailKind
 
 TEMPLATES = Path(__file__).parent / "templates"
-LADDER = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 5, 15, 30, 60, 120))  # then every two hours
+RETRY_WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 5, 15, 30, 60, 120))  # then every two hours
 MAX_AGE = timedelta(hours=24)  # mail not sent within a day is dropped
 MAX_VALUE = 5_000  # characters of one value
 MAX_NAME = 80  # characters of a user-defined name, which may appear in subjects
@@ -54,7 +54,7 @@ class _Template(Struct, frozen=True):
 
 def next_try(attempts: int, at: datetime) -> datetime:
     """Return the time of the next try after `attempts` tries."""
-    return at + LADDER[min(attempts, len(LADDER)) - 1]
+    return at + RETRY_WAITS[min(attempts, len(RETRY_WAITS)) - 1]
 
 
 def worth_until(created_at: datetime, lifetime: timedelta | None) -> datetime:

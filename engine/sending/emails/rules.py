@@ -1,7 +1,7 @@
 """Validate a send request and build the message to store.
 
-Used by acceptance for the HTTP API. Pure: no lookup and no count. Checks run in the order of the contract; the first
-one that fails is the answer.
+Used by acceptance for the HTTP API. Pure: no lookup and no count. Checks run in the order that the reference of the
+API gives; the first one that fails is the answer.
 """
 
 from msgspec import structs

@@ -1,4 +1,4 @@
-"""Define the send request of the contract, and the message that acceptance builds from it."""
+"""Define the send request of the HTTP API, and the message that acceptance builds from it."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple

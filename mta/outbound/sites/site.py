@@ -91,7 +91,7 @@ class Site:
         self.sleepers: list[asyncio.Future[bool]] = []  # idle workers
         self.done = 0  # transactions since the rate was last computed
         self.lasts_s = 0.0  # duration of a transaction, a moving mean
-        self.rate = 1.0  # transactions a second, a moving mean
+        self.rate = 1.0  # transactions per second, a moving mean
         self.rest_until = 0.0
         self.rest_because: Answer | None = None
         self._rests = 0

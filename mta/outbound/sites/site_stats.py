@@ -101,7 +101,7 @@ class AnswerCounts:
 
 
 class SiteStats:
-    """The counts and conversations of one process: `routed` and `saw` as mail goes, `tell` several times a second."""
+    """The counts and conversations of one process: `routed` and `saw` as mail goes, `tell` several times per second."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool

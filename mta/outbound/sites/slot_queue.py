@@ -89,7 +89,7 @@ class SlotQueue:
         self._cuts.pop(claim, None)
 
     def end_overdue(self) -> None:
-        """End the openings that last too long while others wait; call it several times a second."""
+        """End the openings that last too long while others wait; call it several times per second."""
         for claim in self._slots.overdue(time.monotonic()):
             if cut := self._cuts.pop(claim, None):
                 metrics.TALLY.add(metrics.CONNECTIONS, "cut_short")

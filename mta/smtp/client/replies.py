@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from engine.mail.replies import Reply
 
-# RFC 5321 4.5.3.1.5 allows 512 octets a line; servers with long policy texts and URLs exceed it. Postfix
+# RFC 5321 4.5.3.1.5 allows 512 octets per line; servers with long policy texts and URLs exceed it. Postfix
 # reads 2,048 (line_length_limit); twice that leaves room and still limits the memory that a hostile server can use.
 MAX_LINE: Final = 4_096
 MAX_LINES: Final = 512

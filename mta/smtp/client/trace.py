@@ -30,7 +30,7 @@ _ADDRESS = re.compile(r"([^\s<>@,;:\"'()\[\]])[^\s<>@,;:\"'()\[\]]*@")
 
 
 class SmtpTrace:
-    """The trace lines of one process that are not fetched yet; call `drain` several times a second."""
+    """The trace lines of one process that are not fetched yet; call `drain` several times per second."""
 
     def __init__(
         self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], datetime] = clock.now

@@ -121,6 +121,6 @@ function ExportMenu({ wanted }) {
       toast(`The export failed: ${error.message}`, { tone: "bad" });
     }
   });
-  const items = [{ text: "CSV, for spreadsheets", icon: "download", onSelect: () => save("csv") }, { text: "NDJSON, one message a line", icon: "download", onSelect: () => save("ndjson") }];
+  const items = [{ text: "CSV, for spreadsheets", icon: "download", onSelect: () => save("csv") }, { text: "NDJSON, one message per line", icon: "download", onSelect: () => save("ndjson") }];
   return html`<${Menu} label="Export these messages" kind="plain" text=${busy ? "Exporting" : "Export"} items=${items} />`;
 }

@@ -9,7 +9,7 @@ const ORDER = ["free", "starter", "growth", "scale", "enterprise"];
 const named = (plan) => plan[0].toUpperCase() + plan.slice(1);
 const days = (value) => plural(value, "day");
 const OWN_ROWS = [
-  ["Messages a month", (plan) => number(plan.monthlyLimit)],
+  ["Messages per month", (plan) => number(plan.monthlyLimit)],
   ["Messages and log kept", (plan) => days(plan.retentionDays)],
   ["Scheduling ahead", (plan) => days(plan.scheduleDays)],
   ["Delivery analytics", (plan) => days(plan.analyticsDays)],

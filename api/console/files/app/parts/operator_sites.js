@@ -49,11 +49,11 @@ const PROCESSES = [
 ];
 const NAMES = {
   connections: "Connections",
-  messages_per_connection: "Messages a connection",
-  per_second: "Messages a second",
-  per_minute: "Messages a minute",
-  per_hour: "Messages an hour",
-  recipients: "Recipients a message",
+  messages_per_connection: "Messages per connection",
+  per_second: "Messages per second",
+  per_minute: "Messages per minute",
+  per_hour: "Messages per hour",
+  recipients: "Recipients per message",
   family: "Address family",
   ladder_s: "Retry schedule (seconds)",
   back_off: "Replies that ask for less mail",
@@ -98,7 +98,7 @@ const RECENT = [
   { title: "Process", cell: (row) => row.process },
   { title: "At", end: true, cell: (row) => html`<${Time} relative at=${row.at} />` },
 ];
-const NUMBERS = [["connections", "Connections"], ["messagesPerConnection", "Messages a connection"], ["perSecond", "Messages a second"], ["perMinute", "Messages a minute"], ["perHour", "Messages an hour"], ["recipients", "Recipients a message"]];
+const NUMBERS = [["connections", "Connections"], ["messagesPerConnection", "Messages per connection"], ["perSecond", "Messages per second"], ["perMinute", "Messages per minute"], ["perHour", "Messages per hour"], ["recipients", "Recipients per message"]];
 const FAMILIES = [["", "As before"], ["null", "Settings of the service"], ["ipv4", "IPv4 first"], ["ipv6", "IPv6 first"], ["ipv4-only", "IPv4 only"], ["ipv6-only", "IPv6 only"]];
 
 function SetLimits({ name, rules, onClose }) {

@@ -5,7 +5,7 @@ import { html, number, plural, useState } from "../core/view.js";
 
 const MAX_RESEND = 100; // of one request
 
-/** Send messages again, 100 a request, and list those that were refused. */
+/** Send messages again, 100 per request, and list those that were refused. */
 export function ResendDialog({ ids, onClose }) {
   const [outcome, setOutcome] = useState(null);
   const send = async () => {

@@ -85,7 +85,7 @@ function EditDialog({ row, onClose }) {
   return html`<${Dialog} title=${row ? `Name and limit of ${row.name}` : "New sub-account"} onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>${row ? "Save" : "Open sub-account"}<//>`}>
     <${Form} onSubmit=${submit}>
       <${TextField} label="Name" required maxlength="120" autofocus value=${name} onValue=${setName} error=${fieldError(error, "name")} />
-      <${TextField} label="Messages a month (optional)" hint="At most this many of your own allowance. Empty: your allowance is the only limit." type="number" min="0" max="2147483647" step="1" value=${limit} onValue=${setLimit} error=${fieldError(error, "monthlyLimit")} />
+      <${TextField} label="Messages per month (optional)" hint="At most this many of your own allowance. Empty: your allowance is the only limit." type="number" min="0" max="2147483647" step="1" value=${limit} onValue=${setLimit} error=${fieldError(error, "monthlyLimit")} />
       <${ErrorNote} error=${error} fields=${["name", "monthlyLimit"]} /><button type="submit" hidden></button>
     <//>
   <//>`;

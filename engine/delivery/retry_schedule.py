@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 
-class Ladder(Struct, frozen=True):
+class RetrySchedule(Struct, frozen=True):
     """Waits between attempts, in seconds.
 
     `steps_s[n]` follows attempt n + 1. After the last step the schedule ends, or repeats that step with `repeat_last`.
@@ -77,5 +77,5 @@ def next_attempt_at(
     shorter because greylisting and one-time codes need early retries, and a transactional message is useless after
     three days.
     """
-    ladder = Ladder(tuple(ladder_s), repeat_last=True, limit_s=give_up_s)
-    return ladder.next_at(attempts_made, accepted_at, now, jitter=jitter, deadline=deliver_by)
+    schedule = RetrySchedule(tuple(ladder_s), repeat_last=True, limit_s=give_up_s)
+    return schedule.next_at(attempts_made, accepted_at, now, jitter=jitter, deadline=deliver_by)
