@@ -9,6 +9,7 @@ import asyncio
 import base64
 import time
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final
 from uuid import UUID
 
@@ -24,8 +25,7 @@ from engine.accounts.platform_account import Platform
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.secrets import Pepper
-from engine.base.settings import Settings, variable
-from engine.delivery.hints import Hints
+from engine.base.settings import Settings
 from engine.delivery.sealed_mail import MailSealer
 from engine.mail.headers import AUTOMATIC
 from engine.people.people import store as people
@@ -34,16 +34,13 @@ from engine.people.system_mail.store import DueMail
 from engine.people.system_mail.types import SystemMailKind
 from engine.people.tokens import store as tokens
 from engine.people.tokens.rules import LIFETIME, Purpose, token_of
-from engine.sending.accept import Acceptor
 from engine.sending.emails.types import AttachmentIn, SendRequest
+from engine.sending.job_acceptor import JobAcceptor
 from engine.sending.preparation import Origin
 from engine.sending.sealing import sealed
-from engine.store import redis as redis_store
-from engine.store.caches import Stamps
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.jobs import Job
 from engine.store.queries import Queries
-from engine.store.rate_limits import RateLimiter
 
 BATCH: Final = 50
 TAKEN_FOR: Final = timedelta(minutes=1)  # acceptance takes at most 15 s
@@ -69,6 +66,7 @@ PURPOSES: Final = {
     SystemMailKind.CONFIRM_EMAIL: Purpose.CHANGE_EMAIL,
 }
 NEVER: Final = frozenset({ErrorType.INVALID_REQUEST, ErrorType.INVALID_ADDRESS, ErrorType.PAYLOAD_TOO_LARGE})
+NO_PLATFORM: Final = "there is no platform account; run `python3 -m ops platform set --account acc_…`"
 
 _SQL = Queries.beside(__file__, "send_system_mail.sql")
 _FRESH_RESET = _SQL.command("fresh_reset")
@@ -91,9 +89,8 @@ class Mailer:
     def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
         self._pool = pool
         self._settings = settings
-        self._opened: _Opened | None = None
+        self._mail = JobAcceptor(pool, settings, "system mail")
         self._swept_at = -SWEEP_S
-        self._said = ""
 
     def job(self) -> Job:
         """Return the worker's job that sends due system mail."""
@@ -107,11 +104,9 @@ class Mailer:
         at = clock.now()
         await self._sweep(at)
         sender = await platform_account.read(self._pool, at)
-        if not sender.due or not self._can_send(sender):
+        if not sender.due or not self._mail.is_ready("" if sender.account_id else NO_PLATFORM):
             return 0
-        if self._opened is None:
-            self._opened = _Opened(self._pool, self._settings)
-        await self._opened.stamps.check()
+        await self._mail.refresh()
         taken = await store.TAKE_DUE.fetch(self._pool, at, BATCH, at + TAKEN_FOR)
         ready = [await self._made(mail, sender, at) for mail in sorted(taken, key=lambda mail: mail.id)]
         assert sender.account_id is not None
@@ -122,22 +117,13 @@ class Mailer:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._opened is not None:
-            await self._opened.close()
+        await self._mail.close()
+
+    @cached_property
+    def _sealer(self) -> MailSealer:
+        return MailSealer(self._settings.pepper)
 
     # -- checks ------------------------------------------------------------------------------------
-
-    def _can_send(self, sender: Platform) -> bool:
-        """Return True if a platform account and the required settings exist; log once if not."""
-        lacks = ""
-        if sender.account_id is None:
-            lacks = "there is no platform account; run `python3 -m ops platform set --account acc_…`"
-        elif self._settings.redis_url is None or self._settings.key_pepper is None:
-            lacks = f"set {variable('redis_url')} and {variable('key_pepper')}"
-        if lacks and lacks != self._said:
-            _log.warning("system mail waits", why=lacks)
-        self._said = lacks
-        return not lacks
 
     async def _sweep(self, at: datetime) -> None:
         """Delete mails that could not be sent within a day."""
@@ -193,11 +179,10 @@ class Mailer:
         """Count a mail to a mailbox whose owner need not have asked for it; its requester's limit comes first, so that
         one account cannot use up what the mailbox takes of all.
         """
-        assert self._opened is not None
         requester = orjson.loads(mail.detail).get("requester", "")
         bucket = f"system-mail:{mail.kind}:{mail.address}"
         for name, most in ((f"{bucket}:{requester}", PER_REQUESTER_AND_DAY), (bucket, TO_STRANGERS_PER_DAY)):
-            standing = await self._opened.limits.check(name, most / 86_400, burst_s=86_400)
+            standing = await self._mail.limits.check(name, most / 86_400, burst_s=86_400)
             if not standing.allowed:
                 return False
         return True
@@ -254,10 +239,9 @@ class Mailer:
 
     async def _send(self, mail: Outgoing, origin: Origin, at: datetime) -> bool:
         """Accept the mail and delete it; a refusal postpones it until it is no longer useful."""
-        assert self._opened is not None
         try:
-            message = await self._opened.acceptor.preparer.prepare(mail.request, origin)
-            await self._opened.acceptor.accept(sealed(message, self._opened.sealer))
+            message = await self._mail.acceptor.preparer.prepare(mail.request, origin)
+            await self._mail.acceptor.accept(sealed(message, self._sealer))
         except Refusal as refusal:
             await self._refused(mail, refusal, at)
             return False
@@ -287,22 +271,3 @@ class Mailer:
     async def _drop(self, mail: DueMail, why: str) -> None:
         _log.warning("system mail dropped", mail=str(mail.id), kind=mail.kind, why=why)
         await store.DROP.execute(self._pool, mail.id)
-
-
-class _Opened:
-    """The connections that sending needs."""
-
-    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
-        assert settings.redis_url is not None
-        self._client = redis_store.connect(settings.redis_url)
-        self.sealer = MailSealer(settings.pepper)
-        self._hints = Hints(self._client)
-        self.limits = RateLimiter(self._client)
-        self.acceptor = Acceptor(pool, self._hints, settings, on_flush=lambda _items, _seconds: None)
-        self.stamps = Stamps(pool, self.acceptor.caches)
-
-    async def close(self) -> None:
-        """Finish pending work and close."""
-        await self.acceptor.drain()
-        await self._hints.drain()
-        await self._client.aclose()

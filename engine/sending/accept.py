@@ -47,7 +47,12 @@ class Acceptor:
     """Accepts the messages of one process; concurrent requests share transactions."""
 
     def __init__(
-        self, pool: asyncpg.Pool, hints: Hints, settings: Settings, *, on_flush: Callable[[int, float], None]
+        self,
+        pool: asyncpg.Pool,
+        hints: Hints,
+        settings: Settings,
+        *,
+        on_flush: Callable[[int, float], None] = lambda _items, _seconds: None,
     ) -> None:
         self.preparer = Preparer(pool, settings)
         self._pool = pool

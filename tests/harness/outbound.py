@@ -162,7 +162,7 @@ class World:
         self.redis = redis.from_url(settings.redis_url)
         self._client = redis_store.connect(settings.redis_url, timeout_s=PATIENCE_S)
         self.hints = Hints(self._client)
-        self.acceptor = Acceptor(pool, self.hints, settings, on_flush=lambda _items, _seconds: None)
+        self.acceptor = Acceptor(pool, self.hints, settings)
         self.mtas: list[Mta] = []
         self.fetcher: Callable[[Resolver], StsFetcher] | None = None  # of MTA-STS policies, where not from port 443
         self._more: list[Sink] = []

@@ -37,13 +37,10 @@ from engine.audience.broadcasts.types import BroadcastStatus, BroadcastSummary, 
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.processor_wait import ProcessorWait
-from engine.base.settings import Settings, variable
-from engine.delivery.hints import Hints
+from engine.base.settings import Settings
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.mail.unsubscribe_token import key_of
-from engine.sending.accept import Acceptor
-from engine.store import redis as redis_store
-from engine.store.caches import Stamps
+from engine.sending.job_acceptor import JobAcceptor
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.jobs import Job
 
@@ -79,9 +76,9 @@ class BroadcastRunner:
         self._worker = uuid4().hex
         self._processor_wait = ProcessorWait()
         self._sending = 0  # broadcasts whose messages this process accepts now
-        self._opened: _BroadcastConnections | None = None
+        self._mail = JobAcceptor(pool, settings, "broadcasts")
+        self._sender: BroadcastSender | None = None
         self._held: OrderedDict[UUID, HeldBroadcast] = OrderedDict()
-        self._warned = False
 
     def job(self) -> Job:
         """Return the worker's job that sends due broadcasts."""
@@ -89,24 +86,14 @@ class BroadcastRunner:
 
     async def run_due(self) -> None:
         """Give every broadcast that is due its turns, until none is due."""
-        if not self._can_send():
+        if not self._mail.is_ready():
             return
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lane(tasks, LANES - 1))
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._opened is not None:
-            await self._opened.close()
-
-    def _can_send(self) -> bool:
-        """Return True if the required settings exist; log once if not."""
-        if self._settings.redis_url is not None and self._settings.key_pepper is not None:
-            return True
-        if not self._warned:
-            _log.warning("broadcasts wait", why=f"set {variable('redis_url')} and {variable('key_pepper')}")
-        self._warned = True
-        return False
+        await self._mail.close()
 
     async def _lane(self, tasks: asyncio.TaskGroup, others: int) -> None:
         """Take turns until no broadcast is due. After an error the claim lapses, and the broadcast is tried again.
@@ -123,11 +110,12 @@ class BroadcastRunner:
             _log.warning("broadcasts delayed", error=repr(error))
 
     async def _work_on(self, work: ClaimedWork) -> None:
-        if self._opened is None:
-            self._opened = _BroadcastConnections(self._pool, self._settings)
-        await self._opened.stamps.check()
+        await self._mail.refresh()
+        if self._sender is None:
+            links = UnsubscribeLinks(key_of(self._settings.pepper), self._settings.public_url, self._settings.mail_host)
+            self._sender = BroadcastSender(self._pool, self._mail.acceptor, links)
         try:
-            end = await self._turn(work, self._opened.sender)
+            end = await self._turn(work, self._sender)
         except (DatabaseUnavailable, OSError):
             raise
         except Exception:  # noqa: BLE001 - process loop: one broadcast must not end the others
@@ -261,22 +249,3 @@ class BroadcastRunner:
 
 def _jitter() -> float:
     return random.random()
-
-
-class _BroadcastConnections:
-    """The connections that sending needs."""
-
-    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
-        assert settings.redis_url is not None
-        self._client = redis_store.connect(settings.redis_url)
-        self._hints = Hints(self._client)
-        self._acceptor = Acceptor(pool, self._hints, settings, on_flush=lambda _items, _seconds: None)
-        self.stamps = Stamps(pool, self._acceptor.caches)
-        links = UnsubscribeLinks(key_of(settings.pepper), settings.public_url, settings.mail_host)
-        self.sender = BroadcastSender(pool, self._acceptor, links)
-
-    async def close(self) -> None:
-        """Finish pending work and close."""
-        await self._acceptor.drain()
-        await self._hints.drain()
-        await self._client.aclose()

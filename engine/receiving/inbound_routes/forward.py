@@ -19,8 +19,7 @@ from engine.authentication.dkim_signing import SigningKey
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.events import SETTLED, AccountEvent, Status
-from engine.base.settings import Settings, variable
-from engine.delivery.hints import Hints
+from engine.base.settings import Settings
 from engine.ledger import heads, log
 from engine.ledger.events import append_locked
 from engine.mail.address import parse_mailbox
@@ -29,11 +28,10 @@ from engine.receiving.inbound_messages import store as messages
 from engine.receiving.inbound_routes import forward_rules as rules
 from engine.receiving.inbound_routes import store as routes
 from engine.receiving.inbound_routes.forward_rules import ForwardError, ForwardFacts
-from engine.sending.accept import Acceptor
 from engine.sending.domains import store as domains
 from engine.sending.emails.types import Prepared
-from engine.store import redis as redis_store
-from engine.store.caches import Cache, Stamps
+from engine.sending.job_acceptor import JobAcceptor
+from engine.store.caches import Cache
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.jobs import Job
 from engine.store.queries import Queries
@@ -78,10 +76,9 @@ class Forwarder:
         self._pool = pool
         self._settings = settings
         self._mail_host = settings.mail_host.lower()
-        self._opened: ForwardConnections | None = None
         self._large = asyncio.Semaphore(1)
-        self._warned = False
         self._keys: Cache[tuple[UUID, str], SigningKey | None] = Cache("domains", self._load_key, by_account=True)
+        self._mail = JobAcceptor(pool, settings, "forwards", [self._keys])
 
     def job(self) -> Job:
         """Return the worker's job that forwards due messages. A run ends when a batch was not full."""
@@ -94,14 +91,12 @@ class Forwarder:
 
     async def forward_due(self) -> int:
         """Handle at most BATCH due messages; return how many were claimed."""
-        if not self._can_send():
+        if not self._mail.is_ready():
             return 0
         due = await _TAKE_DUE.fetch(self._pool, BATCH, TAKEN_FOR)
         if not due:
             return 0
-        if self._opened is None:
-            self._opened = ForwardConnections(self._pool, self._settings, self._keys)
-        await self._opened.stamps.check()
+        await self._mail.refresh()
         async with asyncio.TaskGroup() as tasks:
             for one in due:
                 tasks.create_task(self._handle(one))
@@ -109,17 +104,7 @@ class Forwarder:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._opened is not None:
-            await self._opened.close()
-
-    def _can_send(self) -> bool:
-        """Return True if the required settings exist; log once if not."""
-        if self._settings.redis_url is not None and self._settings.key_pepper is not None:
-            return True
-        if not self._warned:
-            _log.warning("forwarding waits", why=f"set {variable('redis_url')} and {variable('key_pepper')}")
-        self._warned = True
-        return False
+        await self._mail.close()
 
     async def _handle(self, due: DueForward) -> None:
         """Forward a message, or look at its delivery; after an error the row falls due again in a minute."""
@@ -159,7 +144,6 @@ class Forwarder:
                 await self._send(due, facts)
 
     async def _send(self, due: DueForward, facts: ForwardFacts) -> None:
-        assert self._opened is not None
         raw = await messages.raw(self._pool, facts.raw_id)
         if raw is None:
             await _DROP.execute(self._pool, due.message_id, due.key)
@@ -169,7 +153,7 @@ class Forwarder:
             return
         message = await self._composed(due, facts, raw)
         try:
-            accepted = await self._opened.acceptor.accept(message)
+            accepted = await self._mail.acceptor.accept(message)
         except Refusal as refusal:
             if not rules.is_temporary(refusal):
                 await self._keep(due, refusal.kind.value)
@@ -245,22 +229,3 @@ class Forwarder:
     @staticmethod
     def _detail(due: DueForward, address: str) -> dict[str, object]:
         return {"id": due.public_id, "address": address, "forward_to": due.forward_to}
-
-
-class ForwardConnections:
-    """The connections that sending needs."""
-
-    def __init__(
-        self, pool: asyncpg.Pool, settings: Settings, keys: Cache[tuple[UUID, str], SigningKey | None]
-    ) -> None:
-        assert settings.redis_url is not None
-        self._client = redis_store.connect(settings.redis_url)
-        self._hints = Hints(self._client)
-        self.acceptor = Acceptor(pool, self._hints, settings, on_flush=lambda _items, _seconds: None)
-        self.stamps = Stamps(pool, [*self.acceptor.caches, keys])
-
-    async def close(self) -> None:
-        """Finish pending work and close."""
-        await self.acceptor.drain()
-        await self._hints.drain()
-        await self._client.aclose()

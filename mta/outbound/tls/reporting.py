@@ -1,6 +1,6 @@
 """Sends the TLS reports of past days (RFC 8460): mails through the service's own acceptance, and HTTPS posts.
 
-Several processes may do this at the same time: a report has one idempotency key a mailbox, and a row a URL.
+Several processes may do this at the same time: a report has one idempotency key per mailbox and one row per URL.
 """
 
 from datetime import UTC, date, datetime, time, timedelta
@@ -12,13 +12,12 @@ from msgspec import structs
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.delivery.hints import Hints
 from engine.mail.address import BadAddress, Mailbox, domain_name, parse_mailbox
 from engine.sending.accept import Acceptor
 from engine.sending.emails import submitted
 from engine.sending.emails.submitted import Submitted
+from engine.sending.job_acceptor import JobAcceptor
 from engine.sending.preparation import Origin
-from engine.store import redis as redis_store
 from engine.store.jobs import Job
 from engine.store.queries import Queries
 from engine.store.resolver import NoData, NxDomain, Records, Resolver
@@ -28,7 +27,7 @@ from mta.outbound.tls.report_mail import DailyTlsReport, ReportDestinations, com
 from mta.outbound.tls.report_posting import LASTS, post_due
 
 DAYS_BACK = 2  # so that a worker that was down over night catches up
-MAX_AT_ONCE = 200  # domains a round
+MAX_AT_ONCE = 200  # domains per round
 
 _SQL = Queries.beside(__file__, "reporting.sql")
 _UNREPORTED = _SQL.command("unreported_domains")
@@ -68,25 +67,20 @@ async def _mail_due(
     due = await _due(pool, now)
     if not due:
         return 0
-    assert settings.redis_url is not None
     accounts = await _ACCOUNT.records(pool, domain_name(sender.domain))
     if not accounts:
         _log.warning("no TLS reports: the domain of WAYBILL_TLS_REPORT_FROM is not verified", domain=sender.domain)
         return 0
-    client = redis_store.connect(settings.redis_url)
-    hints = Hints(client)
-    acceptor = Acceptor(pool, hints, settings, on_flush=lambda _items, _seconds: None)
+    mail = JobAcceptor(pool, settings, "TLS reports")
     resolver = Resolver.from_settings(settings)
     door = Origin(accounts[0]["account_id"], "api")
     sent = 0
     try:
         for day, domain in due:
-            sent += await _send(pool, acceptor, resolver, door, await reports.of(day, domain), now)
+            sent += await _send(pool, mail.acceptor, resolver, door, await reports.of(day, domain), now)
     finally:
-        await acceptor.drain()
-        await hints.drain()
+        await mail.close()
         await resolver.close()
-        await client.aclose()
     await _FORGET.execute(pool, now.date() - KEEP)
     return sent
 

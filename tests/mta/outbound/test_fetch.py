@@ -73,7 +73,7 @@ async def test_who_unsubscribed_while_transactional_mail_waits_still_gets_it(her
 def acceptor_of_patience(here: World) -> Acceptor:
     """An acceptor whose mail falls due after the end of every test, so that only hints lead to it."""
     patient = msgspec.structs.replace(here.settings, fresh_due_s=600.0)
-    return Acceptor(here.pool, here.hints, patient, on_flush=lambda _items, _seconds: None)
+    return Acceptor(here.pool, here.hints, patient)
 
 
 async def test_a_hint_brings_mail_out_before_it_is_due(here: World) -> None:
@@ -95,7 +95,7 @@ async def test_lost_hints_are_made_up_for_by_the_due_time(here: World) -> None:
 
 async def test_mail_accepted_without_valkey_is_found_by_its_due_time(here: World) -> None:
     nowhere = redis_store.connect("unix:///nonexistent/valkey.sock")
-    deaf = Acceptor(here.pool, Hints(nowhere), here.settings, on_flush=lambda _items, _seconds: None)
+    deaf = Acceptor(here.pool, Hints(nowhere), here.settings)
     await here.mta()
     message = await here.send("ann@peer.test", acceptor=deaf)
     await here.until_step(message, "delivered")
