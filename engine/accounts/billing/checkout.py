@@ -15,7 +15,7 @@ from engine.accounts.billing import subscription as changes
 from engine.accounts.billing import subscription_changes as subscriptions
 from engine.accounts.billing.configuration import Billing
 from engine.accounts.billing.prices import FOR_SALE, PlanPrice
-from engine.accounts.billing.providers.protocol import PaymentOrder, PaymentProvider, PaymentProviderUnavailable
+from engine.accounts.billing.providers.protocol import PaymentProvider, PaymentProviderUnavailable
 from engine.accounts.billing.rows import BillingProfileRow, CheckoutRow
 from engine.accounts.billing.subscription_changes import LockedBilling
 from engine.accounts.billing.types import HistoryType, PlanSubscription, SubscriptionStatus
@@ -91,20 +91,6 @@ async def change_profile(pool: asyncpg.Pool, account: UUID, changed: dict[str, s
     return merged
 
 
-def order_of(row: CheckoutRow) -> PaymentOrder:
-    """Return a checkout as the provider gets it."""
-    buyer = msgspec.json.decode(row.buyer, type=BillingProfileRow)
-    return PaymentOrder(
-        id=row.id,
-        account=row.account_id,
-        description=f"Waybill {row.plan.capitalize()}, one {row.billing_interval}",
-        amount=row.amount,
-        currency=row.currency,
-        email=buyer.email,
-        expires_at=row.expires_at,
-    )
-
-
 async def _refuse_sub_account(held: LockedBilling) -> None:
     found = await store.ACCOUNT.first(held.connection, held.account)
     if found is not None and found.parent_id is not None:
@@ -168,7 +154,7 @@ async def _opened(
     text = orjson.dumps(msgspec.to_builtins(buyer)).decode()
     present = await store.OPEN_CHECKOUT.first(held.connection, held.account)
     if present is not None:
-        same = present.wanted == wanted and msgspec.json.decode(present.buyer, type=BillingProfileRow) == buyer
+        same = present.wanted == wanted and present.profile == buyer
         if same and present.expires_at > at:
             return present
         await store.SET_CHECKOUT_STATUS.execute(held.connection, present.id, "replaced")
@@ -204,7 +190,7 @@ async def _url(pool: asyncpg.Pool, row: CheckoutRow, provider: PaymentProvider) 
     if row.url is not None:
         return row.url
     try:
-        url = await provider.open_checkout(order_of(row))
+        url = await provider.open_checkout(row.order(expires_at=row.expires_at))
     except PaymentProviderUnavailable as error:
         _log.warning("checkout page not opened", checkout=ids.format_id(Kind.CHECKOUT, row.id), error=str(error))
         raise unavailable() from error

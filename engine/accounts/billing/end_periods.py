@@ -13,8 +13,8 @@ from engine.accounts.billing import store
 from engine.accounts.billing import subscription as changes
 from engine.accounts.billing import subscription_changes as subscriptions
 from engine.accounts.billing.configuration import Billing
-from engine.accounts.billing.providers.protocol import PaymentOrder, PaymentProviderUnavailable
-from engine.accounts.billing.rows import BillingProfileRow, RenewalChargeRow
+from engine.accounts.billing.providers.protocol import PaymentProviderUnavailable
+from engine.accounts.billing.rows import RenewalChargeRow
 from engine.accounts.billing.subscription_changes import LockedBilling
 from engine.accounts.billing.types import PlanSubscription, SubscriptionStatus
 from engine.base import clock, ids
@@ -66,7 +66,8 @@ async def charge_due(pool: asyncpg.Pool, billing: Billing) -> int:
     for row in await store.DUE_CHARGES.fetch(pool, at, BATCH, at + RETRY_AFTER):
         held = await store.READ.first(pool, row.account_id)
         try:
-            await billing.provider.charge(order_of(row, None if held is None else held.reference))
+            reference = None if held is None else held.reference
+            await billing.provider.charge(row.order(period_start=row.period_start, reference=reference))
         except PaymentProviderUnavailable as error:
             _log.warning("renewal not asked for", charge=str(row.id), tries=row.tries, error=str(error))
             continue
@@ -83,21 +84,6 @@ def job(billing: Billing) -> Job:
         await charge_due(pool, billing)
 
     return Job("billing", every_s=10, run=run)
-
-
-def order_of(row: RenewalChargeRow, reference: str | None) -> PaymentOrder:
-    """Return the charge of a period as the provider gets it."""
-    buyer = msgspec.json.decode(row.buyer, type=BillingProfileRow)
-    return PaymentOrder(
-        id=row.id,
-        account=row.account_id,
-        description=f"Waybill {row.plan.capitalize()}, one {row.billing_interval}",
-        amount=row.amount,
-        currency=row.currency,
-        email=buyer.email,
-        period_start=row.period_start,
-        reference=reference,
-    )
 
 
 async def _ask(held: LockedBilling, at: datetime, billing: Billing) -> None:

@@ -20,7 +20,7 @@ from engine.accounts.billing.change_plan import STAMP, tell_managers
 from engine.accounts.billing.configuration import Billing
 from engine.accounts.billing.money import formatted
 from engine.accounts.billing.providers.protocol import PaymentProvider, UnusableEvent
-from engine.accounts.billing.rows import BillingProfileRow, CheckoutRow, InvoiceRow, RenewalChargeRow
+from engine.accounts.billing.rows import CheckoutRow, InvoiceRow, RenewalChargeRow
 from engine.accounts.billing.subscription_changes import LockedBilling
 from engine.accounts.billing.types import HistoryType, ProviderEvent, ProviderEventType, SubscriptionStatus
 from engine.base import clock, ids
@@ -152,7 +152,6 @@ async def _checkout_succeeded(held: LockedBilling, event: ProviderEvent, billing
     transition = changes.paid_checkout(held.subscription, row.wanted, row.credit, paid_at)
     await store.SET_CHECKOUT_STATUS.execute(held.connection, row.id, "paid")
     await billing_history.append(held.connection, held.account, [(HistoryType.CHECKOUT_PAID, _facts(row))], at)
-    buyer = msgspec.json.decode(row.buyer, type=BillingProfileRow)
     await subscriptions.write(
         held,
         transition,
@@ -160,7 +159,7 @@ async def _checkout_succeeded(held: LockedBilling, event: ProviderEvent, billing
         billing=billing,
         actor=ACTOR,
         charged=row.offered_tax,
-        buyer=buyer,
+        buyer=row.profile,
         provider=row.provider,
         reference=event.reference,
         payment=row.id,
@@ -213,7 +212,6 @@ async def _payment_succeeded(held: LockedBilling, event: ProviderEvent, billing:
         canceled = HistoryType.CANCELED.value
         if await store.HAPPENED_SINCE.records(held.connection, held.account, canceled, charge.period_start):
             transition = changes.then_canceled(transition)
-    buyer = msgspec.json.decode(charge.buyer, type=BillingProfileRow)
     await subscriptions.write(
         held,
         transition,
@@ -221,7 +219,7 @@ async def _payment_succeeded(held: LockedBilling, event: ProviderEvent, billing:
         billing=billing,
         actor=ACTOR,
         charged=charge.offered_tax,
-        buyer=buyer,
+        buyer=charge.profile,
         reference=event.reference,
         payment=charge.id,
     )

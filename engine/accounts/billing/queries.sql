@@ -10,8 +10,8 @@ provider, url, created_at, expires_at
 
 -- fragment: charge_columns
 -- The columns of RenewalChargeRow.
-account_id, period_start, id, plan, billing_interval, currency, price, credit, tax, tax_rate, reverse_charge, amount, buyer,
-paid, tries, due_at
+id, account_id, plan, billing_interval, currency, price, credit, tax, tax_rate, reverse_charge, amount, buyer,
+period_start, paid, tries, due_at
 
 -- fragment: invoice_columns
 -- The columns of InvoiceRow.

@@ -3,10 +3,12 @@
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from engine.accounts.billing.periods import BillingInterval
 from engine.accounts.billing.prices import PlanPrice
+from engine.accounts.billing.providers.protocol import PaymentOrder
 from engine.accounts.billing.tax import TaxDecision
 from engine.accounts.billing.types import PlanSubscription, SubscriptionStatus
 from engine.base.plans import Plan
@@ -95,69 +97,6 @@ class SubscriptionRow(Struct, frozen=True):
         return PlanPrice(Plan(self.pending_plan), interval, self.currency, self.pending_amount)
 
 
-class CheckoutRow(Struct, frozen=True):
-    """A checkout as stored; `buyer` is JSON text."""
-
-    id: UUID
-    account_id: UUID
-    plan: str
-    billing_interval: str
-    currency: str
-    price: int
-    credit: int
-    tax: int
-    tax_rate: str
-    reverse_charge: bool
-    amount: int
-    buyer: str
-    status: str
-    provider: str
-    url: str | None
-    created_at: datetime
-    expires_at: datetime
-
-    @property
-    def wanted(self) -> PlanPrice:
-        """Return the plan and price that were offered."""
-        return PlanPrice(Plan(self.plan), BillingInterval(self.billing_interval), self.currency, self.price)
-
-    @property
-    def offered_tax(self) -> TaxDecision:
-        """Return the tax that was offered."""
-        return TaxDecision(self.tax_rate, self.tax, self.reverse_charge)
-
-
-class RenewalChargeRow(Struct, frozen=True):
-    """The request to charge one period; `buyer` is JSON text."""
-
-    account_id: UUID
-    period_start: datetime
-    id: UUID
-    plan: str
-    billing_interval: str
-    currency: str
-    price: int
-    credit: int
-    tax: int
-    tax_rate: str
-    reverse_charge: bool
-    amount: int
-    buyer: str
-    paid: bool
-    tries: int
-    due_at: datetime | None
-
-    @property
-    def wanted(self) -> PlanPrice:
-        """Return the plan and price of the period."""
-        return PlanPrice(Plan(self.plan), BillingInterval(self.billing_interval), self.currency, self.price)
-
-    @property
-    def offered_tax(self) -> TaxDecision:
-        """Return the tax that is charged."""
-        return TaxDecision(self.tax_rate, self.tax, self.reverse_charge)
-
-
 class BillingProfileRow(Struct, frozen=True):
     """The buyer's name and address on invoices; also stored as JSON with checkouts and invoices."""
 
@@ -166,6 +105,73 @@ class BillingProfileRow(Struct, frozen=True):
     address: str | None
     tax_id: str | None
     email: str | None
+
+
+class OfferRow(Struct, frozen=True):
+    """A sum to be paid for one period of a plan, as stored; `buyer` is JSON text."""
+
+    id: UUID
+    account_id: UUID
+    plan: str
+    billing_interval: str
+    currency: str
+    price: int
+    credit: int
+    tax: int
+    tax_rate: str
+    reverse_charge: bool
+    amount: int
+    buyer: str
+
+    @property
+    def wanted(self) -> PlanPrice:
+        """Return the plan and its price."""
+        return PlanPrice(Plan(self.plan), BillingInterval(self.billing_interval), self.currency, self.price)
+
+    @property
+    def offered_tax(self) -> TaxDecision:
+        """Return the tax in the amount."""
+        return TaxDecision(self.tax_rate, self.tax, self.reverse_charge)
+
+    @property
+    def profile(self) -> BillingProfileRow:
+        """Return the buyer as of the offer."""
+        return msgspec.json.decode(self.buyer, type=BillingProfileRow)
+
+    def order(
+        self, *, period_start: datetime | None = None, expires_at: datetime | None = None, reference: str | None = None
+    ) -> PaymentOrder:
+        """Return the offer as the provider gets it."""
+        return PaymentOrder(
+            id=self.id,
+            account=self.account_id,
+            description=f"Waybill {self.plan.capitalize()}, one {self.billing_interval}",
+            amount=self.amount,
+            currency=self.currency,
+            email=self.profile.email,
+            period_start=period_start,
+            expires_at=expires_at,
+            reference=reference,
+        )
+
+
+class CheckoutRow(OfferRow, frozen=True):
+    """A checkout as stored."""
+
+    status: str
+    provider: str
+    url: str | None
+    created_at: datetime
+    expires_at: datetime
+
+
+class RenewalChargeRow(OfferRow, frozen=True):
+    """The request to charge one period, as stored."""
+
+    period_start: datetime
+    paid: bool
+    tries: int
+    due_at: datetime | None
 
 
 class InvoiceRow(Struct, frozen=True):
