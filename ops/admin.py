@@ -183,5 +183,5 @@ def _platform(found: platform_account.PlatformState) -> dict[str, Any]:
         "domain": found.domain,
         "domainStatus": found.domain_status,
         "waiting": found.waiting,
-        "oldest": None if found.oldest is None else clock.iso(found.oldest),
+        "oldest": clock.iso_or_none(found.oldest),
     }

@@ -232,7 +232,7 @@ class Mailer:
             stream="transactional",
             tags=["system", kind.value],
             idempotency_key=f"system-mail {ids.encode(mail.id)}",
-            deliver_by=None if deliver_by is None else clock.iso(deliver_by),
+            deliver_by=clock.iso_or_none(deliver_by),
         )
 
     # -- acceptance ---------------------------------------------------------------------------------

@@ -26,6 +26,11 @@ def iso(at: datetime) -> str:
     return utc.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
+def iso_or_none(at: datetime | None) -> str | None:
+    """Format a time as `iso` does, None as None."""
+    return None if at is None else iso(at)
+
+
 def parse_iso(text: str) -> datetime:
     """Parse an ISO 8601 date-time with `Z` or a numeric offset. Raises ValueError for anything else.
 

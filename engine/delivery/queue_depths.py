@@ -162,7 +162,7 @@ async def domain_sites(pool: asyncpg.Pool, router: Router) -> dict[str, str]:
 
 def shown_hold(one: Hold) -> ActiveHold:
     """Return a hold as operators see it."""
-    return ActiveHold(one.kind, one.target, one.reason, clock.iso(one.created_at), _time(one.until))
+    return ActiveHold(one.kind, one.target, one.reason, clock.iso(one.created_at), clock.iso_or_none(one.until))
 
 
 async def _by_site(pool: asyncpg.Pool, router: Router, now: datetime) -> list[DepthRow]:
@@ -207,7 +207,7 @@ def _held(row: HeldRow) -> HeldDelivery:
         domain=row.domain,
         recipients=row.recipients,
         attempts=row.attempts,
-        hold=ActiveHold(row.kind, row.target, row.reason, clock.iso(row.since), _time(row.until)),
+        hold=ActiveHold(row.kind, row.target, row.reason, clock.iso(row.since), clock.iso_or_none(row.until)),
     )
 
 
@@ -227,7 +227,3 @@ def _parsed(cursor: str | None) -> tuple[UUID, UUID, str]:
     if place is None or not is_line(domain):
         raise invalid("after", "`after` is not the `nextCursor` of a page of this list.")
     return place
-
-
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else clock.iso(at)

@@ -100,5 +100,5 @@ def _recheck_at(hold: Hold, now: datetime) -> datetime:
 
 
 def _detail(hold: Hold) -> dict[str, object]:
-    until = None if hold.until is None else clock.iso(hold.until)
+    until = clock.iso_or_none(hold.until)
     return {"reason": QueuedReason.OPERATOR_HOLD, "note": hold.reason, "held": hold.kind, "until": until}

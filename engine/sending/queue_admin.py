@@ -100,7 +100,7 @@ async def put_hold(
     async with pool.acquire() as connection, connection.transaction():
         await _check_account(connection, on)
         laid = await _lay(connection, on, words, until)  # before any head is locked, as in `postpone.hold_rows`
-        detail = {"reason": words, "until": None if until is None else clock.iso(until)}
+        detail = {"reason": words, "until": clock.iso_or_none(until)}
         if on.account is None:
             await record_platform_change(connection, "suspend_queue", _named(on) | detail, actor=actor)
         else:

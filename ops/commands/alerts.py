@@ -108,8 +108,8 @@ async def rules(pool: asyncpg.Pool, *, account: str | None, state: str | None, l
             "value": _rounded(row.last_value),
             "state": row.state,
             "why": why(row, now),
-            "firingSince": _time(row.firing_since),
-            "measuredAt": _time(row.last_measured_at),
+            "firingSince": clock.iso_or_none(row.firing_since),
+            "measuredAt": clock.iso_or_none(row.last_measured_at),
         }
         for row in await _RULES.fetch(pool, owner, state, limit)
     ]
@@ -147,7 +147,3 @@ def _cooldown_end(row: RuleShown) -> str | None:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
-
-
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else clock.iso(at)

@@ -56,7 +56,7 @@ async def standing(pool: asyncpg.Pool, *, limit: int) -> dict[str, Any]:
                 "ip": one.ip,
                 "state": "listed" if one.listed_on else "not listed" if one.measured else "unknown",
                 "listedOn": one.listed_on,
-                "checkedAt": None if one.checked_at is None else clock.iso(one.checked_at),
+                "checkedAt": clock.iso_or_none(one.checked_at),
             }
             for one in await store.ADDRESSES.fetch(pool, clock.now())
         ],

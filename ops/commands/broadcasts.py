@@ -138,7 +138,7 @@ async def in_progress(pool: asyncpg.Pool, *, account: str | None, limit: int) ->
             "recipients": row.recipients,
             "accepted": row.accepted,
             "skipped": row.skipped,
-            "nextLookAt": _time(row.due_at),
+            "nextLookAt": clock.iso_or_none(row.due_at),
         }
         for row in await _RUNNING.fetch(pool, owner, limit)
     ]
@@ -151,9 +151,9 @@ def why(row: RunningBroadcast, now: datetime) -> str:
     if row.due_at is not None and (now - row.due_at).total_seconds() > OVERDUE_S:
         return "no worker has taken it; is a worker running?"
     if row.status == BroadcastStatus.SCHEDULED:
-        return f"waits for its time, {_time(row.scheduled_at)}"
+        return f"waits for its time, {clock.iso_or_none(row.scheduled_at)}"
     if row.status == BroadcastStatus.PAUSED:
-        until = "" if row.resumes_at is None else f", until about {_time(row.resumes_at)}"
+        until = "" if row.resumes_at is None else f", until about {clock.iso_or_none(row.resumes_at)}"
         return _PAUSED[PauseReason(row.paused_because or PauseReason.USER)] + until
     if row.waits_for is not None:
         return _WAITS[WaitReason(row.waits_for)]
@@ -190,7 +190,3 @@ def _id(text: str) -> UUID:
         return ids.parse_id(ids.Kind.BROADCAST, text)
     except ids.WrongId as error:
         raise ValueError(f"{text[:100]!r} is not the id of a broadcast: {error}") from None
-
-
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else clock.iso(at)

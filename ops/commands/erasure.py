@@ -71,7 +71,7 @@ def _shown(row: ErasureRow) -> dict[str, Any]:
         "id": ids.format_id(ids.Kind.ERASURE, row.id),
         "state": row.state,
         "requestedAt": clock.iso(row.requested_at),
-        "finishedAt": None if row.finished_at is None else clock.iso(row.finished_at),
+        "finishedAt": clock.iso_or_none(row.finished_at),
         "erased": sum(counts.values()),
         "counts": counts,
     }

@@ -81,5 +81,5 @@ async def revoked(pool: asyncpg.Pool, *, account: str, key: str) -> dict[str, An
 def _key(row: KeyListRow) -> dict[str, Any]:
     at = {"createdAt": row.created_at, "lastUsedAt": row.last_used_at, "expiresAt": row.expires_at,
           "revokedAt": row.revoked_at}  # fmt: skip
-    shown = {name: None if one is None else clock.iso(one) for name, one in at.items()}
+    shown = {name: clock.iso_or_none(one) for name, one in at.items()}
     return {"id": ids.format_id(ids.Kind.API_KEY, row.id), "name": row.name, "hint": rules.hint(row.key_id)} | shown

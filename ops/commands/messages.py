@@ -219,7 +219,7 @@ def _line(row: NewestMessageRow) -> dict[str, Any]:
         "to": row.recipients,
         "subject": row.subject,
         "createdAt": clock.iso(rules.made_at(row.id)),
-        "deliveredAt": None if row.delivered_at is None else clock.iso(row.delivered_at),
+        "deliveredAt": clock.iso_or_none(row.delivered_at),
     }
 
 

@@ -34,7 +34,7 @@ async def report(pool: asyncpg.Pool, settings: Settings) -> dict[str, Any]:
     counts = await reseal.count(pool, settings.pepper)
     return {
         "previousPepper": settings.key_pepper_previous is not None,
-        "changedAt": None if since is None else clock.iso(since),
+        "changedAt": clock.iso_or_none(since),
         "mailUntil": None if since is None else clock.iso(since + MAIL_FOR),
         "stored": [msgspec.to_builtins(one) for one in counts],
     }

@@ -95,7 +95,7 @@ async def locked(pool: asyncpg.Pool, *, account: str | None, limit: int) -> list
             "account": row.account,
             "destination": row.digest,
             "why": "three exhausted verifications" if row.locked_until is not None else "ten codes within an hour",
-            "until": None if row.locked_until is None else clock.iso(row.locked_until),
+            "until": clock.iso_or_none(row.locked_until),
             "codesInHour": row.codes_in_hour,
         }
         for row in await _LOCKED.fetch(pool, owner, limit)

@@ -92,9 +92,9 @@ def record(row: AlertRule) -> AlertRuleRecord:
         notify_webhook=row.notify_webhook,
         enabled=row.enabled,
         state=cast("Literal['ok', 'firing', 'unknown']", row.state),
-        firing_since=None if row.firing_since is None else clock.iso(row.firing_since),
+        firing_since=clock.iso_or_none(row.firing_since),
         last_value=_rounded(row.last_value),
-        last_measured_at=None if row.last_measured_at is None else clock.iso(row.last_measured_at),
+        last_measured_at=clock.iso_or_none(row.last_measured_at),
         created_at=clock.iso(row.created_at),
         updated_at=clock.iso(row.updated_at),
     )
@@ -111,7 +111,7 @@ def event_record(row: AlertEvent) -> AlertEventRecord:
         window_days=row.window_days,
         channels=_channels(row.channels),
         fired_at=clock.iso(row.fired_at),
-        ended_at=None if row.ended_at is None else clock.iso(row.ended_at),
+        ended_at=clock.iso_or_none(row.ended_at),
         detail=orjson.loads(row.detail),
     )
 

@@ -154,7 +154,7 @@ async def read_tls(call: Call, query: ReportsQuery) -> TlsSummary:
         failures=totals.failures,
         success_rate=_share(totals.sessions - totals.failures, totals.sessions),
         reports=totals.reports,
-        last_report_at=None if totals.last_report_at is None else clock.iso(totals.last_report_at),
+        last_report_at=clock.iso_or_none(totals.last_report_at),
         data=_policies(sums),
     )
 

@@ -1,6 +1,5 @@
 """`/v1/api-keys`: the keys of an account. Only signed-in persons create and revoke keys."""
 
-from datetime import datetime
 from typing import Any
 
 from api.areas.api_keys.schemas import (
@@ -114,19 +113,15 @@ def _fields(row: store.KeyListRow) -> dict[str, Any]:
         "scopes": row.scopes,
         "hint": rules.hint(row.key_id),
         "created_at": clock.iso(row.created_at),
-        "last_used_at": _iso(row.last_used_at),
-        "revoked_at": _iso(row.revoked_at),
-        "expires_at": _iso(row.expires_at),
+        "last_used_at": clock.iso_or_none(row.last_used_at),
+        "revoked_at": clock.iso_or_none(row.revoked_at),
+        "expires_at": clock.iso_or_none(row.expires_at),
         "domains": row.domains,
         "streams": row.streams,
         "networks": row.networks,
         "allowed_origins": row.allowed_origins,
         "replaced_by": None if row.replaced_by is None else ids.format_id(ids.Kind.API_KEY, row.replaced_by),
     }
-
-
-def _iso(at: datetime | None) -> str | None:
-    return None if at is None else clock.iso(at)
 
 
 _KEYS = Area("API keys", reads=("account:read",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)

@@ -21,6 +21,7 @@ from api.areas.audit.schemas import (
     HeadOfLog,
     Intact,
 )
+from api.http.download import streamed_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.accounts.audit import rules, store
 from engine.accounts.audit.types import ChainVerdict, ExportRow, LogHead
@@ -96,15 +97,7 @@ async def export(call: Call, query: AuditExportQuery) -> Streamed:
         purged_through_seq=exported.head.purged_through_seq,
         purged_hash=exported.head.purged_hash.hex(),
     )
-    return Streamed(
-        _lines(header, exported),
-        NDJSON,
-        (
-            ("Content-Disposition", f'attachment; filename="{rules.log_name(call.account_id)}"'),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Cache-Control", "private, no-store"),
-        ),
-    )
+    return streamed_file(_lines(header, exported), NDJSON, rules.log_name(call.account_id))
 
 
 async def _lines(header: ExportHeader, exported: store.Export) -> AsyncGenerator[bytes, None]:

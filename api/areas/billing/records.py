@@ -81,7 +81,7 @@ def opened(answer: OpenedCheckout) -> Checkout:
         amount=None,
         currency=wanted.currency,
         expires_at=None,
-        effective_at=None if answer.effective_at is None else clock.iso(answer.effective_at),
+        effective_at=clock.iso_or_none(answer.effective_at),
     )
 
 

@@ -1,6 +1,5 @@
 """Translate broadcasts between their rows and the requests and replies of the API."""
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -99,10 +98,10 @@ def _summary(row: BroadcastSummary) -> dict[str, Any]:
         "stopped_because": row.stopped_because,
         "waits_for": row.waits_for,
         "review_note": row.review_note,
-        "scheduled_at": _time(row.scheduled_at),
-        "started_at": _time(row.started_at),
-        "finished_at": _time(row.finished_at),
-        "resumes_at": _time(row.resumes_at),
+        "scheduled_at": clock.iso_or_none(row.scheduled_at),
+        "started_at": clock.iso_or_none(row.started_at),
+        "finished_at": clock.iso_or_none(row.finished_at),
+        "resumes_at": clock.iso_or_none(row.resumes_at),
         "created_at": clock.iso(row.created_at),
         "updated_at": clock.iso(row.updated_at),
     }
@@ -129,7 +128,3 @@ def _id(field: str, kind: ids.Kind, text: Any) -> Any:
         return ids.parse_id(kind, text)
     except ids.WrongId as error:
         raise invalid(field, f"`{field}` is {text[:100]!r}: {error}.") from None
-
-
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else clock.iso(at)

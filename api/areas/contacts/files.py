@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from api.areas.contacts.resources import contact_of, import_reply, list_id
 from api.areas.contacts.schemas import Contact, ContactImportReply, ListId
+from api.http.download import streamed_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.audience.contacts import exports, imports, lists_store
 from engine.audience.contacts.files import MAX_FILE_ROWS, FileFormat, read_file
@@ -68,20 +69,15 @@ async def export(call: Call, query: ContactsExportQuery) -> Streamed:
         await lists_store.check_known(pool, account, [wanted.list_id])
     if query.format is FileFormat.CSV:
         columns = await exports.field_columns(pool, account)
-        return _streamed(exports.csv_pages(pool, account, wanted, columns), "text/csv; charset=utf-8", "contacts.csv")
-    return _streamed(_lines(pool, account, wanted), "application/x-ndjson", "contacts.ndjson")
+        return streamed_file(
+            exports.csv_pages(pool, account, wanted, columns), "text/csv; charset=utf-8", "contacts.csv"
+        )
+    return streamed_file(_lines(pool, account, wanted), "application/x-ndjson", "contacts.ndjson")
 
 
 async def _lines(pool: asyncpg.Pool, account: UUID, wanted: ContactFilters) -> AsyncGenerator[bytes, None]:
     async for rows in exports.pages(pool, account, wanted):
         yield b"".join(_ENCODER.encode(contact_of(row)) + b"\n" for row in rows)
-
-
-def _streamed(chunks: AsyncGenerator[bytes, None], content_type: str, name: str) -> Streamed:
-    disposition = f'attachment; filename="{name}"'
-    return Streamed(
-        chunks, content_type, (("Content-Disposition", disposition), ("Cache-Control", "private, no-store"))
-    )
 
 
 _KEYS = Area("Contacts", reads=("contacts:read",), writes=("contacts:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)

@@ -18,6 +18,7 @@ from api.areas.contacts.opt_out_schemas import (
     RefusedOptOut,
 )
 from api.http import item_errors
+from api.http.download import streamed_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.audience import topic_opt_outs
 from engine.audience.contacts import lists_store
@@ -59,14 +60,9 @@ async def export_opt_outs(call: Call, query: OptOutsExportQuery) -> Streamed:
     pool, topic = call.services.pool, call.id
     await lists_store.read(pool, call.account_id, topic)
     as_csv = query.format is FileFormat.CSV
-    return Streamed(
-        _pieces(pool, call.account_id, topic, as_csv=as_csv),
-        "text/csv; charset=utf-8" if as_csv else "application/x-ndjson",
-        (
-            ("Content-Disposition", f'attachment; filename="opt-outs.{query.format.value}"'),
-            ("Cache-Control", "private, no-store"),
-        ),
-    )
+    pieces = _pieces(pool, call.account_id, topic, as_csv=as_csv)
+    content_type = "text/csv; charset=utf-8" if as_csv else "application/x-ndjson"
+    return streamed_file(pieces, content_type, f"opt-outs.{query.format.value}")
 
 
 async def take_back(call: Call) -> None:

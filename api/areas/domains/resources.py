@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, cast
 
 from api.areas.domains.schemas import (
@@ -152,8 +151,8 @@ def _fields(row: DomainRow, keys: Sequence[DomainKeyRow], checks: Sequence[Check
         "name": row.name,
         "status": cast("DomainStatus", row.status),
         "created_at": clock.iso(row.created_at),
-        "verified_at": _iso(row.verified_at),
-        "last_checked_at": _iso(row.checked_at),
+        "verified_at": clock.iso_or_none(row.verified_at),
+        "last_checked_at": clock.iso_or_none(row.checked_at),
         "signing": _signing(keys),
         "return_path": ReturnPath(
             row.return_path_label, row.return_path_host, cast("ReturnPathState", row.return_path)
@@ -169,7 +168,7 @@ def _signing(keys: Sequence[DomainKeyRow]) -> Signing:
         rules.signing_pair(keys),
         rules.next_pair(keys),
         None if retiring is None else retiring.selector,
-        None if retiring is None else _iso(retiring.retire_at),
+        None if retiring is None else clock.iso_or_none(retiring.retire_at),
     )
 
 
@@ -187,10 +186,6 @@ def _record(check: CheckedRecord, name: str) -> Record:
         finding.problem,
         mistake(wanted, finding, name),
     )
-
-
-def _iso(at: datetime | None) -> str | None:
-    return None if at is None else clock.iso(at)
 
 
 _KEYS = Area(

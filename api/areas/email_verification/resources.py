@@ -83,7 +83,7 @@ async def post_other_ways(call: Call, body: WithToken) -> OtherWaysIn:
 
 
 def _way_in(name: str, created_at: datetime, used_at: datetime | None) -> WayIn:
-    return WayIn(name, clock.iso(created_at), None if used_at is None else clock.iso(used_at))
+    return WayIn(name, clock.iso(created_at), clock.iso_or_none(used_at))
 
 
 async def post_password_change(call: Call, body: ChangePassword) -> None:

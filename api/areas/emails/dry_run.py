@@ -65,8 +65,8 @@ def _message(made: Prepared) -> ForeseenMessage:
         template_version=made.template_version,
         tags=made.tags,
         metadata=made.metadata,
-        scheduled_at=None if made.scheduled_at is None else clock.iso(made.scheduled_at),
-        deliver_by=None if made.deliver_by is None else clock.iso(made.deliver_by),
+        scheduled_at=clock.iso_or_none(made.scheduled_at),
+        deliver_by=clock.iso_or_none(made.deliver_by),
         size_bytes=len(made.mime),
         attachments=[
             ForeseenFile(one.filename, one.content_type, one.size_bytes, one.sha256) for one in made.attachments

@@ -42,8 +42,8 @@ def _shown(row: ErasureRow) -> Erasure:
         state=cast("Literal['queued', 'running', 'completed']", row.state),
         counts=orjson.loads(row.counts),
         requested_at=clock.iso(row.requested_at),
-        started_at=None if row.started_at is None else clock.iso(row.started_at),
-        finished_at=None if row.finished_at is None else clock.iso(row.finished_at),
+        started_at=clock.iso_or_none(row.started_at),
+        finished_at=clock.iso_or_none(row.finished_at),
     )
 
 

@@ -82,7 +82,7 @@ def _fields(row: InboundAddressRow) -> dict[str, Any]:
         "label": row.label,
         "enabled": row.enabled,
         "created_at": clock.iso(row.created_at),
-        "last_received_at": None if row.last_received_at is None else clock.iso(row.last_received_at),
+        "last_received_at": clock.iso_or_none(row.last_received_at),
     }
 
 

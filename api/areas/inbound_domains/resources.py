@@ -72,7 +72,7 @@ def _fields(state: InboundDomainState) -> dict[str, Any]:
         "mx": _mx(state.mx),
         "receiving": state.receiving,
         "addresses": state.addresses,
-        "checked_at": None if row.checked_at is None else clock.iso(row.checked_at),
+        "checked_at": clock.iso_or_none(row.checked_at),
     }
 
 

@@ -16,18 +16,16 @@ from api.areas.inbound_messages.schemas import (
     ReceivedMessagesQuery,
     ReceivedWarning,
 )
-from api.http.download import download
+from api.http.download import MAIL, download, mail_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
 from api.http.paging import Page
 from engine.base import ids
 from engine.base.errors import ErrorType, not_found, unavailable
-from engine.mail.file_names import content_disposition
 from engine.receiving.inbound_messages import rules, store
 from engine.receiving.inbound_messages.bodies import bodies_of
 from engine.receiving.inbound_messages.types import ReceivedFilters, ReceivedRow
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 
-MAIL = "message/rfc822"
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -86,17 +84,7 @@ async def read_raw(call: Call) -> Raw:
         mime = await store.raw(call.services.pool, row.raw_id)
     if mime is None:
         raise not_found(WHAT)
-    name = f"{ids.format_id(ids.Kind.RECEIVED, row.id)}.eml"
-    return Raw(
-        mime,
-        MAIL,
-        (
-            ("Content-Disposition", content_disposition(name)),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Content-Security-Policy", "sandbox; default-src 'none'"),
-            ("Cache-Control", "private, no-store"),
-        ),
-    )
+    return mail_file(mime, f"{ids.format_id(ids.Kind.RECEIVED, row.id)}.eml")
 
 
 def _filters(call: Call, query: ReceivedMessagesQuery, *, before: UUID | None) -> ReceivedFilters:

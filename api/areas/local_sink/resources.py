@@ -16,10 +16,10 @@ from api.areas.local_sink.schemas import (
     SinkQuery,
     SinkWarning,
 )
+from api.http.download import MAIL, mail_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
 from engine.base import ids
 from engine.base.errors import ErrorType, invalid
-from engine.mail.file_names import content_disposition
 from engine.mail.received import read_received
 from engine.mail.received_header import field_text, read_header
 from engine.sending.local_sink import service
@@ -27,7 +27,6 @@ from engine.sending.local_sink.types import SinkFilters, SinkMail
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 from engine.store.sink_folder import position_of
 
-MAIL: Final = "message/rfc822"
 HEADER_BYTES: Final = 32 * 1024  # of a mail that are read for its subject
 _ENCODER = msgspec.json.Encoder()
 
@@ -53,16 +52,7 @@ async def read_raw(call: Call) -> Raw:
     mail = await _one(call)
     async with LARGE_MESSAGES.of(call.account_id):
         mime = await service.content(call.settings, mail)
-    return Raw(
-        mime,
-        MAIL,
-        (
-            ("Content-Disposition", content_disposition(f"{mail.entry.id}.eml")),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Content-Security-Policy", "sandbox; default-src 'none'"),
-            ("Cache-Control", "private, no-store"),
-        ),
-    )
+    return mail_file(mime, f"{mail.entry.id}.eml")
 
 
 async def _one(call: Call) -> SinkMail:

@@ -9,6 +9,7 @@ import msgspec
 
 from api.areas.messages.resources import filters_of, message_of
 from api.areas.messages.schemas import Message, MessageFilterQuery
+from api.http.download import streamed_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.base.errors import ErrorType, unavailable
 from engine.sending.messages import exports, rules
@@ -39,14 +40,8 @@ async def export_messages(call: Call, query: MessagesExportQuery) -> Streamed:
         raise rules.too_slow(wanted) or unavailable() from None
     is_csv = query.format is ExportFormat.CSV
     chunks = (_csv if is_csv else _lines)(pool, account, wanted, first)
-    return Streamed(
-        chunks,
-        "text/csv; charset=utf-8" if is_csv else "application/x-ndjson",
-        (
-            ("Content-Disposition", f'attachment; filename="messages.{query.format.value}"'),
-            ("Cache-Control", "private, no-store"),
-        ),
-    )
+    content_type = "text/csv; charset=utf-8" if is_csv else "application/x-ndjson"
+    return streamed_file(chunks, content_type, f"messages.{query.format.value}")
 
 
 async def _csv(

@@ -1,7 +1,6 @@
 """`GET /v1/messages`, one message with its waybill, its attachments and its octets."""
 
 import asyncio
-from datetime import datetime
 from typing import Any, Literal, cast
 from uuid import UUID
 
@@ -19,19 +18,17 @@ from api.areas.messages.schemas import (
     WaybillEvent,
 )
 from api.http import owner_checks
-from api.http.download import download
+from api.http.download import MAIL, download, mail_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
 from api.http.paging import Page
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found, unavailable
 from engine.base.events import SEALED_SOURCES, Status
-from engine.mail.file_names import content_disposition
 from engine.mail.read import Bodies, UnreadableMail, bodies
 from engine.sending.messages import rules, store
 from engine.sending.messages.types import MessageFilters, MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 
-MAIL = "message/rfc822"
 LARGE_BYTES = 128 * 1024  # parsing more takes over a millisecond, so it runs in a thread
 
 _ENCODER = msgspec.json.Encoder()
@@ -109,16 +106,7 @@ async def read_raw(call: Call) -> Raw:
             mime = await store.body(call.services.pool, call.account_id, call.id)
     if mime is None:
         raise not_found("message")
-    return Raw(
-        mime,
-        MAIL,
-        (
-            ("Content-Disposition", content_disposition(f"{ids.format_id(ids.Kind.MESSAGE, call.id)}.eml")),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Content-Security-Policy", "sandbox; default-src 'none'"),
-            ("Cache-Control", "private, no-store"),
-        ),
-    )
+    return mail_file(mime, f"{ids.format_id(ids.Kind.MESSAGE, call.id)}.eml")
 
 
 def filters_of(call: Call, query: MessageFilterQuery, *, before: UUID | None) -> MessageFilters:
@@ -180,8 +168,8 @@ def _fields(row: MessageRow) -> dict[str, Any]:
         "tags": [] if row.tags is None else _TAGS.decode(row.tags),
         "metadata": {} if row.metadata is None else _METADATA.decode(row.metadata),
         "created_at": clock.iso(rules.made_at(row.id)),
-        "scheduled_at": _iso(row.scheduled_at),
-        "delivered_at": _iso(row.delivered_at),
+        "scheduled_at": clock.iso_or_none(row.scheduled_at),
+        "delivered_at": clock.iso_or_none(row.delivered_at),
         "size_bytes": row.size_bytes,
         "resent_from": None if row.resent_from is None else ids.format_id(ids.Kind.MESSAGE, row.resent_from),
         "attachments": [Attachment(**structs.asdict(one)) for one in rules.files_of(row.attachments)],
@@ -196,17 +184,13 @@ def _recipient(row: RecipientRow) -> Recipient:
         Status(row.status),
         row.attempts,
         row.last_response,
-        _iso(row.next_attempt_at),
+        clock.iso_or_none(row.next_attempt_at),
     )
 
 
 def _event(row: WaybillRow) -> WaybillEvent:
     detail = _PAYLOAD.decode(row.payload).detail
     return WaybillEvent(ids.format_id(ids.Kind.EVENT, row.id), row.seq, row.type, clock.iso(row.occurred_at), detail)
-
-
-def _iso(at: datetime | None) -> str | None:
-    return None if at is None else clock.iso(at)
 
 
 _KEYS = Area(

@@ -69,10 +69,8 @@ def _policy(call: Call, row: HostedPolicyRow) -> MtaStsPolicy:
         live=findings.live,
         warnings=rules.warnings_of(row, findings),
         updated_at=clock.iso(row.updated_at),
-        checked_at=None if row.checked_at is None else clock.iso(row.checked_at),
-        tls_reports=TlsReportTotals(
-            row.sessions, row.failures, None if row.last_report_at is None else clock.iso(row.last_report_at)
-        ),
+        checked_at=clock.iso_or_none(row.checked_at),
+        tls_reports=TlsReportTotals(row.sessions, row.failures, clock.iso_or_none(row.last_report_at)),
     )
 
 

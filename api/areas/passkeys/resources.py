@@ -1,7 +1,5 @@
 """Registering passkeys, signing in with them, and managing one's own."""
 
-from datetime import datetime
-
 from api.areas.passkeys.schemas import (
     BeginRegistration,
     CreationOptions,
@@ -127,15 +125,11 @@ def _shown(row: store.PasskeyRow) -> Passkey:
         id=ids.format_id(ids.Kind.PASSKEY, row.id),
         name=row.name,
         created_at=clock.iso(row.created_at),
-        last_used_at=_iso(row.last_used_at),
+        last_used_at=clock.iso_or_none(row.last_used_at),
         backed_up=row.backed_up,
         transports=row.transports,
-        suspected_at=_iso(row.suspected_at),
+        suspected_at=clock.iso_or_none(row.suspected_at),
     )
-
-
-def _iso(at: datetime | None) -> str | None:
-    return None if at is None else clock.iso(at)
 
 
 _PEOPLE = Area("Auth", access=Access.SESSION, id_of=ids.Kind.PASSKEY)

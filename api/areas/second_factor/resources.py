@@ -21,7 +21,7 @@ async def get_state(call: Call) -> FactorState:
     """Return the state of the person's second factor."""
     found = await second_factor.state(call.services.pool, call.person.user_id)
     at = found.enabled_at
-    return FactorState(at is not None, None if at is None else clock.iso(at), found.recovery_codes)
+    return FactorState(at is not None, clock.iso_or_none(at), found.recovery_codes)
 
 
 async def post_setup(call: Call, body: SetUp) -> Setup:

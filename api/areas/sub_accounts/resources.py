@@ -66,7 +66,7 @@ def _shown(row: SubAccountRow) -> SubAccount:
         daily_limit=row.daily_limit,
         sent_today=row.sent_on(today),
         created_at=clock.iso(row.created_at),
-        deletion_scheduled_for=None if row.due_at is None else clock.iso(row.due_at),
+        deletion_scheduled_for=clock.iso_or_none(row.due_at),
     )
 
 

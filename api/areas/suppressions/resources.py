@@ -25,6 +25,7 @@ from api.areas.suppressions.schemas import (
 )
 from api.http import item_errors
 from api.http.decode import refusal_of
+from api.http.download import streamed_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.base import clock, csv_files, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
@@ -85,14 +86,9 @@ async def export_suppressions(call: Call, query: SuppressionsExportQuery) -> Str
     """Stream every suppressed address, newest first, as one JSON object per line."""
     wanted = rules.filters(before=None, reason=query.reason, search=None)
     as_csv = query.format is SuppressionFileFormat.CSV
-    return Streamed(
-        _pieces(call.services.pool, call.account_id, wanted, as_csv=as_csv),
-        "text/csv; charset=utf-8" if as_csv else "application/x-ndjson",
-        (
-            ("Content-Disposition", f'attachment; filename="suppressions.{query.format.value}"'),
-            ("Cache-Control", "private, no-store"),
-        ),
-    )
+    pieces = _pieces(call.services.pool, call.account_id, wanted, as_csv=as_csv)
+    content_type = "text/csv; charset=utf-8" if as_csv else "application/x-ndjson"
+    return streamed_file(pieces, content_type, f"suppressions.{query.format.value}")
 
 
 async def read_suppression(call: Call) -> Suppression:

@@ -88,7 +88,7 @@ def _shown(row: VerificationRow) -> Verification:
         codes_sent=row.codes_sent,
         created_at=clock.iso(row.created_at),
         expires_at=clock.iso(row.expires_at),
-        finished_at=None if row.finished_at is None else clock.iso(row.finished_at),
+        finished_at=clock.iso_or_none(row.finished_at),
     )
 
 

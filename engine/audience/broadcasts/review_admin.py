@@ -125,7 +125,7 @@ async def _reviewed(pool: asyncpg.Pool, row: BroadcastSummary) -> ReviewedBroadc
         subject=row.subject,
         template=row.template,
         recipients=recipients,
-        scheduled_at=None if row.scheduled_at is None else clock.iso(row.scheduled_at),
+        scheduled_at=clock.iso_or_none(row.scheduled_at),
         review_note=row.review_note,
     )
 

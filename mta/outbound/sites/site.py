@@ -309,7 +309,7 @@ def state_of(group: SiteGroup) -> str:
         "asking": sum(site.asking for site in group.sites),
         "waiting": sum(len(site.waiting) for site in group.sites),
         "phase": _phase(pacer, now, resting=resting > now),
-        "nextProbe": None if probe is None else clock.iso(probe),
+        "nextProbe": clock.iso_or_none(probe),
         "movedBy": None if pacer.moved is None else _noted(pacer.moved),
         "recent": [_noted(one) for one in reversed(pacer.recent)],
         "source": None if group.standing is None else group.standing.source.ip,

@@ -102,8 +102,8 @@ def order_fields(order: PaymentOrder) -> dict[str, str | int | None]:
         "amount": order.amount,
         "currency": order.currency,
         "email": order.email,
-        "periodStart": None if order.period_start is None else clock.iso(order.period_start),
-        "expiresAt": None if order.expires_at is None else clock.iso(order.expires_at),
+        "periodStart": clock.iso_or_none(order.period_start),
+        "expiresAt": clock.iso_or_none(order.expires_at),
         "reference": order.reference,
     }
 
