@@ -10,7 +10,7 @@ from engine.accounts.account_deletion import store as closing
 from engine.accounts.sub_accounts import store as sub_accounts
 from engine.accounts.suspend import Cause
 from engine.base import clock, ids
-from engine.base.errors import not_found
+from engine.base.errors import existing
 from engine.ledger.platform_log import OPERATOR
 from engine.people.account import agreed_caps
 from engine.people.account import store as accounts
@@ -175,9 +175,7 @@ async def _found(
 
 
 async def _erased(pool: asyncpg.Pool, account: UUID) -> OperatorAccount:
-    left = await closing.TOMBSTONE.first(pool, account)
-    if left is None:
-        raise not_found("account")
+    left = existing(await closing.TOMBSTONE.first(pool, account), "account")
     return OperatorAccount(
         id=ids.format_id(ids.Kind.ACCOUNT, account),
         name=None,

@@ -12,7 +12,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.base.errors import not_found
+from engine.base.errors import existing
 from engine.base.events import AccountEvent
 from engine.base.plans import Plan
 from engine.base.settings import Settings, variable
@@ -86,9 +86,7 @@ async def appoint(pool: asyncpg.Pool, settings: Settings, account: UUID, sender:
 
     Raises 404 for an unknown account; ValueError with instructions unless the sender's domain is verified on it.
     """
-    row = await accounts.READ.first(pool, account)
-    if row is None:
-        raise not_found("account")
+    existing(await accounts.READ.first(pool, account), "account")
     named = sender_of(settings, Platform(account, sender, due=False))
     domain = _domain_of(named)
     status = await _status(pool, account, domain)

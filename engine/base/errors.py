@@ -5,11 +5,14 @@ Clients branch on the type, which is stable; the message says what to do and may
 """
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 MAX_SHOWN = 100  # characters of a client's name or value in an error
 MAX_MESSAGE = 2_000  # characters of the sentences
 MAX_FIELD = 400  # characters of a text beside them: a path of several names, an address (at most 320)
+
+
+Row = TypeVar("Row")
 
 
 class RefusalEntry(NamedTuple):
@@ -138,6 +141,13 @@ class NoRoom(Refusal):
 def invalid(field: str, message: str) -> Refusal:
     """Return a 400 that names the wrong field."""
     return Refusal(ErrorType.INVALID_REQUEST, message, field=field)
+
+
+def existing(row: Row | None, what: str) -> Row:
+    """Return the row; raise the 404 of `not_found` if there is none."""
+    if row is None:
+        raise not_found(what)
+    return row
 
 
 def not_found(what: str) -> Refusal:

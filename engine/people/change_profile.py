@@ -7,7 +7,7 @@ import asyncpg
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from engine.base import ids
-from engine.base.errors import not_found
+from engine.base.errors import existing
 from engine.base.events import AccountEvent
 from engine.base.text import checked_line
 from engine.ledger.events import record_event
@@ -32,10 +32,7 @@ class ProfilePatch(Struct, frozen=True, kw_only=True):
 
 async def read_profile(pool: asyncpg.Pool, user: UUID) -> ProfileRow:
     """Return the person's profile."""
-    row = await people.PROFILE.first(pool, user)
-    if row is None:
-        raise not_found("person")
-    return row
+    return existing(await people.PROFILE.first(pool, user), "person")
 
 
 async def change_profile(pool: asyncpg.Pool, account: UUID, user: UUID, wanted: ProfilePatch) -> ProfileRow:
@@ -47,9 +44,7 @@ async def change_profile(pool: asyncpg.Pool, account: UUID, user: UUID, wanted: 
     public = ids.format_id(ids.Kind.USER, user)
     async with pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, user)  # lock people before heads
-        row = await people.PROFILE.first(connection, user)
-        if row is None:
-            raise not_found("person")
+        row = existing(await people.PROFILE.first(connection, user), "person")
         changed = structs.replace(row, **given)
         fields = sorted(name for name in given if getattr(row, name) != getattr(changed, name))
         if fields:

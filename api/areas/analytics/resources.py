@@ -22,7 +22,7 @@ from api.areas.analytics.schemas import (
 )
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock
-from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.errors import ErrorType, Refusal, existing, invalid, not_found
 from engine.base.list_filters import narrowed
 from engine.ledger import heads
 from engine.mail.address import BadAddress, domain_name
@@ -41,9 +41,7 @@ from engine.receiving.analytics.types import (
 async def read_delivery(call: Call, query: DeliveryQuery) -> DeliveryReply:
     """Return rates and times of delivery by recipients' domain or by tag."""
     pool, account = call.services.pool, call.account_id
-    head = await heads.READ.first(pool, account)
-    if head is None:
-        raise not_found("account")
+    head = existing(await heads.READ.first(pool, account), "account")
     limit = head.caps.analytics_days
     if query.days > max(limit, rules.MAX_DAYS):
         raise invalid("days", f"`days` is {query.days}; ask for 1 to {max(limit, rules.MAX_DAYS)} days.")

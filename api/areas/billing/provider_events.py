@@ -10,7 +10,7 @@ from engine.accounts.billing import payment_events
 from engine.accounts.billing.providers.payprov import HEADER, PayprovMessage
 from engine.accounts.billing.providers.protocol import BadSignature, PaymentProvider, UnusableEvent
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing
 from engine.base.netaddr import network_of
 from engine.store import rate_limits
 
@@ -20,17 +20,13 @@ _MAX_CLAIM = 200  # characters of a value that an unsigned notice claims
 
 async def take(call: Call, body: bytes) -> EventTaken:
     """Verify and apply an event of the provider that the path names."""
-    provider = call.services.billing.providers.get(call.path["provider"])
-    if provider is None:
-        raise not_found("payment provider")
+    provider = existing(call.services.billing.providers.get(call.path["provider"]), "payment provider")
     return await _apply(call, body, provider)
 
 
 async def take_payprov(call: Call, body: bytes) -> EventTaken:
     """Verify and apply an event of `payprov`; the outcome is that of the signed body, whatever the path says."""
-    provider = call.services.billing.providers.get("payprov")
-    if provider is None:
-        raise not_found("payment provider")
+    provider = existing(call.services.billing.providers.get("payprov"), "payment provider")
     return await _apply(call, body, provider)
 
 
@@ -38,9 +34,7 @@ async def take_refund_notice(call: Call, body: bytes) -> EventTaken:
     """Apply a signed refund; record an unsigned one, which moves nothing."""
     if call.request.get_header(HEADER) is not None:
         return await take_payprov(call, body)
-    provider = call.services.billing.providers.get("payprov")
-    if provider is None:
-        raise not_found("payment provider")
+    provider = existing(call.services.billing.providers.get("payprov"), "payment provider")
     await _count_unsigned(call)
     subject, claims = _claimed(body)
     await payment_events.note_refund(call.services.pool, provider, subject, claims=claims)

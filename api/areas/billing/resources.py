@@ -25,7 +25,7 @@ from engine.accounts.billing import checkout, invoices, store
 from engine.accounts.billing import subscription_changes as subscriptions
 from engine.accounts.billing.rows import BillingProfileRow
 from engine.base import ids
-from engine.base.errors import ErrorType, invalid, not_found
+from engine.base.errors import ErrorType, existing, invalid
 from engine.base.plans import Plan
 from engine.base.roles import Role
 from engine.ledger import billing_history
@@ -38,9 +38,7 @@ _ENCODER = msgspec.json.Encoder()
 async def read(call: Call) -> BillingState:
     """Return the account's subscription, its open checkout, its profile and the plans for sale."""
     pool, account = call.services.pool, call.account_id
-    found = await store.ACCOUNT.first(pool, account)
-    if found is None:
-        raise not_found("account")
+    found = existing(await store.ACCOUNT.first(pool, account), "account")
     held = await store.READ.first(pool, account)
     billing = call.services.billing
     return records.state_of(
@@ -54,9 +52,7 @@ async def read(call: Call) -> BillingState:
 
 async def list_plans(call: Call) -> PlanList:
     """Return all plans with their limits and prices."""
-    found = await store.ACCOUNT.first(call.services.pool, call.account_id)
-    if found is None:
-        raise not_found("account")
+    found = existing(await store.ACCOUNT.first(call.services.pool, call.account_id), "account")
     return PlanList([records.plan_of(plan, found.plan, call.services.billing.prices) for plan in Plan])
 
 
@@ -108,9 +104,7 @@ async def list_invoices(call: Call, page: Page) -> InvoicePage:
 
 async def read_invoice(call: Call) -> Raw:
     """Return an invoice as PDF, or as JSON if the client prefers that."""
-    row = await store.INVOICE.first(call.services.pool, call.account_id, call.id)
-    if row is None:
-        raise not_found("invoice")
+    row = existing(await store.INVOICE.first(call.services.pool, call.account_id, call.id), "invoice")
     if _prefers_json(call.request.get_header("Accept") or ""):
         return Raw(_ENCODER.encode(records.invoice_of(row)), "application/json")
     content = await invoices.pdf(call.services.pool, row)

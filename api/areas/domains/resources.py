@@ -23,7 +23,7 @@ from api.http import owner_checks
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from api.http.paging import Page
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, invalid, not_found
+from engine.base.errors import ErrorType, existing, invalid, not_found
 from engine.base.list_filters import narrowed
 from engine.receiving.remove_domain import remove_domain
 from engine.sending.domains import rules, store
@@ -130,10 +130,7 @@ async def disconnect_cloudflare(call: Call) -> None:
 
 
 async def _found(call: Call) -> DomainRow:
-    row = await store.FIND.first(call.services.pool, call.account_id, call.id)
-    if row is None:
-        raise not_found("domain")
-    return row
+    return existing(await store.FIND.first(call.services.pool, call.account_id, call.id), "domain")
 
 
 async def _with_keys(call: Call, row: DomainRow) -> dict[str, Any]:

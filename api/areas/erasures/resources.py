@@ -8,7 +8,7 @@ from api.areas.erasures.schemas import Erasure, ErasureIn, ErasurePage
 from api.http.operation import Access, Area, Call, Operation
 from api.http.paging import Page
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, not_found
+from engine.base.errors import ErrorType, existing
 from engine.base.roles import Role
 from engine.retention.erasures import rules, service, store
 from engine.retention.erasures.types import ErasureRow
@@ -30,9 +30,7 @@ async def list_erasures(call: Call, page: Page) -> ErasurePage:
 
 async def read(call: Call) -> Erasure:
     """Return one receipt."""
-    row = await store.READ.first(call.services.pool, call.account_id, call.id)
-    if row is None:
-        raise not_found(WHAT)
+    row = existing(await store.READ.first(call.services.pool, call.account_id, call.id), WHAT)
     return _shown(row)
 
 

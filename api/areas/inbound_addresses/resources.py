@@ -12,7 +12,7 @@ from api.areas.inbound_addresses.schemas import (
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from api.http.paging import Page
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, not_found
+from engine.base.errors import ErrorType, existing
 from engine.receiving.inbound_addresses import service, store
 from engine.receiving.inbound_addresses.types import InboundAddressRow
 
@@ -41,9 +41,7 @@ async def list_addresses(call: Call, page: Page) -> InboundAddressPage:
 
 async def read(call: Call) -> InboundAddressWithUnread:
     """Return one address."""
-    row = await store.READ.first(call.services.pool, call.account_id, call.id, _domains(call))
-    if row is None:
-        raise not_found(WHAT)
+    row = existing(await store.READ.first(call.services.pool, call.account_id, call.id, _domains(call)), WHAT)
     return await _with_unread(call, row)
 
 

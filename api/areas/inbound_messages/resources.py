@@ -20,7 +20,7 @@ from api.http.download import MAIL, download, mail_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
 from api.http.paging import Page
 from engine.base import ids
-from engine.base.errors import ErrorType, not_found, unavailable
+from engine.base.errors import ErrorType, existing, not_found, unavailable
 from engine.receiving.inbound_messages import rules, store
 from engine.receiving.inbound_messages.bodies import bodies_of
 from engine.receiving.inbound_messages.types import ReceivedFilters, ReceivedRow
@@ -64,9 +64,7 @@ async def read_attachment(call: Call) -> Raw:
     row = await _row(call)
     files = rules.files_of(row.attachments)
     name = ids.format_id(ids.Kind.ATTACHMENT, call.inner_id)
-    file = next((one for one in files if one.id == name), None)
-    if file is None:
-        raise not_found("attachment")
+    file = existing(next((one for one in files if one.id == name), None), "attachment")
     rules.check_download(file, scanner_required=call.settings.clamd_required)
     async with LARGE_MESSAGES.of(call.account_id):
         mime = await store.raw(call.services.pool, row.raw_id)
@@ -106,10 +104,7 @@ def _filters(call: Call, query: ReceivedMessagesQuery, *, before: UUID | None) -
 
 
 async def _row(call: Call) -> ReceivedRow:
-    row = await store.read(call.services.pool, call.account_id, call.id, domains=call.domains)
-    if row is None:
-        raise not_found(WHAT)
-    return row
+    return existing(await store.read(call.services.pool, call.account_id, call.id, domains=call.domains), WHAT)
 
 
 def detail_of(row: ReceivedRow, mime: bytes) -> ReceivedMessageDetail:

@@ -14,7 +14,7 @@ from api.areas.inbound_routes.schemas import (
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from api.http.paging import Page
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, invalid, not_found
+from engine.base.errors import ErrorType, existing, invalid
 from engine.receiving.inbound_routes import rules, service, store
 from engine.receiving.inbound_routes.types import (
     InboundRouteRow,
@@ -58,9 +58,7 @@ async def list_routes(call: Call, page: Page) -> InboundRoutePage:
 
 async def read(call: Call) -> InboundRoute:
     """Return one route."""
-    row = await store.READ.first(call.services.pool, call.account_id, call.id, _domains(call))
-    if row is None:
-        raise not_found(WHAT)
+    row = existing(await store.READ.first(call.services.pool, call.account_id, call.id, _domains(call)), WHAT)
     return _shown(row, await _endpoints(call))
 
 

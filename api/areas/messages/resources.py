@@ -22,7 +22,7 @@ from api.http.download import MAIL, download, mail_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
 from api.http.paging import Page
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, not_found, unavailable
+from engine.base.errors import ErrorType, existing, not_found, unavailable
 from engine.base.events import SEALED_SOURCES, Status
 from engine.mail.read import Bodies, UnreadableMail, bodies
 from engine.sending.messages import rules, store
@@ -56,9 +56,7 @@ async def list_messages(call: Call, query: MessagesQuery, page: Page) -> Message
 
 async def read_message(call: Call) -> MessageDetail | Raw:
     """Return one message with its bodies and its waybill."""
-    row = await store.read(call.services.pool, call.account_id, call.id)
-    if row is None:
-        raise not_found("message")
+    row = existing(await store.read(call.services.pool, call.account_id, call.id), "message")
     weight = row.size_bytes + sum(len(fields[-1]) for fields in row.waybill)
     if weight <= LARGE_BYTES:
         return detail_of(row, await store.body(call.services.pool, call.account_id, call.id))
@@ -70,14 +68,10 @@ async def read_message(call: Call) -> MessageDetail | Raw:
 
 async def read_attachment(call: Call) -> Raw:
     """Return an attachment's octets, always as a download."""
-    found = await store.files(call.services.pool, call.account_id, call.id)
-    if found is None:
-        raise not_found("message")
+    found = existing(await store.files(call.services.pool, call.account_id, call.id), "message")
     files, size_bytes = found
     name = ids.format_id(ids.Kind.ATTACHMENT, call.inner_id)
-    file = next((one for one in files if one.id == name), None)
-    if file is None:
-        raise not_found("attachment")
+    file = existing(next((one for one in files if one.id == name), None), "attachment")
     if size_bytes <= LARGE_BYTES:
         mime = await store.body(call.services.pool, call.account_id, call.id)
         content = None if mime is None else rules.content_of(mime, files, file)
@@ -96,9 +90,7 @@ async def read_raw(call: Call) -> Raw:
     The DKIM-Signature is left out, as it is kept only until the last recipient is settled: the file is the same at any
     time. Blind recipients are not in it, as they were not in the mail sent.
     """
-    found = await store.files(call.services.pool, call.account_id, call.id)
-    if found is None:
-        raise not_found("message")
+    found = existing(await store.files(call.services.pool, call.account_id, call.id), "message")
     if found[1] <= LARGE_BYTES:
         mime = await store.body(call.services.pool, call.account_id, call.id)
     else:

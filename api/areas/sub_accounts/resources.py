@@ -11,7 +11,7 @@ from engine.accounts.sub_accounts import store
 from engine.accounts.sub_accounts.service import SubAccountPatch
 from engine.accounts.sub_accounts.store import SubAccountRow
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, not_found
+from engine.base.errors import ErrorType, existing
 from engine.base.roles import Role
 
 
@@ -31,9 +31,7 @@ async def create_sub_account(call: Call, body: SubAccountIn) -> SubAccount:
 
 async def read_sub_account(call: Call) -> SubAccount:
     """Return one sub-account."""
-    row = await store.READ.first(call.services.pool, call.account_id, call.id)
-    if row is None:
-        raise not_found("sub-account")
+    row = existing(await store.READ.first(call.services.pool, call.account_id, call.id), "sub-account")
     return _shown(row)
 
 

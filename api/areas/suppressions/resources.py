@@ -28,7 +28,7 @@ from api.http.decode import refusal_of
 from api.http.download import streamed_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.base import clock, csv_files, ids
-from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
+from engine.base.errors import ErrorType, Refusal, existing, invalid, not_found, unavailable
 from engine.base.list_cursors import ListPlace
 from engine.sending.suppressions import files, rules, store
 from engine.sending.suppressions import service as suppressions_service
@@ -94,9 +94,9 @@ async def export_suppressions(call: Call, query: SuppressionsExportQuery) -> Str
 async def read_suppression(call: Call) -> Suppression:
     """Return the suppression of an address, given in any equivalent form."""
     address = _named(call)
-    row = (await store.read(call.services.pool, call.account_id, [address])).get(address)
-    if row is None:
-        raise not_found("suppressed address")
+    row = existing(
+        (await store.read(call.services.pool, call.account_id, [address])).get(address), "suppressed address"
+    )
     return _suppression(row)
 
 

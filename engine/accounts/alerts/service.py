@@ -14,7 +14,7 @@ from engine.accounts.alerts import rules, store
 from engine.accounts.alerts.rules import WHAT
 from engine.accounts.alerts.types import AlertEvent, AlertKind, AlertRule, AlertRuleFields
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing
 from engine.base.events import AccountEvent
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import locked_caps
@@ -76,18 +76,12 @@ async def change(pool: asyncpg.Pool, account: UUID, rule: UUID, changed: dict[st
 
 async def read(source: Source, account: UUID, rule: UUID) -> AlertRule:
     """Return a rule; raise the 404 for an unknown one."""
-    row = await store.READ.first(source, account, rule)
-    if row is None:
-        raise not_found(WHAT)
-    return row
+    return existing(await store.READ.first(source, account, rule), WHAT)
 
 
 async def locked(connection: Conn, account: UUID, rule: UUID) -> AlertRule:
     """Lock and return a rule; raise the 404 for an unknown one."""
-    row = await store.LOCK.first(connection, account, rule)
-    if row is None:
-        raise not_found(WHAT)
-    return row
+    return existing(await store.LOCK.first(connection, account, rule), WHAT)
 
 
 def fields_of(row: AlertRule) -> AlertRuleFields:

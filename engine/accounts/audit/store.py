@@ -26,7 +26,7 @@ from engine.accounts.audit.types import (
     ReachedRow,
 )
 from engine.base import clock
-from engine.base.errors import not_found
+from engine.base.errors import existing
 from engine.store.queries import Queries, Source
 
 # Event numbers have no gaps, so a page is a range of them. A range costs the same with any plan; with an open end,
@@ -54,10 +54,7 @@ class AuditRows(Struct, frozen=True):
 
 async def head(source: Source, account: UUID) -> LogHead:
     """Return both ends of an account's log; raise the 404 if there is no such account."""
-    found = await _HEAD.first(source, account)
-    if found is None:
-        raise not_found("account")
-    return found
+    return existing(await _HEAD.first(source, account), "account")
 
 
 async def page(

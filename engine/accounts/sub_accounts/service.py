@@ -14,7 +14,7 @@ from engine.accounts.sub_accounts import store
 from engine.accounts.sub_accounts.store import SubAccountRow
 from engine.accounts.suspend import Cause, FamilyMember
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing, not_found
 from engine.base.events import AccountEvent
 from engine.base.text import checked_line
 from engine.ledger import heads
@@ -140,10 +140,7 @@ async def _check_room(connection: Conn, parent: AccountHead) -> None:
 
 
 async def _read(connection: Conn, parent: UUID, child: UUID) -> SubAccountRow:
-    row = await store.READ.first(connection, parent, child)
-    if row is None:
-        raise not_found("sub-account")
-    return row
+    return existing(await store.READ.first(connection, parent, child), "sub-account")
 
 
 def _check_free(standing: list[suspend.ActiveCause]) -> None:

@@ -17,7 +17,7 @@ from engine.audience.broadcasts.content import CompiledBroadcast, MergeContact
 from engine.audience.broadcasts.types import Broadcast, BroadcastAudience
 from engine.audience.contacts import lists_store, segments
 from engine.base import ids
-from engine.base.errors import invalid, not_found
+from engine.base.errors import existing, invalid, not_found
 from engine.base.plans import Caps
 from engine.ledger import heads
 from engine.mail.unsubscribe_links import UnsubscribeLink
@@ -106,9 +106,7 @@ async def template_of(pool: asyncpg.Pool, row: Broadcast) -> VersionRow | None:
 
 async def caps_of(source: Source, account: UUID) -> Caps:
     """Return the limits of an account; raise the 404 if it was erased."""
-    head = await heads.READ.first(source, account)
-    if head is None:
-        raise not_found("account")
+    head = existing(await heads.READ.first(source, account), "account")
     return head.caps
 
 

@@ -13,7 +13,7 @@ from engine.audience.broadcasts import service, store
 from engine.audience.broadcasts.rules import WHAT
 from engine.audience.broadcasts.types import Broadcast, BroadcastSummary
 from engine.base import clock, ids
-from engine.base.errors import not_found
+from engine.base.errors import existing
 from engine.base.text import checked_line
 from engine.ledger.platform_log import OPERATOR
 from engine.store.queries import Queries
@@ -80,9 +80,7 @@ async def waiting(pool: asyncpg.Pool, *, after: UUID | None, limit: int) -> Revi
 
 async def show(pool: asyncpg.Pool, broadcast: UUID) -> BroadcastReview:
     """Return a broadcast with what its review needs; raises 404."""
-    found = await store.FIND.first(pool, broadcast)
-    if found is None:
-        raise not_found(WHAT)
+    found = existing(await store.FIND.first(pool, broadcast), WHAT)
     row = await service.read(pool, found.account_id, found.id)
     facts = (await _FACTS.records(pool, row.id))[0]
     consents = [] if row.list_id is None else await _CONSENTS.records(pool, row.list_id)

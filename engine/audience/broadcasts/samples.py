@@ -18,7 +18,7 @@ from engine.audience.broadcasts.content import CompiledBroadcast, MergeContact
 from engine.audience.broadcasts.types import Broadcast
 from engine.audience.contacts import store as contacts
 from engine.base import ids
-from engine.base.errors import Refusal, not_found
+from engine.base.errors import Refusal, existing
 from engine.mail.address import Mailbox, canonical
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.people.team import recipients as team_recipients
@@ -45,9 +45,7 @@ async def preview(
     """
     values = broadcast_checks.SAMPLE
     if contact is not None:
-        found = await contacts.READ.first(pool, row.account_id, contact)
-        if found is None:
-            raise not_found("contact")
+        found = existing(await contacts.READ.first(pool, row.account_id, contact), "contact")
         values = MergeContact(found.email, found.name, found.fields)
     broadcast = await broadcast_checks.compiled(row, await broadcast_checks.template_of(pool, row))
     if contact is None:

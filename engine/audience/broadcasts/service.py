@@ -19,7 +19,7 @@ from engine.audience.broadcasts.types import (
     StopReason,
 )
 from engine.base import clock
-from engine.base.errors import not_found
+from engine.base.errors import existing
 from engine.base.events import AccountEvent
 from engine.ledger.events import record_event
 from engine.store.queries import Conn, Source
@@ -29,18 +29,12 @@ SERVICE, OPERATOR = "service", "operator"  # the actors of changes that no perso
 
 async def read(source: Source, account: UUID, broadcast: UUID) -> Broadcast:
     """Return a broadcast; raise the 404 for an unknown one."""
-    row = await store.READ.first(source, account, broadcast)
-    if row is None:
-        raise not_found(rules.WHAT)
-    return row
+    return existing(await store.READ.first(source, account, broadcast), rules.WHAT)
 
 
 async def locked(connection: Conn, account: UUID, broadcast: UUID) -> Broadcast:
     """Return a broadcast and lock it until the transaction ends; raise as `read`."""
-    row = await store.LOCK.first(connection, account, broadcast)
-    if row is None:
-        raise not_found(rules.WHAT)
-    return row
+    return existing(await store.LOCK.first(connection, account, broadcast), rules.WHAT)
 
 
 async def pause(pool: asyncpg.Pool, account: UUID, broadcast: UUID, *, actor: str) -> Broadcast:
@@ -166,9 +160,7 @@ async def record(
 
 
 async def _account_of(connection: Conn, broadcast: UUID) -> UUID:
-    found = await store.FIND.first(connection, broadcast)
-    if found is None:
-        raise not_found(rules.WHAT)
+    found = existing(await store.FIND.first(connection, broadcast), rules.WHAT)
     return found.account_id
 
 

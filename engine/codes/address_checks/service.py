@@ -12,7 +12,7 @@ from uuid import UUID
 import asyncpg
 
 from engine.base import clock, ids
-from engine.base.errors import not_found
+from engine.base.errors import existing
 from engine.base.plans import caps_of
 from engine.codes.address_checks import rules
 from engine.codes.address_checks.routes import routes_of
@@ -61,9 +61,7 @@ JOB = Job("address checks", every_s=20, run=lambda pool, _: give_back_expired(po
 
 async def _reserve(pool: asyncpg.Pool, account: UUID, count: int, at: datetime) -> UUID:
     month = clock.first_of_month(at.date())
-    payer = await _PAYER.first(pool, account, month)
-    if payer is None:
-        raise not_found("account")
+    payer = existing(await _PAYER.first(pool, account, month), "account")
     limit = caps_of(payer.plan, payer.agreed_caps).monthly_address_checks
     reservation = ids.uuid7()
     if not await _RESERVE.records(pool, reservation, payer.id, month, count, limit):

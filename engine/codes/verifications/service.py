@@ -9,7 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
-from engine.base.errors import not_found
+from engine.base.errors import existing
 from engine.codes.verifications import rules, store
 from engine.codes.verifications.rules import CodeKeys
 from engine.codes.verifications.types import ClaimedAttempt, LinkedRow, VerificationRow, VerificationStatus
@@ -19,10 +19,7 @@ from engine.store.queries import Conn, Source
 
 async def read(source: Source, account: UUID, verification: UUID) -> VerificationRow:
     """Return a verification; raise the 404 for an unknown or purged one."""
-    row = await store.READ.first(source, account, verification)
-    if row is None:
-        raise not_found(rules.WHAT)
-    return row
+    return existing(await store.READ.first(source, account, verification), rules.WHAT)
 
 
 async def check(

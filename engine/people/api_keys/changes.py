@@ -7,7 +7,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock, ids, secrets
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing, not_found
 from engine.base.events import AccountEvent
 from engine.base.text import checked_line
 from engine.ledger.events import record_event
@@ -73,9 +73,7 @@ async def _locked(connection: Conn, account: UUID, key: UUID) -> tuple[UUID, Key
         raise not_found("API key")
     holder: UUID = found[0]["account_id"]
     await locked_caps(connection, holder)
-    row = await store.LOCK.first(connection, holder, key)
-    if row is None:
-        raise not_found("API key")
+    row = existing(await store.LOCK.first(connection, holder, key), "API key")
     return holder, row
 
 

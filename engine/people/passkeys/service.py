@@ -12,7 +12,7 @@ import structlog
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.errors import ErrorType, Refusal, existing, invalid, not_found
 from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.people.identity import store as identities
@@ -161,9 +161,7 @@ async def rename(pool: asyncpg.Pool, person: Person, passkey: UUID, name: str) -
     """Rename the person's passkey; raises 404 if it is not theirs."""
     called = rules.checked_name(name)
     async with pool.acquire() as connection, connection.transaction():
-        row = await store.RENAME.first(connection, person.user_id, passkey, called)
-        if row is None:
-            raise not_found("passkey")
+        row = existing(await store.RENAME.first(connection, person.user_id, passkey, called), "passkey")
         await _record(connection, person.user_id, AccountEvent.MEMBER_PASSKEY_RENAMED, passkey)
     return row
 

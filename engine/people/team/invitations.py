@@ -12,7 +12,7 @@ import asyncpg
 from msgspec import Struct, structs
 
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing, not_found
 from engine.base.events import AccountEvent
 from engine.base.plans import Caps
 from engine.base.roles import Role
@@ -61,9 +61,7 @@ async def read(pool: asyncpg.Pool, account: UUID, *, limit: int, before: str | N
     at = clock.now()
     position = (None, None) if before is None else rules.position(before)
     async with pool.acquire() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
-        held = await accounts.READ.first(connection, account)
-        if held is None:
-            raise not_found("account")
+        held = existing(await accounts.READ.first(connection, account), "account")
         members = await store.MEMBERS.fetch(connection, account, limit + 1, *position)
         invites = await store.INVITES.fetch(connection, account, at, rules.MAX_SHOWN)
         seated, invited = await store.seats_used(connection, account, at)
@@ -249,10 +247,7 @@ async def acting_role(connection: Conn, person: Person) -> Role:
 
 
 async def read_member(connection: Conn, account: UUID, user: UUID) -> TeamMemberRow:
-    member = await store.MEMBER.first(connection, account, user)
-    if member is None:
-        raise not_found("member")
-    return member
+    return existing(await store.MEMBER.first(connection, account, user), "member")
 
 
 async def _refuse_member(connection: Conn, account: UUID, address: str) -> None:

@@ -11,7 +11,7 @@ import asyncpg
 from msgspec import UNSET, UnsetType
 
 from engine.base import ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing, not_found
 from engine.base.events import AccountEvent
 from engine.base.plans import Caps
 from engine.ledger.events import record_event
@@ -179,10 +179,9 @@ async def _insert(
 
 
 async def _found(connection: Conn, account: UUID, address: UUID, domains: Collection[str] | None) -> InboundAddressRow:
-    row = await store.READ.first(connection, account, address, None if domains is None else list(domains))
-    if row is None:
-        raise not_found(WHAT)
-    return row
+    return existing(
+        await store.READ.first(connection, account, address, None if domains is None else list(domains)), WHAT
+    )
 
 
 async def _record(

@@ -13,7 +13,7 @@ import orjson
 from msgspec import Struct
 
 from engine.base import ids
-from engine.base.errors import not_found
+from engine.base.errors import existing
 from engine.receiving.inbound_messages import rules, store
 from engine.receiving.inbound_messages.types import ThreadReceivedRow, ThreadSentRow
 from engine.sending.messages.rules import made_at
@@ -57,9 +57,7 @@ async def conversation(
 
     `domains`, `streams`: those whose messages the caller may see, None for all.
     """
-    row = await store.read(source, account, message, domains=domains)
-    if row is None:
-        raise not_found(rules.WHAT)
+    row = existing(await store.read(source, account, message, domains=domains), rules.WHAT)
     keys, sent_ids, answered = {row.thread_key}, _named(row.replies_to), {row.id}
     received: dict[UUID, ThreadReceivedRow] = {}
     sent: dict[UUID, ThreadSentRow] = {}

@@ -9,7 +9,7 @@ import asyncpg
 import orjson
 from msgspec import Meta, structs
 
-from engine.base.errors import invalid, not_found
+from engine.base.errors import existing, invalid
 from engine.mail.received import summarise
 from engine.receiving.inbound_messages import rules, store
 from engine.receiving.inbound_messages.types import ReceivedRow
@@ -42,9 +42,7 @@ async def answer(
     """Accept an answer to a received message; sender, recipient and subject that it lacks follow from the
     message. Raises the 404 for an unknown message, and whatever a send raises.
     """
-    row = await store.read(pool, origin.account_id, message, domains=domains)
-    if row is None:
-        raise not_found(rules.WHAT)
+    row = existing(await store.read(pool, origin.account_id, message, domains=domains), rules.WHAT)
     references: Sequence[str] = ()
     if row.header_message_id is not None:
         mime = await store.raw(pool, row.raw_id)

@@ -10,7 +10,7 @@ import asyncpg
 from msgspec import structs
 
 from engine.base import ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing, not_found
 from engine.base.events import AccountEvent
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import locked_caps
@@ -117,13 +117,8 @@ async def delete(
 
 async def _target(connection: Conn, account: UUID, form: str | None, domain: str) -> RouteTarget:
     if form is not None:
-        target = await store.TARGET_ADDRESS.first(connection, account, form)
-        if target is None:
-            raise not_found("inbound address")
-        return target
-    target = await store.TARGET_DOMAIN.first(connection, account, domain)
-    if target is None:
-        raise not_found("domain")
+        return existing(await store.TARGET_ADDRESS.first(connection, account, form), "inbound address")
+    target = existing(await store.TARGET_DOMAIN.first(connection, account, domain), "domain")
     if target.status != "verified":
         raise Refusal(
             ErrorType.DOMAIN_NOT_VERIFIED, f"{domain} is not verified. Verify it, then add the route.", domain=domain
@@ -164,10 +159,9 @@ async def _check_endpoint(connection: Conn, account: UUID, webhook: UUID | None)
 
 
 async def _found(connection: Conn, account: UUID, route: UUID, domains: Collection[str] | None) -> InboundRouteRow:
-    row = await store.READ.first(connection, account, route, None if domains is None else list(domains))
-    if row is None:
-        raise not_found(WHAT)
-    return row
+    return existing(
+        await store.READ.first(connection, account, route, None if domains is None else list(domains)), WHAT
+    )
 
 
 def _canonical(address: str) -> str:

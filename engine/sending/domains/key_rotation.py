@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing
 from engine.base.events import AccountEvent
 from engine.base.secrets import Pepper
 from engine.base.settings import Settings
@@ -32,9 +32,7 @@ async def rotate_keys(
     Raises the 404 for an unknown domain, the 409 for one that was never verified or was rotated less than seven days
     ago.
     """
-    row = await store.FIND.first(pool, account, domain)
-    if row is None:
-        raise not_found("domain")
+    row = existing(await store.FIND.first(pool, account, domain), "domain")
     if row.verified_at is None:
         raise Refusal(
             ErrorType.INVALID_STATE,

@@ -14,7 +14,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.errors import ErrorType, Refusal, existing, invalid
 from engine.base.events import AccountEvent
 from engine.base.secrets import Pepper
 from engine.base.settings import Settings
@@ -62,9 +62,7 @@ async def publish_dns(
     Raises the 404 for an unknown domain, the 400 for a missing token or one that Cloudflare refuses, the 503 while
     Cloudflare is unavailable.
     """
-    row = await store.FIND.first(pool, account, domain)
-    if row is None:
-        raise not_found("domain")
+    row = existing(await store.FIND.first(pool, account, domain), "domain")
     used = token or await store.read_token(pool, account, pepper=settings.pepper)
     if used is None:
         raise invalid(

@@ -12,7 +12,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing, not_found
 from engine.base.events import AccountEvent
 from engine.base.plans import Caps
 from engine.base.secrets import derived
@@ -107,9 +107,7 @@ async def change_domain(
     """
     async with caches.change(pool, "domains", account) as connection:
         await locked_caps(connection, account)
-        row = await store.FIND.first(connection, account, domain)
-        if row is None:
-            raise not_found("domain")
+        row = existing(await store.FIND.first(connection, account, domain), "domain")
         label = row.return_path_label if return_path_label is None else rules.checked_label(return_path_label)
         if label == row.return_path_label:
             return

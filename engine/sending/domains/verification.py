@@ -17,7 +17,7 @@ import asyncpg
 from msgspec import Struct, structs
 
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing, not_found
 from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.ledger import heads, log
@@ -83,9 +83,7 @@ async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, doma
     Takes at most 8 s of DNS. Raises the 429 if the name is checked too often or the account runs too many checks at
     once.
     """
-    row = await store.FIND.first(pool, account, domain)
-    if row is None:
-        raise not_found("domain")
+    row = existing(await store.FIND.first(pool, account, domain), "domain")
     await _wait_turn(row.name, account)
     async with _checks.of(account, wait_s=MAX_WAIT_S):
         resolver = lookups.for_checks(settings)

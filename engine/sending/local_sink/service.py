@@ -14,7 +14,7 @@ from uuid import UUID
 import asyncpg
 
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing, not_found
 from engine.base.secrets import DerivedKey
 from engine.base.settings import Settings
 from engine.mail import return_path
@@ -89,10 +89,7 @@ async def forget(pool: asyncpg.Pool, settings: Settings, account: UUID, addresse
 
 async def content(settings: Settings, mail: SinkMail) -> bytes:
     """Return the octets of a mail; raise the 404 if the sink did not keep them."""
-    found = await asyncio.to_thread(sink_folder.content_of, folder_of(settings), mail.entry)
-    if found is None:
-        raise not_found(WHAT)
-    return found
+    return existing(await asyncio.to_thread(sink_folder.content_of, folder_of(settings), mail.entry), WHAT)
 
 
 async def beginnings(settings: Settings, mails: Iterable[SinkMail], octets: int) -> list[bytes]:

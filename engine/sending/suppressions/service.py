@@ -12,7 +12,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal, existing, not_found
 from engine.base.events import AccountEvent
 from engine.ledger import heads, log
 from engine.ledger.events import append_locked
@@ -66,9 +66,7 @@ async def lift(pool: asyncpg.Pool, account: UUID, address: str, *, actor: str | 
     """Remove the suppression of a canonical address; raise the 404 if there is none, the 409 after a complaint."""
     async with pool.acquire() as connection, connection.transaction():
         locked = await _locked(connection, account)
-        row = (await store.read(connection, account, [address])).get(address)
-        if row is None:
-            raise not_found("suppressed address")
+        row = existing((await store.read(connection, account, [address])).get(address), "suppressed address")
         if row.reason == Reason.COMPLAINT:
             raise Refusal(
                 ErrorType.INVALID_STATE,
