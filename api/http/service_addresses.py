@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from engine.base.local_mode import sends_without_login
 from engine.base.netaddr import connect_host
 from engine.base.settings import HostPort, Settings
 from engine.base.version import version
@@ -16,13 +17,15 @@ class SubmissionAddress(NamedTuple):
     host: str
     starttls_port: int
     tls_port: int
+    open: bool  # to programs on this machine, without TLS and login
 
 
 def submission(settings: Settings) -> SubmissionAddress:
     """Return the address of SMTP submission; loopback in local mode only."""
     local = settings.delivery == "local" and is_loopback(settings.submission_host)
     host = settings.submission_host if local else settings.mail_host
-    return SubmissionAddress(host, settings.submission_port, settings.submission_tls_port)
+    is_open = local and sends_without_login(settings)
+    return SubmissionAddress(host, settings.submission_port, settings.submission_tls_port, is_open)
 
 
 def has_submission(settings: Settings) -> bool:

@@ -15,7 +15,8 @@ FIELDS: Final = {
         "stream_write_s", "tail_heartbeat_s", "tail_idle_s", "tail_lease_s", "tails_per_worker",
     ),
     "SMTP submission": (
-        "submission_host", "submission_port", "submission_tls_port", "tls_cert", "tls_key", "proxy_networks",
+        "submission_host", "submission_port", "submission_tls_port", "submission_open", "tls_cert", "tls_key",
+        "proxy_networks",
         "relay_sessions", "relay_sessions_each", "relay_idle_s", "relay_login_s", "relay_login_delay_s",
         "relay_session_s",
     ),

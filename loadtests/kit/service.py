@@ -20,13 +20,13 @@ from typing import Any, Final, Self
 
 import asyncpg
 
+from engine.base.local_mode import FIRST_RUN
 from engine.base.settings import PREFIX, Settings, load
 from loadtests.kit.processes import child_pids, command_line, kill, living, works_in
 from loadtests.ports import reserve_ports
 from ops.host import launch
 from ops.host.attach import attach
 from ops.host.embedded import END_GRACE_S
-from ops.host.first_run import FILE as FIRST_RUN
 from ops.host.process_specs import ROOT
 from ops.host.server_paths import SHARED
 from ops.host.state import tail

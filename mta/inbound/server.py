@@ -39,7 +39,7 @@ class InboundServer(SmtpServer):
         self.unsolicited = unsolicited
         self.memory = MemoryPool.for_accounts(settings.inbound_max_inflight_bytes, largest=settings.inbound_max_bytes)
 
-    def new_session(self, address: str, client: str, *, secured: bool) -> InboundSession:
+    def new_session(self, _connection: socket.socket, address: str, client: str, *, secured: bool) -> InboundSession:
         """Return a session for a connection from `address`."""
         return InboundSession(self, address, client, secured=secured)
 

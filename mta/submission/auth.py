@@ -17,7 +17,7 @@ from engine.people.api_keys import key_auth, rules
 from engine.people.api_keys.key_auth import Caller, Keys
 from engine.store import metrics
 from engine.store.rate_limits import RateLimiter
-from mta.submission import counters
+from mta.submission import counters, local_login
 
 SCOPES: Final = ("emails:send",)
 # Failures per network (an IPv4 address or /64) and per key id: 20 at once, then one in six seconds. A valid key is
@@ -52,6 +52,7 @@ class SubmissionAuth:
         self._keys = keys
         self._limits = limits
         self._delay_s = settings.relay_login_delay_s
+        self._state = settings.state
 
     async def log_in(self, password: bytes, address: str) -> SubmissionLogin:
         """Return the key behind a password.
@@ -72,6 +73,20 @@ class SubmissionAuth:
             raise LoginRefused(too_often=too_often) from None
         assert key is not None
         metrics.TALLY.add(counters.LOGINS, "ok")
+        return SubmissionLogin(key, caller, address)
+
+    async def log_in_locally(self, address: str) -> SubmissionLogin:
+        """Return the key of the first run, for a program on this machine that gives no password.
+
+        Raises LoginRefused if there is none or it may not send, and DatabaseUnavailable as `log_in` does.
+        """
+        key = await asyncio.to_thread(local_login.first_key, self._state)
+        try:
+            caller = await self._checked(key, address)
+        except Refusal:
+            raise LoginRefused(too_often=False) from None
+        assert key is not None
+        metrics.TALLY.add(counters.LOGINS, "local")
         return SubmissionLogin(key, caller, address)
 
     async def check_again(self, login: SubmissionLogin) -> Caller:

@@ -2,11 +2,13 @@
 
 import socket
 
+from engine.base.local_mode import sends_without_login
 from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
 from engine.store.rate_limits import RateLimiter
 from mta.smtp.server.certificates import ServerCertificate
 from mta.smtp.server.listener import open_listener
+from mta.smtp.server.seats import is_on_loopback
 from mta.smtp.server.smtp_server import SmtpServer
 from mta.submission import counters
 from mta.submission.auth import SubmissionAuth
@@ -36,11 +38,14 @@ class SubmissionServer(SmtpServer):
         self.auth = auth
         self.limits = limits
         self.submitter = submitter
+        self._is_open = sends_without_login(settings)
         self.memory = MemoryPool.for_accounts(settings.max_inflight_bytes, largest=settings.max_message_bytes)
 
-    def new_session(self, address: str, client: str, *, secured: bool) -> SubmissionSession:  # noqa: ARG002
-        """Return a session for a connection."""
-        return SubmissionSession(self, address, secured=secured)
+    def new_session(self, connection: socket.socket, address: str, _client: str, *, secured: bool) -> SubmissionSession:
+        """Return a session for a connection; programs of this machine need no login if the port is open to them."""
+        return SubmissionSession(
+            self, address, secured=secured, needs_login=not (self._is_open and is_on_loopback(connection))
+        )
 
     def count_connection(self, result: str) -> None:
         """Count a connection by its result: `opened`, `full`, `proxy` or `handshake`."""

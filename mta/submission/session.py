@@ -1,5 +1,8 @@
 """An SMTP submission session: STARTTLS, AUTH, and messages.
 
+Programs on this machine may do without both in local mode (`local_login`). STARTTLS is then not offered to them: most
+of them would use it, and refuse a certificate that no authority has signed.
+
 The methods `smtp_VERB` carry the names by which aiosmtpd finds commands.
 """
 # ruff: noqa: N802 - smtp_MAIL and its like are aiosmtpd's names
@@ -19,7 +22,7 @@ from engine.store.database_errors import DatabaseUnavailable
 from engine.store.rate_limits import RateLimiter
 from mta.smtp.server import commands
 from mta.smtp.server.commands import BadCommand
-from mta.smtp.server.esmtp_session import EsmtpSession, SessionServer
+from mta.smtp.server.esmtp_session import STARTTLS, EsmtpSession, SessionServer
 from mta.smtp.server.reader import ContentDropped, ReceivedContent
 from mta.submission import replies
 from mta.submission.auth import LoginRefused, SubmissionAuth, SubmissionLogin
@@ -44,13 +47,14 @@ class SubmissionSessionServer(SessionServer, Protocol):
 
 
 class SubmissionSession(EsmtpSession):
-    """The session of one connection; before TLS and AUTH it refuses all commands but HELP and the like."""
+    """The session of one connection; if it needs a login, it refuses before TLS and AUTH all but HELP and the like."""
 
-    __slots__ = ("_login", "_overflowed", "_rcpts", "_recipients", "_sender", "_server", "_smtputf8")
+    __slots__ = ("_login", "_needs_login", "_overflowed", "_rcpts", "_recipients", "_sender", "_server", "_smtputf8")
 
-    def __init__(self, server: SubmissionSessionServer, address: str, *, secured: bool) -> None:
+    def __init__(self, server: SubmissionSessionServer, address: str, *, secured: bool, needs_login: bool) -> None:
         settings = server.settings
         self._server = server
+        self._needs_login = needs_login
         self._login: SubmissionLogin | None = None
         super().__init__(
             server,
@@ -76,6 +80,8 @@ class SubmissionSession(EsmtpSession):
 
     def refusal_before(self, verb: str) -> str | None:
         """Refuse commands that need TLS or AUTH before these (RFC 3207 4, RFC 4954 6)."""
+        if not self._needs_login:
+            return None
         if not self.secured and verb not in _WITHOUT_TLS:
             return "530 5.7.0 Say STARTTLS first"
         if self._login is None and verb not in _WITHOUT_LOGIN:
@@ -90,14 +96,21 @@ class SubmissionSession(EsmtpSession):
         self._rcpts = 0
 
     def extensions(self) -> list[str]:
-        """Return the extensions; RFC 4954 4: AUTH only over TLS."""
-        return [*super().extensions(), "AUTH PLAIN LOGIN"] if self.secured else super().extensions()
+        """Return the extensions. RFC 4954 4: AUTH only over TLS, or where nobody can listen."""
+        offered = super().extensions()
+        if not self._needs_login:
+            offered = [one for one in offered if one != STARTTLS]
+        return [*offered, "AUTH PLAIN LOGIN"] if self._may_log_in else offered
+
+    @property
+    def _may_log_in(self) -> bool:
+        return self.secured or not self._needs_login
 
     # -- AUTH and messages ------------------------------------------------------------------------
 
     async def smtp_AUTH(self, argument: str) -> None:
-        """Log in by PLAIN or LOGIN, over TLS only: any user name, and an API key as the password."""
-        if not self.secured:
+        """Log in by PLAIN or LOGIN, over TLS or loopback: any user name, and an API key as the password."""
+        if not self._may_log_in:
             raise BadCommand("538 5.7.11 Say STARTTLS first; a password sent in clear should be revoked")
         if self._login is not None:
             raise BadCommand("503 5.5.1 You are logged in already")
@@ -126,10 +139,30 @@ class SubmissionSession(EsmtpSession):
             _log.warning("login not checked: database unavailable", error=repr(error))
             self.say("454 4.7.0 [unavailable] Logins can't be checked just now; try again shortly")
             return
+        self._begin_session()
+        self.say("235 2.7.0 Welcome")
+
+    async def _log_in_locally(self) -> bool:
+        """Log in a program on this machine that sent no AUTH; return False, with the reply given, if that fails."""
+        try:
+            self._login = await self._server.auth.log_in_locally(self.address)
+        except LoginRefused:
+            self.fault(
+                "530 5.7.0 [unauthorized] Without a login, mail is sent with the API key of the first run, and that key"
+                " can't send: it is missing, revoked, or its account is suspended. Log in with another API key"
+            )
+            return False
+        except (DatabaseUnavailable, OSError) as error:
+            _log.warning("login not checked: database unavailable", error=repr(error))
+            self.say(replies.refusal_reply(unavailable()))
+            return False
+        self._begin_session()
+        return True
+
+    def _begin_session(self) -> None:
         self.start_session_time(self._server.settings.relay_session_s)
         self.allow()
         self.errors = self.idle_commands = 0
-        self.say("235 2.7.0 Welcome")
 
     async def smtp_MAIL(self, argument: str) -> None:
         """Begin a message.
@@ -143,6 +176,8 @@ class SubmissionSession(EsmtpSession):
         asked = commands.parse_mail(
             argument, extended=self.extended, max_octets=self._server.settings.max_message_bytes
         )
+        if self._login is None and not await self._log_in_locally():
+            return
         refusal = await self._refusal_to_send()
         if refusal is not None:
             self.say(replies.refusal_reply(refusal))
@@ -234,4 +269,5 @@ class SubmissionSession(EsmtpSession):
 
     async def smtp_HELP(self, _: str) -> None:
         """Explain how to log in."""
-        self.say("214 2.0.0 Log in with any user name and an API key as the password")
+        may = "" if self._needs_login else ", or send without a login from this machine"
+        self.say(f"214 2.0.0 Log in with any user name and an API key as the password{may}")

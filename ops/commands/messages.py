@@ -19,6 +19,7 @@ from api.areas.messages.resources import detail_of, message_of
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.events import Status
+from engine.base.local_mode import FIRST_RUN
 from engine.base.settings import Loaded
 from engine.sending.messages import rules, store
 from engine.store.queries import Queries
@@ -37,7 +38,6 @@ from ops.commands.base import (
 )
 from ops.commands.find_account import find_account
 from ops.commands.tail import details_in_words
-from ops.host.first_run import FILE as FIRST_RUN
 
 _SQL = Queries.beside(__file__, "messages.sql")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from engine.base.local_mode import FIRST_RUN
 from engine.base.settings import Loaded, Settings, variable
 from ops.doctor.database import database
 from ops.doctor.dnssec import dnssec
@@ -28,7 +29,6 @@ from ops.doctor.sources import sources
 from ops.doctor.stores import postgres_servers, redis
 from ops.host import bootstrap, disk, interpreter, process_specs, server_paths
 from ops.host.attach import NotRunning, attach
-from ops.host.first_run import FILE as FIRST_RUN
 from ops.host.state import PEPPER, PREVIOUS_PEPPER, holder
 
 OLDEST_PYTHON = (3, 11)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.base import clock, ids
+from engine.base.local_mode import FIRST_RUN
 from engine.base.settings import Settings
 from engine.people import sign_in_link
 from ops import admin
-from ops.host import first_run
 
 
 async def console_lines(settings: Settings, made: Mapping[str, Any], *, terminal: bool) -> list[str]:
@@ -40,7 +40,7 @@ async def _ways_in(settings: Settings, made: Mapping[str, Any], *, terminal: boo
     elif made or not owner.signed_in:
         lines.append(f"A link to sign in: python3 -m ops person sign-in-link {owner.email}")
     if made:
-        lines.append(f"The password of {made['email']} is in {settings.state / first_run.FILE}")
+        lines.append(f"The password of {made['email']} is in {settings.state / FIRST_RUN}")
     return lines
 
 

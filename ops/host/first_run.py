@@ -17,6 +17,7 @@ import asyncpg
 
 from engine.accounts import platform_account
 from engine.base import clock, ids
+from engine.base.local_mode import FIRST_RUN
 from engine.base.operators import FIRST_OWNER
 from engine.base.plans import Plan
 from engine.base.settings import Settings
@@ -28,7 +29,6 @@ from engine.sending.domains import store as domains
 from ops import admin
 from ops.host.state import write_private
 
-FILE = "first-run.json"
 DOMAIN = "hello.test"
 DAILY_CAP = 100_000  # the first warm-up limit of new accounts, 50 a day, is too low for trying things out
 VERIFY_WAIT_S = 30.0  # for a DNS responder that has just started on a busy machine
@@ -41,7 +41,7 @@ async def ensure(settings: Settings, state: Path) -> dict[str, Any]:
 
     Returns nothing if the file's account is not in this database: the file belongs to another one.
     """
-    file = state / FILE
+    file = state / FIRST_RUN
     async with admin.opened(settings) as pool:
         await platform_account.ensure_local(pool, settings)
         if file.is_file():

@@ -27,6 +27,7 @@ from ops.host.control import Refused
 from ops.host.postgres_server import PostgresServer
 from ops.host.rolling import Roller
 from ops.host.server_paths import CannotServe
+from ops.host.smtp_access import smtp_lines
 from ops.host.sockets import ListeningSockets, PortTaken
 from ops.host.state import AlreadyRunning, StateLock, UnusableState, kept_peppers, make_state
 from ops.host.supervise import StartFailed, Supervisor
@@ -155,6 +156,7 @@ async def _notes(
     lines = [one for one in (await _redis_warning(settings), local_mode.warning(settings)) if one]
     if isinstance(database, PostgresServer):
         lines += [_earlier_data_line(folder) for folder in server_paths.earlier_data(database.paths)]
+    lines += smtp_lines(settings)
     if "api" in settings.processes:
         lines += await _console_lines(settings, first_run, terminal=console.terminal)
     if _runs_local_peers(settings) and not first_run:

@@ -23,7 +23,7 @@ def configured(settings: Settings) -> tuple[Path, Path] | None:
 
 def self_signed(settings: Settings, kind: str) -> tuple[Path, Path]:
     """Return the paths of a self-signed certificate and its key for processes of a kind; create them once."""
-    folder = settings.state / kind
+    folder = certificate.folder_of(settings.state, kind)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:  # several processes may start at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)

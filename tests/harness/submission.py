@@ -76,6 +76,7 @@ async def relaying(settings: Settings, folder: Path, **changes: Any) -> AsyncIte
             "submission_tls_port": reserve_port(),
             "relay_login_delay_s": 0.05,
             "drain_s": 1.0,
+            "submission_open": False,  # as in live mode
         }
         | changes,
     )

@@ -16,6 +16,7 @@ import pytest
 from msgspec import structs
 
 from engine.base import ids
+from engine.base.local_mode import FIRST_RUN
 from engine.base.plans import Plan
 from engine.base.settings import Settings
 from loadtests.kit.service import Service, clear, make_folder
@@ -41,7 +42,7 @@ async def own(settings: Settings, new_database: NewDatabase, tmp_path: Path) -> 
 
 def keep(state: Path, account: str) -> dict[str, Any]:
     made = {"accountId": account, "email": "ann@local.test", "apiKey": "svc_live_lost", "baseUrl": "http://x"}
-    (state / first_run.FILE).write_text(json.dumps(made))
+    (state / FIRST_RUN).write_text(json.dumps(made))
     return made
 
 
@@ -53,7 +54,7 @@ async def test_a_first_run_of_another_database_is_never_named(own: Settings) -> 
 
     assert made == {}
     assert any(line.startswith("There is no account yet. Create one: ") for line in lines)
-    assert not any(first_run.FILE in line for line in lines)
+    assert not any(FIRST_RUN in line for line in lines)
 
 
 async def test_the_first_run_of_this_database_is_kept(own: Settings) -> None:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from engine.store.sink_folder import INDEX
 from mta.smtp.client.connection import Envelope, SmtpConnection, SmtpTimeouts, TlsMode
@@ -172,7 +173,7 @@ async def test_content_is_found_however_it_is_cut(sink: Sink) -> None:
 
 
 async def test_the_standard_library_client_delivers_over_tls(tmp_path: Path) -> None:
-    path, _ = certificate.ensure(tmp_path, "127.0.0.1")
+    path, _ = certificate.ensure(tmp_path)
     trusted = ssl.create_default_context(cafile=str(path))
     trusted.check_hostname = False
 
@@ -248,6 +249,19 @@ def test_the_certificate_is_kept_until_it_nears_its_end(tmp_path: Path) -> None:
     certificate.ensure(tmp_path, now=now + timedelta(days=3_000))
     assert path.read_bytes() == made
     certificate.ensure(tmp_path, now=now + timedelta(days=3_640))
+    assert path.read_bytes() != made
+
+
+def test_the_certificate_is_valid_for_its_host_and_this_machine(tmp_path: Path) -> None:
+    path, _ = certificate.ensure(tmp_path, "mail.example.com")
+    made = path.read_bytes()
+    names = x509.load_pem_x509_certificate(made).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["mail.example.com", "localhost"]
+    assert list(map(str, names.get_values_for_type(x509.IPAddress))) == ["127.0.0.1", "::1"]
+
+    certificate.ensure(tmp_path, "mail.example.com")
+    assert path.read_bytes() == made
+    certificate.ensure(tmp_path, "other.example.com")
     assert path.read_bytes() != made
 
 

@@ -27,7 +27,7 @@ async def test_anybody_reads_how_to_sign_in(api: Api, settings: Settings) -> Non
         "local": True,
         "signUp": {"open": True, "challengeRequired": False},
         "identityProvider": None,
-        "submission": {"host": "127.0.0.1", "starttlsPort": 2587, "tlsPort": 2465},
+        "submission": {"host": "127.0.0.1", "starttlsPort": 2587, "tlsPort": 2465, "open": True},
         "incoming": {"host": "127.0.0.1", "port": 2525},
     }
 

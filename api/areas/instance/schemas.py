@@ -26,6 +26,10 @@ class Submission(Struct, rename="camel"):
     host: str
     starttls_port: int
     tls_port: int
+    open: Annotated[
+        bool,
+        Meta(description="Programs on the service's machine send to `starttlsPort` without TLS and login (local mode)"),
+    ]
 
 
 class IncomingServer(Struct, rename="camel"):

@@ -62,6 +62,11 @@ def check(settings: Settings) -> None:
     _check_operators(settings)
     _check_passkeys(settings)
     _check_peppers(settings)
+    if settings.submission_open and settings.delivery == "live":
+        raise BadSetting(
+            f"{variable('submission_open')} is true, but live mode takes no mail without a login; unset it, or set"
+            f" {variable('delivery')}=local"
+        )
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise BadSetting(f"{variable('tls_cert')} and {variable('tls_key')} belong together; set both or neither")
     if settings.tls_authorities is not None and not settings.tls_authorities.is_file():

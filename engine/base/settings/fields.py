@@ -52,9 +52,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     submission_host: str = "127.0.0.1"
     """relay: Address that SMTP submission listens on."""
     submission_port: int = 2587
-    """relay: Port of SMTP submission with STARTTLS."""
+    """relay: Port of SMTP submission with STARTTLS; in local mode also without, see WAYBILL_SUBMISSION_OPEN."""
     submission_tls_port: int = 2465
     """relay: Port of SMTP submission with TLS from the first octet."""
+    submission_open: bool | None = None
+    """relay: Take mail without TLS and login on the submission port from programs on this machine, over loopback, for
+    the account of the first run; STARTTLS is then not offered to them. unset: in local mode. Refused in live mode."""
     mx_host: str = "127.0.0.1"
     """mx: Address that the server for incoming mail listens on."""
     mx_port: int = 2525

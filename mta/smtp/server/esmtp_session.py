@@ -6,7 +6,7 @@ The methods `smtp_VERB` carry the names by which aiosmtpd finds commands.
 
 import ssl
 from abc import abstractmethod
-from typing import Protocol
+from typing import Final, Protocol
 
 from engine.base.memory_pool import Reservation
 from engine.base.transfer_rate import TransferRate
@@ -14,6 +14,8 @@ from mta.smtp.server import commands
 from mta.smtp.server.aiosmtpd_session import AiosmtpdSession
 from mta.smtp.server.commands import BadCommand
 from mta.smtp.server.reader import ReceivedContent
+
+STARTTLS: Final = "STARTTLS"
 
 
 class SessionServer(Protocol):
@@ -64,7 +66,7 @@ class EsmtpSession(AiosmtpdSession):
     def extensions(self) -> list[str]:
         """Return the lines of the reply to EHLO after the host name; STARTTLS once (RFC 3207 4.2)."""
         offered = ["PIPELINING", f"SIZE {self._max_message_bytes}", "8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES"]
-        return offered if self.secured else [*offered, "STARTTLS"]
+        return offered if self.secured else [*offered, STARTTLS]
 
     def session_ended(self) -> None:
         """Free the session's seat."""

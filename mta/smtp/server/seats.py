@@ -1,5 +1,6 @@
 """Count the open connections of one server: in all, and per client; no I/O."""
 
+import socket
 from collections import Counter
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
@@ -39,6 +40,17 @@ def peer_address(peer: str) -> IpAddress:
     found = ip_address(peer.partition("%")[0])
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
     return mapped or found
+
+
+def is_on_loopback(connection: socket.socket) -> bool:
+    """Return True if both ends of a connection have loopback addresses: the client runs on this machine.
+
+    The client's address alone proves nothing on hosts that route 127.0.0.0/8 (`route_localnet`), nor does ours.
+    """
+    try:
+        return all(peer_address(end[0]).is_loopback for end in (connection.getpeername(), connection.getsockname()))
+    except OSError:  # the client has left
+        return False
 
 
 def client_key(address: IpAddress) -> str:

@@ -37,8 +37,8 @@ class SmtpServer(ABC):
         self._handshakes: set[asyncio.Task[None]] = set()  # that open a session with TLS from the first octet
 
     @abstractmethod
-    def new_session(self, address: str, client: str, *, secured: bool) -> EsmtpSession:
-        """Return a session for a connection from `address`; `client` is its key for limits (`client_key`)."""
+    def new_session(self, connection: socket.socket, address: str, client: str, *, secured: bool) -> EsmtpSession:
+        """Return a session for a connection; `address` is its client's, `client` the key for limits (`client_key`)."""
 
     @abstractmethod
     def own_sockets(self) -> list[tuple[socket.socket, bool]]:
@@ -92,7 +92,7 @@ class SmtpServer(ABC):
 
     async def open_session(self, connection: socket.socket, address: str, client: str, *, secured: bool) -> None:
         """Create the session of a connection; `secured`: TLS from the first octet."""
-        session = self.new_session(address, client, secured=secured)
+        session = self.new_session(connection, address, client, secured=secured)
         self._clients[session] = client
         try:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

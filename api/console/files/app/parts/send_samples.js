@@ -1,7 +1,10 @@
 // Code that sends a first message, by SMTP and by HTTP, with the reader's values. Pure functions.
 import { snippet } from "./snippets.js";
 
-/** Samples for SMTP: [key, name, text]; `at` is {host, starttlsPort, tlsPort, from, to, local}. */
+/**
+ * Samples for SMTP: [key, name, text]; `at` is {host, starttlsPort, tlsPort, open, from, to, local}. If the port is
+ * `open` to programs on this machine, they use neither TLS nor login.
+ */
 export function smtpSamples(at) {
   return [
     ["swaks", "swaks", swaks(at)],
@@ -12,16 +15,17 @@ export function smtpSamples(at) {
   ];
 }
 
-function swaks({ host, starttlsPort, from, to }) {
-  return `swaks --server ${host}:${starttlsPort} --tls \\\n  --auth PLAIN --auth-user apikey --auth-password "$KEY" \\\n  --from ${from} --to ${to} \\\n  --header "Subject: Hello" --body "It works."`;
+function swaks({ host, starttlsPort, open, from, to }) {
+  const login = open ? "" : ` --tls \\\n  --auth PLAIN --auth-user apikey --auth-password "$KEY"`;
+  return `swaks --server ${host}:${starttlsPort}${login} \\\n  --from ${from} --to ${to} \\\n  --header "Subject: Hello" --body "It works."`;
 }
 
-function pythonSmtp({ host, starttlsPort, from, to, local }) {
-  const context = local ? "context = ssl._create_unverified_context()  # local mode only: its certificate is self-signed" : "context = ssl.create_default_context()";
-  return `import os
-import smtplib
-import ssl
-from email.message import EmailMessage
+function pythonSmtp({ host, starttlsPort, open, from, to }) {
+  const login = open ? "" : `    server.starttls(context=ssl.create_default_context())
+    server.login("apikey", os.environ["KEY"])
+`;
+  return `${open ? "" : "import os\n"}import smtplib
+${open ? "" : "import ssl\n"}from email.message import EmailMessage
 
 message = EmailMessage()
 message["From"] = "${from}"
@@ -29,21 +33,20 @@ message["To"] = "${to}"
 message["Subject"] = "Hello"
 message.set_content("It works.")
 
-${context}
 with smtplib.SMTP("${host}", ${starttlsPort}) as server:
-    server.starttls(context=context)
-    server.login("apikey", os.environ["KEY"])
-    server.send_message(message)`;
+${login}    server.send_message(message)`;
 }
 
-function nodemailer({ host, tlsPort, from, to, local }) {
+function nodemailer({ host, starttlsPort, tlsPort, open, from, to, local }) {
+  const trust = local ? "\n  tls: { rejectUnauthorized: false }, // local mode only: its certificate is self-signed" : "";
+  const secure = `
+  secure: true,
+  auth: { user: "apikey", pass: process.env.KEY },${trust}`;
   return `import nodemailer from "nodemailer";
 
 const transport = nodemailer.createTransport({
   host: "${host}",
-  port: ${tlsPort},
-  secure: true,
-  auth: { user: "apikey", pass: process.env.KEY },${local ? "\n  tls: { rejectUnauthorized: false }, // local mode only: its certificate is self-signed" : ""}
+  port: ${open ? starttlsPort : tlsPort},${open ? "" : secure}
 });
 await transport.sendMail({
   from: "${from}",
@@ -53,28 +56,30 @@ await transport.sendMail({
 });`;
 }
 
-function django({ host, starttlsPort, from }) {
+function django({ host, starttlsPort, open, from }) {
+  const login = open ? "" : `EMAIL_USE_TLS = True
+EMAIL_HOST_USER = "apikey"
+EMAIL_HOST_PASSWORD = os.environ["KEY"]
+`;
   return `# settings.py
 EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
 EMAIL_HOST = "${host}"
 EMAIL_PORT = ${starttlsPort}
-EMAIL_USE_TLS = True
-EMAIL_HOST_USER = "apikey"
-EMAIL_HOST_PASSWORD = os.environ["KEY"]
-DEFAULT_FROM_EMAIL = "${from}"`;
+${login}DEFAULT_FROM_EMAIL = "${from}"`;
 }
 
-function wordpress({ host, starttlsPort, from }) {
+function wordpress({ host, starttlsPort, open, from }) {
+  const login = open ? "" : `    $mail->SMTPSecure = 'tls';
+    $mail->SMTPAuth = true;
+    $mail->Username = 'apikey';
+    $mail->Password = getenv('KEY');
+`;
   return `<?php // wp-content/mu-plugins/smtp.php
 add_action('phpmailer_init', function ($mail) {
     $mail->isSMTP();
     $mail->Host = '${host}';
     $mail->Port = ${starttlsPort};
-    $mail->SMTPSecure = 'tls';
-    $mail->SMTPAuth = true;
-    $mail->Username = 'apikey';
-    $mail->Password = getenv('KEY');
-    $mail->From = '${from}';
+${login}    $mail->From = '${from}';
 });`;
 }
 
