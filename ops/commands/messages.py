@@ -3,9 +3,7 @@
 They call the API; with `--account` or `--all` they read the database.
 """
 
-import json
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -19,18 +17,16 @@ from api.areas.messages.resources import detail_of, message_of
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.events import Status
-from engine.base.local_mode import FIRST_RUN
-from engine.base.settings import Loaded
 from engine.sending.messages import rules, store
 from engine.store.queries import Queries
 from ops import admin
+from ops.commands.api_access import api_access
 from ops.commands.base import (
     as_json,
     fail,
     in_database,
     limit_option,
     line,
-    loaded,
     print_json,
     reported,
     show,
@@ -64,7 +60,7 @@ class MessageOwnerRow(Struct, frozen=True):
 _NEWEST = _SQL.rows("newest_messages", NewestMessageRow)
 _OWNER = _SQL.rows("owner_of_message", MessageOwnerRow)
 _COLUMNS = ("createdAt", "status", "id", "from", "to", "subject")
-_key = click.option("--key", help="API key to use; default: the key of the first run.")
+_key = click.option("--key", help="API key to use; default: WAYBILL_API_KEY, or the key of the first run.")
 
 
 @click.command()
@@ -87,7 +83,7 @@ def send(
     as_json: bool,
 ) -> None:
     """Send one message through the API."""
-    access = _access(key)
+    access = api_access(key)
     body: dict[str, Any] = {
         "from": sender or f"hello@{access['domain']}",
         "to": list(recipients),
@@ -114,7 +110,7 @@ def messages(
     if _one_of(account=account, everybody=everybody, key=key):
         found = in_database(newest, account=account, status=status, limit=limit)
     else:
-        access = _access(key)
+        access = api_access(key)
         query = urlencode({"limit": limit} | ({"status": status} if status else {}))
         found = admin.call_api(access["baseUrl"], "GET", f"/v1/messages?{query}", access["apiKey"])["data"]
     show_rows(found, [*(["account"] if everybody else []), *_COLUMNS], as_json=as_json, empty="No messages.")
@@ -132,7 +128,7 @@ def message(*, message: str, account: str | None, everybody: bool, key: str | No
     if _one_of(account=account, everybody=everybody, key=key):
         found = in_database(opened, message, account=account)
     else:
-        access = _access(key)
+        access = api_access(key)
         found = admin.call_api(access["baseUrl"], "GET", f"/v1/messages/{message}", access["apiKey"])
     if as_json:
         print_json(found)
@@ -149,32 +145,6 @@ def _one_of(*, account: str | None, everybody: bool, key: str | None) -> bool:
     if (account is not None) + everybody + (key is not None) > 1:
         fail("Give only one of --account, --all and --key.")
     return everybody or account is not None
-
-
-def _access(key: str | None) -> dict[str, str]:
-    """Return base URL, key and domain for calls to the API: those of the first run, unless a key is given."""
-    given = loaded()
-    file = Path(given.settings.state).expanduser() / FIRST_RUN
-    found = {"baseUrl": given.settings.public_url, "domain": "", "apiKey": ""}
-    if file.is_file():
-        found |= json.loads(file.read_text("utf-8"))
-        found["baseUrl"] = _base_url(given) or found["baseUrl"]
-    if key:
-        found["apiKey"] = key
-    if not found["apiKey"]:
-        fail(
-            f"No API key: {file.parent} has no first-run.json. Give one with --key (`ops key create` makes one),"
-            " or set WAYBILL_STATE to the state folder."
-        )
-    return found
-
-
-def _base_url(given: Loaded) -> str | None:
-    """Return the API's base URL if host or port are set in the environment; None to use the first run's."""
-    if given.origin["api_host"] == given.origin["api_port"] == "default":
-        return None
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(given.settings.api_host, given.settings.api_host)  # noqa: S104
-    return f"http://[{host}]:{given.settings.api_port}" if ":" in host else f"http://{host}:{given.settings.api_port}"
 
 
 async def newest(pool: asyncpg.Pool, *, account: str | None, status: str | None, limit: int) -> list[dict[str, Any]]:

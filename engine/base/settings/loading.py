@@ -17,7 +17,8 @@ from engine.base.settings.values import PREFIX, BadSetting, parse, text_of, vari
 FROM_BASE = (
     "api_port", "submission_port", "submission_tls_port", "mx_port", "metrics_port", "sink_port", "dns_port",
 )  # fmt: skip
-NOT_SETTINGS = frozenset({"WAYBILL_CHROMIUM"})  # read by `ops test`
+# Read by `ops test`, and by the clients of the API: a developer's shell has them.
+NOT_SETTINGS = frozenset({"WAYBILL_CHROMIUM", "WAYBILL_API_KEY", "WAYBILL_URL"})
 # libpq and redis-py accept a password in the query too.
 _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 

@@ -1,0 +1,9 @@
+const nodemailer = require("nodemailer");
+
+const [host, port, from, to] = process.argv.slice(2);
+const auth = { user: "apikey", pass: process.env.KEY };
+const transport = nodemailer.createTransport({ host, port: Number(port), secure: true, auth });
+transport.sendMail({ from, to, subject: "Hello", text: "It works." }).catch((error) => {
+  console.error(error);
+  process.exitCode = 1;
+});
