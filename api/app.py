@@ -6,6 +6,7 @@ from typing import Any
 import falcon
 import falcon.asgi
 
+from api.areas.compat import foreign_paths
 from api.http import dispatch, framing, paths
 from api.http.decode import set_query_aside
 from api.http.forwarded import with_client
@@ -24,7 +25,7 @@ def create_app(settings: Settings | None = None) -> App:
     app.add_middleware(dispatch.RequestId(known.public_url))
     app.add_middleware(lifespan)
     lifespan.app = app
-    app.add_error_handler(falcon.HTTPError, dispatch.on_http_error)
+    app.add_error_handler(falcon.HTTPError, foreign_paths.on_http_error)
     app.add_error_handler(Exception, dispatch.on_bug)
     app.resp_options.default_media_type = "application/json"
     return app

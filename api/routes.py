@@ -9,7 +9,7 @@ import falcon.asgi
 import structlog
 
 from api.areas.billing import payprov_simulator
-from api.areas.compat import resources as compat
+from api.areas.compat import forms as compat
 from api.areas.contacts import confirmation_page
 from api.areas.mta_sts import policy_host
 from api.areas.unsubscribes import resources as unsubscribes
@@ -36,7 +36,8 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 
 # The modules of `api.areas` with operations, in the order of the OpenAPI document.
 MODULES: Final = """
-    emails.resources emails.raw emails.resend compat.resources messages.resources messages.export tails.resources
+    emails.resources emails.raw emails.resend compat.resources compat.resend_reads
+    compat.postmark_reads messages.resources messages.export tails.resources
     statistics.resources analytics.resources templates.resources templates.layouts streams.resources
     suppressions.resources bounces.resources domains.resources webhooks.resources webhooks.deliveries
     contacts.resources contacts.files contacts.lists contacts.opt_outs contacts.segments broadcasts.resources
@@ -100,8 +101,9 @@ def _add_operations(app: App, services: ApiServices) -> None:
         by_path.setdefault(operation.path, []).append(operation)
     for path, operations in by_path.items():
         app.add_route(path, dispatch.RoutedOperation(context, operations))
-    for alias, path in compat.ALIASES.items():
-        app.add_route(alias, dispatch.RoutedOperation(context, by_path[path]))
+    for path, operations in by_path.items():
+        for alias in compat.aliases(path):
+            app.add_route(alias, dispatch.RoutedOperation(context, operations))
 
 
 def _count(operation: str, status: int, refused: str | None) -> None:

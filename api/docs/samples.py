@@ -8,6 +8,7 @@ from api.docs.markdown import CodeSample
 from api.docs.schema_tables import Schema, SchemaReader
 from api.http.client_names import client_method, python_name
 
+FOREIGN: Final = "/v1/compat/"  # operations that our own clients lack
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 # Properties of a sample's body where the required ones alone make no request of use.
 _FIELDS: Final = {
@@ -45,7 +46,7 @@ def samples(method: str, path: str, described: Schema, reader: SchemaReader, bas
         CodeSample("sh", "curl", _curl(method, base_url + filled, body, session=bool(by_session))),
         CodeSample("js", "JavaScript", _javascript(method, base_url + filled, body, session=bool(by_session))),
     ]
-    if {"apiKey": []} in described["security"] and not isinstance(body, list):
+    if {"apiKey": []} in described["security"] and not path.startswith(FOREIGN) and not isinstance(body, list):
         found.insert(1, CodeSample("python", "Python", _python(method, path, values, body, base_url)))
     return found
 

@@ -77,6 +77,7 @@ def _responder(context: RequestContext, operation: Operation) -> Responder:
     async def respond(request: falcon.asgi.Request, response: falcon.asgi.Response, **path: str) -> None:
         began = time.perf_counter()
         call = Call(request, context.services, context.settings, paths.parameters(path))
+        response.set_headers(operation.reply_headers)
         refused: str | None = None
         status = 500  # of an exception that nothing below expects
         try:

@@ -235,6 +235,7 @@ class Operation(Struct, frozen=True):
     query: type[Struct] | None = None  # the handler's
     lenient_query: bool = False  # unknown parameters are ignored: another service writes the query
     headers: tuple[HeaderField, ...] = ()
+    reply_headers: tuple[tuple[str, str], ...] = ()  # fixed fields of every response, refusals included
     reply: Any = None  # type of the response if its handler does not return one, and of each record of a stream
     other_replies: tuple[Any, ...] = ()  # types of replies with the statuses `also`, besides `reply`
     reply_type: str = "application/json"

@@ -8,6 +8,8 @@ _ID_BODY = "01k9m2q8f0e4xbn7t5v3w6y9za"
 _WORDS: dict[str, tuple[str, str]] = {
     "/v1/bounces/{address}": ("The email address, percent-encoded", "ann@example.com"),
     "/v1/billing/{provider}": ("The payment provider", "stripe"),
+    "/v1/compat/postmark/bounces/{bounceId}": ("The number of the bounce, as the search gives it", "12"),
+    "/v1/compat/postmark/message-streams/{stream}": ("The stream; `outbound` is `transactional`", "outbound"),
     "/v1/inbound/mta-sts/{domain}": ("The domain that receives mail", "example.com"),
     "/v1/layouts/{id}": ("The id of the layout", "brand"),
     "/v1/lists/{id}/opt-outs/{address}": ("The email address, percent-encoded", "ann@example.com"),

@@ -68,6 +68,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("PATCH", "/v1/team/members/{id}"): {"role": "member"},
     ("PATCH", "/v1/auth/passkeys/{id}"): {"name": "Mine now"},
     ("POST", "/v1/verifications/{id}/check"): {"code": "123456"},
+    ("PATCH", "/v1/compat/resend/emails/{id}"): {"scheduled_at": "2100-01-01T00:00:00Z"},
     ("POST", "/v1/verifications/{id}/resend"): {"to": "ann@people.test"},
     ("PATCH", "/v1/inbound/addresses/{id}"): {"label": "Mine now"},
     ("POST", "/v1/inbound/messages/{id}/read"): {"read": True},
@@ -217,6 +218,10 @@ KINDS: dict[str, tuple[str, ...]] = {
     "/v1/billing/invoices/": ("invoice", "checkout"),
     "/v1/bounces/": ADDRESSES,
     "/v1/broadcasts/": ("broadcast",),
+    "/v1/compat/postmark/message-streams/": ("stream",),
+    "/v1/compat/postmark/messages/outbound/": ("message", "scheduled"),
+    "/v1/compat/resend/domains/": ("domain",),
+    "/v1/compat/resend/emails/": ("message", "scheduled"),
     "/v1/contacts/": ("contact",),
     "/v1/domains/": ("domain",),
     "/v1/emails/": ("message", "scheduled"),
@@ -360,7 +365,7 @@ async def test_no_cursor_or_filter_brings_another_accounts_things(operation: Ope
 
     async def asked(relation: Relation, name: str, value: str) -> str | None:
         answer = await filtered(relation, name, value)
-        if answer.status in {200, 400, 403, 404} and not leaks(relation, answer, value):
+        if answer.status in {200, 400, 403, 404, 422} and not leaks(relation, answer, value):
             return None
         return f"{relation.name}: {operation.path}?{name}={value} -> {answer.status} {answer.body[:200]!r}"
 

@@ -38,7 +38,11 @@ OWNED = {
     "/v1/inbound/messages/": ("received", {DOMAIN_KEY}),
     "/v1/inbound/mta-sts/": ("domain_name", {DOMAIN_KEY}),
     "/v1/inbound/routes/": ("inbound_route", {DOMAIN_KEY}),
+    "/v1/compat/resend/emails/": ("scheduled", {DOMAIN_KEY, STREAM_KEY}),
+    "/v1/compat/resend/domains/": ("domain", {DOMAIN_KEY}),
+    "/v1/compat/postmark/messages/outbound/": ("message", {DOMAIN_KEY, STREAM_KEY}),
 }
+BOUNCES = "/v1/compat/postmark/bounces/"  # nothing here has bounced: tests/sending/test_compat_reads.py tries them
 # Their paths name what all domains share; they send from the domains and on the streams of the key alone.
 TEMPLATE_TEST, CONFIRMATION = "/v1/templates/{id}/test", "/v1/contacts/{id}/confirmation"
 UNFILTERED = "/v1/webhooks/"  # the endpoint gets all events, so it is no limited key's
@@ -48,7 +52,10 @@ REFUSED = {
 }
 _OWN = {LimitedKeys.OWN, LimitedKeys.OWN_DOMAINS, LimitedKeys.OWN_STREAMS}
 OPERATIONS = [one for one in all_operations() if one.limited_keys in _OWN]
-WITH_IDS = [one for one in OPERATIONS if "{" in one.path and one.path not in {TEMPLATE_TEST, CONFIRMATION}]
+WITH_IDS = [
+    one for one in OPERATIONS
+    if "{" in one.path and one.path not in {TEMPLATE_TEST, CONFIRMATION} and not one.path.startswith(BOUNCES)
+]  # fmt: skip
 LISTS = [one for one in OPERATIONS if one.method == "GET" and "{" not in one.path and one.path not in STREAMED]
 
 

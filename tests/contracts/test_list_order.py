@@ -33,6 +33,7 @@ OF_ALL_ACCOUNTS = {"/v1/operator/accounts"}  # the operator's: tests/accounts/te
 # What few rows a person has, made one at a time, and members: tests/people/test_auth_sessions.py, test_passkeys.py,
 # test_identity_links.py and test_team.py page through them.
 OF_A_PERSON = {"/v1/auth/sessions", "/v1/auth/passkeys", "/v1/auth/idp/identities"}
+OF_OTHER_SERVICES = {"/v1/compat/resend/emails", "/v1/compat/resend/domains"}  # the same rows as our own lists
 IN_BATCHES = {"/v1/requests"}  # each process writes its own once a second: the description says so
 
 
@@ -165,6 +166,7 @@ async def client(api: Api, pool: asyncpg.Pool, settings: Settings) -> Client:
 
 def test_every_list_with_pages_is_tried() -> None:
     others = APPENDED | BY_THEIR_OWN_TIME | IN_BATCHES | ONE_WRITER | OF_ALL_ACCOUNTS | OF_A_PERSON
+    others |= OF_OTHER_SERVICES
     assert set(paged()) == set(LISTS) | others
 
 

@@ -73,6 +73,62 @@ async def test_the_client_of_resend_sends(api: Api, pool: asyncpg.Pool, account:
     assert again["id"] != sent["id"]
 
 
+WARNING = "the header Idempotency-Key is never read; use the body field idempotencyKey"
+
+
+async def test_a_repeated_message_with_a_key_in_its_body_is_sent_once(
+    api: Api, pool: asyncpg.Pool, account: TestAccount
+) -> None:
+    mail = email(account, idempotencyKey="receipt-7")
+    first: Any = await called(partial(resend.Emails.send, mail))
+    again: Any = await called(partial(resend.Emails.send, mail))
+    other: Any = await called(partial(resend.Emails.send, mail | {"subject": "Other"}))
+    assert (again["id"], again["status"], "bodyDiffers" in again) == (first["id"], "duplicate", False)
+    assert (other["id"], other["bodyDiffers"]) == (first["id"], True)
+    assert "status" not in first
+
+    theirs = {"From": account.sender, "To": "ann@people.test", "Subject": "Hi", "TextBody": "Hi"}
+    headers = {"X-Waybill-Idempotency-Key": "receipt-8"}  # postmarker passes known fields only
+    first = await called(partial(postmark(api, account.token).emails.send, **theirs, Headers=headers))
+    again = await called(partial(postmark(api, account.token).emails.send, **theirs, Headers=headers))
+    assert again["MessageID"] == first["MessageID"]
+    raw = (await api.get(f"/v1/messages/{first['MessageID']}/raw", account.token)).body
+    assert b"Idempotency" not in raw
+    wrong = theirs | {"Headers": [{"Name": "x-waybill-idempotency-key", "Value": "a"}], "idempotencyKey": "b"}
+    refused = await api.post("/v1/compat/postmark/email", account.token, wrong)
+    assert (refused.status, refused.json["error"]["field"]) == (422, "idempotencyKey")
+    assert await stored(pool, account) == 2
+
+
+async def test_every_response_to_a_send_warns_of_the_header_that_is_never_read(api: Api, account: TestAccount) -> None:
+    paths = ["/v1/compat/resend/emails", "/v1/compat/resend/emails/batch"]
+    paths += [f"/v1/compat/postmark/email{one}" for one in ("", "/batch", "/withTemplate", "/batchWithTemplates")]
+    for path in [*paths, "/email", "/email/withTemplate/"]:
+        for token in ("", account.token):
+            reply = await api.post(path, token or None, {})
+            assert reply.headers["x-waybill-warning"] == WARNING, path
+    sent = await api.post("/v1/compat/resend/emails", account.token, email(account))
+    assert (sent.status, sent.headers["x-waybill-warning"]) == (200, WARNING)
+    assert "x-waybill-warning" not in (await api.post("/v1/emails", account.token, email(account))).headers
+
+
+async def test_tags_that_anymail_sends_as_headers_are_tags(api: Api, account: TestAccount) -> None:
+    headers = {"X-Tags": '["receipt", "shop-7"]', "X-Metadata": '{"order": 7, "kind": "mail"}'}
+    sent = await called(
+        partial(resend.Emails.send, email(account, headers=headers, tags=[{"name": "kind", "value": "paid"}]))
+    )
+    (found,) = (await api.get("/v1/messages?tag=receipt&tag=shop-7", account.token)).json["data"]
+    assert (found["id"], found["metadata"]) == (sent["id"], {"order": "7", "kind": "paid"})
+
+    own = {"X-Tags": "red, green"}  # of somebody else's making
+    sent = await called(partial(resend.Emails.send, email(account, headers=own)))
+    raw = (await api.get(f"/v1/messages/{sent['id']}/raw", account.token)).body
+    assert b"X-Tags: red, green" in raw
+    long = {"X-Tags": '["' + "x" * 65 + '"]'}
+    refused = await api.post("/v1/compat/resend/emails", account.token, email(account, headers=long))
+    assert (refused.status, refused.json["error"]["field"]) == (422, "headers.X-Tags[0]")
+
+
 async def test_the_client_of_resend_schedules(api: Api, account: TestAccount) -> None:
     tomorrow = clock.iso(clock.now() + timedelta(days=1))
     sent = await called(partial(resend.Emails.send, email(account, scheduled_at=tomorrow)))
@@ -201,6 +257,25 @@ async def test_a_batch_of_postmark_has_a_result_for_each_message(
     }  # fmt: skip
     assert len({one["MessageID"] for one in results if one["ErrorCode"] == 0}) == await stored(pool, account) == 119
     assert (too_many.status, too_many.json["ErrorCode"]) == (422, 410)
+
+
+async def test_the_client_of_postmark_sends_with_templates(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
+    content = {"id": "receipt", "subject": "For {{name}}", "text": "{{#items}}{{title}};{{/items}}"}
+    assert (await api.post("/v1/templates", account.token, content)).status == 201
+    values = {"name": "Ann", "items": [{"title": "Lamp"}, {"title": "Desk"}]}
+    mail = {"From": account.sender, "To": "ann@people.test", "TemplateAlias": "receipt", "TemplateModel": values}
+    client = postmark(api, account.token)
+    sent = await called(partial(client.emails.send_with_template, **mail, TemplateId=None))
+    shown = (await api.get(f"/v1/messages/{sent['MessageID']}", account.token)).json
+    assert (shown["subject"], shown["text"].rstrip(), shown["template"]) == ("For Ann", "Lamp;Desk;", "receipt")
+
+    batch = [mail, mail | {"TemplateId": 7, "TemplateAlias": None}, mail]
+    results = await called(partial(client.emails.send_template_batch, *batch))
+    assert [one["ErrorCode"] for one in results] == [0, 300, 0]
+    assert "templates have no numbers" in results[1]["Message"]
+    nameless = await api.post("/v1/compat/postmark/email/withTemplate", account.token, mail | {"TemplateAlias": None})
+    assert (nameless.status, nameless.json["Message"]) == (422, "`TemplateAlias` is required.")
+    assert await stored(pool, account) == 3
 
 
 async def test_postmarks_token_is_a_key_on_its_paths_alone(api: Api, account: TestAccount) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from engine.base.errors import Refusal, invalid
 from engine.base.validation import fault_of
 from engine.mail.address_list import listed
-from engine.sending.emails.types import SendRequest
+from engine.sending.emails.types import Accepted, SendRequest
 
 # A quoted path such as `to[1]`, `attachments[0].contentType` or `headers.X-Order`: its first name, its place in a list,
 # and the name behind that.
@@ -77,6 +77,13 @@ def model_of(values: Mapping[str, Any] | None) -> dict[str, dict[str, Any] | Non
     flat = {name: value for name, value in (values or {}).items() if type(value) in _FLAT}
     nested = {name: value for name, value in (values or {}).items() if name not in flat}
     return {"variables": texts_of(flat), "data": nested or None}
+
+
+def own_fields(accepted: Accepted) -> dict[str, Any]:
+    """Return our own fields of a result: those of `POST /v1/emails` for a repeated message, none for a new one."""
+    if accepted.status != "duplicate":
+        return {}
+    return {"own_status": accepted.status, "body_differs": accepted.body_differs}
 
 
 def addresses_of(text: str | None) -> list[str] | None:

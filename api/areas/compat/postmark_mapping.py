@@ -5,9 +5,18 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from api.areas.compat.field_names import FieldNames, addresses_of, model_of, refuse_unsupported, texts_of, with_reply_to
+from api.areas.compat.field_names import (
+    FieldNames,
+    addresses_of,
+    model_of,
+    own_fields,
+    refuse_unsupported,
+    texts_of,
+    with_reply_to,
+)
+from api.areas.compat.header_options import with_key
 from api.areas.compat.schemas import PostmarkEmail, PostmarkError, PostmarkFile, PostmarkHeader, PostmarkSent
-from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.sending.emails.defaults import DEFAULT_STREAM
 from engine.sending.emails.limits import MAX_TAG
 from engine.sending.emails.types import Accepted, SendRequest
@@ -41,9 +50,13 @@ _ERRORS: Final[dict[ErrorType, tuple[int, int]]] = {
     ErrorType.MONTHLY_LIMIT_REACHED: (422, 405),
     ErrorType.ACCOUNT_SUSPENDED: (422, 413),
     ErrorType.UNSUPPORTED_MEDIA_TYPE: (415, 409),
+    ErrorType.INVALID_STATE: (422, 300),
     ErrorType.RATE_LIMITED: (429, 429),
     ErrorType.PLATFORM_PAUSED: (503, 100),
     ErrorType.UNAVAILABLE: (503, 100),
+}
+_NOT_FOUND: Final = {
+    not_found(noun).message: code for noun, code in (("message", 701), ("bounce", 407), ("stream", 1226))
 }
 _INVALID: Final = 300
 _NOT_JSON: Final = 402
@@ -53,7 +66,8 @@ def send_request(email: PostmarkEmail) -> SendRequest:
     """Return our request for a message of Postmark; raise the 400 that names a field which can't be carried over."""
     refuse_unsupported({"TemplateId": email.template_id}, UNSUPPORTED)
     _refuse_tracking(email)
-    reply_to, headers = with_reply_to(addresses_of(email.reply_to) or [], _headers(email.headers or ()), "ReplyTo")
+    key, headers = with_key(email.idempotency_key, _headers(email.headers or ()))
+    reply_to, headers = with_reply_to(addresses_of(email.reply_to) or [], headers, "ReplyTo")
     stream = email.message_stream
     return NAMES.send_request({
         "from": email.from_,
@@ -70,6 +84,7 @@ def send_request(email: PostmarkEmail) -> SendRequest:
         "metadata": texts_of(email.metadata),
         "stream": DEFAULT_STREAM if stream == THEIR_DEFAULT_STREAM else stream or None,
         "template": email.template_alias,
+        "idempotencyKey": key,
         **model_of(email.template_model),
     })  # fmt: skip
 
@@ -84,7 +99,16 @@ def sent(email: PostmarkEmail, accepted: Accepted, at: str) -> PostmarkSent:
         message_id=accepted.id,
         error_code=0,
         message="OK",
+        **own_fields(accepted),
     )
+
+
+def template_request(email: PostmarkEmail) -> SendRequest:
+    """Return our request for a message of the endpoints for templates, which must name one."""
+    if email.template_alias is None:
+        refuse_unsupported({"TemplateId": email.template_id}, UNSUPPORTED)
+        raise invalid("TemplateAlias", "`TemplateAlias` is required.")
+    return send_request(email)
 
 
 def refused(refusal: Refusal) -> PostmarkSent:
@@ -120,6 +144,8 @@ def _status_and_code(refusal: Refusal) -> tuple[int, int]:
             return 422, TOO_MANY
         if field == "body":
             return 422, _NOT_JSON
+    if refusal.kind is ErrorType.NOT_FOUND:
+        return 404, _NOT_FOUND.get(refusal.message, _INVALID)
     return _ERRORS.get(refusal.kind, (refusal.status, _INVALID))
 
 
@@ -131,7 +157,7 @@ def _refuse_tracking(email: PostmarkEmail) -> None:
             "TrackLinks",
             f"`TrackLinks` is {email.track_links[:50]!r}, but Waybill does not rewrite links. Set it to `None`.",
         )
-    if email.inline_css:
+    if email.inline_css and email.template_alias is None:
         raise invalid("InlineCss", "`InlineCss` is true, but Waybill sends styles as they are. Set it to false.")
 
 

@@ -1,23 +1,24 @@
 """Map Resend's messages and errors to ours and back. Pure."""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from mimetypes import MimeTypes
 from typing import Any, Final
 
 from msgspec import Struct
 
-from api.areas.compat.field_names import FieldNames, model_of, refuse_unsupported, with_reply_to
-from api.areas.compat.schemas import OneOrMore, ResendEmail, ResendError, ResendFile, ResendTag
+from api.areas.compat.field_names import FieldNames, model_of, own_fields, refuse_unsupported, texts_of, with_reply_to
+from api.areas.compat.header_options import metadata_of, tags_of, with_key
+from api.areas.compat.schemas import OneOrMore, ResendEmail, ResendError, ResendFile, ResendSent, ResendTag
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.sending.emails.types import SendRequest
+from engine.sending.emails.types import Accepted, SendRequest
 
 NAMES: Final = FieldNames(
     {
         **{name: name for name in ("from", "to", "cc", "bcc", "subject", "html", "text", "headers", "attachments")},
         "replyTo": "reply_to", "scheduledAt": "scheduled_at", "metadata": "tags", "template": "template.id",
-        "variables": "template.variables", "data": "template.variables",
+        "variables": "template.variables", "data": "template.variables", "tags": "headers.X-Tags",
     },
     {"contentType": "content_type", "cid": "content_id"},
 )  # fmt: skip
@@ -39,13 +40,17 @@ _ERRORS: Final[dict[ErrorType, tuple[int, str]]] = {
     ErrorType.DAILY_LIMIT_REACHED: (429, "daily_quota_exceeded"),
     ErrorType.MONTHLY_LIMIT_REACHED: (429, "monthly_quota_exceeded"),
     ErrorType.UNAVAILABLE: (503, "application_error"),
+    ErrorType.NOT_FOUND: (404, "not_found"),
+    ErrorType.METHOD_NOT_ALLOWED: (405, "method_not_allowed"),
+    ErrorType.INVALID_STATE: _UNPROCESSABLE,
 }
 
 
 def send_request(email: ResendEmail) -> SendRequest:
     """Return our request for a message of Resend; raise the 400 that names a field which can't be carried over."""
     refuse_unsupported({"topic_id": email.topic_id}, UNSUPPORTED)
-    reply_to, headers = with_reply_to(_listed(email.reply_to) or [], email.headers, "reply_to")
+    key, headers = with_key(email.idempotency_key, email.headers)
+    reply_to, headers = with_reply_to(_listed(email.reply_to) or [], headers, "reply_to")
     template = email.template
     return NAMES.send_request({
         "from": email.from_,
@@ -58,9 +63,11 @@ def send_request(email: ResendEmail) -> SendRequest:
         "replyTo": reply_to,
         "headers": headers,
         "attachments": [_file(one, place) for place, one in enumerate(email.attachments or ())] or None,
-        "metadata": _metadata(email.tags or ()),
-        "scheduledAt": _moment(email.scheduled_at),
+        "tags": tags_of(email.headers),
+        "metadata": _metadata(email.tags or (), texts_of(metadata_of(email.headers))),
+        "scheduledAt": None if email.scheduled_at is None else moment(email.scheduled_at),
         "template": None if template is None else template.id,
+        "idempotencyKey": key,
         **model_of(None if template is None else template.variables),
     })  # fmt: skip
 
@@ -90,18 +97,23 @@ def _listed(value: OneOrMore | None) -> list[str] | None:
     return [value] if isinstance(value, str) else value or None
 
 
-def _metadata(tags: Sequence[ResendTag]) -> dict[str, str] | None:
+def sent(accepted: Accepted) -> ResendSent:
+    """Return the result of an accepted message."""
+    return ResendSent(id=accepted.id, **own_fields(accepted))
+
+
+def _metadata(tags: Sequence[ResendTag], of_header: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return the entries of the tags, and those of the header field X-Metadata that no tag names."""
     found: dict[str, str] = {}
     for place, tag in enumerate(tags):
         if tag.name in found:
             raise invalid(f"tags[{place}].name", f"Two tags have the name {tag.name[:100]!r}. Give it once.")
         found[tag.name] = tag.value or ""
-    return found or None
+    return {**(of_header or {}), **found} or None
 
 
-def _moment(text: str | None) -> str | None:
-    if text is None:
-        return None
+def moment(text: str) -> str:
+    """Return a time of Resend's `scheduled_at`, which is one of ours too; raise the 400 for words like `in 1 hour`."""
     try:
         clock.parse_iso(text)
     except ValueError:

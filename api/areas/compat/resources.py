@@ -2,29 +2,31 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from api.areas.compat import postmark_mapping, resend_mapping
 from api.areas.compat.field_names import FieldNames
+from api.areas.compat.forms import KEY_HEADER, KEY_HEADER_FIELD, POSTMARK_ERRORS, RESEND_ERRORS
+from api.areas.compat.header_options import KEY_FIELD
 from api.areas.compat.schemas import (
     MAX_POSTMARK_BATCH,
     MAX_RESEND_BATCH,
     PostmarkBatch,
     PostmarkEmail,
-    PostmarkError,
     PostmarkSent,
+    PostmarkTemplates,
     ResendBatch,
     ResendBatchSent,
     ResendEmail,
-    ResendError,
     ResendItemError,
     ResendSent,
 )
 from api.http import item_errors
 from api.http.decode import LARGE_BYTES, decode_body
-from api.http.operation import Area, Call, ErrorForm, HeaderField, LimitedKeys, Operation, Raw
+from api.http.operation import Area, Call, ErrorForm, Handler, HeaderField, LimitedKeys, Operation, Raw
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.sending.emails.types import SEND_REFUSALS, Accepted, SendRequest
@@ -33,10 +35,6 @@ from engine.sending.preparation import Origin
 BATCH_STEP: Final = 100  # messages of a Postmark batch in one transaction
 VALIDATION: Final = "x-batch-validation"
 PERMISSIVE: Final = "permissive"
-KEY_HEADER: Final = "X-Postmark-Server-Token"
-# Clients such as postmarker join their base URL with `/email`, which leaves only its host (RFC 3986 5.2.2).
-ALIASES: Final = {"/email": "/v1/compat/postmark/email", "/email/batch": "/v1/compat/postmark/email/batch"}
-_KEY_FIELD: Final = HeaderField(KEY_HEADER, "An API key of this account, in place of `Authorization`", "svc_live_.+")
 
 _RESEND: Final = msgspec.json.Decoder(ResendEmail)
 _POSTMARK: Final = msgspec.json.Decoder(PostmarkEmail)
@@ -47,7 +45,7 @@ Email = TypeVar("Email", ResendEmail, PostmarkEmail)
 async def send_resend(call: Call, body: ResendEmail) -> ResendSent:
     """Accept one message in the form of Resend."""
     accepted = await _accepted(call, resend_mapping.send_request(body), resend_mapping.NAMES)
-    return ResendSent(accepted.id)
+    return resend_mapping.sent(accepted)
 
 
 async def send_resend_batch(call: Call, body: ResendBatch) -> ResendBatchSent:
@@ -62,7 +60,7 @@ async def send_resend_batch(call: Call, body: ResendBatch) -> ResendBatchSent:
     whole = await _accepted_set(call, items, whole=True)
     if any(isinstance(one, Refusal) for one in whole):
         raise _first_refusal(_named(whole, items, resend_mapping.NAMES))
-    return ResendBatchSent([ResendSent(one.id) for one in whole if isinstance(one, Accepted)])
+    return ResendBatchSent([resend_mapping.sent(one) for one in whole if isinstance(one, Accepted)])
 
 
 async def send_postmark(call: Call, body: PostmarkEmail) -> PostmarkSent:
@@ -71,11 +69,28 @@ async def send_postmark(call: Call, body: PostmarkEmail) -> PostmarkSent:
     return postmark_mapping.sent(body, accepted, clock.iso(clock.now()))
 
 
+async def send_postmark_template(call: Call, body: PostmarkEmail) -> PostmarkSent:
+    """Accept one message with a template in the form of Postmark."""
+    accepted = await _accepted(call, postmark_mapping.template_request(body), postmark_mapping.NAMES)
+    return postmark_mapping.sent(body, accepted, clock.iso(clock.now()))
+
+
 async def send_postmark_batch(call: Call, body: PostmarkBatch) -> Raw:
     """Accept a batch in the form of Postmark, each message on its own."""
+    return await _postmark_batch(call, body, postmark_mapping.send_request)
+
+
+async def send_postmark_templates(call: Call, body: PostmarkTemplates) -> Raw:
+    """Accept a batch of messages with templates in the form of Postmark, each message on its own."""
+    return await _postmark_batch(call, body.messages, postmark_mapping.template_request)
+
+
+async def _postmark_batch(
+    call: Call, body: Sequence[msgspec.Raw], to_request: Callable[[PostmarkEmail], SendRequest]
+) -> Raw:
     if len(body) > MAX_POSTMARK_BATCH:
         raise postmark_mapping.too_many(len(body), MAX_POSTMARK_BATCH)
-    read = await _read_batch(call, body, _POSTMARK, postmark_mapping.send_request)
+    read = await _read_batch(call, body, _POSTMARK, to_request)
     items = [request for _, request in read]
     decisions: list[Accepted | Refusal] = []
     for start in range(0, len(items), BATCH_STEP):
@@ -151,7 +166,7 @@ def _named(
 
 
 def _permissive(decisions: Sequence[Accepted | Refusal]) -> ResendBatchSent:
-    sent = [ResendSent(one.id) for one in decisions if isinstance(one, Accepted)]
+    sent = [resend_mapping.sent(one) for one in decisions if isinstance(one, Accepted)]
     refused = [(index, one) for index, one in enumerate(decisions) if isinstance(one, Refusal)]
     return ResendBatchSent(sent, [ResendItemError(index, one.message) for index, one in refused])
 
@@ -178,77 +193,95 @@ def _origin(call: Call) -> Origin:
     return Origin(call.account_id, "api", call.reach)
 
 
-_RESEND_ERRORS: Final = ErrorForm(ResendError, resend_mapping.error_of)
-_POSTMARK_ERRORS: Final = ErrorForm(PostmarkError, postmark_mapping.error_of)
+_WARNING: Final = "the header Idempotency-Key is never read; use the body field idempotencyKey"
+WARNING_HEADERS: Final = (("X-Waybill-Warning", _WARNING),)
 _NOTE: Final = (
     "Set the client's base URL to {base} and its key to a key of this account. The message takes the way of `POST "
     "/v1/emails`: the same checks, counts, scope and rate limit. A field that has no counterpart is refused by name. "
-    "The header `Idempotency-Key` is ignored: a repeated request sends again. Errors have the form of {service}, with "
-    "our `error` beside it."
+    "The header `Idempotency-Key` is never read, which every response says in `X-Waybill-Warning`: a repeated request "
+    "sends again unless the body has the field `idempotencyKey`, or the message's own headers "
+    f"`{KEY_FIELD}`, for clients that pass known fields only. Errors have the form of {{service}}, with our `error` "
+    "beside it."
 )
 _RESEND_NOTE: Final = _NOTE.format(base="`…/v1/compat/resend`", service="Resend") + (
-    " `tags` become `metadata`, `template.id` is a template of this account."
+    " `tags` become `metadata`, `template.id` is a template of this account. The headers `X-Tags` and `X-Metadata`, in "
+    "which django-anymail sends tags and metadata as JSON, become those of the message too."
 )
 _POSTMARK_NOTE: Final = _NOTE.format(base="`…/v1/compat/postmark/`", service="Postmark") + (
-    " Clients that use only the host of a base URL reach it as `/email` and `/email/batch`. The key may stand in "
-    "`X-Postmark-Server-Token`, here alone. The `MessageStream` `outbound` is `transactional`."
+    " Clients that use only the host of a base URL reach it without that path, as `/email` and the like. The key may "
+    "stand in `X-Postmark-Server-Token`, on Postmark's paths alone. The `MessageStream` `outbound` is `transactional`."
+)
+_BATCH_NOTE: Final = (
+    f" Each message is accepted or refused on its own, {BATCH_STEP} in a transaction; the answer has a result for each,"
+    " in order."
 )
 
 _KEYS = Area("Compatibility", writes=("emails:send",), limited_keys=LimitedKeys.OWN)
+
+
+class _Send(Struct, frozen=True):
+    """What the operations of one service have in common."""
+
+    note: str
+    errors: ErrorForm
+    key_header: str | None = None
+    headers: tuple[HeaderField, ...] = ()
+
+    def operation(self, path: str, handler: Handler, summary: str, note: str = "", **fields: Any) -> Operation:
+        return Operation(
+            "POST", path, handler, summary, _KEYS, note=self.note + note, key_header=self.key_header,
+            carries_messages=True, reply_headers=WARNING_HEADERS, errors=self.errors,
+            **({"headers": self.headers} | fields),
+        )  # fmt: skip
+
+
+_RESEND_SEND: Final = _Send(_RESEND_NOTE, RESEND_ERRORS)
+_POSTMARK_SEND: Final = _Send(_POSTMARK_NOTE, POSTMARK_ERRORS, KEY_HEADER, (KEY_HEADER_FIELD,))
 OPERATIONS = (
-    Operation(
-        "POST",
+    _RESEND_SEND.operation(
         "/v1/compat/resend/emails",
         send_resend,
         "Send a message as Resend's `POST /emails` takes it",
-        _KEYS,
-        note=_RESEND_NOTE,
-        carries_messages=True,
-        errors=_RESEND_ERRORS,
         refusals=SEND_REFUSALS,
     ),
-    Operation(
-        "POST",
+    _RESEND_SEND.operation(
         "/v1/compat/resend/emails/batch",
         send_resend_batch,
         f"Send up to {MAX_RESEND_BATCH} messages as Resend's `POST /emails/batch` takes them",
-        _KEYS,
-        note=_RESEND_NOTE + " All messages are accepted in one transaction, or none: the error then tells of the first "
-        "one at fault. With `x-batch-validation: permissive` each is accepted or refused on its own.",
+        " All messages are accepted in one transaction, or none: the error then tells of the first one at fault. With "
+        "`x-batch-validation: permissive` each is accepted or refused on its own.",
         request_parts=(ResendEmail,),
-        carries_messages=True,
         headers=(
             HeaderField(VALIDATION, "`permissive`: refuse single messages. Default: `strict`", "strict|permissive"),
         ),
-        errors=_RESEND_ERRORS,
         refusals=SEND_REFUSALS,
     ),
-    Operation(
-        "POST",
+    _POSTMARK_SEND.operation(
         "/v1/compat/postmark/email",
         send_postmark,
         "Send a message as Postmark's `POST /email` takes it",
-        _KEYS,
-        note=_POSTMARK_NOTE,
-        key_header=KEY_HEADER,
-        carries_messages=True,
-        headers=(_KEY_FIELD,),
-        errors=_POSTMARK_ERRORS,
         refusals=SEND_REFUSALS,
     ),
-    Operation(
-        "POST",
+    _POSTMARK_SEND.operation(
+        "/v1/compat/postmark/email/withTemplate",
+        send_postmark_template,
+        "Send a message with a template as Postmark's `POST /email/withTemplate` takes it",
+        refusals=SEND_REFUSALS,
+    ),
+    _POSTMARK_SEND.operation(
         "/v1/compat/postmark/email/batch",
         send_postmark_batch,
         f"Send up to {MAX_POSTMARK_BATCH} messages as Postmark's `POST /email/batch` takes them",
-        _KEYS,
-        note=_POSTMARK_NOTE + f" Each message is accepted or refused on its own, {BATCH_STEP} in a transaction; the "
-        "answer has a result for each, in order.",
-        key_header=KEY_HEADER,
+        _BATCH_NOTE,
         request_parts=(PostmarkEmail,),
-        carries_messages=True,
-        headers=(_KEY_FIELD,),
         reply=list[PostmarkSent],
-        errors=_POSTMARK_ERRORS,
+    ),
+    _POSTMARK_SEND.operation(
+        "/v1/compat/postmark/email/batchWithTemplates",
+        send_postmark_templates,
+        f"Send up to {MAX_POSTMARK_BATCH} messages as Postmark's `POST /email/batchWithTemplates` takes them",
+        _BATCH_NOTE,
+        request_parts=(PostmarkEmail,),
+        reply=list[PostmarkSent],
     ),
 )

@@ -1,6 +1,7 @@
 """Read messages: list pages, one message with its waybill, attachments and raw content."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Final
@@ -8,6 +9,7 @@ from uuid import UUID
 
 from engine.base import clock, ids
 from engine.base.errors import not_found
+from engine.base.list_filters import FIRST_ID, LAST_ID
 from engine.sending.messages import rules
 from engine.sending.messages.types import (
     BodyRow,
@@ -101,6 +103,13 @@ async def read(source: Source, account: UUID, message: UUID) -> MessageWithWaybi
     """Return a message with its recipients and waybill, or None if the account has no such message."""
     first_event = ids.floor_of(clock.milliseconds(rules.made_at(message) - _SKEW))
     return await _READ.first(source, account, message, first_event)
+
+
+async def read_many(source: Source, account: UUID, messages: Sequence[UUID]) -> dict[UUID, MessageRow]:
+    """Return those of the messages that the account has, by id."""
+    wanted = MessageFilters(low=FIRST_ID, high=LAST_ID)
+    found = await _LIST_AMONG.fetch(source, *_arguments(account, wanted, len(messages)), list(messages))
+    return {row.id: row for row in found}
 
 
 async def files(source: Source, account: UUID, message: UUID) -> tuple[list[StoredFile], int] | None:
