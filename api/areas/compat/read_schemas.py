@@ -260,6 +260,8 @@ class PostmarkSuppressionsQuery(Struct, forbid_unknown_fields=True, kw_only=True
     ] = None
     email_address: Annotated[str | None, says("One address", _ANN)] = None
     origin: Annotated[str | None, says(f"{REFUSED}: filter by `SuppressionReason`", "x")] = None
+    count: Annotated[int | None, says("Ignored, as Postmark does: its client for Node.js sends it", 100)] = None
+    offset: Annotated[int | None, says("Ignored, as `count`", 0)] = None
     fromdate: Annotated[str | None, says(f"{REFUSED}: all are listed, newest first", "x")] = None
     todate: Annotated[str | None, says(f"{REFUSED}: all are listed, newest first", "x")] = None
 
