@@ -3,7 +3,7 @@ import { snippet } from "./snippets.js";
 
 /**
  * Samples for SMTP: [key, name, text]; `at` is {host, starttlsPort, tlsPort, open, from, to, local}. If the port is
- * `open` to programs on this machine, they use neither TLS nor login.
+ * `open` to programs on this machine, they use no TLS; the login says for which account they send.
  */
 export function smtpSamples(at) {
   return [
@@ -16,15 +16,13 @@ export function smtpSamples(at) {
 }
 
 function swaks({ host, starttlsPort, open, from, to }) {
-  const login = open ? "" : ` --tls \\\n  --auth PLAIN --auth-user apikey --auth-password "$KEY"`;
-  return `swaks --server ${host}:${starttlsPort}${login} \\\n  --from ${from} --to ${to} \\\n  --header "Subject: Hello" --body "It works."`;
+  return `swaks --server ${host}:${starttlsPort}${open ? "" : " --tls"} \\\n  --auth PLAIN --auth-user apikey --auth-password "$KEY" \\\n  --from ${from} --to ${to} \\\n  --header "Subject: Hello" --body "It works."`;
 }
 
 function pythonSmtp({ host, starttlsPort, open, from, to }) {
-  const login = open ? "" : `    server.starttls(context=ssl.create_default_context())
-    server.login("apikey", os.environ["KEY"])
-`;
-  return `${open ? "" : "import os\n"}import smtplib
+  const tls = open ? "" : "    server.starttls(context=ssl.create_default_context())\n";
+  return `import os
+import smtplib
 ${open ? "" : "import ssl\n"}from email.message import EmailMessage
 
 message = EmailMessage()
@@ -34,19 +32,18 @@ message["Subject"] = "Hello"
 message.set_content("It works.")
 
 with smtplib.SMTP("${host}", ${starttlsPort}) as server:
-${login}    server.send_message(message)`;
+${tls}    server.login("apikey", os.environ["KEY"])
+    server.send_message(message)`;
 }
 
 function nodemailer({ host, starttlsPort, tlsPort, open, from, to, local }) {
   const trust = local ? "\n  tls: { rejectUnauthorized: false }, // local mode only: its certificate is self-signed" : "";
-  const secure = `
-  secure: true,
-  auth: { user: "apikey", pass: process.env.KEY },${trust}`;
   return `import nodemailer from "nodemailer";
 
 const transport = nodemailer.createTransport({
   host: "${host}",
-  port: ${open ? starttlsPort : tlsPort},${open ? "" : secure}
+  port: ${open ? starttlsPort : tlsPort},${open ? "" : "\n  secure: true,"}
+  auth: { user: "apikey", pass: process.env.KEY },${open ? "" : trust}
 });
 await transport.sendMail({
   from: "${from}",
@@ -57,29 +54,25 @@ await transport.sendMail({
 }
 
 function django({ host, starttlsPort, open, from }) {
-  const login = open ? "" : `EMAIL_USE_TLS = True
-EMAIL_HOST_USER = "apikey"
-EMAIL_HOST_PASSWORD = os.environ["KEY"]
-`;
   return `# settings.py
 EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
 EMAIL_HOST = "${host}"
 EMAIL_PORT = ${starttlsPort}
-${login}DEFAULT_FROM_EMAIL = "${from}"`;
+${open ? "" : "EMAIL_USE_TLS = True\n"}EMAIL_HOST_USER = "apikey"
+EMAIL_HOST_PASSWORD = os.environ["KEY"]
+DEFAULT_FROM_EMAIL = "${from}"`;
 }
 
 function wordpress({ host, starttlsPort, open, from }) {
-  const login = open ? "" : `    $mail->SMTPSecure = 'tls';
-    $mail->SMTPAuth = true;
-    $mail->Username = 'apikey';
-    $mail->Password = getenv('KEY');
-`;
   return `<?php // wp-content/mu-plugins/smtp.php
 add_action('phpmailer_init', function ($mail) {
     $mail->isSMTP();
     $mail->Host = '${host}';
     $mail->Port = ${starttlsPort};
-${login}    $mail->From = '${from}';
+${open ? "" : "    $mail->SMTPSecure = 'tls';\n"}    $mail->SMTPAuth = true;
+    $mail->Username = 'apikey';
+    $mail->Password = getenv('KEY');
+    $mail->From = '${from}';
 });`;
 }
 

@@ -34,11 +34,11 @@ function Submission({ service, from }) {
 function Smtp({ at }) {
   return html`<${Facts} items=${[
       ["Server", html`<${CopyLine} text=${at.host} />`],
-      [at.open ? "Port without TLS and login" : "Port with STARTTLS", html`<${CopyLine} text=${String(at.starttlsPort)} label="Copy the first port" />`],
+      [at.open ? "Port without TLS" : "Port with STARTTLS", html`<${CopyLine} text=${String(at.starttlsPort)} label="Copy the first port" />`],
       ["Port with TLS", html`<${CopyLine} text=${String(at.tlsPort)} label="Copy the port with TLS" />`],
       ["User name", html`<${CopyLine} text="apikey" />`],
       ["Password", html`the API key itself, with the scope <code>emails:send</code>`],
-      ["Encryption", at.open ? "Local mode takes mail from this machine without TLS and login, for the account of the first run. The port with TLS and an API key sends for any account; `ops up` prints where its certificate is." : "TLS 1.2 or later is required; there is no unencrypted sign-in."],
+      ["Encryption", at.open ? "In local mode, programs on this machine need no TLS. Without a login they send for the account of the first run. `ops up` prints where the certificate of the port with TLS is." : "TLS 1.2 or later is required; there is no unencrypted sign-in."],
     ]} />
     <${Samples} name="smtp" label="SMTP samples" samples=${smtpSamples(at)} />`;
 }
